@@ -1,0 +1,76 @@
+# `make demo` and `make test` set everything up themselves; the rest is for daily work.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check format up down status bench bench-tables clean
+
+PYTHON ?= $(firstword $(foreach name,python3.11 python3 python,$(shell command -v $(name) 2>/dev/null)))
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# One torch thread per process: two threads on contended cores are several times slower.
+export OMP_NUM_THREADS ?= 1
+export MKL_NUM_THREADS ?= 1
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export DO_NOT_TRACK := 1
+export DVC_NO_ANALYTICS := 1
+export GX_ANALYTICS_ENABLED := false
+export HF_HUB_DISABLE_TELEMETRY := 1
+export MLFLOW_DISABLE_TELEMETRY := true
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export UV_NO_PROGRESS ?= 0
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
+
+setup: $(INSTALLED)  ## install everything into .venv (done by the others when needed)
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no Python found; install Python 3.11, or: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v == (3, 11) or sys.exit(f"error: Python 3.11 is needed, {sys.executable} is {v[0]}.{v[1]}; use: make PYTHON=/path/to/python3.11")'
+	@echo "== installing into $(VENV) (about 10 GB unpacked, one to a few minutes)"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^uv==' requirements.lock)"
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	touch $@
+
+demo: setup  ## from robot data to a promoted policy, with report and videos (minutes)
+	$(BIN)/python -m flows.demo
+
+test: setup  ## the tests that CI runs (minutes)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+test-all: setup  ## every test, the slow ones too
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: setup  ## lint, format, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -q tests/core/test_layers.py
+
+format: setup  ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+up: setup  ## start Prefect server, MLflow server and a worker on 127.0.0.1, and deploy the flows
+	$(BIN)/python -m infra.services up
+
+down: setup  ## stop what `make up` started
+	$(BIN)/python -m infra.services down
+
+status: setup  ## are the services up?
+	$(BIN)/python -m infra.services status
+
+bench: setup  ## measure the numbers of docs/benchmarks
+	$(BIN)/python -m benchmarks.skeleton
+
+bench-tables: setup  ## turn docs/benchmarks/*.json into the tables of README and docs
+	$(BIN)/python -m benchmarks.tables
+
+clean:  ## stop the services and remove what can be made again (keeps .venv and datasets/raw)
+	test ! -x $(BIN)/python || $(BIN)/python -m infra.services down
+	rm -rf .rrf build *.egg-info .pytest_cache .ruff_cache
+	test ! -d datasets || find datasets -mindepth 1 -maxdepth 1 ! -name raw -exec rm -rf {} +
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

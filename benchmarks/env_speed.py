@@ -1,0 +1,113 @@
+"""Rendering and recording speed: `images_per_cpu_s_64` and `demo_frames_per_s`.
+
+Rendering is of Meta-World's pick-place scene (67 thousand mesh faces, 3 lights) in episodes under
+way, camera corner2, 64 x 64 pixels. The peer is Meta-World's own rendering, `env.render()` through
+OpenGL at its defaults, in a child process with the first backend that works; without one there is
+no peer. CPU-seconds are of the whole process, all threads.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks import record
+from rrf.envs.collect import CollectCfg, collect
+from rrf.envs.rendering import GL_PLATFORM, probe_renderer
+from rrf.envs.vec_env import InitialState
+
+COMMAND = "python -m benchmarks.skeleton"
+TASK = "pick-place-v3"
+SEED = 42
+SIZE = 64
+NUM_EPISODES = 32
+BATCH = 8
+NUM_ROUNDS = 15
+RECORD_EPISODES = 25
+_PEER = """
+import statistics, sys, time, warnings
+warnings.filterwarnings("ignore")
+import metaworld
+task, seed, size, rounds = sys.argv[1], *map(int, sys.argv[2:])
+benchmark = metaworld.MT1(task, seed=seed)
+env = benchmark.train_classes[task](
+    render_mode="rgb_array", camera_name="corner2", width=size, height=size
+)
+env.set_task(benchmark.train_tasks[0])
+env.reset()
+env.render()
+rates = []
+for _ in range(rounds):
+    begin = time.process_time()
+    for _ in range(4):
+        assert env.render().shape == (size, size, 3)
+    rates.append(4 / (time.process_time() - begin))
+print(statistics.median(rates))
+"""
+
+
+def images_per_cpu_s_64() -> dict:
+    """Images per CPU-second of the ray tracer, median over rounds of 32 images in batches of 8."""
+    from rrf.envs.metaworld_engine import TaskEngine
+
+    engine = TaskEngine(TASK, action_repeat=5, cameras=["corner2"])
+    episodes = [engine.begin(InitialState(TASK, SEED, index)) for index in range(NUM_EPISODES)]
+    rates = []
+    for _ in range(NUM_ROUNDS + 1):
+        begin = time.process_time()
+        images = engine.images(episodes, "warp", SIZE, BATCH, "cpu")["corner2"]
+        rates.append(NUM_EPISODES / (time.process_time() - begin))
+        assert images.shape == (NUM_EPISODES, SIZE, SIZE, 3)
+    engine.close()
+    value = statistics.median(rates[1:])  # the first round records the launches
+    peer, peer_value = _metaworld_rendering()
+    return record.number(
+        "images_per_cpu_s_64",
+        value,
+        "images/CPU-s",
+        command=f"{COMMAND} images_per_cpu_s_64",
+        peer=peer,
+        peer_value=peer_value,
+        ratio=None if peer_value is None else value / peer_value,
+        seeds=[SEED],
+    )
+
+
+def demo_frames_per_s() -> dict:
+    """Frames recorded per wall second by `rrf data collect` in two processes, starting included.
+
+    The ten demonstration tasks, 25 episodes each. Only the compilation of Warp's kernels, once per
+    machine, is left out: a short recording before makes sure of them.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        warm_up = CollectCfg(tasks=[TASK], episodes=1, out=str(Path(scratch, "warm_up")))
+        collect(warm_up)
+        cfg = CollectCfg(episodes=RECORD_EPISODES, num_workers=2, out=str(Path(scratch, "demos")))
+        begin = time.perf_counter()
+        recorded = collect(cfg)
+        seconds = time.perf_counter() - begin
+    return record.number(
+        "demo_frames_per_s",
+        sum(task.frames for task in recorded) / seconds,
+        "frames/s",
+        command=f"{COMMAND} demo_frames_per_s",
+        seeds=[cfg.seed],
+    )
+
+
+def _metaworld_rendering() -> tuple[str, float] | tuple[None, None]:
+    backend = next((name for name in ("egl", "osmesa") if probe_renderer(name) == "ok"), None)
+    if backend is None:
+        return None, None
+    environment = {key: value for key, value in os.environ.items() if key != GL_PLATFORM}
+    done = subprocess.run(
+        [sys.executable, "-c", _PEER, TASK, str(SEED), str(SIZE), "5"],
+        env=environment | {"MUJOCO_GL": backend},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return f"metaworld env.render() ({backend})", float(done.stdout)

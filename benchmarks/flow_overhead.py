@@ -1,0 +1,117 @@
+"""What orchestration costs: the flow `train-vla` against the same bare commands, one after another.
+
+Both run on a clone of this repository with nothing done yet, with a training of a few steps and the
+tiny evaluation, so that what is measured is everything around them. Prefect's server is up. One
+round of each warms the machine's file cache and is not counted.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import record
+from infra import services
+
+MODEL = "overhead"
+GATE = "configs/gates/tiny.yaml"
+PROTOCOL = "configs/protocols/tiny.yaml"
+TRAINING = {"max_steps": 20, "batch_size": 8, "validation_fraction": 0}
+COMMAND = "python -m benchmarks.skeleton flow_overhead_s"
+_JUDGE = """
+import sys
+from rrf.evaluation import gates, results
+report = results.EvaluationReport.load(sys.argv[1])
+gates.verdict(report, gates.load_gate(sys.argv[2])).save(sys.argv[3])
+"""
+_ROUNDS = 3
+_DERIVED = (".rrf", ".dvc/cache", ".dvc/tmp", "datasets")
+
+
+def flow_overhead_s(rounds: int = _ROUNDS) -> dict:
+    """Wall seconds that the flow adds, beside the wall seconds of the bare commands."""
+    with tempfile.TemporaryDirectory() as scratch:
+        checkout = _clone(Path(scratch) / "checkout")
+        os.environ["RRF_HOME"] = str(checkout)
+        with services.temporary_prefect(Path(scratch) / "prefect") as variables:
+            env = {**os.environ, **variables}
+            walls = [(_flow(checkout, env), _bare(checkout, env)) for _ in range(rounds)][1:]
+    flow, bare = (statistics.median(times) for times in zip(*walls, strict=True))
+    return record.number(
+        "flow_overhead_s",
+        flow - bare,
+        "s",
+        peer="the same rrf and dvc commands without Prefect, wall seconds",
+        peer_value=bare,
+        ratio=bare / flow,
+        command=COMMAND,
+        seeds=[0],
+    )
+
+
+def _flow(checkout: Path, env: dict[str, str]) -> float:
+    parameters = {
+        "pretrain": None,
+        "gate": GATE,
+        "model": MODEL,
+        "overrides": {f"sft.{name}": value for name, value in TRAINING.items()},
+    }
+    code = f"from flows.train_vla import train_vla; train_vla(**{parameters!r})"
+    return _timed(checkout, env, [[sys.executable, "-c", code]])
+
+
+def _bare(checkout: Path, env: dict[str, str]) -> float:
+    """The same steps as a user would type them."""
+    rrf, dvc = [sys.executable, "-m", "rrf.cli"], [sys.executable, "-m", "dvc"]
+    words = [f"{name}={json.dumps(value)}" for name, value in TRAINING.items()]
+    total = _timed(
+        checkout,
+        env,
+        [
+            [*dvc, "pull", "datasets.dvc"],
+            [*dvc, "repro", "publish@metaworld-demo"],
+            [*rrf, "train", "compact-vla-sft", *words],
+        ],
+    )
+    [result] = (checkout / ".rrf" / "runs").glob("*/result.json")
+    checkpoint, out = json.loads(result.read_text())["checkpoint"], checkout / ".rrf" / "evaluated"
+    verdict = str(out / "verdict.json")
+    return total + _timed(
+        checkout,
+        env,
+        [
+            [*rrf, "eval", checkpoint, "--protocol", PROTOCOL, "--out", str(out)],
+            [sys.executable, "-c", _JUDGE, str(out), GATE, verdict],
+            [*rrf, "models", "register", checkpoint, MODEL, "--evaluation", str(out)],
+            [*rrf, "models", "promote", MODEL, "1", "--verdict", verdict],
+        ],
+        is_fresh=False,
+    )
+
+
+def _timed(
+    checkout: Path, env: dict[str, str], commands: Sequence[Sequence[str]], is_fresh: bool = True
+) -> float:
+    for name in _DERIVED if is_fresh else ():
+        shutil.rmtree(checkout / name, ignore_errors=True)
+    began = time.perf_counter()
+    for command in commands:
+        with contextlib.chdir(checkout):
+            subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+def _clone(target: Path) -> Path:
+    subprocess.run(["git", "clone", "-q", str(record.ROOT), str(target)], check=True)
+    return target
+
+
+if __name__ == "__main__":
+    print(json.dumps(flow_overhead_s()))

@@ -1,0 +1,75 @@
+"""The form of a published number, and where it is kept: `docs/benchmarks/<script>.json`."""
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from rrf import atomic
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "benchmarks"
+
+
+def number(
+    id: str,
+    value: float,
+    unit: str,
+    *,
+    command: str,
+    peer: str | None = None,
+    peer_value: float | None = None,
+    ratio: float | None = None,
+    seeds: Sequence[int] = (),
+) -> dict:
+    """One measured number in the published form; `ratio` is ours to the peer, above 1 is better."""
+    return {
+        "id": id,
+        "value": float(f"{value:.4g}"),
+        "unit": unit,
+        "peer": peer,
+        "peer_value": None if peer_value is None else float(f"{peer_value:.4g}"),
+        "ratio": None if ratio is None else float(f"{ratio:.3g}"),
+        "command": command,
+        "commit": _commit(),
+        "machine": machine(),
+        "seeds": list(seeds),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+
+
+def save(script: str, numbers: Sequence[dict]) -> Path:
+    """Merge `numbers` into `docs/benchmarks/<script>.json` by id; the others stay."""
+    path = RESULTS / f"{script}.json"
+    kept = {row["id"]: row for row in json.loads(path.read_text())} if path.is_file() else {}
+    kept |= {row["id"]: row for row in numbers}
+    atomic.write_json(path, list(kept.values()))
+    return path
+
+
+def machine() -> str:
+    """Processor, cores this process may use, and operating system, in one line."""
+    names = [
+        line.split(":", 1)[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    cores = len(os.sched_getaffinity(0))
+    return f"{names[0] if names else platform.machine()}, {cores} cores, {platform.system()}"
+
+
+def _commit() -> str:
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    dirty = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return (found.stdout.strip() or "none") + ("+" if dirty.stdout.strip() else "")

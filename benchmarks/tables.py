@@ -1,0 +1,48 @@
+"""`make bench-tables`: the measured numbers as markdown tables.
+
+They go to `docs/benchmarks/README.md` and, between `<!-- benchmarks -->` and
+`<!-- /benchmarks -->`, to the README, so that no number is typed by hand.
+"""
+
+import json
+import re
+
+from benchmarks.record import RESULTS, ROOT
+from rrf import atomic
+
+_BETWEEN = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- /benchmarks -->)", re.DOTALL)
+
+
+def table(numbers: list[dict]) -> str:
+    """One markdown table, a row per number."""
+    lines = [
+        "| what | value | peer | ratio | measured by | commit, date |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in numbers:
+        peer = f"{row['peer']}: {row['peer_value']:g}" if row["peer_value"] is not None else ""
+        ratio = f"{row['ratio']:g}×" if row["ratio"] is not None else ""
+        value = f"{row['value']:g} {row['unit']}"
+        lines.append(
+            f"| `{row['id']}` | {value} | {peer} | {ratio} | `{row['command']}` "
+            f"| {row['commit']}, {row['date']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Rewrite the tables from the JSON files."""
+    sections, numbers = [], []
+    for path in sorted(RESULTS.glob("*.json")):
+        rows = json.loads(path.read_text())
+        numbers += rows
+        machines = ", ".join(sorted({row["machine"] for row in rows}))
+        sections.append(f"## {path.stem}\n\nMachine: {machines}.\n\n{table(rows)}")
+    atomic.write_text(RESULTS / "README.md", "# Measured numbers\n\n" + "\n".join(sections))
+    readme = ROOT / "README.md"
+    text = readme.read_text()
+    atomic.write_text(readme, _BETWEEN.sub(lambda m: m[1] + table(numbers) + m[2], text))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""`evaluate`: a policy closed loop under a protocol. Training ends with it, every night runs it."""
+
+from pathlib import Path
+from typing import Annotated
+
+from prefect import flow
+from pydantic import Field
+
+from flows import artifacts, commands, slots
+from flows.steps import step
+from rrf.evaluation.results import EvaluationReport
+
+PolicyName = Annotated[
+    str, Field(min_length=1, description="A checkpoint directory, or NAME@alias from the registry.")
+]
+ProtocolFile = Annotated[str, Field(description="A file of configs/protocols/.")]
+
+
+@step(name="evaluate")
+def run_evaluation(
+    policy: str, protocol: str, extra_episodes: int = 0, out: str | None = None
+) -> str:
+    """Evaluate in a process of its own; the directory with evaluation.json, report and videos."""
+    words = ["--protocol", protocol, "--extra-episodes", str(extra_episodes)]
+    words += ["--out", out] if out else []
+    with slots.gpu_slot():
+        lines = commands.rrf("evaluate", "eval", policy, *words)
+    report = Path(lines[-1].removeprefix("report "))
+    artifacts.show_evaluation(EvaluationReport.load(report.parent), report)
+    return str(report.parent)
+
+
+@flow(name="evaluate", persist_result=True, result_serializer="json")
+def evaluate(
+    policy: PolicyName = "metaworld-compact@champion",
+    protocol: ProtocolFile = "configs/protocols/metaworld-demo.yaml",
+    extra_episodes: Annotated[int, Field(ge=0, le=50)] = 0,
+) -> dict:
+    """Evaluate a policy closed loop under a fixed protocol.
+
+    Args:
+        policy: A checkpoint directory, or NAME@alias from the registry.
+        protocol: File of configs/protocols/.
+        extra_episodes: More initial states per task than the protocol has.
+    """
+    folder = run_evaluation(policy, protocol, extra_episodes)
+    return {"evaluation": folder, "success": str(EvaluationReport.load(folder).overall)}

@@ -1,0 +1,59 @@
+"""The gate as steps of a flow: evaluate candidate and champion until there is enough to tell."""
+
+from pathlib import Path
+
+from flows import artifacts, progress
+from flows.evaluate import run_evaluation
+from flows.steps import step
+from rrf.evaluation import gates
+from rrf.evaluation.report import write_report
+from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.verdicts import FILE_NAME, Verdict
+from rrf.tracking import registry
+
+
+@step(name="champion")
+def champion_version(model: str) -> str | None:
+    """The version of the champion, if there is one."""
+    champion = registry.champion(model)
+    return champion.version if champion else None
+
+
+@step(name="judge", task_run_name="judge-look-{round}")
+def judge(
+    evaluation: str,
+    gate: str,
+    round: int,
+    theirs: str | None,
+    version: str | None,
+    lineage: dict,
+) -> dict:
+    """The gate's verdict on an evaluation, beside the champion's of the same initial states."""
+    say = progress.reporter("gate")
+    champion = EvaluationReport.load(theirs) if theirs else None
+    report = EvaluationReport.load(evaluation)
+    verdict = gates.verdict(report, gates.load_gate(gate), champion, round, version)
+    verdict.save(Path(evaluation) / FILE_NAME)
+    write_report(evaluation, lineage, champion=champion)
+    artifacts.show_verdict(verdict)
+    say(f"look {round + 1} of {verdict.rounds}: {verdict.outcome}")
+    return verdict.to_dict()
+
+
+def evaluate_and_judge(
+    checkpoint: str, gate: str, model: str, lineage: dict
+) -> tuple[str, Verdict]:
+    """Evaluate and judge, with more initial states after each hold: evaluation and last verdict."""
+    cfg = gates.load_gate(gate)
+    protocol = str(Path(gate).parent.parent / "protocols" / f"{cfg.protocol.name}.yaml")
+    version = champion_version(model)
+    champion = f"models:/{model}/{version}" if version else None
+    extra_episodes, round = max(0, cfg.looks[0] - cfg.protocol.episodes_per_task), 0
+    while True:
+        evaluation = run_evaluation(checkpoint, protocol, extra_episodes)
+        theirs = run_evaluation(champion, protocol, extra_episodes) if champion else None
+        answer = judge(evaluation, gate, round, theirs, version, lineage)
+        verdict = Verdict.from_dict(answer)
+        if verdict.outcome != "hold":
+            return evaluation, verdict
+        extra_episodes, round = extra_episodes + verdict.more_episodes_per_task, round + 1

@@ -1,0 +1,62 @@
+"""`ingest`: bring the raw recordings; convert, validate and publish a dataset; say what it is."""
+
+from typing import Annotated
+
+from prefect import flow
+from pydantic import Field
+
+from flows import commands, slots
+from flows.steps import step
+from rrf import processes
+
+DatasetName = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="A file of configs/datasets/."),
+]
+_DELAYS_S = [2.0, 5.0, 10.0, 20.0, 40.0]
+
+
+def is_busy(task, task_run, state) -> bool:
+    """Whether DVC was refused because another DVC command is at work; then waiting helps."""
+    error = state.result(raise_on_failure=False)
+    lines = error.tail if isinstance(error, processes.CommandError) else []
+    return any("is busy" in line or "Unable to acquire lock" in line for line in lines)
+
+
+@step(name="dvc-pull", retries=5, retry_delay_seconds=_DELAYS_S, retry_condition_fn=is_busy)
+def pull() -> None:
+    """Fetch the raw recordings that are missing here from the remote."""
+    with slots.slot(slots.DVC):
+        commands.dvc("dvc-pull", "pull", "datasets.dvc")
+
+
+@step(name="dvc-repro", retries=5, retry_delay_seconds=_DELAYS_S, retry_condition_fn=is_busy)
+def reproduce(dataset: str) -> None:
+    """Run those stages of dvc.yaml whose inputs have changed."""
+    with slots.slot(slots.DVC):
+        commands.dvc("dvc-repro", "repro", f"publish@{dataset}")
+
+
+@step(name="lineage")
+def describe(dataset: str) -> dict:
+    """Which data, code and remote stand behind the published dataset."""
+    from rrf.tracking.lineage import collect_lineage
+
+    return collect_lineage(dataset)
+
+
+@flow(name="ingest", persist_result=True, result_serializer="json")
+def ingest(dataset: DatasetName = "metaworld-demo") -> dict:
+    """Pull, convert, validate and publish a dataset.
+
+    Args:
+        dataset: Name of the dataset: a file of configs/datasets/ without .yaml.
+    """
+    return bring_dataset(dataset)
+
+
+def bring_dataset(dataset: str) -> dict:
+    """The steps of `ingest`, for a flow that begins with them; the lineage of the dataset."""
+    pull()
+    reproduce(dataset)
+    return describe(dataset)

@@ -1,0 +1,99 @@
+"""`nightly-benchmark`: evaluate the champion anew every night, fail if it does worse than before.
+
+Nothing is reused: the night is about what the same policy does with today's code, simulator and
+machine, or what a newly promoted one does on the same initial states. Without a champion the run
+ends as Completed under the name NoChampion: before the first promotion there is nothing to measure,
+and a schedule that is red from the first night on teaches everybody to ignore it.
+"""
+
+import datetime
+from pathlib import Path
+
+from prefect import flow
+from prefect.runtime import flow_run
+from prefect.states import Completed
+
+from flows import artifacts
+from flows.evaluate import ProtocolFile, run_evaluation
+from flows.gate import champion_version
+from flows.promote import ModelName
+from flows.steps import step
+from rrf import workspace
+from rrf.evaluation.regression import compare
+from rrf.evaluation.results import EvaluationReport
+
+
+@step(name="record")
+def record(model: str, version: str, folder: str) -> None:
+    """Write the night's numbers and files to an MLflow run of their own."""
+    from rrf.tracking.runs import open_trackers
+
+    report = EvaluationReport.load(folder)
+    tracker = open_trackers(["mlflow"], f"nightly-{model}", Path(folder).parent.name, folder)
+    tracker.set_tags({"model": model, "version": version, "protocol_hash": report.protocol_hash})
+    tracker.log_metrics(numbers_of(report), step=0)
+    tracker.log_artifact(Path(folder) / "evaluation.json")
+    tracker.close("FINISHED")
+
+
+@step(name="compare")
+def compare_with_last_night(folder: str) -> list[str]:
+    """What got significantly worse since the last night under the same protocol."""
+    tonight, before = EvaluationReport.load(folder), last_night(Path(folder))
+    if before is None:
+        artifacts.show_night("First night", [f"success {tonight.overall}"])
+        return []
+    comparison = compare(tonight, before)
+    title = "Regression" if comparison.regressions else "No regression"
+    lines = [f"success {tonight.overall}, last night {before.overall}", *comparison.regressions]
+    artifacts.show_night(title, lines)
+    return list(comparison.regressions)
+
+
+@flow(name="nightly-benchmark", persist_result=True, result_serializer="json")
+def nightly_benchmark(
+    model: ModelName = "metaworld-compact",
+    protocol: ProtocolFile = "configs/protocols/metaworld-demo.yaml",
+):
+    """Evaluate the champion, record the numbers, fail on a significant regression.
+
+    Args:
+        model: Name of the model in the registry.
+        protocol: File of configs/protocols/.
+    """
+    version = champion_version(model)
+    if version is None:
+        message = f"'{model}' has no champion yet; run: prefect deployment run train-vla"
+        return Completed(name="NoChampion", message=message)
+    night = workspace.state() / "nightly" / model / _stamp() / "evaluation"
+    folder = run_evaluation(f"models:/{model}/{version}", protocol, out=str(night))
+    record(model, version, folder)
+    if regressions := compare_with_last_night(folder):
+        raise RuntimeError("; ".join(regressions))
+    return {"version": version, "success": str(EvaluationReport.load(folder).overall)}
+
+
+def last_night(folder: Path) -> EvaluationReport | None:
+    """The newest evaluation of an earlier night under the same protocol."""
+    protocol_hash = EvaluationReport.load(folder).protocol_hash
+    night = folder.parent
+    for other in sorted(night.parent.iterdir(), reverse=True):
+        if other.name < night.name and (other / folder.name / "evaluation.json").is_file():
+            report = EvaluationReport.load(other / folder.name)
+            if report.protocol_hash == protocol_hash:
+                return report
+    return None
+
+
+def numbers_of(report: EvaluationReport) -> dict[str, float]:
+    """Success and its bounds, overall and per task, and what the evaluation cost."""
+    rates = {"success": report.overall}
+    rates |= {f"success/{task}": rate for task, rate in report.per_task.items()}
+    numbers = {name: rate.rate for name, rate in rates.items()}
+    bounds = {"success_low": report.overall.low, "success_high": report.overall.high}
+    return numbers | bounds | {f"timing/{name}": value for name, value in report.timings.items()}
+
+
+def _stamp() -> str:
+    started = flow_run.scheduled_start_time or datetime.datetime.now(datetime.UTC)
+    return f"{started:%Y-%m-%dT%H%M%SZ}"

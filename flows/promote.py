@@ -1,0 +1,58 @@
+"""`promote`: make a judged version the champion. The registry refuses what no gate has passed."""
+
+import json
+from typing import Annotated
+
+from prefect import flow, get_run_logger
+from pydantic import Field
+
+from flows import slots
+from flows.steps import step
+from rrf.evaluation.verdicts import Verdict
+from rrf.tracking import registry
+
+ModelName = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of a model in the registry."),
+]
+
+
+@step(name="promote")
+def promote_version(model: str, version: str, verdict: dict | None) -> str:
+    """Move @champion to the version, one promotion of a model at a time; what the ledger says."""
+    with slots.slot(f"registry-{model}"):
+        entry = registry.promote(model, version, Verdict.from_dict(verdict) if verdict else None)
+    return f"version {entry.champion} is the champion: {entry.reason}"
+
+
+@step(name="refuse")
+def refuse_version(model: str, version: str, verdict: dict) -> str:
+    """Let the registry write down why it does not promote this version; its words."""
+    try:
+        with slots.slot(f"registry-{model}"):
+            registry.promote(model, version, Verdict.from_dict(verdict))
+    except ValueError as refusal:
+        get_run_logger().warning("%s", refusal)
+        return str(refusal)
+    raise AssertionError(f"version {version} was promoted with a verdict that does not pass")
+
+
+@step(name="verdict")
+def verdict_of(model: str, version: str) -> dict | None:
+    """The verdict that the last gate wrote to the version, if any."""
+    written = registry.find(f"{model}/{version}").tags.get("gate.verdict")
+    return json.loads(written) if written else None
+
+
+@flow(name="promote", persist_result=True, result_serializer="json")
+def promote(
+    version: Annotated[str, Field(pattern=r"^[0-9]+$", description="A version's number.")],
+    model: ModelName = "metaworld-compact",
+) -> str:
+    """Make a version the champion; refused unless a gate has passed it against this champion.
+
+    Args:
+        version: The version's number in the registry.
+        model: Name of the model in the registry.
+    """
+    return promote_version(model, version, verdict_of(model, version))

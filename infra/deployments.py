@@ -1,0 +1,106 @@
+"""What a Prefect server needs before a worker can run the flows: pool, GPU limit, deployments.
+
+Import it after `PREFECT_API_URL` is set: Prefect reads its settings on import.
+"""
+
+import datetime
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import yaml
+from prefect.automations import AutomationCore
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.filters import WorkerFilter, WorkerFilterStatus
+from prefect.client.schemas.objects import StateType
+from prefect.events.actions import ChangeFlowRunState
+from prefect.events.schemas.automations import EventTrigger, Posture
+from prefect.exceptions import ObjectNotFound
+from prefect.workers.process import ProcessWorker
+
+from flows import slots
+from rrf import workspace
+
+POOL = "local"
+ZOMBIES = "zombie-runs"
+_FILE = "infra/prefect.yaml"
+_ENDINGS = ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended")
+
+
+def deploy() -> list[str]:
+    """Make the work pool, the GPU limit and the automation, deploy every flow; their names.
+
+    Raises:
+        ValueError: With the output of `prefect deploy` if that fails.
+    """
+    _create_pool()
+    slots.create(slots.GPU, slots.num_gpus())
+    _create_zombie_automation()
+    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy"]
+    result = subprocess.run(
+        [*command, "--prefect-file", _FILE, "--all"],
+        cwd=workspace.home(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode:
+        raise ValueError(f"`prefect deploy` failed:\n{(result.stdout + result.stderr)[-2000:]}")
+    described = yaml.safe_load((workspace.home() / _FILE).read_text())
+    return [deployment["name"] for deployment in described["deployments"]]
+
+
+def wait_for_worker(is_alive: Callable[[], bool], timeout_s: float) -> None:
+    """Return once a worker has reported to the pool since this call.
+
+    Raises:
+        ValueError: If it ends or stays silent, naming its log.
+    """
+    deadline = time.monotonic() + timeout_s
+    online = WorkerFilter(status=WorkerFilterStatus(any_=["ONLINE"]))
+    with get_client(sync_client=True) as client:
+        while True:
+            now = datetime.datetime.now(datetime.UTC)
+            workers = client.read_workers_for_work_pool(POOL, worker_filter=online)
+            seen = [worker.last_heartbeat_time for worker in workers if worker.last_heartbeat_time]
+            if any((now - time).total_seconds() < 40 for time in seen):
+                return
+            if not is_alive() or time.monotonic() > deadline:
+                log = workspace.state() / "logs" / "worker.log"
+                raise ValueError(f"the worker did not come up; see {log}")
+            time.sleep(0.5)
+
+
+def _create_pool() -> None:
+    template = ProcessWorker.get_default_base_job_template()
+    pool = WorkPoolCreate(name=POOL, type="process", base_job_template=template)
+    with get_client(sync_client=True) as client:
+        try:
+            client.read_work_pool(POOL)
+        except ObjectNotFound:
+            client.create_work_pool(pool)
+
+
+def _create_zombie_automation() -> None:
+    """A run that stopped sending heartbeats (its machine or worker was killed) becomes Crashed.
+
+    Without it such a run stays Running forever and keeps its deployment's concurrency slot.
+    """
+    heartbeat = "prefect.flow-run.heartbeat"
+    trigger = EventTrigger(
+        after={heartbeat},
+        expect={heartbeat, *(f"prefect.flow-run.{ending}" for ending in _ENDINGS)},
+        match={"prefect.resource.id": ["prefect.flow-run.*"]},
+        for_each={"prefect.resource.id"},
+        posture=Posture.Proactive,
+        threshold=1,
+        within=datetime.timedelta(seconds=90),
+    )
+    crash = ChangeFlowRunState(
+        state=StateType.CRASHED, name="Crashed", message="no heartbeat for 90 s", force=False
+    )
+    with get_client(sync_client=True) as client:
+        if not client.read_automations_by_name(ZOMBIES):
+            client.create_automation(AutomationCore(name=ZOMBIES, trigger=trigger, actions=[crash]))

@@ -1,0 +1,353 @@
+"""`make up`, `make down`, `make status`: Prefect server, MLflow server and worker on this machine.
+
+Each service is a process group of its own with a log in `.rrf/logs` and a record in `.rrf/pids`. A
+record names the process by pid, start time and port, so that a pid the system has given to somebody
+else in the meantime is never signalled. `up` can be repeated: what runs stays, what is missing
+starts. `down` ends exactly what `up` started, worker first, so that a running training saves its
+checkpoint while the servers still answer.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from rrf import atomic, processes, workspace
+
+HOST = "127.0.0.1"
+PREFECT_PORT_VARIABLE = "RRF_PREFECT_PORT"
+MLFLOW_PORT_VARIABLE = "RRF_MLFLOW_PORT"
+START_TIMEOUT_S = 180
+_STOP_TIMEOUT_S = 45  # the worker gives a flow 30 s, the flow gives training 20 s
+_PREFECT_PORT = 4200
+_LEASES = "prefect.server.concurrency.lease_storage"
+
+
+@dataclasses.dataclass(frozen=True)
+class Service:
+    """One program to keep running: how it starts, and how to see that it works."""
+
+    name: str
+    title: str
+    command: tuple[str, ...]
+    health_url: str = ""
+    """Answers 200 once the service works; empty for a service without a port."""
+    port: int = 0
+    port_variable: str = ""
+
+
+def prefect_port() -> int:
+    """The port of the Prefect server: `$RRF_PREFECT_PORT`, else 4200."""
+    return _port(PREFECT_PORT_VARIABLE, _PREFECT_PORT)
+
+
+def mlflow_port() -> int:
+    """The port of the MLflow server: `$RRF_MLFLOW_PORT`, else 5000."""
+    return _port(MLFLOW_PORT_VARIABLE, 5000)
+
+
+def prefect_service(port: int) -> Service:
+    """Prefect server with its web UI, on SQLite in `$PREFECT_HOME`."""
+    words = ["prefect", "server", "start", "--host", HOST, "--port", str(port)]
+    return Service(
+        name="prefect",
+        title="Prefect server",
+        command=(sys.executable, "-m", *words, "--log-level", "WARNING"),
+        health_url=f"http://{HOST}:{port}/api/health",
+        port=port,
+        port_variable=PREFECT_PORT_VARIABLE,
+    )
+
+
+def mlflow_service(port: int) -> Service:
+    """MLflow's web UI and REST API over the store that the flows write to directly."""
+    words = ["mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
+    store = ["--backend-store-uri", workspace.tracking_uri(), "--no-serve-artifacts"]
+    return Service(
+        name="mlflow",
+        title="MLflow server",
+        command=(
+            *(sys.executable, "-m", *words, *store),
+            *("--default-artifact-root", workspace.artifact_root()),
+        ),
+        health_url=f"http://{HOST}:{port}/health",
+        port=port,
+        port_variable=MLFLOW_PORT_VARIABLE,
+    )
+
+
+def worker_service(pool: str) -> Service:
+    """A Prefect worker that runs each flow as a process on this machine."""
+    words = ["prefect", "worker", "start", "--pool", pool, "--type", "process"]
+    return Service("worker", "worker", (sys.executable, "-m", *words, "--name", pool))
+
+
+def environment(port: int) -> dict[str, str]:
+    """Variables for the services and for clients of the Prefect server on `port`."""
+    root = workspace.home()
+    return {
+        **workspace.TELEMETRY_OFF,
+        "RRF_HOME": str(root),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "PYTHONPATH": str(root),
+        "PREFECT_HOME": str(workspace.state() / "prefect"),
+        "PREFECT_API_URL": f"http://{HOST}:{port}/api",
+        "PREFECT_PLUGINS_ENABLED": "true",
+        "PREFECT_WORKER_QUERY_SECONDS": "3",
+        # On disk, so that a server that restarts still knows whose slots have expired.
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": f"{_LEASES}.filesystem",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }
+
+
+def up(console: Console) -> None:
+    """Start whatever is not running yet, wait until it works, and deploy the flows.
+
+    Raises:
+        ValueError: If a port belongs to another program, or a service does not come up.
+    """
+    check_no_demo()
+    servers = [prefect_service(prefect_port()), mlflow_service(mlflow_port())]
+    check_ports([server for server in servers if not is_running(server)])
+    env = environment(prefect_port())
+    os.environ.update(env)
+    for server in servers:
+        launch(server, env)
+    for server in servers:
+        with console.status(f"{server.title} is starting"):
+            wait_until_healthy(server, lambda name=server.name: _pid(name) is not None)
+        console.print(f"[green]✓[/] {server.title:<15} http://{HOST}:{server.port}")
+
+    from infra import deployments  # imports Prefect, which reads the variables set above
+
+    with console.status("deploying the flows"):
+        names = deployments.deploy()
+    console.print(f"[green]✓[/] {'deployments':<15} {', '.join(names)}")
+    launch(worker_service(deployments.POOL), env)
+    with console.status("worker is starting"):
+        deployments.wait_for_worker(lambda: _pid("worker") is not None, START_TIMEOUT_S)
+    console.print(f"[green]✓[/] {'worker':<15} pool '{deployments.POOL}'")
+    if prefect_port() != _PREFECT_PORT:
+        console.print(f"In your shell: export PREFECT_API_URL={env['PREFECT_API_URL']}")
+    console.print("Run a flow: [bold]prefect deployment run train-vla --watch[/]; stop: make down")
+
+
+def down(console: Console) -> None:
+    """Stop the worker, then the servers, as far as their records name processes of ours."""
+    for name in ("worker", "mlflow", "prefect"):
+        pid = _pid(name)
+        if pid is not None:
+            with console.status(f"{name} is stopping"):
+                _end_group(pid)
+        _record(name).unlink(missing_ok=True)
+        console.print(f"[green]✓[/] {name} {'stopped' if pid is not None else 'was not running'}")
+
+
+def status(console: Console) -> bool:
+    """Print what runs; whether everything does."""
+    services = [prefect_service(prefect_port()), mlflow_service(mlflow_port())]
+    answers = {service.name: is_healthy(service.health_url) for service in services}
+    answers["worker"] = _pid("worker") is not None
+    for name, is_up in answers.items():
+        pid = _pid(name)
+        owner = f"pid {pid}" if pid else "not started by `make up`"
+        console.print(f"{'[green]✓' if is_up else '[red]✗'}[/] {name:<8} {owner}")
+    return all(answers.values())
+
+
+def launch(service: Service, env: dict[str, str]) -> None:
+    """Start `service` so that it outlives us, unless its record names a running process."""
+    if _pid(service.name) is not None:
+        return
+    log = log_of(service.name)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            service.command,
+            cwd=workspace.home(),
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    born = _born(process.pid)
+    atomic.write_json(
+        _record(service.name), {"pid": process.pid, "born": born, "port": service.port}
+    )
+
+
+@contextlib.contextmanager
+def temporary_prefect(home: Path) -> Iterator[dict[str, str]]:
+    """A Prefect server for the duration of a `with` block, on a free port, its state in `home`.
+
+    It dies with this process, however that ends. Yields the variables its clients need.
+    """
+    service = prefect_service(free_port())
+    env = environment(service.port) | {
+        "PREFECT_HOME": str(home),
+        # Forgotten with the server: a killed run must not hold its slot into the next start.
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": f"{_LEASES}.memory",
+    }
+    home.mkdir(parents=True, exist_ok=True)
+    log = home / "server.log"
+    with log.open("ab") as file:
+        process = processes.start(service.command, cwd=workspace.home(), env=env, stdout=file)
+    try:
+        wait_until_healthy(service, lambda: not processes.has_ended(process), log=log)
+        yield env
+    finally:
+        processes.stop(process, grace_s=10)
+
+
+def wait_until_healthy(service: Service, is_alive, log: Path | None = None) -> None:
+    """Raises ValueError with the end of the log if `service` ends or stays silent."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not is_healthy(service.health_url):
+        if not is_alive() or time.monotonic() > deadline:
+            log = log or log_of(service.name)
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+            raise ValueError(f"the {service.title} did not come up; the end of {log}:\n{tail}")
+        time.sleep(0.3)
+
+
+def is_running(service: Service) -> bool:
+    """Whether `up` started `service` on this port and it still runs. ValueError if on another."""
+    if _pid(service.name) is None:
+        return False
+    port = json.loads(_record(service.name).read_text())["port"]
+    if port != service.port:
+        raise ValueError(
+            f"the {service.title} already runs on port {port}, not {service.port};"
+            f" `make down` first, or {service.port_variable}={port}"
+        )
+    return True
+
+
+def is_healthy(url: str) -> bool:
+    """Whether `url` answers 200."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status == 200
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def check_ports(services: Sequence[Service]) -> None:
+    """Raises ValueError for the first port that is taken, naming the variable that changes it."""
+    for service in services:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, service.port))
+            except OSError as error:
+                other = f"{service.port_variable}={service.port + 100} make up"
+                raise ValueError(
+                    f"port {service.port} for the {service.title} is in use by another program;"
+                    f" stop that program, or choose another port: {other}"
+                ) from error
+
+
+def check_no_demo() -> None:
+    """Raises ValueError while `make demo` runs: two servers on one database block each other."""
+    path = demo_lock()
+    if not path.exists():
+        return
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"`make demo` (pid {file.read()}) runs in this checkout; `make up` when it is done"
+            ) from None
+
+
+def demo_lock() -> Path:
+    """The file that a running `make demo` holds a lock on; it holds its pid."""
+    return workspace.state() / "locks" / "demo.lock"
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]
+
+
+def log_of(name: str) -> Path:
+    """Where the output of a service goes."""
+    return workspace.state() / "logs" / f"{name}.log"
+
+
+def _port(variable: str, default: int) -> int:
+    text = os.environ.get(variable) or str(default)
+    if not (text.isdigit() and 0 < int(text) < 65536):
+        raise ValueError(f"{variable}={text!r} is not a port number (1 to 65535)")
+    return int(text)
+
+
+def _record(name: str) -> Path:
+    return workspace.state() / "pids" / f"{name}.json"
+
+
+def _pid(name: str) -> int | None:
+    """The pid of a service that `up` started and that still runs."""
+    try:
+        record = json.loads(_record(name).read_text())
+        pid, born = record["pid"], record["born"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    return pid if born is not None and _born(pid) == born else None
+
+
+def _born(pid: int) -> int | None:
+    """Start time of a running process, in clock ticks since boot: names it, with the pid."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def _end_group(pid: int) -> None:
+    """SIGTERM to the whole group of a running service, and SIGKILL to what is left of it."""
+    born, deadline = _born(pid), time.monotonic() + _STOP_TIMEOUT_S
+    os.killpg(pid, signal.SIGTERM)
+    while _born(pid) == born and time.monotonic() < deadline:
+        time.sleep(0.2)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def main() -> None:
+    """The command line of `make up`, `make down` and `make status`."""
+    parser = argparse.ArgumentParser(prog="python -m infra.services", description=__doc__)
+    parser.add_argument("action", choices=("up", "down", "status"))
+    action, console = parser.parse_args().action, Console(highlight=False)
+    workspace.settle_environment()
+    try:
+        if action == "status":
+            raise SystemExit(0 if status(console) else 1)
+        {"up": up, "down": down}[action](console)
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Files and directories that are there whole or not at all, and manifests that say whether they
+still are.
+
+Everything is written beside its destination, flushed to the disk and renamed. A process killed at
+any moment leaves the old content, plus at most a `.tmp-` sibling that the next write of the same
+destination removes.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+_TMP_PREFIX = ".tmp-"
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Replace `path` with `content` atomically, creating parent directories.
+
+    Raises:
+        OSError: With the path and the space needed in the message when the disk is full; `path`
+            keeps its old content.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tmp = path.with_name(f"{_TMP_PREFIX}{path.name}-{os.getpid()}")
+    try:
+        with tmp.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        tmp.replace(path)
+    except OSError as error:
+        tmp.unlink(missing_ok=True)
+        raise _explained(error, path, len(content)) from error
+    _fsync_directory(path.parent)
+
+
+def write_text(path: str | Path, content: str) -> None:
+    """Replace `path` with UTF-8 `content` atomically."""
+    write_bytes(path, content.encode())
+
+
+def write_json(path: str | Path, data) -> None:
+    """Replace `path` with `data` as indented JSON atomically. NaN and Inf are refused with
+    ValueError."""
+    write_text(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
+
+
+@contextlib.contextmanager
+def directory(path: str | Path) -> Iterator[Path]:
+    """Yield an empty directory that becomes `path` when the block ends, replacing what stood there.
+
+    If the block raises, nothing at `path` changes and the partial directory is removed.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in path.parent.glob(f"{_TMP_PREFIX}{path.name}-*"):
+        _remove_if_abandoned(leftover)
+    tmp = path.with_name(f"{_TMP_PREFIX}{path.name}-{os.getpid()}")
+    tmp.mkdir()
+    try:
+        yield tmp
+        _fsync_tree(tmp)
+        if path.exists():
+            old = path.with_name(f"{_TMP_PREFIX}{path.name}-{os.getpid()}-old")
+            path.rename(old)
+            tmp.rename(path)
+            shutil.rmtree(old)
+        else:
+            tmp.rename(path)
+    except OSError as error:
+        shutil.rmtree(tmp, ignore_errors=True)
+        raise _explained(error, path) from error
+    except BaseException:
+        shutil.rmtree(tmp, ignore_errors=True)
+        raise
+    _fsync_directory(path.parent)
+
+
+def sha256(path: str | Path) -> str:
+    """Hex SHA-256 of a file's content."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_manifest(root: str | Path, **facts) -> dict:
+    """Write `root/manifest.json`: the SHA-256 of each file under `root`, beside `facts` (plain
+    data)."""
+    root = Path(root)
+    files = {name: sha256(root / name) for name in _file_names(root)}
+    manifest = {**facts, "files": files}
+    write_json(root / MANIFEST, manifest)
+    return manifest
+
+
+def check_manifest(root: str | Path) -> dict:
+    """The manifest of `root`, once every file it lists is there unchanged and no other file is.
+
+    Raises:
+        ValueError: Naming the first file that is missing, changed or unlisted.
+    """
+    root = Path(root)
+    if not (root / MANIFEST).is_file():
+        raise ValueError(
+            f"{root} has no {MANIFEST}: not a checkpoint, or an incomplete copy; fetch it again"
+        )
+    try:
+        manifest = json.loads((root / MANIFEST).read_text())
+        listed = dict(manifest["files"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{root / MANIFEST} is damaged ({error}); fetch the checkpoint again"
+        ) from error
+    for name, digest in listed.items():
+        if not (root / name).is_file():
+            raise ValueError(
+                f"{root / name} is missing although {MANIFEST} lists it; fetch it again"
+            )
+        if sha256(root / name) != digest:
+            raise ValueError(
+                f"{root / name} was changed after it was written (sha256 differs from {MANIFEST})"
+            )
+    for name in _file_names(root):
+        if name not in listed:
+            raise ValueError(
+                f"{root / name} is not listed in {MANIFEST}; remove it or fetch the directory again"
+            )
+    return manifest
+
+
+def digest_of(data) -> str:
+    """Hex SHA-256 of plain data, independent of key order."""
+    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _file_names(root: Path) -> list[str]:
+    paths = (p for p in root.rglob("*") if p.is_file() and p != root / MANIFEST)
+    return sorted(p.relative_to(root).as_posix() for p in paths)
+
+
+def _remove_if_abandoned(leftover: Path) -> None:
+    pid = leftover.name.removesuffix("-old").rpartition("-")[2]
+    if not (pid.isdigit() and Path(f"/proc/{pid}").exists() and int(pid) != os.getpid()):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _fsync_tree(root: Path) -> None:
+    for path in root.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    for path in [root, *(p for p in root.rglob("*") if p.is_dir())]:
+        _fsync_directory(path)
+
+
+def _fsync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _explained(error: OSError, path: Path, size: int | None = None) -> OSError:
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return error
+    free = shutil.disk_usage(path.parent).free
+    need = f" of {size} bytes" if size is not None else ""
+    return OSError(
+        error.errno,
+        f"no space left to write{need}: {free} bytes free; what was there is unchanged",
+        str(path),
+    )

@@ -1,0 +1,57 @@
+"""The `rrf` command. Every heavy import stands inside the command that needs it: `rrf --help` must
+stay fast."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rrf import workspace
+from rrf.cli import data, models
+from rrf.cli.evaluation import eval_, play
+from rrf.cli.training import train
+
+app = typer.Typer(
+    help="Robot data in, a gated, traceable, deployable policy out.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data.app, name="data")
+app.command()(train)
+app.command("eval")(eval_)
+app.command()(play)
+app.add_typer(models.app, name="models")
+
+
+@app.command()
+def show(
+    target: Annotated[str, typer.Argument(help="A preset name or a configs/train/*.yaml file.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Dotted overrides: optimizer.lr=1e-3")
+    ] = None,
+) -> None:
+    """Print a preset or a training file resolved to the last field, as YAML."""
+    from rrf.presets import resolve
+
+    typer.echo(resolve(target, overrides or []).to_yaml(), nl=False)
+
+
+@app.command()
+def doctor() -> None:
+    """Check this machine: Python, packages, cores, disk, renderers, GPU, data, servers."""
+    from rrf.cli.doctor import report
+
+    raise typer.Exit(0 if report() else 1)
+
+
+def main() -> None:
+    """Entry point: a user's mistake ends in one line on stderr and exit code 2, never in a
+    traceback."""
+    workspace.settle_environment()
+    try:
+        app()
+    except (ValueError, OSError, ImportError) as error:
+        from rrf.config import first_error
+
+        sys.stderr.write(f"error: {first_error(error)}\n")
+        raise SystemExit(2) from None

@@ -1,0 +1,112 @@
+"""`rrf doctor`: what this machine has, what is missing, and the command that mends it."""
+
+import importlib.metadata
+import os
+import shutil
+import socket
+import sys
+import urllib.request
+
+from rich.console import Console
+from rich.table import Table
+
+from rrf import workspace
+
+_PACKAGES = (
+    "prefect", "dvc", "torch", "transformers", "peft", "accelerate", "gymnasium", "mujoco",
+    "mujoco-warp",
+    "metaworld", "lerobot", "mlflow", "s3fs", "great-expectations",
+)  # fmt: skip
+_OK, _WARN, _BAD = "[green]ok[/green]", "[yellow]note[/yellow]", "[red]problem[/red]"
+
+
+def report() -> bool:
+    """Print the table; True when nothing stands in the way of `make demo`."""
+    rows = [
+        _python(), _packages(), _cores(), _disk(), *_renderers(), _gpu(), _data(),
+        _server("Prefect server", os.environ.get("RRF_PREFECT_PORT", "4200"), "/api/health"),
+        _server("MLflow server", os.environ.get("RRF_MLFLOW_PORT", "5000"), "/health"),
+    ]  # fmt: skip
+    table = Table(title="rrf doctor", show_lines=False)
+    for column in ("", "what", "found"):
+        table.add_column(column)
+    for status, what, found in rows:
+        table.add_row(status, what, found)
+    Console().print(table)
+    return all(status != _BAD for status, _, _ in rows)
+
+
+def _python() -> tuple[str, str, str]:
+    found = ".".join(map(str, sys.version_info[:3]))
+    good = sys.version_info[:2] == (3, 11)
+    return (_OK if good else _BAD), "Python", found if good else f"{found}; 3.11 is needed"
+
+
+def _packages() -> tuple[str, str, str]:
+    found, missing = [], []
+    for name in _PACKAGES:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        return _BAD, "packages", f"missing {', '.join(missing)}; run: make setup"
+    return _OK, "packages", ", ".join(found)
+
+
+def _cores() -> tuple[str, str, str]:
+    return _OK, "CPU cores", f"{len(os.sched_getaffinity(0))}, load {os.getloadavg()[0]:.1f}"
+
+
+def _disk() -> tuple[str, str, str]:
+    free_gb = shutil.disk_usage(workspace.home()).free / 1e9
+    return (_OK if free_gb > 2 else _BAD), "free disk", f"{free_gb:.0f} GB"
+
+
+def _renderers() -> list[tuple[str, str, str]]:
+    from rrf.envs.rendering import probe_renderers
+
+    found = probe_renderers()
+    rows = []
+    for name, answer in found.items():
+        status = _OK if answer == "ok" else (_BAD if name == "warp" else _WARN)
+        rows.append((status, f"renderer {name}", answer))
+    return rows
+
+
+def _gpu() -> tuple[str, str, str]:
+    import torch
+
+    if torch.cuda.is_available():
+        return (
+            _OK,
+            "GPU",
+            ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())),
+        )
+    return _WARN, "GPU", "none; everything in the demo runs on the CPU"
+
+
+def _data() -> tuple[str, str, str]:
+    raw = workspace.home() / "datasets" / "raw"
+    if not raw.is_dir() or not any(raw.rglob("*.hdf5")):
+        return _WARN, "raw data", "not here yet; run: dvc pull"
+    ready = sorted(
+        p.parent.parent.name for p in (workspace.home() / "datasets").glob("*/meta/info.json")
+    )
+    return (
+        _OK,
+        "data",
+        f"raw recordings and datasets: {', '.join(ready) or 'none yet; run: dvc repro'}",
+    )
+
+
+def _server(what: str, port: str, path: str) -> tuple[str, str, str]:
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        if probe.connect_ex(("127.0.0.1", int(port))) != 0:
+            return _WARN, what, f"not running on port {port}; run: make up"
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return _OK, what, f"http://127.0.0.1:{port} answers {answer.status}"
+    except OSError as error:
+        return _WARN, what, f"port {port} is taken by something else ({error}); choose another"

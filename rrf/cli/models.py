@@ -1,0 +1,171 @@
+"""`rrf models`: what the registry holds, and the ways to change it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="The model registry: list, fetch, promote, roll back.", no_args_is_help=True)
+Model = Annotated[str, typer.Argument(help="Name of a registered model.")]
+_OUTCOMES = {"pass": "green", "hold": "yellow", "fail": "red"}
+
+
+@app.command("list")
+def list_(
+    name: Annotated[str | None, typer.Argument(help="A model; all of them by default.")] = None,
+) -> None:
+    """Show all versions with aliases, success, gate and data."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from rrf.tracking import registry
+
+    found = registry.versions(name)
+    if not found:
+        typer.echo("no models yet; `make demo` makes one, `rrf models register` adds a checkpoint")
+        return
+    table = Table(box=None, header_style="bold")
+    for column in (
+        "model",
+        "version",
+        "aliases",
+        "success [95 %]",
+        "gate",
+        "checkpoint",
+        "data md5",
+    ):
+        table.add_column(column)
+    for version in found:
+        tags = version.tags
+        outcome = tags.get("gate.outcome", "")
+        table.add_row(
+            version.name,
+            version.version,
+            " ".join(f"@{alias}" for alias in version.aliases),
+            _success(tags),
+            f"[{_OUTCOMES[outcome]}]{outcome}[/]" if outcome else "-",
+            version.checkpoint_digest[:12],
+            tags.get("lineage.dataset_md5", "-")[:12],
+        )
+    Console().print(table)
+
+
+@app.command()
+def fetch(
+    reference: Annotated[
+        str, typer.Argument(help="NAME@champion, NAME/3 or models:/NAME@champion.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Directory to make; ./NAME-VERSION by default.")
+    ] = None,
+) -> None:
+    """Bring a deployable checkpoint here, checked against its manifest and the registry."""
+    from rrf.tracking import registry
+
+    version = registry.find(reference)
+    out = out or Path(f"{version.name}-{version.version}")
+    registry.fetch(f"{version.name}/{version.version}", out)
+    typer.echo(f"{version.name} version {version.version} is at {out}")
+
+
+@app.command()
+def register(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint or run directory.")],
+    name: Model,
+    run_id: Annotated[
+        str | None, typer.Option(help="MLflow run; the one in the run directory by default.")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Dataset of its lineage; the trained one by default.")
+    ] = None,
+    evaluation: Annotated[
+        Path | None, typer.Option(help="Directory written by `rrf eval`.")
+    ] = None,
+) -> None:
+    """Add a checkpoint as a version and make it @candidate."""
+    from rrf.config import read_yaml
+    from rrf.runners.checkpoint import find
+    from rrf.tracking import registry
+    from rrf.tracking.lineage import collect_lineage
+
+    checkpoint = find(checkpoint)
+    dataset = dataset or read_yaml(checkpoint / "config.yaml").get("dataset")
+    if not dataset:
+        raise ValueError(f"{checkpoint}/config.yaml names no dataset; give one with --dataset")
+    lineage = collect_lineage(dataset)
+    version = registry.register(
+        checkpoint, name, run_id or _run_of(checkpoint), lineage, evaluation
+    )
+    typer.echo(f"{name} version {version} is @candidate")
+    for problem in lineage["missing"]:
+        typer.echo(f"lineage lacks {problem}")
+
+
+@app.command()
+def promote(
+    name: Model,
+    version: Annotated[str, typer.Argument(help="The version to make @champion.")],
+    verdict: Annotated[
+        Path | None, typer.Option(help="verdict.json of the gate; without it nothing is promoted.")
+    ] = None,
+) -> None:
+    """Make a version the champion. Refused without a passing verdict for exactly this version."""
+    from rrf.evaluation.verdicts import Verdict
+    from rrf.tracking import registry
+
+    entry = registry.promote(name, version, Verdict.load(verdict) if verdict else None)
+    typer.echo(f"{name} version {entry.champion} is @champion ({entry.reason})")
+
+
+@app.command()
+def rollback(
+    name: Model,
+    reason: Annotated[str, typer.Option(help="Why; it stays in the ledger.")],
+    version: Annotated[
+        str | None, typer.Option("--from", help="The champion to leave; makes a rerun harmless.")
+    ] = None,
+) -> None:
+    """Return to the previous champion."""
+    from rrf.tracking import registry
+
+    entry = registry.rollback(name, reason, version)
+    typer.echo(
+        f"{name} version {entry.champion} is @champion again, {entry.version} is not: {reason}"
+    )
+
+
+@app.command()
+def ledger(name: Model) -> None:
+    """Show every change of champion, oldest first; fails if the ledger was tampered with."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from rrf.tracking import registry
+
+    entries = registry.ledger(name)
+    table = Table(box=None, header_style="bold")
+    for column in ("#", "time", "action", "version", "champion", "previous", "by", "reason"):
+        table.add_column(column)
+    for entry in entries:
+        row = (entry.time, entry.action, entry.version, entry.champion, entry.previous or "-")
+        table.add_row(str(entry.index), *row, entry.actor, entry.reason)
+    Console().print(table)
+    typer.echo(f"{len(entries)} entries, chain of hashes intact")
+
+
+def _success(tags: dict[str, str]) -> str:
+    if "evaluation.success" not in tags:
+        return "-"
+    rate, low, high = (float(tags[f"evaluation.{key}"]) for key in ("success", "low", "high"))
+    return f"{rate:.1%} [{low:.1%}, {high:.1%}] n={tags['evaluation.episodes']}"
+
+
+def _run_of(checkpoint: Path) -> str:
+    import json
+
+    for folder in checkpoint.resolve().parents:
+        if (folder / "run.json").is_file():
+            run_id = json.loads((folder / "run.json").read_text()).get("run_id")
+            if run_id:
+                return run_id
+    raise ValueError(f"'{checkpoint}' lies in no run directory with an MLflow run; give --run-id")

@@ -1,0 +1,184 @@
+"""`rrf train`: a preset or training file in, a run directory with checkpoints and result.json out.
+
+The run directory's name holds a key of everything that decides the result (config, dataset, source,
+parent), so running the same command again reuses a finished run and resumes an interrupted one.
+"""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RESULT = "result.json"
+_RUN = "run.json"
+
+
+def train(
+    target: Annotated[str, typer.Argument(help="A preset name or a configs/train/*.yaml file.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Dotted overrides: optimizer.lr=1e-3")
+    ] = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(help="Where checkpoints go; .rrf/runs/<experiment>-<key> by default."),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(help="Go on from the newest checkpoint there, or reuse the finished run."),
+    ] = True,
+) -> None:
+    """Train a policy. SIGTERM or Ctrl-C saves a checkpoint first; the same command then goes on."""
+    from rrf.presets import resolve
+    from rrf.runners.interruption import Interrupted
+
+    cfg = resolve(target, overrides or [])
+    try:
+        result = run_training(cfg, run_dir, resume)
+    except Interrupted as stop:
+        typer.echo(f"{stop}; the same command goes on from there", err=True)
+        raise
+    verb = "reused" if result["reused"] else "trained"
+    loss = result["metrics"].get("validation/total", result["metrics"]["loss/total"])
+    typer.echo(
+        f"{verb} {cfg.experiment_name}: {result['steps']} steps, loss {loss:.4f}, "
+        f"{result['wall_s']:.0f} s wall, {result['cpu_s']:.0f} s CPU\n"
+        f"checkpoint {result['checkpoint']}"
+    )
+
+
+def run_training(cfg, run_dir: Path | None = None, resume: bool = True) -> dict:
+    """Train what `cfg` describes, or reuse a finished run of the same key.
+
+    Returns:
+        What stands in `<run_dir>/result.json`: checkpoint, checkpoint_digest, run_id, steps,
+        metrics, wall_s, cpu_s, reused.
+    """
+    from rrf import atomic, workspace
+    from rrf.runners import checkpoint
+    from rrf.tracking.lineage import collect_lineage
+
+    dataset = dataset_path(cfg.dataset)
+    lineage = collect_lineage(cfg.dataset)
+    version = lineage["dataset_md5"] or _digest_of_files(dataset)
+    parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
+    parent_digest = checkpoint.deployable_digest(parent) if parent else None
+    inputs = run_inputs(cfg.to_dict(), version, lineage["source_digest"], parent_digest)
+    key = atomic.digest_of(inputs)
+    run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
+    if not resume and run_dir.exists():
+        shutil.rmtree(run_dir)
+    _require_same_inputs(run_dir, inputs)
+    if finished := _finished(run_dir):
+        return finished
+    result = _train(cfg, dataset, run_dir, lineage, inputs)
+    atomic.write_json(run_dir / RESULT, result)
+    return result
+
+
+def dataset_path(name: str) -> Path:
+    """The directory of a dataset given by name (under datasets/) or by path."""
+    from rrf import workspace
+
+    return Path(name) if "/" in name else workspace.home() / "datasets" / name
+
+
+def run_inputs(config: dict, dataset: str | None, source: str, parent: str | None) -> dict:
+    """Digests of everything that decides a run's result."""
+    from rrf import atomic
+
+    # Where the parent lies must not change the key; what it holds is in `parent`.
+    config = {name: value for name, value in config.items() if name != "init_from"}
+    digest = atomic.digest_of(config)
+    return {"config": digest, "dataset": dataset, "source": source, "parent": parent}
+
+
+def _digest_of_files(root: Path) -> str | None:
+    from rrf import atomic
+
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    return atomic.digest_of({p.relative_to(root).as_posix(): atomic.sha256(p) for p in files})
+
+
+def _require_same_inputs(run_dir: Path, inputs: dict) -> None:
+    known = _read(run_dir / _RUN).get("inputs", inputs)
+    if changed := [name for name, value in inputs.items() if known.get(name) != value]:
+        raise ValueError(
+            f"{run_dir} holds a run with another {', '.join(changed)}; give another --run-dir, or "
+            "--no-resume to start over"
+        )
+
+
+def _read(path: Path) -> dict:
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def _finished(run_dir: Path) -> dict | None:
+    from rrf.runners import checkpoint
+
+    result = _read(run_dir / RESULT)
+    if not result:
+        return None
+    if checkpoint.deployable_digest(result["checkpoint"]) != result["checkpoint_digest"]:
+        raise ValueError(
+            f"{result['checkpoint']} is not the checkpoint that {run_dir / RESULT} speaks of; "
+            "train anew with --no-resume"
+        )
+    return {**result, "reused": True}
+
+
+def _train(cfg, dataset: Path, run_dir: Path, lineage: dict, inputs: dict) -> dict:
+    from rrf import atomic
+    from rrf.runners.frames import open_split
+    from rrf.runners.interruption import SignalWatch
+    from rrf.runners.tracker import closing
+    from rrf.tracking.runs import open_trackers
+
+    with SignalWatch() as signals:
+        chunk_length, fraction = cfg.policy.chunk_length, cfg.validation_fraction
+        split = open_split(dataset, chunk_length, cfg.instructions, fraction)
+        runner = cfg.build(split, run_dir, lineage)
+        run_id = _read(run_dir / _RUN).get("run_id")
+        tracker = open_trackers(cfg.trackers, cfg.experiment_name, run_dir.name, run_dir, run_id)
+        with closing(tracker), _display(cfg) as on_progress:
+            atomic.write_json(run_dir / _RUN, {"run_id": tracker.run_id, "inputs": inputs})
+            tracker.log_config(cfg.to_dict())
+            tracker.log_dataset(runner.lineage)
+            tracker.set_tags({"run_key": atomic.digest_of(inputs)})
+            result = runner.run(tracker, on_progress, signals)
+            tracker.set_tags({"checkpoint_digest": result["checkpoint_digest"]})
+    return {**result, "run_id": tracker.run_id, "reused": False}
+
+
+@contextlib.contextmanager
+def _display(cfg) -> Iterator:
+    """Yields a callback that shows progress: a live bar on a terminal, plain lines in a log."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Eta
+
+    console = Console()
+    if not console.is_terminal:
+        yield lambda progress: typer.echo(_line(progress))
+        return
+    name, numbers = TextColumn("[bold]{task.description}"), TextColumn("{task.fields[numbers]}")
+    with Progress(name, BarColumn(), MofNCompleteColumn(), Eta(), numbers, console=console) as bar:
+        task = bar.add_task(cfg.experiment_name, total=cfg.max_steps, numbers="")
+        yield lambda progress: bar.update(task, completed=progress.step, numbers=_numbers(progress))
+
+
+def _line(progress) -> str:
+    minutes, seconds = divmod(round(progress.eta_s), 60)
+    eta = f"{minutes}:{seconds:02d}"
+    return f"step {progress.step}/{progress.max_steps} {_numbers(progress)} eta {eta}"
+
+
+def _numbers(progress) -> str:
+    validation = "-" if progress.validation_loss is None else f"{progress.validation_loss:.4f}"
+    return (
+        f"loss {progress.loss:.4f} val {validation} lr {progress.learning_rate:.1e} "
+        f"{progress.samples_per_s:.0f} samples/s"
+    )

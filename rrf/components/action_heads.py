@@ -1,0 +1,154 @@
+"""Action heads: from a feature vector to a chunk of normalised actions, and the loss for it.
+
+* Regression: smooth L1 on the chunk.
+* Discrete tokens: one categorical per step and dimension, all decoded in parallel as in OpenVLA-OFT
+  (arXiv:2502.19645), trained on soft labels so that a neighbouring bin costs less than a far one.
+
+Legend: B batch, F features, H steps in an action chunk, A action dimension, N token bins.
+"""
+
+import typing
+
+import torch
+from torch import nn
+
+from rrf.components.configs import DiscreteTokenHeadCfg, RegressionHeadCfg
+from rrf.components.losses import (
+    masked_mean,
+    masked_smooth_l1,
+    masked_token_cross_entropy,
+    soft_labels,
+)
+
+
+class HeadSample(typing.NamedTuple):
+    """A chunk chosen by a head, still in normalised units."""
+
+    actions: torch.Tensor  # float32 [B, H, A]
+    log_prob: torch.Tensor | None  # float32 [B, H * A]
+    replay: dict[str, torch.Tensor]  # what `evaluate` needs to find the probability again
+
+
+class ActionHead(typing.Protocol):
+    """What a policy asks of its head."""
+
+    def sample(
+        self, features_bf: torch.Tensor, generator: torch.Generator | None, greedy: bool
+    ) -> HeadSample: ...
+
+    def evaluate(
+        self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]: ...
+
+    def loss(
+        self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, float]]: ...
+
+
+class RegressionHead(nn.Module):
+    """Predicts the chunk itself. Greedy and sampled actions are the same."""
+
+    def __init__(
+        self, cfg: RegressionHeadCfg, in_features: int, chunk_length: int, action_dim: int
+    ):
+        super().__init__()
+        self.cfg = cfg
+        self.chunk_length, self.action_dim = chunk_length, action_dim
+        self.output = _output_layer(in_features, chunk_length * action_dim)
+
+    def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
+        """The chunk, [B, H, A]."""
+        return self.output(features_bf).float().unflatten(1, (self.chunk_length, self.action_dim))
+
+    def sample(
+        self, features_bf: torch.Tensor, generator: torch.Generator | None, greedy: bool
+    ) -> HeadSample:
+        return HeadSample(self(features_bf), None, {})
+
+    def evaluate(
+        self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        raise NotImplementedError(
+            "a regression head has no density; choose the token head for policy gradients"
+        )
+
+    def loss(
+        self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        prediction_bha = self(features_bf)
+        loss = masked_smooth_l1(prediction_bha, target_bha, is_pad_bh, self.cfg.huber_beta)
+        error = masked_mean((prediction_bha.detach() - target_bha).abs(), is_pad_bh)
+        return loss, {"loss/action_l1": error.item()}
+
+
+class DiscreteTokenHead(nn.Module):
+    """Predicts a distribution over bins for every step and dimension.
+
+    The N bins stand for N even values from -1 to 1.
+    """
+
+    centers: torch.Tensor
+
+    def __init__(
+        self, cfg: DiscreteTokenHeadCfg, in_features: int, chunk_length: int, action_dim: int
+    ):
+        super().__init__()
+        self.cfg = cfg
+        self.chunk_length, self.action_dim = chunk_length, action_dim
+        self.output = _output_layer(in_features, chunk_length * action_dim * cfg.num_bins)
+        self.register_buffer("centers", torch.linspace(-1.0, 1.0, cfg.num_bins))
+
+    def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
+        """Logits before the temperature, [B, H * A, N]."""
+        return self.output(features_bf).float().unflatten(1, (-1, self.cfg.num_bins))
+
+    def sample(
+        self, features_bf: torch.Tensor, generator: torch.Generator | None, greedy: bool
+    ) -> HeadSample:
+        log_probs_btn = self._log_probs(features_bf)
+        tokens_bt = log_probs_btn.argmax(-1) if greedy else _draw(log_probs_btn.exp(), generator)
+        actions = self.centers[tokens_bt].unflatten(1, (self.chunk_length, self.action_dim))
+        return HeadSample(actions, _chosen(log_probs_btn, tokens_bt), {"tokens": tokens_bt})
+
+    def evaluate(
+        self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        log_probs_btn = self._log_probs(features_bf)
+        entropy_bt = -(log_probs_btn.exp() * log_probs_btn).sum(-1)
+        return _chosen(log_probs_btn, replay["tokens"]), entropy_bt
+
+    def loss(
+        self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        logits_bhan = self(features_bf).unflatten(1, (self.chunk_length, self.action_dim))
+        labels_bhan = soft_labels(
+            target_bha, self.centers, self.cfg.label_sigma_bins, self.cfg.label_smoothing
+        )
+        loss = masked_token_cross_entropy(logits_bhan, labels_bhan, is_pad_bh)
+        mode_bha = self.centers[logits_bhan.detach().argmax(-1)]
+        return loss, {
+            "loss/action_l1": masked_mean((mode_bha - target_bha).abs(), is_pad_bh).item()
+        }
+
+    def _log_probs(self, features_bf: torch.Tensor) -> torch.Tensor:
+        # The one place where the temperature acts: sampling and evaluation cannot disagree.
+        return torch.log_softmax(self(features_bf) / self.cfg.temperature, dim=-1)
+
+
+def _chosen(log_probs_btn: torch.Tensor, tokens_bt: torch.Tensor) -> torch.Tensor:
+    return log_probs_btn.gather(-1, tokens_bt.unsqueeze(-1)).squeeze(-1)
+
+
+def _draw(probs_btn: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    # On the generator's device, so that one seed gives one stream wherever the policy runs.
+    device = generator.device if generator else probs_btn.device
+    rows = probs_btn.flatten(0, 1).to(device)
+    drawn = torch.multinomial(rows, 1, generator=generator)
+    return drawn.view(probs_btn.shape[:2]).to(probs_btn.device)
+
+
+def _output_layer(in_features: int, out_features: int) -> nn.Linear:
+    layer = nn.Linear(in_features, out_features)
+    nn.init.normal_(layer.weight, std=0.01)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,47 @@
+"""Supervised losses over action chunks: pure functions that leave padding steps out.
+
+Legend: B batch, H steps in an action chunk, A action dimension, N token bins.
+"""
+
+import torch
+from torch.nn import functional
+
+
+def masked_mean(values_bha: torch.Tensor, is_pad_bh: torch.Tensor) -> torch.Tensor:
+    """The mean over the steps that are not padding; 0 if all are."""
+    keep_bh1 = (~is_pad_bh).unsqueeze(-1).to(values_bha.dtype)
+    count = (keep_bh1.sum() * values_bha.shape[-1]).clamp(min=1)
+    return (values_bha * keep_bh1).sum() / count
+
+
+def masked_smooth_l1(
+    prediction_bha: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor, beta: float
+) -> torch.Tensor:
+    """Smooth L1 (arXiv:1504.08083): e^2 / (2 beta) where |e| < beta, |e| - beta / 2 elsewhere."""
+    return masked_mean(
+        functional.smooth_l1_loss(prediction_bha, target_bha, reduction="none", beta=beta),
+        is_pad_bh,
+    )
+
+
+def soft_labels(
+    target_bha: torch.Tensor, centers: torch.Tensor, sigma_bins: float, smoothing: float
+) -> torch.Tensor:
+    """Label distribution [B, H, A, N]: a Gaussian of `sigma_bins` bins around the target,
+    normalised over the bins, mixed with a uniform share of `smoothing`. `sigma_bins` 0 puts the
+    Gaussian's whole mass on the nearest bin.
+    """
+    distance = target_bha.unsqueeze(-1) - centers
+    if sigma_bins == 0:
+        peak = functional.one_hot(distance.abs().argmin(-1), len(centers)).to(target_bha.dtype)
+    else:
+        width = sigma_bins * (centers[1] - centers[0])
+        peak = torch.softmax(-0.5 * (distance / width) ** 2, dim=-1)
+    return (1 - smoothing) * peak + smoothing / len(centers)
+
+
+def masked_token_cross_entropy(
+    logits_bhan: torch.Tensor, labels_bhan: torch.Tensor, is_pad_bh: torch.Tensor
+) -> torch.Tensor:
+    """Cross entropy of soft labels, in nats per token."""
+    return masked_mean(-(labels_bhan * torch.log_softmax(logits_bhan, dim=-1)).sum(-1), is_pad_bh)

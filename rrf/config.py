@@ -1,0 +1,270 @@
+"""`@configclass`: a keyword-only dataclass that checks its types, round-trips through plain data
+and builds its owner.
+
+A config is data. Defaults are copied, assignment is checked, a field nobody declared is an error,
+and `cfg.build(**runtime)` constructs the class the config describes, which is imported only then.
+Nested configs name their class under "type" when written out, so a subclass survives YAML; on
+reading, only classes of trusted packages are accepted (`trust`). Overrides are dotted paths, the
+same on the command line, in YAML files and in flow parameters.
+"""
+
+import copy
+import dataclasses
+import difflib
+import importlib
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import pydantic
+import yaml
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+TYPE_KEY = "type"
+_CHECKED = pydantic.ConfigDict(
+    extra="forbid",
+    validate_assignment=True,
+    arbitrary_types_allowed=True,
+    use_attribute_docstrings=True,
+    ser_json_inf_nan="constants",
+)
+_trusted = {"rrf"}
+
+
+class Cfg:
+    """The methods `@configclass` gives every config. Inherit it to let a type checker see them."""
+
+    _builds: typing.ClassVar[str]
+
+    def build(self, *args, **runtime):
+        """Construct what this config describes: `Owner(self, *args, **runtime)`."""
+        return locate(self._builds)(self, *args, **runtime)
+
+    def to_dict(self) -> dict:
+        """Plain data (dict, list, scalar), each nested config naming its class under "type"."""
+        return _dump(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping) -> typing.Self:
+        """The config `to_dict` came from; a mapping without "type" becomes the declared class.
+
+        Raises:
+            ValueError: For an unknown field (with the closest known one), a value of the wrong
+                type, or a "type" that is no subclass of the declared class or lies outside the
+                trusted packages.
+        """
+        return pydantic.TypeAdapter(cls).validate_python(data)
+
+    def replace(self, **changes) -> typing.Self:
+        """A deep copy with some fields changed."""
+        return dataclasses.replace(copy.deepcopy(self), **changes)  # type: ignore[type-var]
+
+    def override(self, changes: Mapping[str, typing.Any]) -> typing.Self:
+        """A copy with dotted paths replaced (`{"optimizer.lr": 1e-3}`), checked as a whole.
+
+        Raises:
+            ValueError: Naming the path and the closest known field.
+        """
+        data = self.to_dict()
+        for path, value in changes.items():
+            *parents, leaf = path.split(".")
+            node = data
+            for depth, parent in enumerate(parents):
+                node = _step_into(node, parent, path=".".join(parents[: depth + 1]))
+            _check_key(node, leaf, path)
+            node[leaf] = value
+        return type(self).from_dict(data)
+
+    def to_yaml(self) -> str:
+        """The config as YAML in declaration order; `from_yaml` reads back an equal config."""
+        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+
+    @classmethod
+    def from_yaml(cls, text: str) -> typing.Self:
+        """The config `to_yaml` came from. Raises ValueError as `from_dict` does."""
+        return cls.from_dict(yaml.safe_load(text) or {})
+
+    @pydantic.model_validator(mode="wrap")
+    @classmethod
+    def _resolve(cls, value, handler):
+        if not isinstance(value, Mapping):
+            return handler(value)
+        value = dict(value)
+        path = value.pop(TYPE_KEY, None)
+        named: typing.Any = _locate_trusted(path) if path else cls
+        if not (isinstance(named, type) and issubclass(named, cls)):
+            raise ValueError(f"{path!r} is not a {cls.__name__}")
+        names = [f.name for f in dataclasses.fields(named)]  # type: ignore[arg-type]
+        for name in value:
+            if name not in names:
+                raise ValueError(
+                    f"{named.__name__} has no field '{name}'{did_you_mean(name, names)}"
+                )
+        return named(**value)
+
+
+_Class = typing.TypeVar("_Class")
+
+
+@typing.overload
+@typing.dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
+def configclass(cls: type[_Class], /) -> type[_Class]: ...
+
+
+@typing.overload
+@typing.dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
+def configclass(*, builds: str | None = None) -> Callable[[type[_Class]], type[_Class]]: ...
+
+
+def configclass(cls=None, /, *, builds=None):
+    """Turn a class body into a config.
+
+    Args:
+        cls: The class body; fields are `name: type = default`, or a bare `name = value` overriding
+            an inherited field.
+        builds: What `cfg.build(...)` constructs, as "module:Name" or a "Name" in the config's own
+            module. It is imported by `build`, so importing a config never imports torch or a
+            simulator.
+
+    Raises:
+        TypeError: For a bare `name = value` that overrides nothing inherited (a typo, or a missing
+            annotation).
+    """
+    if cls is None:
+        return lambda cls: configclass(cls, builds=builds)
+    inherited = _inherited_fields(cls)
+    annotations = inspect.get_annotations(cls)
+    for name, value in list(vars(cls).items()):
+        if name.startswith("_") or hasattr(value, "__get__"):
+            continue
+        if name not in annotations and name not in inherited:
+            raise TypeError(
+                f"{cls.__name__}.{name} is neither annotated nor inherited"
+                f"{did_you_mean(name, inherited)}"
+            )
+        annotations.setdefault(name, inherited.get(name))
+        if not isinstance(value, dataclasses.Field) and type(value).__hash__ is None:
+            setattr(
+                cls,
+                name,
+                dataclasses.field(default_factory=lambda value=value: copy.deepcopy(value)),
+            )
+    cls.__annotations__ = annotations
+    if builds is not None:
+        cls._builds = builds if ":" in builds else f"{cls.__module__}:{builds}"
+    if not issubclass(cls, Cfg):
+        for name, member in vars(Cfg).items():
+            if not name.startswith("__") and name not in dir(cls):
+                setattr(cls, name, member)
+    return pydantic_dataclass(cls, kw_only=True, config=_CHECKED)
+
+
+def parse_overrides(words: Iterable[str]) -> dict[str, typing.Any]:
+    """`["a.b=1", "c=[2, 3]"]` as `{"a.b": 1, "c": [2, 3]}`; values are read as YAML.
+
+    Raises:
+        ValueError: For a word without "=" or with an empty path.
+    """
+    changes = {}
+    for word in words:
+        path, equals, value = word.partition("=")
+        if not path or not equals:
+            raise ValueError(
+                f"override {word!r} is not of the form path=value, e.g. optimizer.lr=1e-3"
+            )
+        changes[path] = yaml.safe_load(value)
+    return changes
+
+
+def trust(package: str) -> None:
+    """Accept configs of `package` (a top-level package name) as "type" in outside input, as for a
+    loaded plugin."""
+    _trusted.add(package.partition(".")[0])
+
+
+def locate(path: str):
+    """The object at "module:Name", imported now."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def first_error(error: Exception) -> str:
+    """A validation error as one line per problem, `path: what is wrong`, without pydantic's
+    decoration."""
+    if not isinstance(error, pydantic.ValidationError):
+        return str(error)
+    lines = []
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"])
+        what = problem["msg"].removeprefix("Value error, ")
+        lines.append(f"{where}: {what}" if where else what)
+    return "\n".join(lines)
+
+
+def read_yaml(path: str | Path) -> dict:
+    """A YAML file that must hold a mapping. Raises ValueError naming the file otherwise."""
+    path = Path(path)
+    if not path.is_file():
+        near = difflib.get_close_matches(
+            path.name, [p.name for p in path.parent.glob("*.yaml")], n=1
+        )
+        hint = f"; did you mean '{path.parent / near[0]}'?" if near else ""
+        raise ValueError(f"no file '{path}'{hint}")
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} must hold a mapping at top level, found {type(data).__name__}")
+    return data
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The tail of an error about an unknown name: the closest known one, else all of them."""
+    known = sorted(names)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known) or 'none'}"
+
+
+def _inherited_fields(cls) -> dict[str, typing.Any]:
+    bases = (base for base in reversed(cls.__mro__[1:]) if dataclasses.is_dataclass(base))
+    return {f.name: f.type for base in bases for f in dataclasses.fields(base)}
+
+
+def _locate_trusted(path: str):
+    package = path.partition(":")[0].partition(".")[0]
+    if package not in _trusted:
+        raise ValueError(f"type {path!r} lies outside the trusted packages {sorted(_trusted)}")
+    try:
+        return locate(path)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"type {path!r} does not exist: {error}") from error
+
+
+def _step_into(node, key: str, path: str) -> dict:
+    _check_key(node, key, path)
+    if node[key] is None:
+        node[key] = {}
+    return node[key]
+
+
+def _check_key(node, key: str, path: str) -> None:
+    if not isinstance(node, dict):
+        raise ValueError(f"'{path}' goes into a plain value, which has no fields")
+    if TYPE_KEY in node and key not in node:
+        fields = [name for name in node if name != TYPE_KEY]
+        raise ValueError(f"no config field '{path}'{did_you_mean(key, fields)}")
+
+
+def _dump(value) -> typing.Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: _dump(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {TYPE_KEY: f"{type(value).__module__}:{type(value).__qualname__}"} | fields
+    if isinstance(value, Mapping):
+        return {key: _dump(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_dump(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value

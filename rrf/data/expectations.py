@@ -1,0 +1,286 @@
+"""Great Expectations suites, generated from a dataset's schema and run on its two tables.
+
+An expectation is plain data here; Great Expectations is imported when a suite runs (10 s). Its
+context is ephemeral: nothing is written, no telemetry is sent. Three of its habits are dealt with:
+results come in any order (matched by the position kept in `meta`), range checks pass over NaN (each
+has a not-null check beside it), and an expectation that crashed looks like failed data (told apart
+by its exception).
+"""
+
+import dataclasses
+import logging
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from rrf.data.checks import MAX_FINDINGS, CheckResult, Finding, result
+from rrf.data.dataset_cfg import LimitsCfg
+from rrf.data.schema import ACTION, IMAGE_PREFIX, INDEX_KEYS, REWARD, STATE, SUCCESS, Schema
+from rrf.data.tables import dimension_columns
+
+FRAME_KEYS = ("episode_index", "frame_index")
+_LARGEST_FLOAT = 3e38  # just below float32's largest: only Inf is beyond
+
+
+@dataclasses.dataclass(frozen=True)
+class Expectation:
+    """One Great Expectations check, before the library is imported."""
+
+    check: str  # kind, see checks.SEVERITIES
+    title: str
+    kind: str  # class name in great_expectations.expectations
+    kwargs: dict
+
+
+def frame_suite(schema: Schema, limits: LimitsCfg, num_tasks: int) -> list[Expectation]:
+    """What must hold for the frame table."""
+    dimensions = dimension_columns(schema)
+    suite = [
+        Expectation(
+            "rows",
+            "there is at least one frame",
+            "ExpectTableRowCountToBeBetween",
+            {"min_value": 1},
+        ),
+        Expectation(
+            "unique_frames",
+            "no frame occurs twice in an episode",
+            "ExpectCompoundColumnsToBeUnique",
+            {"column_list": list(FRAME_KEYS)},
+        ),
+        Expectation(
+            "frame_order",
+            "index grows from row to row",
+            "ExpectColumnValuesToBeIncreasing",
+            {"column": "index", "strictly": True},
+        ),
+        _between(
+            "frame_order", "frame_index counts 0, 1, 2, ... in every episode", "frame_step", 1, 1
+        ),
+        _between(
+            "timestamps",
+            f"timestamp is frame_index / {schema.fps} s",
+            "timestamp_error_s",
+            0,
+            limits.max_timestamp_error_s,
+        ),
+        _between(
+            "task_index", "task_index is a row of tasks.parquet", "task_index", 0, num_tasks - 1
+        ),
+    ]
+    suite += [_not_null(key) for key in INDEX_KEYS]
+    for key, vector in ((STATE, schema.state), (ACTION, schema.action)):
+        low = vector.low or [None] * len(vector.names)
+        high = vector.high or [None] * len(vector.names)
+        for column, smallest, largest in zip(dimensions[key], low, high, strict=True):
+            suite += [_not_null(column), _finite(column)]
+            if smallest is not None or largest is not None:
+                title = f"{column} lies in [{smallest}, {largest}]"
+                suite.append(_between("limits", title, column, smallest, largest))
+    if schema.has_reward:
+        suite += [_not_null(REWARD), _finite(REWARD)]
+    if schema.has_success:
+        suite.append(_not_null(SUCCESS))
+    for camera in schema.cameras:
+        column = f"{IMAGE_PREFIX}{camera}.std"
+        title = f"no image of camera {camera} is blank (standard deviation of its pixels)"
+        suite.append(_between("blank_image", title, column, limits.min_image_std, None))
+    for column, dtype in {"timestamp": "float32", "frame_index": "int64", "index": "int64"}.items():
+        suite.append(
+            Expectation(
+                "types",
+                f"{column} is {dtype}",
+                "ExpectColumnValuesToBeOfType",
+                {"column": column, "type_": dtype},
+            )
+        )
+    columns = [*INDEX_KEYS, *dimensions[STATE], *dimensions[ACTION]]
+    columns += [REWARD] * schema.has_reward + [SUCCESS] * schema.has_success
+    suite.append(
+        Expectation(
+            "columns",
+            "every declared column is there",
+            "ExpectTableColumnsToMatchSet",
+            {"column_set": columns, "exact_match": False},
+        )
+    )
+    return suite
+
+
+def episode_suite(schema: Schema, limits: LimitsCfg) -> list[Expectation]:
+    """What must hold for the episode table."""
+    low, high = limits.min_episode_length, limits.max_episode_length
+    suite = [
+        _not_null("length"),
+        _not_null("num_rows"),
+        Expectation(
+            "frame_counts",
+            "every episode has as many frames as its table row says",
+            "ExpectColumnPairValuesToBeEqual",
+            {"column_A": "length", "column_B": "num_rows"},
+        ),
+        _between("episode_length", f"an episode has {low} to {high} frames", "num_rows", low, high),
+        _not_null("instruction", check="instruction"),
+        Expectation(
+            "instruction",
+            "the instruction is not empty",
+            "ExpectColumnValuesToMatchRegex",
+            {"column": "instruction", "regex": r"\S"},
+        ),
+    ]
+    for camera in schema.cameras:
+        column = f"{IMAGE_PREFIX}{camera}.frozen_fraction"
+        title = f"camera {camera} moves: at most {limits.max_frozen_fraction:.0%} of frames repeat"
+        suite.append(_between("frozen_camera", title, column, None, limits.max_frozen_fraction))
+    if schema.has_success:
+        suite.append(
+            Expectation(
+                "ends_in_success",
+                "the episode ends in success",
+                "ExpectColumnValuesToBeInSet",
+                {"column": "ends_in_success", "value_set": [True]},
+            )
+        )
+    return suite
+
+
+def run_suite(
+    name: str,
+    suite: Sequence[Expectation],
+    table: pd.DataFrame,
+    index_columns: Sequence[str],
+    severities: Mapping[str, str],
+) -> list[CheckResult]:
+    """Run a suite on a table.
+
+    Args:
+        name: What the table holds, e.g. "frames".
+        suite: The expectations; those whose severity is "off" are left out.
+        table: The data.
+        index_columns: Columns that name a row in findings.
+        severities: Check kind -> error, warn or off.
+
+    Returns:
+        One result per expectation, in the suite's order.
+    """
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    logging.getLogger("great_expectations").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import great_expectations as gx
+        import great_expectations.expectations as gxe
+        from great_expectations.data_context.types.base import ProgressBarsConfig
+
+        suite = [e for e in suite if severities[e.check] != "off"]
+        context = gx.get_context(mode="ephemeral")
+        context.variables.progress_bars = ProgressBarsConfig(globally=False)
+        asset = context.data_sources.add_pandas(name).add_dataframe_asset(name)
+        definition = gx.ValidationDefinition(
+            name=name,
+            data=asset.add_batch_definition_whole_dataframe(name),
+            suite=context.suites.add(
+                gx.ExpectationSuite(
+                    name=name,
+                    expectations=[
+                        getattr(gxe, e.kind)(**e.kwargs, meta={"position": position})
+                        for position, e in enumerate(suite)
+                    ],
+                )
+            ),
+        )
+        outcome = context.validation_definitions.add(definition).run(
+            batch_parameters={"dataframe": table},
+            result_format={
+                "result_format": "COMPLETE",
+                "unexpected_index_column_names": list(index_columns),
+            },
+        )
+    by_position = {_position(r): r for r in outcome.results}
+    return [_outcome(e, by_position[i], severities) for i, e in enumerate(suite)]
+
+
+def _position(outcome) -> int:
+    """Where in the suite a result belongs."""
+    return outcome.expectation_config.meta["position"]
+
+
+def _outcome(expectation: Expectation, outcome, severities: Mapping[str, str]) -> CheckResult:
+    crash = _crash(outcome.exception_info)
+    if crash:
+        finding = Finding(key=str(expectation.kwargs.get("column", "")), value=crash)
+        return CheckResult(
+            expectation.check, expectation.title, "crashed", 1, (finding,), "great_expectations"
+        )
+    findings, num_bad = [], 0
+    if not outcome.success:
+        findings = _findings(expectation, outcome.result)
+        num_bad = outcome.result.get("unexpected_count", 1)
+    return result(
+        expectation.check,
+        expectation.title,
+        findings,
+        severities,
+        num_bad=num_bad,
+        by="great_expectations",
+    )
+
+
+def _findings(expectation: Expectation, details: Mapping) -> list[Finding]:
+    kwargs = expectation.kwargs
+    keys = [str(kwargs[name]) for name in ("column", "column_A", "column_B") if name in kwargs]
+    rows = details.get("unexpected_index_list")
+    if not rows:
+        observed = details.get("details", {}).get("mismatched", details.get("observed_value"))
+        return [Finding(key=", ".join(keys) or expectation.check, value=str(observed))]
+    findings = []
+    for row in rows[:MAX_FINDINGS]:
+        values = [str(row[key]) for key in keys if key in row]
+        findings.append(
+            Finding(
+                key=", ".join(keys) or ", ".join(kwargs.get("column_list", [])),
+                value=" and ".join(values) or "occurs more than once",
+                episode=_number(row["episode_index"]),
+                frame=_number(row.get("frame_index")),
+            )
+        )
+    return findings
+
+
+def _number(value) -> int | None:
+    """An index of a finding; None if the column is absent or missing a value there."""
+    return None if value is None or pd.isna(value) else int(value)
+
+
+def _crash(info: Mapping | None) -> str:
+    """The message of an exception inside Great Expectations, empty if there was none."""
+    if not info:
+        return ""
+    details = [info] if "raised_exception" in info else list(info.values())
+    for detail in details:
+        if detail.get("raised_exception"):
+            return str(detail.get("exception_message")) or "exception without a message"
+    return ""
+
+
+def _not_null(column: str, check: str = "not_null") -> Expectation:
+    kwargs = {"column": column}
+    return Expectation(
+        check, f"{column} is never missing or NaN", "ExpectColumnValuesToNotBeNull", kwargs
+    )
+
+
+def _finite(column: str) -> Expectation:
+    return _between("finite", f"{column} is finite", column, -_LARGEST_FLOAT, _LARGEST_FLOAT)
+
+
+def _between(
+    check: str, title: str, column: str, low: float | None, high: float | None
+) -> Expectation:
+    kwargs: dict = {"column": column}
+    if low is not None:
+        kwargs["min_value"] = low
+    if high is not None:
+        kwargs["max_value"] = high
+    return Expectation(check, title, "ExpectColumnValuesToBeBetween", kwargs)

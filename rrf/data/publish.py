@@ -1,0 +1,38 @@
+"""From converted to published: the only way a dataset gets into `datasets/NAME`, where training
+looks for it.
+"""
+
+import shutil
+from pathlib import Path
+
+from rrf import atomic
+from rrf.data.stats import NORM_STATS, norm_stats
+from rrf.data.validate import dataset_digest, read_report
+
+
+def publish(converted: str | Path, reports: str | Path, out: str | Path) -> dict:
+    """Copy a validated dataset to `out` and add its normalisation statistics.
+
+    Returns:
+        The content of norm_stats.json.
+
+    Raises:
+        ValueError: If there is no report, it did not pass, or it judged other content than
+            `converted` holds now. What stood at `out` is unchanged.
+    """
+    report = read_report(reports)
+    if not report["passed"]:
+        failed = [c["check"] for c in report["checks"] if c["status"] in ("fail", "crashed")]
+        raise ValueError(
+            f"{report['name']} did not pass validation ({', '.join(sorted(set(failed)))}); "
+            f"see {reports}, mend the data or its config, then run: dvc repro"
+        )
+    if not Path(converted).is_dir() or dataset_digest(converted) != report["digest"]:
+        raise ValueError(
+            f"the report in {reports} judged another content than {converted} holds; run: dvc repro"
+        )
+    stats = norm_stats(converted)
+    with atomic.directory(out) as directory:
+        shutil.copytree(converted, directory, dirs_exist_ok=True)
+        atomic.write_json(directory / NORM_STATS, stats)
+    return stats

@@ -1,0 +1,133 @@
+"""The page of truth about robot data: which keys exist, their dtype, shape, unit, range and frame.
+
+| key                       | dtype[shape]   | meaning (unit, range)                               |
+|---------------------------|----------------|-----------------------------------------------------|
+| observation.images.<name> | uint8[H, W, 3] | RGB 0..255, row 0 on top, seen before the action    |
+| observation.state         | float32[D]     | proprioception before the action, a unit per entry  |
+| action                    | float32[A]     | command executed from this frame to the next        |
+| task (in tasks.parquet)   | str            | the language instruction, one English sentence      |
+| next.reward               | float32[1]     | reward received for the action (optional)           |
+| next.success              | bool[1]        | task solved after the action (optional)             |
+| timestamp                 | float32        | s since the episode began, frame_index / fps        |
+| frame_index               | int64          | frame within the episode, 0..length-1               |
+| episode_index             | int64          | episode within the dataset                          |
+| index                     | int64          | frame within the dataset                            |
+| task_index                | int64          | row of tasks.parquet: which instruction             |
+
+On disk this is LeRobot v3.0; `rrf.data.lerobot_writer` is the only writer. Legend: T frames of an
+episode, D state dimension, A action dimension, H W image height and width.
+"""
+
+import dataclasses
+
+import numpy as np
+
+STATE = "observation.state"
+ACTION = "action"
+IMAGE_PREFIX = "observation.images."
+REWARD = "next.reward"
+SUCCESS = "next.success"
+INDEX_KEYS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+
+
+@dataclasses.dataclass(frozen=True)
+class Vector:
+    """A named vector: one name per dimension, its unit, and the limits values may not leave."""
+
+    names: tuple[str, ...]
+    unit: str
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """What every episode of one dataset holds."""
+
+    fps: int
+    image_size: tuple[int, int]  # (height, width) in pixels
+    cameras: tuple[str, ...]
+    state: Vector
+    action: Vector
+    has_reward: bool = True
+    has_success: bool = True
+
+
+@dataclasses.dataclass
+class Episode:
+    """One recorded episode, all arrays over the same T frames."""
+
+    images: dict[str, np.ndarray]  # camera name -> uint8 [T, H, W, 3]
+    state: np.ndarray  # float32 [T, D]
+    action: np.ndarray  # float32 [T, A]
+    instruction: str
+    source: str  # where it came from, "file:demo_3"; stands in every error about it
+    reward: np.ndarray | None = None  # float32 [T]
+    success: np.ndarray | None = None  # bool [T]
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+
+@dataclasses.dataclass
+class Observation:
+    """What a policy sees, for B environments or frames."""
+
+    images: dict[str, np.ndarray]  # camera name -> uint8 [B, H, W, 3], row 0 on top
+    state: np.ndarray  # float32 [B, D], physical units
+    instruction: list[str]  # B sentences
+
+    def __len__(self) -> int:
+        return len(self.instruction)
+
+
+@dataclasses.dataclass
+class Batch:
+    """What supervised training sees: observations and the action chunks that followed them (K steps
+    each)."""
+
+    observation: Observation
+    action: (
+        np.ndarray
+    )  # float32 [B, K, A], physical units; past the episode's end the last action repeats
+    is_pad: np.ndarray  # bool [B, K], True where the step lies past the episode's end
+
+
+def check_episode(episode: Episode, schema: Schema) -> None:
+    """Raise ValueError naming episode, key, frame and value if `schema` does not allow it."""
+    length, where = len(episode), episode.source
+    if length == 0:
+        raise ValueError(f"{where}: the episode has no frames")
+    if not episode.instruction.strip():
+        raise ValueError(f"{where}: the instruction is empty")
+    if set(episode.images) != set(schema.cameras):
+        raise ValueError(
+            f"{where}: cameras {sorted(episode.images)}, expected {sorted(schema.cameras)}"
+        )
+    for name, images in episode.images.items():
+        shape = (length, *schema.image_size, 3)
+        if images.dtype != np.uint8 or images.shape != shape:
+            raise ValueError(
+                f"{where}: {IMAGE_PREFIX}{name} is {images.dtype}{list(images.shape)}, "
+                f"expected uint8{list(shape)}"
+            )
+    _check_vectors(f"{where}: {STATE}", episode.state, (length, len(schema.state.names)))
+    _check_vectors(f"{where}: {ACTION}", episode.action, (length, len(schema.action.names)))
+    if schema.has_reward:
+        _check_vectors(f"{where}: {REWARD}", episode.reward, (length,))
+    if schema.has_success and (episode.success is None or episode.success.shape != (length,)):
+        raise ValueError(f"{where}: {SUCCESS} is missing or not bool[{length}]")
+
+
+def _check_vectors(where: str, values: np.ndarray | None, shape: tuple[int, ...]) -> None:
+    if values is None:
+        raise ValueError(f"{where} is missing")
+    if values.dtype != np.float32 or values.shape != shape:
+        raise ValueError(
+            f"{where} is {values.dtype}{list(values.shape)}, expected float32{list(shape)}"
+        )
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        frame, *dimension = bad[0].tolist()
+        at = f"frame {frame}" + (f", dimension {dimension[0]}" if dimension else "")
+        raise ValueError(f"{where} at {at} is {values[tuple(bad[0])]}; NaN and Inf are not allowed")

@@ -1,0 +1,183 @@
+"""Statistics of a dataset: per dimension min, max, mean, standard deviation and quantiles, in one
+streaming pass.
+
+Minimum, maximum, mean and (population) standard deviation are exact, merged in float64 by Chan et
+al.'s formula. Image statistics are exact too, from a histogram of the 256 levels. Quantiles of
+vectors are exact up to `MAX_EXACT_ROWS` rows; beyond that they are those of every 2nd, 4th, ...
+row, so memory stays bounded.
+
+Legend: N rows, D dimensions, L the 256 levels of a pixel, C channels.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from rrf.data import lerobot_layout as layout
+from rrf.data.schema import ACTION, STATE
+
+NORM_STATS = "norm_stats.json"
+NORM_KEYS = ("min", "max", "mean", "std", "q01", "q99", "count")
+QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
+MAX_EXACT_ROWS = 1 << 22
+
+Stats = dict[str, np.ndarray]  # "min" ... "q99" -> float64 [D]; "count" -> int64 [1]
+
+
+def describe(values_nd: np.ndarray) -> Stats:
+    """Statistics of the rows of one array in memory, all exact."""
+    values = np.asarray(values_nd, np.float64)
+    quantiles = np.quantile(values, list(QUANTILES.values()), axis=0)
+    return {
+        "min": values.min(axis=0),
+        "max": values.max(axis=0),
+        "mean": values.mean(axis=0),
+        "std": values.std(axis=0),
+        "count": np.array([len(values)]),
+        **dict(zip(QUANTILES, quantiles, strict=True)),
+    }
+
+
+class VectorStats:
+    """Statistics of a stream of rows."""
+
+    def __init__(self, max_exact_rows: int = MAX_EXACT_ROWS):
+        self._count = 0
+        self._kept: list[np.ndarray] = []
+        self._num_kept = 0
+        self._stride = 1
+        self._max_rows = max_exact_rows
+        self._min = self._max = self._mean = self._squares = np.zeros(0)
+
+    def update(self, values_nd: np.ndarray) -> None:
+        """Add the rows of [N, D]; N may be 0."""
+        if len(values_nd) == 0:
+            return
+        values = np.asarray(values_nd, np.float64)
+        low, high, mean = values.min(axis=0), values.max(axis=0), values.mean(axis=0)
+        squares = ((values - mean) ** 2).sum(axis=0)
+        added = len(values)
+        if self._count == 0:
+            self._min, self._max, self._mean, self._squares = low, high, mean, squares
+        else:
+            total, delta = self._count + added, mean - self._mean
+            self._min, self._max = np.minimum(self._min, low), np.maximum(self._max, high)
+            self._squares = self._squares + squares + delta**2 * (self._count * added / total)
+            self._mean = self._mean + delta * (added / total)
+        self._keep(np.asarray(values_nd)[-self._count % self._stride :: self._stride])
+        self._count += added
+
+    def result(self) -> Stats:
+        """The statistics so far. Raises ValueError if no row was added."""
+        if self._count == 0:
+            raise ValueError("no values, so no statistics")
+        quantiles = np.quantile(
+            np.concatenate(self._kept).astype(np.float64), list(QUANTILES.values()), axis=0
+        )
+        return {
+            "min": self._min,
+            "max": self._max,
+            "mean": self._mean,
+            "std": np.sqrt(self._squares / self._count),
+            "count": np.array([self._count]),
+            **dict(zip(QUANTILES, quantiles, strict=True)),
+        }
+
+    def _keep(self, rows: np.ndarray) -> None:
+        self._kept.append(np.array(rows))
+        self._num_kept += len(rows)
+        while self._num_kept > self._max_rows:
+            thinned = np.concatenate(self._kept)[::2]
+            self._kept, self._num_kept, self._stride = [thinned], len(thinned), self._stride * 2
+
+
+class ImageStats:
+    """Statistics of images per channel, pixels scaled to [0, 1]; `count` counts images."""
+
+    def __init__(self):
+        self._histogram_cl = np.zeros((3, 256), np.int64)
+        self._count = 0
+
+    def update(self, images: np.ndarray) -> None:
+        """Add uint8 [N, H, W, 3]."""
+        for channel in range(3):
+            levels = np.ascontiguousarray(images[..., channel]).ravel()
+            self._histogram_cl[channel] += np.bincount(levels, minlength=256)
+        self._count += len(images)
+
+    def merge(self, other: "ImageStats") -> None:
+        """Add what `other` has seen."""
+        self._histogram_cl += other._histogram_cl
+        self._count += other._count
+
+    def result(self) -> Stats:
+        """The statistics so far, each but the count of shape [3, 1, 1].
+
+        Raises ValueError if no image was added.
+        """
+        if self._count == 0:
+            raise ValueError("no images, so no statistics")
+        levels = np.arange(256) / 255.0
+        num_pixels = self._histogram_cl[0].sum()
+        mean = self._histogram_cl @ levels / num_pixels
+        variance = (self._histogram_cl * (levels - mean[:, None]) ** 2).sum(axis=1) / num_pixels
+        stats = {
+            "min": self._order_statistic(0),
+            "max": self._order_statistic(num_pixels - 1),
+            "mean": mean,
+            "std": np.sqrt(variance),
+            **{name: self._quantile(q, num_pixels) for name, q in QUANTILES.items()},
+        }
+        return {name: value.reshape(3, 1, 1) for name, value in stats.items()} | {
+            "count": np.array([self._count])
+        }
+
+    def _quantile(self, q: float, num_pixels: int) -> np.ndarray:
+        """Linear interpolation between the two neighbouring pixels, as np.quantile does."""
+        position = q * (num_pixels - 1)
+        below = int(position)
+        low = self._order_statistic(below)
+        high = self._order_statistic(min(below + 1, num_pixels - 1))
+        return low + (high - low) * (position - below)
+
+    def _order_statistic(self, rank: int) -> np.ndarray:
+        """The pixel of 0-based `rank` in sorted order, per channel."""
+        cumulative = self._histogram_cl.cumsum(axis=1)
+        return (cumulative <= rank).sum(axis=1) / 255.0
+
+
+def plain(stats: Mapping[str, np.ndarray]) -> dict[str, list]:
+    """Statistics as lists, for JSON and parquet."""
+    return {name: value.tolist() for name, value in stats.items()}
+
+
+def norm_stats(root: str | Path) -> dict[str, dict[str, list]]:
+    """Normalisation statistics of a LeRobot v3 dataset, streamed from its data files.
+
+    Returns:
+        {"observation.state": {"min", "max", "mean", "std", "q01", "q99", "count"}, "action":
+        {...}}, one value per dimension in each list but `count`.
+
+    Raises:
+        ValueError: If the dataset is missing, empty or damaged.
+    """
+    streams = {key: VectorStats() for key in (STATE, ACTION)}
+    for path in layout.data_files(root):
+        table = layout.read_table(path, list(streams))
+        for key, stream in streams.items():
+            stream.update(layout.as_matrix(table[key]))
+    results = {key: plain(stream.result()) for key, stream in streams.items()}
+    return {key: {name: stats[name] for name in NORM_KEYS} for key, stats in results.items()}
+
+
+def read_norm_stats(root: str | Path) -> dict[str, dict[str, list]]:
+    """`norm_stats.json` of a published dataset.
+
+    Raises ValueError with the command that makes it.
+    """
+    path = Path(root) / NORM_STATS
+    if not path.is_file():
+        raise ValueError(f"{path} is missing, so the dataset was never published; run: dvc repro")
+    return json.loads(path.read_text())

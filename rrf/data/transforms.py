@@ -1,0 +1,121 @@
+"""Frozen transforms of numpy arrays, each with its exact inverse (up to float32 rounding).
+
+Transforms hold plain numbers, so a checkpoint can rebuild them from its norm_stats.json.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+Mode = typing.Literal["mean_std", "min_max", "quantile"]
+_STATISTICS = {"mean_std": ("mean", "std"), "min_max": ("min", "max"), "quantile": ("q01", "q99")}
+
+
+class Transform(typing.Protocol):
+    """A map of arrays and its inverse."""
+
+    def apply(self, x: np.ndarray) -> np.ndarray: ...
+
+    def invert(self, y: np.ndarray) -> np.ndarray: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Affine:
+    """y = (x - offset) / scale per dimension of the last axis, in float32."""
+
+    offset: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    def __post_init__(self):
+        if len(self.offset) != len(self.scale):
+            raise ValueError(f"{len(self.offset)} offsets for {len(self.scale)} scales")
+        if not (
+            np.isfinite(self.offset).all() and np.isfinite(self.scale).all() and min(self.scale) > 0
+        ):
+            raise ValueError(
+                f"offset {self.offset} and scale {self.scale} must be finite, scale positive"
+            )
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        offset, scale = self._arrays(x)
+        return ((x - offset) / scale).astype(np.float32)
+
+    def invert(self, y: np.ndarray) -> np.ndarray:
+        offset, scale = self._arrays(y)
+        return (y * scale + offset).astype(np.float32)
+
+    def _arrays(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if values.shape[-1] != len(self.scale):
+            raise ValueError(f"{values.shape[-1]} dimensions, expected {len(self.scale)}")
+        return np.asarray(self.offset, np.float64), np.asarray(self.scale, np.float64)
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class Normalize(Affine):
+    """Normalise by the statistics of one feature.
+
+    "mean_std" gives mean 0 and standard deviation 1; "min_max" and "quantile" map [min, max] or
+    [q01, q99] to [-1, 1] (values outside go beyond, nothing is clipped, so the inverse is exact). A
+    dimension that never changes is only shifted.
+    """
+
+    mode: Mode
+
+    def __init__(self, stats: Mapping[str, Sequence[float]], mode: Mode = "mean_std"):
+        if mode not in _STATISTICS:
+            raise ValueError(
+                f"normalisation mode is '{mode}', must be one of: {', '.join(_STATISTICS)}"
+            )
+        lacking = [name for name in _STATISTICS[mode] if name not in stats]
+        if lacking:
+            raise ValueError(
+                f"mode '{mode}' needs the statistics {lacking}; there are: {sorted(stats)}"
+            )
+        first, second = (np.asarray(stats[name], np.float64) for name in _STATISTICS[mode])
+        if mode == "mean_std":
+            offset, scale = first, second
+        else:
+            offset, scale = (first + second) / 2, (second - first) / 2
+        scale = np.where(scale > 0, scale, 1.0)
+        object.__setattr__(self, "offset", tuple(offset.tolist()))
+        object.__setattr__(self, "scale", tuple(scale.tolist()))
+        object.__setattr__(self, "mode", mode)
+        self.__post_init__()
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageToFloat:
+    """uint8 0..255 to float32 in [low, high] and back, rounding and clipping."""
+
+    low: float = -1.0
+    high: float = 1.0
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        if x.dtype != np.uint8:
+            raise ValueError(f"images are {x.dtype}, expected uint8")
+        return x.astype(np.float32) * np.float32((self.high - self.low) / 255) + np.float32(
+            self.low
+        )
+
+    def invert(self, y: np.ndarray) -> np.ndarray:
+        levels = (y.astype(np.float64) - self.low) * (255 / (self.high - self.low))
+        return np.clip(np.rint(levels), 0, 255).astype(np.uint8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Compose:
+    """Several transforms, applied in order and inverted in reverse."""
+
+    transforms: tuple[Transform, ...]
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        for transform in self.transforms:
+            x = transform.apply(x)
+        return x
+
+    def invert(self, y: np.ndarray) -> np.ndarray:
+        for transform in reversed(self.transforms):
+            y = transform.invert(y)
+        return y

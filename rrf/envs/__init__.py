@@ -1,0 +1,8 @@
+"""Simulators behind one vector-environment contract (`rrf.envs.vec_env`), renderers, workers and
+demonstrations.
+"""
+
+from rrf.registry import Registry
+
+ENVS = Registry("environment", {"metaworld": "rrf.envs.metaworld:MetaWorldCfg"})
+"""Environment name -> its config class."""

@@ -1,0 +1,212 @@
+"""Meta-World v3 (arXiv:1910.10897) as a vector environment: any of its 50 tasks in any slot, fixed
+initial states.
+
+Native MuJoCo physics, images from `rrf.envs.rendering` only where a chunk ends and only for the
+slots asked for. An action is (dx, dy, dz, gripper) in [-1, 1], held for `action_repeat` control
+steps of 80 Hz. Success is Meta-World's own signal, read at the last control step of each action; it
+ends the episode (`terminated`).
+
+The state is (eef_x, eef_y, eef_z) in metres and the gripper opening as a fraction, 0 closed to 1
+open.
+"""
+
+import typing
+from collections.abc import Sequence
+
+import numpy as np
+
+from rrf.config import Cfg, configclass, did_you_mean
+from rrf.data.schema import Observation
+from rrf.envs.metaworld_tasks import INSTRUCTIONS, TASKS
+from rrf.envs.slots import Slots
+from rrf.envs.vec_env import InitialState, Step, check_actions
+
+if typing.TYPE_CHECKING:
+    from rrf.envs.metaworld_engine import Episode, TaskEngine
+
+CAMERAS = ("corner", "corner2", "corner3", "topview", "behindGripper", "gripperPOV")
+STATE_NAMES = ("eef_x", "eef_y", "eef_z", "gripper_opening")
+ACTION_NAMES = ("dx", "dy", "dz", "gripper")
+NUM_INITIAL_STATES = 50
+CONTROL_HZ = 80
+_MAX_SEED = 2**32 - 1
+
+
+@configclass(builds="MetaWorldVecEnv")
+class MetaWorldCfg(Cfg):
+    """Meta-World tasks in parallel slots."""
+
+    num_envs: int = 8
+    """Slots, each running one episode of any task."""
+    chunk_length: int = 2
+    """Actions per chunk; one observation per chunk."""
+    action_repeat: int = 5
+    """Control steps (80 Hz) an action is held for."""
+    max_episode_steps: int = 40
+    """Horizon in actions."""
+    image_size: int = 64
+    """Height and width of the images in pixels."""
+    cameras: list[str] = ["corner2"]
+    """Camera names; empty for no images."""
+    renderer: str = "warp"
+    """warp, egl, osmesa, or auto for the fastest that works here."""
+    device: str = "cpu"
+    """Warp device to render on, cpu or cuda:0."""
+    render_batch: int = 8
+    """Images drawn in one launch (warp)."""
+    max_engines: int = 8
+    """Tasks kept loaded; beyond that, the least recently used one without an episode is dropped."""
+
+    def __post_init__(self):
+        for name in (
+            "num_envs",
+            "chunk_length",
+            "max_episode_steps",
+            "image_size",
+            "render_batch",
+            "max_engines",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.action_repeat < 1 or CONTROL_HZ % self.action_repeat:
+            raise ValueError(
+                f"action_repeat={self.action_repeat} must divide {CONTROL_HZ}: 1, 2, 4, 5, 8, …"
+            )
+        for camera in self.cameras:
+            if camera not in CAMERAS:
+                raise ValueError(f"no camera '{camera}'{did_you_mean(camera, CAMERAS)}")
+
+    def check_initial_state(self, initial_state: InitialState) -> None:
+        """Raise ValueError for an unknown task, or a seed or index out of range."""
+        task, seed, index = initial_state.task, initial_state.seed, initial_state.index
+        if task not in TASKS:
+            raise ValueError(f"no Meta-World task '{task}'{did_you_mean(task, TASKS)}")
+        if not 0 <= index < NUM_INITIAL_STATES:
+            raise ValueError(
+                f"{task} has no initial state {index}; a seed has {NUM_INITIAL_STATES}, "
+                "numbered from 0"
+            )
+        if not 0 <= seed <= _MAX_SEED:
+            raise ValueError(f"seed {seed} of {task} must lie in 0..{_MAX_SEED}")
+
+
+class MetaWorldVecEnv:
+    """The environment contract of `rrf.envs.vec_env` for Meta-World."""
+
+    action_dim = len(ACTION_NAMES)
+    state_dim = len(STATE_NAMES)
+
+    def __init__(self, cfg: MetaWorldCfg):
+        self.cfg = cfg
+        self.num_envs = cfg.num_envs
+        self.chunk_length = cfg.chunk_length
+        self.max_episode_steps = cfg.max_episode_steps
+        self.fps = CONTROL_HZ // cfg.action_repeat
+        self._slots = Slots(cfg.num_envs)
+        self._episodes: dict[int, Episode] = {}
+        self._engines: dict[str, TaskEngine] = {}  # least recently used first
+        self._renderer: str | None = None
+
+    def reset(
+        self, initial_states: Sequence[InitialState], env_ids: Sequence[int] | None = None
+    ) -> Observation:
+        """Start episodes; see `VecEnv.reset`."""
+        slots = self._slots.check(env_ids)
+        if len(initial_states) != len(slots):
+            raise ValueError(f"{len(initial_states)} initial states for {len(slots)} slots")
+        for initial_state in initial_states:
+            self.cfg.check_initial_state(initial_state)
+        for slot in slots:
+            if slot in self._episodes:
+                episode = self._episodes.pop(slot)
+                self._engine(episode.initial_state.task).retire(episode)
+        for slot, initial_state in zip(slots, initial_states, strict=True):
+            self._episodes[slot] = self._engine(initial_state.task).begin(initial_state)
+        self._slots.begin(slots)
+        return self._observe(slots)
+
+    def step(self, actions: np.ndarray, env_ids: Sequence[int] | None = None) -> Step:
+        """Execute one chunk per slot; see `VecEnv.step`.
+
+        `extras["final_obs"]` has the rows of the episodes that ended, in order.
+        """
+        slots = self._slots.check(env_ids)
+        actions = np.asarray(actions)
+        check_actions(actions, slots, self.chunk_length, self.action_dim)
+        self._slots.check_running(slots)
+        reward = np.zeros(len(slots), np.float32)
+        success = np.zeros(len(slots), bool)
+        steps = np.zeros(len(slots), np.int64)
+        truncated = np.zeros(len(slots), bool)
+        for row, slot in enumerate(slots):
+            episode = self._episodes[slot]
+            engine = self._engine(episode.initial_state.task)
+            reward[row], success[row], steps[row] = engine.advance(
+                episode, actions[row], self.max_episode_steps
+            )
+            truncated[row] = not success[row] and episode.num_steps >= self.max_episode_steps
+        observation = self._observe(slots)
+        return self._slots.finish_step(slots, observation, reward, success, truncated, steps)
+
+    def close(self) -> None:
+        """Free every engine. Calling it twice is allowed."""
+        self._slots.close()
+        self._episodes.clear()
+        while self._engines:
+            self._engines.popitem()[1].close()
+
+    def full_state(self, env_id: int) -> np.ndarray:
+        """float64 [S], MuJoCo's integration state of a slot (its size depends on the task)."""
+        episode = self._episode(env_id)
+        return self._engine(episode.initial_state.task).physics_state(episode)
+
+    def expert_observation(self, env_id: int) -> np.ndarray:
+        """float64 [39], what the scripted experts see: now, one action before, the goal."""
+        return self._episode(env_id).observation.copy()
+
+    def _episode(self, env_id: int) -> "Episode":
+        (slot,) = self._slots.check([env_id])
+        self._slots.check_has_episode(slot)
+        return self._episodes[slot]
+
+    def _engine(self, task: str) -> "TaskEngine":
+        if task in self._engines:
+            self._engines[task] = self._engines.pop(task)  # now the most recently used
+            return self._engines[task]
+        from rrf.envs.metaworld_engine import TaskEngine
+
+        in_use = {episode.initial_state.task for episode in self._episodes.values()}
+        for idle in [name for name in self._engines if name not in in_use]:
+            if len(self._engines) < self.cfg.max_engines:
+                break
+            self._engines.pop(idle).close()
+        self._engines[task] = TaskEngine(task, self.cfg.action_repeat, self.cfg.cameras)
+        return self._engines[task]
+
+    def _observe(self, slots: Sequence[int]) -> Observation:
+        episodes = [self._episodes[slot] for slot in slots]
+        tasks = [episode.initial_state.task for episode in episodes]
+        size = self.cfg.image_size
+        images = {
+            name: np.empty((len(slots), size, size, 3), np.uint8) for name in self.cfg.cameras
+        }
+        for task in dict.fromkeys(tasks) if images else ():
+            rows = [row for row, name in enumerate(tasks) if name == task]
+            drawn = self._draw(task, [episodes[row] for row in rows])
+            for camera, images_of_task in drawn.items():
+                images[camera][rows] = images_of_task
+        state = np.empty((len(slots), self.state_dim), np.float32)
+        for row, episode in enumerate(episodes):
+            state[row] = episode.observation[: self.state_dim]
+        return Observation(images, state, [INSTRUCTIONS[task] for task in tasks])
+
+    def _draw(self, task: str, episodes: "Sequence[Episode]") -> dict[str, np.ndarray]:
+        cfg = self.cfg
+        if self._renderer is None:
+            from rrf.envs.rendering import choose_renderer
+
+            self._renderer = choose_renderer(cfg.renderer, cfg.image_size, cfg.device)
+        max_batch = min(cfg.render_batch, self.num_envs)
+        return self._engine(task).images(
+            episodes, self._renderer, cfg.image_size, max_batch, cfg.device
+        )

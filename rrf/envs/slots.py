@@ -1,0 +1,114 @@
+"""Bookkeeping every vector environment needs: which slots exist, run or have ended, and the `Step`
+made of their results.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rrf.data.schema import Observation
+from rrf.envs.vec_env import Step
+
+
+class Slots:
+    """The state of `num_envs` slots, each empty, running or ended."""
+
+    def __init__(self, num_envs: int):
+        self.num_envs = num_envs
+        self._has_episode = np.zeros(num_envs, bool)
+        self._has_ended = np.zeros(num_envs, bool)
+        self._num_steps = np.zeros(num_envs, np.int64)
+        self._is_closed = False
+
+    def check(self, env_ids: Sequence[int] | None) -> list[int]:
+        """`env_ids`, or all slots for None. Raises ValueError for one that is unknown or named
+        twice.
+        """
+        if self._is_closed:
+            raise ValueError("this environment is closed; build a new one")
+        if env_ids is None:
+            return list(range(self.num_envs))
+        slots = [int(env_id) for env_id in env_ids]
+        if not slots:
+            raise ValueError("env_ids is empty; name at least one slot")
+        for slot in slots:
+            if not 0 <= slot < self.num_envs:
+                raise ValueError(f"no env {slot}; there are {self.num_envs}, numbered from 0")
+        if len(set(slots)) != len(slots):
+            raise ValueError(f"env_ids {slots} name a slot twice")
+        return slots
+
+    def check_has_episode(self, slot: int) -> None:
+        """Raise ValueError for a slot that was never reset."""
+        if not self._has_episode[slot]:
+            raise ValueError(f"env {slot} has no episode yet; call reset first")
+
+    def check_running(self, slots: Sequence[int]) -> None:
+        """Raise ValueError for a slot that was never reset or whose episode has ended."""
+        for slot in slots:
+            self.check_has_episode(slot)
+            if self._has_ended[slot]:
+                raise ValueError(
+                    f"the episode of env {slot} has ended; reset it before stepping again"
+                )
+
+    def begin(self, slots: Sequence[int]) -> None:
+        """Mark slots as running, at step 0."""
+        self._has_episode[slots] = True
+        self._has_ended[slots] = False
+        self._num_steps[slots] = 0
+
+    def clear(self, slots: Sequence[int]) -> None:
+        """Mark slots as empty."""
+        self._has_episode[slots] = False
+
+    def close(self) -> None:
+        """Refuse every further call."""
+        self._is_closed = True
+
+    def finish_step(
+        self,
+        slots: Sequence[int],
+        observation: Observation,
+        reward: np.ndarray,
+        success: np.ndarray,
+        truncated: np.ndarray,
+        steps: np.ndarray,
+    ) -> Step:
+        """Note who ended and put the results of one call together; all arrays are [B], in the order
+        of `slots`.
+        """
+        ended = success | truncated
+        self._has_ended[slots] = ended
+        self._num_steps[slots] += steps
+        final = rows_of(observation, np.flatnonzero(ended)) if ended.any() else None
+        return Step(
+            observation=observation,
+            reward=reward,
+            terminated=success.copy(),
+            truncated=truncated,
+            success=success,
+            steps=steps,
+            extras={
+                "time_outs": truncated.copy(),
+                "final_obs": final,
+                "log": self._log(np.asarray(slots), success, ended),
+            },
+        )
+
+    def _log(self, slots: np.ndarray, success: np.ndarray, ended: np.ndarray) -> dict[str, float]:
+        if not ended.any():
+            return {}
+        return {
+            "episode/success": float(success[ended].mean()),
+            "episode/steps": float(self._num_steps[slots[ended]].mean()),
+        }
+
+
+def rows_of(observation: Observation, rows: np.ndarray) -> Observation:
+    """The given rows of an observation, copied."""
+    return Observation(
+        images={camera: images[rows] for camera, images in observation.images.items()},
+        state=observation.state[rows],
+        instruction=[observation.instruction[row] for row in rows],
+    )

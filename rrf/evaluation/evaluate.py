@@ -1,0 +1,204 @@
+"""Run a policy closed loop under a protocol.
+
+Every slot runs one episode. When it ends, the slot leaves the inference batch and starts the next initial
+state, so no slot waits for the slowest. Results are listed in the protocol's order; which slot or worker ran
+an episode does not show.
+
+Legend: B running episodes, H steps in an action chunk, A action dimension.
+"""
+
+import collections
+import dataclasses
+import datetime
+import os
+import time
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rrf.atomic import digest_of
+from rrf.data.schema import Observation
+from rrf.envs.vec_env import InitialState, Step, VecEnv
+from rrf.evaluation.protocol import ProtocolCfg
+from rrf.evaluation.results import EpisodeResult, EvaluationReport
+
+Jobs = collections.deque[InitialState]
+OnEpisode = Callable[
+    [EpisodeResult, int, int], None
+]  # the episode, how many are done, how many there are
+
+
+@dataclasses.dataclass
+class _Running:
+    state: InitialState
+    observation: Observation  # of this episode alone
+    generator: typing.Any = None  # torch.Generator of this episode, None for a greedy protocol
+    actions: list[np.ndarray] = dataclasses.field(default_factory=list)
+    steps: int = 0
+    total: float = 0.0
+
+
+def evaluate(
+    policy,
+    env: VecEnv,
+    protocol: ProtocolCfg,
+    on_episode: OnEpisode | None = None,
+    *,
+    checkpoint_digest: str = "",
+    label: str = "",
+    known: Sequence[EpisodeResult] = (),
+) -> EvaluationReport:
+    """Run every episode of `protocol` that is not in `known`.
+
+    Args:
+        policy: Implements `rrf.components.policy.Policy`.
+        env: Fresh or used; its slots are reset. Closing it is the caller's business.
+        protocol: What to run.
+        on_episode: Called after each episode, in the order in which they end.
+        checkpoint_digest: Identifies the policy in the report.
+        label: Names the policy for people.
+        known: Episodes of the same policy under the same conditions, e.g. before the protocol was extended.
+
+    Raises:
+        ValueError: If policy, environment and protocol do not fit each other, or an action is NaN or Inf.
+    """
+    _check_fit(policy, env, protocol)
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    states = protocol.initial_states()
+    done = {e.initial_state: e for e in known if e.initial_state in set(states)}
+    jobs: Jobs = collections.deque(state for state in states if state not in done)
+    num_new = len(jobs)
+    running: dict[int, _Running] = {}
+    _refill(env, protocol, jobs, running, free=range(env.num_envs))
+    while running:
+        slots = sorted(running)
+        actions = _act(policy, [running[slot] for slot in slots], protocol)[:, : env.chunk_length]
+        step = env.step(actions, env_ids=slots)
+        freed = []
+        for row, slot in enumerate(slots):
+            _observe(running[slot], step, row, actions[row])
+            if step.terminated[row] or step.truncated[row]:
+                episode = _finish(running.pop(slot), bool(step.success[row]))
+                done[episode.initial_state] = episode
+                freed.append(slot)
+                if on_episode is not None:
+                    on_episode(episode, len(done), len(states))
+        _refill(env, protocol, jobs, running, freed)
+    wall = time.perf_counter() - wall
+    timings = {"wall_s": wall, "cpu_s": cpu_seconds() - cpu, "episodes_per_s": num_new / wall}
+    return EvaluationReport(
+        protocol=protocol.to_dict(),
+        protocol_hash=protocol.hash,
+        checkpoint_digest=checkpoint_digest,
+        episodes=[done[state] for state in states],
+        timings={name: round(value, 4) for name, value in timings.items()},
+        policy=label,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and its children, running ones included."""
+    times = os.times()
+    total = times.user + times.system + times.children_user + times.children_system
+    ticks = os.sysconf("SC_CLK_TCK")
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in _read(children).split():
+            fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+            total += sum(map(int, fields[11:13])) / ticks
+    return total
+
+
+def _check_fit(policy, env: VecEnv, protocol: ProtocolCfg) -> None:
+    for name, wanted in (
+        ("max_episode_steps", protocol.max_episode_steps),
+        ("chunk_length", protocol.execute_steps),
+    ):
+        if getattr(env, name) != wanted:
+            raise ValueError(
+                f"protocol '{protocol.name}' wants {name} {wanted}, the environment has {getattr(env, name)}"
+            )
+    if policy.chunk_length < protocol.execute_steps:
+        raise ValueError(
+            f"the policy predicts {policy.chunk_length} steps, protocol '{protocol.name}' executes "
+            f"{protocol.execute_steps} of them; lower execute_steps"
+        )
+    if policy.action_dim != env.action_dim:
+        raise ValueError(
+            f"the policy has {policy.action_dim} action dimensions, the environment {env.action_dim}"
+        )
+
+
+def _refill(
+    env: VecEnv,
+    protocol: ProtocolCfg,
+    jobs: Jobs,
+    running: dict[int, _Running],
+    free: Iterable[int],
+) -> None:
+    starts = [(slot, jobs.popleft()) for slot in free if jobs]
+    if not starts:
+        return
+    observation = env.reset([state for _, state in starts], env_ids=[slot for slot, _ in starts])
+    for row, (slot, state) in enumerate(starts):
+        generator = None if protocol.greedy else _generator(protocol, state)
+        running[slot] = _Running(state, _row(observation, row), generator)
+
+
+def _act(policy, episodes: list[_Running], protocol: ProtocolCfg) -> np.ndarray:
+    if protocol.greedy:
+        return policy.sample(_stack([e.observation for e in episodes]), greedy=True).actions
+    # One call per episode: with a shared generator, an episode's actions would depend on its neighbours.
+    return np.concatenate(
+        [policy.sample(e.observation, generator=e.generator).actions for e in episodes]
+    )
+
+
+def _observe(episode: _Running, step: Step, row: int, chunk: np.ndarray) -> None:
+    executed = int(step.steps[row])
+    episode.actions.append(np.array(chunk[:executed], dtype=np.float32))
+    episode.steps += executed
+    episode.total += float(step.reward[row])
+    episode.observation = _row(step.observation, row)
+
+
+def _finish(episode: _Running, success: bool) -> EpisodeResult:
+    return EpisodeResult(
+        task=episode.state.task,
+        seed=episode.state.seed,
+        index=episode.state.index,
+        success=success,
+        steps=episode.steps,
+        episode_return=round(episode.total, 6),
+        actions=np.concatenate(episode.actions),
+    )
+
+
+def _generator(protocol: ProtocolCfg, state: InitialState):
+    import torch
+
+    seed = int(digest_of([protocol.policy_seed, state.task, state.seed, state.index])[:15], 16)
+    return torch.Generator().manual_seed(seed)
+
+
+def _row(observation: Observation, row: int) -> Observation:
+    images = {name: image[row : row + 1].copy() for name, image in observation.images.items()}
+    return Observation(
+        images, observation.state[row : row + 1].copy(), [observation.instruction[row]]
+    )
+
+
+def _stack(rows: list[Observation]) -> Observation:
+    images = {name: np.concatenate([r.images[name] for r in rows]) for name in rows[0].images}
+    return Observation(
+        images, np.concatenate([r.state for r in rows]), [r.instruction[0] for r in rows]
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # the process ended meanwhile
+        return ""

@@ -1,0 +1,249 @@
+"""The evaluation report: one HTML file with everything inside, for people who decide about a policy.
+
+Built from the files of an evaluation directory (evaluation.json, verdict.json, videos/, baseline-*.json) and what only
+the caller knows: lineage, training curves, the champion's evaluation.
+"""
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+
+from rrf import atomic
+from rrf.evaluation.intervals import mcnemar_p, paired_difference
+from rrf.evaluation.report_charts import (
+    Curve,
+    curves_chart,
+    interval_bar,
+    mark_color,
+    success_chart,
+)
+from rrf.evaluation.report_page import badge, escape, key_table, page, section, table
+from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.verdicts import FILE_NAME as VERDICT
+from rrf.evaluation.verdicts import Verdict
+
+FILE_NAME = "report.html"
+BASELINE = "baseline-*.json"
+_LOSSES = ("loss/total", "validation/total")
+_LINEAGE = (
+    "dataset",
+    "dataset_md5",
+    "raw_md5",
+    "num_episodes",
+    "num_frames",
+    "validation",
+    "validation_digest",
+    "git_revision",
+    "git_dirty",
+    "source_digest",
+    "lock_hash",
+)
+
+
+def write_report(
+    folder: str | Path,
+    lineage: Mapping | None = None,
+    curves: Mapping[str, Curve] | None = None,
+    champion: EvaluationReport | None = None,
+) -> Path:
+    """Write `<folder>/report.html` from the evaluation in `folder`; returns its path.
+
+    Args:
+        folder: Written by `rrf eval`; with a verdict.json once a gate has judged.
+        lineage: From `collect_lineage`, and whatever else belongs to it.
+        curves: Metrics of the training run, (step, value) each.
+        champion: The champion's evaluation under the same protocol.
+    """
+    folder = Path(folder)
+    report = EvaluationReport.load(folder)
+    verdict = Verdict.load(folder / VERDICT) if (folder / VERDICT).is_file() else None
+    if verdict is not None and verdict.evaluation_digest != report.digest:
+        verdict = None  # of an earlier, shorter evaluation
+    others = {} if champion is None else {"champion": champion}
+    others |= {path.stem: EvaluationReport.load(path) for path in sorted(folder.glob(BASELINE))}
+    sections = [_headline(report)]
+    if verdict is not None:
+        sections.append(_gate(verdict))
+    sections.append(_tasks(report, others))
+    if others:
+        sections.append(_comparisons(report, others))
+    if report.videos:
+        sections.append(_videos(report, folder))
+    if curves:
+        sections.append(_curves(curves))
+    sections += [_lineage(report, lineage or {}), _protocol(report)]
+    header = (
+        f"<div><h1>Evaluation of {escape(report.policy or report.checkpoint_digest[:12])}</h1>"
+        f'<div class="soft">protocol {escape(str(report.protocol["name"]))} · {escape(report.created)}'
+        f"</div></div>{badge(verdict.outcome) if verdict else ''}"
+    )
+    footer = (
+        "Bounds are two-sided Wilson 95 % score intervals; the gate's own bounds are stated with it. "
+        "Videos are replays of the evaluated episodes, action by action."
+    )
+    path = folder / FILE_NAME
+    atomic.write_text(path, page(f"Evaluation of {report.policy}", header, sections, footer))
+    return path
+
+
+def _headline(report: EvaluationReport) -> str:
+    rate = report.overall
+    facts = {
+        "episodes": str(rate.episodes),
+        "solved": str(rate.successes),
+        "tasks": str(len(report.per_task)),
+        "episodes per second": f"{report.timings.get('episodes_per_s', 0):.2f}",
+        "wall time": f"{report.timings.get('wall_s', 0):.0f} s",
+        "CPU time": f"{report.timings.get('cpu_s', 0):.0f} s",
+    }
+    cells = "".join(
+        f'<div><b>{value}</b><span class="soft">{name}</span></div>'
+        for name, value in facts.items()
+    )
+    return (
+        '<section><div class="headline">'
+        f'<div><div class="big">{rate.rate:.1%}</div><div class="soft">success, all tasks</div></div>'
+        f'<div>{interval_bar(rate)}</div></div><div class="facts">{cells}</div></section>'
+    )
+
+
+def _gate(verdict: Verdict) -> str:
+    items = "".join(
+        f'<li class="{check.outcome}"><span>{check.outcome}</span>{escape(check.reason)}</li>'
+        for check in sorted(verdict.checks, key=lambda c: ("fail", "hold", "pass").index(c.outcome))
+    )
+    against = f"version {verdict.champion_version}" if verdict.champion_digest else "none"
+    note = f"Look {verdict.round + 1} of {verdict.rounds}; champion: {against}."
+    if verdict.more_episodes_per_task:
+        note += f" It asks for {verdict.more_episodes_per_task} more episodes per task."
+    return section(
+        f"Gate {verdict.gate}: {verdict.outcome}",
+        f'<ul class="reasons">{items}</ul><p class="soft">{escape(note)}</p>',
+    )
+
+
+def _tasks(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> str:
+    rates = report.per_task
+    marks = {label: other.per_task for label, other in others.items()}
+    legend = "".join(
+        f'<i style="background:{mark_color(number)}"></i>{escape(_title(label))}'
+        for number, label in enumerate(marks, start=1)
+    )
+    head = ["task", "solved", "success", "95 % low", "95 % high", "mean steps to success"]
+    rows = []
+    for task, rate in rates.items():
+        steps = [e.steps for e in report.episodes if e.task == task and e.success]
+        mean = f"{sum(steps) / len(steps):.1f}" if steps else "–"
+        rows.append([task, *_numbers(rate), mean])
+    return section(
+        "Success by task",
+        success_chart(rates, marks),
+        f'<div class="marks soft">{legend}</div>' if legend else "",
+        table(head, rows, ["all tasks", *_numbers(report.overall), ""]),
+    )
+
+
+def _comparisons(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> str:
+    head = [
+        "compared with",
+        "its success",
+        "won",
+        "lost",
+        "difference",
+        "95 % low",
+        "95 % high",
+        "p (not better)",
+    ]
+    rows = []
+    for label, other in others.items():
+        theirs = {e.initial_state: e.success for e in other.episodes}
+        pairs = [
+            (e.success, theirs[e.initial_state])
+            for e in report.episodes
+            if e.initial_state in theirs
+        ]
+        wins, losses = sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
+        difference, low, high = paired_difference(wins, losses, len(pairs))
+        rows.append(
+            [
+                _title(label),
+                f"{other.overall.rate:.1%}",
+                str(wins),
+                str(losses),
+                f"{difference:+.1%}",
+                f"{low:+.1%}",
+                f"{high:+.1%}",
+                f"{mcnemar_p(wins, losses):.2g}",
+            ]
+        )
+    note = '<p class="soft">Pairs of episodes from the same initial state; exact McNemar test.</p>'
+    return section("Compared on the same initial states", table(head, rows), note)
+
+
+def _videos(report: EvaluationReport, folder: Path) -> str:
+    figures = []
+    for entry in report.videos:
+        file = folder / entry["path"]
+        if not file.is_file():
+            continue
+        outcome, tone = ("success", "pass") if entry["success"] else ("failure", "fail")
+        poster = file.with_suffix(".jpg")
+        shown = f' poster="{_data(poster, "image/jpeg")}"' if poster.is_file() else ""
+        figures.append(
+            f'<figure class="{tone}"><video controls loop muted playsinline preload="none"{shown} '
+            f'src="{_data(file, "video/mp4")}"></video><figcaption><b>{outcome}</b> '
+            f"{escape(entry['task'])}, initial state {entry['index']}</figcaption></figure>"
+        )
+    return section("Episodes", f'<div class="videos">{"".join(figures)}</div>')
+
+
+def _curves(curves: Mapping[str, Curve]) -> str:
+    losses = {name: curves[name] for name in _LOSSES if curves.get(name)}
+    charts = [curves_chart(losses, "loss")] if losses else []
+    rest = [name for name in curves if name not in _LOSSES and len(curves[name]) > 1]
+    charts += [curves_chart({name: curves[name]}, name) for name in rest[:5]]
+    return section(
+        "Training", f'<div class="charts">{"".join(f"<div>{c}</div>" for c in charts)}</div>'
+    )
+
+
+def _lineage(report: EvaluationReport, lineage: Mapping) -> str:
+    rows: dict[str, object] = {"checkpoint_digest": report.checkpoint_digest}
+    rows |= {key: _shown(lineage.get(key)) for key in _LINEAGE}
+    rows |= {key: _shown(lineage[key]) for key in lineage if key not in (*_LINEAGE, "missing")}
+    missing = lineage.get("missing") or []
+    note = "".join(f"<p>missing: {escape(str(problem))}</p>" for problem in missing)
+    return section("Lineage", key_table(rows), note)
+
+
+def _protocol(report: EvaluationReport) -> str:
+    rows = {"hash": report.protocol_hash, "evaluation digest": report.digest}
+    rows |= {key: _shown(value) for key, value in report.protocol.items() if key != "type"}
+    return section("Protocol", key_table(rows))
+
+
+def _numbers(rate) -> list[str]:
+    return [
+        f"{rate.successes}/{rate.episodes}",
+        f"{rate.rate:.1%}",
+        f"{rate.low:.1%}",
+        f"{rate.high:.1%}",
+    ]
+
+
+def _title(label: str) -> str:
+    return label.removeprefix("baseline-").replace("-", " ")
+
+
+def _shown(value) -> str:
+    if value is None:
+        return "not recorded"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {item}" for key, item in value.items())
+    return str(value)
+
+
+def _data(path: Path, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"

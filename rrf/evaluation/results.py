@@ -1,0 +1,190 @@
+"""What an evaluation found: every episode, success per task and overall with Wilson bounds; evaluation.json."""
+
+import dataclasses
+import json
+import typing
+from pathlib import Path
+
+import numpy as np
+
+from rrf import atomic
+from rrf.envs.vec_env import InitialState
+from rrf.evaluation.intervals import wilson
+
+SCHEMA_VERSION = 1
+FILE_NAME = "evaluation.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """A success rate with its Wilson 95 % bounds."""
+
+    successes: int
+    episodes: int
+    rate: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, outcomes: list[bool]) -> "Rate":
+        """The rate of True among `outcomes`."""
+        successes, episodes = sum(outcomes), len(outcomes)
+        rate = successes / episodes if episodes else 0.0
+        return cls(successes, episodes, rate, *wilson(successes, episodes))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rate:.3f} [{self.low:.3f}, {self.high:.3f}] ({self.successes}/{self.episodes})"
+        )
+
+
+@dataclasses.dataclass
+class EpisodeResult:
+    """One episode. The actions stay in memory, for videos; the rest is written."""
+
+    task: str
+    seed: int
+    index: int
+    success: bool
+    steps: int  # action steps executed
+    episode_return: float  # sum of rewards
+    actions: np.ndarray | None = dataclasses.field(
+        default=None, compare=False, repr=False
+    )  # float32 [T, A]
+
+    @property
+    def initial_state(self) -> InitialState:
+        """Where the episode started."""
+        return InitialState(self.task, self.seed, self.index)
+
+
+@dataclasses.dataclass
+class EvaluationReport:
+    """All episodes of one policy under one protocol."""
+
+    protocol: dict[str, typing.Any]
+    protocol_hash: str
+    checkpoint_digest: str
+    episodes: list[EpisodeResult]
+    timings: dict[str, float]  # wall_s, cpu_s, episodes_per_s
+    policy: str = ""  # a label for people: path, registry name or baseline
+    created: str = ""  # ISO 8601, UTC
+    videos: list[dict[str, typing.Any]] = dataclasses.field(
+        default_factory=list
+    )  # see rrf.evaluation.videos
+
+    @property
+    def overall(self) -> Rate:
+        """Success over all episodes."""
+        return Rate.of([e.success for e in self.episodes])
+
+    @property
+    def per_task(self) -> dict[str, Rate]:
+        """Success by task, in the order of the protocol."""
+        tasks = dict.fromkeys(e.task for e in self.episodes)
+        return {
+            task: Rate.of([e.success for e in self.episodes if e.task == task]) for task in tasks
+        }
+
+    @property
+    def digest(self) -> str:
+        """Hex SHA-256 of what was found, without timings, labels and videos: equal for equal results."""
+        return atomic.digest_of(
+            {
+                "protocol_hash": self.protocol_hash,
+                "checkpoint_digest": self.checkpoint_digest,
+                "episodes": [_episode_dict(e) for e in self.episodes],
+            }
+        )
+
+    def to_dict(self) -> dict:
+        """Plain data; the rates are written for readers and computed anew by `from_dict`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "policy": self.policy,
+            "created": self.created,
+            "checkpoint_digest": self.checkpoint_digest,
+            "protocol_hash": self.protocol_hash,
+            "protocol": self.protocol,
+            "overall": dataclasses.asdict(self.overall),
+            "per_task": {task: dataclasses.asdict(rate) for task, rate in self.per_task.items()},
+            "timings": self.timings,
+            "videos": self.videos,
+            "episodes": [_episode_dict(e) for e in self.episodes],
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict, where: str = FILE_NAME) -> "EvaluationReport":
+        """The report `to_dict` came from.
+
+        Raises:
+            ValueError: For another schema version, a missing key, or rates that contradict the episodes.
+        """
+        if data.get("schema_version") != SCHEMA_VERSION:
+            raise ValueError(
+                f"{where}: schema_version is {data.get('schema_version')!r}, this rrf reads "
+                f"{SCHEMA_VERSION}; evaluate again with `rrf eval`"
+            )
+        try:
+            report = cls(
+                protocol=data["protocol"],
+                protocol_hash=data["protocol_hash"],
+                checkpoint_digest=data["checkpoint_digest"],
+                episodes=[_episode(e) for e in data["episodes"]],
+                timings=data["timings"],
+                policy=data["policy"],
+                created=data["created"],
+                videos=data["videos"],
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"{where} is damaged: {type(error).__name__} {error}; evaluate again"
+            ) from error
+        written = data.get("overall", {}).get("successes")
+        if written != report.overall.successes:
+            raise ValueError(
+                f"{where}: overall.successes is {written}, its episodes have {report.overall.successes}; "
+                "the file was edited, evaluate again"
+            )
+        return report
+
+    def save(self, path: str | Path) -> None:
+        """Write evaluation.json atomically."""
+        atomic.write_json(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | Path) -> "EvaluationReport":
+        """Read evaluation.json, given itself or its directory. Raises ValueError as `from_dict` does."""
+        path = Path(path)
+        path = path / FILE_NAME if path.is_dir() else path
+        if not path.is_file():
+            raise ValueError(
+                f"no evaluation at '{path}'; make it with: rrf eval CHECKPOINT --out {path.parent}"
+            )
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is not JSON ({error}); evaluate again") from error
+        return cls.from_dict(data, str(path))
+
+
+def _episode_dict(episode: EpisodeResult) -> dict:
+    return {
+        "task": episode.task,
+        "seed": episode.seed,
+        "index": episode.index,
+        "success": episode.success,
+        "steps": episode.steps,
+        "return": episode.episode_return,
+    }
+
+
+def _episode(data: dict) -> EpisodeResult:
+    return EpisodeResult(
+        task=data["task"],
+        seed=data["seed"],
+        index=data["index"],
+        success=data["success"],
+        steps=data["steps"],
+        episode_return=data["return"],
+    )

@@ -1,0 +1,16 @@
+"""Small networks that components are made of. Configs import without torch, networks with it."""
+
+from rrf.networks.configs import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
+from rrf.registry import lazy_attributes
+
+__all__ = ["ImageEncoderCfg", "InstructionEncoderCfg", "MLPCfg"]
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {name: f"rrf.networks.configs:{name}" for name in __all__}
+    | {
+        "MLP": "rrf.networks.mlp:MLP",
+        "ImageEncoder": "rrf.networks.image_encoder:ImageEncoder",
+        "InstructionEncoder": "rrf.networks.instruction_encoder:InstructionEncoder",
+    },
+)

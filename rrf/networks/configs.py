@@ -1,0 +1,78 @@
+"""What networks look like, as data. This file imports no torch, so that `rrf show` stays fast."""
+
+import typing
+
+from rrf.config import Cfg, configclass, did_you_mean
+
+LAYERS_AFTER_LINEAR = (
+    *("CELU", "Dropout", "ELU", "GELU", "LayerNorm", "LeakyReLU", "Mish"),
+    *("ReLU", "SELU", "SiLU", "Sigmoid", "Softplus", "Tanh"),
+)
+
+
+@configclass(builds="rrf.networks.mlp:MLP")
+class MLPCfg(Cfg):
+    """A stack of linear layers: one per entry of `hidden_features`, then the output layer."""
+
+    hidden_features: list[int] = [256, 256]
+    """Width of each hidden layer."""
+    activations: list[list[tuple[str, dict[str, typing.Any]]]] = [[("ELU", {})], [("ELU", {})], []]
+    """For each linear layer, the last too: torch.nn layers that follow it, as (name, arguments)."""
+
+    def __post_init__(self):
+        expected = len(self.hidden_features) + 1
+        if len(self.activations) != expected:
+            raise ValueError(
+                f"activations has {len(self.activations)} entries, expected {expected}: one for "
+                f"each of the {len(self.hidden_features)} hidden layers and one for the output"
+            )
+        for name in (name for after in self.activations for name, _ in after):
+            if name not in LAYERS_AFTER_LINEAR:
+                raise ValueError(
+                    f"activations: no layer '{name}'{did_you_mean(name, LAYERS_AFTER_LINEAR)}"
+                )
+
+
+@configclass(builds="rrf.networks.image_encoder:ImageEncoder")
+class ImageEncoderCfg(Cfg):
+    """A small convolutional network modulated by the instruction (FiLM, arXiv:1709.07871)."""
+
+    channels: list[int] = [24, 48, 64, 64]
+    """Output channels of each convolution."""
+    kernel_sizes: list[int] = [5, 3, 3, 3]
+    """Kernel size of each convolution, odd."""
+    strides: list[int] = [2, 2, 2, 1]
+    """Stride of each convolution."""
+    num_film_layers: int = 2
+    """How many of the last convolutions the instruction scales and shifts."""
+    out_features: int = 256
+    """Width of the feature vector of one image."""
+
+    def __post_init__(self):
+        if not len(self.channels) == len(self.kernel_sizes) == len(self.strides) > 0:
+            raise ValueError(
+                f"channels, kernel_sizes and strides have {len(self.channels)}, "
+                f"{len(self.kernel_sizes)} and {len(self.strides)} entries; each needs one per "
+                "convolution"
+            )
+        if not 0 <= self.num_film_layers <= len(self.channels):
+            raise ValueError(
+                f"num_film_layers is {self.num_film_layers}, allowed: 0 to {len(self.channels)}"
+            )
+        if even := [size for size in self.kernel_sizes if size % 2 == 0]:
+            raise ValueError(f"kernel_sizes holds {even[0]}; kernel sizes are odd")
+
+
+@configclass(builds="rrf.networks.instruction_encoder:InstructionEncoder")
+class InstructionEncoderCfg(Cfg):
+    """The mean of learned word vectors, one per word of a fixed vocabulary."""
+
+    vocabulary: list[str] = []
+    """Known words in lower case; every other word shares one vector."""
+    out_features: int = 64
+    """Width of a word vector, and of the result."""
+
+    def __post_init__(self):
+        if len(set(self.vocabulary)) != len(self.vocabulary):
+            doubled = next(word for word in self.vocabulary if self.vocabulary.count(word) > 1)
+            raise ValueError(f"vocabulary holds '{doubled}' more than once")

@@ -1,0 +1,28 @@
+"""Multi-layer perceptron. Legend: B batch, I input width, O output width."""
+
+import torch
+from torch import nn
+
+from rrf.networks.configs import MLPCfg
+
+
+class MLP(nn.Module):
+    """Linear layers, each followed by the layers its config names; maps [B, I] to [B, O]."""
+
+    def __init__(self, cfg: MLPCfg, in_features: int, out_features: int):
+        super().__init__()
+        layers: list[nn.Module] = []
+        widths = [in_features, *cfg.hidden_features, out_features]
+        for fan_in, fan_out, after in zip(widths, widths[1:], cfg.activations, strict=False):
+            layers.append(nn.Linear(fan_in, fan_out))
+            layers.extend(_layer(name, arguments, fan_out) for name, arguments in after)
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x_bi: torch.Tensor) -> torch.Tensor:
+        return self.layers(x_bi)
+
+
+def _layer(name: str, arguments: dict, width: int) -> nn.Module:
+    if name == "LayerNorm":
+        return nn.LayerNorm(width, **arguments)
+    return getattr(nn, name)(**arguments)

@@ -1,0 +1,47 @@
+"""Complete run configs by name. A training file holds a preset's name and dotted overrides only."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from rrf.config import did_you_mean, parse_overrides, read_yaml
+from rrf.registry import Registry
+from rrf.runners.configs import RunnerCfg
+
+PRESETS = Registry(
+    "preset",
+    {
+        "compact-vla-pretrain": "rrf.presets.compact_vla:pretrain",
+        "compact-vla-pretrain-tokens": "rrf.presets.compact_vla:pretrain_tokens",
+        "compact-vla-sft": "rrf.presets.compact_vla:sft",
+        "compact-vla-sft-tokens": "rrf.presets.compact_vla:sft_tokens",
+        "compact-vla-undertrained": "rrf.presets.compact_vla:undertrained",
+    },
+)
+_KEYS = ("preset", "overrides")
+
+
+def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
+    """The config that a preset name or a training file, and then `overrides`, describe.
+
+    Args:
+        target: A name in `PRESETS`, or a YAML file {preset: NAME, overrides: {dotted.path: value}}.
+        overrides: "path=value" words, or a mapping from dotted path to value. They win over the
+            file's.
+
+    Raises:
+        ValueError: For an unknown preset, key or field (with the closest known one), or a value of
+            the wrong type.
+    """
+    changes = dict(overrides) if isinstance(overrides, Mapping) else parse_overrides(overrides)
+    if target.endswith((".yaml", ".yml")) or Path(target).is_file():
+        data = read_yaml(target)
+        for key in data:
+            if key not in _KEYS:
+                raise ValueError(
+                    f"{target}: no key '{key}' in a training file{did_you_mean(key, _KEYS)}"
+                )
+        if not isinstance(data.get("preset"), str):
+            raise ValueError(f"{target} names no preset; known: {', '.join(PRESETS)}")
+        changes = dict(data.get("overrides") or {}) | changes
+        target = data["preset"]
+    return PRESETS.get(target)().override(changes)

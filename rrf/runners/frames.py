@@ -1,0 +1,87 @@
+"""Where a supervised run gets its batches: recorded frames, split by episode."""
+
+import dataclasses
+import typing
+from pathlib import Path
+
+import numpy as np
+
+from rrf.components.configs import PolicyCfg
+from rrf.data.schema import Batch, Schema
+
+
+class Frames(typing.Protocol):
+    """Frames that can be read in any order, as from `rrf.data.lerobot_reader.LeRobotReader`."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def norm_stats(self) -> dict: ...
+
+    @property
+    def num_frames(self) -> int: ...
+
+    def batch(self, indices: np.ndarray) -> Batch: ...
+
+
+@dataclasses.dataclass
+class Split:
+    """The frames a run learns from, and those it only measures itself on."""
+
+    training: Frames
+    validation: Frames | None
+
+
+def is_held_out(episode: int, fraction: float) -> bool:
+    """Whether an episode is for validation: every (1 / fraction)-th, the same ones in every run."""
+    if fraction == 0:
+        return False
+    interval = round(1 / fraction)
+    return episode % interval == interval - 1
+
+
+def open_split(
+    root: str | Path, chunk_length: int, instructions: list[str] | None, validation_fraction: float
+) -> Split:
+    """Read a dataset's episodes with the given instructions, held-out ones apart.
+
+    Raises:
+        ValueError: If the dataset is missing or damaged, or too small to hold out an episode.
+    """
+    from rrf.data.lerobot_reader import LeRobotReader
+
+    total = LeRobotReader(root, chunk_length).num_episodes
+    held_out = [episode for episode in range(total) if is_held_out(episode, validation_fraction)]
+    kept = [episode for episode in range(total) if not is_held_out(episode, validation_fraction)]
+    training = LeRobotReader(root, chunk_length, instructions, kept)
+    if not validation_fraction:
+        return Split(training, None)
+    try:
+        return Split(training, LeRobotReader(root, chunk_length, instructions, held_out))
+    except ValueError as error:
+        raise ValueError(
+            f"{error}: {total} episodes are too few to hold out {validation_fraction:.0%} of them; "
+            "record more, or set validation_fraction=0"
+        ) from error
+
+
+def check_fit(policy: PolicyCfg, schema: Schema) -> None:
+    """Raise ValueError naming every input or output on which policy and dataset disagree."""
+    pairs = {
+        "image_size": (tuple(policy.image_size), tuple(schema.image_size)),
+        "state_dim": (policy.state_dim, len(schema.state.names)),
+        "action_dim": (policy.action_dim, len(schema.action.names)),
+    }
+    wrong = [
+        f"policy.{name} is {mine}, the dataset has {its}"
+        for name, (mine, its) in pairs.items()
+        if mine != its
+    ]
+    wrong += [
+        f"policy.cameras names '{camera}', the dataset has {', '.join(schema.cameras)}"
+        for camera in policy.cameras
+        if camera not in schema.cameras
+    ]
+    if wrong:
+        raise ValueError("the policy does not fit the dataset: " + "; ".join(wrong))

@@ -1,0 +1,67 @@
+"""What a run tells the outside world, as a protocol; `rrf.tracking` has the implementations."""
+
+import contextlib
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+from rrf.runners.interruption import Interrupted
+
+Status = typing.Literal["FINISHED", "FAILED", "KILLED"]
+
+
+class Tracker(typing.Protocol):
+    """Receives the record of one run. Nothing it does may change the run."""
+
+    @property
+    def run_id(self) -> str | None: ...
+
+    def log_config(self, cfg: dict) -> None: ...
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None: ...
+
+    def set_tags(self, tags: dict[str, str]) -> None: ...
+
+    def log_artifact(self, path: str | Path, folder: str = "") -> None: ...
+
+    def log_dataset(self, lineage: dict) -> None: ...
+
+    def close(self, status: Status) -> None: ...
+
+
+class NullTracker:
+    """Keeps nothing."""
+
+    run_id = None
+
+    def log_config(self, cfg: dict) -> None:
+        pass
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        pass
+
+    def set_tags(self, tags: dict[str, str]) -> None:
+        pass
+
+    def log_artifact(self, path: str | Path, folder: str = "") -> None:
+        pass
+
+    def log_dataset(self, lineage: dict) -> None:
+        pass
+
+    def close(self, status: Status) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def closing(tracker: Tracker) -> Iterator[Tracker]:
+    """Close the tracker with what became of the block: finished, killed by a signal, or failed."""
+    try:
+        yield tracker
+    except (Interrupted, KeyboardInterrupt):
+        tracker.close("KILLED")
+        raise
+    except BaseException:
+        tracker.close("FAILED")
+        raise
+    tracker.close("FINISHED")

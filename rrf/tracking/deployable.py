@@ -1,0 +1,31 @@
+"""The part of a checkpoint that is deployed: everything but the trainer's state. Handled without loading weights."""
+
+import shutil
+from pathlib import Path
+
+from rrf import atomic
+
+TRAINER_STATE = "trainer_state"
+
+
+def deployable_digest(checkpoint: str | Path) -> str:
+    """A digest of what gets deployed, equal for a checkpoint and its copy. The files are checked first.
+
+    Raises:
+        ValueError: If a file is missing, changed or unlisted.
+    """
+    return atomic.digest_of(_deployable(atomic.check_manifest(checkpoint)))
+
+
+def copy_deployable(checkpoint: str | Path, out: Path) -> None:
+    """Copy the deployable part into the empty directory `out`, with a manifest of its own."""
+    manifest = atomic.check_manifest(checkpoint)
+    for name in _deployable(manifest):
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(Path(checkpoint) / name, out / name)
+    atomic.write_manifest(out, **{key: value for key, value in manifest.items() if key != "files"})
+
+
+def _deployable(manifest: dict) -> dict[str, str]:
+    files = manifest["files"].items()
+    return {name: digest for name, digest in files if not name.startswith(f"{TRAINER_STATE}/")}

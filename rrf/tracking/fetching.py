@@ -1,0 +1,66 @@
+"""Bring a registered policy to this machine: downloaded, checked against its manifest and registry entry, then put in
+place whole."""
+
+import re
+import tempfile
+from pathlib import Path
+
+from rrf import atomic, workspace
+from rrf.tracking import packaging, store
+from rrf.tracking.deployable import copy_deployable, deployable_digest
+from rrf.tracking.versions import Version, find
+
+_REFERENCE = re.compile(r"[^/@]+(@[^/@]+|/[0-9]+)")
+
+
+def fetch(reference: str, out: str | Path) -> Version:
+    """Put the deployable checkpoint of "NAME@champion", "models:/NAME@champion" or "NAME/3" at `out`.
+
+    Raises:
+        ValueError: If there is no such version, a file was changed, or `out` holds something else than a
+            checkpoint.
+        OSError: If the artifacts are gone or cannot be reached.
+    """
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
+    out = Path(out)
+    _check_replaceable(out)
+    client = store.connect()
+    version = find(reference, client)
+    uri = client.get_model_version_download_uri(version.name, version.version)
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            downloaded = download_artifacts(
+                artifact_uri=f"{uri}/artifacts/{packaging.CHECKPOINT}",
+                dst_path=scratch,
+                tracking_uri=workspace.tracking_uri(),
+            )
+        except MlflowException as error:
+            raise OSError(
+                f"the artifacts of {reference} at {uri} cannot be read: {error}"
+            ) from error
+        found = deployable_digest(downloaded)
+        if found != version.checkpoint_digest:
+            raise ValueError(
+                f"{reference} was registered as checkpoint {version.checkpoint_digest[:12]}, its artifacts are "
+                f"{found[:12]}; they were replaced, do not use them"
+            )
+        with atomic.directory(out) as root:
+            copy_deployable(downloaded, root)
+    return version
+
+
+def is_reference(text: str) -> bool:
+    """Whether `text` names a registered version ("NAME@alias", "NAME/3", "models:/...") and not an
+    existing path."""
+    if text.startswith("models:/"):
+        return True
+    return bool(_REFERENCE.fullmatch(text)) and not Path(text).exists()
+
+
+def _check_replaceable(out: Path) -> None:
+    if out.is_file() or (
+        out.is_dir() and any(out.iterdir()) and not (out / atomic.MANIFEST).is_file()
+    ):
+        raise ValueError(f"'{out}' exists and is no checkpoint; give another --out")

@@ -1,0 +1,267 @@
+"""A run in MLflow. Training never waits for the store and never dies of it.
+
+Calls go to a queue that one thread works off in order, metrics in batches. While the store is away the thread keeps
+what it has and tries again; what is left when the run closes is written to `<run_dir>/mlflow_unsent.json` and sent when
+the run is resumed. The run's own files do not depend on any of it.
+"""
+
+import collections
+import dataclasses
+import hashlib
+import itertools
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from rrf import atomic
+from rrf.tracking import store
+
+UNSENT = "mlflow_unsent.json"
+_BATCH = 1000  # metrics per request, MLflow's limit
+_PARAMS = 100  # params per request, MLflow's limit
+_LONGEST_PARAM = 500  # characters
+_MISTAKES = (
+    "INVALID_PARAMETER_VALUE",
+    "BAD_REQUEST",
+    "RESOURCE_DOES_NOT_EXIST",
+    "PERMISSION_DENIED",
+)
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Point:
+    """One metric value, on its way."""
+
+    key: str
+    value: float
+    timestamp: int
+    step: int
+
+
+class MLflowTracker:
+    """Implements the tracker protocol for the store of this workspace."""
+
+    def __init__(
+        self,
+        experiment: str,
+        run_name: str,
+        run_dir: Path,
+        run_id: str | None = None,
+        *,
+        retry_s: float = 5.0,
+        interval_s: float = 1.0,
+        close_s: float = 30.0,
+    ):
+        """Open or resume the run.
+
+        Args:
+            experiment: Created if new.
+            run_name: For people.
+            run_dir: Where unsent metrics go.
+            run_id: The run to continue; one that this store does not have is replaced by a new run.
+            retry_s: Pause before trying an absent store again.
+            interval_s: Metrics are gathered for this long before they are sent.
+            close_s: How long `close` waits for the store.
+
+        Raises:
+            OSError: If the store cannot be reached.
+        """
+        self._client = store.connect()
+        self._run_dir, self._close_s = Path(run_dir), close_s
+        self.run_id: str = self._open(experiment, run_name, run_id)
+        self._outbox = _Outbox(self._send, retry_s, interval_s)
+        for point in self._unsent_before():
+            self._outbox.put(point)
+
+    def log_config(self, cfg: dict) -> None:
+        """The resolved config: every leaf as a param, all of it as the artifact config.yaml."""
+        from mlflow.entities import Param
+
+        params = [Param(key[:250], _shortened(value)) for key, value in flatten(cfg).items()]
+        for start in range(0, len(params), _PARAMS):
+            part = params[start : start + _PARAMS]
+            self._call(lambda part=part: self._client.log_batch(self.run_id, params=part))
+        text = yaml.safe_dump(cfg, sort_keys=False, allow_unicode=True)
+        self._call(lambda: self._client.log_text(self.run_id, text, "config.yaml"))
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        now = int(time.time() * 1000)
+        for key, value in metrics.items():
+            self._outbox.put(_Point(key, float(value), now, step))
+
+    def set_tags(self, tags: dict[str, str]) -> None:
+        for key, value in tags.items():
+            self._call(lambda key=key, value=value: self._client.set_tag(self.run_id, key, value))
+
+    def log_artifact(self, path: str | Path, folder: str = "") -> None:
+        """Copy a file or directory to the run now or as soon as the store is back."""
+        path = Path(path)
+        log_it = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
+        self._call(lambda: log_it(self.run_id, str(path), folder or None))
+
+    def log_dataset(self, lineage: dict) -> None:
+        """The dataset as an input of the run, and the lineage as tags `lineage.*`."""
+        from rrf.tracking.dvc_dataset import dataset_input
+
+        entity = dataset_input(lineage)
+        self._call(lambda: self._client.log_inputs(self.run_id, [entity]))
+        self.set_tags({f"lineage.{k}": _tag(v) for k, v in lineage.items() if v is not None})
+
+    def close(self, status: str) -> None:
+        """Send what is left, end the run, and keep on disk what could not be sent."""
+        self._call(lambda: self._client.set_terminated(self.run_id, status))
+        left = self._outbox.close(self._close_s)
+        points = [dataclasses.asdict(item) for item in left if isinstance(item, _Point)]
+        if left:
+            atomic.write_json(self._run_dir / UNSENT, points)
+            log.warning(
+                "MLflow did not come back: %d metric values kept in %s, sent when the run is resumed",
+                len(points),
+                self._run_dir / UNSENT,
+            )
+
+    def _open(self, experiment: str, run_name: str, run_id: str | None) -> str:
+        from mlflow.exceptions import MlflowException
+
+        if run_id is not None:
+            try:
+                self._client.update_run(run_id, status="RUNNING")
+            except MlflowException as error:
+                log.warning(
+                    "MLflow run %s cannot be continued (%s); starting a new one", run_id, error
+                )
+            else:
+                return run_id
+        experiment_id = store.experiment_id(self._client, experiment)
+        return self._client.create_run(experiment_id, run_name=run_name).info.run_id
+
+    def _unsent_before(self) -> list[_Point]:
+        path = self._run_dir / UNSENT
+        if not path.is_file():
+            return []
+        points = [_Point(**point) for point in json.loads(path.read_text())]
+        path.unlink()
+        return points
+
+    def _call(self, call: Callable[[], object]) -> None:
+        self._outbox.put(call)
+
+    def _send(self, items: list) -> str | None:
+        """Do what `items` ask for; None when done, else why the store is away."""
+        from mlflow.entities import Metric
+        from mlflow.exceptions import MlflowException
+
+        try:
+            if callable(items[0]):
+                items[0]()
+            else:
+                metrics = [Metric(p.key, p.value, p.timestamp, p.step) for p in items]
+                self._client.log_batch(self.run_id, metrics=metrics)
+        except MlflowException as error:
+            if error.error_code not in _MISTAKES:
+                return str(error)
+            log.warning("MLflow refused a record of run %s: %s", self.run_id, error)
+        except OSError as error:
+            return str(error)
+        return None
+
+
+class _Outbox:
+    """A queue worked off in order by one thread; the receiver may be away for any time."""
+
+    def __init__(self, send: Callable[[list], str | None], retry_s: float, interval_s: float):
+        self._send, self._retry_s, self._interval_s = send, retry_s, interval_s
+        self._items: collections.deque = collections.deque()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="mlflow-outbox", daemon=True)
+        self._thread.start()
+
+    def put(self, item) -> None:
+        """Add a metric value or a call; never waits."""
+        self._items.append(item)
+
+    def close(self, timeout_s: float) -> list:
+        """Send what is left for at most `timeout_s`; returns what could not be sent."""
+        self._closing.set()
+        self._thread.join(timeout_s)
+        return list(self._items)
+
+    def _work(self) -> None:
+        is_away, deadline = False, None
+        while True:
+            if self._closing.is_set():
+                if not self._items:
+                    return
+                deadline = deadline or time.monotonic() + 2 * self._retry_s
+                if is_away and time.monotonic() > deadline:
+                    return
+            elif not is_away:
+                self._closing.wait(self._interval_s)
+            if not self._items:
+                continue
+            batch = self._next()
+            problem = self._send(batch)
+            if problem is None:
+                for _ in batch:
+                    self._items.popleft()
+                if is_away:
+                    log.warning("MLflow is back")
+                is_away = False
+                continue
+            if not is_away:
+                log.warning(
+                    "MLflow is away, training goes on without it: %s", problem.split("\n")[0]
+                )
+            is_away = True
+            self._closing.wait(self._retry_s)
+            if self._closing.is_set():
+                time.sleep(min(0.2, self._retry_s))
+
+    def _next(self) -> list:
+        # Others append meanwhile, so look only at what is there now.
+        head = [self._items[index] for index in range(min(len(self._items), _BATCH))]
+        if callable(head[0]):
+            return head[:1]
+        return list(itertools.takewhile(lambda item: not callable(item), head))
+
+
+def metric_history(
+    run_id: str, names: list[str] | None = None
+) -> dict[str, list[tuple[int, float]]]:
+    """The curves of a run, (step, value) in order, of all metrics or of `names`."""
+    client = store.connect()
+    names = sorted(client.get_run(run_id).data.metrics) if names is None else names
+    curves = {}
+    for name in names:
+        points = {m.step: m.value for m in client.get_metric_history(run_id, name)}
+        curves[name] = sorted(points.items())
+    return curves
+
+
+def flatten(cfg: dict, prefix: str = "") -> dict[str, str]:
+    """Leaves by dotted path; lists of plain values stay one leaf."""
+    leaves = {}
+    for key, value in cfg.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, dict):
+            leaves |= flatten(value, f"{path}.")
+        else:
+            leaves[path] = value if isinstance(value, str) else json.dumps(value)
+    return leaves
+
+
+def _shortened(value: str) -> str:
+    if len(value) <= _LONGEST_PARAM:
+        return value
+    digest = hashlib.sha256(value.encode()).hexdigest()[:12]
+    return f"{value[: _LONGEST_PARAM - 40]}… sha256 {digest}, in config.yaml"
+
+
+def _tag(value) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,98 @@
+"""A checkpoint as an MLflow model: models-from-code, a tensor signature, explicit requirements, no pickle."""
+
+import importlib.metadata
+import logging
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rrf.config import read_yaml
+from rrf.data.schema import IMAGE_PREFIX, STATE
+from rrf.tracking.deployable import copy_deployable
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel
+    from mlflow.models import ModelSignature
+
+CHECKPOINT = "checkpoint"  # the name of the artifact, and of the directory it lies in
+MODEL_TYPE = "policy"
+_REQUIRED = ("rrf", "mlflow", "torch", "numpy", "safetensors", "pydantic", "pyyaml")
+
+
+def signature(checkpoint: str | Path) -> "ModelSignature":
+    """Observation in, action chunk out, with the shapes the checkpoint's policy was trained on.
+
+    Inputs: observation.images.<camera> uint8 [-1, H, W, 3], observation.state float32 [-1, D], instruction
+        str [-1].
+    Output: float32 [-1, chunk length, action dimension].
+    """
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import Schema, TensorSpec
+
+    policy = read_yaml(Path(checkpoint) / "config.yaml").get("policy", {})
+    try:
+        cameras, image_size = policy["cameras"], policy["image_size"]
+        state_dim, chunk = policy["state_dim"], (policy["chunk_length"], policy["action_dim"])
+    except KeyError as error:
+        raise ValueError(f"{checkpoint}/config.yaml has no policy.{error.args[0]}") from error
+    height, width = image_size
+    images = [
+        TensorSpec(np.dtype("uint8"), (-1, height, width, 3), IMAGE_PREFIX + name)
+        for name in cameras
+    ]
+    state = TensorSpec(np.dtype("float32"), (-1, state_dim), STATE)
+    instruction = TensorSpec(np.dtype("str"), (-1,), "instruction")
+    actions = TensorSpec(np.dtype("float32"), (-1, *chunk))
+    return ModelSignature(inputs=Schema([*images, state, instruction]), outputs=Schema([actions]))
+
+
+def requirements() -> list[str]:
+    """The packages a loaded model needs, at the versions installed here."""
+    return [f"{name}=={importlib.metadata.version(name)}" for name in _REQUIRED]
+
+
+def log_model(
+    client: "MlflowClient", checkpoint: str | Path, run_id: str, digest: str, scratch: Path
+) -> "LoggedModel":
+    """Log the deployable part of `checkpoint` as a model of the run.
+
+    A model with the same checkpoint digest that is already complete is reused.
+    """
+
+    experiment = client.get_run(run_id).info.experiment_id
+    complete = f"tags.checkpoint_digest = '{digest}' AND status = 'READY'"
+    if known := client.search_logged_models([experiment], complete, max_results=1):
+        return known[0]
+    (scratch / CHECKPOINT).mkdir()
+    copy_deployable(checkpoint, scratch / CHECKPOINT)
+    logged = client.create_logged_model(
+        experiment, "policy", run_id, tags={"checkpoint_digest": digest}, model_type=MODEL_TYPE
+    )
+    _save(checkpoint, scratch, run_id, logged.model_id)
+    client.log_model_artifacts(logged.model_id, str(scratch / "model"))
+    return client.finalize_logged_model(logged.model_id, "READY")
+
+
+def _save(checkpoint: str | Path, scratch: Path, run_id: str, model_id: str) -> None:
+    import mlflow.pyfunc
+    from mlflow.models import Model
+
+    environment = logging.getLogger("mlflow.utils.environment")
+    level = environment.level
+    environment.setLevel(logging.ERROR)  # it misses pip, which nothing here needs
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # hints to let MLflow guess the signature
+            mlflow.pyfunc.save_model(
+                str(scratch / "model"),
+                python_model=str(Path(__file__).parent / "policy_model.py"),
+                artifacts={CHECKPOINT: str(scratch / CHECKPOINT)},
+                signature=signature(checkpoint),
+                pip_requirements=requirements(),
+                mlflow_model=Model(run_id=run_id, model_id=model_id),
+            )
+    finally:
+        environment.setLevel(level)

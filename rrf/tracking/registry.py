@@ -1,0 +1,344 @@
+"""The model registry: register, promote, roll back, fetch. Every alias is set here and nowhere else.
+
+@candidate is the version registered last, @champion the one to use, @previous what a rollback returns to. A
+promotion needs a passing verdict for this very checkpoint and evaluation, against the champion of this
+moment, and a complete lineage. All of it happens under one lock, in this order:
+
+    settle aliases left behind by a dead process -> check -> tag the version -> ledger entry -> aliases
+
+The ledger entry is the commit. A process killed before it changed nothing that counts, one killed after it is
+finished by whoever comes next, so running the command again always ends in the same state.
+"""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrf import workspace
+from rrf.evaluation.report import FILE_NAME as REPORT
+from rrf.evaluation.report import write_report
+from rrf.evaluation.results import FILE_NAME as EVALUATION
+from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.verdicts import FILE_NAME as VERDICT
+from rrf.evaluation.verdicts import Verdict
+from rrf.tracking import ledger as ledgers
+from rrf.tracking import packaging, store
+from rrf.tracking.deployable import deployable_digest
+from rrf.tracking.fetching import fetch
+from rrf.tracking.ledger import Entry
+from rrf.tracking.lineage import REQUIRED
+from rrf.tracking.mlflow_run import metric_history
+from rrf.tracking.versions import (
+    CHAMPION,
+    Version,
+    champion,
+    exists,
+    find,
+    ledger,
+    versions,
+    versions_of,
+)
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+__all__ = ["champion", "fetch", "find", "ledger", "promote", "register", "rollback", "versions"]
+
+CANDIDATE, PREVIOUS = "candidate", "previous"
+
+
+def register(
+    checkpoint: str | Path,
+    name: str,
+    run_id: str,
+    lineage: Mapping,
+    evaluation: str | Path | None = None,
+) -> str:
+    """Make a checkpoint a version of `name` and @candidate; returns the version.
+
+    The same checkpoint registered again is the same version; its lineage and evaluation are brought up to
+    date.
+
+    Args:
+        checkpoint: A checkpoint directory; only its deployable part is logged.
+        name: The registered model.
+        run_id: The MLflow run that trained it.
+        lineage: From `collect_lineage`.
+        evaluation: The directory written by `rrf eval`; its report is attached to the run.
+
+    Raises:
+        ValueError: For a damaged checkpoint, or an evaluation of another one.
+    """
+    digest = deployable_digest(checkpoint)
+    tags = {f"lineage.{key}": _text(value) for key, value in lineage.items() if value is not None}
+    if evaluation is not None:
+        tags |= _evaluation_tags(EvaluationReport.load(evaluation), digest)
+    client = store.connect()
+    with _locked(name):
+        _create_model(client, name)
+        known = [v for v in versions_of(client, name) if v.checkpoint_digest == digest]
+        if known:
+            version = known[0].version
+        else:
+            with tempfile.TemporaryDirectory() as scratch:
+                model = packaging.log_model(client, checkpoint, run_id, digest, Path(scratch))
+            made = client.create_model_version(
+                name,
+                model.artifact_location,
+                run_id,
+                tags={"checkpoint_digest": digest},
+                model_id=model.model_id,
+            )
+            version = str(made.version)
+        _tag(client, name, version, tags)
+        if evaluation is not None:
+            _attach(client, find(f"{name}/{version}", client), Path(evaluation), lineage)
+        stack = ledgers.champions(ledgers.read(client, name))
+        _set_aliases(client, name, stack, candidate=version)
+    return version
+
+
+def promote(name: str, version: str, verdict: Verdict | None) -> Entry:
+    """Make a version the champion; returns the ledger entry. Promoting the champion again changes nothing.
+
+    The verdict is written to the version's tags, also when it refuses.
+
+    Raises:
+        ValueError: Without a verdict, with one that does not pass or belongs to another checkpoint,
+            evaluation or champion, with incomplete lineage, or with a damaged ledger.
+    """
+    if verdict is None:
+        raise ValueError(
+            f"'{name}' version {version} has no verdict; evaluate it and run the gate, then promote with "
+            "--verdict verdict.json"
+        )
+    client = store.connect()
+    with _locked(name):
+        entries = _settle(client, name)
+        chosen = find(f"{name}/{version}", client)
+        _check_verdict_is_of(chosen, verdict)
+        _tag(client, name, version, _verdict_tags(verdict))
+        stack = ledgers.champions(entries)
+        if stack and stack[-1] == version:
+            return next(e for e in reversed(entries) if e.champion == version)
+        _check_promotable(chosen, verdict, find(f"{name}/{stack[-1]}", client) if stack else None)
+        entry = ledgers.append(
+            client,
+            name,
+            entries,
+            action="promote",
+            version=version,
+            champion=version,
+            previous=stack[-1] if stack else None,
+            checkpoint_digest=chosen.checkpoint_digest,
+            verdict_digest=verdict.digest,
+            protocol_hash=verdict.protocol_hash,
+            reason=f"gate {verdict.gate}: {verdict.outcome}, success {verdict.success['rate']:.3f}",
+        )
+        _settle(client, name)
+    return entry
+
+
+def rollback(name: str, reason: str, version: str | None = None) -> Entry:
+    """Return to the previous champion; returns the ledger entry.
+
+    Args:
+        name: The registered model.
+        reason: Why, for the ledger.
+        version: The champion that has to go. Given, running the command twice rolls back once.
+
+    Raises:
+        ValueError: Without a reason, or if there is no previous champion.
+    """
+    if not reason.strip():
+        raise ValueError("a rollback needs a reason; give one with --reason '...'")
+    client = store.connect()
+    with _locked(name):
+        entries = _settle(client, name)
+        stack = ledgers.champions(entries)
+        last = entries[-1] if entries else None
+        if version is not None and last and last.action == "rollback" and last.version == version:
+            return last
+        if version is not None and stack[-1:] != [version]:
+            raise ValueError(
+                f"the champion of '{name}' is version {(stack or ['none'])[-1]}, not {version}"
+            )
+        if len(stack) < 2:
+            raise ValueError(
+                f"'{name}' has no previous champion to roll back to; see: rrf models ledger {name}"
+            )
+        chosen = find(f"{name}/{stack[-2]}", client)
+        entry = ledgers.append(
+            client,
+            name,
+            entries,
+            action="rollback",
+            version=stack[-1],
+            champion=stack[-2],
+            previous=stack[-3] if len(stack) > 2 else None,
+            checkpoint_digest=chosen.checkpoint_digest,
+            verdict_digest=None,
+            protocol_hash=None,
+            reason=reason,
+        )
+        _settle(client, name)
+    return entry
+
+
+def _locked(name: str):
+    return store.lock(f"registry-{name}")
+
+
+def _settle(client: "MlflowClient", name: str) -> list[Entry]:
+    """Bring head and aliases to where the ledger says they are; returns the ledger."""
+    if not exists(client, name):
+        raise ValueError(f"there is no model '{name}'; see: rrf models list")
+    entries = ledgers.read(client, name)
+    if entries:
+        ledgers.set_head(client, name, entries[-1])
+        _set_aliases(client, name, ledgers.champions(entries))
+    return entries
+
+
+def _set_aliases(
+    client: "MlflowClient", name: str, stack: list[str], candidate: str | None = None
+) -> None:
+    current = {alias: str(v) for alias, v in client.get_registered_model(name).aliases.items()}
+    wanted = {PREVIOUS: (stack[-2:-1] or [None])[0], CHAMPION: (stack[-1:] or [None])[0]}
+    candidate = candidate or current.get(CANDIDATE)
+    wanted[CANDIDATE] = None if candidate == wanted[CHAMPION] else candidate
+    for alias, version in wanted.items():
+        if version is None and alias in current:
+            client.delete_registered_model_alias(name, alias)
+        elif version is not None and current.get(alias) != version:
+            client.set_registered_model_alias(name, alias, version)
+
+
+def _check_verdict_is_of(version: Version, verdict: Verdict) -> None:
+    who = f"'{version.name}' version {version.version}"
+    if verdict.checkpoint_digest != version.checkpoint_digest:
+        raise ValueError(
+            f"the verdict is about checkpoint {verdict.checkpoint_digest[:12] or 'none'}, {who} is "
+            f"{version.checkpoint_digest[:12]}; run the gate on an evaluation of this version"
+        )
+    evaluated = version.tags.get("evaluation.digest")
+    if evaluated is None:
+        raise ValueError(
+            f"{who} has no evaluation; register it again with the directory `rrf eval` wrote"
+        )
+    if (verdict.evaluation_digest, verdict.protocol_hash) != (
+        evaluated,
+        version.tags["evaluation.protocol_hash"],
+    ):
+        raise ValueError(
+            f"the verdict judges evaluation {verdict.evaluation_digest[:12]} under protocol "
+            f"{verdict.protocol_hash[:12]}, {who} is registered with evaluation {evaluated[:12]} under "
+            f"{version.tags['evaluation.protocol_hash'][:12]}; register it with the evaluation that was judged"
+        )
+
+
+def _check_promotable(version: Version, verdict: Verdict, champion: Version | None) -> None:
+    who = f"'{version.name}' version {version.version}"
+    if not verdict.passed:
+        reasons = "\n  ".join(reason for reason in verdict.reasons if not reason.startswith("pass"))
+        raise ValueError(
+            f"{who} is not promoted, gate {verdict.gate} says {verdict.outcome}:\n  {reasons}"
+        )
+    against = champion.checkpoint_digest if champion else None
+    if verdict.champion_digest != against:
+        compared = (
+            f"version {verdict.champion_version}" if verdict.champion_digest else "no champion"
+        )
+        now = f"version {champion.version}" if champion else "none"
+        raise ValueError(
+            f"{who} was compared with {compared}, the champion is now {now}; run the gate again against it"
+        )
+    missing = [key for key in REQUIRED if not version.tags.get(f"lineage.{key}")]
+    if missing:
+        raise ValueError(
+            f"{who} is not promoted, its lineage lacks {', '.join(missing)}; run `dvc repro` in a git checkout, "
+            "then register it again"
+        )
+    if version.tags["lineage.validation"] != "passed":
+        raise ValueError(
+            f"{who} is not promoted, the validation of dataset {version.tags.get('lineage.dataset')} is "
+            f"{version.tags['lineage.validation']!r}, not 'passed'"
+        )
+
+
+def _evaluation_tags(report: EvaluationReport, digest: str) -> dict[str, str]:
+    if report.checkpoint_digest != digest:
+        raise ValueError(
+            f"the evaluation is of checkpoint {report.checkpoint_digest[:12] or 'none'}, this one is "
+            f"{digest[:12]}; evaluate it with `rrf eval`"
+        )
+    rate = report.overall
+    return {
+        "evaluation.digest": report.digest,
+        "evaluation.protocol": str(report.protocol["name"]),
+        "evaluation.protocol_hash": report.protocol_hash,
+        "evaluation.success": f"{rate.rate:.4f}",
+        "evaluation.low": f"{rate.low:.4f}",
+        "evaluation.high": f"{rate.high:.4f}",
+        "evaluation.episodes": str(rate.episodes),
+    }
+
+
+def _verdict_tags(verdict: Verdict) -> dict[str, str]:
+    return {
+        "gate.name": verdict.gate,
+        "gate.outcome": verdict.outcome,
+        "gate.verdict": json.dumps(verdict.to_dict()),
+    }
+
+
+def _attach(client: "MlflowClient", version: Version, evaluation: Path, lineage: Mapping) -> None:
+    """Render the report anew, with all that is known by now, and attach it to the run."""
+    facts = dict(lineage) | {"model": f"{version.name} version {version.version}"}
+    facts |= {"mlflow_run": version.run_id}
+    best = evaluation_of(champion(version.name), evaluation)
+    write_report(evaluation, facts, metric_history(version.run_id), best)
+    for name in (EVALUATION, VERDICT, REPORT):
+        if (evaluation / name).is_file():
+            client.log_artifact(version.run_id, str(evaluation / name), "evaluation")
+
+
+def evaluation_of(version: Version | None, like: str | Path) -> EvaluationReport | None:
+    """The evaluation attached to a version, if it was made under the same protocol as `like`."""
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
+    if version is None:
+        return None
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            file = download_artifacts(
+                run_id=version.run_id,
+                artifact_path=f"evaluation/{EVALUATION}",
+                dst_path=scratch,
+                tracking_uri=workspace.tracking_uri(),
+            )
+        except (MlflowException, OSError):
+            return None  # attached to no run, or deleted: the report is made without it
+        found = EvaluationReport.load(file)
+    wanted = EvaluationReport.load(like)
+    same = (found.protocol_hash == wanted.protocol_hash) and found.digest != wanted.digest
+    return found if same else None
+
+
+def _tag(client: "MlflowClient", name: str, version: str, tags: Mapping[str, str]) -> None:
+    current = client.get_model_version(name, version).tags
+    for key, value in tags.items():
+        if current.get(key) != value:
+            client.set_model_version_tag(name, version, key, value)
+
+
+def _create_model(client: "MlflowClient", name: str) -> None:
+    if not exists(client, name):
+        client.create_registered_model(name)
+
+
+def _text(value) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)

@@ -1,0 +1,78 @@
+"""Where a training run is recorded: any number of trackers behind the one protocol runners know.
+
+Names are those of `TRACKERS`; a tracker that fails later in the run warns and never stops training.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from rrf.registry import Registry
+
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+TRACKERS = Registry(
+    "tracker",
+    {
+        "mlflow": "rrf.tracking.mlflow_run:MLflowTracker",
+        "tensorboard": "rrf.tracking.tensorboard_run:TensorBoardTracker",
+    },
+)
+
+
+class Trackers:
+    """Tells every tracker everything. `run_id` is that of the first tracker that has one."""
+
+    def __init__(self, trackers: Sequence):
+        self.trackers = list(trackers)
+
+    @property
+    def run_id(self) -> str | None:
+        return next((t.run_id for t in self.trackers if t.run_id is not None), None)
+
+    def log_config(self, cfg: dict) -> None:
+        for tracker in self.trackers:
+            tracker.log_config(cfg)
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        for tracker in self.trackers:
+            tracker.log_metrics(metrics, step)
+
+    def set_tags(self, tags: dict[str, str]) -> None:
+        for tracker in self.trackers:
+            tracker.set_tags(tags)
+
+    def log_artifact(self, path: str | Path, folder: str = "") -> None:
+        for tracker in self.trackers:
+            tracker.log_artifact(path, folder)
+
+    def log_dataset(self, lineage: dict) -> None:
+        for tracker in self.trackers:
+            tracker.log_dataset(lineage)
+
+    def close(self, status: Status) -> None:
+        for tracker in self.trackers:
+            tracker.close(status)
+
+
+def open_trackers(
+    names: Iterable[str],
+    experiment: str,
+    run_name: str,
+    run_dir: str | Path,
+    run_id: str | None = None,
+) -> Trackers:
+    """Open the trackers `names`.
+
+    Args:
+        names: Of `TRACKERS`.
+        experiment: Groups runs.
+        run_name: For people.
+        run_dir: The run's directory; TensorBoard writes here, MLflow keeps here what it could not send.
+        run_id: The MLflow run to continue, from an earlier `Trackers.run_id`.
+
+    Raises:
+        ValueError: For an unknown name.
+        OSError: If a store cannot be reached now; later outages only warn.
+    """
+    classes = [TRACKERS.get(name) for name in names]
+    return Trackers([cls(experiment, run_name, Path(run_dir), run_id) for cls in classes])

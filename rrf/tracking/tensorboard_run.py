@@ -1,0 +1,61 @@
+"""A run as TensorBoard event files under `<run_dir>/tensorboard/`, written without torch or TensorFlow."""
+
+import time
+from pathlib import Path
+
+import yaml
+
+
+class TensorBoardTracker:
+    """Scalars by name, config, dataset and tags as text. Resuming adds another event file."""
+
+    run_id = None
+
+    def __init__(self, experiment: str, run_name: str, run_dir: Path, run_id: str | None = None):
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._writer = EventFileWriter(str(Path(run_dir) / "tensorboard"))
+        self._tags: dict[str, str] = {}
+
+    def log_config(self, cfg: dict) -> None:
+        self._text("config", yaml.safe_dump(cfg, sort_keys=False))
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
+        self._add(Summary(value=values), step)
+
+    def set_tags(self, tags: dict[str, str]) -> None:
+        self._tags |= tags
+        self._text("tags", yaml.safe_dump(self._tags))
+
+    def log_artifact(self, path: str | Path, folder: str = "") -> None:
+        """TensorBoard keeps no files; the artifact stays where it is."""
+
+    def log_dataset(self, lineage: dict) -> None:
+        self._text("dataset", yaml.safe_dump(lineage, sort_keys=False))
+
+    def close(self, status: str) -> None:
+        self.set_tags({"status": status})
+        self._writer.close()
+
+    def _text(self, name: str, text: str) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+        from tensorboard.compat.proto.tensor_pb2 import TensorProto
+        from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+        from tensorboard.compat.proto.types_pb2 import DT_STRING
+
+        indented = "".join(f"    {line}\n" for line in text.splitlines())  # Markdown: verbatim
+        tensor = TensorProto(
+            dtype=DT_STRING,
+            string_val=[indented.encode()],
+            tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)]),
+        )
+        metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+        self._add(Summary(value=[Summary.Value(tag=name, metadata=metadata, tensor=tensor)]), 0)
+
+    def _add(self, summary, step: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))

@@ -1,0 +1,103 @@
+"""Files and directories that appear whole or not at all."""
+
+import errno
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from rrf import atomic
+
+
+def test_a_file_is_replaced_whole_and_leaves_nothing_beside_it(tmp_path):
+    target = tmp_path / "deep" / "a.txt"
+    atomic.write_text(target, "one")
+    atomic.write_text(target, "two")
+    assert target.read_text() == "two"
+    assert [p.name for p in target.parent.iterdir()] == ["a.txt"]
+
+
+def test_a_full_disk_is_explained_and_keeps_the_old_content(tmp_path, monkeypatch):
+    target = tmp_path / "a.txt"
+    atomic.write_text(target, "old")
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(atomic.os, "fsync", full)
+    with pytest.raises(OSError, match=r"no space left to write of 3 bytes: \d+ bytes free"):
+        atomic.write_text(target, "new")
+    assert target.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_directory_appears_only_when_its_block_succeeds(tmp_path):
+    target = tmp_path / "data"
+    with pytest.raises(RuntimeError), atomic.directory(target) as partial:  # noqa: PT012
+        (partial / "x").write_text("1")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+    with atomic.directory(target) as partial:
+        (partial / "x").write_text("1")
+        assert not target.exists()
+    with atomic.directory(target) as partial:
+        (partial / "y").write_text("2")
+    assert [p.name for p in target.iterdir()] == ["y"]
+    assert [p.name for p in tmp_path.iterdir()] == ["data"]
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path):
+    script = textwrap.dedent("""
+        import os, signal, sys
+        from rrf import atomic
+        with atomic.directory(sys.argv[1]) as partial:
+            (partial / "x").write_text("half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    target = tmp_path / "data"
+    killed = subprocess.run([sys.executable, "-c", script, str(target)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not target.exists()
+    assert len(list(tmp_path.iterdir())) == 1
+    with atomic.directory(target) as partial:
+        (partial / "x").write_text("whole")
+    assert [p.name for p in tmp_path.iterdir()] == ["data"]
+    assert (target / "x").read_text() == "whole"
+
+
+def test_a_manifest_finds_changed_missing_and_unlisted_files(tmp_path):
+    (tmp_path / "a").write_text("abc")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b").write_text("")
+    manifest = atomic.write_manifest(tmp_path, step=3)
+    # sha256("abc") and sha256("") as FIPS 180-4 prints them
+    assert manifest["files"] == {
+        "a": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        "sub/b": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    }
+    assert atomic.check_manifest(tmp_path)["step"] == 3
+    (tmp_path / "a").write_text("abd")
+    with pytest.raises(ValueError, match=r"a was changed after it was written"):
+        atomic.check_manifest(tmp_path)
+    (tmp_path / "a").unlink()
+    with pytest.raises(ValueError, match=r"a is missing although"):
+        atomic.check_manifest(tmp_path)
+    (tmp_path / "a").write_text("abc")
+    (tmp_path / "new").write_text("")
+    with pytest.raises(ValueError, match=r"new is not listed"):
+        atomic.check_manifest(tmp_path)
+
+
+def test_a_directory_without_or_with_a_damaged_manifest_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"has no manifest\.json"):
+        atomic.check_manifest(tmp_path)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(ValueError, match="is damaged"):
+        atomic.check_manifest(tmp_path)
+
+
+def test_a_digest_does_not_depend_on_key_order():
+    assert atomic.digest_of({"a": 1, "b": [2]}) == atomic.digest_of({"b": [2], "a": 1})
+    assert atomic.digest_of({"a": 1}) != atomic.digest_of({"a": 2})

@@ -1,0 +1,70 @@
+"""The command line: fast help, one-line errors, no tracebacks."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def _rrf(*words: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "rrf.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def test_help_lists_every_command_and_costs_at_most_half_a_cpu_second():
+    _rrf("--help")
+    seconds = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found = _rrf("--help")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert found.returncode == 0
+    for command in ("data", "train", "eval", "play", "models", "show", "doctor"):
+        assert command in found.stdout
+    assert min(seconds) <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("group", "commands"),
+    [
+        ("data", ("collect", "convert", "validate", "stats", "show")),
+        ("models", ("list", "fetch", "promote", "rollback")),
+    ],
+)
+def test_each_group_lists_its_commands(group, commands):
+    found = _rrf(group, "--help")
+    assert found.returncode == 0
+    for command in commands:
+        assert command in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("show", "compact-vla-stf"), "did you mean 'compact-vla-sft'"),
+        (("show", "compact-vla-sft", "optimiser.lr=1"), "no config field 'optimiser"),
+        (("show", "compact-vla-sft", "seed"), "'seed' is not of the form path=value"),
+        (("show", "configs/train/nothing.yaml"), "no file 'configs/train/nothing.yaml'"),
+        (("data", "show", "metaworld-dmo"), "did you mean"),
+    ],
+)
+def test_a_mistake_ends_in_one_line_and_exit_code_2(words, message):
+    found = _rrf(*words)
+    assert found.returncode == 2
+    assert message in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_show_prints_a_preset_that_reads_back_equal():
+    from rrf.presets import resolve
+
+    found = _rrf("show", "compact-vla-sft", "seed=7")
+    assert found.returncode == 0
+    resolved = resolve("compact-vla-sft", ["seed=7"])
+    assert resolved.seed == 7
+    assert type(resolved).from_yaml(found.stdout) == resolved

@@ -1,0 +1,155 @@
+"""Configs: overriding, checking, round trips, building, trust."""
+
+import dataclasses
+
+import pytest
+
+from rrf.config import Cfg, configclass, first_error, parse_overrides, read_yaml, trust
+
+trust(__name__)
+
+
+@configclass(builds="Optimizer")
+class OptimizerCfg(Cfg):
+    lr: float = 1e-3
+    """Learning rate."""
+    betas: list[float] = [0.9, 0.999]
+
+
+@configclass
+class SGDCfg(OptimizerCfg):
+    momentum: float = 0.5
+
+
+@configclass
+class RunCfg(Cfg):
+    seed: int = 0
+    optimizer: OptimizerCfg = OptimizerCfg()
+    name: str | None = None
+    tags: dict[str, str] = {}
+
+
+class Optimizer:
+    def __init__(self, cfg, parameters):
+        self.cfg, self.parameters = cfg, parameters
+
+
+def test_a_bare_assignment_overrides_an_inherited_field():
+    @configclass
+    class Mine(RunCfg):
+        seed = 42
+        optimizer = SGDCfg(lr=0.1)
+
+    assert (Mine().seed, Mine().optimizer.lr, Mine().name) == (42, 0.1, None)
+
+
+def test_a_bare_assignment_that_overrides_nothing_is_an_error_with_a_suggestion():
+    with pytest.raises(
+        TypeError, match=r"Typo\.sed is neither annotated nor inherited; did you mean 'seed'"
+    ):
+
+        @configclass
+        class Typo(RunCfg):
+            sed = 42
+
+
+def test_mutable_defaults_are_not_shared_between_instances():
+    first, second = RunCfg(), RunCfg()
+    first.optimizer.betas.append(1.0)
+    first.tags["a"] = "b"
+    assert second.optimizer.betas == [0.9, 0.999]
+    assert second.tags == {}
+
+
+def test_values_are_checked_at_construction_and_at_assignment():
+    with pytest.raises(ValueError, match="seed"):
+        RunCfg(seed="many")
+    cfg = RunCfg()
+    with pytest.raises(ValueError, match="seed"):
+        cfg.seed = "many"
+    with pytest.raises(ValueError, match="sed"):
+        RunCfg(sed=1)
+
+
+def test_dotted_overrides_replace_nested_values_and_leave_the_original_alone():
+    cfg = RunCfg()
+    changed = cfg.override(
+        parse_overrides(["optimizer.lr=1e-1", "seed=9", "optimizer.betas=[0.5, 0.6]"])
+    )
+    assert (changed.optimizer.lr, changed.seed, changed.optimizer.betas) == (0.1, 9, [0.5, 0.6])
+    assert (cfg.optimizer.lr, cfg.seed) == (1e-3, 0)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("optimizer.lrr=1", "no config field 'optimizer.lrr'; did you mean 'lr'"),
+        ("optimiser.lr=1", "no config field 'optimiser'; did you mean 'optimizer'"),
+        ("seed=abc", "seed"),
+        ("seed.x=1", "'seed.x' goes into a plain value"),
+    ],
+)
+def test_a_wrong_override_names_the_path_and_the_closest_field(word, message):
+    with pytest.raises(ValueError, match=message):
+        RunCfg().override(parse_overrides([word]))
+
+
+def test_a_word_without_equals_is_refused():
+    with pytest.raises(ValueError, match="'seed' is not of the form path=value"):
+        parse_overrides(["seed"])
+
+
+def test_yaml_round_trip_keeps_nested_subclasses():
+    cfg = RunCfg(optimizer=SGDCfg(momentum=0.9), name="x", tags={"k": "v"})
+    again = RunCfg.from_yaml(cfg.to_yaml())
+    assert again == cfg
+    assert type(again.optimizer) is SGDCfg
+
+
+def test_a_type_outside_the_trusted_packages_is_refused():
+    with pytest.raises(ValueError, match="lies outside the trusted packages"):
+        RunCfg.from_dict({"optimizer": {"type": "subprocess:Popen", "args": "true"}})
+
+
+def test_a_trusted_type_that_is_not_a_subclass_is_refused():
+    with pytest.raises(ValueError, match="is not a OptimizerCfg"):
+        RunCfg.from_dict({"optimizer": {"type": f"{__name__}:RunCfg"}})
+
+
+def test_build_constructs_the_described_class_with_runtime_arguments():
+    built = SGDCfg(lr=0.2).build(["w"])
+    assert isinstance(built, Optimizer)
+    assert (built.cfg.lr, built.parameters) == (0.2, ["w"])
+
+
+def test_replace_returns_a_deep_copy():
+    cfg = RunCfg()
+    other = cfg.replace(seed=3)
+    other.optimizer.betas.append(0.0)
+    assert (cfg.seed, other.seed, cfg.optimizer.betas) == (0, 3, [0.9, 0.999])
+
+
+def test_configs_without_the_base_class_get_its_methods():
+    @configclass
+    class Plain:
+        x: int = 1
+
+    assert Plain().to_dict()["x"] == 1  # type: ignore[attr-defined]
+    assert dataclasses.is_dataclass(Plain)
+
+
+def test_first_error_says_path_and_problem_on_one_line():
+    with pytest.raises(ValueError, match="seed") as caught:
+        RunCfg.from_dict({"seed": "many"})
+    assert first_error(caught.value).startswith("seed: Input should be a valid integer")
+
+
+def test_read_yaml_names_the_file_and_a_near_one(tmp_path):
+    (tmp_path / "train.yaml").write_text("[1, 2]")
+    with pytest.raises(ValueError, match=r"train\.yaml must hold a mapping"):
+        read_yaml(tmp_path / "train.yaml")
+    with pytest.raises(ValueError, match=r"did you mean .*train\.yaml"):
+        read_yaml(tmp_path / "trian.yaml")
+    (tmp_path / "bad.yaml").write_text("a: [1")
+    with pytest.raises(ValueError, match=r"bad\.yaml is not YAML"):
+        read_yaml(tmp_path / "bad.yaml")

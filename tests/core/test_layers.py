@@ -1,0 +1,133 @@
+"""Two rules that keep the structure: imports go one way, and light modules stay light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LAYERS = (
+    "config", "atomic", "workspace", "processes", "registry", "data", "envs", "networks",
+    "components",
+    "storage",
+    "algorithms", "runners", "orchestra", "evaluation", "tracking", "presets", "cli",
+)  # fmt: skip
+LIGHT = (
+    "rrf",
+    "rrf.config",
+    "rrf.registry",
+    "rrf.envs.vec_env",
+    "rrf.evaluation.gates",
+    "rrf.presets",
+    "rrf.cli",
+)
+TORCH_FREE = ("rrf/data", "rrf/tracking", "rrf/evaluation/gates.py")
+HEAVY = (
+    "torch",
+    "mlflow",
+    "great_expectations",
+    "transformers",
+    "prefect",
+    "dvc",
+    "metaworld",
+    "warp",
+    "lerobot",
+)
+
+
+def _imports(path: Path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names = (
+                [f"{node.module}.{alias.name}" for alias in node.names]
+                if node.module == "rrf"
+                else [node.module]
+            )
+            yield from names
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def _layer(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "rrf" and len(parts) > 1 and parts[1] in LAYERS else None
+
+
+def test_every_module_of_rrf_belongs_to_a_layer():
+    names = {
+        p.stem if p.is_file() else p.name
+        for p in (ROOT / "rrf").iterdir()
+        if not p.name.startswith("_")
+    }
+    assert names <= set(LAYERS), f"give these a place in LAYERS: {sorted(names - set(LAYERS))}"
+
+
+def test_imports_go_only_to_the_same_or_an_earlier_layer():
+    wrong = []
+    for path in sorted((ROOT / "rrf").rglob("*.py")):
+        own = path.relative_to(ROOT / "rrf").parts[0].removesuffix(".py")
+        for module in _imports(path):
+            other = _layer(module)
+            if own in LAYERS and other and LAYERS.index(other) > LAYERS.index(own):
+                wrong.append(f"{path.relative_to(ROOT)} imports {module}")
+    assert wrong == []
+
+
+def test_rrf_never_imports_the_workflow_tools():
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in sorted((ROOT / "rrf").rglob("*.py"))
+        for module in _imports(path)
+        if module.split(".")[0] in ("prefect", "dvc", "flows", "infra")
+    ]
+    assert wrong == []
+
+
+def test_data_and_tracking_never_import_torch():
+    files = [
+        f
+        for name in TORCH_FREE
+        for f in ([ROOT / name] if name.endswith(".py") else (ROOT / name).rglob("*.py"))
+    ]
+    wrong = [
+        str(f.relative_to(ROOT))
+        for f in files
+        for module in _imports(f)
+        if module.split(".")[0] == "torch"
+    ]
+    assert wrong == []
+
+
+def _light_modules() -> list[str]:
+    packages = [
+        p for name in ("data", "tracking") for p in sorted((ROOT / "rrf" / name).glob("*.py"))
+    ]
+    return [
+        *LIGHT,
+        *(
+            f"rrf.{p.parent.name}.{p.stem}"
+            for p in packages
+            if p.stem not in ("__init__", "policy_model")
+        ),
+    ]
+
+
+@pytest.mark.parametrize("group", range(2))
+def test_light_modules_load_no_heavy_package(group):
+    modules = _light_modules()[group::2]
+    script = f"""
+import importlib, sys
+bad = []
+for name in {modules!r}:
+    importlib.import_module(name)
+    loaded = [heavy for heavy in {HEAVY!r} if heavy in sys.modules]
+    if loaded:
+        bad.append((name, loaded)); break
+print(bad)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,41 @@
+"""Where state lives."""
+
+import pytest
+
+from rrf import workspace
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    monkeypatch.delenv("RRF_HOME", raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "dvc.yaml").touch()
+    (tmp_path / "pyproject.toml").touch()
+    return tmp_path
+
+
+def test_home_is_found_upwards_from_any_folder_of_the_checkout(checkout, monkeypatch):
+    (checkout / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(checkout / "a" / "b")
+    assert workspace.home() == checkout
+    assert workspace.tracking_uri() == f"sqlite:///{checkout}/.rrf/mlflow.db"
+
+
+def test_outside_a_checkout_the_error_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.delenv("RRF_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ValueError, match="is not inside an rrf repository; cd into one, or export RRF_HOME"
+    ):
+        workspace.home()
+
+
+def test_the_environment_wins_over_the_defaults(checkout, monkeypatch):
+    monkeypatch.setenv("RRF_HOME", str(checkout))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    workspace.settle_environment()
+    assert workspace.tracking_uri() == "http://127.0.0.1:5000"
+    assert workspace.os.environ["OMP_NUM_THREADS"] == "4"
+    assert workspace.os.environ["DVC_NO_ANALYTICS"] == "1"

@@ -1,0 +1,71 @@
+"""Bounds and tests against published tables and hand calculations."""
+
+import pytest
+
+from rrf.evaluation.intervals import (
+    episodes_to_decide,
+    mcnemar_p,
+    paired_difference,
+    pairs_to_decide,
+    wilson,
+)
+
+
+@pytest.mark.parametrize(
+    ("successes", "episodes", "low", "high"),
+    [  # Newcombe, Stat. Med. 17:857 (1998), table I, method 3
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0000, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilson_bounds_equal_the_published_ones(successes, episodes, low, high):
+    assert wilson(successes, episodes) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_wilson_bounds_by_hand_for_nine_of_ten():
+    # z = 1.959964, z^2 = 3.841459: center = (.9 + .192073) / 1.384146, half = 1.959964 sqrt(.009 + .009604) / 1.384146
+    assert wilson(9, 10) == pytest.approx((0.59585, 0.98212), abs=2e-5)
+
+
+def test_wilson_bounds_are_exact_at_the_ends_and_open_without_episodes():
+    assert wilson(0, 0) == (0.0, 1.0)
+    assert wilson(0, 7)[0] == 0.0
+    assert wilson(7, 7)[1] == 1.0
+
+
+def test_impossible_counts_are_refused():
+    with pytest.raises(ValueError, match="5 successes in 4 episodes"):
+        wilson(5, 4)
+    with pytest.raises(ValueError, match="3 wins and 2 losses in 4 pairs"):
+        paired_difference(3, 2, 4)
+
+
+def test_mcnemar_is_the_binomial_tail():
+    # P(X >= 8), X ~ Bin(10, 1/2) = (45 + 10 + 1) / 1024
+    assert mcnemar_p(8, 2) == 56 / 1024
+    assert mcnemar_p(0, 0) == 1.0
+    assert mcnemar_p(0, 5) == 1.0
+    assert mcnemar_p(5, 0) == 1 / 32
+
+
+def test_paired_difference_by_hand():
+    # (7+1)/100 - (15+1)/100 = -.08; half = 1.959964 sqrt((.24 - .0064) / 100) = .094729
+    difference, low, high = paired_difference(7, 15, 98)
+    assert difference == pytest.approx(-8 / 98)
+    assert (low, high) == pytest.approx((-0.174729, 0.014729), abs=1e-6)
+
+
+def test_a_longer_evaluation_is_asked_for_the_closer_rate_and_threshold_are():
+    # n = z^2 p (1-p) / d^2 = 3.841459 * .25 / .01 = 96.04
+    assert episodes_to_decide(0.6, 0.5) == 97
+    assert episodes_to_decide(0.51, 0.5) == 9604
+    assert episodes_to_decide(0.5, 0.5, limit=300) == 300
+    low, _ = wilson(60, 100)
+    assert low > 0.5
+
+
+def test_pairs_to_decide_by_hand():
+    # rates 2/20 and 2/20 after adding one: difference 0, variance .2, n = 3.841459 * .2 / .01 = 76.8
+    assert pairs_to_decide(1, 1, 18, threshold=-0.1) == 77

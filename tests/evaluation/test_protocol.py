@@ -1,0 +1,99 @@
+"""Protocols: their hash, their initial states, what they refuse."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rrf.config import read_yaml
+from rrf.envs.vec_env import InitialState
+from rrf.evaluation.gates import load_gate
+from rrf.evaluation.protocol import ProtocolCfg
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def small(**changes) -> ProtocolCfg:
+    return ProtocolCfg(
+        name="small", tasks=["reach", "far"], seed=4242, episodes_per_task=3
+    ).replace(**changes)
+
+
+def test_hash_does_not_depend_on_the_order_of_keys():
+    forward = {"name": "a", "tasks": ["x"], "seed": 1, "greedy": True}
+    backward = dict(reversed(forward.items()))
+    assert ProtocolCfg.from_dict(forward).hash == ProtocolCfg.from_dict(backward).hash
+
+
+def test_hash_of_the_demo_protocol_is_fixed():
+    protocol = ProtocolCfg.from_dict(read_yaml(CONFIGS / "protocols/metaworld-demo.yaml"))
+    assert protocol.hash == "d60f03d4d4e889052a1088b80decd457d1b21aeed65e50a001c7067bdfd870f8"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tasks": ["far", "reach"]},
+        {"seed": 4243},
+        {"first_index": 1},
+        {"episodes_per_task": 4},
+        {"max_episode_steps": 41},
+        {"execute_steps": 1},
+        {"action_repeat": 4},
+        {"image_size": 96},
+        {"cameras": ["corner"]},
+        {"greedy": False},
+        {"policy_seed": 1},
+    ],
+)
+def test_hash_changes_with_everything_that_can_change_a_result(change):
+    assert small(**change).hash != small().hash
+
+
+def test_hash_leaves_out_the_name_and_how_many_run_side_by_side():
+    assert small(name="other", num_slots=3).hash == small().hash
+
+
+def test_initial_states_come_task_by_task():
+    assert small(episodes_per_task=2, first_index=5).initial_states() == [
+        InitialState("reach", 4242, 5),
+        InitialState("reach", 4242, 6),
+        InitialState("far", 4242, 5),
+        InitialState("far", 4242, 6),
+    ]
+
+
+def test_extending_keeps_the_episodes_already_run():
+    assert set(small().initial_states()) < set(small().extended(2).initial_states())
+    assert len(small().extended(2).initial_states()) == 10
+
+
+@pytest.mark.parametrize(("seed", "use"), [(777, "demonstrations"), (42, "reinforcement learning")])
+def test_initial_states_used_for_training_are_refused(seed, use):
+    with pytest.raises(ValueError, match=f"seed {seed} is the seed of {use}"):
+        small(seed=seed)
+
+
+def test_impossible_protocols_are_refused():
+    with pytest.raises(ValueError, match=r"initial states 0\.\.50 asked for, one seed has 0\.\.49"):
+        small(episodes_per_task=51)
+    with pytest.raises(ValueError, match="lists a task twice"):
+        small(tasks=["reach", "reach"])
+    with pytest.raises(ValueError, match="max_episode_steps is 0"):
+        small(max_episode_steps=0)
+    with pytest.raises(ValueError, match="did you mean 'greedy'"):
+        ProtocolCfg.from_dict({"name": "a", "tasks": ["x"], "seed": 1, "greedi": True})
+
+
+@pytest.mark.parametrize("path", sorted((CONFIGS / "gates").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_gate_file_is_valid(path):
+    assert load_gate(path).name == path.stem
+
+
+def test_gates_and_protocols_import_neither_torch_nor_mlflow():
+    program = (
+        "import sys, rrf.evaluation.gates, rrf.evaluation.protocol, rrf.evaluation.results\n"
+        "assert not {'torch', 'mlflow', 'metaworld', 'av'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

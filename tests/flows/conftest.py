@@ -1,0 +1,139 @@
+"""A copy of this checkout in a temporary directory, with the services of `make up` running."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from infra import services
+
+ROOT = Path(__file__).parents[2]
+
+
+class Checkout:
+    """A checkout with its own state and ports, and the programs a user would type in it."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.prefect_port, self.mlflow_port = services.free_port(), services.free_port()
+        self.api = f"http://127.0.0.1:{self.prefect_port}/api"
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(_OURS)}
+        self.env = kept | {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(root),
+            "RRF_HOME": str(root),
+            "RRF_PREFECT_PORT": str(self.prefect_port),
+            "RRF_MLFLOW_PORT": str(self.mlflow_port),
+            "PREFECT_API_URL": self.api,
+            "PREFECT_HOME": str(root / ".rrf" / "prefect"),
+        }
+
+    def run(self, *command: str, timeout_s: float = 300, check: bool = True) -> str:
+        """Output of a command typed in the checkout."""
+        result = subprocess.run(
+            command,
+            cwd=self.root,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert not check or result.returncode == 0, (
+            f"{command} -> {result.returncode}\n{result.stdout}"
+        )
+        return result.stdout
+
+    def request(self, path: str, body: dict | None = None):
+        """An answer of the Prefect server: GET, or POST of `body`."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        question = urllib.request.Request(f"{self.api}{path}", data, headers)
+        with urllib.request.urlopen(question, timeout=30) as answer:
+            return json.load(answer)
+
+    def flow_runs(self, deployment: str, **conditions) -> list[dict]:
+        """Flow runs of a deployment, newest first."""
+        return self.request(
+            "/flow_runs/filter",
+            {
+                "deployments": {"name": {"any_": [deployment]}},
+                "flow_runs": conditions or None,
+                "sort": "EXPECTED_START_TIME_DESC",
+            },
+        )
+
+    def start(self, deployment: str, **parameters) -> str:
+        """The id of a flow run, created as `prefect deployment run` does."""
+        found = self.request(f"/deployments/name/{deployment}/{deployment}")
+        body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
+        return self.request(f"/deployments/{found['id']}/create_flow_run", body)["id"]
+
+    def artifacts(self, **conditions) -> list[str]:
+        """Descriptions of artifacts in the order in which they were made."""
+        found = self.request("/artifacts/filter", {"artifacts": conditions})
+        return [one["description"] for one in sorted(found, key=lambda one: one["created"])]
+
+    def state_of(self, run: str) -> str:
+        return self.request(f"/flow_runs/{run}")["state"]["name"]
+
+    def wait_for_state(self, run: str, *names: str, timeout_s: float = 180) -> None:
+        """Until the flow run is in one of the states `names`."""
+        wait_for(
+            lambda: self.state_of(run) in names, timeout_s, lambda: f"{run} is {self.state_of(run)}"
+        )
+
+
+_OURS = ("PREFECT_", "RRF_", "MLFLOW_")
+
+
+def wait_for(condition: Callable, timeout_s: float = 60, found: Callable[[], str] = lambda: ""):
+    """The first true value of `condition()`."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.2)
+    raise AssertionError(f"not within {timeout_s} s: {found()}")
+
+
+def copy_checkout(target: Path) -> Path:
+    """The files of this working tree that git does not ignore, in a repository of their own."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+    )
+    for name in sorted(set(listed.stdout.decode().split("\0")) - {""}):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    author = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+    for words in (["init", "-q"], ["add", "-Af"], [*author, "commit", "-qm", "copy"]):
+        subprocess.run(["git", *words], cwd=target, check=True)
+    return target
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Iterator[Checkout]:
+    """A copy of this checkout; nothing runs in it yet."""
+    copy = Checkout(copy_checkout(tmp_path_factory.mktemp("checkout")))
+    yield copy
+    copy.run(sys.executable, "-m", "infra.services", "down")
+
+
+@pytest.fixture(scope="module")
+def live(checkout) -> Checkout:
+    """The copy with `make up` done in it, and the stand-in flows deployed beside ours."""
+    checkout.run(sys.executable, "-m", "infra.services", "up")
+    file = "tests/flows/standins.yaml"
+    env = {**checkout.env, "RRF_HOME": str(checkout.root)}
+    command = ["prefect", "--no-prompt", "deploy", "--prefect-file", file, "--all"]
+    subprocess.run(command, cwd=checkout.root, env=env, check=True, capture_output=True)
+    return checkout

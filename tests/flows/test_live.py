@@ -1,0 +1,217 @@
+"""What a user does after `make up`, on a real Prefect server, MLflow server and worker."""
+
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.flows.conftest import Checkout, wait_for
+
+MODEL = "tiny"
+TRAIN = ("deployment", "run", "train-vla", "--watch")
+OURS = {"ingest", "train-vla", "evaluate", "promote", "nightly-benchmark"}
+
+
+def parameters(gate: str, seed: int = 0) -> list[str]:
+    """A training of a few steps, as words for `prefect deployment run`."""
+    overrides = {"sft.max_steps": 8, "sft.batch_size": 8, "sft.seed": seed}
+    values = {"pretrain": None, "gate": gate, "model": MODEL, "overrides": overrides}
+    return [word for key, value in values.items() for word in ("-p", f"{key}={json.dumps(value)}")]
+
+
+def unfinished(checkpoint: Path) -> bool:
+    return checkpoint.is_dir() and not any(
+        (folder / "result.json").exists() for folder in checkpoint.parents
+    )
+
+
+def trainer_of(checkpoint: Path) -> dict:
+    """What the stand-in trainer saved last, once it has made some steps."""
+
+    def read() -> dict | None:
+        state = json.loads(checkpoint.read_text()) if checkpoint.exists() else {}
+        return state if state.get("step", 0) >= 10 else None
+
+    return wait_for(read, 90)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_port_in_use_is_one_clear_error(checkout: Checkout, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setitem(checkout.env, "RRF_MLFLOW_PORT", str(port))
+        printed = checkout.run(sys.executable, "-m", "infra.services", "up", check=False)
+    assert printed.startswith("error: ")
+    assert f"port {port} for the MLflow server is in use by another program" in printed
+    assert "RRF_MLFLOW_PORT=" in printed
+    assert "Traceback" not in printed
+
+
+def test_a_stale_record_never_signals_another_process(checkout: Checkout):
+    """The pid in the record has been given to somebody else since: to this test."""
+    record = checkout.root / ".rrf/pids/worker.json"
+    kept = record.read_text() if record.exists() else None
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps({"pid": os.getpid(), "born": 1, "port": 0}))
+    printed = checkout.run(sys.executable, "-m", "infra.services", "status", check=False)
+    assert "✗ worker   not started by `make up`" in printed
+    record.write_text(kept) if kept else record.unlink()
+
+
+def test_up_deploys_every_flow_the_gpu_limit_and_the_zombie_automation(live: Checkout):
+    deployments = {one["name"] for one in live.request("/deployments/filter", {})}
+    assert deployments == OURS | {"tick", "training"}
+    assert live.request("/v2/concurrency_limits/gpu")["active"] is True
+    automations = live.request("/automations/filter", {})
+    assert [(one["name"], one["enabled"]) for one in automations] == [("zombie-runs", True)]
+
+
+def test_status_names_three_running_services(live: Checkout):
+    printed = live.run(sys.executable, "-m", "infra.services", "status")
+    assert [line.split()[:2] for line in printed.splitlines()] == [
+        ["✓", "prefect"],
+        ["✓", "mlflow"],
+        ["✓", "worker"],
+    ]
+
+
+def test_the_nightly_schedule_has_runs_at_two_in_the_morning(live: Checkout):
+    runs = wait_for(lambda: live.flow_runs("nightly-benchmark"), 90)
+    assert all(run["auto_scheduled"] for run in runs)
+    assert {run["expected_start_time"][11:16] for run in runs} == {"02:00"}
+
+
+def test_a_schedule_fires_by_itself(live: Checkout):
+    def fired() -> list[dict]:
+        runs = live.flow_runs("tick", state={"type": {"any_": ["COMPLETED"]}})
+        return [run for run in runs if run["auto_scheduled"]]
+
+    assert wait_for(fired, 120)
+
+
+def test_train_vla_by_its_bare_name_makes_a_champion(live: Checkout):
+    """The whole flow on the worker: data, training, evaluation, gate, registry; a tiny budget."""
+    printed = live.run("prefect", *TRAIN, *parameters(gate="configs/gates/tiny.yaml"))
+    assert "'train-vla/train-vla'" in printed
+    assert "Completed" in printed
+    champion = live.run("rrf", "models", "list", MODEL)
+    assert "champion" in champion
+    shown = {one["key"] for one in live.request("/artifacts/filter", {})}
+    assert shown >= {"evaluation", "gate-verdict"}
+
+
+def test_a_night_without_a_champion_says_so_and_is_no_failure(live: Checkout):
+    run = live.start("nightly-benchmark", model="nobody-yet")
+    live.wait_for_state(run, "NoChampion")
+    state = live.request(f"/flow_runs/{run}")["state"]
+    assert state["type"] == "COMPLETED"
+    assert "'nobody-yet' has no champion yet" in state["message"]
+
+
+@pytest.mark.slow
+def test_a_gate_that_holds_then_refuses_leaves_the_champion(live: Checkout):
+    """None of four solved may still be half of all (bound 0.62), none of eight may not (0.45)."""
+    gate = live.root / "configs/gates/strict.yaml"
+    gate.write_text(
+        "name: strict\nprotocol: tiny\noverall_lower_bound: 0.5\nlooks: [2, 4]\nalpha: 0.01\n"
+    )
+    printed = live.run("prefect", *TRAIN, *parameters(gate=str(gate), seed=1))
+    assert "Completed" in printed
+    [run] = live.flow_runs("train-vla")[:1]
+    verdicts = live.artifacts(key={"any_": ["gate-verdict"]}, flow_run_id={"any_": [run["id"]]})
+    assert verdicts == ["strict: hold", "strict: fail"]
+    assert "champion" in live.run("rrf", "models", "list", MODEL)
+    refused = live.start("promote", model=MODEL, version="2")
+    live.wait_for_state(refused, "Failed")
+    assert "gate strict says fail" in live.request(f"/flow_runs/{refused}")["state"]["message"]
+
+
+@pytest.mark.slow
+def test_a_cancelled_train_vla_leaves_a_checkpoint_and_the_next_run_resumes_it(live: Checkout):
+    overrides = {"sft.max_steps": 400, "sft.batch_size": 8, "sft.log_interval": 5, "sft.seed": 2}
+    values = {"pretrain": None, "gate": "configs/gates/tiny.yaml", "model": "resumed"}
+    values["overrides"] = overrides | {"sft.save_interval": 1000, "sft.validation_fraction": 0}
+    log = live.root / ".rrf/logs/sft.log"
+    log.unlink(missing_ok=True)
+    run = live.start("train-vla", **values)
+    wait_for(lambda: log.exists() and "step 5/400" in log.read_text(), 300)
+    live.run("prefect", "flow-run", "cancel", run)
+    live.wait_for_state(run, "Cancelled")
+    [saved] = [
+        path for path in (live.root / ".rrf/runs").rglob("global_step_*") if unfinished(path)
+    ]
+    log.unlink()
+    live.wait_for_state(live.start("train-vla", **values), "Completed", timeout_s=400)
+    first = int(log.read_text().split("step ")[1].split("/")[0])
+    assert first > int(saved.name.removeprefix("global_step_"))
+
+
+@pytest.mark.slow
+def test_two_nights_of_the_same_champion_show_no_regression(live: Checkout):
+    for _ in range(2):
+        run = live.start("nightly-benchmark", model=MODEL, protocol="configs/protocols/tiny.yaml")
+        live.wait_for_state(run, "Completed")
+    shown = live.artifacts(key={"any_": ["nightly-benchmark"]})
+    assert shown == ["First night", "No regression"]
+
+
+def test_an_unknown_bare_name_lists_the_known_ones(live: Checkout):
+    printed = live.run("prefect", "deployment", "run", "train-val", check=False)
+    assert "no deployment 'train-val'" in printed.replace("\n", " ")
+    assert "Traceback" not in printed
+
+
+def test_cancelling_stops_training_and_saves_a_checkpoint(live: Checkout, tmp_path):
+    run = live.start("training", checkpoint=str(tmp_path / "checkpoint.json"))
+    trainer = trainer_of(tmp_path / "checkpoint.json")
+    live.run("prefect", "flow-run", "cancel", run)
+    live.wait_for_state(run, "Cancelled")
+    wait_for(lambda: not is_running(trainer["pid"]))
+    assert json.loads((tmp_path / "checkpoint.json").read_text())["saved_on_signal"]
+
+
+@pytest.mark.slow
+def test_a_failed_run_resumes_where_training_was_killed(live: Checkout, tmp_path):
+    checkpoint = tmp_path / "checkpoint.json"
+    run = live.start("training", checkpoint=str(checkpoint), steps=60)
+    os.kill(trainer_of(checkpoint)["pid"], signal.SIGKILL)
+    live.wait_for_state(run, "Failed")
+    live.run("prefect", "flow-run", "retry", run)
+    live.wait_for_state(run, "Completed")
+    state = json.loads(checkpoint.read_text())
+    assert state["step"] == 60
+    assert [start > 0 for start in state["starts"]] == [False, True]
+
+
+@pytest.mark.slow
+def test_a_killed_flow_takes_training_with_it_and_resumes_on_retry(live: Checkout, tmp_path):
+    """Slow: the killed flow's GPU slot is free only when its lease of 60 s has run out."""
+    checkpoint = tmp_path / "checkpoint.json"
+    run = live.start("training", checkpoint=str(checkpoint), steps=100)
+    trainer = trainer_of(checkpoint)
+    os.kill(trainer["parent"], signal.SIGKILL)
+    live.wait_for_state(run, "Crashed")
+    wait_for(lambda: not is_running(trainer["pid"]))
+    assert json.loads(checkpoint.read_text())["saved_on_signal"]
+    live.run("prefect", "flow-run", "retry", run)
+    live.wait_for_state(run, "Completed")
+    assert json.loads(checkpoint.read_text())["starts"][1] > 0
+
+
+@pytest.mark.slow
+def test_up_again_keeps_what_runs(live: Checkout):
+    before = (live.root / ".rrf/pids/prefect.json").read_text()
+    live.run(sys.executable, "-m", "infra.services", "up")
+    assert (live.root / ".rrf/pids/prefect.json").read_text() == before

@@ -1,0 +1,144 @@
+"""The parts of flows that need no server."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from flows import commands, demo, prefect_plugin, progress
+from flows.train_vla import by_stage
+from infra import services
+
+
+def test_overrides_go_to_the_stage_they_name():
+    assert by_stage({"sft.optimizer.lr": 1e-3, "pretrain.max_steps": 5, "sft.seed": 1}) == {
+        "pretrain": {"max_steps": 5},
+        "sft": {"optimizer.lr": 1e-3, "seed": 1},
+    }
+
+
+@pytest.mark.parametrize("path", ["max_steps", "sfd.max_steps", "sft", "sft."])
+def test_an_override_without_a_stage_is_an_error(path):
+    with pytest.raises(ValueError, match=f"override '{path}' does not begin with a stage"):
+        by_stage({path: 1})
+
+
+def test_a_listener_hears_every_line_of_its_step():
+    heard = []
+    with progress.listening(lambda step, line: heard.append((step, line))):
+        report = progress.reporter("sft")
+        report("step 1/10")
+        report("step 2/10")
+    assert heard == [("sft", ""), ("sft", "step 1/10"), ("sft", "step 2/10")]
+
+
+def test_the_plugin_leaves_an_unknown_prefect_alone(monkeypatch):
+    from prefect.client.orchestration import PrefectClient
+
+    plain = PrefectClient.read_deployment_by_name
+    monkeypatch.setattr(PrefectClient, "read_deployment_by_name", plain)
+    prefect_plugin.setup_environment(ctx=SimpleNamespace(prefect_version="3.9.0"))
+    assert PrefectClient.read_deployment_by_name is plain
+
+
+def test_the_plugin_passes_full_names_on_and_is_installed_once(monkeypatch):
+    from prefect.client.orchestration import PrefectClient
+
+    async def read_deployment_by_name(self, name):
+        return f"plain {name}"
+
+    monkeypatch.setattr(PrefectClient, "read_deployment_by_name", read_deployment_by_name)
+    for _ in range(2):
+        prefect_plugin.setup_environment(ctx=SimpleNamespace(prefect_version="3.8.8"))
+    wrapped = PrefectClient.read_deployment_by_name
+    assert wrapped.__wrapped__ is read_deployment_by_name
+    assert asyncio.run(wrapped(None, "train-vla/train-vla")) == "plain train-vla/train-vla"
+
+
+def test_a_full_disk_stops_the_demo_before_it_begins(monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(demo.shutil, "disk_usage", lambda _: usage(10**10, 10**10, 5 * 10**8))
+    with pytest.raises(ValueError, match=r"0\.5 GB free .* needs 1\.0 GB"):
+        demo.check_machine()
+
+
+def test_the_demo_outside_a_repository_says_so(tmp_path):
+    env = {key: value for key, value in os.environ.items() if key != "RRF_HOME"}
+    root = Path(demo.__file__).parents[1]
+    result = subprocess.run(
+        [sys.executable, "-m", "flows.demo"],
+        cwd=tmp_path,
+        env=env | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"error: {tmp_path} is not inside an rrf repository")
+
+
+def test_a_second_demo_in_the_same_checkout_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    refused = pytest.raises(ValueError, match=rf"another `make demo` \(pid {os.getpid()}\)")
+    with demo.only_one(), refused, demo.only_one():
+        pass
+    with demo.only_one(), pytest.raises(ValueError, match="`make up` when it is done"):
+        services.check_no_demo()
+    services.check_no_demo()
+    with demo.only_one():
+        pass
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory) -> Path:
+    """A repository whose recordings DVC knows, has pushed, and no longer has here."""
+    root = tmp_path_factory.mktemp("recordings")
+    (root / "datasets/raw").mkdir(parents=True)
+    (root / "datasets/raw/one.hdf5").write_text("one")
+    (root / ".gitignore").write_text("/datasets/\n")
+    (root / "datasets.dvc").write_text("outs:\n- path: datasets/raw\n  hash: md5\n")
+    for command in (
+        "git init -q",
+        "dvc init -q",
+        "dvc remote add -q -d demo remote",
+        "dvc commit -q -f datasets.dvc",
+        "dvc push -q datasets.dvc",
+        "rm -rf .dvc/cache datasets/raw",
+    ):
+        words = command.split()
+        program = [sys.executable, "-m", "dvc"] if words[0] == "dvc" else words[:1]
+        subprocess.run([*program, *words[1:]], cwd=root, check=True)
+    return root
+
+
+def pull() -> None:
+    with progress.listening(lambda step, line: None):
+        commands.dvc("dvc-pull", "pull", "datasets.dvc")
+
+
+@pytest.mark.slow
+def test_pulled_recordings_are_back_and_unknown_ones_are_not_overwritten(recordings, monkeypatch):
+    monkeypatch.setenv("RRF_HOME", str(recordings))
+    pull()
+    raw = recordings / "datasets/raw/one.hdf5"
+    assert raw.read_text() == "one"
+    raw.unlink()
+    raw.write_text("recorded anew")
+    with pytest.raises(ValueError, match="keep them: `dvc commit -f"):
+        pull()
+    assert raw.read_text() == "recorded anew"
+
+
+@pytest.mark.slow
+def test_recordings_missing_from_the_remote_say_how_to_get_them(recordings, monkeypatch):
+    monkeypatch.setenv("RRF_HOME", str(recordings))
+    for folder in ("datasets/raw", ".dvc/cache", "remote"):
+        shutil.rmtree(recordings / folder)
+    with pytest.raises(ValueError, match="remote lacks recordings that datasets"):
+        pull()

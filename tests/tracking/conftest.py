@@ -1,0 +1,92 @@
+"""A small repository with real files: git, DVC's lock file, a validation report, and a migrated MLflow store."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import save_file
+
+from rrf import atomic
+from rrf.evaluation.gates import GateCfg, verdict
+from rrf.evaluation.protocol import ProtocolCfg
+from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.tracking import store
+from rrf.tracking.deployable import deployable_digest
+
+PROTOCOL = ProtocolCfg(name="p", tasks=["a"], seed=1, episodes_per_task=20)
+GATE = GateCfg(
+    name="g", protocol=PROTOCOL, overall_lower_bound=0.5, looks=[20], champion_margin=0.5
+)
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory) -> Path:
+    """An MLflow database with its tables, made once: the migrations take seconds."""
+    root = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RRF_HOME", str(root))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        store.connect()
+    return root / ".rrf/mlflow.db"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch, empty_store) -> Path:
+    """A repository with a dataset that DVC, git and the validation know."""
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / ".rrf").mkdir()
+    shutil.copy(empty_store, tmp_path / ".rrf/mlflow.db")
+    out = {"path": "datasets/demo", "hash": "md5", "md5": "0123456789abcdef0123456789abcdef.dir"}
+    (tmp_path / "dvc.lock").write_text(yaml.safe_dump({"stages": {"publish": {"outs": [out]}}}))
+    raw = {"path": "datasets/raw", "md5": "fedcba9876543210fedcba9876543210.dir"}
+    (tmp_path / "datasets.dvc").write_text(yaml.safe_dump({"outs": [raw]}))
+    (tmp_path / "requirements.lock").write_text("numpy==1\n")
+    (tmp_path / ".gitignore").write_text(".rrf/\ndatasets/\ncheckpoints/\n")
+    write_json(tmp_path / "datasets/reports/demo/validation.json", {"passed": True})
+    write_json(tmp_path / "datasets/demo/meta/info.json", {"total_episodes": 7, "total_frames": 91})
+    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    for arguments in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "data"]):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def write_json(path: Path, data) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data))
+
+
+def make_checkpoint(path: Path, seed: int = 0) -> Path:
+    """A complete checkpoint whose weights depend on `seed`; nothing here needs to run it."""
+    with atomic.directory(path) as root:
+        policy = {"cameras": ["top"], "image_size": [8, 8], "state_dim": 4, "chunk_length": 2}
+        (root / "config.yaml").write_text(yaml.safe_dump({"policy": policy | {"action_dim": 3}}))
+        weights = np.random.default_rng(seed).normal(size=5).astype(np.float32)
+        save_file({"w": weights}, root / "model.safetensors")
+        (root / "norm_stats.json").write_text("{}")
+        (root / "trainer_state").mkdir()
+        (root / "trainer_state/state.json").write_text("{}")
+        atomic.write_manifest(root, step=seed)
+    return path
+
+
+def make_evaluation(folder: Path, checkpoint: Path, solved: int) -> EvaluationReport:
+    """An evaluation in which the first `solved` of 20 episodes succeeded, written to `folder`."""
+    episodes = [EpisodeResult("a", 1, i, i < solved, 10, 1.0) for i in range(20)]
+    report = EvaluationReport(
+        PROTOCOL.to_dict(), PROTOCOL.hash, deployable_digest(checkpoint), episodes, {"wall_s": 1.0}
+    )
+    report.save(folder / "evaluation.json")
+    (folder / "report.html").write_text("<html></html>")
+    return report
+
+
+def judge(
+    report: EvaluationReport, champion: EvaluationReport | None = None, version: str | None = None
+):
+    """The verdict of the tests' gate."""
+    return verdict(report, GATE, champion, champion_version=version)

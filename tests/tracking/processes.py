@@ -1,0 +1,184 @@
+"""Registry operations in processes of their own, killed at a chosen write or started all at once.
+
+    python -m tests.tracking.processes kill OPERATION SNAPSHOT    every write of an operation in turn
+    python -m tests.tracking.processes race COUNT                 COUNT promotions at the same time
+
+MLflow is imported once; each operation runs in a fork that opens the store itself. The result is JSON on stdout.
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from mlflow import MlflowClient
+
+from rrf import workspace
+from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.verdicts import Verdict
+from rrf.tracking import registry, store
+from tests.tracking.conftest import judge
+
+NAME = "policy"
+WRITES = (
+    "create_registered_model",
+    "create_logged_model",
+    "log_model_artifacts",
+    "finalize_logged_model",
+    "create_model_version",
+    "log_artifact",
+    "set_model_version_tag",
+    "set_registered_model_tag",
+    "set_registered_model_alias",
+    "delete_registered_model_alias",
+)
+
+
+def promote() -> None:
+    registry.promote(NAME, "2", Verdict.load(workspace.home() / "verdict.json"))
+
+
+def rollback() -> None:
+    registry.rollback(NAME, "drops the cup", version="1")
+
+
+def register() -> None:
+    checkpoints = workspace.home() / "checkpoints"
+    run_id = (workspace.home() / "run_id").read_text()
+    lineage = json.loads((workspace.home() / "lineage.json").read_text())
+    registry.register(checkpoints / "9", NAME, run_id, lineage, checkpoints / "evaluation-9")
+
+
+def promote_number(number: int) -> None:
+    checkpoints = workspace.home() / "checkpoints"
+    report = EvaluationReport.load(checkpoints / f"evaluation-{number}")
+    registry.promote(NAME, str(number), judge(report))
+
+
+def in_fork(work, kill_at: int | None = None) -> int:
+    """Run `work` in a fork, with SIGKILL before write number `kill_at`; returns the wait status."""
+    pid = os.fork()
+    if pid:
+        return os.waitpid(pid, 0)[1]
+    try:
+        if kill_at is not None:
+            arm(kill_at)
+        work()
+        os._exit(0)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        os._exit(3)
+    finally:
+        os._exit(4)
+
+
+def arm(kill_at: int) -> None:
+    """Kill this process before write number `kill_at`: what lies between two writes does not count."""
+    count = 0
+
+    def counted(write):
+        def call(*args, **kwargs):
+            nonlocal count
+            count += 1
+            if count == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return write(*args, **kwargs)
+
+        return call
+
+    for name in WRITES:
+        setattr(MlflowClient, name, counted(getattr(MlflowClient, name)))
+
+
+def end_state_after(operation) -> dict:
+    """Run `operation` in a fork, then read everything that counts: versions, aliases, ledger without times."""
+    reader, writer = os.pipe()
+
+    def work() -> None:
+        operation()
+        entries = [dataclasses.asdict(e) for e in registry.ledger(NAME)]
+        found = {
+            "versions": [
+                {"version": v.version, "aliases": v.aliases, "tags": v.tags}
+                for v in registry.versions(NAME)
+            ],
+            "ledger": [
+                {k: v for k, v in e.items() if k not in ("time", "hash", "parent")} for e in entries
+            ],
+            "champion_alias": store.connect().get_registered_model(NAME).aliases.get("champion"),
+        }
+        with os.fdopen(writer, "w") as file:
+            file.write(json.dumps(found))
+
+    pid = os.fork()
+    if not pid:
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(4)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        found = file.read()
+    assert os.waitpid(pid, 0)[1] == 0
+    return json.loads(found)
+
+
+def warm_up() -> None:
+    """Import and configure in a throwaway home what each fork would otherwise do anew."""
+    import mlflow.pyfunc  # noqa: F401
+
+    home = os.environ["RRF_HOME"]
+    with tempfile.TemporaryDirectory() as scratch:
+        shutil.copytree(workspace.state(), Path(scratch) / ".rrf")
+        os.environ["RRF_HOME"] = scratch
+        registry.versions()
+        os.environ["RRF_HOME"] = home
+
+
+def kill_everywhere(operation, snapshot: Path) -> list[dict]:
+    """The end state of the undisturbed operation, then after a kill before each write and a rerun."""
+    state = workspace.state()
+    states = []
+    for kill_at in range(100):
+        shutil.rmtree(state)
+        shutil.copytree(snapshot, state)
+        if kill_at:
+            status = in_fork(operation, kill_at)
+            if status == 0:
+                return states
+            assert os.WIFSIGNALED(status), status
+        states.append(end_state_after(operation))
+    raise AssertionError("more than 100 writes")
+
+
+def race(count: int) -> dict:
+    """`count` processes promote versions 2, 3, ... at once, all judged against no champion."""
+    pids = []
+    for number in range(1, count + 1):
+        pid = os.fork()
+        if not pid:
+            try:
+                promote_number(number)
+                os._exit(0)
+            except ValueError:
+                os._exit(3)
+            finally:
+                os._exit(4)
+        pids.append(pid)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    return {"codes": codes, "state": end_state_after(lambda: None)}
+
+
+if __name__ == "__main__":
+    warm_up()
+    if sys.argv[1] == "kill":
+        operations = {"promote": promote, "rollback": rollback, "register": register}
+        result = kill_everywhere(operations[sys.argv[2]], Path(sys.argv[3]))
+    else:
+        result = race(int(sys.argv[2]))
+    sys.stdout.write(json.dumps(result))

@@ -1,0 +1,90 @@
+"""kill -9 at every write of a registry operation, and promotions that race: one end state."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rrf.tracking import registry, store
+from rrf.tracking.lineage import collect_lineage
+from tests.tracking.conftest import judge, make_checkpoint, make_evaluation
+
+NAME = "policy"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def three_versions(home):
+    """Versions 1 to 3 registered, checkpoint 9 not yet; returns their evaluations."""
+    client = store.connect()
+    run_id = client.create_run(store.experiment_id(client, "train")).info.run_id
+    (home / "run_id").write_text(run_id)
+    (home / "lineage.json").write_text(json.dumps(collect_lineage("demo")))
+    reports = {}
+    for seed in (1, 2, 3, 9):
+        checkpoint = make_checkpoint(home / f"checkpoints/{seed}", seed)
+        evaluation = home / f"checkpoints/evaluation-{seed}"
+        reports[seed] = make_evaluation(evaluation, checkpoint, 18)
+        if seed != 9:
+            registry.register(checkpoint, NAME, run_id, collect_lineage("demo"), evaluation)
+    return reports
+
+
+def run(*arguments: str) -> list | dict:
+    command = [sys.executable, "-m", "tests.tracking.processes", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def killed_everywhere(home, operation: str) -> list[dict]:
+    snapshot = home / "snapshot"
+    shutil.copytree(home / ".rrf", snapshot)
+    states = run("kill", operation, str(snapshot))
+    assert isinstance(states, list)
+    return states
+
+
+def test_a_promotion_killed_at_any_write_and_run_again_ends_as_if_undisturbed(home, three_versions):
+    registry.promote(NAME, "1", judge(three_versions[1]))
+    judge(three_versions[2], three_versions[1], "1").save(home / "verdict.json")
+    undisturbed, *others = killed_everywhere(home, "promote")
+    assert undisturbed["champion_alias"] == 2
+    aliases = {v["version"]: v["aliases"] for v in undisturbed["versions"]}
+    assert aliases == {"3": ["candidate"], "2": ["champion"], "1": ["previous"]}
+    assert [e["champion"] for e in undisturbed["ledger"]] == ["1", "2"]
+    assert len(others) >= 7  # three tags, entry, head, two aliases
+    assert all(state == undisturbed for state in others)
+
+
+@pytest.mark.slow
+def test_a_rollback_killed_at_any_write_and_run_again_rolls_back_once(home, three_versions):
+    registry.promote(NAME, "2", judge(three_versions[2]))
+    registry.promote(NAME, "1", judge(three_versions[1], three_versions[2], "2"))
+    undisturbed, *others = killed_everywhere(home, "rollback")
+    assert [e["champion"] for e in undisturbed["ledger"]] == ["2", "1", "2"]
+    assert undisturbed["champion_alias"] == 2
+    assert len(others) >= 4
+    assert all(state == undisturbed for state in others)
+
+
+@pytest.mark.slow
+def test_a_registration_killed_at_any_write_and_run_again_makes_one_version(home, three_versions):
+    undisturbed, *others = killed_everywhere(home, "register")
+    assert [v["version"] for v in undisturbed["versions"]] == ["4", "3", "2", "1"]
+    assert undisturbed["versions"][0]["aliases"] == ["candidate"]
+    assert len(others) >= 10
+    assert all(state == undisturbed for state in others)
+
+
+def test_of_promotions_that_race_one_wins_and_the_others_are_refused_as_stale(three_versions):
+    result = run("race", "3")
+    assert isinstance(result, dict)
+    assert sorted(result["codes"]) == [0, 3, 3]
+    (entry,) = result["state"]["ledger"]
+    champions = [v["version"] for v in result["state"]["versions"] if "champion" in v["aliases"]]
+    assert champions == [entry["champion"]]
+    assert result["codes"][int(entry["champion"]) - 1] == 0

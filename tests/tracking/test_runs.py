@@ -1,0 +1,203 @@
+"""Runs in MLflow and TensorBoard: what is recorded, resuming, and a store that goes away."""
+
+import json
+import logging
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rrf.tracking import store
+from rrf.tracking.lineage import collect_lineage
+from rrf.tracking.mlflow_run import UNSENT, MLflowTracker, flatten, metric_history
+from rrf.tracking.runs import open_trackers
+from tests.tracking.conftest import write_json
+
+CONFIG = {"seed": 1, "policy": {"type": "x:Y", "words": ["open", "drawer"] * 100, "lr": 0.001}}
+
+
+@pytest.fixture
+def run_dir(home):
+    (home / ".rrf/runs/r").mkdir(parents=True)
+    return home / ".rrf/runs/r"
+
+
+def open_mlflow(run_dir, run_id=None, **speed) -> MLflowTracker:
+    return MLflowTracker(
+        "train", "r", run_dir, run_id, **{"interval_s": 0.05, "retry_s": 0.2} | speed
+    )
+
+
+def test_a_run_is_recorded_whole(home, run_dir):
+    tracker = open_trackers(["mlflow", "tensorboard"], "train", "r", run_dir)
+    tracker.log_config(CONFIG)
+    for step in range(1, 1201):
+        tracker.log_metrics({"loss/total": 1 / step, "grad": 2.0}, step)
+    tracker.set_tags({"kind": "sft"})
+    (run_dir / "notes.txt").write_text("fine")
+    tracker.log_artifact(run_dir / "notes.txt", "extra")
+    tracker.log_dataset(collect_lineage("demo"))
+    tracker.close("FINISHED")
+
+    assert tracker.run_id is not None
+    client = store.connect()
+    run = client.get_run(tracker.run_id)
+    assert (run.info.status, run.info.run_name) == ("FINISHED", "r")
+    assert run.info.artifact_uri.startswith((home / ".rrf/mlartifacts/train").as_uri())
+    assert run.data.params["policy.lr"] == "0.001"
+    assert len(run.data.params["policy.words"]) < 510
+    assert "in config.yaml" in run.data.params["policy.words"]
+    assert run.data.tags["kind"] == "sft"
+    assert run.data.tags["lineage.git_dirty"] == "false"
+    assert {f.path for f in client.list_artifacts(tracker.run_id)} == {"config.yaml", "extra"}
+    curve = metric_history(tracker.run_id, ["loss/total"])["loss/total"]
+    assert len(curve) == 1200
+    assert curve[1] == (2, 0.5)
+    assert not (run_dir / UNSENT).exists()
+
+
+def test_the_dataset_of_a_run_is_found_by_its_md5_and_leads_back_to_the_files(home, run_dir):
+    import mlflow.data
+
+    tracker = open_mlflow(run_dir)
+    tracker.log_dataset(collect_lineage("demo"))
+    tracker.close("FINISHED")
+    client = store.connect()
+    experiment = store.experiment_id(client, "train")
+    found = client.search_runs(
+        [experiment], "dataset.digest = '0123456789abcdef0123456789abcdef.dir'"
+    )
+    assert [run.info.run_id for run in found] == [tracker.run_id]
+    dataset = found[0].inputs.dataset_inputs[0].dataset
+    source = mlflow.data.get_source(dataset).to_dict()
+    assert source["path"] == "datasets/demo"
+    assert len(source["revision"]) == 40
+    assert json.loads(dataset.profile) == {"num_episodes": 7, "num_frames": 91}
+
+
+def test_tensorboard_files_hold_scalars_and_text(home, run_dir):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tracker = open_trackers(["tensorboard"], "train", "r", run_dir)
+    assert tracker.run_id is None
+    tracker.log_config(CONFIG)
+    tracker.log_metrics({"loss/total": 0.25}, 7)
+    tracker.close("FINISHED")
+    events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
+    (scalar,) = events.Scalars("loss/total")
+    assert (scalar.step, scalar.value) == (7, 0.25)
+    text = events.Tensors(
+        "config/text_summary" if "config/text_summary" in events.Tags()["tensors"] else "config"
+    )
+    assert b"seed: 1" in text[0].tensor_proto.string_val[0]
+
+
+def test_a_resumed_run_continues_in_the_same_mlflow_run(run_dir):
+    first = open_mlflow(run_dir)
+    first.log_config(CONFIG)
+    first.log_metrics({"loss": 1.0}, 1)
+    first.close("KILLED")
+    second = open_mlflow(run_dir, first.run_id)
+    second.log_config(CONFIG)
+    second.log_metrics({"loss": 0.5}, 2)
+    second.close("FINISHED")
+    assert second.run_id == first.run_id
+    assert metric_history(first.run_id)["loss"] == [(1, 1.0), (2, 0.5)]
+    assert store.connect().get_run(first.run_id).info.status == "FINISHED"
+
+
+def test_a_run_the_store_does_not_have_is_replaced_by_a_new_one(run_dir, caplog):
+    tracker = open_mlflow(run_dir, "0" * 32)
+    tracker.close("FINISHED")
+    assert tracker.run_id != "0" * 32
+    assert "cannot be continued" in caplog.text
+
+
+def test_an_outage_neither_stops_nor_slows_training_and_loses_nothing(home, run_dir, caplog):
+    caplog.set_level(logging.WARNING)
+    tracker = open_mlflow(run_dir)
+    holder = sqlite3.connect(home / ".rrf/mlflow.db")
+    holder.execute("BEGIN EXCLUSIVE")  # nobody else can write, as when a disk or server hangs
+    start = time.perf_counter()
+    for step in range(100):
+        tracker.log_metrics({"loss": float(step)}, step)
+    assert time.perf_counter() - start < 0.5
+    wait_for(lambda: "training goes on without it" in caplog.text, 60)
+    holder.rollback()
+    holder.close()
+    tracker.close("FINISHED")
+    assert len(metric_history(tracker.run_id)["loss"]) == 100
+    assert store.connect().get_run(tracker.run_id).info.status == "FINISHED"
+
+
+def test_what_could_not_be_sent_is_kept_and_sent_when_the_run_is_resumed(home, run_dir, caplog):
+    tracker = open_mlflow(run_dir, close_s=0.5)
+    holder = sqlite3.connect(home / ".rrf/mlflow.db")
+    holder.execute("BEGIN EXCLUSIVE")
+    tracker.log_metrics({"loss": 3.0}, 5)
+    tracker.close("FAILED")
+    assert "sent when the run is resumed" in caplog.text
+    assert [(p["key"], p["step"]) for p in json.loads((run_dir / UNSENT).read_text())] == [
+        ("loss", 5)
+    ]
+    holder.rollback()
+    holder.close()
+    resumed = open_mlflow(run_dir, tracker.run_id)
+    resumed.close("FINISHED")
+    assert metric_history(tracker.run_id)["loss"] == [(5, 3.0)]
+    assert not (run_dir / UNSENT).exists()
+
+
+def test_a_record_mlflow_refuses_is_named_and_the_next_one_arrives(run_dir, caplog):
+    tracker = open_mlflow(run_dir)
+    tracker.log_metrics({"not a name!": 1.0}, 1)
+    tracker.set_tags({"after": "yes"})
+    tracker.close("FINISHED")
+    assert "MLflow refused a record" in caplog.text
+    assert store.connect().get_run(tracker.run_id).data.tags["after"] == "yes"
+
+
+def test_an_absent_server_is_reported_at_the_start(home, run_dir, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(OSError, match=r"no MLflow store at http://127.0.0.1:9.*make up"):
+        open_trackers(["mlflow"], "train", "r", run_dir)
+
+
+def test_unknown_trackers_are_refused_with_the_closest_name(run_dir):
+    with pytest.raises(ValueError, match="did you mean 'mlflow'"):
+        open_trackers(["mlfow"], "train", "r", run_dir)
+
+
+def test_leaves_of_a_config_are_named_by_dotted_paths():
+    assert flatten({"a": 1, "b": {"c": [1, 2], "d": None, "e": "x"}}) == {
+        "a": "1",
+        "b.c": "[1, 2]",
+        "b.d": "null",
+        "b.e": "x",
+    }
+
+
+def test_recording_a_run_never_loads_torch(home, run_dir):
+    write_json(run_dir / "x.json", {})
+    program = f"""
+import sys
+from rrf.tracking.runs import open_trackers
+tracker = open_trackers(["mlflow", "tensorboard"], "train", "r", {str(run_dir)!r})
+tracker.log_config({{"a": 1}})
+tracker.log_metrics({{"loss": 1.0}}, 1)
+tracker.log_artifact({str(run_dir / "x.json")!r})
+tracker.log_dataset({{"dataset": "demo"}})
+tracker.close("FINISHED")
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def wait_for(condition, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
