@@ -120,7 +120,7 @@ def run(console: Console) -> None:
         display.heading("5    The champion in use")
         used = use_champion()
     console.print(summary(first, second, used))
-    console.print(where_to_look(first, used))
+    console.print(where_to_look(first, used), soft_wrap=True)
     if second["promoted"]:
         raise ValueError("the under-trained candidate was promoted; see its report for why")
 
@@ -181,22 +181,30 @@ def summary(first: dict, second: dict, used: dict) -> Table:
     table.add_row("evaluation", _success(first))
     table.add_row("gate", f"[green]{first['verdict']}[/]: {first['decision']}")
     table.add_row("under-trained", _success(second))
-    table.add_row("gate", f"[red]{second['verdict']}[/]: {second['reasons'][0]}")
-    table.add_row(
-        "use", f"MLflow's copy of @champion answers with the same actions ({used['folder']})"
-    )
+    reason = second["reasons"][0].removeprefix("fail: ")
+    table.add_row("gate", f"[red]{second['verdict']}[/]: not promoted, {reason}")
+    use = f"{_shown(used['folder'])} and MLflow's models:/{MODEL}@champion give the same actions"
+    table.add_row("use", use)
     return table
 
 
 def where_to_look(first: dict, used: dict) -> str:
     """The last lines: what to open next."""
-    evaluation = Path(first["evaluation"])
+    from infra import services
+
+    evaluation = _shown(Path(first["evaluation"]))
+    prefect, mlflow = services.prefect_port(), services.mlflow_port()
     return (
-        f"report    {evaluation / 'report.html'}\n"
-        f"videos    {evaluation / 'videos'} and {used['video']}\n"
+        f"report    {evaluation}/report.html\n"
+        f"videos    {evaluation}/videos and {_shown(used['video'])}\n"
         "registry  rrf models list\n"
-        "web UIs   make up   (Prefect http://127.0.0.1:4200, MLflow http://127.0.0.1:5000)"
+        f"web UIs   make up   (Prefect http://127.0.0.1:{prefect},"
+        f" MLflow http://127.0.0.1:{mlflow})"
     )
+
+
+def _shown(path: Path) -> Path:
+    return path.relative_to(workspace.home())
 
 
 def _success(result: dict) -> str:

@@ -85,5 +85,6 @@ class Display:
 
     def _plain(self, line: str) -> None:
         if not self.console.is_terminal:
-            self.console.print(f"  {TITLES.get(self._step, self._step)}: {line}", markup=False)
+            text = f"  {TITLES.get(self._step, self._step)}: {line}"
+            self.console.print(text, markup=False, soft_wrap=True)
             self._printed = time.monotonic()

@@ -22,7 +22,7 @@ def promote_version(model: str, version: str, verdict: dict | None) -> str:
     """Move @champion to the version, one promotion of a model at a time; what the ledger says."""
     with slots.slot(f"registry-{model}"):
         entry = registry.promote(model, version, Verdict.from_dict(verdict) if verdict else None)
-    return f"version {entry.champion} is the champion: {entry.reason}"
+    return f"{model} version {entry.champion} is @champion"
 
 
 @step(name="refuse")

@@ -14,7 +14,6 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,9 +24,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from infra import ports
 from rrf import atomic, processes, workspace
 
-HOST = "127.0.0.1"
 PREFECT_PORT_VARIABLE = "RRF_PREFECT_PORT"
 MLFLOW_PORT_VARIABLE = "RRF_MLFLOW_PORT"
 START_TIMEOUT_S = 180
@@ -51,22 +50,22 @@ class Service:
 
 def prefect_port() -> int:
     """The port of the Prefect server: `$RRF_PREFECT_PORT`, else 4200."""
-    return _port(PREFECT_PORT_VARIABLE, _PREFECT_PORT)
+    return ports.read(PREFECT_PORT_VARIABLE, _PREFECT_PORT)
 
 
 def mlflow_port() -> int:
     """The port of the MLflow server: `$RRF_MLFLOW_PORT`, else 5000."""
-    return _port(MLFLOW_PORT_VARIABLE, 5000)
+    return ports.read(MLFLOW_PORT_VARIABLE, 5000)
 
 
 def prefect_service(port: int) -> Service:
     """Prefect server with its web UI, on SQLite in `$PREFECT_HOME`."""
-    words = ["prefect", "server", "start", "--host", HOST, "--port", str(port)]
+    words = ["prefect", "server", "start", "--host", ports.HOST, "--port", str(port)]
     return Service(
         name="prefect",
         title="Prefect server",
         command=(sys.executable, "-m", *words, "--log-level", "WARNING"),
-        health_url=f"http://{HOST}:{port}/api/health",
+        health_url=f"http://{ports.HOST}:{port}/api/health",
         port=port,
         port_variable=PREFECT_PORT_VARIABLE,
     )
@@ -74,7 +73,7 @@ def prefect_service(port: int) -> Service:
 
 def mlflow_service(port: int) -> Service:
     """MLflow's web UI and REST API over the store that the flows write to directly."""
-    words = ["mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
+    words = ["mlflow", "server", "--host", ports.HOST, "--port", str(port), "--workers", "1"]
     store = ["--backend-store-uri", workspace.tracking_uri(), "--no-serve-artifacts"]
     return Service(
         name="mlflow",
@@ -83,7 +82,7 @@ def mlflow_service(port: int) -> Service:
             *(sys.executable, "-m", *words, *store),
             *("--default-artifact-root", workspace.artifact_root()),
         ),
-        health_url=f"http://{HOST}:{port}/health",
+        health_url=f"http://{ports.HOST}:{port}/health",
         port=port,
         port_variable=MLFLOW_PORT_VARIABLE,
     )
@@ -104,7 +103,7 @@ def environment(port: int) -> dict[str, str]:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "PYTHONPATH": str(root),
         "PREFECT_HOME": str(workspace.state() / "prefect"),
-        "PREFECT_API_URL": f"http://{HOST}:{port}/api",
+        "PREFECT_API_URL": f"http://{ports.HOST}:{port}/api",
         "PREFECT_PLUGINS_ENABLED": "true",
         "PREFECT_WORKER_QUERY_SECONDS": "3",
         # On disk, so that a server that restarts still knows whose slots have expired.
@@ -129,7 +128,7 @@ def up(console: Console) -> None:
     for server in servers:
         with console.status(f"{server.title} is starting"):
             wait_until_healthy(server, lambda name=server.name: _pid(name) is not None)
-        console.print(f"[green]✓[/] {server.title:<15} http://{HOST}:{server.port}")
+        console.print(f"[green]✓[/] {server.title:<15} http://{ports.HOST}:{server.port}")
 
     from infra import deployments  # imports Prefect, which reads the variables set above
 
@@ -196,7 +195,7 @@ def temporary_prefect(home: Path) -> Iterator[dict[str, str]]:
 
     It dies with this process, however that ends. Yields the variables its clients need.
     """
-    service = prefect_service(free_port())
+    service = prefect_service(ports.free())
     env = environment(service.port) | {
         "PREFECT_HOME": str(home),
         # Forgotten with the server: a killed run must not hold its slot into the next start.
@@ -249,16 +248,12 @@ def is_healthy(url: str) -> bool:
 def check_ports(services: Sequence[Service]) -> None:
     """Raises ValueError for the first port that is taken, naming the variable that changes it."""
     for service in services:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, service.port))
-            except OSError as error:
-                other = f"{service.port_variable}={service.port + 100} make up"
-                raise ValueError(
-                    f"port {service.port} for the {service.title} is in use by another program;"
-                    f" stop that program, or choose another port: {other}"
-                ) from error
+        if not ports.is_free(service.port):
+            other = f"{service.port_variable}={service.port + 100} make up"
+            raise ValueError(
+                f"port {service.port} for the {service.title} is in use by another program;"
+                f" stop that program, or choose another port: {other}"
+            )
 
 
 def check_no_demo() -> None:
@@ -280,23 +275,9 @@ def demo_lock() -> Path:
     return workspace.state() / "locks" / "demo.lock"
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return probe.getsockname()[1]
-
-
 def log_of(name: str) -> Path:
     """Where the output of a service goes."""
     return workspace.state() / "logs" / f"{name}.log"
-
-
-def _port(variable: str, default: int) -> int:
-    text = os.environ.get(variable) or str(default)
-    if not (text.isdigit() and 0 < int(text) < 65536):
-        raise ValueError(f"{variable}={text!r} is not a port number (1 to 65535)")
-    return int(text)
 
 
 def _record(name: str) -> Path:

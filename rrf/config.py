@@ -117,7 +117,7 @@ def configclass(cls: type[_Class], /) -> type[_Class]: ...
 def configclass(*, builds: str | None = None) -> Callable[[type[_Class]], type[_Class]]: ...
 
 
-def configclass(cls=None, /, *, builds=None):
+def configclass(cls: type | None = None, /, *, builds: str | None = None) -> typing.Any:
     """Turn a class body into a config.
 
     Args:

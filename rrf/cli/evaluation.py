@@ -256,7 +256,9 @@ def _finished(folder: Path, digest: str, cfg: "ProtocolCfg") -> "EvaluationRepor
 
 
 def _known(parent: Path, digest: str, cfg: "ProtocolCfg") -> "list[EpisodeResult]":
-    """Episodes of the same policy under the same conditions in sibling evaluations, e.g. of an earlier look."""
+    """Episodes of the same policy under the same conditions in sibling evaluations, e.g. of an
+    earlier look.
+    """
     from rrf.evaluation.protocol import ProtocolCfg
     from rrf.evaluation.results import EvaluationReport
 

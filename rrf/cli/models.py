@@ -15,7 +15,6 @@ def list_(
     name: Annotated[str | None, typer.Argument(help="A model; all of them by default.")] = None,
 ) -> None:
     """Show all versions with aliases, success, gate and data."""
-    from rich.console import Console
     from rich.table import Table
 
     from rrf.tracking import registry
@@ -47,7 +46,7 @@ def list_(
             version.checkpoint_digest[:12],
             tags.get("lineage.dataset_md5", "-")[:12],
         )
-    Console().print(table)
+    _console().print(table)
 
 
 @app.command()
@@ -137,7 +136,6 @@ def rollback(
 @app.command()
 def ledger(name: Model) -> None:
     """Show every change of champion, oldest first; fails if the ledger was tampered with."""
-    from rich.console import Console
     from rich.table import Table
 
     from rrf.tracking import registry
@@ -149,15 +147,22 @@ def ledger(name: Model) -> None:
     for entry in entries:
         row = (entry.time, entry.action, entry.version, entry.champion, entry.previous or "-")
         table.add_row(str(entry.index), *row, entry.actor, entry.reason)
-    Console().print(table)
+    _console().print(table)
     typer.echo(f"{len(entries)} entries, chain of hashes intact")
+
+
+def _console():
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
 
 
 def _success(tags: dict[str, str]) -> str:
     if "evaluation.success" not in tags:
         return "-"
     rate, low, high = (float(tags[f"evaluation.{key}"]) for key in ("success", "low", "high"))
-    return f"{rate:.1%} [{low:.1%}, {high:.1%}] n={tags['evaluation.episodes']}"
+    return f"{rate:.1%} [{low:.1%}, {high:.1%}] n {tags['evaluation.episodes']}"
 
 
 def _run_of(checkpoint: Path) -> str:

@@ -36,7 +36,7 @@ DEMO_TASKS = (
     "window-close-v3",
     "window-open-v3",
 )
-_MESSAGE_TIMEOUT_S = 300.0  # the first rendered image of a machine compiles kernels
+_MESSAGE_TIMEOUT_S = 600.0  # the first rendered image of a machine compiles kernels
 
 
 @configclass

@@ -126,9 +126,8 @@ class WarpRenderer:
         )
         types = {int(kind) for kind in _COMMON_GEOM_TYPES} | set(self._context.geom_ray_types)
         self._context.geom_ray_types = tuple(sorted(types))
-        self._context.znear = (
-            1.0  # compiled in, though unused with precomputed rays; the model's own would recompile
-        )
+        # Compiled in although precomputed rays leave it unused: each model's own would recompile.
+        self._context.znear = 1.0
 
     def _copy_poses(self, datas: Sequence[mujoco.MjData]) -> None:
         drawn = self._drawn
@@ -155,7 +154,7 @@ class WarpRenderer:
         self._data.light_xdir.assign(self._light_xdir_W)
 
     def _launch(self, num_worlds: int) -> np.ndarray:
-        """Draw the first worlds; uint8 [C, W, H, W, 3] of at least `num_worlds` worlds."""
+        """Draw the first worlds, at least `num_worlds`: uint8 [cameras, worlds, H, W, 3]."""
         size = min(1 << (num_worlds - 1).bit_length(), self._max_batch)
         with wp.ScopedDevice(self._device):
             if size not in self._graphs:
@@ -185,9 +184,7 @@ class WarpRenderer:
 def _import_mujoco_warp(device: str):
     """mujoco_warp, imported now, which takes seconds, with Warp started quietly."""
     wp.config.log_level = _LOG_ERRORS_ONLY  # else every kernel load is a line of output
-    with (
-        _muted_stderr()
-    ):  # Warp's native start-up reports a missing CUDA driver whatever the log level
+    with _muted_stderr():  # a missing CUDA driver is reported whatever the log level
         wp.init()
     known = [str(known) for known in wp.get_devices()]
     if device not in known:

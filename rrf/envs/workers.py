@@ -29,7 +29,7 @@ class WorkerVecEnv:
     fps: int
     max_episode_steps: int
 
-    def __init__(self, cfg, num_workers: int, timeout_s: float = 300.0):
+    def __init__(self, cfg, num_workers: int, timeout_s: float = 600.0):
         """
         Args:
             cfg: Config of the environment, with `num_envs` slots in all and `check_initial_state`.

@@ -1,4 +1,5 @@
-"""Policies that have learned nothing: what a trained policy must beat before its success means anything.
+"""Policies that have learned nothing: what a trained policy must beat before its success means
+anything.
 
 Legend: B observations, H steps in an action chunk, A action dimension.
 """

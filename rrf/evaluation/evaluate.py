@@ -1,8 +1,8 @@
 """Run a policy closed loop under a protocol.
 
-Every slot runs one episode. When it ends, the slot leaves the inference batch and starts the next initial
-state, so no slot waits for the slowest. Results are listed in the protocol's order; which slot or worker ran
-an episode does not show.
+Every slot runs one episode. When it ends, the slot leaves the inference batch and starts the next
+initial state, so no slot waits for the slowest. Results are listed in the protocol's order; which
+slot or worker ran an episode does not show.
 
 Legend: B running episodes, H steps in an action chunk, A action dimension.
 """
@@ -59,10 +59,12 @@ def evaluate(
         on_episode: Called after each episode, in the order in which they end.
         checkpoint_digest: Identifies the policy in the report.
         label: Names the policy for people.
-        known: Episodes of the same policy under the same conditions, e.g. before the protocol was extended.
+        known: Episodes of the same policy under the same conditions, e.g. before the protocol was
+            extended.
 
     Raises:
-        ValueError: If policy, environment and protocol do not fit each other, or an action is NaN or Inf.
+        ValueError: If policy, environment and protocol do not fit each other, or an action is NaN
+            or Inf.
     """
     _check_fit(policy, env, protocol)
     wall, cpu = time.perf_counter(), cpu_seconds()
@@ -118,7 +120,8 @@ def _check_fit(policy, env: VecEnv, protocol: ProtocolCfg) -> None:
     ):
         if getattr(env, name) != wanted:
             raise ValueError(
-                f"protocol '{protocol.name}' wants {name} {wanted}, the environment has {getattr(env, name)}"
+                f"protocol '{protocol.name}' wants {name} {wanted}, the environment has "
+                f"{getattr(env, name)}"
             )
     if policy.chunk_length < protocol.execute_steps:
         raise ValueError(
@@ -127,7 +130,8 @@ def _check_fit(policy, env: VecEnv, protocol: ProtocolCfg) -> None:
         )
     if policy.action_dim != env.action_dim:
         raise ValueError(
-            f"the policy has {policy.action_dim} action dimensions, the environment {env.action_dim}"
+            f"the policy has {policy.action_dim} action dimensions, the environment "
+            f"{env.action_dim}"
         )
 
 
@@ -148,12 +152,21 @@ def _refill(
 
 
 def _act(policy, episodes: list[_Running], protocol: ProtocolCfg) -> np.ndarray:
-    if protocol.greedy:
-        return policy.sample(_stack([e.observation for e in episodes]), greedy=True).actions
-    # One call per episode: with a shared generator, an episode's actions would depend on its neighbours.
-    return np.concatenate(
-        [policy.sample(e.observation, generator=e.generator).actions for e in episodes]
-    )
+    """Actions that do not depend on which episodes happen to run together.
+
+    Matrix products round differently for different batch sizes, so a greedy policy always sees
+    batches of one size, the last one padded; a sampled one has a generator per episode.
+    """
+    rows = [e.observation for e in episodes]
+    if not protocol.greedy:
+        samples = [policy.sample(e.observation, generator=e.generator) for e in episodes]
+        return np.concatenate([sample.actions for sample in samples])
+    size, actions = protocol.inference_batch, []
+    for start in range(0, len(rows), size):
+        batch = rows[start : start + size]
+        padded = batch + batch[:1] * (size - len(batch))
+        actions.append(policy.sample(_stack(padded), greedy=True).actions[: len(batch)])
+    return np.concatenate(actions)
 
 
 def _observe(episode: _Running, step: Step, row: int, chunk: np.ndarray) -> None:

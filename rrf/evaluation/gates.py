@@ -1,13 +1,14 @@
 """Whether a candidate may become the champion: pass, hold or fail, from evaluations alone.
 
-A gate compares one-sided confidence bounds with thresholds, and pairs the candidate with the champion on the
-same initial states. Where the data decide neither way it holds and asks for more episodes.
+A gate compares one-sided confidence bounds with thresholds, and pairs the candidate with the
+champion on the same initial states. Where the data decide neither way it holds and asks for more
+episodes.
 
 Looking again after every extension would, without a price, promote a policy that is not good enough
 sooner or later. So the looks are fixed beforehand (`looks`, episodes per task) and share the error
-`alpha` equally: Bonferroni over looks, the plainest group-sequential bound (Pocock, Biometrika 64:191,
-1977, is sharper; for robots see arXiv:2503.10966). A pass needs every check to pass, so several checks
-need no further correction (intersection-union test, Berger 1982).
+`alpha` equally: Bonferroni over looks, the plainest group-sequential bound (Pocock, Biometrika
+64:191, 1977, is sharper; for robots see arXiv:2503.10966). A pass needs every check to pass, so
+several checks need no further correction (intersection-union test, Berger 1982).
 """
 
 import dataclasses
@@ -45,7 +46,9 @@ class GateCfg(Cfg):
     alpha: float = 0.05
     """Chance, over all looks together, of passing a policy that does not reach a threshold."""
     champion_margin: float = 0.1
-    """Largest loss of success against the champion tolerated; 0 demands evidence of being better."""
+    """Largest loss of success against the champion tolerated; 0 demands evidence of being
+    better.
+    """
 
     def __post_init__(self) -> None:
         if not self.looks or self.looks != sorted(set(self.looks)) or self.looks[0] < 1:
@@ -70,7 +73,8 @@ class GateCfg(Cfg):
 
 
 def load_gate(path: str | Path) -> GateCfg:
-    """A gate from YAML; `protocol: NAME` stands for configs/protocols/NAME.yaml beside configs/gates/.
+    """A gate from YAML; `protocol: NAME` stands for configs/protocols/NAME.yaml beside
+    configs/gates/.
 
     Raises:
         ValueError: For a missing file, an unknown field or a value out of range, naming the file.
@@ -98,12 +102,14 @@ def verdict(
     Args:
         report: The candidate's evaluation under the gate's protocol, extended for later rounds.
         gate: The thresholds.
-        champion_report: The champion's evaluation under the same protocol; None if there is no champion.
+        champion_report: The champion's evaluation under the same protocol; None if there is no
+            champion.
         round: 0 at the first look, 1 after the first hold, ...
         champion_version: The champion's version in the registry.
 
     Raises:
-        ValueError: If an evaluation is incomplete, of another protocol, or the round does not exist.
+        ValueError: If an evaluation is incomplete, of another protocol, or the round does not
+            exist.
     """
     rounds = len(gate.looks)
     if not 0 <= round < rounds:
@@ -168,7 +174,8 @@ def _judge(
 def _threshold_check(name: str, rate: Rate, threshold: float, confidence: float) -> Check:
     low, high = wilson(rate.successes, rate.episodes, confidence)
     side = 100 * (1 + confidence) / 2
-    seen = f"{name}: {rate.successes}/{rate.episodes} solved, {side:.1f} % bounds {low:.3f} to {high:.3f}"
+    solved = f"{name}: {rate.successes}/{rate.episodes} solved"
+    seen = f"{solved}, {side:.1f} % bounds {low:.3f} to {high:.3f}"
     if low >= threshold:
         return Check(name, "pass", f"{seen}; the lower reaches {threshold:.3f}")
     if high < threshold:

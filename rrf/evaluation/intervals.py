@@ -1,8 +1,8 @@
 """How sure one can be about a success rate, and about the difference between two policies.
 
-Wilson score interval (Wilson 1927; Newcombe, Stat. Med. 17:857, 1998), exact McNemar test (McNemar 1947),
-adjusted Wald interval for a paired difference (Bonett & Price, Br. J. Math. Stat. Psychol. 65:479, 2012).
-Pure functions of counts.
+Wilson score interval (Wilson 1927; Newcombe, Stat. Med. 17:857, 1998), exact McNemar test (McNemar
+1947), adjusted Wald interval for a paired difference (Bonett & Price, Br. J. Math. Stat. Psychol.
+65:479, 2012). Pure functions of counts.
 """
 
 import math
@@ -32,9 +32,11 @@ def wilson(successes: int, episodes: int, confidence: float = 0.95) -> tuple[flo
 
 
 def mcnemar_p(wins: int, losses: int) -> float:
-    """Exact one-sided p-value for "wins no more often than loses", from the pairs in which the two differ.
+    """Exact one-sided p-value for "wins no more often than loses", from the pairs in which the two
+    differ.
 
-    Small values are evidence that the first policy is better: P(X >= wins), X ~ Binomial(wins + losses, 1/2).
+    Small values are evidence that the first policy is better: P(X >= wins), X ~ Binomial(wins +
+    losses, 1/2).
     """
     pairs = wins + losses
     return sum(math.comb(pairs, k) for k in range(wins, pairs + 1)) / 2**pairs
@@ -43,7 +45,8 @@ def mcnemar_p(wins: int, losses: int) -> float:
 def paired_difference(
     wins: int, losses: int, pairs: int, confidence: float = 0.95
 ) -> tuple[float, float, float]:
-    """Difference in success rate of two policies run on the same initial states: (difference, low, high).
+    """Difference in success rate of two policies run on the same initial states: (difference, low,
+    high).
 
     Args:
         wins: Pairs in which only the first policy succeeded.
@@ -63,7 +66,8 @@ def paired_difference(
 def episodes_to_decide(
     rate: float, threshold: float, confidence: float = 0.95, limit: int = 100_000
 ) -> int:
-    """Fewest episodes whose Wilson interval leaves out `threshold` if `rate` keeps up; `limit` if never.
+    """Fewest episodes whose Wilson interval leaves out `threshold` if `rate` keeps up; `limit` if
+    never.
 
     Args:
         rate: The success rate observed so far.
@@ -74,7 +78,8 @@ def episodes_to_decide(
     distance = abs(rate - threshold)
     if distance == 0:
         return limit
-    # The Wilson bounds solve |rate - p| = z sqrt(p (1 - p) / n) for p; here p is given and n is wanted.
+    # The Wilson bounds solve |rate - p| = z sqrt(p (1 - p) / n) for p; here p is given and n is
+    # wanted.
     needed = z_value(confidence) ** 2 * threshold * (1 - threshold) / distance**2
     return min(limit, max(1, math.ceil(needed)))
 

@@ -1,7 +1,8 @@
-"""An evaluation protocol as data: which initial states, which horizon, how actions are chosen and executed.
+"""An evaluation protocol as data: which initial states, which horizon, how actions are chosen and
+executed.
 
-Two results may be compared when their protocols have the same hash. The hash covers everything that can
-change a result and leaves out what cannot: the name, the number of slots.
+Two results may be compared when their protocols have the same hash. The hash covers everything that
+can change a result and leaves out what cannot: the name, the number of slots.
 """
 
 from rrf.atomic import digest_of
@@ -42,6 +43,8 @@ class ProtocolCfg(Cfg):
     """Take the mode of the policy; otherwise sample from it."""
     policy_seed: int = 0
     """Seed of the policy's sampling; each episode has a stream of its own."""
+    inference_batch: int = 8
+    """Observations per call of a greedy policy, padded if fewer: its rounding depends on it."""
     num_slots: int = 8
     """Episodes run side by side; does not change results."""
     used_seeds: dict[str, int] = {
@@ -49,14 +52,22 @@ class ProtocolCfg(Cfg):
         "reinforcement learning": 42,
         "validation": 2024,
     }
-    """Seeds whose initial states policies were trained or selected on; this protocol may not use them."""
+    """Seeds whose initial states policies were trained or selected on; this protocol may not use
+    them.
+    """
 
     def __post_init__(self) -> None:
         if not self.tasks:
             raise ValueError(f"protocol '{self.name}' has no tasks; e.g. tasks: [drawer-open-v3]")
         if len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"protocol '{self.name}' lists a task twice: {', '.join(self.tasks)}")
-        for field in ("episodes_per_task", "max_episode_steps", "execute_steps", "num_slots"):
+        for field in (
+            "episodes_per_task",
+            "max_episode_steps",
+            "execute_steps",
+            "inference_batch",
+            "num_slots",
+        ):
             if getattr(self, field) < 1:
                 raise ValueError(
                     f"protocol '{self.name}': {field} is {getattr(self, field)}, not at least 1"
@@ -75,12 +86,16 @@ class ProtocolCfg(Cfg):
                 )
 
     def initial_states(self) -> list[InitialState]:
-        """The episodes to run, in order: all initial states of the first task, then of the second, ..."""
+        """The episodes to run, in order: all initial states of the first task, then of the second,
+        ...
+        """
         indices = range(self.first_index, self.first_index + self.episodes_per_task)
         return [InitialState(task, self.seed, index) for task in self.tasks for index in indices]
 
     def extended(self, extra_episodes: int) -> "ProtocolCfg":
-        """The same protocol with more initial states per task; those run already stay its first ones."""
+        """The same protocol with more initial states per task; those run already stay its first
+        ones.
+        """
         return self.replace(episodes_per_task=self.episodes_per_task + extra_episodes)
 
     @property

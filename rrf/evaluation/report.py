@@ -1,7 +1,9 @@
-"""The evaluation report: one HTML file with everything inside, for people who decide about a policy.
+"""The evaluation report: one HTML file with everything inside, for people who decide about a
+policy.
 
-Built from the files of an evaluation directory (evaluation.json, verdict.json, videos/, baseline-*.json) and what only
-the caller knows: lineage, training curves, the champion's evaluation.
+Built from the files of an evaluation directory (evaluation.json, verdict.json, videos/,
+baseline-*.json) and what only the caller knows: lineage, training curves, the champion's
+evaluation.
 """
 
 import base64
@@ -24,7 +26,7 @@ from rrf.evaluation.verdicts import Verdict
 
 FILE_NAME = "report.html"
 BASELINE = "baseline-*.json"
-_LOSSES = ("loss/total", "validation/total")
+_NOT_SHOWN = ("train/cpu_s", "train/samples_per_s")
 _LINEAGE = (
     "dataset",
     "dataset_md5",
@@ -74,11 +76,13 @@ def write_report(
     sections += [_lineage(report, lineage or {}), _protocol(report)]
     header = (
         f"<div><h1>Evaluation of {escape(report.policy or report.checkpoint_digest[:12])}</h1>"
-        f'<div class="soft">protocol {escape(str(report.protocol["name"]))} · {escape(report.created)}'
+        f'<div class="soft">protocol {escape(str(report.protocol["name"]))} · '
+        f"{escape(report.created)}"
         f"</div></div>{badge(verdict.outcome) if verdict else ''}"
     )
     footer = (
-        "Bounds are two-sided Wilson 95 % score intervals; the gate's own bounds are stated with it. "
+        "Bounds are two-sided Wilson 95 % score intervals; the gate's own bounds are stated with "
+        "it. "
         "Videos are replays of the evaluated episodes, action by action."
     )
     path = folder / FILE_NAME
@@ -102,7 +106,8 @@ def _headline(report: EvaluationReport) -> str:
     )
     return (
         '<section><div class="headline">'
-        f'<div><div class="big">{rate.rate:.1%}</div><div class="soft">success, all tasks</div></div>'
+        f'<div><div class="big">{rate.rate:.1%}</div>'
+        '<div class="soft">success, all tasks</div></div>'
         f'<div>{interval_bar(rate)}</div></div><div class="facts">{cells}</div></section>'
     )
 
@@ -190,21 +195,24 @@ def _videos(report: EvaluationReport, folder: Path) -> str:
         poster = file.with_suffix(".jpg")
         shown = f' poster="{_data(poster, "image/jpeg")}"' if poster.is_file() else ""
         figures.append(
-            f'<figure class="{tone}"><video controls loop muted playsinline preload="none"{shown} '
-            f'src="{_data(file, "video/mp4")}"></video><figcaption><b>{outcome}</b> '
+            f'<figure class="{tone}"><video controls loop muted playsinline preload="metadata"'
+            f'{shown} src="{_data(file, "video/mp4")}"></video><figcaption><b>{outcome}</b> '
             f"{escape(entry['task'])}, initial state {entry['index']}</figcaption></figure>"
         )
     return section("Episodes", f'<div class="videos">{"".join(figures)}</div>')
 
 
 def _curves(curves: Mapping[str, Curve]) -> str:
-    losses = {name: curves[name] for name in _LOSSES if curves.get(name)}
-    charts = [curves_chart(losses, "loss")] if losses else []
-    rest = [name for name in curves if name not in _LOSSES and len(curves[name]) > 1]
-    charts += [curves_chart({name: curves[name]}, name) for name in rest[:5]]
-    return section(
-        "Training", f'<div class="charts">{"".join(f"<div>{c}</div>" for c in charts)}</div>'
-    )
+    """One chart per loss, with its validation curve, then one per other metric."""
+    groups: dict[str, dict[str, Curve]] = {}
+    for name, curve in curves.items():
+        kind, _, rest = name.partition("/")
+        if name not in _NOT_SHOWN and len(curve) > 1:
+            title = f"loss/{rest}" if kind == "validation" else name
+            groups.setdefault(title, {})[name] = curve
+    order = sorted(groups, key=lambda title: (title != "loss/total", title))
+    charts = [f"<div>{curves_chart(groups[title], title)}</div>" for title in order]
+    return section("Training", f'<div class="charts">{"".join(charts)}</div>')
 
 
 def _lineage(report: EvaluationReport, lineage: Mapping) -> str:

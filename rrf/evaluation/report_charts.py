@@ -1,4 +1,6 @@
-"""Charts of the evaluation report as inline SVG: success per task with bounds, and training curves."""
+"""Charts of the evaluation report as inline SVG: success per task with bounds, and training
+curves.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +14,9 @@ _COLORS = ("#0f766e", "#b45309", "#6d28d9", "#be123c")
 
 
 def success_chart(rates: Mapping[str, Rate], others: Mapping[str, Mapping[str, Rate]]) -> str:
-    """A bar per task with its Wilson bounds; `others` (label -> rates) as marks on the same rows."""
+    """A bar per task with its Wilson bounds; `others` (label -> rates) as marks on the same
+    rows.
+    """
     width, height = _LABEL_PX + _BAR_PX + _NUMBER_PX, _ROW_PX * len(rates) + 30
     parts = [_grid_line(share, height) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
     for row, (task, rate) in enumerate(rates.items()):
@@ -22,14 +26,14 @@ def success_chart(rates: Mapping[str, Rate], others: Mapping[str, Mapping[str, R
 
 
 def curves_chart(curves: Mapping[str, Curve], title: str) -> str:
-    """Lines over training steps with a legend; the value axis is logarithmic where values span a lot."""
+    """Lines over training steps with a legend; losses that span much get a logarithmic axis."""
     width, height, left, right, top, bottom = 560, 280, 58, 16, 34, 34
     points = [point for curve in curves.values() for point in curve if math.isfinite(point[1])]
     if not points:
         return ""
     last = max(step for step, _ in points) or 1
     low, high = min(value for _, value in points), max(value for _, value in points)
-    is_log = low > 0 and high / low > 20
+    is_log = low > 0 and high / low > 20 and "loss" in title
     scale = math.log10 if is_log else float
     low_s, high_s = scale(low), scale(high)
     span = (high_s - low_s) or abs(high_s) or 1.0
@@ -44,12 +48,12 @@ def curves_chart(curves: Mapping[str, Curve], title: str) -> str:
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         value = low_s + span * share
         shown = 10**value if is_log else value
-        parts.append(_tick(left, width - right, y_px(shown), f"{shown:.3g}"))
-    for share in (0.0, 0.5, 1.0):
-        parts.append(
-            f'<text x="{x_px(last * share):.1f}" y="{height - 12}" class="axis" text-anchor="middle">'
-            f"{round(last * share)}</text>"
-        )
+        parts.append(_tick(left, width - right, y_px(shown), f"{shown:.2g}"))
+    parts += [
+        f'<text x="{x_px(last * share):.1f}" y="{height - 12}" class="axis" text-anchor="middle">'
+        f"{round(last * share)}</text>"
+        for share in (0.0, 0.5, 1.0)
+    ]
     for number, (name, curve) in enumerate(curves.items()):
         color = _COLORS[number % len(_COLORS)]
         path = " ".join(f"{x_px(s):.1f},{y_px(v):.1f}" for s, v in curve if math.isfinite(v))
@@ -71,8 +75,10 @@ def interval_bar(rate: Rate) -> str:
         f'<line x1="{low:.1f}" y1="{line}" x2="{high:.1f}" y2="{line}" stroke="#5eead4" '
         'stroke-width="10"/>',
         f'<circle cx="{at:.1f}" cy="{line}" r="8" fill="#0f766e"/>',
-        f'<text x="{low:.1f}" y="{line + 26}" class="axis" text-anchor="middle">{rate.low:.1%}</text>',
-        f'<text x="{high:.1f}" y="{line + 26}" class="axis" text-anchor="middle">{rate.high:.1%}</text>',
+        f'<text x="{low:.1f}" y="{line + 26}" class="axis" text-anchor="middle">'
+        f"{rate.low:.1%}</text>",
+        f'<text x="{high:.1f}" y="{line + 26}" class="axis" text-anchor="middle">'
+        f"{rate.high:.1%}</text>",
     ]
     return _svg(width, 60, "overall success with bounds", parts, margin=12)
 
@@ -82,9 +88,10 @@ def _task_row(task: str, rate: Rate, marks: Mapping[str, Rate], top: int) -> str
     x_low, x_high = (_LABEL_PX + _BAR_PX * bound for bound in (rate.low, rate.high))
     parts = [
         f"<title>{escape(task)}: {escape(str(rate))}</title>",
-        f'<text x="{_LABEL_PX - 12}" y="{middle + 4}" text-anchor="end" class="task">{escape(task)}</text>',
-        f'<rect x="{_LABEL_PX}" y="{middle - 9}" width="{_BAR_PX * rate.rate:.1f}" height="18" rx="3" '
-        'fill="#2dd4bf"/>',
+        f'<text x="{_LABEL_PX - 12}" y="{middle + 4}" text-anchor="end" class="task">'
+        f"{escape(task)}</text>",
+        f'<rect x="{_LABEL_PX}" y="{middle - 9}" width="{_BAR_PX * rate.rate:.1f}" height="18" '
+        'rx="3" fill="#2dd4bf"/>',
         f'<path d="M{x_low:.1f} {middle}H{x_high:.1f}M{x_low:.1f} {middle - 6}v12'
         f'M{x_high:.1f} {middle - 6}v12" stroke="#134e4a" stroke-width="1.6" fill="none"/>',
         f'<text x="{_LABEL_PX + _BAR_PX + 14}" y="{middle + 4}" class="number">{rate.rate:.0%}'

@@ -1,4 +1,6 @@
-"""What an evaluation found: every episode, success per task and overall with Wilson bounds; evaluation.json."""
+"""What an evaluation found: every episode, success per task and overall with Wilson bounds;
+evaluation.json.
+"""
 
 import dataclasses
 import json
@@ -88,7 +90,9 @@ class EvaluationReport:
 
     @property
     def digest(self) -> str:
-        """Hex SHA-256 of what was found, without timings, labels and videos: equal for equal results."""
+        """Hex SHA-256 of what was found, without timings, labels and videos: equal for equal
+        results.
+        """
         return atomic.digest_of(
             {
                 "protocol_hash": self.protocol_hash,
@@ -118,7 +122,8 @@ class EvaluationReport:
         """The report `to_dict` came from.
 
         Raises:
-            ValueError: For another schema version, a missing key, or rates that contradict the episodes.
+            ValueError: For another schema version, a missing key, or rates that contradict the
+                episodes.
         """
         if data.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(
@@ -143,8 +148,8 @@ class EvaluationReport:
         written = data.get("overall", {}).get("successes")
         if written != report.overall.successes:
             raise ValueError(
-                f"{where}: overall.successes is {written}, its episodes have {report.overall.successes}; "
-                "the file was edited, evaluate again"
+                f"{where}: overall.successes is {written}, its episodes have "
+                f"{report.overall.successes}; the file was edited, evaluate again"
             )
         return report
 
@@ -154,7 +159,9 @@ class EvaluationReport:
 
     @classmethod
     def load(cls, path: str | Path) -> "EvaluationReport":
-        """Read evaluation.json, given itself or its directory. Raises ValueError as `from_dict` does."""
+        """Read evaluation.json, given itself or its directory. Raises ValueError as `from_dict`
+        does.
+        """
         path = Path(path)
         path = path / FILE_NAME if path.is_dir() else path
         if not path.is_file():

@@ -1,4 +1,6 @@
-"""The answer of a gate, as data: bound to one checkpoint, protocol, evaluation and champion, and safe against edits."""
+"""The answer of a gate, as data: bound to one checkpoint, protocol, evaluation and champion, and
+safe against edits.
+"""
 
 import dataclasses
 import json
@@ -69,7 +71,9 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, data: dict, where: str = "verdict") -> "Verdict":
-        """The verdict `to_dict` came from. Raises ValueError if it was edited or is of another version."""
+        """The verdict `to_dict` came from. Raises ValueError if it was edited or is of another
+        version.
+        """
         content = {key: value for key, value in data.items() if key != "digest"}
         if data.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(
@@ -79,7 +83,7 @@ class Verdict:
         if data.get("digest") != atomic.digest_of(content):
             raise ValueError(f"{where} was edited after the gate wrote it; run the gate again")
         names = {f.name for f in dataclasses.fields(cls)}
-        fields = {key: value for key, value in content.items() if key in names}
+        fields: dict = {key: value for key, value in content.items() if key in names}
         return cls(**fields | {"checks": tuple(Check(**check) for check in content["checks"])})
 
     def save(self, path: str | Path) -> None:

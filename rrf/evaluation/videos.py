@@ -1,4 +1,6 @@
-"""Videos of a few evaluated episodes, rendered anew at any size by replaying the recorded actions."""
+"""Videos of a few evaluated episodes, rendered anew at any size by replaying the recorded
+actions.
+"""
 
 import io
 from collections.abc import Sequence
@@ -13,9 +15,11 @@ from rrf.evaluation.results import EpisodeResult
 
 
 def choose_for_video(episodes: Sequence[EpisodeResult], limit: int) -> list[EpisodeResult]:
-    """At most `limit` episodes, one success and one failure of each task where they exist, then second ones.
+    """At most `limit` episodes, one success and one failure of each task where they exist, then
+    second ones.
 
-    Tasks take turns in showing a success or a failure first, so that a small limit still shows both kinds.
+    Tasks take turns in showing a success or a failure first, so that a small limit still shows both
+    kinds.
     """
     by_kind: dict[tuple[str, bool], list[EpisodeResult]] = {}
     for episode in episodes:
@@ -34,7 +38,8 @@ def choose_for_video(episodes: Sequence[EpisodeResult], limit: int) -> list[Epis
 
 
 def replay(env: VecEnv, episodes: Sequence[EpisodeResult], camera: str) -> list[np.ndarray]:
-    """Frames of recorded episodes, uint8 [T + 1, H, W, 3] each, from executing their actions again one by one.
+    """Frames of recorded episodes, uint8 [T + 1, H, W, 3] each, from executing their actions again
+    one by one.
 
     `env` has the image size wanted and `chunk_length=1`; the dynamics depend on neither.
 
@@ -99,6 +104,7 @@ def _check_replayed(episode: EpisodeResult, step: Step, row: int, steps: int) ->
     ended = bool(step.terminated[row] or step.truncated[row])
     if ended != (steps == episode.steps) or (ended and bool(step.success[row]) != episode.success):
         raise ValueError(
-            f"{episode.task} from initial state {episode.index} did not replay as recorded: at step {steps} of "
-            f"{episode.steps} ended is {ended}, success {bool(step.success[row])}"
+            f"{episode.task} from initial state {episode.index} did not replay as recorded: "
+            f"at step {steps} of {episode.steps} ended is {ended}, success "
+            f"{bool(step.success[row])}"
         )

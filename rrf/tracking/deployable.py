@@ -1,4 +1,6 @@
-"""The part of a checkpoint that is deployed: everything but the trainer's state. Handled without loading weights."""
+"""The part of a checkpoint that is deployed: everything but the trainer's state. Handled without
+loading weights.
+"""
 
 import shutil
 from pathlib import Path
@@ -9,7 +11,8 @@ TRAINER_STATE = "trainer_state"
 
 
 def deployable_digest(checkpoint: str | Path) -> str:
-    """A digest of what gets deployed, equal for a checkpoint and its copy. The files are checked first.
+    """A digest of what gets deployed, equal for a checkpoint and its copy. The files are checked
+    first.
 
     Raises:
         ValueError: If a file is missing, changed or unlisted.

@@ -1,7 +1,7 @@
 """A DVC-versioned dataset as an MLflow dataset: its digest is the MD5 that DVC recorded.
 
-So `search_runs("dataset.digest = '<md5>'")` answers which runs used this data, and `mlflow.data.get_source` leads back
-to the files.
+So `search_runs("dataset.digest = '<md5>'")` answers which runs used this data, and
+`mlflow.data.get_source` leads back to the files.
 """
 
 import functools
@@ -36,7 +36,9 @@ def dataset_input(lineage: dict, context: str = "training"):
 
 @functools.cache
 def classes() -> types.SimpleNamespace:
-    """`DVCSource` and `DVCDataset`, defined on first use because their bases come from MLflow, and registered there."""
+    """`DVCSource` and `DVCDataset`, defined on first use because their bases come from MLflow, and
+    registered there.
+    """
     from mlflow.data.dataset import Dataset
     from mlflow.data.dataset_source import DatasetSource
     from mlflow.data.dataset_source_registry import register_dataset_source
@@ -50,7 +52,9 @@ def classes() -> types.SimpleNamespace:
             return "dvc"
 
         def load(self, dst_path=None) -> str:
-            """Get the files of this revision into `dst_path` with `dvc get`, run in the repository."""
+            """Get the files of this revision into `dst_path` with `dvc get`, run in the
+            repository.
+            """
             target = dst_path or self.facts["path"]
             command = ["dvc", "get", ".", self.facts["path"], "--out", target]
             revision = ["--rev", self.facts["revision"]] if self.facts["revision"] else []
@@ -91,5 +95,5 @@ def classes() -> types.SimpleNamespace:
         def schema(self) -> None:
             return None
 
-    register_dataset_source(DVCSource)
+    register_dataset_source(DVCSource)  # type: ignore[arg-type]
     return types.SimpleNamespace(DVCSource=DVCSource, DVCDataset=DVCDataset)

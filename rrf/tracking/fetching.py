@@ -1,5 +1,6 @@
-"""Bring a registered policy to this machine: downloaded, checked against its manifest and registry entry, then put in
-place whole."""
+"""Bring a registered policy to this machine: downloaded, checked against its manifest and registry
+entry, then put in place whole.
+"""
 
 import re
 import tempfile
@@ -14,11 +15,12 @@ _REFERENCE = re.compile(r"[^/@]+(@[^/@]+|/[0-9]+)")
 
 
 def fetch(reference: str, out: str | Path) -> Version:
-    """Put the deployable checkpoint of "NAME@champion", "models:/NAME@champion" or "NAME/3" at `out`.
+    """Put the deployable checkpoint of "NAME@champion", "models:/NAME@champion" or "NAME/3" at
+    `out`.
 
     Raises:
-        ValueError: If there is no such version, a file was changed, or `out` holds something else than a
-            checkpoint.
+        ValueError: If there is no such version, a file was changed, or `out` holds something else
+            than a checkpoint.
         OSError: If the artifacts are gone or cannot be reached.
     """
     from mlflow.artifacts import download_artifacts
@@ -43,8 +45,8 @@ def fetch(reference: str, out: str | Path) -> Version:
         found = deployable_digest(downloaded)
         if found != version.checkpoint_digest:
             raise ValueError(
-                f"{reference} was registered as checkpoint {version.checkpoint_digest[:12]}, its artifacts are "
-                f"{found[:12]}; they were replaced, do not use them"
+                f"{reference} was registered as checkpoint {version.checkpoint_digest[:12]}, its "
+                f"artifacts are {found[:12]}; they were replaced, do not use them"
             )
         with atomic.directory(out) as root:
             copy_deployable(downloaded, root)
@@ -53,7 +55,8 @@ def fetch(reference: str, out: str | Path) -> Version:
 
 def is_reference(text: str) -> bool:
     """Whether `text` names a registered version ("NAME@alias", "NAME/3", "models:/...") and not an
-    existing path."""
+    existing path.
+    """
     if text.startswith("models:/"):
         return True
     return bool(_REFERENCE.fullmatch(text)) and not Path(text).exists()

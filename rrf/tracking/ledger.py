@@ -1,10 +1,10 @@
 """The promotion ledger: every change of champion, in order, kept in the registry it describes.
 
-MLflow keeps no history of aliases. The ledger does: one tag `ledger.000001`, `ledger.000002`, ... per change
-on the registered model, so it travels with the store. Each entry carries the hash of the one before, and
-`ledger.head` names the last, so an edited, removed or cut-off entry is noticed. An entry is the commit point
-of a change: aliases follow it, and whoever finds them lagging behind a dead process brings them up
-(`rrf.tracking.registry`).
+MLflow keeps no history of aliases. The ledger does: one tag `ledger.000001`, `ledger.000002`, ...
+per change on the registered model, so it travels with the store. Each entry carries the hash of the
+one before, and `ledger.head` names the last, so an edited, removed or cut-off entry is noticed. An
+entry is the commit point of a change: aliases follow it, and whoever finds them lagging behind a
+dead process brings them up (`rrf.tracking.registry`).
 """
 
 import dataclasses

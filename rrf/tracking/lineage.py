@@ -1,4 +1,5 @@
-"""Which data, code and packages stand behind a run: read from DVC's own files, git and the validation report.
+"""Which data, code and packages stand behind a run: read from DVC's own files, git and the
+validation report.
 
 What cannot be found is named under "missing"; nothing is guessed.
 """
@@ -19,14 +20,13 @@ LOCK_FILE = "requirements.lock"
 def collect_lineage(dataset: str) -> dict:
     """The lineage of `dataset` (a name under datasets/) in this repository, as plain data.
 
-    Keys: dataset, dataset_md5, raw_md5, git_revision, git_dirty, lock_hash, source_digest, validation ("passed"
-        or
-    "failed"), validation_digest, num_episodes, num_frames; a value that could not be found is None, and "missing"
-    says what that was and which command produces it.
+    Keys: dataset, dataset_md5, raw_md5, git_revision, git_dirty, lock_hash, source_digest,
+    validation ("passed" or "failed"), validation_digest, num_episodes, num_frames. A value that
+    could not be found is None, and "missing" says what that was and which command produces it.
     """
     home = workspace.home()
     missing: list[str] = []
-    lineage = {"dataset": dataset}
+    lineage: dict = {"dataset": dataset}
     lineage |= _dvc(home, dataset, missing)
     lineage |= _git(home, missing)
     lineage["lock_hash"] = _file_hash(home / LOCK_FILE, missing)
@@ -45,7 +45,9 @@ def source_digest() -> str:
 
 
 def dvc_md5(home: Path, path: str) -> str | None:
-    """The MD5 DVC recorded for an output, from dvc.lock or any *.dvc file at the top; None if it tracks none."""
+    """The MD5 DVC recorded for an output, from dvc.lock or any *.dvc file at the top; None if it
+    tracks none.
+    """
     for file in [home / "dvc.lock", *sorted(home.glob("*.dvc"))]:
         data = _read_yaml(file)
         stages = data.get("stages", {}).values()

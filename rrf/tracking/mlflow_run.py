@@ -1,8 +1,9 @@
 """A run in MLflow. Training never waits for the store and never dies of it.
 
-Calls go to a queue that one thread works off in order, metrics in batches. While the store is away the thread keeps
-what it has and tries again; what is left when the run closes is written to `<run_dir>/mlflow_unsent.json` and sent when
-the run is resumed. The run's own files do not depend on any of it.
+Calls go to a queue that one thread works off in order, metrics in batches. While the store is away
+the thread keeps what it has and tries again; what is left when the run closes is written to
+`<run_dir>/mlflow_unsent.json` and sent when the run is resumed. The run's own files do not depend
+on any of it.
 """
 
 import collections
@@ -121,7 +122,7 @@ class MLflowTracker:
         if left:
             atomic.write_json(self._run_dir / UNSENT, points)
             log.warning(
-                "MLflow did not come back: %d metric values kept in %s, sent when the run is resumed",
+                "MLflow did not come back: %d metric values kept in %s, sent when the run resumes",
                 len(points),
                 self._run_dir / UNSENT,
             )

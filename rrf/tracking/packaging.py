@@ -1,4 +1,6 @@
-"""A checkpoint as an MLflow model: models-from-code, a tensor signature, explicit requirements, no pickle."""
+"""A checkpoint as an MLflow model: models-from-code, a tensor signature, explicit requirements, no
+pickle.
+"""
 
 import importlib.metadata
 import logging
@@ -25,7 +27,8 @@ _REQUIRED = ("rrf", "mlflow", "torch", "numpy", "safetensors", "pydantic", "pyya
 def signature(checkpoint: str | Path) -> "ModelSignature":
     """Observation in, action chunk out, with the shapes the checkpoint's policy was trained on.
 
-    Inputs: observation.images.<camera> uint8 [-1, H, W, 3], observation.state float32 [-1, D], instruction
+    Inputs: observation.images.<camera> uint8 [-1, H, W, 3], observation.state float32 [-1, D],
+    instruction
         str [-1].
     Output: float32 [-1, chunk length, action dimension].
     """

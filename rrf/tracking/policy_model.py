@@ -4,6 +4,8 @@ Weights come from the checkpoint directory logged beside it, by safetensors; not
 Inputs and outputs are those of `rrf.tracking.packaging.signature`.
 """
 
+from typing import Any
+
 import mlflow.models
 import mlflow.pyfunc
 import numpy as np
@@ -14,6 +16,8 @@ class PolicyModel(mlflow.pyfunc.PythonModel):
 
     # MLflow would like type hints to guess a signature from; this model is logged with one.
     _skip_type_hint_validation = True
+
+    policy: Any
 
     def load_context(self, context):
         from rrf.runners.checkpoint import load_policy

@@ -1,13 +1,16 @@
-"""The model registry: register, promote, roll back, fetch. Every alias is set here and nowhere else.
+"""The model registry: register, promote, roll back, fetch. Every alias is set here and nowhere
+else.
 
-@candidate is the version registered last, @champion the one to use, @previous what a rollback returns to. A
-promotion needs a passing verdict for this very checkpoint and evaluation, against the champion of this
-moment, and a complete lineage. All of it happens under one lock, in this order:
+@candidate is the version registered last, @champion the one to use, @previous what a rollback
+returns to. A promotion needs a passing verdict for this very checkpoint and evaluation, against the
+champion of this moment, and a complete lineage. All of it happens under one lock, in this order:
 
-    settle aliases left behind by a dead process -> check -> tag the version -> ledger entry -> aliases
+    settle aliases left behind by a dead process -> check -> tag the version -> ledger entry ->
+    aliases
 
-The ledger entry is the commit. A process killed before it changed nothing that counts, one killed after it is
-finished by whoever comes next, so running the command again always ends in the same state.
+The ledger entry is the commit. A process killed before it changed nothing that counts, one killed
+after it is finished by whoever comes next, so running the command again always ends in the same
+state.
 """
 
 import json
@@ -58,8 +61,8 @@ def register(
 ) -> str:
     """Make a checkpoint a version of `name` and @candidate; returns the version.
 
-    The same checkpoint registered again is the same version; its lineage and evaluation are brought up to
-    date.
+    The same checkpoint registered again is the same version; its lineage and evaluation are brought
+    up to date.
 
     Args:
         checkpoint: A checkpoint directory; only its deployable part is logged.
@@ -101,7 +104,8 @@ def register(
 
 
 def promote(name: str, version: str, verdict: Verdict | None) -> Entry:
-    """Make a version the champion; returns the ledger entry. Promoting the champion again changes nothing.
+    """Make a version the champion; returns the ledger entry. Promoting the champion again changes
+    nothing.
 
     The verdict is written to the version's tags, also when it refuses.
 
@@ -111,7 +115,8 @@ def promote(name: str, version: str, verdict: Verdict | None) -> Entry:
     """
     if verdict is None:
         raise ValueError(
-            f"'{name}' version {version} has no verdict; evaluate it and run the gate, then promote with "
+            f"'{name}' version {version} has no verdict; evaluate it and run the gate, then "
+            "promote with "
             "--verdict verdict.json"
         )
     client = store.connect()
@@ -234,8 +239,10 @@ def _check_verdict_is_of(version: Version, verdict: Verdict) -> None:
     ):
         raise ValueError(
             f"the verdict judges evaluation {verdict.evaluation_digest[:12]} under protocol "
-            f"{verdict.protocol_hash[:12]}, {who} is registered with evaluation {evaluated[:12]} under "
-            f"{version.tags['evaluation.protocol_hash'][:12]}; register it with the evaluation that was judged"
+            f"{verdict.protocol_hash[:12]}, {who} is registered with evaluation {evaluated[:12]} "
+            "under "
+            f"{version.tags['evaluation.protocol_hash'][:12]}; register it with the evaluation "
+            "that was judged"
         )
 
 
@@ -253,17 +260,20 @@ def _check_promotable(version: Version, verdict: Verdict, champion: Version | No
         )
         now = f"version {champion.version}" if champion else "none"
         raise ValueError(
-            f"{who} was compared with {compared}, the champion is now {now}; run the gate again against it"
+            f"{who} was compared with {compared}, the champion is now {now}; run the gate again "
+            "against it"
         )
     missing = [key for key in REQUIRED if not version.tags.get(f"lineage.{key}")]
     if missing:
         raise ValueError(
-            f"{who} is not promoted, its lineage lacks {', '.join(missing)}; run `dvc repro` in a git checkout, "
+            f"{who} is not promoted, its lineage lacks {', '.join(missing)}; run `dvc repro` in "
+            "a git checkout, "
             "then register it again"
         )
     if version.tags["lineage.validation"] != "passed":
         raise ValueError(
-            f"{who} is not promoted, the validation of dataset {version.tags.get('lineage.dataset')} is "
+            f"{who} is not promoted, the validation of dataset "
+            f"{version.tags.get('lineage.dataset')} is "
             f"{version.tags['lineage.validation']!r}, not 'passed'"
         )
 
@@ -271,7 +281,8 @@ def _check_promotable(version: Version, verdict: Verdict, champion: Version | No
 def _evaluation_tags(report: EvaluationReport, digest: str) -> dict[str, str]:
     if report.checkpoint_digest != digest:
         raise ValueError(
-            f"the evaluation is of checkpoint {report.checkpoint_digest[:12] or 'none'}, this one is "
+            f"the evaluation is of checkpoint {report.checkpoint_digest[:12] or 'none'}, this "
+            "one is "
             f"{digest[:12]}; evaluate it with `rrf eval`"
         )
     rate = report.overall
@@ -279,9 +290,9 @@ def _evaluation_tags(report: EvaluationReport, digest: str) -> dict[str, str]:
         "evaluation.digest": report.digest,
         "evaluation.protocol": str(report.protocol["name"]),
         "evaluation.protocol_hash": report.protocol_hash,
-        "evaluation.success": f"{rate.rate:.4f}",
-        "evaluation.low": f"{rate.low:.4f}",
-        "evaluation.high": f"{rate.high:.4f}",
+        "evaluation.success": f"{rate.rate:.6f}",
+        "evaluation.low": f"{rate.low:.6f}",
+        "evaluation.high": f"{rate.high:.6f}",
         "evaluation.episodes": str(rate.episodes),
     }
 

@@ -67,7 +67,8 @@ def open_trackers(
         names: Of `TRACKERS`.
         experiment: Groups runs.
         run_name: For people.
-        run_dir: The run's directory; TensorBoard writes here, MLflow keeps here what it could not send.
+        run_dir: The run's directory; TensorBoard writes here, MLflow keeps here what it could not
+            send.
         run_id: The MLflow run to continue, from an earlier `Trackers.run_id`.
 
     Raises:

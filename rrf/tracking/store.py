@@ -1,6 +1,8 @@
-"""The MLflow store of this workspace: a client, experiments, and the lock MLflow itself does not have.
+"""The MLflow store of this workspace: a client, experiments, and the lock MLflow itself does not
+have.
 
-By default the store is SQLite and local files under `.rrf/`; `MLFLOW_TRACKING_URI` names another one.
+By default the store is SQLite and local files under `.rrf/`; `MLFLOW_TRACKING_URI` names another
+one.
 """
 
 import contextlib

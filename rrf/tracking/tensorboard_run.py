@@ -1,4 +1,6 @@
-"""A run as TensorBoard event files under `<run_dir>/tensorboard/`, written without torch or TensorFlow."""
+"""A run as TensorBoard event files under `<run_dir>/tensorboard/`, written without torch or
+TensorFlow.
+"""
 
 import time
 from pathlib import Path
@@ -21,7 +23,7 @@ class TensorBoardTracker:
         self._text("config", yaml.safe_dump(cfg, sort_keys=False))
 
     def log_metrics(self, metrics: dict[str, float], step: int) -> None:
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[attr-defined]
 
         values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
         self._add(Summary(value=values), step)
@@ -41,10 +43,10 @@ class TensorBoardTracker:
         self._writer.close()
 
     def _text(self, name: str, text: str) -> None:
-        from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-        from tensorboard.compat.proto.tensor_pb2 import TensorProto
-        from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
-        from tensorboard.compat.proto.types_pb2 import DT_STRING
+        from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata  # type: ignore[attr-defined]
+        from tensorboard.compat.proto.tensor_pb2 import TensorProto  # type: ignore[attr-defined]
+        from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto  # type: ignore[attr-defined]
+        from tensorboard.compat.proto.types_pb2 import DT_STRING  # type: ignore[attr-defined]
 
         indented = "".join(f"    {line}\n" for line in text.splitlines())  # Markdown: verbatim
         tensor = TensorProto(
@@ -56,6 +58,6 @@ class TensorBoardTracker:
         self._add(Summary(value=[Summary.Value(tag=name, metadata=metadata, tensor=tensor)]), 0)
 
     def _add(self, summary, step: int) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[attr-defined]
 
         self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))

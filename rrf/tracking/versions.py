@@ -55,7 +55,8 @@ def versions(name: str | None = None) -> list[Version]:
 
 
 def find(reference: str, client: "MlflowClient | None" = None) -> Version:
-    """The version that "NAME@alias", "NAME/3", "NAME" (its champion) or any of these after "models:/" stands for.
+    """The version that "NAME@alias", "NAME/3", "NAME" (its champion) or any of these after
+    "models:/" stands for.
 
     Raises:
         ValueError: If there is no such model, version or alias.
@@ -73,7 +74,8 @@ def find(reference: str, client: "MlflowClient | None" = None) -> Version:
             return version
     known = ", ".join([v.version for v in found] + [f"@{a}" for v in found for a in v.aliases])
     raise ValueError(
-        f"'{name}' has no {f'version {number}' if number else f'@{wanted}'}; it has {known or 'none'}"
+        f"'{name}' has no {f'version {number}' if number else f'@{wanted}'}; "
+        f"it has {known or 'none'}"
     )
 
 

@@ -1,4 +1,7 @@
-"""Validation finds what is planted, says where, and stops what must not be used."""
+"""Validation finds what is planted, says where, and stops what must not be used.
+
+One long file, because importing Great Expectations takes ten seconds in every process that does.
+"""
 
 import itertools
 import json

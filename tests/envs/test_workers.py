@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -127,6 +128,26 @@ def test_any_other_failure_in_a_worker_carries_its_traceback():
     child.send("to_yaml")  # and it goes on serving
     assert "num_envs: 1" in child.result()
     child.close()
+
+
+def test_a_child_outlives_the_thread_that_started_it():
+    started = []
+
+    def start():
+        arguments = {"num_envs": 3}
+        child = Child("rrf.envs.metaworld:MetaWorldCfg", "the child", arguments, timeout_s=60)
+        child.send("to_yaml")
+        started.append((child, child.result()))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    [(child, text)] = started
+    time.sleep(0.2)
+    child.send("to_yaml")
+    assert child.result() == text
+    child.close()
+    assert not is_alive(child.pid)
 
 
 def test_workers_die_with_their_parent():

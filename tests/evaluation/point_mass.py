@@ -22,7 +22,9 @@ class _Slot:
 
 
 class PointMassVecEnv:
-    """Task "reach" puts the goal near, "far" out of reach of a short horizon. Implements `VecEnv`."""
+    """Task "reach" puts the goal near, "far" out of reach of a short horizon. Implements
+    `VecEnv`.
+    """
 
     action_dim = 2
     state_dim = 4

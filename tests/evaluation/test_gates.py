@@ -34,7 +34,8 @@ def gate(**changes) -> GateCfg:
     ("first", "second", "outcome"),
     [
         # three looks share .05: one-sided level .016667, z = 2.1280, z^2 = 4.5285.
-        # lower bound of k/40 reaches .5 when (k/40 - .5)^2 >= 4.5285 * .25 / 40 = .028303: k >= 26.73
+        # lower bound of k/40 reaches .5 when (k/40 - .5)^2 >= 4.5285 * .25 / 40 = .028303: k >=
+        # 26.73
         (14, 13, "pass"),
         (13, 13, "hold"),
         # upper bound below .5 when k <= 13.27
@@ -61,7 +62,8 @@ def test_one_forgotten_task_fails_however_good_the_other_is():
 
 
 def test_reasons_carry_the_numbers():
-    # 27/40 at 96.7 % two-sided: center (.675 + .056607)/1.113213, half 2.1280 sqrt(.005484 + .000708)/1.113213
+    # 27/40 at 96.7 % two-sided: center (.675 + .056607)/1.113213, half 2.1280 sqrt(.005484 +
+    # .000708)/1.113213
     found = verdict(report(14, 13), gate())
     assert found.reasons[0] == (
         "pass: overall: 27/40 solved, 98.3 % bounds 0.507 to 0.808; the lower reaches 0.500"
@@ -115,7 +117,8 @@ def test_a_regression_against_the_champion_fails_although_the_threshold_is_met()
 
 
 def test_pairs_count_not_totals():
-    # the same totals, 18 and 18 of 20 per task, solved on other initial states: 4 wins, 4 losses, no evidence
+    # the same totals, 18 and 18 of 20 per task, solved on other initial states: 4 wins, 4 losses,
+    # no evidence
     candidate = report(set(range(2, 20)), set(range(2, 20)))
     found = verdict(candidate, gate(), report(18, 18, digest="champion"))
     check = next(c for c in found.checks if c.name == "champion")

@@ -25,7 +25,8 @@ def test_wilson_bounds_equal_the_published_ones(successes, episodes, low, high):
 
 
 def test_wilson_bounds_by_hand_for_nine_of_ten():
-    # z = 1.959964, z^2 = 3.841459: center = (.9 + .192073) / 1.384146, half = 1.959964 sqrt(.009 + .009604) / 1.384146
+    # z = 1.959964, z^2 = 3.841459: center = (.9 + .192073) / 1.384146, half = 1.959964 sqrt(.009 +
+    # .009604) / 1.384146
     assert wilson(9, 10) == pytest.approx((0.59585, 0.98212), abs=2e-5)
 
 
@@ -67,5 +68,6 @@ def test_a_longer_evaluation_is_asked_for_the_closer_rate_and_threshold_are():
 
 
 def test_pairs_to_decide_by_hand():
-    # rates 2/20 and 2/20 after adding one: difference 0, variance .2, n = 3.841459 * .2 / .01 = 76.8
+    # rates 2/20 and 2/20 after adding one: difference 0, variance .2, n = 3.841459 * .2 / .01 =
+    # 76.8
     assert pairs_to_decide(1, 1, 18, threshold=-0.1) == 77

@@ -28,7 +28,7 @@ def test_hash_does_not_depend_on_the_order_of_keys():
 
 def test_hash_of_the_demo_protocol_is_fixed():
     protocol = ProtocolCfg.from_dict(read_yaml(CONFIGS / "protocols/metaworld-demo.yaml"))
-    assert protocol.hash == "d60f03d4d4e889052a1088b80decd457d1b21aeed65e50a001c7067bdfd870f8"
+    assert protocol.hash == "afeb213d313873b6782fbf629ab82c90cfba59dc5b7c9a2161158896e40f91dc"
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,7 @@ def test_hash_of_the_demo_protocol_is_fixed():
         {"cameras": ["corner"]},
         {"greedy": False},
         {"policy_seed": 1},
+        {"inference_batch": 4},
     ],
 )
 def test_hash_changes_with_everything_that_can_change_a_result(change):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from infra import services
+from infra import ports
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +22,7 @@ class Checkout:
 
     def __init__(self, root: Path):
         self.root = root
-        self.prefect_port, self.mlflow_port = services.free_port(), services.free_port()
+        self.prefect_port, self.mlflow_port = ports.free(), ports.free()
         self.api = f"http://127.0.0.1:{self.prefect_port}/api"
         kept = {key: value for key, value in os.environ.items() if not key.startswith(_OURS)}
         self.env = kept | {

@@ -142,3 +142,9 @@ def test_recordings_missing_from_the_remote_say_how_to_get_them(recordings, monk
         shutil.rmtree(recordings / folder)
     with pytest.raises(ValueError, match="remote lacks recordings that datasets"):
         pull()
+
+
+def test_a_port_variable_that_is_no_port_is_named(monkeypatch):
+    monkeypatch.setenv("RRF_PREFECT_PORT", "70000")
+    with pytest.raises(ValueError, match="RRF_PREFECT_PORT='70000' is not a port number"):
+        services.prefect_port()

@@ -1,4 +1,6 @@
-"""A small repository with real files: git, DVC's lock file, a validation report, and a migrated MLflow store."""
+"""A small repository with real files: git, DVC's lock file, a validation report, and a migrated
+MLflow store.
+"""
 
 import json
 import shutil

@@ -1,9 +1,11 @@
 """Registry operations in processes of their own, killed at a chosen write or started all at once.
 
-    python -m tests.tracking.processes kill OPERATION SNAPSHOT    every write of an operation in turn
-    python -m tests.tracking.processes race COUNT                 COUNT promotions at the same time
+    python -m tests.tracking.processes kill OPERATION SNAPSHOT    every write of an operation in
+    turn python -m tests.tracking.processes race COUNT                 COUNT promotions at the same
+    time
 
-MLflow is imported once; each operation runs in a fork that opens the store itself. The result is JSON on stdout.
+MLflow is imported once; each operation runs in a fork that opens the store itself. The result is
+JSON on stdout.
 """
 
 import dataclasses
@@ -77,7 +79,9 @@ def in_fork(work, kill_at: int | None = None) -> int:
 
 
 def arm(kill_at: int) -> None:
-    """Kill this process before write number `kill_at`: what lies between two writes does not count."""
+    """Kill this process before write number `kill_at`: what lies between two writes does not
+    count.
+    """
     count = 0
 
     def counted(write):
@@ -95,7 +99,9 @@ def arm(kill_at: int) -> None:
 
 
 def end_state_after(operation) -> dict:
-    """Run `operation` in a fork, then read everything that counts: versions, aliases, ledger without times."""
+    """Run `operation` in a fork, then read everything that counts: versions, aliases, ledger
+    without times.
+    """
     reader, writer = os.pipe()
 
     def work() -> None:
@@ -141,7 +147,9 @@ def warm_up() -> None:
 
 
 def kill_everywhere(operation, snapshot: Path) -> list[dict]:
-    """The end state of the undisturbed operation, then after a kill before each write and a rerun."""
+    """The end state of the undisturbed operation, then after a kill before each write and a
+    rerun.
+    """
     state = workspace.state()
     states = []
     for kill_at in range(100):

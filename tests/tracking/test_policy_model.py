@@ -1,4 +1,6 @@
-"""The registered policy through mlflow.pyfunc: the same actions as rrf's own, and inputs are checked."""
+"""The registered policy through mlflow.pyfunc: the same actions as rrf's own, and inputs are
+checked.
+"""
 
 import numpy as np
 import pytest
@@ -71,5 +73,5 @@ def test_pyfunc_answers_with_the_actions_of_the_policy(home, checkpoint, monkeyp
     np.testing.assert_array_equal(predicted, expected)
 
     assert [i.name for i in model.metadata.signature.inputs] == list(inputs)
-    with pytest.raises(mlflow.exceptions.MlflowException, match="observation.images.corner2"):
+    with pytest.raises(mlflow.exceptions.MlflowException, match=r"observation\.images\.corner2"):
         model.predict(observe(2, size=32)[1])

@@ -1,0 +1,120 @@
+"""`rrf eval` and `rrf play` with the real simulator and a real, untrained policy."""
+
+import json
+
+import pytest
+import typer.testing
+
+PROTOCOL = """
+name: two
+tasks: [drawer-open-v3, button-press-topdown-v3]
+seed: 4242
+episodes_per_task: 2
+max_episode_steps: 6
+execute_steps: 2
+num_slots: 3
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A workspace with an untrained checkpoint."""
+    import torch
+
+    from rrf.presets import resolve
+    from rrf.runners.checkpoint import TrainerState, save
+
+    home = tmp_path_factory.mktemp("home")
+    (home / "two.yaml").write_text(PROTOCOL)
+    torch.manual_seed(0)
+    cfg = resolve("compact-vla-pretrain")
+    names = ("mean", "std", "min", "max", "q01", "q99")
+    stats = {
+        key: {n: [0.0 if n == "mean" else -1.0 if n in ("min", "q01") else 1.0] * 4 for n in names}
+        | {"count": [10]}
+        for key in ("observation.state", "action")
+    }
+    trainer = TrainerState({"x": torch.zeros(1)}, {"step": 1})
+    weights = cfg.policy.build(stats).state_dict()
+    save(home / "run", 1, cfg, weights, stats, trainer, {"dataset": "demo"})
+    return home
+
+
+@pytest.fixture
+def rrf(home, monkeypatch):
+    """Run a command of `rrf`; its output. Its errors are raised."""
+    monkeypatch.setenv("RRF_HOME", str(home))
+    from rrf.cli.evaluation import eval_, play
+
+    app = typer.Typer()
+    app.command("eval")(eval_)
+    app.command("play")(play)
+
+    def run(*words) -> str:
+        words = [str(word) for word in words]
+        result = typer.testing.CliRunner().invoke(app, words, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return run
+
+
+def evaluation(folder) -> dict:
+    return json.loads((folder / "evaluation.json").read_text())
+
+
+def test_an_evaluation_is_written_reused_and_extended(home, rrf):
+    base = ("eval", home / "run", "--protocol", home / "two.yaml", "--workers", 0)
+    output = rrf(*base, "--num-videos", 2, "--out", home / "a/0")
+    assert "episode 4/4" in output
+    first = evaluation(home / "a/0")
+    assert {e["steps"] for e in first["episodes"]} == {6}
+    assert len(list((home / "a/0/videos").glob("*.mp4"))) == 2
+    assert "data:video/mp4" in (home / "a/0/report.html").read_text()
+    assert "reused" in rrf(*base, "--out", home / "a/0")
+
+    longer = rrf(*base, "--num-videos", 0, "--extra-episodes", 1, "--out", home / "a/1")
+    assert "episode 6/6" in longer
+    assert "episode 4/6" not in longer  # known from before
+    assert evaluation(home / "a/1")["episodes"][0] == first["episodes"][0]
+
+
+@pytest.mark.slow
+def test_worker_count_and_slots_do_not_change_an_evaluation(home, rrf):
+    base = ("eval", home / "run", "--protocol", home / "two.yaml", "--num-videos", 0)
+    rrf(*base, "--workers", 0, "--out", home / "d/0")
+    rrf(*base, "--workers", 2, "--slots", 2, "--out", home / "e/2")
+    alone, spread = evaluation(home / "d/0"), evaluation(home / "e/2")
+    assert alone["episodes"] == spread["episodes"]
+    assert alone["protocol_hash"] == spread["protocol_hash"]
+
+
+@pytest.mark.slow
+def test_baselines_are_evaluated_beside_the_policy(home, rrf):
+    words = ("eval", home / "run", "--protocol", home / "two.yaml", "--num-videos", 0)
+    output = rrf(*words, "--workers", 0, "--out", home / "c/0", "--baselines")
+    assert "mean-action: success 0.000" in output
+    assert "random: success 0.000" in output
+    assert "mean action" in (home / "c/0/report.html").read_text()
+
+
+@pytest.mark.slow
+def test_playing_writes_a_video_larger_than_what_the_policy_sees(home, rrf):
+    import av
+
+    out = home / "episode.mp4"
+    words = ("--task", "drawer-open-v3", "--index", 3, "--max-episode-steps", 6, "--size", 128)
+    assert "not solved after 6 steps" in rrf("play", home / "run", *words, "--out", out)
+    with av.open(str(out)) as container:
+        stream = container.streams.video[0]
+        assert stream.width == 128
+        assert len(list(container.decode(video=0))) == 7 + 16  # the last one is held for a second
+
+
+def test_unknown_tasks_and_checkpoints_are_refused(home, rrf):
+    with pytest.raises(ValueError, match="drawer-open-v3"):
+        rrf("play", home / "run", "--task", "drawer-opne-v3")
+    with pytest.raises(ValueError, match="neither a checkpoint"):
+        rrf("eval", home / "nothing")
+    with pytest.raises(ValueError, match="one seed has"):
+        rrf("play", home / "run", "--task", "drawer-open-v3", "--index", 50)

@@ -1,0 +1,79 @@
+"""`rrf models` on a real store: what it prints and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer.testing
+
+from rrf.cli.models import app
+from rrf.tracking import store
+from tests.tracking.conftest import judge, make_checkpoint, make_evaluation, write_json
+
+
+@pytest.fixture
+def rrf(home):
+    """Run `rrf models WORDS`; output and exception."""
+    runner = typer.testing.CliRunner()
+
+    def run(*words):
+        result = runner.invoke(app, [str(word) for word in words])
+        return result.output, result.exception
+
+    return run
+
+
+@pytest.fixture
+def run_dir(home):
+    """A finished run with its checkpoint and evaluation, as training and `rrf eval` leave them."""
+    client = store.connect()
+    run_id = client.create_run(store.experiment_id(client, "train")).info.run_id
+    folder = home / ".rrf/runs/mine"
+    checkpoint = make_checkpoint(folder / "global_step_3", 3)
+    write_json(folder / "run.json", {"run_id": run_id})
+    report = make_evaluation(home / "evaluation", checkpoint, 18)
+    judge(report).save(home / "verdict.json")
+    return folder
+
+
+def test_the_way_of_a_checkpoint_from_run_to_champion_and_back_here(home, rrf, run_dir):
+    assert "no models yet" in rrf("list")[0]
+    words = ("register", run_dir / "global_step_3", "m", "--dataset", "demo")
+    assert "m version 1 is @candidate" in rrf(*words, "--evaluation", home / "evaluation")[0]
+    assert (
+        "m version 1 is @champion"
+        in rrf("promote", "m", "1", "--verdict", home / "verdict.json")[0]
+    )
+    listed = rrf("list")[0]
+    assert "@champion" in listed
+    assert "90.0% [69.9%, 97.2%] n 20" in listed
+    assert "pass" in listed
+    assert "1 entries, chain of hashes intact" in rrf("ledger", "m")[0]
+    assert "m version 1 is at" in rrf("fetch", "m@champion", "--out", home / "mine")[0]
+    assert json.loads((home / "mine/manifest.json").read_text())["step"] == 3
+
+
+def test_the_attached_report_shows_verdict_and_lineage(home, rrf, run_dir):
+    judge_file = home / "evaluation/verdict.json"
+    (home / "verdict.json").rename(judge_file)
+    words = ("register", run_dir / "global_step_3", "m", "--dataset", "demo")
+    rrf(*words, "--evaluation", home / "evaluation")
+    client = store.connect()
+    run_id = json.loads((run_dir / "run.json").read_text())["run_id"]
+    text = Path(client.download_artifacts(run_id, "evaluation/report.html", str(home))).read_text()
+    assert "gate: pass" in text
+    assert "0123456789abcdef0123456789abcdef.dir" in text
+    assert "m version 1" in text
+
+
+def test_refusals_say_what_to_do(home, rrf, run_dir):
+    words = ("register", run_dir / "global_step_3", "m", "--dataset", "demo")
+    rrf(*words, "--evaluation", home / "evaluation")
+    assert "--verdict verdict.json" in str(rrf("promote", "m", "1")[1])
+    assert "no verdict at" in str(rrf("promote", "m", "1", "--verdict", home / "no.json")[1])
+    assert "no @champion; it has 1, @candidate" in str(rrf("fetch", "m@champion")[1])
+    assert "no previous champion" in str(rrf("rollback", "m", "--reason", "x")[1])
+    assert "there is no model 'n'" in str(rrf("ledger", "n")[1])
+    lonely = make_checkpoint(home / "lonely", 4)
+    assert "give --run-id" in str(rrf("register", lonely, "m", "--dataset", "demo")[1])
+    assert "give one with --dataset" in str(rrf("register", lonely, "m")[1])
