@@ -11,6 +11,7 @@ same on the command line, in YAML files and in flow parameters.
 import copy
 import dataclasses
 import difflib
+import functools
 import importlib
 import inspect
 import typing
@@ -132,7 +133,11 @@ def configclass(cls: type | None = None, /, *, builds: str | None = None) -> typ
             annotation).
     """
     if cls is None:
-        return lambda cls: configclass(cls, builds=builds)
+        return functools.partial(_configclass, builds=builds)
+    return _configclass(cls, builds)
+
+
+def _configclass(cls, builds: str | None):
     inherited = _inherited_fields(cls)
     annotations = inspect.get_annotations(cls)
     for name, value in list(vars(cls).items()):

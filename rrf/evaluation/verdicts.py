@@ -84,7 +84,8 @@ class Verdict:
             raise ValueError(f"{where} was edited after the gate wrote it; run the gate again")
         names = {f.name for f in dataclasses.fields(cls)}
         fields: dict = {key: value for key, value in content.items() if key in names}
-        return cls(**fields | {"checks": tuple(Check(**check) for check in content["checks"])})
+        fields["checks"] = tuple(Check(**check) for check in content["checks"])
+        return cls(**fields)
 
     def save(self, path: str | Path) -> None:
         """Write the verdict as JSON, atomically."""

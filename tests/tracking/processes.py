@@ -189,4 +189,5 @@ if __name__ == "__main__":
         result = kill_everywhere(operations[sys.argv[2]], Path(sys.argv[3]))
     else:
         result = race(int(sys.argv[2]))
+    assert "torch" not in sys.modules, "the registry loaded torch"
     sys.stdout.write(json.dumps(result))

@@ -180,6 +180,7 @@ def test_leaves_of_a_config_are_named_by_dotted_paths():
     }
 
 
+@pytest.mark.slow
 def test_recording_a_run_never_loads_torch(home, run_dir):
     write_json(run_dir / "x.json", {})
     program = f"""
