@@ -13,10 +13,13 @@ from rrf.tracking import registry
 
 
 @step(name="champion")
-def champion_version(model: str) -> str | None:
-    """The version of the champion, if there is one."""
-    champion = registry.champion(model)
-    return champion.version if champion else None
+def champion_of(model: str) -> dict | None:
+    """The champion's version, what to call it by, and its digest; None if there is none."""
+    found = registry.champion(model)
+    if found is None:
+        return None
+    name = f"models:/{model}/{found.version}"
+    return {"version": found.version, "policy": name, "digest": found.checkpoint_digest}
 
 
 @step(name="judge", task_run_name="judge-look-{round}")
@@ -46,12 +49,16 @@ def evaluate_and_judge(
     """Evaluate and judge, with more initial states after each hold: evaluation and last verdict."""
     cfg = gates.load_gate(gate)
     protocol = str(Path(gate).parent.parent / "protocols" / f"{cfg.protocol.name}.yaml")
-    version = champion_version(model)
-    champion = f"models:/{model}/{version}" if version else None
+    champion = champion_of(model)
+    version = champion["version"] if champion else None
     extra_episodes, round = max(0, cfg.looks[0] - cfg.protocol.episodes_per_task), 0
     while True:
-        evaluation = run_evaluation(checkpoint, protocol, extra_episodes)
-        theirs = run_evaluation(champion, protocol, extra_episodes) if champion else None
+        evaluation = theirs = run_evaluation(checkpoint, protocol, extra_episodes)
+        digest = EvaluationReport.load(evaluation).checkpoint_digest
+        if champion is None:
+            theirs = None
+        elif champion["digest"] != digest:
+            theirs = run_evaluation(champion["policy"], protocol, extra_episodes)
         answer = judge(evaluation, gate, round, theirs, version, lineage)
         verdict = Verdict.from_dict(answer)
         if verdict.outcome != "hold":

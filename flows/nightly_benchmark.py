@@ -15,7 +15,7 @@ from prefect.states import Completed
 
 from flows import artifacts
 from flows.evaluate import ProtocolFile, run_evaluation
-from flows.gate import champion_version
+from flows.gate import champion_of
 from flows.promote import ModelName
 from flows.steps import step
 from rrf import workspace
@@ -61,16 +61,16 @@ def nightly_benchmark(
         model: Name of the model in the registry.
         protocol: File of configs/protocols/.
     """
-    version = champion_version(model)
-    if version is None:
+    champion = champion_of(model)
+    if champion is None:
         message = f"'{model}' has no champion yet; run: prefect deployment run train-vla"
         return Completed(name="NoChampion", message=message)
     night = workspace.state() / "nightly" / model / _stamp() / "evaluation"
-    folder = run_evaluation(f"models:/{model}/{version}", protocol, out=str(night))
-    record(model, version, folder)
+    folder = run_evaluation(champion["policy"], protocol, out=str(night))
+    record(model, champion["version"], folder)
     if regressions := compare_with_last_night(folder):
         raise RuntimeError("; ".join(regressions))
-    return {"version": version, "success": str(EvaluationReport.load(folder).overall)}
+    return {"version": champion["version"], "success": str(EvaluationReport.load(folder).overall)}
 
 
 def last_night(folder: Path) -> EvaluationReport | None:

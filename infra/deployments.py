@@ -13,7 +13,6 @@ import yaml
 from prefect.automations import AutomationCore
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.filters import WorkerFilter, WorkerFilterStatus
 from prefect.client.schemas.objects import StateType
 from prefect.events.actions import ChangeFlowRunState
 from prefect.events.schemas.automations import EventTrigger, Posture
@@ -53,24 +52,19 @@ def deploy() -> list[str]:
 
 
 def wait_for_worker(is_alive: Callable[[], bool], timeout_s: float) -> None:
-    """Return once a worker has reported to the pool since this call.
+    """Return once a worker that was just started has reported to the pool.
 
     Raises:
         ValueError: If it ends or stays silent, naming its log.
     """
-    deadline = time.monotonic() + timeout_s
-    online = WorkerFilter(status=WorkerFilterStatus(any_=["ONLINE"]))
+    began, deadline = datetime.datetime.now(datetime.UTC), time.monotonic() + timeout_s
     with get_client(sync_client=True) as client:
-        while True:
-            now = datetime.datetime.now(datetime.UTC)
-            workers = client.read_workers_for_work_pool(POOL, worker_filter=online)
-            seen = [worker.last_heartbeat_time for worker in workers if worker.last_heartbeat_time]
-            if any((now - time).total_seconds() < 40 for time in seen):
+        while is_alive() and time.monotonic() < deadline:
+            workers = client.read_workers_for_work_pool(POOL)
+            if any((worker.last_heartbeat_time or began) > began for worker in workers):
                 return
-            if not is_alive() or time.monotonic() > deadline:
-                log = workspace.state() / "logs" / "worker.log"
-                raise ValueError(f"the worker did not come up; see {log}")
             time.sleep(0.5)
+    raise ValueError(f"the worker did not come up; see {workspace.state() / 'logs' / 'worker.log'}")
 
 
 def _create_pool() -> None:

@@ -58,6 +58,14 @@ def mlflow_port() -> int:
     return ports.read(MLFLOW_PORT_VARIABLE, 5000)
 
 
+def local_servers() -> list[Service]:
+    """The servers that belong here; MLflow's does not where `MLFLOW_TRACKING_URI` names another."""
+    servers = [prefect_service(prefect_port())]
+    if workspace.tracking_uri().startswith("sqlite:"):
+        servers.append(mlflow_service(mlflow_port()))
+    return servers
+
+
 def prefect_service(port: int) -> Service:
     """Prefect server with its web UI, on SQLite in `$PREFECT_HOME`."""
     words = ["prefect", "server", "start", "--host", ports.HOST, "--port", str(port)]
@@ -119,7 +127,7 @@ def up(console: Console) -> None:
         ValueError: If a port belongs to another program, or a service does not come up.
     """
     check_no_demo()
-    servers = [prefect_service(prefect_port()), mlflow_service(mlflow_port())]
+    servers = local_servers()
     check_ports([server for server in servers if not is_running(server)])
     env = environment(prefect_port())
     os.environ.update(env)
@@ -135,9 +143,9 @@ def up(console: Console) -> None:
     with console.status("deploying the flows"):
         names = deployments.deploy()
     console.print(f"[green]✓[/] {'deployments':<15} {', '.join(names)}")
-    launch(worker_service(deployments.POOL), env)
     with console.status("worker is starting"):
-        deployments.wait_for_worker(lambda: _pid("worker") is not None, START_TIMEOUT_S)
+        if launch(worker_service(deployments.POOL), env):
+            deployments.wait_for_worker(lambda: _pid("worker") is not None, START_TIMEOUT_S)
     console.print(f"[green]✓[/] {'worker':<15} pool '{deployments.POOL}'")
     if prefect_port() != _PREFECT_PORT:
         console.print(f"In your shell: export PREFECT_API_URL={env['PREFECT_API_URL']}")
@@ -157,8 +165,7 @@ def down(console: Console) -> None:
 
 def status(console: Console) -> bool:
     """Print what runs; whether everything does."""
-    services = [prefect_service(prefect_port()), mlflow_service(mlflow_port())]
-    answers = {service.name: is_healthy(service.health_url) for service in services}
+    answers = {server.name: is_healthy(server.health_url) for server in local_servers()}
     answers["worker"] = _pid("worker") is not None
     for name, is_up in answers.items():
         pid = _pid(name)
@@ -167,10 +174,14 @@ def status(console: Console) -> bool:
     return all(answers.values())
 
 
-def launch(service: Service, env: dict[str, str]) -> None:
-    """Start `service` so that it outlives us, unless its record names a running process."""
+def launch(service: Service, env: dict[str, str]) -> bool:
+    """Start `service` so that it outlives us, unless its record names a running process.
+
+    Returns:
+        Whether it was started now.
+    """
     if _pid(service.name) is not None:
-        return
+        return False
     log = log_of(service.name)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
@@ -183,10 +194,9 @@ def launch(service: Service, env: dict[str, str]) -> None:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    born = _born(process.pid)
-    atomic.write_json(
-        _record(service.name), {"pid": process.pid, "born": born, "port": service.port}
-    )
+    record = {"pid": process.pid, "born": _born(process.pid), "port": service.port}
+    atomic.write_json(_record(service.name), record)
+    return True
 
 
 @contextlib.contextmanager

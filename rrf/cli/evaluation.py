@@ -74,7 +74,7 @@ def eval_(
         typer.echo(f"reused {_summary(report)}")
     if baselines:
         _run_baselines(loaded, cfg, folder, workers, renderer)
-    typer.echo(f"report {write_report(folder, loaded.lineage)}")
+    typer.echo(f"report {write_report(folder, loaded.lineage, config=loaded.config)}")
 
 
 def play(
@@ -168,6 +168,7 @@ def _evaluate(
 
 def _run(loaded, cfg, workers: int, renderer: str, on_episode, known) -> "EvaluationReport":
     from rrf.evaluation.evaluate import cpu_seconds, evaluate
+    from rrf.tracking.lineage import source_digest
 
     cpu = cpu_seconds()
     env = _environment(cfg, workers, renderer)
@@ -183,6 +184,7 @@ def _run(loaded, cfg, workers: int, renderer: str, on_episode, known) -> "Evalua
         )
     finally:
         env.close()
+    report.source_digest = source_digest()
     report.timings["cpu_s"] = round(cpu_seconds() - cpu, 2)  # with starting the simulators
     return report
 
@@ -247,27 +249,29 @@ def _default_folder(digest: str, cfg: "ProtocolCfg") -> Path:
 
 def _finished(folder: Path, digest: str, cfg: "ProtocolCfg") -> "EvaluationReport | None":
     from rrf.evaluation.results import EvaluationReport
+    from rrf.tracking.lineage import source_digest
 
     if not (folder / "evaluation.json").is_file():
         return None
     report = EvaluationReport.load(folder)
-    matches = (report.checkpoint_digest, report.protocol_hash) == (digest, cfg.hash)
-    return report if matches else None
+    found = (report.checkpoint_digest, report.protocol_hash, report.source_digest)
+    return report if found == (digest, cfg.hash, source_digest()) else None
 
 
 def _known(parent: Path, digest: str, cfg: "ProtocolCfg") -> "list[EpisodeResult]":
-    """Episodes of the same policy under the same conditions in sibling evaluations, e.g. of an
-    earlier look.
+    """Episodes of the same policy, by the same code and under the same conditions, in sibling
+    evaluations, e.g. of an earlier look.
     """
     from rrf.evaluation.protocol import ProtocolCfg
     from rrf.evaluation.results import EvaluationReport
+    from rrf.tracking.lineage import source_digest
 
-    wanted = cfg.replace(episodes_per_task=1).hash
+    wanted = (digest, cfg.replace(episodes_per_task=1).hash, source_digest())
     found = {}
     for path in sorted(parent.glob("*/evaluation.json")):
         report = EvaluationReport.load(path)
         theirs = ProtocolCfg.from_dict(report.protocol).replace(episodes_per_task=1)
-        if report.checkpoint_digest == digest and theirs.hash == wanted:
+        if (report.checkpoint_digest, theirs.hash, report.source_digest) == wanted:
             found |= {e.initial_state: e for e in report.episodes}
     return list(found.values())
 

@@ -10,6 +10,8 @@ import base64
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from rrf import atomic
 from rrf.evaluation.intervals import mcnemar_p, paired_difference
 from rrf.evaluation.report_charts import (
@@ -47,6 +49,7 @@ def write_report(
     lineage: Mapping | None = None,
     curves: Mapping[str, Curve] | None = None,
     champion: EvaluationReport | None = None,
+    config: Mapping | None = None,
 ) -> Path:
     """Write `<folder>/report.html` from the evaluation in `folder`; returns its path.
 
@@ -55,6 +58,7 @@ def write_report(
         lineage: From `collect_lineage`, and whatever else belongs to it.
         curves: Metrics of the training run, (step, value) each.
         champion: The champion's evaluation under the same protocol.
+        config: The resolved config of the training run.
     """
     folder = Path(folder)
     report = EvaluationReport.load(folder)
@@ -74,6 +78,8 @@ def write_report(
     if curves:
         sections.append(_curves(curves))
     sections += [_lineage(report, lineage or {}), _protocol(report)]
+    if config:
+        sections.append(_config(config))
     header = (
         f"<div><h1>Evaluation of {escape(report.policy or report.checkpoint_digest[:12])}</h1>"
         f'<div class="soft">protocol {escape(str(report.protocol["name"]))} · '
@@ -228,6 +234,15 @@ def _protocol(report: EvaluationReport) -> str:
     rows = {"hash": report.protocol_hash, "evaluation digest": report.digest}
     rows |= {key: _shown(value) for key, value in report.protocol.items() if key != "type"}
     return section("Protocol", key_table(rows))
+
+
+def _config(config: Mapping) -> str:
+    text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+    return section(
+        "Config",
+        f"<details><summary>as resolved, {len(text.splitlines())} lines</summary>"
+        f'<pre class="mono">{escape(text)}</pre></details>',
+    )
 
 
 def _numbers(rate) -> list[str]:

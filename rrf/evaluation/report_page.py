@@ -7,33 +7,53 @@ from html import escape
 
 _STYLE = """
 :root{--ink:#111827;--soft:#6b7280;--line:#e5e7eb;--pass:#15803d;--hold:#b45309;--fail:#b91c1c}
-*{box-sizing:border-box} body{margin:0;background:#f3f4f6;color:var(--ink);font:15px/1.5 system-
-ui,"Segoe UI",Roboto,sans-serif} main{max-width:1080px;margin:0 auto;padding:28px 20px 60px}
-header{display:flex;justify-content:space-between;align-items:flex-start;gap:16px;margin-
-bottom:18px} h1{font-size:24px;margin:0}h2{font-size:17px;margin:0 0 14px}
-.soft{color:var(--soft)}.mono{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px;word-
-break:break-all} section{background:#fff;border:1px solid var(--line);border-
-radius:12px;padding:20px 22px;margin-bottom:16px} .headline{display:flex;gap:34px;align-
-items:center;flex-wrap:wrap} .headline>div:nth-child(2){flex:1 1 360px} .big{font-size:62px;font-
-weight:700;line-height:1;color:#0f766e;letter-spacing:-.02em} .facts{display:flex;gap:28px;flex-
-wrap:wrap;margin-top:16px;padding-top:14px;border-top:1px solid var(--line)} .facts
-b{display:block;font-size:18px} .badge{padding:5px 14px;border-radius:99px;color:#fff;font-
-weight:600;white-space:nowrap} .pass{--tone:var(--pass)}.hold{--tone:var(--hold)}.fail{--tone:var(--
-fail)}.badge{background:var(--tone,#6b7280)} .reasons{list-style:none;margin:0;padding:0} .reasons
-li{padding:8px 0 8px 62px;position:relative;border-top:1px solid var(--line)} .reasons li:first-
-child{border:0} .reasons li span{position:absolute;left:0;top:8px;color:var(--tone);font-weight:700}
-table{border-collapse:collapse;width:100%} th,td{text-align:left;padding:7px 10px 7px 0;border-
-top:1px solid var(--line);vertical-align:top} th{font-weight:600;color:var(--soft);border-top:0}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums} td.key{width:210px;color:var(--soft)}
-tr.total td{font-weight:700} svg{width:100%;height:auto;display:block;font:13px system-ui,sans-
-serif} svg .axis{fill:#6b7280;font-size:12px;font-weight:400}svg .number{font-weight:600}svg
-.title{font-weight:600} .charts{display:grid;grid-template-columns:repeat(auto-
-fit,minmax(380px,1fr));gap:18px} .videos{display:grid;grid-template-columns:repeat(auto-
-fill,minmax(200px,1fr));gap:14px} figure{margin:0;border:1px solid var(--line);border-
-radius:10px;overflow:hidden;border-top:4px solid var(--tone)} figure video,figure
-img{width:100%;display:block;background:#111} figcaption{padding:8px 10px;font-size:13px}figcaption
-b{color:var(--tone)} .marks{margin:8px 0 14px}.marks i{display:inline-
-block;width:9px;height:9px;transform:rotate(45deg);margin:0 7px 0 14px}
+*{box-sizing:border-box}
+body{margin:0;background:#f3f4f6;color:var(--ink);font:15px/1.5 system-ui,Roboto,sans-serif}
+main{max-width:1080px;margin:0 auto;padding:28px 20px 60px}
+header{display:flex;justify-content:space-between;align-items:flex-start;gap:16px}
+header{margin-bottom:18px}
+h1{font-size:24px;margin:0}
+h2{font-size:17px;margin:0 0 14px}
+.soft{color:var(--soft)}
+.mono{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px;word-break:break-all}
+section{background:#fff;border:1px solid var(--line);border-radius:12px}
+section{padding:20px 22px;margin-bottom:16px}
+.headline{display:flex;gap:34px;align-items:center;flex-wrap:wrap}
+.headline>div:nth-child(2){flex:1 1 360px}
+.big{font-size:62px;font-weight:700;line-height:1;color:#0f766e;letter-spacing:-.02em}
+.facts{display:flex;gap:28px;flex-wrap:wrap;margin-top:16px}
+.facts{padding-top:14px;border-top:1px solid var(--line)}
+.facts b{display:block;font-size:18px}
+.pass{--tone:var(--pass)}
+.hold{--tone:var(--hold)}
+.fail{--tone:var(--fail)}
+.badge{padding:5px 14px;border-radius:99px;color:#fff;font-weight:600;white-space:nowrap}
+.badge{background:var(--tone,#6b7280)}
+.reasons{list-style:none;margin:0;padding:0}
+.reasons li{padding:8px 0 8px 62px;position:relative;border-top:1px solid var(--line)}
+.reasons li:first-child{border:0}
+.reasons li span{position:absolute;left:0;top:8px;color:var(--tone);font-weight:700}
+table{border-collapse:collapse;width:100%}
+th,td{text-align:left;padding:7px 10px 7px 0;border-top:1px solid var(--line)}
+th,td{vertical-align:top}
+th{font-weight:600;color:var(--soft);border-top:0}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+td.key{width:210px;color:var(--soft)}
+tr.total td{font-weight:700}
+svg{width:100%;height:auto;display:block;font:13px system-ui,sans-serif}
+svg .axis{fill:#6b7280;font-size:12px;font-weight:400}
+svg .number,svg .title{font-weight:600}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(380px,1fr));gap:18px}
+.videos{display:grid;grid-template-columns:repeat(auto-fill,minmax(200px,1fr));gap:14px}
+figure{margin:0;border:1px solid var(--line);border-radius:10px;overflow:hidden}
+figure{border-top:4px solid var(--tone)}
+figure video,figure img{width:100%;display:block;background:#111}
+figcaption{padding:8px 10px;font-size:13px}
+figcaption b{color:var(--tone)}
+.marks{margin:8px 0 14px}
+.marks i{display:inline-block;width:9px;height:9px;transform:rotate(45deg);margin:0 7px 0 14px}
+pre{white-space:pre-wrap;margin:10px 0 0}
+summary{cursor:pointer;color:var(--soft)}
 footer{color:var(--soft);font-size:13px}
 """
 

@@ -71,6 +71,7 @@ class EvaluationReport:
     timings: dict[str, float]  # wall_s, cpu_s, episodes_per_s
     policy: str = ""  # a label for people: path, registry name or baseline
     created: str = ""  # ISO 8601, UTC
+    source_digest: str = ""  # of the code that evaluated; other code, other evaluation
     videos: list[dict[str, typing.Any]] = dataclasses.field(
         default_factory=list
     )  # see rrf.evaluation.videos
@@ -108,6 +109,7 @@ class EvaluationReport:
             "policy": self.policy,
             "created": self.created,
             "checkpoint_digest": self.checkpoint_digest,
+            "source_digest": self.source_digest,
             "protocol_hash": self.protocol_hash,
             "protocol": self.protocol,
             "overall": dataclasses.asdict(self.overall),
@@ -139,6 +141,7 @@ class EvaluationReport:
                 timings=data["timings"],
                 policy=data["policy"],
                 created=data["created"],
+                source_digest=data["source_digest"],
                 videos=data["videos"],
             )
         except (KeyError, TypeError) as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rrf import workspace
 from rrf.config import read_yaml
 from rrf.data.schema import IMAGE_PREFIX, STATE
 from rrf.tracking.deployable import copy_deployable
@@ -63,9 +64,19 @@ def log_model(
     """Log the deployable part of `checkpoint` as a model of the run.
 
     A model with the same checkpoint digest that is already complete is reused.
-    """
 
-    experiment = client.get_run(run_id).info.experiment_id
+    Raises:
+        ValueError: If there is no such run.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        experiment = client.get_run(run_id).info.experiment_id
+    except MlflowException as error:
+        raise ValueError(
+            f"no MLflow run '{run_id}' at {workspace.tracking_uri()}; give the run that trained "
+            f"{checkpoint}, its run.json names it"
+        ) from error
     complete = f"tags.checkpoint_digest = '{digest}' AND status = 'READY'"
     if known := client.search_logged_models([experiment], complete, max_results=1):
         return known[0]

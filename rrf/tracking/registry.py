@@ -1,38 +1,30 @@
-"""The model registry: register, promote, roll back, fetch. Every alias is set here and nowhere
-else.
+"""The model registry: register, promote, roll back. Every alias is set here and nowhere else.
 
 @candidate is the version registered last, @champion the one to use, @previous what a rollback
 returns to. A promotion needs a passing verdict for this very checkpoint and evaluation, against the
 champion of this moment, and a complete lineage. All of it happens under one lock, in this order:
 
-    settle aliases left behind by a dead process -> check -> tag the version -> ledger entry ->
-    aliases
+    settle aliases a dead process left behind -> check -> tag the version -> ledger -> aliases
 
 The ledger entry is the commit. A process killed before it changed nothing that counts, one killed
 after it is finished by whoever comes next, so running the command again always ends in the same
 state.
 """
 
-import json
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf import workspace
-from rrf.evaluation.report import FILE_NAME as REPORT
-from rrf.evaluation.report import write_report
-from rrf.evaluation.results import FILE_NAME as EVALUATION
 from rrf.evaluation.results import EvaluationReport
-from rrf.evaluation.verdicts import FILE_NAME as VERDICT
 from rrf.evaluation.verdicts import Verdict
+from rrf.tracking import evidence, packaging, store
 from rrf.tracking import ledger as ledgers
-from rrf.tracking import packaging, store
 from rrf.tracking.deployable import deployable_digest
 from rrf.tracking.fetching import fetch
 from rrf.tracking.ledger import Entry
 from rrf.tracking.lineage import REQUIRED
-from rrf.tracking.mlflow_run import metric_history
 from rrf.tracking.versions import (
     CHAMPION,
     Version,
@@ -50,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["champion", "fetch", "find", "ledger", "promote", "register", "rollback", "versions"]
 
 CANDIDATE, PREVIOUS = "candidate", "previous"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def register(
@@ -72,12 +65,15 @@ def register(
         evaluation: The directory written by `rrf eval`; its report is attached to the run.
 
     Raises:
-        ValueError: For a damaged checkpoint, or an evaluation of another one.
+        ValueError: For a name with odd characters, an unknown run, a damaged checkpoint, or an
+            evaluation of another one.
     """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"model name {name!r} may hold letters, digits, '.', '_' and '-' only")
     digest = deployable_digest(checkpoint)
     tags = {f"lineage.{key}": _text(value) for key, value in lineage.items() if value is not None}
     if evaluation is not None:
-        tags |= _evaluation_tags(EvaluationReport.load(evaluation), digest)
+        tags |= evidence.evaluation_tags(EvaluationReport.load(evaluation), digest)
     client = store.connect()
     with _locked(name):
         _create_model(client, name)
@@ -97,7 +93,8 @@ def register(
             version = str(made.version)
         _tag(client, name, version, tags)
         if evaluation is not None:
-            _attach(client, find(f"{name}/{version}", client), Path(evaluation), lineage)
+            registered = find(f"{name}/{version}", client)
+            evidence.attach(client, registered, Path(evaluation), checkpoint, lineage)
         stack = ledgers.champions(ledgers.read(client, name))
         _set_aliases(client, name, stack, candidate=version)
     return version
@@ -124,7 +121,7 @@ def promote(name: str, version: str, verdict: Verdict | None) -> Entry:
         entries = _settle(client, name)
         chosen = find(f"{name}/{version}", client)
         _check_verdict_is_of(chosen, verdict)
-        _tag(client, name, version, _verdict_tags(verdict))
+        _tag(client, name, version, evidence.verdict_tags(verdict))
         stack = ledgers.champions(entries)
         if stack and stack[-1] == version:
             return next(e for e in reversed(entries) if e.champion == version)
@@ -276,67 +273,6 @@ def _check_promotable(version: Version, verdict: Verdict, champion: Version | No
             f"{version.tags.get('lineage.dataset')} is "
             f"{version.tags['lineage.validation']!r}, not 'passed'"
         )
-
-
-def _evaluation_tags(report: EvaluationReport, digest: str) -> dict[str, str]:
-    if report.checkpoint_digest != digest:
-        raise ValueError(
-            f"the evaluation is of checkpoint {report.checkpoint_digest[:12] or 'none'}, this "
-            "one is "
-            f"{digest[:12]}; evaluate it with `rrf eval`"
-        )
-    rate = report.overall
-    return {
-        "evaluation.digest": report.digest,
-        "evaluation.protocol": str(report.protocol["name"]),
-        "evaluation.protocol_hash": report.protocol_hash,
-        "evaluation.success": f"{rate.rate:.6f}",
-        "evaluation.low": f"{rate.low:.6f}",
-        "evaluation.high": f"{rate.high:.6f}",
-        "evaluation.episodes": str(rate.episodes),
-    }
-
-
-def _verdict_tags(verdict: Verdict) -> dict[str, str]:
-    return {
-        "gate.name": verdict.gate,
-        "gate.outcome": verdict.outcome,
-        "gate.verdict": json.dumps(verdict.to_dict()),
-    }
-
-
-def _attach(client: "MlflowClient", version: Version, evaluation: Path, lineage: Mapping) -> None:
-    """Render the report anew, with all that is known by now, and attach it to the run."""
-    facts = dict(lineage) | {"model": f"{version.name} version {version.version}"}
-    facts |= {"mlflow_run": version.run_id}
-    best = evaluation_of(champion(version.name), evaluation)
-    write_report(evaluation, facts, metric_history(version.run_id), best)
-    for name in (EVALUATION, VERDICT, REPORT):
-        if (evaluation / name).is_file():
-            client.log_artifact(version.run_id, str(evaluation / name), "evaluation")
-
-
-def evaluation_of(version: Version | None, like: str | Path) -> EvaluationReport | None:
-    """The evaluation attached to a version, if it was made under the same protocol as `like`."""
-    from mlflow.artifacts import download_artifacts
-    from mlflow.exceptions import MlflowException
-
-    if version is None:
-        return None
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            file = download_artifacts(
-                run_id=version.run_id,
-                artifact_path=f"evaluation/{EVALUATION}",
-                dst_path=scratch,
-                tracking_uri=workspace.tracking_uri(),
-            )
-        except (MlflowException, OSError):
-            return None  # attached to no run, or deleted: the report is made without it
-        found = EvaluationReport.load(file)
-    wanted = EvaluationReport.load(like)
-    same = (found.protocol_hash == wanted.protocol_hash) and found.digest != wanted.digest
-    return found if same else None
 
 
 def _tag(client: "MlflowClient", name: str, version: str, tags: Mapping[str, str]) -> None:

@@ -10,6 +10,8 @@ import fcntl
 import functools
 import logging
 import os
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 SQLITE = "sqlite:///"
+_ANSWER_S = 5.0
 
 
 def connect() -> "MlflowClient":
@@ -43,16 +46,32 @@ def _prepare(uri: str) -> None:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     for chatty in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    if uri.startswith("http"):
+        _check_answers(uri)
     if uri.startswith(SQLITE):
         Path(uri.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
     try:
         with lock("mlflow-store"):  # two processes creating the tables at once would break both
             MlflowClient(tracking_uri=uri).search_experiments(max_results=1)
     except MlflowException as error:
-        raise OSError(
-            f"no MLflow store at {uri}: {error}; start the server with `make up`, or unset "
-            "MLFLOW_TRACKING_URI to use the local one"
-        ) from error
+        raise OSError(_absent(uri, error)) from error
+
+
+def _check_answers(uri: str) -> None:
+    """Ask the server once: MLflow's own client would try an absent one for minutes."""
+    try:
+        urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_ANSWER_S).close()
+    except urllib.error.HTTPError:
+        return  # it answers, if only to ask for a password
+    except OSError as error:
+        raise OSError(_absent(uri, error)) from error
+
+
+def _absent(uri: str, error: Exception) -> str:
+    return (
+        f"no MLflow store at {uri}: {error}; start the server with `make up`, or unset "
+        "MLFLOW_TRACKING_URI to use the local one"
+    )
 
 
 def experiment_id(client: "MlflowClient", name: str) -> str:

@@ -35,7 +35,7 @@ class Checkout:
             "PREFECT_HOME": str(root / ".rrf" / "prefect"),
         }
 
-    def run(self, *command: str, timeout_s: float = 300, check: bool = True) -> str:
+    def run(self, *command: str, timeout_s: float = 900, check: bool = True) -> str:
         """Output of a command typed in the checkout."""
         result = subprocess.run(
             command,
@@ -58,7 +58,7 @@ class Checkout:
         headers = {"Content-Type": "application/json"}
         question = urllib.request.Request(f"{self.api}{path}", data, headers)
         with urllib.request.urlopen(question, timeout=30) as answer:
-            return json.load(answer)
+            return json.loads(answer.read() or b"null")
 
     def flow_runs(self, deployment: str, **conditions) -> list[dict]:
         """Flow runs of a deployment, newest first."""
@@ -70,6 +70,11 @@ class Checkout:
                 "sort": "EXPECTED_START_TIME_DESC",
             },
         )
+
+    def pause(self, deployment: str) -> None:
+        """Stop its schedules, and the runs they have planned."""
+        found = self.request(f"/deployments/name/{deployment}/{deployment}")
+        self.request(f"/deployments/{found['id']}/pause_deployment", {})
 
     def start(self, deployment: str, **parameters) -> str:
         """The id of a flow run, created as `prefect deployment run` does."""
@@ -85,7 +90,7 @@ class Checkout:
     def state_of(self, run: str) -> str:
         return self.request(f"/flow_runs/{run}")["state"]["name"]
 
-    def wait_for_state(self, run: str, *names: str, timeout_s: float = 180) -> None:
+    def wait_for_state(self, run: str, *names: str, timeout_s: float = 300) -> None:
         """Until the flow run is in one of the states `names`."""
         wait_for(
             lambda: self.state_of(run) in names, timeout_s, lambda: f"{run} is {self.state_of(run)}"

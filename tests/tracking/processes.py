@@ -1,11 +1,11 @@
 """Registry operations in processes of their own, killed at a chosen write or started all at once.
 
-    python -m tests.tracking.processes kill OPERATION SNAPSHOT    every write of an operation in
-    turn python -m tests.tracking.processes race COUNT                 COUNT promotions at the same
-    time
+    python -m tests.tracking.processes kill OPERATION SNAPSHOT
+    python -m tests.tracking.processes race COUNT
 
-MLflow is imported once; each operation runs in a fork that opens the store itself. The result is
-JSON on stdout.
+The first kills an operation before each of its writes in turn, the second starts COUNT promotions
+at the same time. MLflow is imported once; each operation runs in a fork that opens the store
+itself. The result is JSON on stdout.
 """
 
 import dataclasses

@@ -88,6 +88,14 @@ def test_a_tampered_checkpoint_is_not_registered(home, run_id):
     assert not registry.versions()
 
 
+def test_odd_names_and_unknown_runs_are_refused(home):
+    checkpoint = make_checkpoint(home / "checkpoints/1", 1)
+    with pytest.raises(ValueError, match="may hold letters"):
+        registry.register(checkpoint, "a@b", "0" * 32, {})
+    with pytest.raises(ValueError, match="no MLflow run '000"):
+        registry.register(checkpoint, NAME, "0" * 32, {})
+
+
 def test_a_passing_verdict_makes_the_champion_and_the_ledger_entry(add):
     version, report = add(1)
     verdict = judge(report)

@@ -1,0 +1,94 @@
+"""What speaks for a version: evaluation and verdict as tags, and the report attached to its run."""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrf import workspace
+from rrf.config import read_yaml
+from rrf.evaluation.report import FILE_NAME as REPORT
+from rrf.evaluation.report import write_report
+from rrf.evaluation.results import FILE_NAME as EVALUATION
+from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.verdicts import FILE_NAME as VERDICT
+from rrf.evaluation.verdicts import Verdict
+from rrf.tracking.mlflow_run import metric_history
+from rrf.tracking.versions import Version, champion
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+def evaluation_tags(report: EvaluationReport, digest: str) -> dict[str, str]:
+    """What `rrf models list` and a promotion need to know about an evaluation.
+
+    Raises:
+        ValueError: If it is of another checkpoint than the one with `digest`.
+    """
+    if report.checkpoint_digest != digest:
+        raise ValueError(
+            f"the evaluation is of checkpoint {report.checkpoint_digest[:12] or 'none'}, this one "
+            f"is {digest[:12]}; evaluate it with `rrf eval`"
+        )
+    rate = report.overall
+    return {
+        "evaluation.digest": report.digest,
+        "evaluation.protocol": str(report.protocol["name"]),
+        "evaluation.protocol_hash": report.protocol_hash,
+        "evaluation.success": f"{rate.rate:.6f}",
+        "evaluation.low": f"{rate.low:.6f}",
+        "evaluation.high": f"{rate.high:.6f}",
+        "evaluation.episodes": str(rate.episodes),
+    }
+
+
+def verdict_tags(verdict: Verdict) -> dict[str, str]:
+    """The gate's answer, whole, and its outcome for searches."""
+    return {
+        "gate.name": verdict.gate,
+        "gate.outcome": verdict.outcome,
+        "gate.verdict": json.dumps(verdict.to_dict()),
+    }
+
+
+def attach(
+    client: "MlflowClient",
+    version: Version,
+    evaluation: Path,
+    checkpoint: str | Path,
+    lineage: Mapping,
+) -> None:
+    """Render the report anew, with all that is known by now, and attach it to the version's run."""
+    facts = dict(lineage) | {"model": f"{version.name} version {version.version}"}
+    facts |= {"mlflow_run": version.run_id}
+    best = evaluation_of(champion(version.name), evaluation)
+    config = read_yaml(Path(checkpoint) / "config.yaml")
+    write_report(evaluation, facts, metric_history(version.run_id), best, config)
+    for name in (EVALUATION, VERDICT, REPORT):
+        if (evaluation / name).is_file():
+            client.log_artifact(version.run_id, str(evaluation / name), "evaluation")
+
+
+def evaluation_of(version: Version | None, like: str | Path) -> EvaluationReport | None:
+    """The evaluation attached to a version, if it was made under the same protocol as `like`."""
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
+    if version is None:
+        return None
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            file = download_artifacts(
+                run_id=version.run_id,
+                artifact_path=f"evaluation/{EVALUATION}",
+                dst_path=scratch,
+                tracking_uri=workspace.tracking_uri(),
+            )
+        except (MlflowException, OSError):
+            return None  # attached to no run, or deleted: the report is made without it
+        found = EvaluationReport.load(file)
+    wanted = EvaluationReport.load(like)
+    same = (found.protocol_hash == wanted.protocol_hash) and found.digest != wanted.digest
+    return found if same else None
