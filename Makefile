@@ -18,7 +18,8 @@ export GX_ANALYTICS_ENABLED := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
-export UV_NO_PROGRESS ?= 0
+# Some images switch bytecode caches off; every process would compile torch's imports again.
+export PYTHONDONTWRITEBYTECODE :=
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"

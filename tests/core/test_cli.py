@@ -1,5 +1,6 @@
 """The command line: fast help, one-line errors, no tracebacks."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -12,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 def _rrf(*words: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "rrf.cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}  # or each run compiles its imports anew
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=env)
 
 
 def test_help_lists_every_command_and_costs_at_most_half_a_cpu_second():
