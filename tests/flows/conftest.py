@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,8 +58,15 @@ class Checkout:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         question = urllib.request.Request(f"{self.api}{path}", data, headers)
-        with urllib.request.urlopen(question, timeout=30) as answer:
-            return json.loads(answer.read() or b"null")
+        for _ in range(20):
+            try:
+                with urllib.request.urlopen(question, timeout=60) as answer:
+                    return json.loads(answer.read() or b"null")
+            except urllib.error.HTTPError as error:
+                if error.code != 503:  # SQLite is busy; Prefect's own clients ask again, too
+                    raise
+            time.sleep(0.5)
+        raise AssertionError(f"{path} was answered with 503 twenty times")
 
     def flow_runs(self, deployment: str, **conditions) -> list[dict]:
         """Flow runs of a deployment, newest first."""
