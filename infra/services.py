@@ -249,7 +249,7 @@ def is_running(service: Service) -> bool:
 def is_healthy(url: str) -> bool:
     """Whether `url` answers 200."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=15) as answer:
             return answer.status == 200
     except (OSError, urllib.error.URLError):
         return False
