@@ -21,8 +21,8 @@ from pathlib import Path
 
 from rrf.config import Cfg, configclass, did_you_mean
 from rrf.envs.child import Child, close_all
-from rrf.envs.metaworld import CAMERAS, CONTROL_HZ, NUM_INITIAL_STATES
-from rrf.envs.metaworld_tasks import TASKS
+from rrf.envs.metaworld import CAMERAS, CONTROL_HZ
+from rrf.envs.metaworld_tasks import NUM_INITIAL_STATES, TASKS
 
 DEMO_TASKS = (
     "button-press-topdown-v3",

@@ -19,7 +19,7 @@ import numpy as np
 
 from rrf.config import Cfg, configclass, did_you_mean
 from rrf.data.schema import Observation
-from rrf.envs.metaworld_tasks import INSTRUCTIONS, TASKS
+from rrf.envs.metaworld_tasks import INSTRUCTIONS, NUM_INITIAL_STATES, TASKS
 from rrf.envs.slots import Slots
 from rrf.envs.vec_env import InitialState, Step, check_actions
 
@@ -29,7 +29,6 @@ if typing.TYPE_CHECKING:
 CAMERAS = ("corner", "corner2", "corner3", "topview", "behindGripper", "gripperPOV")
 STATE_NAMES = ("eef_x", "eef_y", "eef_z", "gripper_opening")
 ACTION_NAMES = ("dx", "dy", "dz", "gripper")
-NUM_INITIAL_STATES = 50
 CONTROL_HZ = 80
 _MAX_SEED = 2**32 - 1
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 import mujoco
 import numpy as np
 
-from rrf.envs.metaworld import NUM_INITIAL_STATES
+from rrf.envs.metaworld_tasks import NUM_INITIAL_STATES
 from rrf.envs.vec_env import InitialState
 
 _FRAME = 18  # a Meta-World observation is [now 18, one action before 18, goal 3]

@@ -5,6 +5,9 @@ Source of both tables: `lerobot/envs/metaworld_config.json` of lerobot 0.4.4 (TA
 DIFFICULTY_TO_TASKS).
 """
 
+NUM_INITIAL_STATES = 50
+"""Initial states that one seed generates for a task."""
+
 INSTRUCTIONS: dict[str, str] = {
     "assembly-v3": "Pick up a nut and place it onto a peg",
     "basketball-v3": "Dunk the basketball into the basket",

@@ -8,8 +8,8 @@ import numpy as np
 from rrf.data.robomimic import write_robomimic
 from rrf.envs.collect import CollectCfg
 from rrf.envs.experts import Expert
-from rrf.envs.metaworld import CONTROL_HZ, NUM_INITIAL_STATES, MetaWorldCfg, MetaWorldVecEnv
-from rrf.envs.metaworld_tasks import INSTRUCTIONS, TASKS
+from rrf.envs.metaworld import CONTROL_HZ, MetaWorldCfg, MetaWorldVecEnv
+from rrf.envs.metaworld_tasks import INSTRUCTIONS, NUM_INITIAL_STATES, TASKS
 from rrf.envs.vec_env import InitialState
 
 _SLOTS = 8

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rrf import atomic
 from rrf.config import Cfg, configclass, first_error, read_yaml
+from rrf.envs.metaworld_tasks import NUM_INITIAL_STATES
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.intervals import (
     episodes_to_decide,
@@ -24,7 +25,7 @@ from rrf.evaluation.intervals import (
     pairs_to_decide,
     wilson,
 )
-from rrf.evaluation.protocol import STATES_PER_TASK, ProtocolCfg
+from rrf.evaluation.protocol import ProtocolCfg
 from rrf.evaluation.results import EpisodeResult, EvaluationReport, Rate
 from rrf.evaluation.verdicts import Check, Outcome, Verdict
 
@@ -53,10 +54,10 @@ class GateCfg(Cfg):
     def __post_init__(self) -> None:
         if not self.looks or self.looks != sorted(set(self.looks)) or self.looks[0] < 1:
             raise ValueError(f"gate '{self.name}': looks {self.looks} must rise, e.g. [20, 35, 50]")
-        if self.looks[-1] > STATES_PER_TASK - self.protocol.first_index:
+        if self.looks[-1] > NUM_INITIAL_STATES - self.protocol.first_index:
             raise ValueError(
                 f"gate '{self.name}': the last look wants {self.looks[-1]} episodes per task, the "
-                f"protocol has {STATES_PER_TASK - self.protocol.first_index} initial states"
+                f"protocol has {NUM_INITIAL_STATES - self.protocol.first_index} initial states"
             )
         for field in ("overall_lower_bound", "task_lower_bound", "champion_margin"):
             if not 0 <= getattr(self, field) < 1:

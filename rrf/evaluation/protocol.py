@@ -7,9 +7,9 @@ can change a result and leaves out what cannot: the name, the number of slots.
 
 from rrf.atomic import digest_of
 from rrf.config import Cfg, configclass
+from rrf.envs.metaworld_tasks import NUM_INITIAL_STATES
 from rrf.envs.vec_env import InitialState
 
-STATES_PER_TASK = 50  # initial states one seed generates for one task
 _NOT_IN_HASH = ("name", "num_slots", "used_seeds", "type")
 
 
@@ -73,10 +73,10 @@ class ProtocolCfg(Cfg):
                     f"protocol '{self.name}': {field} is {getattr(self, field)}, not at least 1"
                 )
         last = self.first_index + self.episodes_per_task
-        if self.first_index < 0 or last > STATES_PER_TASK:
+        if self.first_index < 0 or last > NUM_INITIAL_STATES:
             raise ValueError(
                 f"protocol '{self.name}': initial states {self.first_index}..{last - 1} asked for, "
-                f"one seed has 0..{STATES_PER_TASK - 1}; lower episodes_per_task"
+                f"one seed has 0..{NUM_INITIAL_STATES - 1}; lower episodes_per_task"
             )
         for use, seed in self.used_seeds.items():
             if seed == self.seed:
