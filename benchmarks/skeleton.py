@@ -52,7 +52,7 @@ def eval_episodes_per_s() -> dict:
         result = json.loads(Path(out, "evaluation.json").read_text())
     return record.number(
         "eval_episodes_per_s",
-        len(result["episodes"]) / result["wall_s"],
+        len(result["episodes"]) / result["timings"]["wall_s"],
         "episodes/s",
         command=f"{COMMAND} eval_episodes_per_s",
         seeds=[result["protocol"]["seed"]],
