@@ -16,8 +16,12 @@ import dataclasses
 import mujoco
 import numpy as np
 
-VISIBLE_GROUPS = (0, 1, 2)  # MuJoCo's default: geoms and sites of groups 3 to 5 are hidden
+BACKGROUND_GROUP = 0
+"""On the copy: visible geoms that are fixed to the world."""
+MOVING_GROUP = 1
+"""On the copy: visible geoms that joints or mocap bodies carry."""
 _HIDDEN_GROUP = 5
+_VISIBLE_GROUPS = (0, 1, 2)  # MuJoCo's default: geoms and sites of groups 3 to 5 are hidden
 _OPAQUE_FROM_ALPHA = (
     0.5  # the tracer knows no transparency: below this a geom is left out, from here on it is solid
 )
@@ -37,6 +41,7 @@ class RenderModel:
     geom_sources: np.ndarray  # int [G], their geom ids in the physics model
     site_rows: np.ndarray  # int [S], rows of `model` that stand for sites
     site_sources: np.ndarray  # int [S], their site ids in the physics model
+    background_rows: np.ndarray  # int [F], rows of `model` in BACKGROUND_GROUP
 
 
 def build_render_model(spec: mujoco.MjSpec, model: mujoco.MjModel) -> RenderModel:
@@ -53,18 +58,20 @@ def build_render_model(spec: mujoco.MjSpec, model: mujoco.MjModel) -> RenderMode
     assert len(geom_rows) == model.ngeom, "compiling the spec again gave another number of geoms"
     _disable_contacts(drawn)
     _flatten_colors(drawn)
+    _sort_into_groups(drawn)
     return RenderModel(
         model=drawn,
         geom_rows=np.array(geom_rows, dtype=np.int64),
         geom_sources=np.arange(model.ngeom, dtype=np.int64),
         site_rows=np.array(list(rows_of_sites), dtype=np.int64),
         site_sources=np.array(list(rows_of_sites.values()), dtype=np.int64),
+        background_rows=np.flatnonzero(drawn.geom_group == BACKGROUND_GROUP),
     )
 
 
 def _is_visible(model: mujoco.MjModel, site: int) -> bool:
     return (
-        model.site_group[site] in VISIBLE_GROUPS and model.site_rgba[site, 3] >= _OPAQUE_FROM_ALPHA
+        model.site_group[site] in _VISIBLE_GROUPS and model.site_rgba[site, 3] >= _OPAQUE_FROM_ALPHA
     )
 
 
@@ -118,6 +125,14 @@ def _flatten_colors(model: mujoco.MjModel) -> None:
             color = model.geom_rgba[geom]
         if color[3] < _OPAQUE_FROM_ALPHA:
             model.geom_group[geom] = _HIDDEN_GROUP
+
+
+def _sort_into_groups(model: mujoco.MjModel) -> None:
+    is_fixed = model.body_weldid[model.geom_bodyid] == 0
+    is_fixed &= model.body_mocapid[model.geom_bodyid] < 0
+    visible_group = np.where(is_fixed, BACKGROUND_GROUP, MOVING_GROUP)
+    is_visible = np.isin(model.geom_group, _VISIBLE_GROUPS)
+    model.geom_group[:] = np.where(is_visible, visible_group, _HIDDEN_GROUP)
 
 
 def _can_sample(model: mujoco.MjModel, geom: int) -> bool:

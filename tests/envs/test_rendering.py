@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from rrf.envs import rendering
+from rrf.envs import rendering, warp_rendering
 from rrf.envs.metaworld import MetaWorldCfg
 from rrf.envs.metaworld_engine import TaskEngine
 from rrf.envs.rendering import choose_renderer, make_renderer, probe_renderer
@@ -231,3 +231,70 @@ def test_a_probe_reports_why_a_backend_does_not_work():
         pytest.skip("OSMesa works on this machine")
     assert "'osmesa' does not work here" in reason
     assert "renderer=warp" in reason
+
+
+MOVING = """
+<mujoco>
+  <worldbody>
+    <light pos="0 0 4" dir="0 0 -1"/>
+    <geom name="table" type="box" pos="0 0 -.2" size="1 1 .1" rgba="0 0 1 1"/>
+    <geom name="post" type="cylinder" pos=".4 0 0" size=".1 .3" rgba="0 1 0 1"/>
+    <body name="arm" pos="0 0 0">
+      <joint type="slide" axis="1 0 0"/>
+      <geom type="box" size=".2 .1 .1" rgba="1 0 0 1"/>
+      {camera_on_arm}
+    </body>
+    <camera name="top" pos="0 0 4" fovy="40"/>
+    <camera name="side" pos="0 -4 0" xyaxes="1 0 0 0 0 1" fovy="40"/>
+  </worldbody>
+</mujoco>
+"""
+
+
+def moving_scene(num_datas, camera_on_arm=""):
+    spec = mujoco.MjSpec.from_string(MOVING.format(camera_on_arm=camera_on_arm))
+    model = spec.compile()
+    datas = [mujoco.MjData(model) for _ in range(num_datas)]
+    for number, data in enumerate(datas):
+        data.qpos[0] = 0.25 * number - 0.5
+        mujoco.mj_forward(model, data)
+    return spec, model, datas
+
+
+def test_what_is_kept_of_the_background_does_not_show(monkeypatch):
+    spec, model, datas = moving_scene(5)
+    renderer = make_renderer("warp", spec, model, ["side", "top"], (48, 48), max_batch=2)
+    renderer.render(datas[::-1])  # fills the cache
+    layered = renderer.render(datas)
+    monkeypatch.setattr(warp_rendering, "_has_layers", lambda *_: False)
+    whole = make_renderer("warp", spec, model, ["side", "top"], (48, 48), max_batch=2)
+    np.testing.assert_array_equal(layered, whole.render(datas))
+    assert len({image.tobytes() for image in layered[1]}) == 5
+
+
+def test_a_fixed_geom_that_is_moved_all_the_same_is_drawn_where_it_is():
+    spec, model, (data,) = moving_scene(1)
+    renderer = make_renderer("warp", spec, model, ["top"], (48, 48))
+    before = renderer.render([data])[0, 0]
+    data.geom_xpos[model.geom("post").id, 1] += 0.5
+    after = renderer.render([data])[0, 0]
+    green = [np.nonzero(image[..., 1] > 100)[0].mean() for image in (before, after)]
+    assert green[1] < green[0] - 5  # +y is up in this image
+
+
+def test_a_camera_that_moves_sees_the_background_move():
+    camera = '<camera name="wrist" pos="0 0 4"/>'
+    spec, model, datas = moving_scene(2, camera)
+    images = make_renderer("warp", spec, model, ["wrist"], (48, 48)).render(datas)[0]
+    green = [np.nonzero(image[..., 1] > 100)[1].mean() for image in images]
+    assert green[1] < green[0] - 2  # the camera went to +x, so the post goes left
+
+
+def test_few_backgrounds_are_kept(monkeypatch):
+    monkeypatch.setattr(warp_rendering, "_BACKGROUND_CACHE_BYTES", 3 * 16 * 16 * 8)
+    spec, model, (data,) = moving_scene(1)
+    renderer = warp_rendering.WarpRenderer(spec, model, ["top"], (16, 16), max_batch=2)
+    for number in range(7):
+        data.geom_xpos[0, 0] = 0.01 * number
+        renderer.render([data])
+    assert len(renderer._backgrounds) == 3
