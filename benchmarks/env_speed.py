@@ -6,7 +6,6 @@ OpenGL at its defaults, in a child process with the first backend that works; wi
 no peer. CPU-seconds are of the whole process, all threads.
 """
 
-import os
 import statistics
 import subprocess
 import sys
@@ -16,7 +15,8 @@ from pathlib import Path
 
 from benchmarks import record
 from rrf.envs.collect import CollectCfg, collect
-from rrf.envs.rendering import GL_PLATFORM, probe_renderer
+from rrf.envs.gl_platform import unbound_environment
+from rrf.envs.rendering import probe_renderer
 from rrf.envs.vec_env import InitialState
 
 COMMAND = "python -m benchmarks.skeleton"
@@ -102,10 +102,9 @@ def _metaworld_rendering() -> tuple[str, float] | tuple[None, None]:
     backend = next((name for name in ("egl", "osmesa") if probe_renderer(name) == "ok"), None)
     if backend is None:
         return None, None
-    environment = {key: value for key, value in os.environ.items() if key != GL_PLATFORM}
     done = subprocess.run(
         [sys.executable, "-c", _PEER, TASK, str(SEED), str(SIZE), "5"],
-        env=environment | {"MUJOCO_GL": backend},
+        env=unbound_environment() | {"MUJOCO_GL": backend},
         check=True,
         capture_output=True,
         text=True,

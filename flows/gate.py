@@ -5,11 +5,14 @@ from pathlib import Path
 from flows import artifacts, progress
 from flows.evaluate import run_evaluation
 from flows.steps import step
+from rrf import atomic
 from rrf.evaluation import gates
 from rrf.evaluation.report import write_report
 from rrf.evaluation.results import EvaluationReport
 from rrf.evaluation.verdicts import FILE_NAME, Verdict
 from rrf.tracking import registry
+
+EVALUATION, BEFORE = "evaluation.json", "baseline-before-training.json"
 
 
 @step(name="champion")
@@ -30,9 +33,16 @@ def judge(
     theirs: str | None,
     version: str | None,
     lineage: dict,
+    before: str | None = None,
 ) -> dict:
-    """The gate's verdict on an evaluation, beside the champion's of the same initial states."""
+    """The gate's verdict on an evaluation, beside the champion's of the same initial states.
+
+    `before` is the evaluation of the policy that training started from; the report compares.
+    """
     say = progress.reporter("gate")
+    if before:
+        parent = Path(before, EVALUATION).read_bytes()
+        atomic.write_bytes(Path(evaluation) / BEFORE, parent)
     champion = EvaluationReport.load(theirs) if theirs else None
     report = EvaluationReport.load(evaluation)
     verdict = gates.verdict(report, gates.load_gate(gate), champion, round, version)
@@ -43,12 +53,18 @@ def judge(
     return verdict.to_dict()
 
 
+def protocol_file(gate: str) -> str:
+    """The file of the protocol that a gate names."""
+    name = gates.load_gate(gate).protocol.name
+    return str(Path(gate).parent.parent / "protocols" / f"{name}.yaml")
+
+
 def evaluate_and_judge(
-    checkpoint: str, gate: str, model: str, lineage: dict
+    checkpoint: str, gate: str, model: str, lineage: dict, before: str | None = None
 ) -> tuple[str, Verdict]:
     """Evaluate and judge, with more initial states after each hold: evaluation and last verdict."""
     cfg = gates.load_gate(gate)
-    protocol = str(Path(gate).parent.parent / "protocols" / f"{cfg.protocol.name}.yaml")
+    protocol = protocol_file(gate)
     champion = champion_of(model)
     version = champion["version"] if champion else None
     extra_episodes, round = max(0, cfg.looks[0] - cfg.protocol.episodes_per_task), 0
@@ -59,7 +75,7 @@ def evaluate_and_judge(
             theirs = None
         elif champion["digest"] != digest:
             theirs = run_evaluation(champion["policy"], protocol, extra_episodes)
-        answer = judge(evaluation, gate, round, theirs, version, lineage)
+        answer = judge(evaluation, gate, round, theirs, version, lineage, before)
         verdict = Verdict.from_dict(answer)
         if verdict.outcome != "hold":
             return evaluation, verdict

@@ -8,15 +8,17 @@ from prefect import flow
 from pydantic import Field
 
 from flows import commands, progress, slots
-from flows.gate import evaluate_and_judge
+from flows.evaluate import run_evaluation
+from flows.gate import evaluate_and_judge, protocol_file
 from flows.ingest import DatasetName, bring_dataset
 from flows.promote import ModelName, promote_version, refuse_version
 from flows.steps import step
 from rrf.config import did_you_mean
 from rrf.tracking import registry
 
-STAGES = ("pretrain", "sft")
+STAGES = ("pretrain", "sft", "rl")
 TrainFile = Annotated[str, Field(description="A preset, or a file of configs/train/.")]
+GateFile = Annotated[str, Field(description="A file of configs/gates/.")]
 Overrides = Annotated[
     dict[str, bool | int | float | str | list | None] | None,
     Field(description="Dotted overrides with the stage in front, e.g. sft.optimizer.lr."),
@@ -46,19 +48,21 @@ def train_vla(
     dataset: DatasetName = "metaworld-demo",
     pretrain: TrainFile | None = "compact-vla-pretrain",
     sft: TrainFile = "compact-vla-sft",
-    gate: Annotated[
-        str, Field(description="A file of configs/gates/.")
-    ] = "configs/gates/metaworld-demo.yaml",
+    rl: TrainFile | None = None,
+    gate: GateFile = "configs/gates/metaworld-demo.yaml",
+    rl_gate: GateFile = "configs/gates/metaworld-rl.yaml",
     model: ModelName = "metaworld-compact",
     overrides: Overrides = None,
 ) -> dict:
-    """Ingest, pretrain, fine-tune, evaluate, judge, register, and promote what passes.
+    """Ingest, pretrain, fine-tune, reinforce, evaluate, judge, register, promote what passes.
 
     Args:
         dataset: Name of the dataset: a file of configs/datasets/ without .yaml.
         pretrain: Preset or file of the pretraining run; null fine-tunes from random weights.
         sft: Preset or file of the fine-tuning run.
-        gate: File of configs/gates/; it names the protocol of the evaluation too.
+        rl: Preset or file of the reinforcement learning after it; null ends with fine-tuning.
+        gate: File of configs/gates/ for a fine-tuned policy; it names the protocol too.
+        rl_gate: The same for a reinforced policy.
         model: Name of the model in the registry.
         overrides: Dotted overrides with the stage in front, e.g. {"sft.optimizer.lr": 0.001}.
     """
@@ -69,7 +73,13 @@ def train_vla(
         changes["sft"] = {"init_from": parent["checkpoint"]} | changes["sft"]
         training["pretrain"] = parent
     policy = training["sft"] = train("sft", sft, {"dataset": dataset} | changes["sft"])
-    evaluation, verdict = evaluate_and_judge(policy["checkpoint"], gate, model, lineage)
+    before = None
+    if rl:
+        gate = rl_gate
+        before = run_evaluation(policy["checkpoint"], protocol_file(gate))
+        changes["rl"] = {"init_from": policy["checkpoint"]} | changes["rl"]
+        policy = training["rl"] = train("rl", rl, changes["rl"])
+    evaluation, verdict = evaluate_and_judge(policy["checkpoint"], gate, model, lineage, before)
     version = register(model, policy, evaluation, lineage)
     decide = promote_version if verdict.passed else refuse_version
     return {
@@ -80,6 +90,7 @@ def train_vla(
         "verdict": verdict.outcome,
         "reasons": verdict.reasons,
         "success": verdict.success,
+        "before": before,
         "evaluation": evaluation,
         "lineage": lineage,
         "training": training,

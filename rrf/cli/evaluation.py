@@ -26,6 +26,7 @@ class _Loaded:
     config: dict
     norm_stats: dict
     lineage: dict
+    source: str  # digest of the code that evaluates it
 
 
 def eval_(
@@ -64,9 +65,9 @@ def eval_(
     cfg = cfg.replace(num_slots=slots or cfg.num_slots)
     loaded = _load(checkpoint)
     folder = out or _default_folder(loaded.digest, cfg)
-    report = _finished(folder, loaded.digest, cfg)
+    report = _finished(folder, loaded, cfg)
     if report is None:
-        known = _known(folder.parent, loaded.digest, cfg)
+        known = _known(folder.parent, loaded, cfg)
         report = _evaluate(loaded, cfg, folder, workers, num_videos, renderer, known)
         report.save(folder / "evaluation.json")
         typer.echo(_summary(report))
@@ -123,7 +124,9 @@ def play(
 def _load(reference: str) -> _Loaded:
     from rrf import atomic, workspace
     from rrf.runners import checkpoint
+    from rrf.runners.deployable import deployable_digest
     from rrf.tracking.fetching import is_reference
+    from rrf.tracking.lineage import source_digest
 
     if is_reference(reference):
         from rrf.tracking import registry
@@ -138,11 +141,12 @@ def _load(reference: str) -> _Loaded:
     manifest = atomic.check_manifest(path)
     return _Loaded(
         checkpoint.load_policy(path),
-        checkpoint.deployable_digest(path),
+        deployable_digest(path),
         label,
         checkpoint.load_config(path),
         checkpoint.load_norm_stats(path),
         manifest.get("lineage") or {},
+        source_digest(),
     )
 
 
@@ -168,7 +172,6 @@ def _evaluate(
 
 def _run(loaded, cfg, workers: int, renderer: str, on_episode, known) -> "EvaluationReport":
     from rrf.evaluation.evaluate import cpu_seconds, evaluate
-    from rrf.tracking.lineage import source_digest
 
     cpu = cpu_seconds()
     env = _environment(cfg, workers, renderer)
@@ -184,7 +187,7 @@ def _run(loaded, cfg, workers: int, renderer: str, on_episode, known) -> "Evalua
         )
     finally:
         env.close()
-    report.source_digest = source_digest()
+    report.source_digest = loaded.source
     report.timings["cpu_s"] = round(cpu_seconds() - cpu, 2)  # with starting the simulators
     return report
 
@@ -247,30 +250,36 @@ def _default_folder(digest: str, cfg: "ProtocolCfg") -> Path:
     return workspace.state() / "evaluations" / f"{digest[:12]}-{cfg.hash[:12]}"
 
 
-def _finished(folder: Path, digest: str, cfg: "ProtocolCfg") -> "EvaluationReport | None":
+def _finished(folder: Path, loaded: _Loaded, cfg: "ProtocolCfg") -> "EvaluationReport | None":
+    """The evaluation at `folder` if it is the one asked for; one that cannot be read is not."""
     from rrf.evaluation.results import EvaluationReport
-    from rrf.tracking.lineage import source_digest
 
-    if not (folder / "evaluation.json").is_file():
-        return None
-    report = EvaluationReport.load(folder)
+    try:
+        report = EvaluationReport.load(folder)
+    except (OSError, ValueError):
+        return None  # `_known` says why
     found = (report.checkpoint_digest, report.protocol_hash, report.source_digest)
-    return report if found == (digest, cfg.hash, source_digest()) else None
+    return report if found == (loaded.digest, cfg.hash, loaded.source) else None
 
 
-def _known(parent: Path, digest: str, cfg: "ProtocolCfg") -> "list[EpisodeResult]":
+def _known(parent: Path, loaded: _Loaded, cfg: "ProtocolCfg") -> "list[EpisodeResult]":
     """Episodes of the same policy, by the same code and under the same conditions, in sibling
-    evaluations, e.g. of an earlier look.
+    evaluations, e.g. of an earlier look. One that this version cannot read is named and left out.
     """
+    from rrf.config import first_error
     from rrf.evaluation.protocol import ProtocolCfg
     from rrf.evaluation.results import EvaluationReport
-    from rrf.tracking.lineage import source_digest
 
-    wanted = (digest, cfg.replace(episodes_per_task=1).hash, source_digest())
+    wanted = (loaded.digest, cfg.replace(episodes_per_task=1).hash, loaded.source)
     found = {}
     for path in sorted(parent.glob("*/evaluation.json")):
-        report = EvaluationReport.load(path)
-        theirs = ProtocolCfg.from_dict(report.protocol).replace(episodes_per_task=1)
+        try:
+            report = EvaluationReport.load(path)
+            theirs = ProtocolCfg.from_dict(report.protocol).replace(episodes_per_task=1)
+        except (OSError, ValueError) as error:
+            problem = " ".join(first_error(error).split())
+            typer.echo(f"not reusing the episodes of {path}: {problem}")
+            continue
         if (report.checkpoint_digest, theirs.hash, report.source_digest) == wanted:
             found |= {e.initial_state: e for e in report.episodes}
     return list(found.values())

@@ -42,9 +42,8 @@ def train(
         typer.echo(f"{stop}; the same command goes on from there", err=True)
         raise
     verb = "reused" if result["reused"] else "trained"
-    loss = result["metrics"].get("validation/total", result["metrics"]["loss/total"])
     typer.echo(
-        f"{verb} {cfg.experiment_name}: {result['steps']} steps, loss {loss:.4f}, "
+        f"{verb} {cfg.experiment_name}: {_outcome(result)}, "
         f"{result['wall_s']:.0f} s wall, {result['cpu_s']:.0f} s CPU\n"
         f"checkpoint {result['checkpoint']}"
     )
@@ -59,14 +58,16 @@ def run_training(cfg, run_dir: Path | None = None, resume: bool = True) -> dict:
     """
     from rrf import atomic, workspace
     from rrf.runners import checkpoint
-    from rrf.tracking.lineage import collect_lineage
+    from rrf.runners.deployable import deployable_digest
+    from rrf.tracking.lineage import collect_lineage, source_digest
 
-    dataset = dataset_path(cfg.dataset)
-    lineage = collect_lineage(cfg.dataset)
-    version = lineage["dataset_md5"] or _digest_of_files(dataset)
     parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
-    parent_digest = checkpoint.deployable_digest(parent) if parent else None
-    inputs = run_inputs(cfg.to_dict(), version, lineage["source_digest"], parent_digest)
+    parent_digest = deployable_digest(parent) if parent else None
+    # A run in simulation reads no dataset; it stands on the one its policy was imitated from.
+    name = getattr(cfg, "dataset", None) or checkpoint.load_lineage(parent).get("dataset")
+    lineage = collect_lineage(name) if name else {}
+    version = lineage.get("dataset_md5") or (_digest_of_files(dataset_path(name)) if name else None)
+    inputs = run_inputs(cfg.to_dict(), version, source_digest(), parent_digest)
     key = atomic.digest_of(inputs)
     run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
     if not resume and run_dir.exists():
@@ -74,7 +75,7 @@ def run_training(cfg, run_dir: Path | None = None, resume: bool = True) -> dict:
     _require_same_inputs(run_dir, inputs)
     if finished := _finished(run_dir):
         return finished
-    result = _train(cfg, dataset, run_dir, lineage, inputs)
+    result = _train(cfg, run_dir, lineage, inputs)
     atomic.write_json(run_dir / RESULT, result)
     return result
 
@@ -117,12 +118,12 @@ def _read(path: Path) -> dict:
 
 
 def _finished(run_dir: Path) -> dict | None:
-    from rrf.runners import checkpoint
+    from rrf.runners.deployable import deployable_digest
 
     result = _read(run_dir / RESULT)
     if not result:
         return None
-    if checkpoint.deployable_digest(result["checkpoint"]) != result["checkpoint_digest"]:
+    if deployable_digest(result["checkpoint"]) != result["checkpoint_digest"]:
         raise ValueError(
             f"{result['checkpoint']} is not the checkpoint that {run_dir / RESULT} speaks of; "
             "train anew with --no-resume"
@@ -130,20 +131,22 @@ def _finished(run_dir: Path) -> dict | None:
     return {**result, "reused": True}
 
 
-def _train(cfg, dataset: Path, run_dir: Path, lineage: dict, inputs: dict) -> dict:
+def _train(cfg, run_dir: Path, lineage: dict, inputs: dict) -> dict:
     from rrf import atomic
-    from rrf.runners.frames import open_split
+    from rrf.cli import rl_display
+    from rrf.runners.configs import SupervisedRunnerCfg
     from rrf.runners.interruption import SignalWatch
     from rrf.runners.tracker import closing
     from rrf.tracking.runs import open_trackers
 
     with SignalWatch() as signals:
-        chunk_length, fraction = cfg.policy.chunk_length, cfg.validation_fraction
-        split = open_split(dataset, chunk_length, cfg.instructions, fraction)
-        runner = cfg.build(split, run_dir, lineage)
+        if isinstance(cfg, SupervisedRunnerCfg):
+            runner, display = cfg.build(_split(cfg), run_dir, lineage), _display
+        else:
+            runner, display = cfg.build(run_dir, lineage), rl_display.shown
         run_id = _read(run_dir / _RUN).get("run_id")
         tracker = open_trackers(cfg.trackers, cfg.experiment_name, run_dir.name, run_dir, run_id)
-        with closing(tracker), _display(cfg) as on_progress:
+        with closing(tracker), display(cfg) as on_progress:
             atomic.write_json(run_dir / _RUN, {"run_id": tracker.run_id, "inputs": inputs})
             tracker.log_config(cfg.to_dict())
             tracker.log_dataset(runner.lineage)
@@ -151,6 +154,29 @@ def _train(cfg, dataset: Path, run_dir: Path, lineage: dict, inputs: dict) -> di
             result = runner.run(tracker, on_progress, signals)
             tracker.set_tags({"checkpoint_digest": result["checkpoint_digest"]})
     return {**result, "run_id": tracker.run_id, "reused": False}
+
+
+def _split(cfg):
+    from rrf.runners.frames import open_split
+
+    return open_split(
+        dataset_path(cfg.dataset),
+        cfg.policy.chunk_length,
+        cfg.instructions,
+        cfg.validation_fraction,
+        cfg.episodes_per_instruction,
+    )
+
+
+def _outcome(result: dict) -> str:
+    if validations := result.get("validations"):
+        first, best = validations[0], max(validations, key=lambda entry: entry["success"])
+        return (
+            f"{result['steps']} rounds, validation success {first['success']:.1%} before, "
+            f"{best['success']:.1%} after round {best['round']}"
+        )
+    loss = result["metrics"].get("validation/total", result["metrics"]["loss/total"])
+    return f"{result['steps']} steps, loss {loss:.4f}"
 
 
 @contextlib.contextmanager

@@ -4,6 +4,8 @@ from rrf.components.configs import (
     ActionHeadCfg,
     CompactVLACfg,
     DiscreteTokenHeadCfg,
+    FlowMatchingHeadCfg,
+    GaussianHeadCfg,
     PolicyCfg,
     RegressionHeadCfg,
 )
@@ -13,6 +15,8 @@ __all__ = [
     "ActionHeadCfg",
     "CompactVLACfg",
     "DiscreteTokenHeadCfg",
+    "FlowMatchingHeadCfg",
+    "GaussianHeadCfg",
     "PolicyCfg",
     "RegressionHeadCfg",
 ]
@@ -23,6 +27,8 @@ __getattr__ = lazy_attributes(
     | {
         "CompactVLA": "rrf.components.compact_vla:CompactVLA",
         "DiscreteTokenHead": "rrf.components.action_heads:DiscreteTokenHead",
+        "FlowMatchingHead": "rrf.components.flow_head:FlowMatchingHead",
+        "GaussianHead": "rrf.components.action_heads:GaussianHead",
         "RegressionHead": "rrf.components.action_heads:RegressionHead",
     },
 )

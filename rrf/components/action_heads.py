@@ -1,24 +1,29 @@
 """Action heads: from a feature vector to a chunk of normalised actions, and the loss for it.
 
 * Regression: smooth L1 on the chunk.
+* Gaussian: a mean per element, and a std that does not depend on the observation.
 * Discrete tokens: one categorical per step and dimension, all decoded in parallel as in OpenVLA-OFT
   (arXiv:2502.19645), trained on soft labels so that a neighbouring bin costs less than a far one.
 
 Legend: B batch, F features, H steps in an action chunk, A action dimension, N token bins.
 """
 
+import math
 import typing
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
-from rrf.components.configs import DiscreteTokenHeadCfg, RegressionHeadCfg
+from rrf.components.configs import DiscreteTokenHeadCfg, GaussianHeadCfg, RegressionHeadCfg
+from rrf.components.flow_matching import gaussian_entropy, gaussian_log_prob
 from rrf.components.losses import (
     masked_mean,
     masked_smooth_l1,
     masked_token_cross_entropy,
     soft_labels,
 )
+from rrf.components.policy import Generators
 
 
 class HeadSample(typing.NamedTuple):
@@ -33,7 +38,7 @@ class ActionHead(typing.Protocol):
     """What a policy asks of its head."""
 
     def sample(
-        self, features_bf: torch.Tensor, generator: torch.Generator | None, greedy: bool
+        self, features_bf: torch.Tensor, generator: Generators, greedy: bool
     ) -> HeadSample: ...
 
     def evaluate(
@@ -54,15 +59,13 @@ class RegressionHead(nn.Module):
         super().__init__()
         self.cfg = cfg
         self.chunk_length, self.action_dim = chunk_length, action_dim
-        self.output = _output_layer(in_features, chunk_length * action_dim)
+        self.output = output_layer(in_features, chunk_length * action_dim)
 
     def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
         """The chunk, [B, H, A]."""
         return self.output(features_bf).float().unflatten(1, (self.chunk_length, self.action_dim))
 
-    def sample(
-        self, features_bf: torch.Tensor, generator: torch.Generator | None, greedy: bool
-    ) -> HeadSample:
+    def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
         return HeadSample(self(features_bf), None, {})
 
     def evaluate(
@@ -81,6 +84,63 @@ class RegressionHead(nn.Module):
         return loss, {"loss/action_l1": error.item()}
 
 
+class GaussianHead(nn.Module):
+    """Predicts the mean of a normal distribution per element; greedy takes the mean.
+
+    The std is one parameter per element of the chunk. The supervised loss leaves it alone; policy
+    gradients train it.
+    """
+
+    def __init__(self, cfg: GaussianHeadCfg, in_features: int, chunk_length: int, action_dim: int):
+        super().__init__()
+        self.cfg = cfg
+        self.chunk_length, self.action_dim = chunk_length, action_dim
+        self.output = output_layer(in_features, chunk_length * action_dim)
+        initial_ha = torch.full((chunk_length, action_dim), math.log(cfg.initial_std))
+        self.log_std_ha = nn.Parameter(initial_ha)
+
+    def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
+        """The mean, float32 [B, H, A]."""
+        # A density in bfloat16 would differ between sampling and training: float32 throughout.
+        with torch.autocast(features_bf.device.type, enabled=False):
+            mean_bt = self.output(features_bf.float())
+        return mean_bt.unflatten(1, (self.chunk_length, self.action_dim))
+
+    def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
+        """A chunk; `replay` holds it as `actions` [B, H, A], in normalised units."""
+        actions, std_ha = self(features_bf), self._std()
+        mean = actions
+        if not greedy:
+            uniforms = uniform_rows(len(mean), std_ha.numel(), generator, mean.device)
+            actions = mean + std_ha * to_normal(uniforms).view_as(mean)
+        log_prob = gaussian_log_prob(actions, mean, std_ha)
+        return HeadSample(actions, log_prob.flatten(1), {"actions": actions})
+
+    def evaluate(
+        self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        mean_bha, std_ha = self(features_bf), self._std()
+        log_prob_bha = gaussian_log_prob(replay["actions"], mean_bha, std_ha)
+        entropy_bha = gaussian_entropy(std_ha).expand_as(log_prob_bha)
+        return log_prob_bha.flatten(1), entropy_bha.flatten(1)
+
+    def loss(
+        self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        mean_bha = self(features_bf)
+        loss = masked_smooth_l1(mean_bha, target_bha, is_pad_bh, self.cfg.huber_beta)
+        error = masked_mean((mean_bha.detach() - target_bha).abs(), is_pad_bh)
+        return loss, {"loss/action_l1": error.item()}
+
+    def _std(self) -> torch.Tensor:
+        # The one place where clamp and temperature act: sampling and evaluation cannot disagree.
+        cfg = self.cfg
+        clamped_ha = self.log_std_ha.clamp(math.log(cfg.min_std), math.log(cfg.max_std))
+        # The gradient passes the clamp, else a std that once left the range could never come back.
+        log_std_ha = self.log_std_ha + (clamped_ha - self.log_std_ha).detach()
+        return log_std_ha.exp() * cfg.temperature
+
+
 class DiscreteTokenHead(nn.Module):
     """Predicts a distribution over bins for every step and dimension.
 
@@ -95,16 +155,14 @@ class DiscreteTokenHead(nn.Module):
         super().__init__()
         self.cfg = cfg
         self.chunk_length, self.action_dim = chunk_length, action_dim
-        self.output = _output_layer(in_features, chunk_length * action_dim * cfg.num_bins)
+        self.output = output_layer(in_features, chunk_length * action_dim * cfg.num_bins)
         self.register_buffer("centers", torch.linspace(-1.0, 1.0, cfg.num_bins))
 
     def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
         """Logits before the temperature, [B, H * A, N]."""
         return self.output(features_bf).float().unflatten(1, (-1, self.cfg.num_bins))
 
-    def sample(
-        self, features_bf: torch.Tensor, generator: torch.Generator | None, greedy: bool
-    ) -> HeadSample:
+    def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
         log_probs_btn = self._log_probs(features_bf)
         tokens_bt = log_probs_btn.argmax(-1) if greedy else _draw(log_probs_btn.exp(), generator)
         actions = self.centers[tokens_bt].unflatten(1, (self.chunk_length, self.action_dim))
@@ -135,20 +193,45 @@ class DiscreteTokenHead(nn.Module):
         return torch.log_softmax(self(features_bf) / self.cfg.temperature, dim=-1)
 
 
+def uniform_rows(
+    batch: int, width: int, generator: Generators, device: torch.device
+) -> torch.Tensor:
+    """Uniform numbers in [0, 1), float64 [batch, width], drawn on the generator's device, so that
+    one seed gives one stream wherever the policy runs. On the CPU the rows are filled in order:
+    what a sample gets does not depend on how many samples follow it. With one generator per row it
+    does not depend on other samples at all.
+    """
+    if isinstance(generator, Sequence):
+        assert len(generator) == batch, f"{len(generator)} generators for {batch} rows"
+        return torch.cat([uniform_rows(1, width, each, device) for each in generator])
+    source = generator.device if generator else device
+    drawn = torch.rand(batch, width, generator=generator, dtype=torch.float64, device=source)
+    return drawn.to(device)
+
+
+def to_normal(uniforms: torch.Tensor) -> torch.Tensor:
+    """Standard normal numbers, float32, by the inverse distribution function: unlike `randn`, which
+    fills blocks of 16, it needs exactly one uniform number each."""
+    return torch.special.ndtri(uniforms.clamp(min=2.0**-54)).float()
+
+
+def output_layer(in_features: int, out_features: int) -> nn.Linear:
+    """The last layer of a head: small weights, so that training starts near the mean action."""
+    layer = nn.Linear(in_features, out_features)
+    nn.init.normal_(layer.weight, std=0.01)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
 def _chosen(log_probs_btn: torch.Tensor, tokens_bt: torch.Tensor) -> torch.Tensor:
     return log_probs_btn.gather(-1, tokens_bt.unsqueeze(-1)).squeeze(-1)
 
 
-def _draw(probs_btn: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+def _draw(probs_btn: torch.Tensor, generator: Generators) -> torch.Tensor:
+    if isinstance(generator, Sequence):
+        return torch.cat([_draw(p, g) for p, g in zip(probs_btn.split(1), generator, strict=True)])
     # On the generator's device, so that one seed gives one stream wherever the policy runs.
     device = generator.device if generator else probs_btn.device
     rows = probs_btn.flatten(0, 1).to(device)
     drawn = torch.multinomial(rows, 1, generator=generator)
     return drawn.view(probs_btn.shape[:2]).to(probs_btn.device)
-
-
-def _output_layer(in_features: int, out_features: int) -> nn.Linear:
-    layer = nn.Linear(in_features, out_features)
-    nn.init.normal_(layer.weight, std=0.01)
-    nn.init.zeros_(layer.bias)
-    return layer

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from rrf.components.configs import CompactVLACfg
-from rrf.components.policy import Sample
+from rrf.components.policy import Evaluation, Generators, Sample
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE, Batch, Observation
 from rrf.data.transforms import Normalize
 from rrf.networks.image_encoder import ImageEncoder
@@ -43,6 +43,10 @@ class CompactVLA(nn.Module):
         )
         self.trunk = MLP(cfg.trunk, joined, cfg.features)
         self.head = cfg.head.build(cfg.features, cfg.chunk_length, cfg.action_dim)
+        self.num_values = 0
+        if cfg.value_head:
+            self.num_values = cfg.chunk_length if cfg.value_head.level == "action" else 1
+            self.value_head = MLP(cfg.value_head.mlp, cfg.features, self.num_values)
 
     @property
     def device(self) -> torch.device:
@@ -65,21 +69,33 @@ class CompactVLA(nn.Module):
     def sample(
         self,
         observation: Observation,
-        generator: torch.Generator | None = None,
+        generator: Generators = None,
         greedy: bool = False,
     ) -> Sample:
-        actions, log_prob, replay = self.head.sample(self(observation), generator, greedy)
-        return Sample(self.normalize_action.invert(actions.cpu().numpy()), log_prob, replay)
+        features_bf = self(observation)
+        actions, log_prob, replay = self.head.sample(features_bf, generator, greedy)
+        return Sample(
+            actions=self.normalize_action.invert(actions.cpu().numpy()),
+            log_prob=log_prob,
+            replay=replay,
+            value=self._value(features_bf),
+        )
 
-    def evaluate(
-        self, observation: Observation, replay: dict[str, torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.head.evaluate(self(observation), replay)
+    def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:
+        features_bf = self(observation)
+        log_prob, entropy = self.head.evaluate(features_bf, replay)
+        return Evaluation(log_prob, entropy, self._value(features_bf))
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
         target_bha = self._tensor(self.normalize_action.apply(batch.action))
         is_pad_bh = torch.from_numpy(batch.is_pad).to(self.device)
         return self.head.loss(self(batch.observation), target_bha, is_pad_bh)
+
+    def _value(self, features_bf: torch.Tensor) -> torch.Tensor | None:
+        if self.cfg.value_head is None:
+            return None
+        inputs_bf = features_bf.detach() if self.cfg.value_head.detaches else features_bf
+        return self.value_head(inputs_bf)
 
     def _tensor(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(self.device)

@@ -1,16 +1,20 @@
 """The policy contract for vision-language-action models, shared by supervised training, evaluation,
 RL and serving.
 
-Legend: B batch, H steps in an action chunk, A action dimension, D state dimension.
+Legend: B batch, H steps in an action chunk, A action dimension, D state dimension, V values.
 """
 
 import dataclasses
 import typing
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from rrf.data.schema import Batch, Observation
+
+Generators = torch.Generator | Sequence[torch.Generator] | None
+"""One random stream for a batch, or one per row; None is torch's global one."""
 
 
 @dataclasses.dataclass
@@ -22,6 +26,25 @@ class Sample:
         torch.Tensor | None
     )  # float32 [B, H * A], None for a head without a density (regression)
     replay: dict[str, torch.Tensor]  # what `evaluate` needs beside the observation, e.g. token ids
+    value: torch.Tensor | None = None  # float32 [B, V], expected returns; None without a critic
+
+    def first(self, num_rows: int) -> "Sample":
+        """The first rows."""
+        return Sample(
+            self.actions[:num_rows],
+            None if self.log_prob is None else self.log_prob[:num_rows],
+            {name: values[:num_rows] for name, values in self.replay.items()},
+            None if self.value is None else self.value[:num_rows],
+        )
+
+
+@dataclasses.dataclass
+class Evaluation:
+    """What a policy thinks today of a chunk it chose earlier; all with gradient."""
+
+    log_prob: torch.Tensor  # float32 [B, H * A]
+    entropy: torch.Tensor  # float32 [B, H * A]
+    value: torch.Tensor | None  # float32 [B, V], None without a critic
 
 
 class Policy(typing.Protocol):
@@ -29,14 +52,17 @@ class Policy(typing.Protocol):
 
     chunk_length: int
     action_dim: int
+    num_values: int  # V: 0 without a critic, 1, or one for each action of a chunk
 
     def sample(
         self,
         observation: Observation,
-        generator: torch.Generator | None = None,
+        generator: Generators = None,
         greedy: bool = False,
     ) -> Sample:
         """Choose action chunks: the mode if `greedy`, else randomness from `generator` alone.
+
+        With one generator per row, a row's choice does not depend on the other rows.
 
         Raises:
             ValueError: For images or states whose shape or dtype differ from what the policy was
@@ -44,10 +70,8 @@ class Policy(typing.Protocol):
         """
         ...
 
-    def evaluate(
-        self, observation: Observation, replay: dict[str, torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probability and entropy, float32 [B, H * A], of an earlier sample, with gradient.
+    def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:
+        """Log-probability and entropy of an earlier sample, and the value, with gradient.
 
         Raises:
             NotImplementedError: For a head without a density.

@@ -80,6 +80,11 @@ class LeRobotReader:
         return len(self._selection.episodes)
 
     @property
+    def episodes(self) -> list[int]:
+        """The numbers of the episodes in the selection, ascending."""
+        return [int(number) for number in self._selection.episodes]
+
+    @property
     def instructions(self) -> list[str]:
         """The instructions that occur in the selection, in the order of their task_index."""
         return [self._tasks[index] for index in np.unique(self._columns["task_index"])]

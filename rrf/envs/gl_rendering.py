@@ -11,13 +11,12 @@ when mujoco is first imported. PyOpenGL allows one backend per process.
 import contextlib
 import copy
 import importlib
-import os
 from collections.abc import Iterator, Sequence
 
 import mujoco
 import numpy as np
 
-from rrf.envs.rendering import GL_PLATFORM
+from rrf.envs.gl_platform import check_unbound
 
 _MAX_GEOMS = 10_000
 
@@ -102,11 +101,7 @@ def _cheap_copy(model: mujoco.MjModel, height: int, width: int) -> mujoco.MjMode
 
 
 def _make_context(backend: str, width: int, height: int):
-    platform = os.environ.get(GL_PLATFORM)
-    if platform not in (None, "", backend):
-        raise ValueError(
-            f"this process already uses OpenGL through {platform}; {backend} needs its own process"
-        )
+    check_unbound(backend)
     try:
         return importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
     except (

@@ -10,10 +10,12 @@ The state is (eef_x, eef_y, eef_z) in metres and the gripper opening as a fracti
 open.
 """
 
+import contextlib
 import ctypes
 import gc
+import time
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -77,6 +79,10 @@ class MetaWorldCfg(Cfg):
             if camera not in CAMERAS:
                 raise ValueError(f"no camera '{camera}'{did_you_mean(camera, CAMERAS)}")
 
+    @property
+    def action_dim(self) -> int:
+        return len(ACTION_NAMES)
+
     def check_initial_state(self, initial_state: InitialState) -> None:
         """Raise ValueError for an unknown task, or a seed or index out of range."""
         task, seed, index = initial_state.task, initial_state.seed, initial_state.index
@@ -107,22 +113,22 @@ class MetaWorldVecEnv:
         self._episodes: dict[int, Episode] = {}
         self._engines: dict[str, TaskEngine] = {}  # least recently used first
         self._renderer: str | None = None
+        self.cpu_s: dict[str, float] = {"reset": 0.0, "physics": 0.0, "rendering": 0.0}
+        """CPU-seconds of this process spent so far, by what for."""
 
     def reset(
         self, initial_states: Sequence[InitialState], env_ids: Sequence[int] | None = None
     ) -> Observation:
         """Start episodes; see `VecEnv.reset`."""
-        slots = self._slots.check(env_ids)
-        if len(initial_states) != len(slots):
-            raise ValueError(f"{len(initial_states)} initial states for {len(slots)} slots")
-        for initial_state in initial_states:
-            self.cfg.check_initial_state(initial_state)
+        check = self.cfg.check_initial_state
+        slots = self._slots.check_reset(initial_states, env_ids, check)
         for slot in slots:
             if slot in self._episodes:
                 episode = self._episodes.pop(slot)
                 self._engine(episode.initial_state.task).retire(episode)
-        for slot, initial_state in zip(slots, initial_states, strict=True):
-            self._episodes[slot] = self._engine(initial_state.task).begin(initial_state)
+        with self._timed("reset"):
+            for slot, initial_state in zip(slots, initial_states, strict=True):
+                self._episodes[slot] = self._engine(initial_state.task).begin(initial_state)
         self._slots.begin(slots)
         return self._observe(slots)
 
@@ -139,13 +145,14 @@ class MetaWorldVecEnv:
         success = np.zeros(len(slots), bool)
         steps = np.zeros(len(slots), np.int64)
         truncated = np.zeros(len(slots), bool)
-        for row, slot in enumerate(slots):
-            episode = self._episodes[slot]
-            engine = self._engine(episode.initial_state.task)
-            reward[row], success[row], steps[row] = engine.advance(
-                episode, actions[row], self.max_episode_steps
-            )
-            truncated[row] = not success[row] and episode.num_steps >= self.max_episode_steps
+        with self._timed("physics"):
+            for row, slot in enumerate(slots):
+                episode = self._episodes[slot]
+                engine = self._engine(episode.initial_state.task)
+                reward[row], success[row], steps[row] = engine.advance(
+                    episode, actions[row], self.max_episode_steps
+                )
+                truncated[row] = not success[row] and episode.num_steps >= self.max_episode_steps
         observation = self._observe(slots)
         return self._slots.finish_step(slots, observation, reward, success, truncated, steps)
 
@@ -165,6 +172,12 @@ class MetaWorldVecEnv:
     def expert_observation(self, env_id: int) -> np.ndarray:
         """float64 [39], what the scripted experts see: now, one action before, the goal."""
         return self._episode(env_id).observation.copy()
+
+    @contextlib.contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        begin = time.process_time()
+        yield
+        self.cpu_s[what] += time.process_time() - begin
 
     def _episode(self, env_id: int) -> "Episode":
         (slot,) = self._slots.check([env_id])
@@ -200,7 +213,8 @@ class MetaWorldVecEnv:
         }
         for task in dict.fromkeys(tasks) if images else ():
             rows = [row for row, name in enumerate(tasks) if name == task]
-            drawn = self._draw(task, [episodes[row] for row in rows])
+            with self._timed("rendering"):
+                drawn = self._draw(task, [episodes[row] for row in rows])
             for camera, images_of_task in drawn.items():
                 images[camera][rows] = images_of_task
         state = np.empty((len(slots), self.state_dim), np.float32)

@@ -14,7 +14,6 @@ child process.
 # mujoco's compiled modules come without stubs.
 
 import functools
-import os
 import subprocess
 import sys
 import typing
@@ -23,14 +22,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from rrf.config import did_you_mean
+from rrf.envs.gl_platform import unbound_environment
 
 if typing.TYPE_CHECKING:
     import mujoco
 
 RENDERERS = ("warp", "egl", "osmesa")
 AUTO = "auto"
-GL_PLATFORM = "PYOPENGL_PLATFORM"
-"""Environment variable by which a process is bound to one OpenGL backend once it has used it."""
 _WARP_UP_TO_PX = 128
 _PROBE_TIMEOUT_S = 300.0  # the first Warp probe of a machine compiles kernels
 _PROBE = """
@@ -132,7 +130,6 @@ def probe_renderer(name: str, device: str = "cpu") -> str:
     """
     check_name(name)
     command = [sys.executable, "-c", _PROBE, name, device]
-    environment = {key: value for key, value in os.environ.items() if key != GL_PLATFORM}
     try:
         done = subprocess.run(
             command,
@@ -140,7 +137,7 @@ def probe_renderer(name: str, device: str = "cpu") -> str:
             text=True,
             timeout=_PROBE_TIMEOUT_S,
             check=False,
-            env=environment,
+            env=unbound_environment(),
         )
     except subprocess.TimeoutExpired:
         return f"no answer within {_PROBE_TIMEOUT_S:.0f} s"

@@ -2,12 +2,13 @@
 made of their results.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from rrf.data.schema import Observation
-from rrf.envs.vec_env import Step
+from rrf.envs.observations import rows_of
+from rrf.envs.vec_env import InitialState, Step
 
 
 class Slots:
@@ -36,6 +37,25 @@ class Slots:
                 raise ValueError(f"no env {slot}; there are {self.num_envs}, numbered from 0")
         if len(set(slots)) != len(slots):
             raise ValueError(f"env_ids {slots} name a slot twice")
+        return slots
+
+    def check_reset(
+        self,
+        initial_states: Sequence[InitialState],
+        env_ids: Sequence[int] | None,
+        check_initial_state: Callable[[InitialState], None],
+    ) -> list[int]:
+        """The slots a reset concerns, once everything it asks for can be done.
+
+        Raises:
+            ValueError: As `check` does, for another number of initial states than slots, and what
+                `check_initial_state` raises.
+        """
+        slots = self.check(env_ids)
+        if len(initial_states) != len(slots):
+            raise ValueError(f"{len(initial_states)} initial states for {len(slots)} slots")
+        for initial_state in initial_states:
+            check_initial_state(initial_state)
         return slots
 
     def check_has_episode(self, slot: int) -> None:
@@ -103,12 +123,3 @@ class Slots:
             "episode/success": float(success[ended].mean()),
             "episode/steps": float(self._num_steps[slots[ended]].mean()),
         }
-
-
-def rows_of(observation: Observation, rows: np.ndarray) -> Observation:
-    """The given rows of an observation, copied."""
-    return Observation(
-        images={camera: images[rows] for camera, images in observation.images.items()},
-        state=observation.state[rows],
-        instruction=[observation.instruction[row] for row in rows],
-    )

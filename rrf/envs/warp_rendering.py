@@ -120,7 +120,9 @@ class WarpRenderer:
 
     def close(self) -> None:
         """Release the device memory. Calling it twice is allowed."""
-        self._foreground = self._background = self._data = self._model = None
+        for layer in filter(None, (self._foreground, self._background)):
+            layer.close()
+        self._data = self._model = None
         self._backgrounds.clear()
 
     def _make_layer(
@@ -226,7 +228,10 @@ class _Layer:
 
     def __init__(self, mjw, model, data, context, shape: tuple[int, int, int]):
         """`shape` is (cameras, height, width)."""
-        self._mjw, self._model, self._data, self._context = mjw, model, data, context
+        self._mjw: typing.Any = mjw
+        self._model: typing.Any = model
+        self._data: typing.Any = data
+        self._context: typing.Any = context
         self._shape = shape
         self._graphs: dict[int, typing.Any] = {}  # by number of worlds, powers of two
         self._num_calls: collections.Counter[int] = collections.Counter()
@@ -238,6 +243,11 @@ class _Layer:
         pixels["color"] = self._context.rgb_data.numpy()[:num_worlds].reshape(pixels.shape)
         pixels["depth"] = self._context.depth_data.numpy()[:num_worlds].reshape(pixels.shape)
         return pixels
+
+    def close(self) -> None:
+        """Forget graphs and buffers."""
+        self._graphs.clear()
+        self._context = self._data = self._model = None
 
     def _graph(self, num_worlds: int) -> typing.Any:
         """The launches for at least `num_worlds`; a small graph only where it is often wanted."""

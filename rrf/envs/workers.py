@@ -61,11 +61,8 @@ class WorkerVecEnv:
         self, initial_states: Sequence[InitialState], env_ids: Sequence[int] | None = None
     ) -> Observation:
         """Start episodes; see `VecEnv.reset`."""
-        slots = self._slots.check(env_ids)
-        if len(initial_states) != len(slots):
-            raise ValueError(f"{len(initial_states)} initial states for {len(slots)} slots")
-        for initial_state in initial_states:
-            self.cfg.check_initial_state(initial_state)
+        check = self.cfg.check_initial_state
+        slots = self._slots.check_reset(initial_states, env_ids, check)
         self._slots.clear(slots)
         plain = [(state.task, state.seed, state.index) for state in initial_states]
         rows_of_workers = self._split(slots)

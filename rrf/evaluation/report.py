@@ -29,6 +29,7 @@ from rrf.evaluation.verdicts import Verdict
 FILE_NAME = "report.html"
 BASELINE = "baseline-*.json"
 _NOT_SHOWN = ("train/cpu_s", "train/samples_per_s")
+_FIRST_CHARTS = ("loss/total", "validation/success", "validation/success by task")
 _LINEAGE = (
     "dataset",
     "dataset_md5",
@@ -212,13 +213,20 @@ def _curves(curves: Mapping[str, Curve]) -> str:
     """One chart per loss, with its validation curve, then one per other metric."""
     groups: dict[str, dict[str, Curve]] = {}
     for name, curve in curves.items():
-        kind, _, rest = name.partition("/")
         if name not in _NOT_SHOWN and len(curve) > 1:
-            title = f"loss/{rest}" if kind == "validation" else name
-            groups.setdefault(title, {})[name] = curve
-    order = sorted(groups, key=lambda title: (title != "loss/total", title))
+            groups.setdefault(_chart_of(name, curves), {})[name] = curve
+    order = sorted(groups, key=lambda title: (title not in _FIRST_CHARTS, title))
     charts = [f"<div>{curves_chart(groups[title], title)}</div>" for title in order]
     return section("Training", f'<div class="charts">{"".join(charts)}</div>')
+
+
+def _chart_of(name: str, curves: Mapping[str, Curve]) -> str:
+    """The chart that shows a curve: a validation loss beside its loss, tasks beside one another."""
+    kind, _, rest = name.partition("/")
+    if kind == "validation" and f"loss/{rest}" in curves:
+        return f"loss/{rest}"
+    group, _, _ = name.rpartition("/")
+    return f"{group} by task" if "/" in group else name
 
 
 def _lineage(report: EvaluationReport, lineage: Mapping) -> str:

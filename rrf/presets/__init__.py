@@ -14,6 +14,9 @@ PRESETS = Registry(
         "compact-vla-pretrain-tokens": "rrf.presets.compact_vla:pretrain_tokens",
         "compact-vla-sft": "rrf.presets.compact_vla:sft",
         "compact-vla-sft-tokens": "rrf.presets.compact_vla:sft_tokens",
+        "compact-vla-one-demo": "rrf.presets.vla_rl:one_demo_sft",
+        "metaworld-grpo-compact": "rrf.presets.vla_rl:metaworld_grpo_compact",
+        "metaworld-ppo-compact": "rrf.presets.vla_rl:metaworld_ppo_compact",
         "compact-vla-undertrained": "rrf.presets.compact_vla:undertrained",
     },
 )

@@ -13,7 +13,7 @@ global_step_N/
 import dataclasses
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import torch
@@ -26,9 +26,9 @@ from torch import nn
 from rrf import atomic
 from rrf.components.configs import PolicyCfg
 from rrf.config import Cfg, first_error
+from rrf.runners.deployable import TRAINER_STATE, copy_deployable
 
 CONFIG, WEIGHTS, NORM_STATS = "config.yaml", "model.safetensors", "norm_stats.json"
-TRAINER = "trainer_state"
 _PREFIX = "global_step_"
 _SHOWN_DIFFERENCES = 6
 
@@ -56,9 +56,13 @@ def save(
         (root / CONFIG).write_text(config.to_yaml(), encoding="utf-8")
         (root / WEIGHTS).write_bytes(_serialized(weights))
         (root / NORM_STATS).write_text(json.dumps(norm_stats, indent=2, allow_nan=False) + "\n")
-        (root / TRAINER).mkdir()
-        (root / TRAINER / "optimizer.safetensors").write_bytes(_serialized(trainer_state.tensors))
-        (root / TRAINER / "state.json").write_text(json.dumps(trainer_state.facts, indent=2) + "\n")
+        (root / TRAINER_STATE).mkdir()
+        (root / TRAINER_STATE / "optimizer.safetensors").write_bytes(
+            _serialized(trainer_state.tensors)
+        )
+        (root / TRAINER_STATE / "state.json").write_text(
+            json.dumps(trainer_state.facts, indent=2) + "\n"
+        )
         atomic.write_manifest(root, format=1, step=step, lineage=dict(lineage))
     return path
 
@@ -95,6 +99,14 @@ def load_config(checkpoint: str | Path) -> dict:
     return yaml.safe_load((Path(checkpoint) / CONFIG).read_text(encoding="utf-8"))
 
 
+def load_lineage(checkpoint: str | Path | None) -> dict:
+    """What stands behind a checkpoint, from its manifest; empty for none."""
+    if checkpoint is None:
+        return {}
+    manifest = json.loads((Path(checkpoint) / atomic.MANIFEST).read_text())
+    return manifest.get("lineage", {})
+
+
 def load_norm_stats(checkpoint: str | Path) -> dict:
     """The statistics the checkpoint's policy normalises with."""
     return json.loads((Path(checkpoint) / NORM_STATS).read_text())
@@ -118,15 +130,28 @@ def load_policy(checkpoint: str | Path, device: str = "cpu") -> nn.Module:
     return policy.to(device).eval()
 
 
-def load_weights(policy: nn.Module, checkpoint: str | Path) -> None:
+def load_weights(policy: nn.Module, checkpoint: str | Path, may_lack: str = "") -> None:
     """Fill `policy` with the deployable weights of a checkpoint.
+
+    Args:
+        policy: Filled in place.
+        checkpoint: A checkpoint directory.
+        may_lack: Parameters whose names begin so keep their values if the checkpoint has none.
 
     Raises:
         ValueError: Listing the parameters that differ in name or shape, if any; nothing is loaded
             then.
     """
-    file = Path(checkpoint) / WEIGHTS
-    fill(policy, _load(file), what=str(checkpoint))
+    weights = read_weights(checkpoint)
+    if may_lack:
+        own = {n: value for n, value in policy.state_dict().items() if n.startswith(may_lack)}
+        weights = own | weights
+    fill(policy, weights, what=str(checkpoint))
+
+
+def read_weights(checkpoint: str | Path) -> dict[str, torch.Tensor]:
+    """The deployable weights of a checkpoint, by name."""
+    return _load(Path(checkpoint) / WEIGHTS)
 
 
 def fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> None:
@@ -156,10 +181,10 @@ def load_trainer_state(checkpoint: str | Path) -> TrainerState:
     Raises:
         ValueError: If the checkpoint is a deployable one, which has none.
     """
-    root = Path(checkpoint) / TRAINER
+    root = Path(checkpoint) / TRAINER_STATE
     if not root.is_dir():
         raise ValueError(
-            f"{checkpoint} is a deployable checkpoint without {TRAINER}/; start from it with "
+            f"{checkpoint} is a deployable checkpoint without {TRAINER_STATE}/; start from it with "
             f"init_from={checkpoint}"
         )
     return TrainerState(
@@ -170,35 +195,17 @@ def load_trainer_state(checkpoint: str | Path) -> TrainerState:
 def export(checkpoint: str | Path, out: str | Path) -> Path:
     """Copy the deployable part of a checkpoint to the directory `out`, atomically, with its own
     manifest."""
-    checkpoint, out = Path(checkpoint), Path(out)
-    manifest = atomic.check_manifest(checkpoint)
-    facts = {key: value for key, value in manifest.items() if key != "files"}
+    out = Path(out)
     with atomic.directory(out) as root:
-        for name in _deployable_files(manifest):
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(checkpoint / name, root / name)
-        atomic.write_manifest(root, **facts)
+        copy_deployable(checkpoint, root)
     return out
 
 
-def deployable_digest(checkpoint: str | Path) -> str:
-    """A digest of what gets deployed, equal for a checkpoint and its export. The files are checked
-    first."""
-    return atomic.digest_of(_deployable_files(atomic.check_manifest(checkpoint)))
-
-
-def prune(run_dir: str | Path, num_kept: int) -> None:
-    """Remove all but the newest `num_kept` checkpoints of a run."""
-    for path in list(steps(run_dir).values())[:-num_kept]:
-        shutil.rmtree(path)
-
-
-def _deployable_files(manifest: Mapping) -> dict[str, str]:
-    return {
-        name: digest
-        for name, digest in manifest["files"].items()
-        if not name.startswith(f"{TRAINER}/")
-    }
+def prune(run_dir: str | Path, num_kept: int, keep: Collection[int] = ()) -> None:
+    """Remove all but the newest `num_kept` checkpoints of a run and those of the steps `keep`."""
+    for step, path in list(steps(run_dir).items())[:-num_kept]:
+        if step not in keep:
+            shutil.rmtree(path)
 
 
 def _serialized(tensors: Mapping[str, torch.Tensor]) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from rrf.components.configs import PolicyCfg
-from rrf.data.schema import Batch, Schema
+from rrf.data.schema import ACTION, STATE, Batch, Schema
 
 
 class Frames(typing.Protocol):
@@ -31,6 +31,7 @@ class Split:
 
     training: Frames
     validation: Frames | None
+    norm_stats: dict | None = None  # of the frames learned from; None: those of the dataset
 
 
 def is_held_out(episode: int, fraction: float) -> bool:
@@ -42,28 +43,69 @@ def is_held_out(episode: int, fraction: float) -> bool:
 
 
 def open_split(
-    root: str | Path, chunk_length: int, instructions: list[str] | None, validation_fraction: float
+    root: str | Path,
+    chunk_length: int,
+    instructions: list[str] | None,
+    validation_fraction: float,
+    episodes_per_instruction: int | None = None,
 ) -> Split:
     """Read a dataset's episodes with the given instructions, held-out ones apart.
 
+    Args:
+        root: A published dataset.
+        chunk_length: Actions per frame.
+        instructions: None takes all.
+        validation_fraction: Share of the episodes held out.
+        episodes_per_instruction: Only the first ones of each instruction, normalised by their own
+            statistics; None takes all, normalised by those of the dataset.
+
     Raises:
-        ValueError: If the dataset is missing or damaged, or too small to hold out an episode.
+        ValueError: If the dataset is missing or damaged, too small to hold out an episode, or has
+            fewer episodes of an instruction than asked for.
     """
     from rrf.data.lerobot_reader import LeRobotReader
 
+    whole = LeRobotReader(root, chunk_length, instructions)
     total = LeRobotReader(root, chunk_length).num_episodes
     held_out = [episode for episode in range(total) if is_held_out(episode, validation_fraction)]
     kept = [episode for episode in range(total) if not is_held_out(episode, validation_fraction)]
+    if episodes_per_instruction is not None:
+        kept = [
+            episode
+            for instruction in whole.instructions
+            for episode in _first_episodes(
+                LeRobotReader(root, chunk_length, [instruction], kept), episodes_per_instruction
+            )
+        ]
     training = LeRobotReader(root, chunk_length, instructions, kept)
+    stats = None if episodes_per_instruction is None else _norm_stats_of(training)
     if not validation_fraction:
-        return Split(training, None)
+        return Split(training, None, stats)
     try:
-        return Split(training, LeRobotReader(root, chunk_length, instructions, held_out))
+        validation = LeRobotReader(root, chunk_length, instructions, held_out)
     except ValueError as error:
         raise ValueError(
             f"{error}: {total} episodes are too few to hold out {validation_fraction:.0%} of them; "
             "record more, or set validation_fraction=0"
         ) from error
+    return Split(training, validation, stats)
+
+
+def _first_episodes(reader, count: int) -> list[int]:
+    if reader.num_episodes < count:
+        raise ValueError(
+            f"{reader.root} has {reader.num_episodes} episodes to train on for "
+            f"'{reader.instructions[0]}', {count} are asked for; lower episodes_per_instruction"
+        )
+    return reader.episodes[:count]
+
+
+def _norm_stats_of(frames: Frames) -> dict:
+    from rrf.data.stats import describe, plain
+
+    batch = frames.batch(np.arange(frames.num_frames))
+    values = {STATE: batch.observation.state, ACTION: batch.action[:, 0]}
+    return {key: plain(describe(rows)) for key, rows in values.items()}
 
 
 def check_fit(policy: PolicyCfg, schema: Schema) -> None:

@@ -20,6 +20,7 @@ from rrf.components.configs import PolicyCfg
 from rrf.data.sampling import batch_indices
 from rrf.runners import checkpoint, optimizer_state
 from rrf.runners.configs import SupervisedRunnerCfg
+from rrf.runners.deployable import deployable_digest
 from rrf.runners.ema import EMA
 from rrf.runners.frames import Split, check_fit
 from rrf.runners.interruption import Interrupted, SignalWatch
@@ -59,10 +60,10 @@ class SupervisedRunner:
             )
         self.cfg, self.split, self.run_dir = cfg, split, Path(run_dir)
         self.lineage = dict(lineage or {})
-        self.norm_stats = split.training.norm_stats
+        self.norm_stats = split.norm_stats or split.training.norm_stats
         parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
         if parent:
-            self.lineage["parent_checkpoint"] = checkpoint.deployable_digest(parent)
+            self.lineage["parent_checkpoint"] = deployable_digest(parent)
             # Weights mean something only under the normalisation they were trained with.
             self.norm_stats = checkpoint.load_norm_stats(parent)
         with torch.random.fork_rng():
@@ -275,7 +276,7 @@ class SupervisedRunner:
         assert path is not None
         return {
             "checkpoint": str(path),
-            "checkpoint_digest": checkpoint.deployable_digest(path),
+            "checkpoint_digest": deployable_digest(path),
             "steps": self.step,
             "metrics": self.metrics,
             "wall_s": self._wall_s,

@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from rrf import atomic, workspace
+from rrf.runners.deployable import copy_deployable, deployable_digest
 from rrf.tracking import packaging, store
-from rrf.tracking.deployable import copy_deployable, deployable_digest
 from rrf.tracking.versions import Version, find
 
 _REFERENCE = re.compile(r"[^/@]+(@[^/@]+|/[0-9]+)")

@@ -13,7 +13,7 @@ import numpy as np
 from rrf import workspace
 from rrf.config import read_yaml
 from rrf.data.schema import IMAGE_PREFIX, STATE
-from rrf.tracking.deployable import copy_deployable
+from rrf.runners.deployable import copy_deployable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

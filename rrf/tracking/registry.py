@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from rrf.evaluation.results import EvaluationReport
 from rrf.evaluation.verdicts import Verdict
+from rrf.runners.deployable import deployable_digest
 from rrf.tracking import evidence, packaging, store
 from rrf.tracking import ledger as ledgers
-from rrf.tracking.deployable import deployable_digest
 from rrf.tracking.fetching import fetch
 from rrf.tracking.ledger import Entry
 from rrf.tracking.lineage import REQUIRED

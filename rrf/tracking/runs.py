@@ -15,6 +15,8 @@ TRACKERS = Registry(
     {
         "mlflow": "rrf.tracking.mlflow_run:MLflowTracker",
         "tensorboard": "rrf.tracking.tensorboard_run:TensorBoardTracker",
+        "wandb": "rrf.tracking.wandb_run:WandbTracker",
+        "swanlab": "rrf.tracking.swanlab_run:SwanLabTracker",
     },
 )
 
@@ -67,12 +69,13 @@ def open_trackers(
         names: Of `TRACKERS`.
         experiment: Groups runs.
         run_name: For people.
-        run_dir: The run's directory; TensorBoard writes here, MLflow keeps here what it could not
-            send.
+        run_dir: The run's directory; TensorBoard, W&B and SwanLab write here, MLflow keeps here
+            what it could not send.
         run_id: The MLflow run to continue, from an earlier `Trackers.run_id`.
 
     Raises:
         ValueError: For an unknown name.
+        ImportError: If the package of a tracker is not installed, with the extra that brings it.
         OSError: If a store cannot be reached now; later outages only warn.
     """
     classes = [TRACKERS.get(name) for name in names]

@@ -1,6 +1,7 @@
 """Two rules that keep the structure: imports go one way, and light modules stay light."""
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -19,11 +20,12 @@ LIGHT = (
     "rrf.config",
     "rrf.registry",
     "rrf.envs.vec_env",
+    "rrf.runners.deployable",
     "rrf.evaluation.gates",
     "rrf.presets",
     "rrf.cli",
 )
-TORCH_FREE = ("rrf/data", "rrf/tracking", "rrf/evaluation/gates.py")
+TORCH_FREE = ("rrf/data", "rrf/tracking", "rrf/runners/deployable.py", "rrf/evaluation/gates.py")
 HEAVY = (
     "torch",
     "mlflow",
@@ -73,6 +75,32 @@ def test_imports_go_only_to_the_same_or_an_earlier_layer():
             if own in LAYERS and other and LAYERS.index(other) > LAYERS.index(own):
                 wrong.append(f"{path.relative_to(ROOT)} imports {module}")
     assert wrong == []
+
+
+def test_no_modules_import_each_other_not_even_inside_functions():
+    modules = {_module(path): path for path in (ROOT / "rrf").rglob("*.py")}
+    graph = {name: set(_imported_modules(path)) & set(modules) for name, path in modules.items()}
+    graphlib.TopologicalSorter(graph).prepare()  # CycleError names the circle
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def _imported_modules(path: Path):
+    tree = ast.parse(path.read_text())
+    for block in ast.walk(tree):
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test):
+            block.body = []  # annotations may point back
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                is_module = (ROOT / submodule.replace(".", "/")).with_suffix(".py").is_file()
+                yield submodule if is_module else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
 
 
 def test_rrf_never_imports_the_workflow_tools():

@@ -76,6 +76,8 @@ def test_the_contract_is_that_of_the_environment(env):
         env.step(zeros[:1], [3])
     with pytest.raises(ValueError, match="no Meta-World task 'reech-v3'; did you mean 'reach-v3'"):
         env.reset([InitialState("reech-v3", 42, 0)], [0])
+    with pytest.raises(ValueError, match="2 initial states for 3 slots"):
+        env.reset([InitialState("reach-v3", 42, 0)] * 2)
     assert env.step(zeros).steps.tolist() == [2, 2, 2]  # still in order after all that
 
 

@@ -79,6 +79,42 @@ def test_an_evaluation_is_written_reused_and_extended(home, rrf):
     assert evaluation(home / "a/1")["episodes"][0] == first["episodes"][0]
 
 
+def test_evaluations_of_another_version_are_named_and_left_out(home, rrf, monkeypatch):
+    from rrf.tracking import lineage
+
+    counted = []
+    digest = lineage.source_digest
+    monkeypatch.setattr(lineage, "source_digest", lambda: counted.append(1) or digest())
+    words = ("eval", home / "run", "--protocol", home / "two.yaml", "--num-videos", 0)
+    words += ("--workers", 0)
+    rrf(*words, "--out", home / "g/0")
+    assert len(counted) == 1
+    whole = (home / "g/0/evaluation.json").read_text()
+    for number, text in enumerate(
+        (
+            json.dumps(json.loads(whole) | {"schema_version": 0}),
+            # As the first release wrote it: the code that evaluated was not recorded.
+            json.dumps({k: v for k, v in json.loads(whole).items() if k != "source_digest"}),
+            whole[: len(whole) // 2],
+            whole.replace('"greedy"', '"greediness"'),
+        ),
+        start=1,
+    ):
+        (home / f"g/{number}").mkdir()
+        (home / f"g/{number}/evaluation.json").write_text(text)
+    output = rrf(*words, "--extra-episodes", 1, "--out", home / "g/1")
+    notes = [line for line in output.splitlines() if line.startswith("not reusing")]
+    assert len(notes) == 4
+    assert f"{home / 'g/1'}/evaluation.json: " in notes[0]
+    assert "schema_version is 0, this rrf reads 1" in notes[0]
+    assert "damaged: KeyError 'source_digest'" in notes[1]
+    assert "not JSON" in notes[2]
+    assert "greediness" in notes[3]
+    assert "episode 6/6" in output
+    assert "episode 4/6" not in output  # those of g/0 are still reused
+    assert len(evaluation(home / "g/1")["episodes"]) == 6  # the unreadable one was replaced
+
+
 @pytest.mark.slow
 def test_worker_count_and_slots_do_not_change_an_evaluation(home, rrf):
     base = ("eval", home / "run", "--protocol", home / "two.yaml", "--num-videos", 0)

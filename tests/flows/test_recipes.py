@@ -17,8 +17,10 @@ from infra import services
 
 
 def test_overrides_go_to_the_stage_they_name():
-    assert by_stage({"sft.optimizer.lr": 1e-3, "pretrain.max_steps": 5, "sft.seed": 1}) == {
+    paths = {"sft.optimizer.lr": 1e-3, "pretrain.max_steps": 5, "sft.seed": 1, "rl.seed": 2}
+    assert by_stage(paths) == {
         "pretrain": {"max_steps": 5},
+        "rl": {"seed": 2},
         "sft": {"optimizer.lr": 1e-3, "seed": 1},
     }
 

@@ -16,8 +16,8 @@ from rrf import atomic
 from rrf.evaluation.gates import GateCfg, verdict
 from rrf.evaluation.protocol import ProtocolCfg
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.runners.deployable import deployable_digest
 from rrf.tracking import store
-from rrf.tracking.deployable import deployable_digest
 
 PROTOCOL = ProtocolCfg(name="p", tasks=["a"], seed=1, episodes_per_task=20)
 GATE = GateCfg(

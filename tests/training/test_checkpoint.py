@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from rrf import atomic
 from rrf.runners import checkpoint
+from rrf.runners.deployable import deployable_digest
 from rrf.runners.frames import open_split
 from tests.training.conftest import tiny_run_cfg
 
@@ -71,7 +72,7 @@ def test_an_export_lacks_the_trainer_state_and_has_the_same_digest(runner, copy)
         "norm_stats.json",
     ]
     source = checkpoint.latest(runner.run_dir)
-    assert checkpoint.deployable_digest(copy) == checkpoint.deployable_digest(source)
+    assert deployable_digest(copy) == deployable_digest(source)
     assert checkpoint.load_policy(copy).chunk_length == 2
 
 

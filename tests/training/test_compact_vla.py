@@ -42,7 +42,8 @@ def test_token_log_prob_and_entropy_equal_those_of_torch_distributions():
     sample = policy.sample(observation, generator(1))
     with torch.no_grad():
         logits = policy.head(policy(observation))
-        log_prob, entropy = policy.evaluate(observation, sample.replay)
+        evaluation = policy.evaluate(observation, sample.replay)
+    log_prob, entropy = evaluation.log_prob, evaluation.entropy
     reference = torch.distributions.Categorical(logits=logits / 1.7)
     assert torch.allclose(log_prob, reference.log_prob(sample.replay["tokens"]), atol=1e-6)
     assert torch.allclose(entropy, reference.entropy(), atol=1e-6)
@@ -53,7 +54,7 @@ def test_ratio_between_evaluation_and_sampling_is_exactly_one():
     policy = make_policy(TOKENS)
     observation = make_observation(32)
     sample = policy.sample(observation, generator(2))
-    log_prob, _ = policy.evaluate(observation, sample.replay)
+    log_prob = policy.evaluate(observation, sample.replay).log_prob
     assert sample.log_prob is not None
     assert torch.equal((log_prob - sample.log_prob).exp(), torch.ones(32, 4))
     assert log_prob.requires_grad

@@ -11,6 +11,7 @@ import torch
 from rrf.components import DiscreteTokenHeadCfg
 from rrf.data.schema import STATE
 from rrf.runners import checkpoint
+from rrf.runners.deployable import deployable_digest
 from rrf.runners.frames import is_held_out, open_split
 from rrf.runners.interruption import Interrupted, SignalWatch
 from tests.training.conftest import tiny_policy_cfg, tiny_run_cfg, write_synthetic
@@ -238,7 +239,7 @@ def test_fine_tuning_starts_from_the_parents_weights_and_keeps_its_normalisation
     assert all(torch.equal(weights[k], value) for k, value in child.policy.state_dict().items())
     child.run()
     manifest = json.loads((checkpoint.latest(tmp_path / "child") / "manifest.json").read_text())
-    assert manifest["lineage"]["parent_checkpoint"] == checkpoint.deployable_digest(path)
+    assert manifest["lineage"]["parent_checkpoint"] == deployable_digest(path)
 
 
 def test_fine_tuning_from_another_architecture_is_refused(dataset, tmp_path):

@@ -16,6 +16,7 @@ import rrf
 from rrf.cli.training import run_inputs, run_training
 from rrf.presets import PRESETS, resolve
 from rrf.runners import checkpoint
+from rrf.runners.deployable import deployable_digest
 from rrf.runners.interruption import SignalWatch
 from tests.training.conftest import tiny_run_cfg
 
@@ -115,7 +116,7 @@ def test_a_finished_run_is_reused_until_something_that_decides_its_result_change
     first = run_training(cfg)
     assert first["reused"] is False
     assert first["steps"] == 4
-    assert checkpoint.deployable_digest(first["checkpoint"]) == first["checkpoint_digest"]
+    assert deployable_digest(first["checkpoint"]) == first["checkpoint_digest"]
     assert run_training(cfg) == first | {"reused": True}
     assert run_training(cfg.replace(seed=1))["checkpoint"] != first["checkpoint"]
     again = run_training(cfg, resume=False)
@@ -160,7 +161,7 @@ def test_a_training_file_with_an_unknown_key_or_no_preset_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"no key 'override' .*did you mean 'overrides'"):
         resolve(str(tmp_path / "a.yaml"))
     (tmp_path / "b.yaml").write_text("overrides: {}\n")
-    with pytest.raises(ValueError, match=r"names no preset; known: compact-vla-pretrain, "):
+    with pytest.raises(ValueError, match=r"names no preset; known: .*compact-vla-pretrain, "):
         resolve(str(tmp_path / "b.yaml"))
 
 

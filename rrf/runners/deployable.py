@@ -3,6 +3,7 @@ loading weights.
 """
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from rrf import atomic
@@ -21,7 +22,11 @@ def deployable_digest(checkpoint: str | Path) -> str:
 
 
 def copy_deployable(checkpoint: str | Path, out: Path) -> None:
-    """Copy the deployable part into the empty directory `out`, with a manifest of its own."""
+    """Copy the deployable part into the empty directory `out`, with a manifest of its own.
+
+    Raises:
+        ValueError: If a file is missing, changed or unlisted.
+    """
     manifest = atomic.check_manifest(checkpoint)
     for name in _deployable(manifest):
         (out / name).parent.mkdir(parents=True, exist_ok=True)
@@ -29,6 +34,6 @@ def copy_deployable(checkpoint: str | Path, out: Path) -> None:
     atomic.write_manifest(out, **{key: value for key, value in manifest.items() if key != "files"})
 
 
-def _deployable(manifest: dict) -> dict[str, str]:
+def _deployable(manifest: Mapping) -> dict[str, str]:
     files = manifest["files"].items()
     return {name: digest for name, digest in files if not name.startswith(f"{TRAINER_STATE}/")}

@@ -1,0 +1,267 @@
+"""Losses of policy-gradient updates: pure functions, elementwise until `aggregate`.
+
+* Clipped surrogate of PPO (arXiv:1707.06347, eq. 7) with separate bounds below and above
+  (DAPO, arXiv:2503.14476) and the dual clip for negative advantages (arXiv:1912.09729, eq. 5).
+* Clipped value loss with a Huber error, and explained variance from sums that can be added up
+  over minibatches and processes.
+* KL penalties to a reference policy, with gradient, and KL estimates k1, k2, k3 as named in
+  J. Schulman, "Approximating KL Divergence" (joschu.net/blog/kl-approx.html, 2020).
+
+Left out: the decoupled loss of asynchronous PPO.
+
+Legend: N samples (one action chunk each), H steps in an action chunk, A action dimension,
+L tokens, V token bins. "..." is any shape; the level of the log-probabilities decides it.
+"""
+
+import typing
+
+import torch
+from torch.nn import functional
+
+LogProbLevel = typing.Literal["token", "action", "chunk"]
+KlKind = typing.Literal["k1", "k2", "k3", "abs"]
+
+
+class Surrogate(typing.NamedTuple):
+    """The policy loss and what is logged about it, elementwise. Only `loss` has a gradient."""
+
+    loss: torch.Tensor  # float32 [...]
+    ratio: torch.Tensor  # float32 [...]
+    log_ratio: torch.Tensor  # float32 [...]
+    clipped_ratio: torch.Tensor  # float32 [...]
+    is_clipped: torch.Tensor  # bool [...]
+    is_dual_clipped: torch.Tensor  # bool [...]
+
+
+class ValueLoss(typing.NamedTuple):
+    """The value loss, elementwise, and where the value moved further than the clip."""
+
+    loss: torch.Tensor  # float32 [...]
+    is_clipped: torch.Tensor  # bool [...]
+
+
+def token_log_probs(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Log-probability of the chosen tokens, float32 [...], from logits [..., V]."""
+    log_probs = torch.log_softmax(logits.float(), dim=-1)
+    return log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+
+
+def token_entropy(logits: torch.Tensor) -> torch.Tensor:
+    """Entropy in nats, float32 [...], from logits [..., V], of which -inf rules a token out."""
+    log_probs = torch.log_softmax(logits.float(), dim=-1)
+    # 0 * -inf would be NaN, in the gradient too; a token of probability 0 adds nothing.
+    finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
+    return -(log_probs.exp() * finite).sum(-1)
+
+
+def reduce_log_probs(
+    log_probs_nl: torch.Tensor, action_dim: int, level: LogProbLevel
+) -> torch.Tensor:
+    """Log-probabilities at a level: token [N, H, A], action [N, H] or chunk [N], from [N, H * A].
+
+    The tokens of a chunk are independent given the observation, so their log-probabilities add up.
+    """
+    log_probs_nha = log_probs_nl.unflatten(1, (-1, action_dim))
+    match level:
+        case "token":
+            return log_probs_nha
+        case "action":
+            return log_probs_nha.sum(-1)
+        case "chunk":
+            return log_probs_nha.sum((-2, -1))
+    raise ValueError(f"log-prob level {level!r}; choose one of {typing.get_args(LogProbLevel)}")
+
+
+def align_to_log_probs(values_nh: torch.Tensor, level: LogProbLevel) -> torch.Tensor:
+    """Advantages, masks or weights [N, H or 1] in a shape that broadcasts to log-probs of `level`.
+
+    Raises:
+        ValueError: at chunk level with one entry per action: there is one ratio for all of them.
+    """
+    match level:
+        case "token":
+            return values_nh.unsqueeze(-1)
+        case "action":
+            return values_nh
+        case "chunk" if values_nh.shape[1] == 1:
+            return values_nh.squeeze(1)
+        case "chunk":
+            raise ValueError(
+                "chunk-level log-probs need one advantage per chunk, [N, 1], got "
+                f"{list(values_nh.shape)}; use chunk-level rewards or action-level log-probs"
+            )
+    raise ValueError(f"log-prob level {level!r}; choose one of {typing.get_args(LogProbLevel)}")
+
+
+def clipped_surrogate(
+    log_prob: torch.Tensor,
+    old_log_prob: torch.Tensor,
+    advantages: torch.Tensor,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None = None,
+    log_ratio_clip: tuple[float, float] | None = None,
+) -> Surrogate:
+    """max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high)) with r = exp(log_prob - old_log_prob).
+
+    Args:
+        log_prob: [...], of the policy being trained.
+        old_log_prob: [...], of the policy that acted.
+        advantages: anything that broadcasts to [...].
+        dual_clip: c > 1; where A < 0 the loss is at most c |A|.
+        log_ratio_clip: bounds for the log-ratio itself, against overflow; no gradient outside.
+
+    Raises:
+        ValueError: if the three would broadcast to something larger than `log_prob`, the way
+            [N, 1] and [N] do; `align_to_log_probs` brings them together.
+    """
+    shape = log_prob.shape
+    if old_log_prob.shape != shape or torch.broadcast_shapes(shape, advantages.shape) != shape:
+        raise ValueError(
+            f"log-probs {list(shape)} do not go with old log-probs {list(old_log_prob.shape)} and "
+            f"advantages {list(advantages.shape)}; pass both through the same level"
+        )
+    log_ratio = log_prob.float() - old_log_prob.float()
+    if log_ratio_clip is not None:
+        log_ratio = log_ratio.clamp(*log_ratio_clip)
+    ratio = log_ratio.exp()
+    clipped_ratio = ratio.clamp(1 - clip_low, 1 + clip_high)
+    advantages = advantages.float()
+    unclipped_loss, clipped_loss = -advantages * ratio, -advantages * clipped_ratio
+    loss = torch.maximum(unclipped_loss, clipped_loss)
+    is_clipped = unclipped_loss < clipped_loss
+    is_dual_clipped = torch.zeros_like(is_clipped)
+    if dual_clip is not None:
+        ceiling = dual_clip * advantages.abs()
+        is_dual_clipped = loss > ceiling
+        loss = torch.minimum(loss, ceiling)
+    return Surrogate(
+        loss,
+        ratio.detach(),
+        log_ratio.detach(),
+        clipped_ratio.detach(),
+        is_clipped,
+        is_dual_clipped,
+    )
+
+
+def surrogate_metrics(
+    surrogate: Surrogate, mask: torch.Tensor | None = None
+) -> dict[str, torch.Tensor]:
+    """Means over the entries in the mask, as scalar tensors so that nothing waits for a GPU.
+
+    Both KL figures estimate KL(old || new) from the old policy's samples. `actor/approx_kl` is k3,
+    r - 1 - log r: never negative, low variance. `actor/approx_kl_k1` is -log r: no bias, but noisy
+    and often negative.
+    """
+    _, ratio, log_ratio, clipped_ratio, is_clipped, is_dual_clipped = surrogate
+    elementwise = {
+        "actor/ratio": ratio,
+        "actor/ratio_abs": (ratio - 1).abs(),
+        "actor/clipped_ratio": clipped_ratio,
+        "actor/approx_kl": torch.expm1(log_ratio) - log_ratio,
+        "actor/approx_kl_k1": -log_ratio,
+        "actor/pg_clipfrac": is_clipped.float(),
+        "actor/dual_clipfrac": is_dual_clipped.float(),
+    }
+    return {name: aggregate(values, mask) for name, values in elementwise.items()}
+
+
+def clipped_value_loss(
+    values: torch.Tensor,
+    old_values: torch.Tensor,
+    returns: torch.Tensor,
+    value_clip: float | None,
+    huber_delta: float,
+) -> ValueLoss:
+    """max(huber(R - V), huber(R - V_clipped)), V_clipped = V_old + clip(V - V_old, +-value_clip).
+
+    huber(e) is e^2 / 2 up to `huber_delta` and delta (|e| - delta / 2) beyond (doi
+    10.1214/aoms/1177703732). All three inputs have one shape. `value_clip` None: no clipping.
+    """
+    if not values.shape == old_values.shape == returns.shape:
+        raise ValueError(
+            f"values {list(values.shape)}, old values {list(old_values.shape)} and returns "
+            f"{list(returns.shape)} must have one shape"
+        )
+    values, old_values, returns = values.float(), old_values.float(), returns.float()
+    loss = functional.huber_loss(values, returns, reduction="none", delta=huber_delta)
+    if value_clip is None:
+        return ValueLoss(loss, torch.zeros_like(values, dtype=torch.bool))
+    change = values - old_values
+    clipped_values = old_values + change.clamp(-value_clip, value_clip)
+    clipped_loss = functional.huber_loss(
+        clipped_values, returns, reduction="none", delta=huber_delta
+    )
+    # Of the change before the clamp: after it only rounding errors are left to count.
+    return ValueLoss(torch.maximum(loss, clipped_loss), change.detach().abs() > value_clip)
+
+
+def explained_variance_sums(
+    values: torch.Tensor, returns: torch.Tensor, mask: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Float64 [5]: count, sums of R, R^2, e, e^2 with e = R - V. They add up over minibatches."""
+    keep = torch.ones_like(values, dtype=torch.bool) if mask is None else mask
+    kept_returns = torch.where(keep, returns.detach().double(), 0.0)
+    errors = torch.where(keep, returns.detach().double() - values.detach().double(), 0.0)
+    terms = [keep.double(), kept_returns, kept_returns.square(), errors, errors.square()]
+    return torch.stack([term.sum() for term in terms])
+
+
+def explained_variance(sums: torch.Tensor) -> float:
+    """1 - Var(R - V) / Var(R) from `explained_variance_sums`; NaN if the returns do not vary."""
+    count, returns_sum, returns_sq, errors_sum, errors_sq = sums.tolist()
+    if count == 0:
+        return float("nan")
+    returns_var = returns_sq / count - (returns_sum / count) ** 2
+    errors_var = errors_sq / count - (errors_sum / count) ** 2
+    has_variance = returns_var > 1e-12 * returns_sq / count  # below that it is rounding
+    return 1 - errors_var / returns_var if has_variance else float("nan")
+
+
+def kl_penalty(log_prob: torch.Tensor, ref_log_prob: torch.Tensor, kind: KlKind) -> torch.Tensor:
+    """Elementwise penalty for leaving the reference policy, with gradient through `log_prob`.
+
+    With d = log_prob - ref_log_prob: k1 = d, abs = |d|, k2 = d^2 / 2, k3 = exp(-d) + d - 1.
+    Prefer k2 or k3 in a loss: the gradient of k1 is the score function, whose mean is 0. Nothing
+    is clamped (RLinf stops k3 at 10, and its gradient with it), so k3 grows like exp(-d).
+    """
+    difference = log_prob.float() - ref_log_prob.detach().float()
+    match kind:
+        case "k1":
+            return difference
+        case "abs":
+            return difference.abs()
+        case "k2":
+            return difference.square() / 2
+        case "k3":
+            return torch.expm1(-difference) + difference
+    raise ValueError(f"KL penalty {kind!r}; choose one of {typing.get_args(KlKind)}")
+
+
+def trajectory_weights(lengths: torch.Tensor, max_episode_steps: int) -> torch.Tensor:
+    """max_episode_steps / length of the trajectory that an entry belongs to, for `aggregate`."""
+    return max_episode_steps / lengths.clamp(min=1).float()
+
+
+def aggregate(
+    values: torch.Tensor, mask: torch.Tensor | None = None, weights: torch.Tensor | None = None
+) -> torch.Tensor:
+    """A scalar from elementwise losses; entries outside the mask count for nothing.
+
+    Without weights: the mean over the entries in the mask, so a long trajectory weighs more; 0 if
+    there are none. With `trajectory_weights`: the mean over ALL entries of value * mask * weight.
+    Every trajectory then weighs the same, whatever its length, and minibatches of one size add up
+    to the batch.
+
+    Args:
+        values: [...].
+        mask: bool, broadcasts to [...].
+        weights: broadcasts to [...].
+    """
+    if mask is not None:
+        mask = mask.expand_as(values)
+        values = torch.where(mask, values, 0.0)
+    if weights is not None:
+        return (values * weights.expand_as(values)).mean()
+    return values.mean() if mask is None else values.sum() / mask.sum().clamp(min=1)

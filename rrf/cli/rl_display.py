@@ -1,0 +1,71 @@
+"""What `rrf train` shows of reinforcement learning: a live table on a terminal, lines in a log."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import typer
+
+_SHOWN_ROUNDS = 12
+
+
+@contextlib.contextmanager
+def shown(cfg) -> Iterator[Callable]:
+    """Yields a callback for `rrf.runners.vla_rl.RoundProgress`."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    if not console.is_terminal:
+        yield lambda progress: typer.echo(line(progress))
+        return
+    history: list = []
+    with Live(console=console, refresh_per_second=4) as live:
+
+        def show(progress) -> None:
+            history.append(progress)
+            live.update(_table(cfg, history))
+
+        yield show
+
+
+def line(progress) -> str:
+    """One round in one line."""
+    success = progress.metrics["env/success_once"]
+    validation = "" if progress.validation is None else f"validation {progress.validation:.1%} "
+    return (
+        f"round {progress.round}/{progress.max_rounds} {progress.episodes} episodes "
+        f"success {success:.1%} {validation}kl {progress.metrics['actor/approx_kl']:.4f} "
+        f"{progress.episodes_per_s:.1f} episodes/s eta {_clock(progress.eta_s)}"
+    )
+
+
+def _table(cfg, history: list):
+    from rich.table import Table
+
+    newest = history[-1]
+    title = (
+        f"{cfg.experiment_name}: round {newest.round}/{newest.max_rounds}, {newest.episodes} "
+        f"episodes, {newest.episodes_per_s:.1f}/s, eta {_clock(newest.eta_s)}"
+    )
+    table = Table(title=title, title_justify="left")
+    names = [task.removesuffix("-v3") for task in cfg.tasks]
+    for name in ("round", *names, "all", "validation", "kl", "clipped", "length"):
+        table.add_column(name, justify="right")
+    for progress in history[-_SHOWN_ROUNDS:]:
+        rates = [f"{progress.success[t]:.0%}" if t in progress.success else "" for t in cfg.tasks]
+        metrics = progress.metrics
+        table.add_row(
+            str(progress.round),
+            *rates,
+            f"{metrics['env/success_once']:.0%}",
+            "" if progress.validation is None else f"{progress.validation:.1%}",
+            f"{metrics['actor/approx_kl']:.4f}",
+            f"{metrics['actor/pg_clipfrac']:.0%}",
+            f"{metrics['env/episode_len']:.1f}",
+        )
+    return table
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes}:{seconds:02d}"

@@ -1,0 +1,1 @@
+"""Roles of distributed reinforcement learning: environments, rollout, actor; and what runs them."""

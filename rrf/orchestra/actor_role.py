@@ -1,0 +1,160 @@
+"""The actor role: owns the weights being trained and improves them from played episodes."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from rrf.algorithms.losses import explained_variance, explained_variance_sums
+from rrf.algorithms.policy_gradient import PolicyGradient
+from rrf.runners import optimizer_state
+from rrf.runners.configs import AdamWCfg, EMACfg
+from rrf.runners.ema import EMA
+from rrf.storage.trajectories import PlayedEpisode, RolloutBatch
+
+VALUE_HEAD = "value_head."
+_WEIGHTS = "weights/"
+
+
+class ActorRole:
+    """A policy, its optimizer, and the average of its weights."""
+
+    def __init__(
+        self,
+        policy: nn.Module,
+        algorithm: PolicyGradient,
+        optimizer: AdamWCfg,
+        value_lr: float,
+        ema: EMACfg | None,
+        max_grad_norm: float,
+    ):
+        """
+        Args:
+            policy: Trained in place; it stays in evaluation mode, because dropout would make the
+                probabilities of an update differ from those of the rollout.
+            algorithm: Gives loss and batch, over the same policy.
+            optimizer: Config of the policy's optimizer.
+            value_lr: Learning rate of the value head.
+            ema: Averaging of the weights that are validated and deployed; None for the last ones.
+            max_grad_norm: Longer gradients are scaled down to this.
+        """
+        self.policy = policy.eval()
+        self.algorithm = algorithm
+        self.ema = EMA(policy, ema.decay) if ema else None
+        named = list(policy.named_parameters())
+        is_value = [name.startswith(VALUE_HEAD) for name, _ in named]
+        self._max_grad_norm = max_grad_norm
+        self._optimizer = torch.optim.AdamW(
+            [
+                {"params": [p for (_, p), v in zip(named, is_value, strict=True) if not v]},
+                {"params": [p for (_, p), v in zip(named, is_value, strict=True) if v]},
+            ],
+            betas=optimizer.betas,
+            eps=optimizer.eps,
+            weight_decay=optimizer.weight_decay,
+            fused=True,
+        )
+        self._peak_lrs = (optimizer.lr, value_lr)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """What rollouts act with."""
+        return {name: value.detach() for name, value in self.policy.state_dict().items()}
+
+    def deployed_weights(self) -> dict[str, torch.Tensor]:
+        """What is validated and deployed: the averaged weights, if there is averaging."""
+        module = self.ema.module if self.ema else self.policy
+        return {name: value.detach() for name, value in module.state_dict().items()}
+
+    def update(
+        self,
+        groups: Sequence[Sequence[PlayedEpisode]],
+        horizon: int,
+        round_number: int,
+        lr_factor: float,
+        seed: int,
+    ) -> dict[str, float]:
+        """Some optimizer steps on these episodes; returns the means of what was logged.
+
+        Args:
+            groups: Episodes of at most `horizon` steps.
+            round_number: Of the rollout, from 0.
+            lr_factor: Scales the learning rates.
+            seed: Decides, with the round, in which order rows are seen.
+
+        Raises:
+            ValueError: For a loss or gradient that is not finite; the weights are unchanged by
+                that step.
+        """
+        for group, lr in zip(self._optimizer.param_groups, self._peak_lrs, strict=True):
+            group["lr"] = lr * lr_factor
+        cfg = self.algorithm.cfg
+        batch = self.algorithm.batch(groups, horizon)
+        generator = torch.Generator().manual_seed(_seed_of(seed, round_number))
+        num_minibatches = max(1, round(len(batch) / cfg.minibatch_size))
+        logged: list[dict[str, torch.Tensor]] = []
+        for _ in range(cfg.num_epochs):
+            order = torch.randperm(len(batch), generator=generator)
+            minibatches = order.tensor_split(num_minibatches)
+            logged += [self._step(batch.rows(index), round_number) for index in minibatches]
+        names = logged[0]
+        metrics = {n: torch.stack([row[n].float() for row in logged]).mean() for n in names}
+        return {name: value.item() for name, value in metrics.items()} | _batch_metrics(batch)
+
+    def state(self) -> tuple[dict[str, torch.Tensor], dict]:
+        """Tensors and plain data to go on from."""
+        tensors = optimizer_state.pack(self._optimizer, self.policy)
+        if self.ema:
+            tensors |= {_WEIGHTS + name: value for name, value in self.weights().items()}
+        return tensors, {"ema_updates": self.ema.num_updates if self.ema else 0}
+
+    def restore(
+        self, deployed: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor], facts: dict
+    ) -> None:
+        """Take over what `deployed_weights` and `state` gave."""
+        raw = {
+            name.removeprefix(_WEIGHTS): value
+            for name, value in tensors.items()
+            if name.startswith(_WEIGHTS)
+        }
+        self.policy.load_state_dict(raw if self.ema else deployed)
+        if self.ema:
+            self.ema.module.load_state_dict(deployed)
+            self.ema.num_updates = facts["ema_updates"]
+        moments = {n: value for n, value in tensors.items() if not n.startswith(_WEIGHTS)}
+        optimizer_state.restore(self._optimizer, self.policy, moments)
+
+    def _step(self, rows: RolloutBatch, round_number: int) -> dict[str, torch.Tensor]:
+        loss, metrics = self.algorithm.loss(rows, round_number)
+        self._optimizer.zero_grad()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self._max_grad_norm)
+        if not (math.isfinite(loss.item()) and math.isfinite(norm.item())):
+            raise ValueError(
+                f"loss {loss.item()} with gradient norm {norm.item()} in round {round_number}; the "
+                "weights were left as they are. Lower optimizer.lr, or look at the advantages and "
+                "ratios of the last rounds"
+            )
+        self._optimizer.step()
+        if self.ema:
+            self.ema.update(self.policy)
+        return metrics | {"actor/loss": loss.detach(), "actor/grad_norm": norm}
+
+
+def _batch_metrics(batch: RolloutBatch) -> dict[str, float]:
+    advantages = batch.advantage
+    metrics = {
+        "rollout/advantages_mean": advantages.mean().item(),
+        "rollout/advantages_max": advantages.max().item(),
+        "rollout/advantages_min": advantages.min().item(),
+        "rollout/rows": float(len(batch)),
+    }
+    if not batch.returns.isnan().any():
+        sums = explained_variance_sums(batch.value, batch.returns)
+        metrics["critic/explained_variance"] = explained_variance(sums)
+        metrics["rollout/returns_mean"] = batch.returns.mean().item()
+    return metrics
+
+
+def _seed_of(seed: int, round_number: int) -> int:
+    return (seed * 1_000_003 + round_number) % 2**62

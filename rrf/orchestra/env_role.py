@@ -1,0 +1,120 @@
+"""The environment role: plays jobs in the slots of one vector environment.
+
+It takes and gives builtins and NumPy arrays, so that it can live in another process or on another
+machine. Between two calls every slot that has work waits for an action; a slot whose episode ended
+takes the next job by itself, so that physics and rendering of all slots happen in one call.
+
+Legend: B running episodes, H steps in an action chunk, A action dimension.
+"""
+
+import collections
+import typing
+from collections.abc import Sequence
+
+import numpy as np
+
+from rrf.config import TYPE_KEY, locate
+from rrf.data.schema import Observation
+from rrf.envs.observations import join, rows_of
+from rrf.envs.vec_env import InitialState
+
+PlainJob = tuple[int, str, int, int]  # id, task, seed, index
+
+
+class EnvRole:
+    """Serves `start`, `advance` and `cpu_s`."""
+
+    def __init__(self, cfg: dict, keeps_final: bool = False):
+        """
+        Args:
+            cfg: The config of a vector environment, as data.
+            keeps_final: Whether answers carry the last observation of truncated episodes, from
+                which a critic bootstraps.
+        """
+        self._env = locate(cfg[TYPE_KEY]).from_dict(cfg).build()
+        self._keeps_final = keeps_final
+        self._queue: collections.deque[PlainJob] = collections.deque()
+        self._running: dict[int, int] = {}  # slot -> job id
+        self._rows: dict[int, Observation] = {}  # slot -> what its policy sees now
+
+    def spec(self) -> dict[str, int]:
+        """num_envs, chunk_length, action_dim, max_episode_steps."""
+        names = ("num_envs", "chunk_length", "action_dim", "max_episode_steps")
+        return {name: getattr(self._env, name) for name in names}
+
+    def start(self, jobs: Sequence[PlainJob]) -> dict[str, typing.Any]:
+        """Forget everything and begin with these jobs; answers as `advance`, without results."""
+        self._queue.clear()
+        self._running.clear()
+        return self._answer([], jobs)
+
+    def advance(self, actions: np.ndarray, jobs: Sequence[PlainJob]) -> dict[str, typing.Any]:
+        """Execute a chunk in every running episode and take more jobs.
+
+        Args:
+            actions: float32 [B, H, A], in the order of the last answer's `ids`.
+            jobs: New jobs, behind those that wait already.
+
+        Returns:
+            results: one dict per episode of `actions`: id, reward, steps, terminated, success,
+                truncated, and final (an observation) where asked for.
+            ids: The jobs that wait for an action now.
+            image/<camera>, state, instruction: What they see, in the same order.
+        """
+        slots = list(self._running)
+        step = self._env.step(actions, env_ids=slots)
+        results = []
+        for row, slot in enumerate(slots):
+            is_over = bool(step.terminated[row] or step.truncated[row])
+            result = {
+                "id": self._running[slot],
+                "reward": float(step.reward[row]),
+                "steps": int(step.steps[row]),
+                "is_over": is_over,
+                "success": bool(step.success[row]),
+                "truncated": bool(step.truncated[row]),
+            }
+            if self._keeps_final and step.truncated[row]:
+                result["final"] = to_plain(rows_of(step.observation, [row]))
+            results.append(result)
+            if is_over:
+                del self._running[slot]
+            else:
+                self._rows[slot] = rows_of(step.observation, [row])
+        return self._answer(results, jobs)
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU-seconds spent so far by what for, as far as the environment counts them."""
+        return dict(getattr(self._env, "cpu_s", {}))
+
+    def _answer(self, results: list[dict], jobs: Sequence[PlainJob]) -> dict[str, typing.Any]:
+        self._queue.extend(jobs)
+        free = [slot for slot in range(self._env.num_envs) if slot not in self._running]
+        begun = [(slot, self._queue.popleft()) for slot in free[: len(self._queue)]]
+        if begun:
+            states = [InitialState(task, seed, index) for _, (_, task, seed, index) in begun]
+            observation = self._env.reset(states, env_ids=[slot for slot, _ in begun])
+            for row, (slot, (job_id, *_)) in enumerate(begun):
+                self._running[slot] = job_id
+                self._rows[slot] = rows_of(observation, [row])
+        answer: dict[str, typing.Any] = {"results": results, "ids": list(self._running.values())}
+        if self._running:
+            answer |= to_plain(join([self._rows[slot] for slot in self._running]))
+        return answer
+
+
+def to_plain(observation: Observation) -> dict[str, typing.Any]:
+    """An observation as builtins and arrays."""
+    images = {f"image/{camera}": images for camera, images in observation.images.items()}
+    return images | {"state": observation.state, "instruction": observation.instruction}
+
+
+def from_plain(plain: dict[str, typing.Any]) -> Observation:
+    """What `to_plain` was given."""
+    prefix = "image/"
+    images = {
+        name.removeprefix(prefix): values
+        for name, values in plain.items()
+        if name.startswith(prefix)
+    }
+    return Observation(images, plain["state"], list(plain["instruction"]))

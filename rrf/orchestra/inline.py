@@ -1,0 +1,328 @@
+"""The inline backend: rollout and actor in this process, environment roles in processes beside it.
+
+An environment process that dies or hangs is replaced, and the episodes it had begun are played
+again. Because an episode depends only on its job and the weights, neither that nor the number of
+processes changes what is played.
+"""
+
+import collections
+import dataclasses
+import multiprocessing.connection
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from rrf.components.policy import Sample
+from rrf.data.schema import Observation
+from rrf.envs.child import Child, ChildError, close_all
+from rrf.envs.observations import digest, join, rows_of
+from rrf.envs.vec_env import check_actions
+from rrf.orchestra.env_role import from_plain
+from rrf.orchestra.rollout_role import RolloutRole
+from rrf.runners.job_sources import JobSource
+from rrf.storage.trajectories import Job, PlayedEpisode
+
+_FIRST_ANSWER_S = 600.0  # the first image of a machine compiles kernels
+_MAX_RESTARTS = 3
+_SPARE_SHARE = 4  # one job waits in a process for every four slots, so that none stays empty
+
+
+class InlineBackend:
+    """Plays jobs with `num_workers` environment processes, which live until `close`."""
+
+    def __init__(self, cfg, rollout: RolloutRole, num_workers: int, timeout_s: float = 60.0):
+        """
+        Args:
+            cfg: Config of the vector environment with `num_envs` slots in all.
+            rollout: Chooses the actions.
+            num_workers: Processes; `num_envs` must be divisible by it.
+            timeout_s: How long a process may take for one chunk before it counts as hung; its
+                first answer may take ten minutes, because it compiles kernels once per machine.
+
+        Raises:
+            ValueError: If the slots cannot be divided evenly, or policy and environment do not fit.
+        """
+        check_division(cfg.num_envs, num_workers)
+        self.rollout = rollout
+        self.inference_s = 0.0  # wall time spent choosing actions
+        self.num_restarts = 0
+        arguments = {
+            "cfg": cfg.replace(num_envs=cfg.num_envs // num_workers).to_dict(),
+            "keeps_final": rollout.has_critic,
+        }
+        self._num_slots = cfg.num_envs // num_workers
+        self._workers = [
+            _Worker(f"environment worker {number + 1} of {num_workers}", arguments, timeout_s)
+            for number in range(num_workers)
+        ]
+        self._chunk_length, self._action_dim = cfg.chunk_length, rollout.policy.action_dim
+
+    def play(
+        self,
+        source: JobSource,
+        stream: Sequence[int],
+        *,
+        greedy: bool = False,
+        keeps: bool = True,
+    ) -> None:
+        """Play what `source` gives until it has nothing left, and report every episode to it.
+
+        Args:
+            stream: Numbers that, with a job's id, seed the episode's randomness.
+            greedy: Take the policy's mode.
+            keeps: Whether episodes carry their observations; without them they cannot be trained
+                on, but take no memory.
+
+        Raises:
+            ValueError: For an action that is NaN or Inf, or a job the environment refuses.
+            ChildError: If a process dies or hangs again and again.
+        """
+        game = _Game(source, tuple(stream), greedy, keeps)
+        while self._feed_idle(game):
+            busy = {worker.child.connection: worker for worker in self._workers if worker.jobs}
+            ready = multiprocessing.connection.wait(list(busy), timeout=1.0)
+            for connection, worker in busy.items():
+                try:
+                    if connection in ready:
+                        self._serve(worker, game)
+                    else:
+                        worker.check_alive()
+                except ChildError as error:
+                    self._replace(worker, game, error)
+        self._bootstrap(game)
+
+    def close(self) -> None:
+        """End the processes. Calling it twice is allowed."""
+        close_all([worker.child for worker in self._workers])
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU-seconds of all environment processes so far, by what for. Not while playing."""
+        total: collections.Counter[str] = collections.Counter()
+        for worker in self._workers:
+            worker.child.send("cpu_s")
+            total.update(worker.child.result())
+        return dict(total)
+
+    def pids(self) -> list[int]:
+        """Of the environment processes."""
+        return [worker.child.pid for worker in self._workers]
+
+    def _feed_idle(self, game: "_Game") -> bool:
+        """Start workers that have nothing to do; whether any has something."""
+        for worker in self._workers:
+            if not worker.jobs:
+                jobs = game.take(self._num_slots)
+                if jobs:
+                    try:
+                        worker.start(jobs)
+                    except ChildError as error:
+                        self._replace(worker, game, error)
+        return game.has_again or any(worker.jobs for worker in self._workers)
+
+    def _serve(self, worker: "_Worker", game: "_Game") -> None:
+        """Take a worker's answer, choose the next actions, send them."""
+        answer = worker.child.result()
+        worker.is_new = False
+        for result in answer["results"]:
+            if result["is_over"]:
+                del worker.jobs[result["id"]]
+            game.note_result(result, self.rollout.version)
+        worker.ids = answer["ids"]
+        if not worker.ids:
+            assert not worker.jobs, "a worker forgot jobs"
+            return
+        observation = from_plain(answer)
+        playing = [
+            game.playing_of(worker.jobs[job_id], observation, row)
+            for row, job_id in enumerate(worker.ids)
+        ]
+        begin = time.perf_counter()
+        generators = None if game.greedy else [episode.generator for episode in playing]
+        sample = self.rollout.act(observation, generators)
+        self.inference_s += time.perf_counter() - begin
+        actions = sample.actions[:, : self._chunk_length]
+        check_actions(actions, worker.ids, self._chunk_length, self._action_dim)
+        for row, episode in enumerate(playing):
+            episode.decisions.append((observation if game.keeps else None, sample, row))
+        wanted = self._num_slots + self._num_slots // _SPARE_SHARE - len(worker.jobs)
+        worker.advance(actions, game.take(wanted))
+
+    def _replace(self, worker: "_Worker", game: "_Game", error: ChildError) -> None:
+        """A new process for one that died or hung; what it had begun is played again."""
+        self.num_restarts += 1
+        if worker.num_restarts >= _MAX_RESTARTS:
+            raise ChildError(
+                f"{worker.name} was restarted {_MAX_RESTARTS} times and failed again: {error}"
+            ) from error
+        game.put_back(worker.restart())
+
+    def _bootstrap(self, game: "_Game") -> None:
+        """The critic's opinion of what truncated episodes ended in."""
+        if not game.finals:
+            return
+        values = self.rollout.values(join([final for _, final in game.finals]))
+        for (episode, _), value in zip(game.finals, values[:, 0].tolist(), strict=True):
+            episode.final_value = value
+
+
+def check_division(num_envs: int, num_workers: int) -> None:
+    """Raise ValueError, with numbers that would do, unless every worker gets as many slots."""
+    if num_workers >= 1 and num_envs % num_workers == 0:
+        return
+    below = num_envs // max(num_workers, 1) * num_workers
+    fitting = [number for number in (below, below + num_workers) if number > 0]
+    raise ValueError(
+        f"num_envs={num_envs} cannot be divided among num_workers={num_workers}; "
+        f"num_envs={' or '.join(map(str, fitting)) or 2} would do"
+    )
+
+
+@dataclasses.dataclass
+class _Playing:
+    """An episode under way."""
+
+    job: Job
+    generator: torch.Generator
+    reset_digest: str
+    decisions: list[tuple[Observation | None, Sample, int]] = dataclasses.field(
+        default_factory=list
+    )  # the batch, what was chosen for it, the row
+    rewards: list[float] = dataclasses.field(default_factory=list)
+    steps: list[int] = dataclasses.field(default_factory=list)
+
+
+class _Game:
+    """What one call of `play` keeps in mind."""
+
+    def __init__(self, source: JobSource, stream: tuple[int, ...], greedy: bool, keeps: bool):
+        self.greedy, self.keeps = greedy, keeps
+        self.finals: list[tuple[PlayedEpisode, Observation]] = []
+        self._source, self._stream = source, stream
+        self._again: collections.deque[Job] = collections.deque()
+        self._playing: dict[int, _Playing] = {}  # by job id
+
+    def take(self, count: int) -> list[Job]:
+        """Jobs to start now, those to be played again first."""
+        if count <= 0:
+            return []
+        again = [self._again.popleft() for _ in range(min(count, len(self._again)))]
+        return again + self._source.take(count - len(again))
+
+    @property
+    def has_again(self) -> bool:
+        """Whether jobs wait to be played again."""
+        return bool(self._again)
+
+    def put_back(self, jobs: Sequence[Job]) -> None:
+        """Forget what was played of these jobs and play them again."""
+        for job in jobs:
+            self._playing.pop(job.id, None)
+        self._again.extend(jobs)
+
+    def playing_of(self, job: Job, observation: Observation, row: int) -> _Playing:
+        """The episode of a job, new if this is its first observation."""
+        if job.id not in self._playing:
+            self._playing[job.id] = _Playing(
+                job=job,
+                generator=torch.Generator().manual_seed(_seed_of(*self._stream, job.id)),
+                reset_digest=digest(observation, row),
+            )
+        return self._playing[job.id]
+
+    def note_result(self, result: dict, version: int) -> None:
+        """What came of the last chunk of an episode."""
+        playing = self._playing[result["id"]]
+        playing.rewards.append(result["reward"])
+        playing.steps.append(result["steps"])
+        if result["is_over"]:
+            episode = _finished(self._playing.pop(result["id"]), result, version)
+            if "final" in result:
+                self.finals.append((episode, from_plain(result["final"])))
+            self._source.report(episode)
+
+
+class _Worker:
+    """An environment process and the jobs it was given."""
+
+    def __init__(self, name: str, arguments: dict, timeout_s: float):
+        self.name = name
+        self.num_restarts = 0
+        self._arguments = arguments
+        self._timeout_s = timeout_s
+        self._spawn()
+
+    def start(self, jobs: Sequence[Job]) -> None:
+        """Give an idle process something to do."""
+        self._send("start", jobs)
+
+    def advance(self, actions: np.ndarray, jobs: Sequence[Job]) -> None:
+        """The next chunk of the jobs in `ids`, and new jobs."""
+        self._send("advance", jobs, actions)
+
+    def restart(self) -> list[Job]:
+        """A new process; returns the jobs of the old one that had not ended."""
+        lost = list(self.jobs.values())
+        self.child.kill()
+        self.num_restarts += 1
+        self._spawn()
+        return lost
+
+    def check_alive(self) -> None:
+        """Raise ChildError if an answer is overdue."""
+        limit = max(self._timeout_s, _FIRST_ANSWER_S) if self.is_new else self._timeout_s
+        if time.monotonic() - self._sent_at > limit:
+            raise ChildError(f"{self.name} (pid {self.child.pid}) gave no answer in {limit:.0f} s")
+
+    def _spawn(self) -> None:
+        self.child = Child(
+            "rrf.orchestra.env_role:EnvRole", self.name, self._arguments, self._timeout_s
+        )
+        self.is_new = True
+        self.ids: list[int] = []  # the jobs that get the next actions, in order
+        self.jobs: dict[int, Job] = {}  # given out and not ended, by id
+        self._sent_at = time.monotonic()
+
+    def _send(self, method: str, jobs: Sequence[Job], *arguments) -> None:
+        self.jobs |= {job.id: job for job in jobs}  # before sending: a failure gives them back
+        plain = [
+            (job.id, job.initial_state.task, job.initial_state.seed, job.initial_state.index)
+            for job in jobs
+        ]
+        self._sent_at = time.monotonic()
+        self.child.send(method, *arguments, plain)
+
+
+def _finished(playing: _Playing, result: dict, version: int) -> PlayedEpisode:
+    """The record of an ended episode."""
+    observations = [
+        rows_of(observation, [row])
+        for observation, _, row in playing.decisions
+        if observation is not None
+    ]
+    samples = [(sample, row) for _, sample, row in playing.decisions]
+    num_rows = len(samples)
+    log_probs = [s.log_prob[row] for s, row in samples if s.log_prob is not None]
+    values = [s.value[row] for s, row in samples if s.value is not None]
+    return PlayedEpisode(
+        job=playing.job,
+        observation=join(observations) if observations else None,
+        replay={
+            name: torch.stack([sample.replay[name][row] for sample, row in samples])
+            for name in samples[0][0].replay
+        },
+        log_prob=torch.stack(log_probs) if log_probs else torch.zeros(num_rows, 0),
+        value=torch.stack(values) if values else torch.full((num_rows, 1), torch.nan),
+        reward=np.array(playing.rewards, np.float32),
+        steps=np.array(playing.steps, np.int64),
+        success=result["success"],
+        truncated=result["truncated"],
+        final_value=float("nan"),
+        policy_version=version,
+        reset_digest=playing.reset_digest,
+    )
+
+
+def _seed_of(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,95 @@
+"""Puts a reinforcement-learning run together on one machine."""
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from rrf.components.configs import PolicyCfg
+from rrf.config import did_you_mean
+from rrf.envs.metaworld_tasks import TASKS
+from rrf.orchestra.actor_role import VALUE_HEAD, ActorRole
+from rrf.orchestra.inline import InlineBackend
+from rrf.orchestra.rollout_role import RolloutRole
+from rrf.runners import checkpoint
+from rrf.runners.configs import VLARLRunnerCfg
+from rrf.runners.deployable import deployable_digest
+from rrf.runners.vla_rl import VLARLRunner
+
+
+def build_runner(
+    cfg: VLARLRunnerCfg, run_dir: str | Path, lineage: Mapping | None = None
+) -> VLARLRunner:
+    """Roles around the policy in `cfg.init_from`, and the loop that drives them.
+
+    Raises:
+        ValueError: If there is no checkpoint to start from, it holds another architecture, or
+            policy, environment and tasks do not fit each other.
+    """
+    parent = _parent(cfg)
+    check_fit(cfg)
+    norm_stats = checkpoint.load_norm_stats(parent)
+    with torch.random.fork_rng():
+        torch.manual_seed(cfg.seed)
+        policy = cfg.policy.build(norm_stats)
+    checkpoint.load_weights(policy, parent, may_lack=VALUE_HEAD)
+    reference = copy.deepcopy(policy).eval() if cfg.algorithm.kl_coef else None
+    algorithm = cfg.algorithm.build(policy, reference)
+    actor = ActorRole(policy, algorithm, cfg.optimizer, cfg.value_lr, cfg.ema, cfg.max_grad_norm)
+    rollout = RolloutRole(copy.deepcopy(policy).eval())
+    backend = InlineBackend(cfg.env, rollout, cfg.num_workers, cfg.worker_timeout_s)
+    lineage = {**(lineage or {}), "parent_checkpoint": deployable_digest(parent)}
+    return VLARLRunner(cfg, actor, backend, run_dir, norm_stats, lineage)
+
+
+def check_fit(cfg: VLARLRunnerCfg) -> None:
+    """Raise ValueError naming everything on which policy, environment and tasks disagree."""
+    policy, env = cfg.policy, cfg.env
+    wrong = [
+        f"policy.{mine} is {left}, env.{its} is {right}"
+        for mine, left, its, right in (
+            ("chunk_length", policy.chunk_length, "chunk_length", env.chunk_length),
+            ("action_dim", policy.action_dim, "action_dim", env.action_dim),
+            ("image_size", tuple(policy.image_size), "image_size", (env.image_size,) * 2),
+        )
+        if left != right
+    ]
+    wrong += [
+        f"policy.cameras names '{camera}', env.cameras has {', '.join(env.cameras) or 'none'}"
+        for camera in policy.cameras
+        if camera not in env.cameras
+    ]
+    wrong += [f"no task '{t}'{did_you_mean(t, TASKS)}" for t in cfg.tasks if t not in TASKS]
+    if not cfg.tasks:
+        wrong.append("tasks is empty; name at least one")
+    if wrong:
+        raise ValueError("the run does not fit together: " + "; ".join(wrong))
+
+
+def _parent(cfg: VLARLRunnerCfg) -> Path:
+    if not cfg.init_from:
+        raise ValueError(
+            "init_from is not given; reinforcement learning starts from a policy that succeeds now "
+            "and then: init_from=<checkpoint of a supervised fine-tuning>"
+        )
+    parent = checkpoint.find(cfg.init_from)
+    saved = PolicyCfg.from_dict(checkpoint.load_config(parent)["policy"])
+    if type(saved) is not type(cfg.policy):
+        raise ValueError(
+            f"{parent} holds a {type(saved).__name__}, the run trains a "
+            f"{type(cfg.policy).__name__}; start from a checkpoint of the same family"
+        )
+    if saved.chunk_length != cfg.policy.chunk_length:
+        raise ValueError(
+            f"{parent} predicts chunks of {saved.chunk_length} steps, the run's policy "
+            f"{cfg.policy.chunk_length}; set policy.chunk_length={saved.chunk_length} and "
+            f"env.chunk_length={saved.chunk_length}"
+        )
+    theirs, ours = (type(getattr(c, "head", None)).__name__ for c in (saved, cfg.policy))
+    if theirs != ours:
+        raise ValueError(
+            f"{parent} has a {theirs}, the run's policy a {ours}; fine-tune with the head that is "
+            "to be reinforced"
+        )
+    return parent

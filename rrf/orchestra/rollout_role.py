@@ -1,0 +1,75 @@
+"""The rollout role: chooses actions with its own copy of the policy.
+
+What it chooses for an episode depends on the weights, the observation and the episode's own random
+stream, not on which episodes happen to share a batch: batches have one size, padded if need be,
+because the rounding of matrix products depends on it, and every row draws from its own generator.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from rrf.components.policy import Policy, Sample
+from rrf.data.schema import Observation
+from rrf.envs.observations import padded, rows_of
+
+
+class RolloutRole:
+    """Acts with the weights it was last given."""
+
+    def __init__(self, policy: Policy, batch_rows: int = 16):
+        """
+        Args:
+            policy: The role's own copy, in evaluation mode.
+            batch_rows: Observations per forward pass; part of what results depend on.
+        """
+        self.policy = policy
+        self.batch_rows = batch_rows
+        self.version = -1  # of the weights; set by `load`
+
+    @property
+    def has_critic(self) -> bool:
+        return self.policy.num_values > 0
+
+    def load(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        """Take over weights, by name."""
+        assert isinstance(self.policy, nn.Module)
+        self.policy.load_state_dict(dict(weights))
+        self.version = version
+
+    def act(
+        self,
+        observation: Observation,
+        generators: Sequence[torch.Generator] | None,
+    ) -> Sample:
+        """Choose chunks for all rows: the policy's mode without generators, else one per row."""
+        parts = []
+        for start in range(0, len(observation), self.batch_rows):
+            rows = range(start, min(start + self.batch_rows, len(observation)))
+            batch = padded(rows_of(observation, rows), self.batch_rows)
+            streams = None
+            if generators is not None:
+                unused = [torch.Generator() for _ in range(self.batch_rows - len(rows))]
+                streams = [*(generators[row] for row in rows), *unused]
+            sample = self.policy.sample(batch, streams, greedy=generators is None)
+            parts.append(sample.first(len(rows)))
+        return _join(parts)
+
+    def values(self, observation: Observation) -> torch.Tensor:
+        """The critic's values, float32 [B, V]."""
+        values = self.act(observation, None).value
+        assert values is not None, "this policy has no critic"
+        return values
+
+
+def _join(parts: Sequence[Sample]) -> Sample:
+    log_probs = [part.log_prob for part in parts if part.log_prob is not None]
+    values = [part.value for part in parts if part.value is not None]
+    return Sample(
+        actions=np.concatenate([part.actions for part in parts]),
+        log_prob=torch.cat(log_probs) if log_probs else None,
+        replay={name: torch.cat([part.replay[name] for part in parts]) for name in parts[0].replay},
+        value=torch.cat(values) if values else None,
+    )

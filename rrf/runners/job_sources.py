@@ -1,0 +1,170 @@
+"""Which episodes a round of rollouts plays: a fixed list, or groups until enough teach something.
+
+A group is a number of copies of one initial state. A group whose episodes all succeed or all fail
+has no advantage to learn from: it is dropped and another one drawn (DAPO, arXiv:2503.14476,
+"dynamic sampling"), up to a bound. To lose less time on such groups their members play in stages: a
+group is given up as soon as enough of them all succeeded, or all failed. Which groups are played
+depends on the sequence drawn and on outcomes, never on timing.
+"""
+
+import collections
+import dataclasses
+import typing
+from collections.abc import Iterator, Sequence
+
+from rrf.envs.vec_env import InitialState
+from rrf.storage.trajectories import Job, PlayedEpisode
+
+
+class JobSource(typing.Protocol):
+    """Decides what is played."""
+
+    def take(self, count: int) -> list[Job]:
+        """Up to `count` jobs that may start now; none does not mean that none will come."""
+        ...
+
+    def report(self, episode: PlayedEpisode) -> None:
+        """An episode ended."""
+        ...
+
+
+class JobList:
+    """One episode for each initial state."""
+
+    def __init__(self, initial_states: Sequence[InitialState]):
+        self._waiting = collections.deque(
+            Job(number, number, state) for number, state in enumerate(initial_states)
+        )
+        self._episodes: dict[int, PlayedEpisode] = {}
+
+    def take(self, count: int) -> list[Job]:
+        """See `JobSource.take`."""
+        return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+
+    def report(self, episode: PlayedEpisode) -> None:
+        """See `JobSource.report`."""
+        self._episodes[episode.job.id] = episode
+
+    @property
+    def episodes(self) -> list[PlayedEpisode]:
+        """What was played, in the order of the list."""
+        return [self._episodes[job_id] for job_id in sorted(self._episodes)]
+
+
+@dataclasses.dataclass
+class _Group:
+    number: int
+    initial_state: InitialState
+    episodes: dict[int, PlayedEpisode] = dataclasses.field(default_factory=dict)  # by job id
+
+    def outcomes(self) -> set[bool]:
+        return {episode.success for episode in self.episodes.values()}
+
+
+class GroupRound:
+    """A job source that ends with up to `num_groups` groups worth learning from."""
+
+    def __init__(
+        self,
+        initial_states: Iterator[InitialState],
+        num_groups: int,
+        group_size: int,
+        max_groups: int,
+        stop_after_successes: int | None = None,
+        stop_after_failures: int | None = None,
+        keeps_uniform: bool = False,
+    ):
+        """
+        Args:
+            initial_states: One for each group, in order, as many as are asked for.
+            num_groups: How many are wanted.
+            group_size: Episodes per group.
+            max_groups: How many may be begun.
+            stop_after_successes: A group whose first so many episodes all succeeded is given up;
+                None plays it to the end.
+            stop_after_failures: The same for failures. Rare successes are the most instructive
+                ones, so this had better be larger.
+            keeps_uniform: Whether groups without contrast are kept too (a critic learns from them).
+        """
+        self._initial_states, self._max_groups = initial_states, max_groups
+        self._group_size = group_size
+        self._patience = {
+            True: min(stop_after_successes or group_size, group_size),
+            False: min(stop_after_failures or group_size, group_size),
+        }
+        self._stages = [group_size]
+        if not keeps_uniform:
+            self._stages = sorted({*self._patience.values(), group_size})
+        self._keeps_uniform = keeps_uniform
+        self._groups: list[_Group] = []
+        self._waiting: collections.deque[Job] = collections.deque()
+        for _ in range(num_groups):
+            self._begin_group()
+
+    @property
+    def num_begun(self) -> int:
+        return len(self._groups)
+
+    @property
+    def groups(self) -> list[list[PlayedEpisode]]:
+        """The groups to learn from, in the order drawn, members by id."""
+        return [
+            [group.episodes[job_id] for job_id in sorted(group.episodes)]
+            for group in self._groups
+            if len(group.episodes) == self._group_size
+            and (self._keeps_uniform or len(group.outcomes()) == 2)
+        ]
+
+    @property
+    def episodes(self) -> list[PlayedEpisode]:
+        """Every episode played, dropped ones included, by id."""
+        played = {key: value for group in self._groups for key, value in group.episodes.items()}
+        return [played[job_id] for job_id in sorted(played)]
+
+    def take(self, count: int) -> list[Job]:
+        """See `JobSource.take`."""
+        return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+
+    def report(self, episode: PlayedEpisode) -> None:
+        """See `JobSource.report`.
+
+        Raises:
+            ValueError: If the members of a group do not begin alike.
+        """
+        group = self._groups[episode.job.group]
+        group.episodes[episode.job.id] = episode
+        check_group(list(group.episodes.values()))
+        num_played = len(group.episodes)
+        if num_played not in self._stages:
+            return
+        outcomes = group.outcomes()
+        is_uniform = len(outcomes) == 1 and not self._keeps_uniform
+        if is_uniform and num_played >= self._patience[outcomes.pop()]:
+            self._begin_group()
+        elif num_played < self._group_size:
+            stage = self._stages[self._stages.index(num_played) + 1]
+            self._wait_for(group, range(num_played, stage))
+
+    def _begin_group(self) -> None:
+        if len(self._groups) < self._max_groups:
+            number = len(self._groups)
+            group = _Group(number, next(self._initial_states))
+            self._groups.append(group)
+            self._wait_for(group, range(self._stages[0]))
+
+    def _wait_for(self, group: _Group, members: range) -> None:
+        first = group.number * self._group_size
+        self._waiting.extend(
+            Job(first + member, group.number, group.initial_state) for member in members
+        )
+
+
+def check_group(episodes: Sequence[PlayedEpisode]) -> None:
+    """Raise ValueError unless all episodes began with the same observation and instruction."""
+    if len({episode.reset_digest for episode in episodes}) > 1:
+        state = episodes[0].job.initial_state
+        raise ValueError(
+            f"the episodes of group {episodes[0].job.group} ({state.task}, seed {state.seed}, "
+            f"initial state {state.index}) did not begin with the same observation, so their "
+            "returns cannot be compared; the environment's reset must be exact"
+        )

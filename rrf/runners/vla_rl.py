@@ -1,0 +1,354 @@
+"""The reinforcement-learning loop of manipulation policies: play a round, update, now and then
+validate, and keep the checkpoint that validated best.
+
+Everything random is seeded with (seed, round, episode), so a run that was stopped or killed goes on
+from its last checkpoint with the bits it would have computed undisturbed.
+"""
+
+import dataclasses
+import time
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from rrf import atomic
+from rrf.envs.metaworld_tasks import NUM_INITIAL_STATES
+from rrf.envs.vec_env import InitialState
+from rrf.runners import checkpoint
+from rrf.runners.configs import VLARLRunnerCfg
+from rrf.runners.curriculum import Curriculum
+from rrf.runners.deployable import deployable_digest
+from rrf.runners.interruption import Interrupted, SignalWatch
+from rrf.runners.job_sources import GroupRound, JobList, JobSource
+from rrf.runners.preflight import check_log_probs
+from rrf.runners.rollout_video import write_grid
+from rrf.runners.schedule import learning_rate_factor
+from rrf.runners.tracker import NullTracker, Tracker
+from rrf.storage.trajectories import PlayedEpisode
+
+_PLAY, _VALIDATE = 0, 1  # keep the random streams of rollouts and validations apart
+_WARM_UP = "critic_warmup_rounds"
+
+
+class Backend(typing.Protocol):
+    """Plays episodes, wherever; see `rrf.orchestra.inline.InlineBackend`."""
+
+    rollout: typing.Any
+
+    def play(
+        self, source: JobSource, stream: Sequence[int], *, greedy: bool = ..., keeps: bool = ...
+    ) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Actor(typing.Protocol):
+    """Owns the weights; see `rrf.orchestra.actor_role.ActorRole`."""
+
+    policy: typing.Any
+    algorithm: typing.Any
+
+    def weights(self) -> dict[str, torch.Tensor]: ...
+    def deployed_weights(self) -> dict[str, torch.Tensor]: ...
+    def update(
+        self,
+        groups: Sequence[Sequence[PlayedEpisode]],
+        horizon: int,
+        round_number: int,
+        lr_factor: float,
+        seed: int,
+    ) -> dict[str, float]: ...
+    def state(self) -> tuple[dict[str, torch.Tensor], dict]: ...
+    def restore(self, deployed: dict, tensors: dict, facts: dict) -> None: ...
+
+
+@dataclasses.dataclass
+class RoundProgress:
+    """What a progress display shows."""
+
+    round: int  # rounds done
+    max_rounds: int
+    episodes: int
+    success: dict[str, float]  # of this round's episodes, by task
+    validation: float | None
+    metrics: dict[str, float]
+    episodes_per_s: float
+    eta_s: float
+
+
+class VLARLRunner:
+    """Trains with `actor` on what `backend` plays; leaves checkpoints in `run_dir`."""
+
+    def __init__(
+        self,
+        cfg: VLARLRunnerCfg,
+        actor: Actor,
+        backend: Backend,
+        run_dir: str | Path,
+        norm_stats: Mapping,
+        lineage: Mapping | None = None,
+    ):
+        self.cfg, self.actor, self.backend = cfg, actor, backend
+        self.run_dir = Path(run_dir)
+        self.norm_stats = dict(norm_stats)
+        self.lineage = dict(lineage or {})
+        self.curriculum = Curriculum(
+            cfg.curriculum, cfg.tasks, cfg.env_seeds, NUM_INITIAL_STATES, cfg.seed
+        )
+        self.round = 0
+        self.num_episodes = 0
+        self.metrics: dict[str, float] = {}
+        self.validations: list[dict] = []  # {"round", "episodes", "wall_s", "success", by task}
+        self._last_played: list[PlayedEpisode] = []
+        self._wall_s = self._cpu_s = 0.0
+
+    def run(
+        self,
+        tracker: Tracker | None = None,
+        on_progress: Callable[[RoundProgress], None] | None = None,
+        signals: SignalWatch | None = None,
+    ) -> dict:
+        """Train to the end, from the newest checkpoint in `run_dir` (or `resume_dir`) if any.
+
+        Returns:
+            checkpoint (the one that validated best), checkpoint_digest, steps (rounds), metrics,
+            validations, wall_s and cpu_s, the times summed over all resumptions.
+
+        Raises:
+            Interrupted: After a signal noted by `signals`, once the finished round has been saved.
+            ValueError: If the pre-flight check fails, no group has any contrast, or a number is
+                not finite.
+        """
+        tracker = tracker or NullTracker()
+        self._resume()
+        wall, cpu = time.monotonic() - self._wall_s, time.process_time() - self._cpu_s
+
+        def clock() -> None:
+            self._wall_s, self._cpu_s = time.monotonic() - wall, time.process_time() - cpu
+
+        try:
+            if not self.validations:
+                self._validate(tracker)
+            while not self.cfg.only_eval and self.round < self.cfg.max_rounds:
+                progress = self._play_round()
+                clock()
+                stop = signals.received if signals else None
+                is_last = self.round == self.cfg.max_rounds
+                if self.round % self.cfg.validation_interval == 0 or is_last:
+                    self._film("train", self._last_played, tracker)
+                    self._validate(tracker)
+                    progress.validation = self.validations[-1]["success"]
+                clock()
+                if self.round % self.cfg.save_interval == 0 or is_last or stop:
+                    self.save()
+                tracker.log_metrics(self.metrics, self.round)
+                if on_progress:
+                    on_progress(progress)
+                if stop and not is_last:
+                    raise Interrupted(stop, f"saved {checkpoint.latest(self.run_dir)}")
+        finally:
+            self.backend.close()
+        clock()
+        return self._result()
+
+    def save(self) -> Path:
+        """Write a checkpoint of the round, and remove old ones but the best."""
+        tensors, facts = self.actor.state()
+        facts |= {
+            "round": self.round,
+            "num_episodes": self.num_episodes,
+            "curriculum": self.curriculum.state_dict(),
+            "metrics": self.metrics,
+            "validations": self.validations,
+            "wall_s": self._wall_s,
+            "cpu_s": self._cpu_s,
+        }
+        path = checkpoint.save(
+            self.run_dir,
+            self.round,
+            self.cfg,
+            self.actor.deployed_weights(),
+            self.norm_stats,
+            checkpoint.TrainerState(tensors, facts),
+            self.lineage,
+        )
+        checkpoint.prune(self.run_dir, self.cfg.num_checkpoints_kept, keep=(self._best_round(),))
+        return path
+
+    def _play_round(self) -> RoundProgress:
+        cfg, algorithm = self.cfg, self.actor.algorithm
+        begin = time.perf_counter()
+        source = GroupRound(
+            self.curriculum.draw(self.round),
+            cfg.num_groups,
+            algorithm.cfg.group_size,
+            cfg.max_groups,
+            cfg.stop_after_successes,
+            cfg.stop_after_failures,
+            keeps_uniform=not algorithm.needs_contrast,
+        )
+        self.backend.rollout.load(self.actor.weights(), self.round)
+        self.backend.play(source, (cfg.seed, _PLAY, self.round))
+        episodes, groups = source.episodes, source.groups
+        self._last_played = episodes
+        played_s = time.perf_counter() - begin
+        if not groups:
+            raise ValueError(_no_contrast(source.num_begun, episodes))
+        outcomes = {
+            t: [e.success for e in episodes if e.job.initial_state.task == t] for t in cfg.tasks
+        }
+        self.curriculum.learn(
+            [(episode.job.initial_state, episode.success) for episode in episodes]
+        )
+        if not self.metrics.get("preflight/approx_kl"):
+            sample = [episode for group in groups[:4] for episode in group]
+            self.metrics |= check_log_probs(self.backend.rollout.policy, self.actor.policy, sample)
+        update = self._update(groups)
+        self.round += 1
+        self.num_episodes += len(episodes)
+        wall_s = time.perf_counter() - begin
+        self.metrics |= (
+            update
+            | _episode_metrics(episodes, outcomes)
+            | {
+                "rollout/groups_begun": float(source.num_begun),
+                "rollout/groups_kept": float(len(groups)),
+                "time/rollout": played_s,
+                "time/update": wall_s - played_s,
+                "env/episodes_per_s": len(episodes) / wall_s,
+            }
+        )
+        return RoundProgress(
+            round=self.round,
+            max_rounds=cfg.max_rounds,
+            episodes=self.num_episodes,
+            success={t: sum(o) / len(o) for t, o in outcomes.items() if o},
+            validation=None,
+            metrics=self.metrics,
+            episodes_per_s=len(episodes) / wall_s,
+            eta_s=(cfg.max_rounds - self.round) * wall_s,
+        )
+
+    def _update(self, groups: list[list[PlayedEpisode]]) -> dict[str, float]:
+        cfg = self.cfg
+        threads = torch.get_num_threads()
+        torch.set_num_threads(cfg.update_threads)  # the environments are waiting meanwhile
+        try:
+            factor = learning_rate_factor(self.round, cfg.max_rounds, cfg.schedule)
+            horizon = cfg.env.max_episode_steps
+            metrics = self.actor.update(groups, horizon, self.round, factor, cfg.seed)
+        finally:
+            torch.set_num_threads(threads)
+        return metrics | {"actor/learning_rate": cfg.optimizer.lr * factor}
+
+    def _validate(self, tracker: Tracker) -> None:
+        """Greedy success of the deployed weights on initial states that are never trained on."""
+        cfg = self.cfg
+        begin = time.perf_counter()
+        states = [
+            InitialState(task, cfg.validation_seed, index)
+            for task in cfg.tasks
+            for index in range(cfg.validation_episodes)
+        ]
+        source = JobList(states)
+        self.backend.rollout.load(self.actor.deployed_weights(), self.round)
+        self.backend.play(source, (cfg.seed, _VALIDATE, self.round), greedy=True)
+        self._film("validation", source.episodes, tracker)
+        by_task = {
+            task: sum(e.success for e in source.episodes if e.job.initial_state.task == task)
+            / cfg.validation_episodes
+            for task in cfg.tasks
+        }
+        success = sum(by_task.values()) / len(by_task)
+        self.validations.append(
+            {
+                "round": self.round,
+                "episodes": self.num_episodes,
+                "wall_s": round(self._wall_s, 1),
+                "success": success,
+                "by_task": by_task,
+            }
+        )
+        self.metrics |= {f"validation/success/{task}": rate for task, rate in by_task.items()}
+        self.metrics["validation/success"] = success
+        self.metrics["time/validation"] = time.perf_counter() - begin
+        if self.round == 0:
+            tracker.log_metrics(self.metrics, 0)
+        if self._best_round() == self.round:
+            self.save()
+
+    def _film(self, kind: str, episodes: Sequence[PlayedEpisode], tracker: Tracker) -> None:
+        """A video of one episode per task, into the run directory and to the tracker."""
+        path = self.run_dir / "videos" / f"{kind}_round_{self.round}.mp4"
+        write_grid(path, episodes, self.cfg.policy.cameras[0], f"round {self.round}")
+        tracker.log_artifact(path, "videos")
+
+    def _best_round(self) -> int:
+        """The round that validated best, the earlier one of two equals."""
+        best = max(self.validations, key=lambda entry: (entry["success"], -entry["round"]))
+        return best["round"]
+
+    def _resume(self) -> None:
+        own = checkpoint.latest(self.run_dir)
+        other = checkpoint.find(self.cfg.resume_dir) if self.cfg.resume_dir else None
+        path = own or other
+        if path is None:
+            return
+        atomic.check_manifest(path)
+        saved, mine = checkpoint.load_config(path), self.cfg.to_dict()
+        free = ("resume_dir", "max_rounds", "only_eval", "trackers", "experiment_name")
+        changed = sorted(n for n in mine if n not in free and saved.get(n) != mine[n])
+        if changed:
+            raise ValueError(
+                f"{path} was trained with another config ({', '.join(changed)} differ); give "
+                "another --run-dir, or --no-resume to start over"
+            )
+        state = checkpoint.load_trainer_state(path)
+        self.actor.restore(checkpoint.read_weights(path), state.tensors, state.facts)
+        facts = state.facts
+        self.round, self.num_episodes = facts["round"], facts["num_episodes"]
+        self.curriculum.load_state_dict(facts["curriculum"])
+        self.metrics, self.validations = dict(facts["metrics"]), list(facts["validations"])
+        self._wall_s, self._cpu_s = facts["wall_s"], facts["cpu_s"]
+
+    def _result(self) -> dict:
+        best = checkpoint.steps(self.run_dir)[self._best_round()]
+        return {
+            "checkpoint": str(best),
+            "checkpoint_digest": deployable_digest(best),
+            "steps": self.round,
+            "metrics": self.metrics,
+            "validations": self.validations,
+            "wall_s": self._wall_s,
+            "cpu_s": self._cpu_s,
+        }
+
+
+def _episode_metrics(
+    episodes: Sequence[PlayedEpisode], outcomes: Mapping[str, list[bool]]
+) -> dict[str, float]:
+    count = len(episodes)
+    by_task = {f"env/success_once/{t}": sum(o) / len(o) for t, o in outcomes.items() if o}
+    return by_task | {
+        "env/success_once": sum(episode.success for episode in episodes) / count,
+        "env/episode_len": sum(episode.num_steps for episode in episodes) / count,
+        "env/return": sum(float(episode.reward.sum()) for episode in episodes) / count,
+        "env/num_trajectories": float(count),
+    }
+
+
+def _no_contrast(num_groups: int, episodes: Sequence[PlayedEpisode]) -> str:
+    rate = sum(episode.success for episode in episodes) / len(episodes)
+    if rate > 0.5:
+        advice = "the policy has nothing left to learn on these initial states; evaluate it"
+    else:
+        advice = (
+            "a policy that never succeeds cannot be improved this way: fine-tune it on "
+            "demonstrations first, or take easier tasks, more max_groups or larger groups"
+        )
+    return (
+        f"none of {num_groups} groups had both successes and failures ({rate:.0%} of "
+        f"{len(episodes)} episodes succeeded); {advice}"
+    )

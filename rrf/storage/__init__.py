@@ -1,0 +1,1 @@
+"""What rollouts leave behind."""

@@ -1,0 +1,143 @@
+"""Episodes that a policy played, and the flat batch that policy gradients are computed from.
+
+A row is one decision: one observation, one action chunk, one reward. Episodes have different
+lengths, so batches are flat and every row knows its episode.
+
+Legend: N rows, H steps in an action chunk, A action dimension, K = H * A, V values per row.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from rrf.data.schema import Observation
+from rrf.envs.observations import join, rows_of
+from rrf.envs.vec_env import InitialState
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """An episode to play. Its `id` decides the randomness, whoever plays it and when."""
+
+    id: int  # unique within a round of rollouts
+    group: int  # jobs of one group have the same initial state
+    initial_state: InitialState
+
+
+@dataclasses.dataclass
+class PlayedEpisode:
+    """An episode of T decisions."""
+
+    job: Job
+    observation: Observation | None  # T rows; None if they were not kept
+    replay: dict[str, torch.Tensor]  # [T, ...], what the policy needs to evaluate its choice again
+    log_prob: torch.Tensor  # float32 [T, K], when the choice was made; [T, 0] if greedy
+    value: torch.Tensor  # float32 [T, V], NaN [T, 1] without a critic
+    reward: np.ndarray  # float32 [T], the environment's own
+    steps: np.ndarray  # int64 [T], steps executed of each chunk, 1..H
+    success: bool
+    truncated: bool  # the horizon came first
+    final_value: float  # value of the last observation of a truncated episode, else NaN
+    policy_version: int
+    reset_digest: str  # of the first observation
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    @property
+    def num_steps(self) -> int:
+        """Action steps executed."""
+        return int(self.steps.sum())
+
+
+@dataclasses.dataclass
+class RolloutBatch:
+    """N rows, ready for minibatches."""
+
+    observation: Observation
+    replay: dict[str, torch.Tensor]  # [N, ...]
+    log_prob: torch.Tensor  # float32 [N, K]
+    mask: torch.Tensor  # bool [N, K], False where the episode ended before the step was executed
+    advantage: torch.Tensor  # float32 [N, 1], or [N, H]: one for each action
+    weight: torch.Tensor  # float32 [N], what a row counts in the policy loss
+    value: torch.Tensor  # float32 [N, V], NaN [N, 1] without a critic
+    returns: torch.Tensor  # float32 [N, V], targets of the critic, NaN without one
+
+    def __len__(self) -> int:
+        return len(self.advantage)
+
+    def rows(self, index: torch.Tensor) -> "RolloutBatch":
+        """The given rows, copied."""
+        numpy_index = index.numpy()
+        return RolloutBatch(
+            observation=rows_of(self.observation, numpy_index),
+            replay={name: values[index] for name, values in self.replay.items()},
+            **{
+                field.name: getattr(self, field.name)[index]
+                for field in dataclasses.fields(self)
+                if field.name not in ("observation", "replay")
+            },
+        )
+
+    def to(self, device: str | torch.device) -> "RolloutBatch":
+        """Tensors on `device`; observations stay arrays, policies move them themselves."""
+        moved = {
+            field.name: getattr(self, field.name).to(device)
+            for field in dataclasses.fields(self)
+            if field.name not in ("observation", "replay")
+        }
+        replay = {name: values.to(device) for name, values in self.replay.items()}
+        return RolloutBatch(observation=self.observation, replay=replay, **moved)
+
+
+def flatten(
+    episodes: Sequence[PlayedEpisode],
+    advantages: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    returns: Sequence[torch.Tensor] | None = None,
+    *,
+    chunk_length: int,
+) -> RolloutBatch:
+    """The rows of all episodes, one after another.
+
+    Args:
+        episodes: At least one.
+        advantages: For each episode float32 [T, 1] or [T, H].
+        weights: For each episode float32 [T].
+        returns: For each episode float32 [T, V]; None without a critic.
+    """
+    log_prob = torch.cat([episode.log_prob for episode in episodes])
+    steps = torch.from_numpy(np.concatenate([episode.steps for episode in episodes]))
+    values = torch.cat([episode.value for episode in episodes])
+    return RolloutBatch(
+        observation=join([_kept(episode) for episode in episodes]),
+        replay={
+            name: torch.cat([episode.replay[name] for episode in episodes])
+            for name in episodes[0].replay
+        },
+        log_prob=log_prob,
+        mask=executed_mask(steps, chunk_length, log_prob.shape[1]),
+        advantage=torch.cat(list(advantages)),
+        weight=torch.cat(list(weights)),
+        value=values,
+        returns=torch.full_like(values, torch.nan) if returns is None else torch.cat(list(returns)),
+    )
+
+
+def executed_mask(steps: torch.Tensor, chunk_length: int, num_elements: int) -> torch.Tensor:
+    """Bool [N, K]: which log-probabilities belong to steps that were executed.
+
+    Args:
+        steps: int64 [N], executed steps of each chunk.
+        chunk_length: H.
+        num_elements: K, the log-probabilities of a chunk, step by step.
+    """
+    executed_nh = torch.arange(chunk_length) < steps.unsqueeze(1)
+    return executed_nh.repeat_interleave(num_elements // chunk_length, dim=1)
+
+
+def _kept(episode: PlayedEpisode) -> Observation:
+    assert episode.observation is not None, "an episode without observations cannot be trained on"
+    return episode.observation

@@ -1,0 +1,29 @@
+"""The OpenGL backend a process is bound to."""
+
+import os
+
+import pytest
+
+from rrf.envs.gl_platform import check_unbound, unbound_environment
+
+
+def test_a_process_bound_to_one_backend_refuses_another(monkeypatch):
+    monkeypatch.setenv("PYOPENGL_PLATFORM", "osmesa")
+    check_unbound("osmesa")
+    with pytest.raises(ValueError, match="already uses OpenGL through osmesa; egl needs its own"):
+        check_unbound("egl")
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_a_process_not_bound_yet_takes_any_backend(monkeypatch, value):
+    monkeypatch.delenv("PYOPENGL_PLATFORM", raising=False)
+    if value is not None:
+        monkeypatch.setenv("PYOPENGL_PLATFORM", value)
+    check_unbound("egl")
+
+
+def test_a_child_process_is_not_bound_and_otherwise_sees_the_same(monkeypatch):
+    monkeypatch.setenv("PYOPENGL_PLATFORM", "egl")
+    same = {name: value for name, value in os.environ.items() if name != "PYOPENGL_PLATFORM"}
+    assert unbound_environment() == same
+    assert len(same) == len(os.environ) - 1

@@ -1,0 +1,167 @@
+"""The reinforcement-learning loop on a toy task: it learns, repeats itself, and goes on exactly."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from rrf.components import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
+from rrf.runners import checkpoint
+from rrf.runners.interruption import Interrupted
+from tests.rl.conftest import build, runner_cfg
+
+TRACE = Path(__file__).parents[1] / "golden" / "vla_rl_trace.json"
+TRACED = (
+    *("actor/loss", "actor/approx_kl", "actor/pg_clipfrac", "actor/grad_norm", "actor/entropy"),
+    *("rollout/advantages_mean", "env/success_once", "env/episode_len"),
+)
+HEADS = {
+    "tokens": DiscreteTokenHeadCfg(num_bins=16),
+    "gaussian": GaussianHeadCfg(initial_std=0.5),
+    "flow_cps": FlowMatchingHeadCfg(noise_level=0.8, hidden_features=[64]),
+    "flow_sde": FlowMatchingHeadCfg(noise_method="flow_sde", hidden_features=[64]),
+    "reinflow": FlowMatchingHeadCfg(
+        noise_method="reinflow", min_std=0.2, max_std=0.5, hidden_features=[64]
+    ),
+}
+
+
+def weights(runner):
+    return runner.actor.deployed_weights()
+
+
+def same(one, other) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("head", ["tokens", "gaussian"])
+@pytest.mark.parametrize("ppo", [False, True], ids=["grpo", "ppo"])
+def test_a_policy_learns_what_it_seldom_did(run, head, ppo):
+    runner = run(runner_cfg(HEADS[head], ppo, max_rounds=30, validation_interval=30))
+    before, after = runner.validations[0]["success"], runner.validations[-1]["success"]
+    assert before < 0.5
+    assert after > 0.75
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["flow_cps", "flow_sde", "reinflow"])
+@pytest.mark.parametrize("ppo", [False, True], ids=["grpo", "ppo"])
+def test_a_flow_policy_learns_too(run, head, ppo):
+    runner = run(runner_cfg(HEADS[head], ppo, max_rounds=60, validation_interval=60))
+    assert runner.validations[-1]["success"] > runner.validations[0]["success"] + 0.3
+
+
+def test_the_same_seed_gives_the_same_parameters(run):
+    one, other = run(runner_cfg(), "one"), run(runner_cfg(), "other")
+    assert same(weights(one), weights(other))
+    assert not same(weights(one), weights(run(runner_cfg(seed=1), "third")))
+
+
+@pytest.mark.parametrize("ppo", [False, True], ids=["grpo", "ppo"])
+def test_a_run_that_was_stopped_goes_on_with_the_same_bits(tmp_path, run, ppo):
+    class Signals:
+        received = None
+
+    cfg, signals = runner_cfg(ppo=ppo), Signals()
+    whole = run(cfg, "whole")
+    stopped = build(cfg, tmp_path / "stopped")
+    with pytest.raises(Interrupted, match="global_step_2"):
+        stopped.run(
+            on_progress=lambda p: setattr(signals, "received", 15 if p.round >= 1 else None),
+            signals=signals,
+        )
+    assert stopped.round == 2
+    resumed = build(cfg, tmp_path / "stopped")
+    result = resumed.run()
+    assert result["steps"] == 4
+    assert same(weights(resumed), weights(whole))
+    assert [v["success"] for v in resumed.validations] == [v["success"] for v in whole.validations]
+
+
+def test_a_run_can_go_on_from_the_directory_of_another(tmp_path, run):
+    whole = run(runner_cfg(max_rounds=4), "whole")
+    run(runner_cfg(max_rounds=2), "half")
+    resumed = build(runner_cfg(max_rounds=4, resume_dir=str(tmp_path / "half")), tmp_path / "other")
+    resumed.run()
+    assert same(weights(resumed), weights(whole))
+
+
+def test_the_result_names_the_checkpoint_that_validated_best(run):
+    runner = run(runner_cfg(max_rounds=6, num_checkpoints_kept=1))
+    best = max(runner.validations, key=lambda v: (v["success"], -v["round"]))
+    assert runner.result["checkpoint"].endswith(f"global_step_{best['round']}")
+    assert set(checkpoint.steps(runner.run_dir)) <= {best["round"], 6}
+    assert runner.backend.is_closed
+
+
+def test_only_eval_validates_and_stops(run):
+    runner = run(runner_cfg(only_eval=True))
+    assert runner.round == 0
+    assert [v["round"] for v in runner.validations] == [0]
+
+
+def test_another_config_is_not_continued(tmp_path, run):
+    run(runner_cfg(max_rounds=1))
+    with pytest.raises(ValueError, match=r"another config \(num_groups differ\)"):
+        build(runner_cfg(num_groups=13), tmp_path / "run").run()
+
+
+def test_a_policy_that_never_succeeds_is_told_to_be_fine_tuned(run, monkeypatch):
+    monkeypatch.setattr("tests.rl.toy.RADIUS", 0.0)
+    with pytest.raises(ValueError, match=r"none of 36 groups had both .* fine-tune it on"):
+        run(runner_cfg())
+
+
+def test_a_policy_that_always_succeeds_has_nothing_left_to_learn(run, monkeypatch):
+    monkeypatch.setattr("tests.rl.toy.RADIUS", 10.0)
+    with pytest.raises(ValueError, match="nothing left to learn"):
+        run(runner_cfg())
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change(tmp_path):
+    runner = build(runner_cfg(), tmp_path / "run")
+    before = {name: value.clone() for name, value in runner.actor.weights().items()}
+    original = runner.actor.algorithm.policy_loss
+
+    def broken(rows, evaluation):
+        loss, metrics = original(rows, evaluation)
+        return loss * float("nan"), metrics
+
+    runner.actor.algorithm.policy_loss = broken
+    with pytest.raises(ValueError, match=r"loss nan .* in round 0.*Lower optimizer.lr"):
+        runner.run()
+    assert same(before, runner.actor.weights())
+
+
+def test_the_critic_warms_up_alone(run):
+    cfg = runner_cfg(ppo=True, max_rounds=1, validation_interval=1, ema=None)
+    runner = build(cfg, "unused")
+    before = {name: value.clone() for name, value in runner.actor.weights().items()}
+    trained = run(cfg)
+    changed = {n for n, value in weights(trained).items() if not torch.equal(value, before[n])}
+    assert changed
+    assert all(name.startswith("value_head.") for name in changed)
+
+
+def test_metrics_have_the_names_users_know(run):
+    metrics = run(runner_cfg(ppo=True, max_rounds=2)).metrics
+    for name in (
+        *("actor/loss", "actor/value_loss", "actor/approx_kl", "actor/pg_clipfrac"),
+        *("actor/grad_norm", "rollout/returns_mean", "rollout/advantages_mean"),
+        *("env/success_once", "env/episode_len", "time/rollout", "time/update"),
+        *("critic/value_clip_ratio", "critic/explained_variance"),
+    ):
+        assert math.isfinite(metrics[name]), name
+    assert metrics["rollout/advantages_mean"] == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize("ppo", [False, True], ids=["grpo", "ppo"])
+def test_ten_rounds_leave_the_trace_they_left_before(tmp_path, ppo):
+    runner = build(runner_cfg(ppo=ppo, max_rounds=10, validation_interval=10), tmp_path / "run")
+    trace: dict[str, list[float]] = {name: [] for name in TRACED}
+    runner.run(on_progress=lambda p: [trace[name].append(p.metrics[name]) for name in TRACED])
+    expected = json.loads(TRACE.read_text())["ppo" if ppo else "grpo"]
+    for name in TRACED:
+        assert trace[name] == pytest.approx(expected[name], rel=2e-3, abs=2e-4), name
