@@ -19,12 +19,14 @@ from rich.console import Console
 from rich.table import Table
 
 from rrf import processes, workspace
+from rrf.evaluation.results import EvaluationReport
 
 if TYPE_CHECKING:
     from rrf.components.policy import Policy
 
 MODEL = "metaworld-compact"
 GATE = "configs/gates/metaworld-demo.yaml"
+RL_GATE = "configs/gates/metaworld-rl.yaml"
 PLAYED_TASK = "drawer-open-v3"
 MIN_FREE_BYTES = 10**9
 
@@ -114,9 +116,10 @@ def run(console: Console) -> None:
 
     with Display(console) as display, progress.listening(display):
         display.heading("1-4  Data, training, evaluation, gate and registry: the flow train-vla")
-        first = train_vla(model=MODEL, gate=GATE)
+        first = train_vla(model=MODEL, rl_gate=RL_GATE)
         display.heading("4    A second candidate, deliberately under-trained: the same flow")
-        second = train_vla(pretrain=None, sft="compact-vla-undertrained", model=MODEL, gate=GATE)
+        weak = "compact-vla-undertrained"
+        second = train_vla(pretrain=None, sft=weak, rl=None, model=MODEL, gate=GATE)
         display.heading("5    The champion in use")
         used = use_champion()
     console.print(summary(first, second, used))
@@ -176,9 +179,12 @@ def summary(first: dict, second: dict, used: dict) -> Table:
     )
     for stage, result in first["training"].items():
         reused = ", reused" if result["reused"] else ""
-        text = f"{result['steps']} steps, {result['cpu_s']:.0f} CPU s{reused}"
+        unit = "rounds of rollout and update" if "validations" in result else "steps"
+        text = f"{result['steps']} {unit}, {result['wall_s']:.0f} s{reused}"
         table.add_row(stage, f"{text}; MLflow run {result['run_id']}")
-    table.add_row("evaluation", _success(first))
+    before = EvaluationReport.load(first["before"]).overall
+    table.add_row("before rl", f"{before.rate:.0%} of {before.episodes} held-out episodes solved")
+    table.add_row("after rl", _success(first))
     table.add_row("gate", f"[green]{first['verdict']}[/]: {first['decision']}")
     table.add_row("under-trained", _success(second))
     reason = second["reasons"][0].removeprefix("fail: ")

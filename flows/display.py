@@ -14,6 +14,7 @@ TITLES = {
     "dvc-repro": "Data: convert, validate",
     "pretrain": "Train: pretraining",
     "sft": "Train: fine-tuning",
+    "rl": "Train: in simulation",
     "evaluate": "Evaluate: closed loop",
     "gate": "Gate",
     "registry": "Registry",

@@ -46,9 +46,9 @@ def register(model: str, policy: dict, evaluation: str, lineage: dict) -> str:
 @flow(name="train-vla", persist_result=True, result_serializer="json")
 def train_vla(
     dataset: DatasetName = "metaworld-demo",
-    pretrain: TrainFile | None = "compact-vla-pretrain",
-    sft: TrainFile = "compact-vla-sft",
-    rl: TrainFile | None = None,
+    pretrain: TrainFile | None = "compact-vla-pretrain-others",
+    sft: TrainFile = "compact-vla-one-demo",
+    rl: TrainFile | None = "metaworld-grpo-demo",
     gate: GateFile = "configs/gates/metaworld-demo.yaml",
     rl_gate: GateFile = "configs/gates/metaworld-rl.yaml",
     model: ModelName = "metaworld-compact",

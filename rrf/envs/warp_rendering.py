@@ -32,6 +32,7 @@ import warp as wp
 from rrf.envs.render_model import BACKGROUND_GROUP, MOVING_GROUP, build_render_model
 
 _LOG_ERRORS_ONLY = 40
+_NO_NANS = "-menable-no-nans"  # a tenth faster, the same pixels: min and max in one instruction
 _UNUSED_WORLD_HEIGHT_M = 1000.0
 _LOOKING_UP = np.diag([1.0, -1.0, -1.0])  # a camera looks along its own -z
 _BACKGROUND_CACHE_BYTES = 8 << 20
@@ -289,6 +290,8 @@ def _has_layers(drawn: mujoco.MjModel, camera_ids: Sequence[int]) -> bool:
 def _import_mujoco_warp(device: str):
     """mujoco_warp, imported now, which takes seconds, with Warp started quietly."""
     wp.config.log_level = _LOG_ERRORS_ONLY  # else every kernel load is a line of output
+    if _NO_NANS not in (flags := wp.config.cpu_compiler_flags or ""):
+        wp.config.cpu_compiler_flags = f"{flags} {_NO_NANS}"
     with _muted_stderr():  # a missing CUDA driver is reported whatever the log level
         wp.init()
     known = [str(known) for known in wp.get_devices()]

@@ -5,8 +5,22 @@ The splits are fixed: demonstrations seed 777, training 42, validation 2024, tes
 
 from rrf.algorithms.configs import GRPOCfg, VLAPPOCfg
 from rrf.components.configs import GaussianHeadCfg, ValueHeadCfg
-from rrf.presets.compact_vla import TARGET_TASKS, sft
+from rrf.envs.metaworld_tasks import INSTRUCTIONS
+from rrf.presets.compact_vla import DEMONSTRATED_TASKS, TARGET_TASKS, pretrain, sft
 from rrf.runners.configs import SupervisedRunnerCfg, VLARLRunnerCfg
+
+
+def pretrain_others() -> SupervisedRunnerCfg:
+    """The demonstrated tasks that are not target tasks: what the demo pretrains on."""
+    cfg = pretrain()
+    return cfg.replace(
+        experiment_name="compact-vla-pretrain-others",
+        instructions=[
+            INSTRUCTIONS[task] for task in DEMONSTRATED_TASKS if task not in TARGET_TASKS
+        ],
+        policy=cfg.policy.replace(head=GaussianHeadCfg()),
+        max_steps=500,
+    )
 
 
 def one_demo_sft() -> SupervisedRunnerCfg:
@@ -28,6 +42,13 @@ def metaworld_grpo_compact() -> VLARLRunnerCfg:
         policy=one_demo_sft().policy,
         tasks=list(TARGET_TASKS),
         algorithm=GRPOCfg(),
+    )
+
+
+def metaworld_grpo_demo() -> VLARLRunnerCfg:
+    """GRPO as far as `make demo` has time for."""
+    return metaworld_grpo_compact().replace(
+        experiment_name="metaworld-grpo-demo", max_rounds=16, validation_interval=8
     )
 
 

@@ -73,6 +73,7 @@ class GroupRound:
         stop_after_successes: int | None = None,
         stop_after_failures: int | None = None,
         keeps_uniform: bool = False,
+        expected_share: float = 1.0,
     ):
         """
         Args:
@@ -85,6 +86,9 @@ class GroupRound:
             stop_after_failures: The same for failures. Rare successes are the most instructive
                 ones, so this had better be larger.
             keeps_uniform: Whether groups without contrast are kept too (a critic learns from them).
+            expected_share: Of groups that will have contrast. So many more begin at once, because
+                replacements that wait for one another leave slots empty; if all goes well the
+                round ends with a few groups more than wanted.
         """
         self._initial_states, self._max_groups = initial_states, max_groups
         self._group_size = group_size
@@ -98,7 +102,8 @@ class GroupRound:
         self._keeps_uniform = keeps_uniform
         self._groups: list[_Group] = []
         self._waiting: collections.deque[Job] = collections.deque()
-        for _ in range(num_groups):
+        self._num_wanted, self._num_given_up = num_groups, 0
+        for _ in range(num_groups if keeps_uniform else round(num_groups / expected_share)):
             self._begin_group()
 
     @property
@@ -140,7 +145,9 @@ class GroupRound:
         outcomes = group.outcomes()
         is_uniform = len(outcomes) == 1 and not self._keeps_uniform
         if is_uniform and num_played >= self._patience[outcomes.pop()]:
-            self._begin_group()
+            self._num_given_up += 1
+            if len(self._groups) - self._num_given_up < self._num_wanted:
+                self._begin_group()
         elif num_played < self._group_size:
             stage = self._stages[self._stages.index(num_played) + 1]
             self._wait_for(group, range(num_played, stage))

@@ -29,7 +29,7 @@ from rrf.runners.tracker import NullTracker, Tracker
 from rrf.storage.trajectories import PlayedEpisode
 
 _PLAY, _VALIDATE = 0, 1  # keep the random streams of rollouts and validations apart
-_WARM_UP = "critic_warmup_rounds"
+_SHARE_GAIN = 0.3
 
 
 class Backend(typing.Protocol):
@@ -101,6 +101,7 @@ class VLARLRunner:
         self.num_episodes = 0
         self.metrics: dict[str, float] = {}
         self.validations: list[dict] = []  # {"round", "episodes", "wall_s", "success", by task}
+        self._kept_share = 0.8  # of groups begun, a running estimate
         self._last_played: list[PlayedEpisode] = []
         self._wall_s = self._cpu_s = 0.0
 
@@ -160,6 +161,7 @@ class VLARLRunner:
             "round": self.round,
             "num_episodes": self.num_episodes,
             "curriculum": self.curriculum.state_dict(),
+            "kept_share": self._kept_share,
             "metrics": self.metrics,
             "validations": self.validations,
             "wall_s": self._wall_s,
@@ -188,6 +190,7 @@ class VLARLRunner:
             cfg.stop_after_successes,
             cfg.stop_after_failures,
             keeps_uniform=not algorithm.needs_contrast,
+            expected_share=self._kept_share,
         )
         self.backend.rollout.load(self.actor.weights(), self.round)
         self.backend.play(source, (cfg.seed, _PLAY, self.round))
@@ -205,6 +208,7 @@ class VLARLRunner:
         if not self.metrics.get("preflight/approx_kl"):
             sample = [episode for group in groups[:4] for episode in group]
             self.metrics |= check_log_probs(self.backend.rollout.policy, self.actor.policy, sample)
+        self._kept_share += _SHARE_GAIN * (len(groups) / source.num_begun - self._kept_share)
         update = self._update(groups)
         self.round += 1
         self.num_episodes += len(episodes)
@@ -310,6 +314,7 @@ class VLARLRunner:
         facts = state.facts
         self.round, self.num_episodes = facts["round"], facts["num_episodes"]
         self.curriculum.load_state_dict(facts["curriculum"])
+        self._kept_share = facts["kept_share"]
         self.metrics, self.validations = dict(facts["metrics"]), list(facts["validations"])
         self._wall_s, self._cpu_s = facts["wall_s"], facts["cpu_s"]
 

@@ -16,10 +16,24 @@ TRAIN = ("deployment", "run", "train-vla", "--watch")
 OURS = {"ingest", "train-vla", "evaluate", "promote", "nightly-benchmark"}
 
 
-def parameters(gate: str, seed: int = 0) -> list[str]:
+REINFORCE = {
+    "rl.max_rounds": 1,
+    "rl.num_groups": 4,
+    "rl.max_groups": 4,
+    "rl.validation_episodes": 1,
+    "rl.tasks": ["drawer-open-v3"],
+    "rl.env.num_envs": 4,
+    "rl.env.max_episode_steps": 4,
+}
+
+
+def parameters(gate: str, seed: int = 0, rl: str | None = None) -> list[str]:
     """A training of a few steps, as words for `prefect deployment run`."""
     overrides = {"sft.max_steps": 8, "sft.batch_size": 8, "sft.seed": seed}
-    values = {"pretrain": None, "gate": gate, "model": MODEL, "overrides": overrides}
+    if rl:
+        overrides |= REINFORCE
+    values = {"pretrain": None, "rl": rl, "gate": gate, "rl_gate": gate, "model": MODEL}
+    values["overrides"] = overrides
     return [word for key, value in values.items() for word in ("-p", f"{key}={json.dumps(value)}")]
 
 
@@ -104,13 +118,18 @@ def test_a_schedule_fires_by_itself(live: Checkout):
 
 def test_train_vla_by_its_bare_name_makes_a_champion(live: Checkout):
     """The whole flow on the worker: data, training, evaluation, gate, registry; a tiny budget."""
-    printed = live.run("prefect", *TRAIN, *parameters(gate="configs/gates/tiny.yaml"))
+    words = parameters(gate="configs/gates/tiny.yaml", rl="metaworld-ppo-compact")
+    printed = live.run("prefect", *TRAIN, *words)
     assert "'train-vla/train-vla'" in printed
     assert "Completed" in printed
     champion = live.run("rrf", "models", "list", MODEL)
     assert "champion" in champion
     shown = {one["key"] for one in live.request("/artifacts/filter", {})}
     assert shown >= {"evaluation", "gate-verdict"}
+    [compared] = (live.root / ".rrf/evaluations").rglob("baseline-before-training.json")
+    report = (compared.parent / "report.html").read_text()
+    assert "before training" in report
+    assert "validation/success" in report
 
 
 @pytest.mark.slow
@@ -143,7 +162,9 @@ def test_a_gate_that_holds_then_refuses_leaves_the_champion(live: Checkout):
 @pytest.mark.slow
 def test_a_cancelled_train_vla_leaves_a_checkpoint_and_the_next_run_resumes_it(live: Checkout):
     overrides = {"sft.max_steps": 400, "sft.batch_size": 8, "sft.log_interval": 5, "sft.seed": 2}
-    values = {"pretrain": None, "gate": "configs/gates/tiny.yaml", "model": "resumed"}
+    values = {"pretrain": None, "rl": None, "gate": "configs/gates/tiny.yaml"} | {
+        "model": "resumed"
+    }
     values["overrides"] = overrides | {"sft.save_interval": 1000, "sft.validation_fraction": 0}
     log = live.root / ".rrf/logs/sft.log"
     log.unlink(missing_ok=True)

@@ -46,6 +46,15 @@ def test_groups_without_contrast_are_replaced_until_there_are_enough():
     assert len(source.episodes) == 6 * 4
 
 
+def test_more_groups_begin_at_once_if_fewer_are_expected_to_have_contrast():
+    source = GroupRound(states(), 4, 4, 100, expected_share=0.5)
+    assert source.num_begun == 8
+    finish(source, mixed)
+    assert [group[0].job.group for group in source.groups] == [2, 5, 8, 11]
+    lucky = finish(GroupRound(states(), 4, 4, 100, expected_share=0.5), lambda _, m: m == 0)
+    assert len(lucky.groups) == lucky.num_begun == 8
+
+
 def test_a_bound_ends_the_search():
     source = finish(GroupRound(states(), 2, 4, 3), mixed)
     assert [group[0].job.group for group in source.groups] == [2]
@@ -74,7 +83,7 @@ def test_the_order_in_which_episodes_end_does_not_matter(shuffle, patience):
         return random.Random(1000 * group + member).random() < 0.3
 
     def groups_of(shuffle, at_once):
-        source = GroupRound(states(), 5, 4, 40, *patience)
+        source = GroupRound(states(), 5, 4, 40, *patience, expected_share=0.6)
         finish(source, outcome, shuffle, at_once)
         return [[episode.job for episode in group] for group in source.groups], source.num_begun
 
