@@ -62,6 +62,8 @@ def flow_overhead_s(rounds: int = _ROUNDS) -> dict:
 def _flow(checkout: Path, env: dict[str, str]) -> float:
     parameters = {
         "pretrain": None,
+        "sft": "compact-vla-sft",
+        "rl": None,
         "gate": GATE,
         "model": MODEL,
         "overrides": {f"sft.{name}": value for name, value in TRAINING.items()},
