@@ -45,19 +45,14 @@ def metaworld_rl_episodes_per_s() -> list[dict]:
         assert isinstance(cfg, VLARLRunnerCfg)
         runner = cfg.replace(validation_episodes=1, max_rounds=_ROUNDS).build(Path(scratch, "rl"))
         rounds: list[dict] = []
-        spent: list[dict] = []
-
-        def note(progress) -> None:
-            rounds.append(dict(progress.metrics))
-            spent.append({**runner.backend.cpu_s(), "inference": runner.backend.inference_s})
-
-        runner.run(on_progress=note)
+        runner.run(on_progress=lambda progress: rounds.append(dict(progress.metrics)))
         peer = _naive_episodes_per_s(Path(parent["checkpoint"]))
     measured = rounds[1:]  # the first one loads tasks and records render graphs
     wall = sum(row["time/rollout"] + row["time/update"] for row in measured)
     rate = sum(row["env/num_trajectories"] for row in measured) / wall
-    shares = {name: spent[-1][name] - spent[0][name] for name in spent[0]}
-    shares["update"] = cfg.update_threads * sum(row["time/update"] for row in measured)
+    names = ("reset", "physics", "rendering", "inference", "update")
+    shares = {name: sum(row[f"time/{name}"] for row in measured) for name in names}
+    shares["update"] *= cfg.update_threads
     print("shares of CPU time:", {n: f"{v / sum(shares.values()):.0%}" for n, v in shares.items()})
     number = record.number(
         "metaworld_rl_episodes_per_s",

@@ -57,7 +57,7 @@ def eval_(
     from rrf import workspace
     from rrf.config import read_yaml
     from rrf.evaluation.protocol import ProtocolCfg
-    from rrf.evaluation.report import write_report
+    from rrf.evaluation.report import FILE_NAME, write_report
 
     if not protocol.is_file() and not protocol.is_absolute():
         protocol = workspace.home() / protocol
@@ -66,6 +66,7 @@ def eval_(
     loaded = _load(checkpoint)
     folder = out or _default_folder(loaded.digest, cfg)
     report = _finished(folder, loaded, cfg)
+    is_shown = report is not None and (folder / FILE_NAME).is_file() and not baselines
     if report is None:
         known = _known(folder.parent, loaded, cfg)
         report = _evaluate(loaded, cfg, folder, workers, num_videos, renderer, known)
@@ -75,7 +76,9 @@ def eval_(
         typer.echo(f"reused {_summary(report)}")
     if baselines:
         _run_baselines(loaded, cfg, folder, workers, renderer)
-    typer.echo(f"report {write_report(folder, loaded.lineage, config=loaded.config)}")
+    if not is_shown:  # what is there may know more: the gate's verdict, training curves
+        write_report(folder, loaded.lineage, config=loaded.config)
+    typer.echo(f"report {folder / FILE_NAME}")
 
 
 def play(

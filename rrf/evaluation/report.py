@@ -29,7 +29,11 @@ from rrf.evaluation.verdicts import Verdict
 FILE_NAME = "report.html"
 BASELINE = "baseline-*.json"
 _NOT_SHOWN = ("train/cpu_s", "train/samples_per_s")
-_FIRST_CHARTS = ("loss/total", "validation/success", "validation/success by task")
+_FIRST_CHARTS = (
+    *("loss/total", "validation/success", "validation/success by task", "env/success_once"),
+    *("env/success_once by task", "env/episode_len", "actor/approx_kl"),
+)
+_OPEN_CHARTS = 8
 _LINEAGE = (
     "dataset",
     "dataset_md5",
@@ -215,9 +219,16 @@ def _curves(curves: Mapping[str, Curve]) -> str:
     for name, curve in curves.items():
         if name not in _NOT_SHOWN and len(curve) > 1:
             groups.setdefault(_chart_of(name, curves), {})[name] = curve
-    order = sorted(groups, key=lambda title: (title not in _FIRST_CHARTS, title))
+    first = {title: place for place, title in enumerate(_FIRST_CHARTS)}
+    order = sorted(groups, key=lambda title: (first.get(title, len(first)), title))
     charts = [f"<div>{curves_chart(groups[title], title)}</div>" for title in order]
-    return section("Training", f'<div class="charts">{"".join(charts)}</div>')
+    shown = f'<div class="charts">{"".join(charts[:_OPEN_CHARTS])}</div>'
+    if rest := charts[_OPEN_CHARTS:]:
+        shown += (
+            f"<details><summary>{len(rest)} more</summary>"
+            f'<div class="charts">{"".join(rest)}</div></details>'
+        )
+    return section("Training", shown)
 
 
 def _chart_of(name: str, curves: Mapping[str, Curve]) -> str:

@@ -6,6 +6,7 @@ processes changes what is played.
 """
 
 import collections
+import contextlib
 import dataclasses
 import multiprocessing.connection
 import time
@@ -25,7 +26,7 @@ from rrf.runners.job_sources import JobSource
 from rrf.storage.trajectories import Job, PlayedEpisode
 
 _FIRST_ANSWER_S = 600.0  # the first image of a machine compiles kernels
-_MAX_RESTARTS = 3
+_MAX_RESTARTS = 3  # without an episode that ended in between
 _SPARE_SHARE = 4  # one job waits in a process for every four slots, so that none stays empty
 
 
@@ -46,7 +47,7 @@ class InlineBackend:
         """
         check_division(cfg.num_envs, num_workers)
         self.rollout = rollout
-        self.inference_s = 0.0  # wall time spent choosing actions
+        self._inference_s = 0.0
         self.num_restarts = 0
         arguments = {
             "cfg": cfg.replace(num_envs=cfg.num_envs // num_workers).to_dict(),
@@ -97,12 +98,16 @@ class InlineBackend:
         """End the processes. Calling it twice is allowed."""
         close_all([worker.child for worker in self._workers])
 
-    def cpu_s(self) -> dict[str, float]:
-        """CPU-seconds of all environment processes so far, by what for. Not while playing."""
-        total: collections.Counter[str] = collections.Counter()
+    def timings(self) -> dict[str, float]:
+        """Seconds spent so far: choosing actions (wall) and, summed over the environment processes
+        that are alive, resets, physics and rendering (CPU). Not while playing.
+        """
+        total = collections.defaultdict[str, float](float, inference=self._inference_s)
         for worker in self._workers:
-            worker.child.send("cpu_s")
-            total.update(worker.child.result())
+            with contextlib.suppress(ChildError):  # the next round replaces it
+                worker.child.send("cpu_s")
+                for name, seconds in worker.child.result().items():
+                    total[name] += seconds
         return dict(total)
 
     def pids(self) -> list[int]:
@@ -128,6 +133,7 @@ class InlineBackend:
         for result in answer["results"]:
             if result["is_over"]:
                 del worker.jobs[result["id"]]
+                worker.num_restarts = 0
             game.note_result(result, self.rollout.version)
         worker.ids = answer["ids"]
         if not worker.ids:
@@ -141,7 +147,7 @@ class InlineBackend:
         begin = time.perf_counter()
         generators = None if game.greedy else [episode.generator for episode in playing]
         sample = self.rollout.act(observation, generators)
-        self.inference_s += time.perf_counter() - begin
+        self._inference_s += time.perf_counter() - begin
         actions = sample.actions[:, : self._chunk_length]
         check_actions(actions, worker.ids, self._chunk_length, self._action_dim)
         for row, episode in enumerate(playing):

@@ -41,6 +41,8 @@ class Backend(typing.Protocol):
         self, source: JobSource, stream: Sequence[int], *, greedy: bool = ..., keeps: bool = ...
     ) -> None: ...
 
+    def timings(self) -> dict[str, float]: ...
+
     def close(self) -> None: ...
 
 
@@ -102,6 +104,7 @@ class VLARLRunner:
         self.metrics: dict[str, float] = {}
         self.validations: list[dict] = []  # {"round", "episodes", "wall_s", "success", by task}
         self._kept_share = 0.8  # of groups begun, a running estimate
+        self._timings: dict[str, float] = {}
         self._last_played: list[PlayedEpisode] = []
         self._wall_s = self._cpu_s = 0.0
 
@@ -197,6 +200,7 @@ class VLARLRunner:
         episodes, groups = source.episodes, source.groups
         self._last_played = episodes
         played_s = time.perf_counter() - begin
+        roles = self.backend.timings()
         if not groups:
             raise ValueError(_no_contrast(source.num_begun, episodes))
         outcomes = {
@@ -221,9 +225,14 @@ class VLARLRunner:
                 "rollout/groups_kept": float(len(groups)),
                 "time/rollout": played_s,
                 "time/update": wall_s - played_s,
+                **{
+                    f"time/{name}": spent - self._timings.get(name, 0.0)
+                    for name, spent in roles.items()
+                },
                 "env/episodes_per_s": len(episodes) / wall_s,
             }
         )
+        self._timings = roles
         return RoundProgress(
             round=self.round,
             max_rounds=cfg.max_rounds,

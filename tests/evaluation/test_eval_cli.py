@@ -71,7 +71,9 @@ def test_an_evaluation_is_written_reused_and_extended(home, rrf):
     assert {e["steps"] for e in first["episodes"]} == {6}
     assert len(list((home / "a/0/videos").glob("*.mp4"))) == 2
     assert "data:video/mp4" in (home / "a/0/report.html").read_text()
+    (home / "a/0/report.html").write_text("with a verdict and curves by now")
     assert "reused" in rrf(*base, "--out", home / "a/0")
+    assert (home / "a/0/report.html").read_text() == "with a verdict and curves by now"
 
     longer = rrf(*base, "--num-videos", 0, "--extra-episodes", 1, "--out", home / "a/1")
     assert "episode 6/6" in longer

@@ -85,6 +85,9 @@ class ToyBackend:
             for job in jobs:
                 source.report(_episode(job, tries[job], keeps, self.rollout.version))
 
+    def timings(self):
+        return {"inference": 0.0}
+
     def close(self):
         self.is_closed = True
 
