@@ -34,7 +34,7 @@ def number(
         "peer_value": None if peer_value is None else float(f"{peer_value:.4g}"),
         "ratio": None if ratio is None else float(f"{ratio:.3g}"),
         "command": command,
-        "commit": _commit(),
+        "commit": commit(),
         "machine": machine(),
         "seeds": list(seeds),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -61,7 +61,7 @@ def machine() -> str:
     return f"{names[0] if names else platform.machine()}, {cores} cores, {platform.system()}"
 
 
-def _commit() -> str:
+def commit() -> str:
     found = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         cwd=ROOT,

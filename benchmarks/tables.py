@@ -1,15 +1,17 @@
 """`make bench-tables`: the measured numbers as markdown tables.
 
-They go to `docs/benchmarks/README.md` and, between `<!-- benchmarks -->` and
+They go to `docs/benchmarks/README.md` and, between marks such as `<!-- benchmarks -->` and
 `<!-- /benchmarks -->`, to the README, so that no number is typed by hand.
 """
 
 import json
 import re
 
+from benchmarks import headline_page
 from benchmarks.record import RESULTS, ROOT
 from rrf import atomic
 
+_HEADLINE = re.compile(r"(<!-- headline -->\n).*?(<!-- /headline -->)", re.DOTALL)
 _BETWEEN = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- /benchmarks -->)", re.DOTALL)
 
 
@@ -39,9 +41,11 @@ def main() -> None:
         machines = ", ".join(sorted({row["machine"] for row in rows}))
         sections.append(f"## {path.stem}\n\nMachine: {machines}.\n\n{table(rows)}")
     atomic.write_text(RESULTS / "README.md", "# Measured numbers\n\n" + "\n".join(sections))
+    headline_page.draw()
     readme = ROOT / "README.md"
-    text = readme.read_text()
-    atomic.write_text(readme, _BETWEEN.sub(lambda m: m[1] + table(numbers) + m[2], text))
+    text = _BETWEEN.sub(lambda m: m[1] + table(numbers) + m[2], readme.read_text())
+    text = _HEADLINE.sub(lambda m: m[1] + headline_page.table() + m[2], text)
+    atomic.write_text(readme, text)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 `metaworld_rl_episodes_per_s` and its shares take a minute. `headline` is the whole experiment, for
 every seed in one piece: one demonstration per task, fine-tuning, evaluation, GRPO, evaluation on
 held-out initial states, 50 per task. It measures `metaworld_success_before`,
-`metaworld_success_after` and `metaworld_rl_wall_s`, and takes about a quarter of an hour per seed.
+`metaworld_success_after` and `metaworld_rl_wall_s`, and takes about a quarter of an hour per seed;
+`headline --seeds 1` measures one seed and keeps the others' results.
 The splits stand in `rrf/presets/vla_rl.py`; checkpoints are chosen on validation states only.
 """
 
+import argparse
 import json
 import shutil
 import statistics
@@ -69,20 +71,28 @@ def metaworld_rl_episodes_per_s() -> list[dict]:
 
 
 def headline(seeds: Sequence[int] = SEEDS, preset: str = "metaworld-grpo-compact") -> list[dict]:
-    """The experiment for every seed; the table goes to `docs/benchmarks/vla_rl_headline.json`."""
-    results = [_one_seed(seed, preset) for seed in seeds]
-    path = record.RESULTS / "vla_rl_headline.json"
-    known = json.loads(path.read_text()) if path.is_file() else {}
-    atomic.write_json(path, known | {preset: results})
-    command = f"{COMMAND} headline"
+    """The experiment for every seed; the table goes to `docs/benchmarks/headline/`.
 
-    def mean(name: str) -> float:
-        return statistics.mean(result[name] for result in results)
-
+    A seed that was measured before, in another call, stays in the table and in the means.
+    """
+    path = record.RESULTS / "headline" / f"{preset}.json"
+    known = json.loads(path.read_text()) if path.is_file() else []
+    results = {result["seed"]: result for result in known}
+    for seed in seeds:
+        results[seed] = _one_seed(seed, preset)
+        path.parent.mkdir(exist_ok=True)
+        atomic.write_json(path, [results[number] for number in sorted(results)])
+    names = {"before": "metaworld_success_before", "after": "metaworld_success_after"}
+    names["wall_s"] = "metaworld_rl_wall_s"
     return [
-        record.number("metaworld_success_before", mean("before"), "", command=command, seeds=seeds),
-        record.number("metaworld_success_after", mean("after"), "", command=command, seeds=seeds),
-        record.number("metaworld_rl_wall_s", mean("wall_s"), "s", command=command, seeds=seeds),
+        record.number(
+            names[name],
+            statistics.mean(result[name] for result in results.values()),
+            "s" if name == "wall_s" else "of 1",
+            command=f"{COMMAND} headline",
+            seeds=sorted(results),
+        )
+        for name in names
     ]
 
 
@@ -101,6 +111,7 @@ def _one_seed(seed: int, preset: str) -> dict:
         shutil.copytree(folder / "after", kept / "after")
     result = {
         "seed": seed,
+        "commit": record.commit(),
         "before": before.overall.rate,
         "after": after.overall.rate,
         "wall_s": round(time.perf_counter() - begin, 1),
@@ -204,11 +215,13 @@ BENCHMARKS = {
 
 def main() -> None:
     """Measure what is asked for and write `docs/benchmarks/vla_rl.json`."""
-    names = sys.argv[1:] or list(BENCHMARKS)
-    for name in names:
-        if name not in BENCHMARKS:
-            raise SystemExit(f"no benchmark '{name}'; known: {', '.join(BENCHMARKS)}")
-        record.save("vla_rl", BENCHMARKS[name]())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS])
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    words = parser.parse_args()
+    for name in words.names or BENCHMARKS:
+        numbers = headline(words.seeds) if name == "headline" else BENCHMARKS[name]()
+        record.save("vla_rl", numbers)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import numpy as np
 
 from rrf.atomic import digest_of
 from rrf.data.schema import Observation
+from rrf.envs.observations import join, padded, rows_of
 from rrf.envs.vec_env import InitialState, Step, VecEnv
 from rrf.evaluation.protocol import ProtocolCfg
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
@@ -148,7 +149,7 @@ def _refill(
     observation = env.reset([state for _, state in starts], env_ids=[slot for slot, _ in starts])
     for row, (slot, state) in enumerate(starts):
         generator = None if protocol.greedy else _generator(protocol, state)
-        running[slot] = _Running(state, _row(observation, row), generator)
+        running[slot] = _Running(state, rows_of(observation, [row]), generator)
 
 
 def _act(policy, episodes: list[_Running], protocol: ProtocolCfg) -> np.ndarray:
@@ -163,9 +164,9 @@ def _act(policy, episodes: list[_Running], protocol: ProtocolCfg) -> np.ndarray:
         return np.concatenate([sample.actions for sample in samples])
     size, actions = protocol.inference_batch, []
     for start in range(0, len(rows), size):
-        batch = rows[start : start + size]
-        padded = batch + batch[:1] * (size - len(batch))
-        actions.append(policy.sample(_stack(padded), greedy=True).actions[: len(batch)])
+        batch = join(rows[start : start + size])
+        sample = policy.sample(padded(batch, size), greedy=True)
+        actions.append(sample.actions[: len(batch)])
     return np.concatenate(actions)
 
 
@@ -174,7 +175,7 @@ def _observe(episode: _Running, step: Step, row: int, chunk: np.ndarray) -> None
     episode.actions.append(np.array(chunk[:executed], dtype=np.float32))
     episode.steps += executed
     episode.total += float(step.reward[row])
-    episode.observation = _row(step.observation, row)
+    episode.observation = rows_of(step.observation, [row])
 
 
 def _finish(episode: _Running, success: bool) -> EpisodeResult:
@@ -194,20 +195,6 @@ def _generator(protocol: ProtocolCfg, state: InitialState):
 
     seed = int(digest_of([protocol.policy_seed, state.task, state.seed, state.index])[:15], 16)
     return torch.Generator().manual_seed(seed)
-
-
-def _row(observation: Observation, row: int) -> Observation:
-    images = {name: image[row : row + 1].copy() for name, image in observation.images.items()}
-    return Observation(
-        images, observation.state[row : row + 1].copy(), [observation.instruction[row]]
-    )
-
-
-def _stack(rows: list[Observation]) -> Observation:
-    images = {name: np.concatenate([r.images[name] for r in rows]) for name in rows[0].images}
-    return Observation(
-        images, np.concatenate([r.state for r in rows]), [r.instruction[0] for r in rows]
-    )
 
 
 def _read(path: Path) -> str:

@@ -47,12 +47,8 @@ class ImageEncoderCfg(Cfg):
     """How many of the last convolutions the instruction scales and shifts."""
     out_features: int = 256
     """Width of the feature vector of one image."""
-    num_keypoints: int = 0
-    """Points whose image coordinates join the features (spatial softmax, arXiv:1504.00702)."""
 
     def __post_init__(self):
-        if self.num_keypoints < 0:
-            raise ValueError(f"num_keypoints is {self.num_keypoints}, allowed: 0 or more")
         if not len(self.channels) == len(self.kernel_sizes) == len(self.strides) > 0:
             raise ValueError(
                 f"channels, kernel_sizes and strides have {len(self.channels)}, "

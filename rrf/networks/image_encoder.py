@@ -38,10 +38,6 @@ class ImageEncoder(nn.Module):
             height, width = -(-height // stride), -(-width // stride)
         self.projection = nn.Linear(cfg.channels[-1] * height * width, cfg.out_features)
         self.norm = nn.LayerNorm(cfg.out_features)
-        self.keypoints = None
-        if cfg.num_keypoints:
-            self.keypoints = nn.Conv2d(cfg.channels[-1], cfg.num_keypoints, 1)
-            self.coordinates = nn.Linear(2 * cfg.num_keypoints, cfg.out_features)
 
     def forward(self, images_bhw3: torch.Tensor, text_bd: torch.Tensor) -> torch.Tensor:
         x = images_bhw3.permute(0, 3, 1, 2).float().div(255.0).sub(0.5)
@@ -53,16 +49,4 @@ class ImageEncoder(nn.Module):
                 )
                 x = x * (1 + scale) + shift
             x = functional.relu(x)
-        features_bf = self.projection(x.flatten(1))
-        if self.keypoints is not None:
-            features_bf = features_bf + self.coordinates(_expected_places(self.keypoints(x)))
-        return functional.relu(self.norm(features_bf))
-
-
-def _expected_places(maps_bkhw: torch.Tensor) -> torch.Tensor:
-    """Mean column and row of each map's softmax, in [-1, 1]: [B, 2 K], all columns first."""
-    height, width = maps_bkhw.shape[2:]
-    share_bkhw = maps_bkhw.flatten(2).softmax(-1).view_as(maps_bkhw)
-    columns = torch.linspace(-1, 1, width, device=maps_bkhw.device)
-    rows = torch.linspace(-1, 1, height, device=maps_bkhw.device)
-    return torch.cat([share_bkhw.sum(2) @ columns, share_bkhw.sum(3) @ rows], dim=1)
+        return functional.relu(self.norm(self.projection(x.flatten(1))))

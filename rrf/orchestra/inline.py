@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import multiprocessing.connection
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from rrf.envs.observations import digest, join, rows_of
 from rrf.envs.vec_env import check_actions
 from rrf.orchestra.env_role import from_plain
 from rrf.orchestra.rollout_role import RolloutRole
+from rrf.runners.interruption import StopRequestedError
 from rrf.runners.job_sources import JobSource
 from rrf.storage.trajectories import Job, PlayedEpisode
 
@@ -67,6 +68,7 @@ class InlineBackend:
         *,
         greedy: bool = False,
         keeps: bool = True,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """Play what `source` gives until it has nothing left, and report every episode to it.
 
@@ -75,13 +77,17 @@ class InlineBackend:
             greedy: Take the policy's mode.
             keeps: Whether episodes carry their observations; without them they cannot be trained
                 on, but take no memory.
+            should_stop: Asked about once a second, and after every answer of a process.
 
         Raises:
+            StopRequestedError: As soon as `should_stop()`; the backend can only be closed then.
             ValueError: For an action that is NaN or Inf, or a job the environment refuses.
             ChildError: If a process dies or hangs again and again.
         """
         game = _Game(source, tuple(stream), greedy, keeps)
         while self._feed_idle(game):
+            if should_stop():
+                raise StopRequestedError
             busy = {worker.child.connection: worker for worker in self._workers if worker.jobs}
             ready = multiprocessing.connection.wait(list(busy), timeout=1.0)
             for connection, worker in busy.items():

@@ -18,6 +18,10 @@ class Interrupted(SystemExit):
         return f"stopped by {signal.Signals(self.signum).name}; {self.where}"
 
 
+class StopRequestedError(Exception):
+    """Raised in the middle of long work that was asked to stop; what it had begun is lost."""
+
+
 class SignalWatch:
     """A context in which SIGTERM and SIGINT are noted in `received` instead of killing the process.
 

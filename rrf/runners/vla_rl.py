@@ -5,9 +5,7 @@ Everything random is seeded with (seed, round, episode), so a run that was stopp
 from its last checkpoint with the bits it would have computed undisturbed.
 """
 
-import dataclasses
 import time
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -20,9 +18,10 @@ from rrf.runners import checkpoint
 from rrf.runners.configs import VLARLRunnerCfg
 from rrf.runners.curriculum import Curriculum
 from rrf.runners.deployable import deployable_digest
-from rrf.runners.interruption import Interrupted, SignalWatch
+from rrf.runners.interruption import Interrupted, SignalWatch, StopRequestedError
 from rrf.runners.job_sources import GroupRound, JobList, JobSource
 from rrf.runners.preflight import check_log_probs
+from rrf.runners.rl_roles import Actor, Backend, RoundProgress
 from rrf.runners.rollout_video import write_grid
 from rrf.runners.schedule import learning_rate_factor
 from rrf.runners.tracker import NullTracker, Tracker
@@ -30,54 +29,6 @@ from rrf.storage.trajectories import PlayedEpisode
 
 _PLAY, _VALIDATE = 0, 1  # keep the random streams of rollouts and validations apart
 _SHARE_GAIN = 0.3
-
-
-class Backend(typing.Protocol):
-    """Plays episodes, wherever; see `rrf.orchestra.inline.InlineBackend`."""
-
-    rollout: typing.Any
-
-    def play(
-        self, source: JobSource, stream: Sequence[int], *, greedy: bool = ..., keeps: bool = ...
-    ) -> None: ...
-
-    def timings(self) -> dict[str, float]: ...
-
-    def close(self) -> None: ...
-
-
-class Actor(typing.Protocol):
-    """Owns the weights; see `rrf.orchestra.actor_role.ActorRole`."""
-
-    policy: typing.Any
-    algorithm: typing.Any
-
-    def weights(self) -> dict[str, torch.Tensor]: ...
-    def deployed_weights(self) -> dict[str, torch.Tensor]: ...
-    def update(
-        self,
-        groups: Sequence[Sequence[PlayedEpisode]],
-        horizon: int,
-        round_number: int,
-        lr_factor: float,
-        seed: int,
-    ) -> dict[str, float]: ...
-    def state(self) -> tuple[dict[str, torch.Tensor], dict]: ...
-    def restore(self, deployed: dict, tensors: dict, facts: dict) -> None: ...
-
-
-@dataclasses.dataclass
-class RoundProgress:
-    """What a progress display shows."""
-
-    round: int  # rounds done
-    max_rounds: int
-    episodes: int
-    success: dict[str, float]  # of this round's episodes, by task
-    validation: float | None
-    metrics: dict[str, float]
-    episodes_per_s: float
-    eta_s: float
 
 
 class VLARLRunner:
@@ -106,7 +57,9 @@ class VLARLRunner:
         self._kept_share = 0.8  # of groups begun, a running estimate
         self._timings: dict[str, float] = {}
         self._last_played: list[PlayedEpisode] = []
-        self._wall_s = self._cpu_s = 0.0
+        self._wall_s = self._cpu_s = self._env_cpu_s = 0.0
+        self._began = (time.monotonic(), time.process_time())
+        self._should_stop: Callable[[], bool] = lambda: False
 
     def run(
         self,
@@ -121,44 +74,28 @@ class VLARLRunner:
             validations, wall_s and cpu_s, the times summed over all resumptions.
 
         Raises:
-            Interrupted: After a signal noted by `signals`, once the finished round has been saved.
+            Interrupted: After a signal noted by `signals`; the last finished round has been saved.
             ValueError: If the pre-flight check fails, no group has any contrast, or a number is
                 not finite.
         """
         tracker = tracker or NullTracker()
         self._resume()
-        wall, cpu = time.monotonic() - self._wall_s, time.process_time() - self._cpu_s
-
-        def clock() -> None:
-            self._wall_s, self._cpu_s = time.monotonic() - wall, time.process_time() - cpu
-
+        self._began = (time.monotonic() - self._wall_s, time.process_time() - self._cpu_s)
+        self._should_stop = lambda: signals is not None and signals.received is not None
         try:
-            if not self.validations:
-                self._validate(tracker)
-            while not self.cfg.only_eval and self.round < self.cfg.max_rounds:
-                progress = self._play_round()
-                clock()
-                stop = signals.received if signals else None
-                is_last = self.round == self.cfg.max_rounds
-                if self.round % self.cfg.validation_interval == 0 or is_last:
-                    self._film("train", self._last_played, tracker)
-                    self._validate(tracker)
-                    progress.validation = self.validations[-1]["success"]
-                clock()
-                if self.round % self.cfg.save_interval == 0 or is_last or stop:
-                    self.save()
-                tracker.log_metrics(self.metrics, self.round)
-                if on_progress:
-                    on_progress(progress)
-                if stop and not is_last:
-                    raise Interrupted(stop, f"saved {checkpoint.latest(self.run_dir)}")
+            self._loop(tracker, on_progress)
+        except StopRequestedError:
+            assert signals is not None
+            assert signals.received is not None
+            raise Interrupted(signals.received, f"saved {self.save()}") from None
         finally:
             self.backend.close()
-        clock()
         return self._result()
 
     def save(self) -> Path:
         """Write a checkpoint of the round, and remove old ones but the best."""
+        self._wall_s = time.monotonic() - self._began[0]
+        self._cpu_s = time.process_time() - self._began[1] + self._env_cpu_s
         tensors, facts = self.actor.state()
         facts |= {
             "round": self.round,
@@ -170,6 +107,7 @@ class VLARLRunner:
             "wall_s": self._wall_s,
             "cpu_s": self._cpu_s,
         }
+        best = (self._best_round(),) if self.validations else ()
         path = checkpoint.save(
             self.run_dir,
             self.round,
@@ -179,12 +117,30 @@ class VLARLRunner:
             checkpoint.TrainerState(tensors, facts),
             self.lineage,
         )
-        checkpoint.prune(self.run_dir, self.cfg.num_checkpoints_kept, keep=(self._best_round(),))
+        checkpoint.prune(self.run_dir, self.cfg.num_checkpoints_kept, keep=best)
         return path
+
+    def _loop(self, tracker: Tracker, on_progress: Callable[[RoundProgress], None] | None) -> None:
+        cfg = self.cfg
+        self._validate_if_due(tracker)
+        while not cfg.only_eval and self.round < cfg.max_rounds:
+            progress = self._play_round()
+            if self._validate_if_due(tracker):
+                progress.validation = self.validations[-1]["success"]
+            if self.round % cfg.save_interval == 0 or self.round == cfg.max_rounds:
+                self.save()
+            tracker.log_metrics(self.metrics, self.round)
+            if on_progress:
+                on_progress(progress)
+
+    def _play(self, source: JobSource, kind: int, **how) -> None:
+        """Play with the weights that the rollout role has; a signal ends it within a second."""
+        stream = (self.cfg.seed, kind, self.round)
+        self.backend.play(source, stream, should_stop=self._should_stop, **how)
 
     def _play_round(self) -> RoundProgress:
         cfg, algorithm = self.cfg, self.actor.algorithm
-        begin = time.perf_counter()
+        begin, drawn_before = time.perf_counter(), self.curriculum.state_dict()
         source = GroupRound(
             self.curriculum.draw(self.round),
             cfg.num_groups,
@@ -196,11 +152,15 @@ class VLARLRunner:
             expected_share=self._kept_share,
         )
         self.backend.rollout.load(self.actor.weights(), self.round)
-        self.backend.play(source, (cfg.seed, _PLAY, self.round))
+        try:
+            self._play(source, _PLAY)
+        except StopRequestedError:
+            self.curriculum.load_state_dict(drawn_before)  # the round has not happened
+            raise
         episodes, groups = source.episodes, source.groups
         self._last_played = episodes
         played_s = time.perf_counter() - begin
-        roles = self.backend.timings()
+        roles = self._spent_since_last_round()
         if not groups:
             raise ValueError(_no_contrast(source.num_begun, episodes))
         outcomes = {
@@ -225,14 +185,10 @@ class VLARLRunner:
                 "rollout/groups_kept": float(len(groups)),
                 "time/rollout": played_s,
                 "time/update": wall_s - played_s,
-                **{
-                    f"time/{name}": spent - self._timings.get(name, 0.0)
-                    for name, spent in roles.items()
-                },
+                **{f"time/{name}": seconds for name, seconds in roles.items()},
                 "env/episodes_per_s": len(episodes) / wall_s,
             }
         )
-        self._timings = roles
         return RoundProgress(
             round=self.round,
             max_rounds=cfg.max_rounds,
@@ -243,6 +199,14 @@ class VLARLRunner:
             episodes_per_s=len(episodes) / wall_s,
             eta_s=(cfg.max_rounds - self.round) * wall_s,
         )
+
+    def _spent_since_last_round(self) -> dict[str, float]:
+        """Seconds of the backend's roles; those of the environments are CPU time of others."""
+        timings = self.backend.timings()
+        spent = {name: max(0.0, t - self._timings.get(name, 0.0)) for name, t in timings.items()}
+        self._timings = timings
+        self._env_cpu_s += sum(t for name, t in spent.items() if name != "inference")
+        return spent
 
     def _update(self, groups: list[list[PlayedEpisode]]) -> dict[str, float]:
         cfg = self.cfg
@@ -256,6 +220,16 @@ class VLARLRunner:
             torch.set_num_threads(threads)
         return metrics | {"actor/learning_rate": cfg.optimizer.lr * factor}
 
+    def _validate_if_due(self, tracker: Tracker) -> bool:
+        is_last = self.cfg.only_eval or self.round == self.cfg.max_rounds
+        is_done = bool(self.validations) and self.validations[-1]["round"] == self.round
+        if is_done or not (is_last or self.round % self.cfg.validation_interval == 0):
+            return False
+        if self._last_played:
+            self._film("train", self._last_played, tracker)
+        self._validate(tracker)
+        return True
+
     def _validate(self, tracker: Tracker) -> None:
         """Greedy success of the deployed weights on initial states that are never trained on."""
         cfg = self.cfg
@@ -267,7 +241,7 @@ class VLARLRunner:
         ]
         source = JobList(states)
         self.backend.rollout.load(self.actor.deployed_weights(), self.round)
-        self.backend.play(source, (cfg.seed, _VALIDATE, self.round), greedy=True)
+        self._play(source, _VALIDATE, greedy=True)
         self._film("validation", source.episodes, tracker)
         by_task = {
             task: sum(e.success for e in source.episodes if e.job.initial_state.task == task)
@@ -279,7 +253,7 @@ class VLARLRunner:
             {
                 "round": self.round,
                 "episodes": self.num_episodes,
-                "wall_s": round(self._wall_s, 1),
+                "wall_s": round(time.monotonic() - self._began[0], 1),
                 "success": success,
                 "by_task": by_task,
             }

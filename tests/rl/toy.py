@@ -14,6 +14,7 @@ from rrf.envs.metaworld import MetaWorldCfg
 from rrf.envs.observations import digest, join
 from rrf.networks import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
 from rrf.orchestra.rollout_role import RolloutRole
+from rrf.runners.interruption import StopRequestedError
 from rrf.storage.trajectories import PlayedEpisode
 
 TASKS = ["drawer-open-v3", "window-open-v3"]
@@ -68,7 +69,7 @@ class ToyBackend:
         self.rollout = RolloutRole(policy)
         self.is_closed = False
 
-    def play(self, source, stream, *, greedy=False, keeps=True):
+    def play(self, source, stream, *, greedy=False, keeps=True, should_stop=lambda: False):
         while jobs := source.take(64):
             tries = {job: [] for job in jobs}
             generators = {
@@ -82,6 +83,8 @@ class ToyBackend:
                 for row, job in enumerate(active):
                     tries[job].append(_row(sample, row))
                 active = [job for job in active if not _is_over(job, tries[job])]
+            if should_stop():
+                raise StopRequestedError
             for job in jobs:
                 source.report(_episode(job, tries[job], keeps, self.rollout.version))
 
