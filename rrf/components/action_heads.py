@@ -37,6 +37,8 @@ class HeadSample(typing.NamedTuple):
 class ActionHead(typing.Protocol):
     """What a policy asks of its head."""
 
+    noise_factor: float
+
     def sample(
         self, features_bf: torch.Tensor, generator: Generators, greedy: bool
     ) -> HeadSample: ...
@@ -60,6 +62,7 @@ class RegressionHead(nn.Module):
         self.cfg = cfg
         self.chunk_length, self.action_dim = chunk_length, action_dim
         self.output = output_layer(in_features, chunk_length * action_dim)
+        self.noise_factor = 1.0  # there is no noise
 
     def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
         """The chunk, [B, H, A]."""
@@ -98,6 +101,7 @@ class GaussianHead(nn.Module):
         self.output = output_layer(in_features, chunk_length * action_dim)
         initial_ha = torch.full((chunk_length, action_dim), math.log(cfg.initial_std))
         self.log_std_ha = nn.Parameter(initial_ha)
+        self.noise_factor = 1.0  # set by `CompactVLA.set_noise_factor`
 
     def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
         """The mean, float32 [B, H, A]."""
@@ -138,7 +142,7 @@ class GaussianHead(nn.Module):
         clamped_ha = self.log_std_ha.clamp(math.log(cfg.min_std), math.log(cfg.max_std))
         # The gradient passes the clamp, else a std that once left the range could never come back.
         log_std_ha = self.log_std_ha + (clamped_ha - self.log_std_ha).detach()
-        return log_std_ha.exp() * cfg.temperature
+        return log_std_ha.exp() * (cfg.temperature * self.noise_factor)
 
 
 class DiscreteTokenHead(nn.Module):
@@ -157,6 +161,7 @@ class DiscreteTokenHead(nn.Module):
         self.chunk_length, self.action_dim = chunk_length, action_dim
         self.output = output_layer(in_features, chunk_length * action_dim * cfg.num_bins)
         self.register_buffer("centers", torch.linspace(-1.0, 1.0, cfg.num_bins))
+        self.noise_factor = 1.0  # set by `CompactVLA.set_noise_factor`
 
     def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
         """Logits before the temperature, [B, H * A, N]."""
@@ -190,7 +195,8 @@ class DiscreteTokenHead(nn.Module):
 
     def _log_probs(self, features_bf: torch.Tensor) -> torch.Tensor:
         # The one place where the temperature acts: sampling and evaluation cannot disagree.
-        return torch.log_softmax(self(features_bf) / self.cfg.temperature, dim=-1)
+        temperature = self.cfg.temperature * self.noise_factor
+        return torch.log_softmax(self(features_bf) / temperature, dim=-1)
 
 
 def uniform_rows(

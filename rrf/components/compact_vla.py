@@ -86,6 +86,9 @@ class CompactVLA(nn.Module):
         log_prob, entropy = self.head.evaluate(features_bf, replay)
         return Evaluation(log_prob, entropy, self._value(features_bf))
 
+    def set_noise_factor(self, factor: float) -> None:
+        self.head.noise_factor = factor
+
     def loss(self, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
         target_bha = self._tensor(self.normalize_action.apply(batch.action))
         is_pad_bh = torch.from_numpy(batch.is_pad).to(self.device)

@@ -74,6 +74,7 @@ class FlowMatchingHead(nn.Module):
         )
         self.hidden = MLP(hidden, in_features + size + _TIME_FEATURES, widths[-1])
         self.output = output_layer(widths[-1], size)
+        self.noise_factor = 1.0  # set by `CompactVLA.set_noise_factor`
         self.explore_noise = None
         if cfg.noise_method == "reinflow":
             self.explore_noise = ExploreNoiseNet(
@@ -96,7 +97,9 @@ class FlowMatchingHead(nn.Module):
             hidden_bd = self.hidden(torch.cat([features_bf.float(), x_bha.flatten(1), time], 1))
             std_bha = self.explore_noise(hidden_bd) if self.explore_noise else None
             velocity_bha = self.output(hidden_bd).view_as(x_bha)
-            return velocity_bha, None if std_bha is None else std_bha.view_as(x_bha)
+            if std_bha is not None:
+                std_bha = std_bha.view_as(x_bha) * self.noise_factor
+            return velocity_bha, std_bha
 
     def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
         """A chunk; `replay` holds `chain` [B, N + 1, H, A] and, with one random step, its
@@ -193,7 +196,7 @@ class FlowMatchingHead(nn.Module):
             if std_bha is not None:
                 return ode_bha, *reinflow_step(*step, std_bha)
             random_step = sde_step if cfg.noise_method == "flow_sde" else cps_step
-            return ode_bha, *random_step(*step, cfg.noise_level)
+            return ode_bha, *random_step(*step, cfg.noise_level * self.noise_factor)
 
         return transition
 

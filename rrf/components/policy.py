@@ -78,6 +78,10 @@ class Policy(typing.Protocol):
         """
         ...
 
+    def set_noise_factor(self, factor: float) -> None:
+        """Scale the randomness of `sample`, and of the density in `evaluate` alike, above 0."""
+        ...
+
     def loss(self, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
         """The supervised loss (scalar mean over steps that are not padding) and its metrics."""
         ...

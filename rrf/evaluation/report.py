@@ -34,6 +34,7 @@ _FIRST_CHARTS = (
     *("env/success_once by task", "env/episode_len", "actor/approx_kl"),
 )
 _OPEN_CHARTS = 8
+_BY_TASK = " by task"
 _LINEAGE = (
     "dataset",
     "dataset_md5",
@@ -218,7 +219,9 @@ def _curves(curves: Mapping[str, Curve]) -> str:
     groups: dict[str, dict[str, Curve]] = {}
     for name, curve in curves.items():
         if name not in _NOT_SHOWN and len(curve) > 1:
-            groups.setdefault(_chart_of(name, curves), {})[name] = curve
+            chart = _chart_of(name, curves)
+            label = name.rpartition("/")[2] if chart.endswith(_BY_TASK) else name
+            groups.setdefault(chart, {})[label] = curve
     first = {title: place for place, title in enumerate(_FIRST_CHARTS)}
     order = sorted(groups, key=lambda title: (first.get(title, len(first)), title))
     charts = [f"<div>{curves_chart(groups[title], title)}</div>" for title in order]
@@ -237,7 +240,7 @@ def _chart_of(name: str, curves: Mapping[str, Curve]) -> str:
     if kind == "validation" and f"loss/{rest}" in curves:
         return f"loss/{rest}"
     group, _, _ = name.rpartition("/")
-    return f"{group} by task" if "/" in group else name
+    return f"{group}{_BY_TASK}" if "/" in group else name
 
 
 def _lineage(report: EvaluationReport, lineage: Mapping) -> str:

@@ -10,7 +10,7 @@ from rrf.evaluation.results import Rate
 
 Curve = Sequence[tuple[int, float]]
 _LABEL_PX, _BAR_PX, _NUMBER_PX, _ROW_PX = 210, 430, 130, 38
-_COLORS = ("#0f766e", "#b45309", "#6d28d9", "#be123c")
+_COLORS = ("#0f766e", "#b45309", "#6d28d9", "#be123c", "#1d4ed8", "#4d7c0f")
 
 
 def success_chart(rates: Mapping[str, Rate], others: Mapping[str, Mapping[str, Rate]]) -> str:

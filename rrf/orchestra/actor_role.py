@@ -66,6 +66,12 @@ class ActorRole:
         module = self.ema.module if self.ema else self.policy
         return {name: value.detach() for name, value in module.state_dict().items()}
 
+    def set_noise_factor(self, factor: float) -> None:
+        """How random the policy is that the next update is about."""
+        self.algorithm.policy.set_noise_factor(factor)
+        if self.algorithm.reference is not None:
+            self.algorithm.reference.set_noise_factor(factor)
+
     def update(
         self,
         groups: Sequence[Sequence[PlayedEpisode]],

@@ -33,8 +33,11 @@ class RolloutRole:
     def has_critic(self) -> bool:
         return self.policy.num_values > 0
 
-    def load(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        """Take over weights, by name."""
+    def load(
+        self, weights: Mapping[str, torch.Tensor], version: int, noise_factor: float = 1.0
+    ) -> None:
+        """Take over weights, by name, and how random actions are."""
+        self.policy.set_noise_factor(noise_factor)
         assert isinstance(self.policy, nn.Module)
         self.policy.load_state_dict(dict(weights))
         self.version = version

@@ -7,7 +7,7 @@ from rrf.algorithms.configs import GRPOCfg, VLAPPOCfg
 from rrf.components.configs import GaussianHeadCfg, ValueHeadCfg
 from rrf.envs.metaworld_tasks import INSTRUCTIONS
 from rrf.presets.compact_vla import DEMONSTRATED_TASKS, TARGET_TASKS, pretrain, sft
-from rrf.runners.configs import SupervisedRunnerCfg, VLARLRunnerCfg
+from rrf.runners.configs import ScheduleCfg, SupervisedRunnerCfg, VLARLRunnerCfg
 
 
 def pretrain_others() -> SupervisedRunnerCfg:
@@ -42,13 +42,17 @@ def metaworld_grpo_compact() -> VLARLRunnerCfg:
         policy=one_demo_sft().policy,
         tasks=list(TARGET_TASKS),
         algorithm=GRPOCfg(),
+        noise_schedule=ScheduleCfg(kind="cosine", warmup_fraction=0.0, final_factor=0.4),
     )
 
 
 def metaworld_grpo_demo() -> VLARLRunnerCfg:
     """GRPO as far as `make demo` has time for."""
     return metaworld_grpo_compact().replace(
-        experiment_name="metaworld-grpo-demo", max_rounds=16, validation_interval=8
+        experiment_name="metaworld-grpo-demo",
+        noise_schedule=ScheduleCfg(kind="constant"),
+        max_rounds=16,
+        validation_interval=8,
     )
 
 

@@ -194,6 +194,9 @@ class VLARLRunnerCfg(RunnerCfg):
     """Peak learning rate of the value head."""
     schedule: ScheduleCfg = ScheduleCfg(kind="cosine", warmup_fraction=0.0, final_factor=0.2)
     """The learning rates over the rounds."""
+    noise_schedule: ScheduleCfg = ScheduleCfg(kind="constant")
+    """Randomness of actions over the rounds, relative to the head's own; where it ends low, what is
+    rewarded in the end is close to the greedy policy that will be judged."""
     ema: EMACfg | None = EMACfg(decay=0.99)
     """Averaging of the weights; null deploys the last weights."""
     max_grad_norm: float = 1.0

@@ -122,14 +122,20 @@ class VLARLRunner:
 
     def _loop(self, tracker: Tracker, on_progress: Callable[[RoundProgress], None] | None) -> None:
         cfg = self.cfg
-        self._validate_if_due(tracker)
+        self._validate_if_due(tracker, is_last=cfg.only_eval)
         while not cfg.only_eval and self.round < cfg.max_rounds:
             progress = self._play_round()
-            if self._validate_if_due(tracker):
+            if progress is None:
+                self._validate_if_due(tracker, is_last=True)
+                self.save()
+                return
+            shown = {n: v for n, v in self.metrics.items() if not n.startswith("validation/")}
+            if self._validate_if_due(tracker, self.round == cfg.max_rounds):
                 progress.validation = self.validations[-1]["success"]
+                shown = self.metrics
             if self.round % cfg.save_interval == 0 or self.round == cfg.max_rounds:
                 self.save()
-            tracker.log_metrics(self.metrics, self.round)
+            tracker.log_metrics(shown, self.round)
             if on_progress:
                 on_progress(progress)
 
@@ -138,7 +144,8 @@ class VLARLRunner:
         stream = (self.cfg.seed, kind, self.round)
         self.backend.play(source, stream, should_stop=self._should_stop, **how)
 
-    def _play_round(self) -> RoundProgress:
+    def _play_round(self) -> RoundProgress | None:
+        """Play and update; None if every group succeeded, so that nothing is left to learn."""
         cfg, algorithm = self.cfg, self.actor.algorithm
         begin, drawn_before = time.perf_counter(), self.curriculum.state_dict()
         source = GroupRound(
@@ -151,7 +158,9 @@ class VLARLRunner:
             keeps_uniform=not algorithm.needs_contrast,
             expected_share=self._kept_share,
         )
-        self.backend.rollout.load(self.actor.weights(), self.round)
+        noise = learning_rate_factor(self.round, cfg.max_rounds, cfg.noise_schedule)
+        self.actor.set_noise_factor(noise)
+        self.backend.rollout.load(self.actor.weights(), self.round, noise)
         try:
             self._play(source, _PLAY)
         except StopRequestedError:
@@ -162,6 +171,8 @@ class VLARLRunner:
         played_s = time.perf_counter() - begin
         roles = self._spent_since_last_round()
         if not groups:
+            if all(episode.success for episode in episodes):
+                return None
             raise ValueError(_no_contrast(source.num_begun, episodes))
         outcomes = {
             t: [e.success for e in episodes if e.job.initial_state.task == t] for t in cfg.tasks
@@ -220,8 +231,7 @@ class VLARLRunner:
             torch.set_num_threads(threads)
         return metrics | {"actor/learning_rate": cfg.optimizer.lr * factor}
 
-    def _validate_if_due(self, tracker: Tracker) -> bool:
-        is_last = self.cfg.only_eval or self.round == self.cfg.max_rounds
+    def _validate_if_due(self, tracker: Tracker, is_last: bool = False) -> bool:
         is_done = bool(self.validations) and self.validations[-1]["round"] == self.round
         if is_done or not (is_last or self.round % self.cfg.validation_interval == 0):
             return False
@@ -329,14 +339,9 @@ def _episode_metrics(
 
 def _no_contrast(num_groups: int, episodes: Sequence[PlayedEpisode]) -> str:
     rate = sum(episode.success for episode in episodes) / len(episodes)
-    if rate > 0.5:
-        advice = "the policy has nothing left to learn on these initial states; evaluate it"
-    else:
-        advice = (
-            "a policy that never succeeds cannot be improved this way: fine-tune it on "
-            "demonstrations first, or take easier tasks, more max_groups or larger groups"
-        )
     return (
         f"none of {num_groups} groups had both successes and failures ({rate:.0%} of "
-        f"{len(episodes)} episodes succeeded); {advice}"
+        f"{len(episodes)} episodes succeeded), so there is nothing to compare. If hardly any "
+        "succeed, fine-tune it on demonstrations first or take easier tasks; else try larger "
+        "groups, more max_groups or more noise"
     )

@@ -42,8 +42,10 @@ def runner_cfg(head=None, ppo=False, **changes) -> VLARLRunnerCfg:
     return cfg.replace(**changes) if changes else cfg
 
 
-def build(cfg: VLARLRunnerCfg, run_dir) -> VLARLRunner:
+def build(cfg: VLARLRunnerCfg, run_dir, prepare=lambda policy: None) -> VLARLRunner:
+    """A runner; `prepare` may change the policy that it starts from."""
     policy = make_policy(cfg.policy, cfg.seed)
+    prepare(policy)
     reference = copy.deepcopy(policy).eval() if cfg.algorithm.kl_coef else None
     algorithm = cfg.algorithm.build(policy, reference)
     actor = ActorRole(policy, algorithm, cfg.optimizer, cfg.value_lr, cfg.ema, cfg.max_grad_norm)
