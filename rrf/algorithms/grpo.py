@@ -9,9 +9,8 @@ from collections.abc import Sequence
 import torch
 
 from rrf.algorithms.configs import GRPOCfg
-from rrf.algorithms.policy_gradient import PolicyGradient, success_rewards
+from rrf.algorithms.policy_gradient import PolicyGradient, success_reward
 from rrf.algorithms.returns import group_advantages
-from rrf.components.policy import Policy
 from rrf.storage.trajectories import PlayedEpisode, RolloutBatch, flatten
 
 
@@ -20,9 +19,6 @@ class GRPO(PolicyGradient):
 
     cfg: GRPOCfg
     needs_contrast = True
-
-    def __init__(self, cfg: GRPOCfg, policy: Policy, reference: Policy | None = None):
-        super().__init__(cfg, policy, reference)
 
     def batch(self, groups: Sequence[Sequence[PlayedEpisode]], horizon: int) -> RolloutBatch:
         """Rows of all episodes; advantages float32 [N, 1].
@@ -33,7 +29,7 @@ class GRPO(PolicyGradient):
         cfg = self.cfg
         scores = torch.tensor(
             [
-                [success_rewards(episode, horizon, cfg.time_cost).sum() for episode in group]
+                [success_reward(episode, horizon, cfg.time_cost) for episode in group]
                 for group in groups
             ]
         )

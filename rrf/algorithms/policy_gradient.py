@@ -49,8 +49,7 @@ class PolicyGradient:
     def loss(self, rows: RolloutBatch, round_number: int) -> tuple[torch.Tensor, Metrics]:
         """A scalar with gradient, and what is logged about it."""
         evaluation = self.policy.evaluate(rows.observation, rows.replay)
-        loss, metrics = self.policy_loss(rows, evaluation)
-        return loss, metrics
+        return self.policy_loss(rows, evaluation)
 
     def policy_loss(
         self, rows: RolloutBatch, evaluation: Evaluation
@@ -101,11 +100,6 @@ def _row_means(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return values.where(mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)
 
 
-def success_rewards(episode: PlayedEpisode, horizon: int, time_cost: float) -> torch.Tensor:
-    """What an episode earns at each decision, float32 [T]: 0, and at a success at its end
-    1 - time_cost * steps / horizon.
-    """
-    rewards = torch.zeros(len(episode))
-    if episode.success:
-        rewards[-1] = 1 - time_cost * episode.num_steps / horizon
-    return rewards
+def success_reward(episode: PlayedEpisode, horizon: int, time_cost: float) -> float:
+    """What an episode earns at its end: 1 - time_cost * steps / horizon for a success, else 0."""
+    return 1 - time_cost * episode.num_steps / horizon if episode.success else 0.0

@@ -13,8 +13,8 @@ import torch
 
 from rrf.algorithms.configs import VLAPPOCfg
 from rrf.algorithms.losses import aggregate, clipped_value_loss
-from rrf.algorithms.policy_gradient import Metrics, PolicyGradient, success_rewards
-from rrf.algorithms.returns import gae, normalize
+from rrf.algorithms.policy_gradient import Metrics, PolicyGradient, success_reward
+from rrf.algorithms.returns import add_time_limit_bootstrap, gae, normalize
 from rrf.components.policy import Policy
 from rrf.storage.trajectories import PlayedEpisode, RolloutBatch, flatten
 
@@ -54,10 +54,14 @@ class VLAPPO(PolicyGradient):
         lengths = [e.num_steps if cfg.reward_level == "action" else len(e) for e in episodes]
         shape = (max(lengths), len(episodes))
         rewards_tb, values_tb = torch.zeros(shape), torch.zeros(shape[0] + 1, shape[1])
+        last_b = add_time_limit_bootstrap(
+            torch.tensor([success_reward(e, horizon, cfg.time_cost) for e in episodes]),
+            torch.tensor([episode.truncated for episode in episodes]),
+            torch.tensor([episode.final_value for episode in episodes]),
+            cfg.gamma,
+        )
         for column, (episode, length) in enumerate(zip(episodes, lengths, strict=True)):
-            rewards_tb[length - 1, column] = success_rewards(episode, horizon, cfg.time_cost).sum()
-            if episode.truncated:
-                rewards_tb[length - 1, column] += cfg.gamma * episode.final_value
+            rewards_tb[length - 1, column] = last_b[column]
             values_tb[:length, column] = episode.value.flatten()[:length]
         is_inside_tb = torch.arange(shape[0]).unsqueeze(1) < torch.tensor(lengths)
         dones_tb = torch.cat([torch.zeros(1, shape[1], dtype=torch.bool), ~is_inside_tb])

@@ -67,7 +67,8 @@ def run_training(cfg, run_dir: Path | None = None, resume: bool = True) -> dict:
     name = getattr(cfg, "dataset", None) or checkpoint.load_lineage(parent).get("dataset")
     lineage = collect_lineage(name) if name else {}
     version = lineage.get("dataset_md5") or (_digest_of_files(dataset_path(name)) if name else None)
-    inputs = run_inputs(cfg.to_dict(), version, source_digest(), parent_digest)
+    source = lineage.get("source_digest") or source_digest()
+    inputs = run_inputs(cfg.to_dict(), version, source, parent_digest)
     key = atomic.digest_of(inputs)
     run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
     if not resume and run_dir.exists():

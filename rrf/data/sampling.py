@@ -36,3 +36,8 @@ def _permutation(num_frames: int, seed: int, epoch: int) -> np.ndarray:
     order = np.random.default_rng([seed, epoch]).permutation(num_frames)
     order.flags.writeable = False
     return order
+
+
+def mixed_seed(*numbers: int) -> int:
+    """One seed below 2^63 from several numbers >= 0: another for any other numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)

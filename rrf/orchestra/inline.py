@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from rrf.components.policy import Sample
+from rrf.data.sampling import mixed_seed
 from rrf.data.schema import Observation
 from rrf.envs.child import Child, ChildError, close_all
 from rrf.envs.observations import digest, join, rows_of
@@ -238,7 +239,7 @@ class _Game:
         if job.id not in self._playing:
             self._playing[job.id] = _Playing(
                 job=job,
-                generator=torch.Generator().manual_seed(_seed_of(*self._stream, job.id)),
+                generator=torch.Generator().manual_seed(mixed_seed(*self._stream, job.id)),
                 reset_digest=digest(observation, row),
             )
         return self._playing[job.id]
@@ -334,7 +335,3 @@ def _finished(playing: _Playing, result: dict, version: int) -> PlayedEpisode:
         policy_version=version,
         reset_digest=playing.reset_digest,
     )
-
-
-def _seed_of(*numbers: int) -> int:
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)

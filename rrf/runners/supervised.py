@@ -17,7 +17,7 @@ import torch
 
 from rrf import atomic
 from rrf.components.configs import PolicyCfg
-from rrf.data.sampling import batch_indices
+from rrf.data.sampling import batch_indices, mixed_seed
 from rrf.runners import checkpoint, optimizer_state
 from rrf.runners.configs import SupervisedRunnerCfg
 from rrf.runners.deployable import deployable_digest
@@ -176,7 +176,7 @@ class SupervisedRunner:
         lr = cfg.optimizer.lr * learning_rate_factor(self.step, cfg.max_steps, cfg.schedule)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        torch.manual_seed(_mix(cfg.seed, self.step))
+        torch.manual_seed(mixed_seed(cfg.seed, self.step))
         frames = self.split.training
         batch = frames.batch(batch_indices(frames.num_frames, cfg.batch_size, cfg.seed, self.step))
         device_type = torch.device(cfg.device).type
@@ -282,7 +282,3 @@ class SupervisedRunner:
             "wall_s": self._wall_s,
             "cpu_s": self._cpu_s,
         }
-
-
-def _mix(seed: int, step: int) -> int:
-    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)

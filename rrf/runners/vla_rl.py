@@ -180,7 +180,7 @@ class VLARLRunner:
         self.curriculum.learn(
             [(episode.job.initial_state, episode.success) for episode in episodes]
         )
-        if not self.metrics.get("preflight/approx_kl"):
+        if "preflight/approx_kl" not in self.metrics:
             sample = [episode for group in groups[:4] for episode in group]
             self.metrics |= check_log_probs(self.backend.rollout.policy, self.actor.policy, sample)
         self._kept_share += _SHARE_GAIN * (len(groups) / source.num_begun - self._kept_share)

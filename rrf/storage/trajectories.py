@@ -81,16 +81,6 @@ class RolloutBatch:
             },
         )
 
-    def to(self, device: str | torch.device) -> "RolloutBatch":
-        """Tensors on `device`; observations stay arrays, policies move them themselves."""
-        moved = {
-            field.name: getattr(self, field.name).to(device)
-            for field in dataclasses.fields(self)
-            if field.name not in ("observation", "replay")
-        }
-        replay = {name: values.to(device) for name, values in self.replay.items()}
-        return RolloutBatch(observation=self.observation, replay=replay, **moved)
-
 
 def flatten(
     episodes: Sequence[PlayedEpisode],
