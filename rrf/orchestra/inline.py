@@ -21,6 +21,7 @@ from rrf.data.schema import Observation
 from rrf.envs.child import Child, ChildError, close_all
 from rrf.envs.observations import digest, join, rows_of
 from rrf.envs.vec_env import check_actions
+from rrf.orchestra.dispatch import Dispatcher
 from rrf.orchestra.env_role import from_plain
 from rrf.orchestra.rollout_role import RolloutRole
 from rrf.runners.interruption import StopRequestedError
@@ -57,9 +58,10 @@ class InlineBackend:
         }
         self._num_slots = cfg.num_envs // num_workers
         self._workers = [
-            _Worker(f"environment worker {number + 1} of {num_workers}", arguments, timeout_s)
+            _Worker(number, num_workers, arguments, timeout_s)
             for number in range(num_workers)
         ]
+        self._dispatcher = Dispatcher(num_workers)
         self._chunk_length, self._action_dim = cfg.chunk_length, rollout.policy.action_dim
 
     def play(
@@ -85,7 +87,7 @@ class InlineBackend:
             ValueError: For an action that is NaN or Inf, or a job the environment refuses.
             ChildError: If a process dies or hangs again and again.
         """
-        game = _Game(source, tuple(stream), greedy, keeps)
+        game = _Game(source, self._dispatcher, tuple(stream), greedy, keeps)
         while self._feed_idle(game):
             if should_stop():
                 raise StopRequestedError
@@ -125,13 +127,13 @@ class InlineBackend:
         """Start workers that have nothing to do; whether any has something."""
         for worker in self._workers:
             if not worker.jobs:
-                jobs = game.take(self._num_slots)
+                jobs = game.take(worker.number, self._num_slots)
                 if jobs:
                     try:
                         worker.start(jobs)
                     except ChildError as error:
                         self._replace(worker, game, error)
-        return game.has_again or any(worker.jobs for worker in self._workers)
+        return game.has_waiting or any(worker.jobs for worker in self._workers)
 
     def _serve(self, worker: "_Worker", game: "_Game") -> None:
         """Take a worker's answer, choose the next actions, send them."""
@@ -160,7 +162,7 @@ class InlineBackend:
         for row, episode in enumerate(playing):
             episode.decisions.append((observation if game.keeps else None, sample, row))
         wanted = self._num_slots + self._num_slots // _SPARE_SHARE - len(worker.jobs)
-        worker.advance(actions, game.take(wanted))
+        worker.advance(actions, game.take(worker.number, wanted))
 
     def _replace(self, worker: "_Worker", game: "_Game", error: ChildError) -> None:
         """A new process for one that died or hung; what it had begun is played again."""
@@ -209,30 +211,35 @@ class _Playing:
 class _Game:
     """What one call of `play` keeps in mind."""
 
-    def __init__(self, source: JobSource, stream: tuple[int, ...], greedy: bool, keeps: bool):
+    def __init__(
+        self,
+        source: JobSource,
+        dispatcher: Dispatcher,
+        stream: tuple[int, ...],
+        greedy: bool,
+        keeps: bool,
+    ):
         self.greedy, self.keeps = greedy, keeps
         self.finals: list[tuple[PlayedEpisode, Observation]] = []
-        self._source, self._stream = source, stream
-        self._again: collections.deque[Job] = collections.deque()
+        self._source, self._dispatcher, self._stream = source, dispatcher, stream
+        self._waiting: list[Job] = []
         self._playing: dict[int, _Playing] = {}  # by job id
 
-    def take(self, count: int) -> list[Job]:
-        """Jobs to start now, those to be played again first."""
-        if count <= 0:
-            return []
-        again = [self._again.popleft() for _ in range(min(count, len(self._again)))]
-        return again + self._source.take(count - len(again))
+    def take(self, worker: int, count: int) -> list[Job]:
+        """Jobs a worker shall start now, up to `count`."""
+        self._waiting += self._source.take()
+        return self._dispatcher.pick(self._waiting, worker, count)
 
     @property
-    def has_again(self) -> bool:
-        """Whether jobs wait to be played again."""
-        return bool(self._again)
+    def has_waiting(self) -> bool:
+        """Whether jobs wait for a worker."""
+        return bool(self._waiting)
 
     def put_back(self, jobs: Sequence[Job]) -> None:
-        """Forget what was played of these jobs and play them again."""
+        """Forget what was played of these jobs and play them again, before others."""
         for job in jobs:
             self._playing.pop(job.id, None)
-        self._again.extend(jobs)
+        self._waiting[:0] = jobs
 
     def playing_of(self, job: Job, observation: Observation, row: int) -> _Playing:
         """The episode of a job, new if this is its first observation."""
@@ -259,8 +266,9 @@ class _Game:
 class _Worker:
     """An environment process and the jobs it was given."""
 
-    def __init__(self, name: str, arguments: dict, timeout_s: float):
-        self.name = name
+    def __init__(self, number: int, num_workers: int, arguments: dict, timeout_s: float):
+        self.number = number
+        self.name = f"environment worker {number + 1} of {num_workers}"
         self.num_restarts = 0
         self._arguments = arguments
         self._timeout_s = timeout_s

@@ -7,7 +7,6 @@ group is given up as soon as enough of them all succeeded, or all failed. Which 
 depends on the sequence drawn and on outcomes, never on timing.
 """
 
-import collections
 import dataclasses
 import typing
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,8 @@ from rrf.storage.trajectories import Job, PlayedEpisode
 class JobSource(typing.Protocol):
     """Decides what is played."""
 
-    def take(self, count: int) -> list[Job]:
-        """Up to `count` jobs that may start now; none does not mean that none will come."""
+    def take(self) -> list[Job]:
+        """New jobs that may start now; none does not mean that none will come."""
         ...
 
     def report(self, episode: PlayedEpisode) -> None:
@@ -32,14 +31,13 @@ class JobList:
     """One episode for each initial state."""
 
     def __init__(self, initial_states: Sequence[InitialState]):
-        self._waiting = collections.deque(
-            Job(number, number, state) for number, state in enumerate(initial_states)
-        )
+        self._waiting = [Job(number, number, state) for number, state in enumerate(initial_states)]
         self._episodes: dict[int, PlayedEpisode] = {}
 
-    def take(self, count: int) -> list[Job]:
+    def take(self) -> list[Job]:
         """See `JobSource.take`."""
-        return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+        waiting, self._waiting = self._waiting, []
+        return waiting
 
     def report(self, episode: PlayedEpisode) -> None:
         """See `JobSource.report`."""
@@ -101,7 +99,7 @@ class GroupRound:
             self._stages = sorted({*self._patience.values(), group_size})
         self._keeps_uniform = keeps_uniform
         self._groups: list[_Group] = []
-        self._waiting: collections.deque[Job] = collections.deque()
+        self._waiting: list[Job] = []
         self._num_wanted, self._num_given_up = num_groups, 0
         for _ in range(num_groups if keeps_uniform else round(num_groups / expected_share)):
             self._begin_group()
@@ -126,9 +124,10 @@ class GroupRound:
         played = {key: value for group in self._groups for key, value in group.episodes.items()}
         return [played[job_id] for job_id in sorted(played)]
 
-    def take(self, count: int) -> list[Job]:
+    def take(self) -> list[Job]:
         """See `JobSource.take`."""
-        return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+        waiting, self._waiting = self._waiting, []
+        return waiting
 
     def report(self, episode: PlayedEpisode) -> None:
         """See `JobSource.report`.

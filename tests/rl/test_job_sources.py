@@ -23,11 +23,11 @@ def states():
         number += 1
 
 
-def finish(source, outcome, shuffle=None, at_once=3):
+def finish(source, outcome, shuffle=None):
     """Play everything; `outcome(group, member)` says what succeeds."""
     order, waiting = random.Random(shuffle), []
     while True:
-        waiting += source.take(at_once)
+        waiting += source.take()
         if not waiting:
             return source
         job = waiting.pop(order.randrange(len(waiting)) if shuffle is not None else 0)
@@ -82,12 +82,12 @@ def test_the_order_in_which_episodes_end_does_not_matter(shuffle, patience):
     def outcome(group, member):
         return random.Random(1000 * group + member).random() < 0.3
 
-    def groups_of(shuffle, at_once):
+    def groups_of(shuffle):
         source = GroupRound(states(), 5, 4, 40, *patience, expected_share=0.6)
-        finish(source, outcome, shuffle, at_once)
+        finish(source, outcome, shuffle)
         return [[episode.job for episode in group] for group in source.groups], source.num_begun
 
-    assert groups_of(shuffle, 1 + 4 * shuffle) == groups_of(None, 3)
+    assert groups_of(shuffle) == groups_of(None)
 
 
 def test_a_critic_learns_from_groups_without_contrast_too():
@@ -97,7 +97,7 @@ def test_a_critic_learns_from_groups_without_contrast_too():
 
 def test_members_that_do_not_begin_alike_are_refused():
     source = GroupRound(states(), 1, 2, 1)
-    one, other = source.take(2)
+    one, other = source.take()
     source.report(Played(one, True, "this"))
     with pytest.raises(ValueError, match=r"group 0 \(drawer-open-v3, seed 42, initial state 0\)"):
         source.report(Played(other, True, "that"))
@@ -106,8 +106,8 @@ def test_members_that_do_not_begin_alike_are_refused():
 def test_a_list_of_states_is_played_once_in_its_order():
     wanted = [InitialState(TASKS[number % 2], 2024, number) for number in range(5)]
     source = JobList(wanted)
-    jobs = source.take(3) + source.take(9)
-    assert source.take(1) == []
+    jobs = source.take()
+    assert source.take() == []
     for job in reversed(jobs):
         source.report(Played(job, True))
     assert [episode.job.initial_state for episode in source.episodes] == wanted

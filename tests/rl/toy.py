@@ -70,7 +70,7 @@ class ToyBackend:
         self.is_closed = False
 
     def play(self, source, stream, *, greedy=False, keeps=True, should_stop=lambda: False):
-        while jobs := source.take(64):
+        while jobs := source.take():
             tries = {job: [] for job in jobs}
             generators = {
                 job: torch.Generator().manual_seed(_seed_of(*stream, job.id)) for job in jobs
