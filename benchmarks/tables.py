@@ -40,11 +40,12 @@ def main() -> None:
         numbers += rows
         machines = ", ".join(sorted({row["machine"] for row in rows}))
         sections.append(f"## {path.stem}\n\nMachine: {machines}.\n\n{table(rows)}")
+    sections.append(f"## Reinforcement learning by task\n\n{headline_page.details()}")
     atomic.write_text(RESULTS / "README.md", "# Measured numbers\n\n" + "\n".join(sections))
     headline_page.draw()
     readme = ROOT / "README.md"
     text = _BETWEEN.sub(lambda m: m[1] + table(numbers) + m[2], readme.read_text())
-    text = _HEADLINE.sub(lambda m: m[1] + headline_page.table() + m[2], text)
+    text = _HEADLINE.sub(lambda m: m[1] + headline_page.overview() + m[2], text)
     atomic.write_text(readme, text)
 
 

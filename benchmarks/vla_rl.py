@@ -1,153 +1,136 @@
-"""Reinforcement learning of the compact policy: `python -m benchmarks.vla_rl [ID ...]`.
+"""Reinforcement learning of the compact policy: `python -m benchmarks.vla_rl NAME [--seeds 0 1]`.
 
-`metaworld_rl_episodes_per_s` and its shares take a minute. `headline` is the whole experiment, for
-every seed in one piece: one demonstration per task, fine-tuning, evaluation, GRPO, evaluation on
-held-out initial states, 50 per task. It measures `metaworld_success_before`,
-`metaworld_success_after` and `metaworld_rl_wall_s`, and takes about a quarter of an hour per seed;
-`headline --seeds 1` measures one seed and keeps the others' results.
-The splits stand in `rrf/presets/vla_rl.py`; checkpoints are chosen on validation states only.
+`metaworld_rl_episodes_per_s` and its shares take five minutes. `headline` measures
+`metaworld_success_before`, `metaworld_success_after` and `metaworld_rl_wall_s`: one demonstration
+per task, fine-tuning, evaluation, GRPO, evaluation on held-out initial states, a quarter of an hour
+per seed. `mt50_success` is the same on all 50 tasks and takes hours; `--resume` goes on with it.
+The other names are those of `benchmarks.vla_experiments`, which only enter the tables. An
+experiment with seeds measured before keeps their results.
 """
 
 import argparse
 import json
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import record
-from rrf import atomic, workspace
-from rrf.evaluation.results import EvaluationReport
+from benchmarks import vla_experiments as experiments
+from rrf import workspace
 
 COMMAND = "python -m benchmarks.vla_rl"
-PROTOCOL = "configs/protocols/metaworld-headline.yaml"
-SEEDS = (0, 1, 2)
 _ROUNDS = 4
 
 
 def metaworld_rl_episodes_per_s() -> list[dict]:
-    """Episodes per wall second of rollout and update together, with the shares of the time.
+    """Episodes per wall second of rollout and update together, with the shares of the CPU time.
 
-    The peer is what one writes without this package: Meta-World's own `env.step` and `env.render`
-    through OpenGL, one episode after another, the same policy.
+    Measured for the policy training starts from, whose episodes are long, and, if the headline
+    experiment was run here, for the one it ends with. The peer is what one writes without this
+    package: Meta-World's own `env.step` and `env.render` through OpenGL, one episode after another.
     """
+    with tempfile.TemporaryDirectory() as scratch:
+        start = Path(experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"])
+        numbers = [_rate("metaworld_rl_episodes_per_s", start, Path(scratch, "rl"))]
+        end = workspace.state() / "headline" / "metaworld-grpo-compact-seed0" / "rl" / "result.json"
+        if end.is_file():
+            trained = Path(json.loads(end.read_text())["checkpoint"])
+            name = "metaworld_rl_episodes_per_s_trained"
+            numbers.append(_rate(name, trained, Path(scratch, "trained")))
+    return numbers
+
+
+def _rate(name: str, parent: Path, run_dir: Path) -> dict:
+    """Rounds from the policy in `parent`, the first one left out: it loads tasks."""
     import torch
 
     from rrf.presets import resolve
     from rrf.runners.configs import VLARLRunnerCfg
 
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as scratch:
-        parent = _train("compact-vla-one-demo", Path(scratch, "sft"), [])
-        cfg = resolve("metaworld-grpo-compact", [f"init_from={parent['checkpoint']}"])
-        assert isinstance(cfg, VLARLRunnerCfg)
-        runner = cfg.replace(validation_episodes=1, max_rounds=_ROUNDS).build(Path(scratch, "rl"))
-        rounds: list[dict] = []
-        runner.run(on_progress=lambda progress: rounds.append(dict(progress.metrics)))
-        peer = _naive_episodes_per_s(Path(parent["checkpoint"]))
-    measured = rounds[1:]  # the first one loads tasks and records render graphs
+    cfg = resolve("metaworld-grpo-compact", [f"init_from={parent}"])
+    assert isinstance(cfg, VLARLRunnerCfg)
+    runner = cfg.replace(validation_episodes=1, max_rounds=_ROUNDS).build(run_dir)
+    rounds: list[dict] = []
+    peaks_gb: list[float] = []
+
+    def on_progress(progress) -> None:
+        rounds.append(dict(progress.metrics))
+        peaks_gb[:] = [_peak_memory_gb(pid) for pid in runner.backend.pids()]
+
+    runner.run(on_progress=on_progress)
+    measured = rounds[1:]
     wall = sum(row["time/rollout"] + row["time/update"] for row in measured)
-    rate = sum(row["env/num_trajectories"] for row in measured) / wall
+    episodes = sum(row["env/num_trajectories"] for row in measured)
+    steps = sum(row["env/num_trajectories"] * row["env/episode_len"] for row in measured)
     names = ("reset", "physics", "rendering", "inference", "update")
-    shares = {name: sum(row[f"time/{name}"] for row in measured) for name in names}
-    shares["update"] *= cfg.update_threads
-    print("shares of CPU time:", {n: f"{v / sum(shares.values()):.0%}" for n, v in shares.items()})
+    seconds = {name: sum(row[f"time/{name}"] for row in measured) for name in names}
+    seconds["update"] *= cfg.update_threads
+    shares = {name: round(spent / sum(seconds.values()), 3) for name, spent in seconds.items()}
+    peer = _naive_episodes_per_s(parent)
     number = record.number(
-        "metaworld_rl_episodes_per_s",
-        rate,
+        name,
+        episodes / wall,
         "episodes/s",
         command=f"{COMMAND} metaworld_rl_episodes_per_s",
         peer="a loop over Meta-World's env.step and env.render (egl), one process",
         peer_value=peer,
-        ratio=None if peer is None else rate / peer,
+        ratio=None if peer is None else episodes / wall / peer,
         seeds=[cfg.seed],
     )
-    total = sum(shares.values())
-    return [number | {"shares": {name: round(value / total, 3) for name, value in shares.items()}}]
+    facts = {
+        "shares_of_cpu_time": shares,
+        "control_steps_per_s": round(steps * cfg.env.action_repeat / wall),
+        "success": round(measured[-1]["env/success_once"], 3),
+        "worker_memory_gb": round(max(peaks_gb), 2),
+    }
+    print(name, facts)
+    return number | facts
 
 
-def headline(seeds: Sequence[int] = SEEDS, preset: str = "metaworld-grpo-compact") -> list[dict]:
-    """The experiment for every seed; the table goes to `docs/benchmarks/headline/`.
+def _peak_memory_gb(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
 
-    A seed that was measured before, in another call, stays in the table and in the means.
-    """
-    path = record.RESULTS / "headline" / f"{preset}.json"
-    known = json.loads(path.read_text()) if path.is_file() else []
-    results = {result["seed"]: result for result in known}
+
+def headline(seeds: Sequence[int], resumes: bool) -> list[dict]:
+    """The experiment for every seed; one measured in an earlier call stays in the means."""
+    name = "metaworld-grpo-compact"
     for seed in seeds:
-        results[seed] = _one_seed(seed, preset)
-        path.parent.mkdir(exist_ok=True)
-        atomic.write_json(path, [results[number] for number in sorted(results)])
-    names = {"before": "metaworld_success_before", "after": "metaworld_success_after"}
-    names["wall_s"] = "metaworld_rl_wall_s"
+        experiments.run(name, seed, resumes)
+    results = experiments.results_of(name)
+    units = {"before": "of 1", "after": "of 1", "wall_s": "s"}
+    ids = {"before": "metaworld_success_before", "after": "metaworld_success_after"}
+    ids["wall_s"] = "metaworld_rl_wall_s"
     return [
         record.number(
-            names[name],
-            statistics.mean(result[name] for result in results.values()),
-            "s" if name == "wall_s" else "of 1",
+            ids[name],
+            statistics.mean(result[name] for result in results),
+            unit,
             command=f"{COMMAND} headline",
-            seeds=sorted(results),
+            seeds=[result["seed"] for result in results],
         )
-        for name in names
+        for name, unit in units.items()
     ]
 
 
-def _one_seed(seed: int, preset: str) -> dict:
-    begin = time.perf_counter()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        parent = _train("compact-vla-one-demo", folder / "sft", [f"seed={seed}"])
-        before = _evaluate(parent["checkpoint"], folder / "before")
-        overrides = [f"seed={seed}", f"init_from={parent['checkpoint']}"]
-        trained = _train(preset, folder / "rl", overrides)
-        after = _evaluate(trained["checkpoint"], folder / "after")
-        kept = workspace.state() / "headline" / f"{preset}-seed{seed}"
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(folder / "rl", kept / "rl")
-        shutil.copytree(folder / "after", kept / "after")
-    result = {
-        "seed": seed,
-        "commit": record.commit(),
-        "before": before.overall.rate,
-        "after": after.overall.rate,
-        "wall_s": round(time.perf_counter() - begin, 1),
-        "rl_wall_s": round(trained["wall_s"], 1),
-        "episodes": trained["validations"][-1]["episodes"],
-        "bounds_before": [before.overall.low, before.overall.high],
-        "bounds_after": [after.overall.low, after.overall.high],
-        "by_task": {
-            task: {
-                "before": before.per_task[task].successes,
-                "after": rate.successes,
-                "episodes": rate.episodes,
-                "bounds_after": [rate.low, rate.high],
-            }
-            for task, rate in after.per_task.items()
-        },
-        "validations": trained["validations"],
-    }
-    print(json.dumps({k: v for k, v in result.items() if k != "validations"}), flush=True)
-    return result
-
-
-def _train(preset: str, run_dir: Path, overrides: list[str]) -> dict:
-    words = [*overrides, "trackers=[]", "--run-dir", str(run_dir)]
-    _rrf("train", preset, *words)
-    return json.loads((run_dir / "result.json").read_text())
-
-
-def _evaluate(checkpoint: str, out: Path) -> EvaluationReport:
-    words = ["--protocol", PROTOCOL, "--out", str(out), "--workers", "2", "--num-videos", "0"]
-    _rrf("eval", checkpoint, *words)
-    return EvaluationReport.load(out)
-
-
-def _rrf(*words: str) -> None:
-    subprocess.run([sys.executable, "-m", "rrf.cli", *words], check=True, cwd=workspace.home())
+def mt50_success(seeds: Sequence[int], resumes: bool) -> list[dict]:
+    """All 50 tasks from one demonstration each."""
+    for seed in seeds:
+        experiments.run("metaworld-grpo-mt50", seed, resumes)
+    results = experiments.results_of("metaworld-grpo-mt50")
+    return [
+        record.number(
+            "mt50_success",
+            statistics.mean(result["after"] for result in results),
+            "of 1",
+            command=f"{COMMAND} mt50_success",
+            seeds=[result["seed"] for result in results],
+        )
+    ]
 
 
 def _naive_episodes_per_s(checkpoint: Path, num_episodes: int = 3) -> float | None:
@@ -207,21 +190,29 @@ print(int(sys.argv[2]) / (time.perf_counter() - begin))
 """
 
 
-BENCHMARKS = {
-    "metaworld_rl_episodes_per_s": metaworld_rl_episodes_per_s,
-    "headline": headline,
-}
+BENCHMARKS = {"headline": headline, "mt50_success": mt50_success}
+_DEFAULT_SEEDS = {"headline": (0, 1, 2)}
+_RATE = "metaworld_rl_episodes_per_s"
 
 
 def main() -> None:
     """Measure what is asked for and write `docs/benchmarks/vla_rl.json`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS])
-    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [_RATE, *BENCHMARKS, *experiments.EXPERIMENTS]
+    parser.add_argument("name", choices=names)
+    parser.add_argument("--seeds", nargs="+", type=int, help="of training; 0 by default")
+    parser.add_argument("--resume", action="store_true", help="go on with an interrupted call")
     words = parser.parse_args()
-    for name in words.names or BENCHMARKS:
-        numbers = headline(words.seeds) if name == "headline" else BENCHMARKS[name]()
-        record.save("vla_rl", numbers)
+    seeds = words.seeds or _DEFAULT_SEEDS.get(words.name, (0,))
+    if words.name == _RATE:
+        record.save("vla_rl", metaworld_rl_episodes_per_s())
+    elif words.name in BENCHMARKS:
+        record.save("vla_rl", BENCHMARKS[words.name](seeds, words.resume))
+    else:
+        for seed in seeds:
+            experiments.run(words.name, seed, words.resume)
 
 
 if __name__ == "__main__":

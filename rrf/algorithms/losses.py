@@ -1,4 +1,4 @@
-"""Losses of policy-gradient updates: pure functions, elementwise until `aggregate`.
+"""Losses of policy-gradient updates: pure functions, elementwise until `aggregate` or `row_means`.
 
 * Clipped surrogate of PPO (arXiv:1707.06347, eq. 7) with separate bounds below and above
   (DAPO, arXiv:2503.14476) and the dual clip for negative advantages (arXiv:1912.09729, eq. 5).
@@ -7,10 +7,10 @@
 * KL penalties to a reference policy, with gradient, and KL estimates k1, k2, k3 as named in
   J. Schulman, "Approximating KL Divergence" (joschu.net/blog/kl-approx.html, 2020).
 
-Left out: the decoupled loss of asynchronous PPO.
+Left out: the decoupled loss of asynchronous PPO, bounds on the log-ratio.
 
 Legend: N samples (one action chunk each), H steps in an action chunk, A action dimension,
-L tokens, V token bins. "..." is any shape; the level of the log-probabilities decides it.
+L tokens. "..." is any shape; the level of the log-probabilities decides it.
 """
 
 import typing
@@ -38,20 +38,6 @@ class ValueLoss(typing.NamedTuple):
 
     loss: torch.Tensor  # float32 [...]
     is_clipped: torch.Tensor  # bool [...]
-
-
-def token_log_probs(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Log-probability of the chosen tokens, float32 [...], from logits [..., V]."""
-    log_probs = torch.log_softmax(logits.float(), dim=-1)
-    return log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
-
-
-def token_entropy(logits: torch.Tensor) -> torch.Tensor:
-    """Entropy in nats, float32 [...], from logits [..., V], of which -inf rules a token out."""
-    log_probs = torch.log_softmax(logits.float(), dim=-1)
-    # 0 * -inf would be NaN, in the gradient too; a token of probability 0 adds nothing.
-    finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
-    return -(log_probs.exp() * finite).sum(-1)
 
 
 def reduce_log_probs(
@@ -100,7 +86,6 @@ def clipped_surrogate(
     clip_low: float,
     clip_high: float,
     dual_clip: float | None = None,
-    log_ratio_clip: tuple[float, float] | None = None,
 ) -> Surrogate:
     """max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high)) with r = exp(log_prob - old_log_prob).
 
@@ -109,7 +94,6 @@ def clipped_surrogate(
         old_log_prob: [...], of the policy that acted.
         advantages: anything that broadcasts to [...].
         dual_clip: c > 1; where A < 0 the loss is at most c |A|.
-        log_ratio_clip: bounds for the log-ratio itself, against overflow; no gradient outside.
 
     Raises:
         ValueError: if the three would broadcast to something larger than `log_prob`, the way
@@ -122,8 +106,6 @@ def clipped_surrogate(
             f"advantages {list(advantages.shape)}; pass both through the same level"
         )
     log_ratio = log_prob.float() - old_log_prob.float()
-    if log_ratio_clip is not None:
-        log_ratio = log_ratio.clamp(*log_ratio_clip)
     ratio = log_ratio.exp()
     clipped_ratio = ratio.clamp(1 - clip_low, 1 + clip_high)
     advantages = advantages.float()
@@ -239,29 +221,20 @@ def kl_penalty(log_prob: torch.Tensor, ref_log_prob: torch.Tensor, kind: KlKind)
     raise ValueError(f"KL penalty {kind!r}; choose one of {typing.get_args(KlKind)}")
 
 
-def trajectory_weights(lengths: torch.Tensor, max_episode_steps: int) -> torch.Tensor:
-    """max_episode_steps / length of the trajectory that an entry belongs to, for `aggregate`."""
-    return max_episode_steps / lengths.clamp(min=1).float()
-
-
-def aggregate(
-    values: torch.Tensor, mask: torch.Tensor | None = None, weights: torch.Tensor | None = None
-) -> torch.Tensor:
-    """A scalar from elementwise losses; entries outside the mask count for nothing.
-
-    Without weights: the mean over the entries in the mask, so a long trajectory weighs more; 0 if
-    there are none. With `trajectory_weights`: the mean over ALL entries of value * mask * weight.
-    Every trajectory then weighs the same, whatever its length, and minibatches of one size add up
-    to the batch.
+def aggregate(values: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    """The mean over the entries in the mask, a scalar; 0 if there are none.
 
     Args:
         values: [...].
         mask: bool, broadcasts to [...].
-        weights: broadcasts to [...].
     """
-    if mask is not None:
-        mask = mask.expand_as(values)
-        values = torch.where(mask, values, 0.0)
-    if weights is not None:
-        return (values * weights.expand_as(values)).mean()
-    return values.mean() if mask is None else values.sum() / mask.sum().clamp(min=1)
+    if mask is None:
+        return values.mean()
+    mask = mask.expand_as(values)
+    return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)
+
+
+def row_means(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The mean of each row's entries in the mask, [N]; 0 for a row without any."""
+    values, mask = values.reshape(len(values), -1), mask.reshape(len(mask), -1)
+    return values.where(mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)

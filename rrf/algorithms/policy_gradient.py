@@ -3,6 +3,7 @@
 Legend: N rows, H steps in an action chunk, A action dimension, K = H * A, V values per row.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import torch
@@ -15,6 +16,7 @@ from rrf.algorithms.losses import (
     clipped_surrogate,
     kl_penalty,
     reduce_log_probs,
+    row_means,
     surrogate_metrics,
 )
 from rrf.components.policy import Evaluation, Policy
@@ -56,22 +58,24 @@ class PolicyGradient:
     ) -> tuple[torch.Tensor, Metrics]:
         """Surrogate, KL penalty and entropy bonus, rows weighted by `rows.weight`."""
         cfg = self.cfg
+        mask_nha = rows.mask.unflatten(1, (-1, self.policy.action_dim)) & self.policy.is_executed
+        rows = dataclasses.replace(rows, mask=mask_nha.flatten(1))
         surrogate, mask = self._surrogate(rows, evaluation.log_prob)
         weight = rows.weight
-        loss = (_row_means(surrogate.loss, mask) * weight).mean()
+        loss = (row_means(surrogate.loss, mask) * weight).mean()
         metrics = surrogate_metrics(surrogate, mask) | {
             "actor/policy_loss": loss.detach(),
             "actor/entropy": aggregate(evaluation.entropy.detach(), rows.mask),
         }
         if cfg.entropy_coef:
-            entropy = (_row_means(evaluation.entropy, rows.mask) * weight).mean()
+            entropy = (row_means(evaluation.entropy, rows.mask) * weight).mean()
             loss = loss - cfg.entropy_coef * entropy
         if cfg.kl_coef:
             assert self.reference is not None
             with torch.no_grad():
                 reference = self.reference.evaluate(rows.observation, rows.replay)
             penalty = kl_penalty(evaluation.log_prob, reference.log_prob, cfg.kl_kind)
-            penalty = (_row_means(penalty, rows.mask) * weight).mean()
+            penalty = (row_means(penalty, rows.mask) * weight).mean()
             loss = loss + cfg.kl_coef * penalty
             metrics["actor/kl_to_reference"] = penalty.detach()
         return loss, metrics
@@ -92,12 +96,6 @@ class PolicyGradient:
             new, old, advantage, cfg.clip_low, cfg.clip_high, cfg.dual_clip
         )
         return surrogate, mask[level]
-
-
-def _row_means(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The mean of each row's elements in the mask, [N]."""
-    values, mask = values.reshape(len(values), -1), mask.reshape(len(mask), -1)
-    return values.where(mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)
 
 
 def success_reward(episode: PlayedEpisode, horizon: int, time_cost: float) -> float:

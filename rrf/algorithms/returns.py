@@ -3,17 +3,13 @@
 * Generalised advantage estimation (arXiv:1506.02438, eq. 11-16).
 * Bootstrap at a time limit (arXiv:1712.00378): the value of the last observation stands for what
   the cut-off episode would still have earned.
-* Group advantages of GRPO (arXiv:2402.03300, section 4.1.2) and the choice of informative groups
-  (DAPO, arXiv:2503.14476, "dynamic sampling").
+* Group advantages of GRPO (arXiv:2402.03300, section 4.1.2).
 
 `dones` always has one row more than `rewards`: row 0 stands before the first step, row t + 1 after
 step t.
 
-Legend: S action chunks in a rollout, C executed steps of a chunk, T time (S chunks or S * C
-steps), B environments, N groups, G members of a group.
+Legend: T time (chunks or steps), B environments, N groups, G members of a group.
 """
-
-import math
 
 import torch
 
@@ -31,41 +27,6 @@ def require_finite(name: str, values: torch.Tensor) -> None:
             f"{name}{index} is {values[tuple(index)].item()} ({len(bad)} of {values.numel()} "
             "entries are not finite); a policy update from it would destroy the policy"
         )
-
-
-def chunk_level(
-    rewards_sbc: torch.Tensor, dones_sbc: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """One time step per chunk: rewards [S, B] are sums, dones [S + 1, B] say "any step of it"."""
-    return rewards_sbc.sum(-1), dones_sbc.any(-1)
-
-
-def action_level(
-    rewards_sbc: torch.Tensor, dones_sbc: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """One time step per action: rewards [T, B] and dones [T + 1, B], T = S * C.
-
-    Of row 0 of `dones`, which is a whole chunk, only the last step stands before the first action.
-    """
-    rewards_tb = steps_from_chunks(rewards_sbc)
-    return rewards_tb, steps_from_chunks(dones_sbc)[-(len(rewards_tb) + 1) :]
-
-
-def action_level_values(values_sbc: torch.Tensor) -> torch.Tensor:
-    """Values [T + 1, B] from [S + 1, B, C]: of the last chunk only the first step is needed."""
-    chunk_length = values_sbc.shape[-1]
-    values_tb = steps_from_chunks(values_sbc)
-    return values_tb[: len(values_tb) - chunk_length + 1]
-
-
-def steps_from_chunks(chunks_sbc: torch.Tensor) -> torch.Tensor:
-    """[S, B, C] to [S * C, B], in the order in which the steps were executed."""
-    return chunks_sbc.transpose(1, 2).flatten(0, 1)
-
-
-def chunks_from_steps(steps_tb: torch.Tensor, chunk_length: int) -> torch.Tensor:
-    """[S * C, B] to [S, B, C], the inverse of `steps_from_chunks`."""
-    return steps_tb.unflatten(0, (-1, chunk_length)).transpose(1, 2)
 
 
 def add_time_limit_bootstrap(
@@ -119,10 +80,7 @@ def gae(
 
 
 def normalize(
-    values: torch.Tensor,
-    mask: torch.Tensor | None = None,
-    eps: float = 1e-5,
-    name: str = "advantages",
+    values: torch.Tensor, mask: torch.Tensor | None = None, eps: float = 1e-5
 ) -> torch.Tensor:
     """(x - mean) / (std + eps) with mean and unbiased std of the entries in the mask.
 
@@ -130,29 +88,10 @@ def normalize(
     spread: then everything is 0.
     """
     chosen = values if mask is None else values[mask]
-    require_finite(name, values if mask is None else torch.where(mask, values, 0.0))
+    require_finite("advantages", values if mask is None else torch.where(mask, values, 0.0))
     if chosen.numel() < 2:
         return torch.zeros_like(values)
     return (values - chosen.mean()) / (chosen.std() + eps)
-
-
-def first_episode_mask(dones_tb: torch.Tensor) -> torch.Tensor:
-    """Bool [T, B] from dones [T + 1, B]: the steps up to and including the first done.
-
-    An environment that is done before the first step (row 0) has none. The sum over T is the
-    length of the first episode.
-    """
-    return dones_tb[:-1].cumsum(0) == 0
-
-
-def episode_scores(rewards_tb: torch.Tensor, dones_tb: torch.Tensor) -> torch.Tensor:
-    """The undiscounted return [B] of the first episode; what follows its end does not count.
-
-    Row 0 of `dones` is not looked at: the first episode is the one that the first step belongs to.
-    """
-    require_finite("rewards", rewards_tb)
-    ended_tb = torch.cat([torch.zeros_like(dones_tb[:1]), dones_tb[1:]])
-    return torch.where(first_episode_mask(ended_tb), rewards_tb, 0.0).sum(0)
 
 
 def group_advantages(
@@ -177,17 +116,3 @@ def group_advantages(
     scores_ng = scores_ng.float()
     centered_ng = scores_ng - scores_ng.mean(-1, keepdim=True)
     return centered_ng / (scores_ng.std(-1, keepdim=True) + eps) if use_std else centered_ng
-
-
-def informative_groups(
-    scores_ng: torch.Tensor, lower: float = -math.inf, upper: float = math.inf
-) -> torch.Tensor:
-    """Bool [N]: groups that teach something.
-
-    A group counts if its scores are not all equal (else every advantage is 0, as after only
-    successes or only failures) and lower <= its mean score <= upper.
-    """
-    require_finite("scores", scores_ng)
-    mean_n = scores_ng.float().mean(-1)
-    has_spread_n = scores_ng.amax(-1) > scores_ng.amin(-1)
-    return has_spread_n & (lower <= mean_n) & (mean_n <= upper)

@@ -87,19 +87,12 @@ class VLAPPO(PolicyGradient):
         value_loss, is_clipped = clipped_value_loss(
             evaluation.value, rows.value, rows.returns, cfg.value_clip, cfg.huber_delta
         )
-        mask = _value_mask(rows, evaluation.value)
-        mean = aggregate(value_loss, mask)
+        mean = aggregate(value_loss, rows.value_mask)
         metrics |= {
             "actor/value_loss": mean.detach(),
-            "critic/value_clip_ratio": aggregate(is_clipped.float(), mask),
+            "critic/value_clip_ratio": aggregate(is_clipped.float(), rows.value_mask),
         }
         return loss + cfg.value_coef * mean, metrics
-
-
-def _value_mask(rows: RolloutBatch, values: torch.Tensor) -> torch.Tensor:
-    """Bool [N, V]: the values that belong to a decision or to an executed action."""
-    num_values = values.shape[1]
-    return rows.mask.unflatten(1, (num_values, -1)).any(-1)
 
 
 def _rows(

@@ -15,13 +15,17 @@ Name = Annotated[str, typer.Argument(help="A dataset: NAME of configs/datasets/N
 @app.command()
 def collect(
     tasks: Annotated[
-        str, typer.Option(help="Meta-World tasks, comma-separated; the demo's ten by default.")
+        str,
+        typer.Option(help="Meta-World tasks, comma-separated, or all; the demo's ten by default."),
     ] = "",
     episodes: Annotated[int, typer.Option(help="Successful demonstrations to keep per task.")] = 25,
     seed: Annotated[int, typer.Option(help="Seed of the initial states and the noise.")] = 777,
     out: Annotated[
         Path | None, typer.Option(help="Directory of the recordings; datasets/raw/metaworld.")
     ] = None,
+    max_steps: Annotated[
+        int, typer.Option(help="Actions after which an attempt counts as failed.")
+    ] = 50,
     workers: Annotated[int, typer.Option(help="Processes, each recording whole tasks.")] = 2,
     image_size: Annotated[int, typer.Option(help="Height and width of images, px.")] = 64,
     force: Annotated[bool, typer.Option(help="Record again what is already there.")] = False,
@@ -31,17 +35,20 @@ def collect(
 
     from rrf import workspace
     from rrf.envs.collect import CollectCfg, Progress, collect
+    from rrf.envs.metaworld_tasks import TASKS
 
     cfg = CollectCfg(
         episodes=episodes,
         seed=seed,
+        max_episode_steps=max_steps,
         image_size=image_size,
         out=str(out or workspace.home() / "datasets" / "raw" / "metaworld"),
         num_workers=workers,
         force=force,
     )
     if tasks:
-        cfg = cfg.replace(tasks=[task.strip() for task in tasks.split(",")])
+        names = TASKS if tasks == "all" else tasks.split(",")
+        cfg = cfg.replace(tasks=[task.strip() for task in names])
     with _progress_bars(*cfg.tasks) as bars:
 
         def on_progress(progress: Progress) -> None:

@@ -38,6 +38,7 @@ class ActionHead(typing.Protocol):
     """What a policy asks of its head."""
 
     noise_factor: float
+    is_executed: torch.Tensor  # bool, broadcasts to [H, A]; False for padding
 
     def sample(
         self, features_bf: torch.Tensor, generator: Generators, greedy: bool
@@ -63,6 +64,7 @@ class RegressionHead(nn.Module):
         self.chunk_length, self.action_dim = chunk_length, action_dim
         self.output = output_layer(in_features, chunk_length * action_dim)
         self.noise_factor = 1.0  # there is no noise
+        self.is_executed = torch.tensor(True)  # nothing is padding
 
     def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
         """The chunk, [B, H, A]."""
@@ -102,6 +104,7 @@ class GaussianHead(nn.Module):
         initial_ha = torch.full((chunk_length, action_dim), math.log(cfg.initial_std))
         self.log_std_ha = nn.Parameter(initial_ha)
         self.noise_factor = 1.0  # set by `CompactVLA.set_noise_factor`
+        self.is_executed = torch.tensor(True)  # nothing is padding
 
     def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
         """The mean, float32 [B, H, A]."""
@@ -162,6 +165,7 @@ class DiscreteTokenHead(nn.Module):
         self.output = output_layer(in_features, chunk_length * action_dim * cfg.num_bins)
         self.register_buffer("centers", torch.linspace(-1.0, 1.0, cfg.num_bins))
         self.noise_factor = 1.0  # set by `CompactVLA.set_noise_factor`
+        self.is_executed = torch.tensor(True)  # nothing is padding
 
     def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
         """Logits before the temperature, [B, H * A, N]."""

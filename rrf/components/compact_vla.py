@@ -52,6 +52,10 @@ class CompactVLA(nn.Module):
     def device(self) -> torch.device:
         return self.state_encoder.weight.device
 
+    @property
+    def is_executed(self) -> torch.Tensor:
+        return self.head.is_executed
+
     def forward(self, observation: Observation) -> torch.Tensor:
         """Joined features, [B, F]."""
         self._check(observation)

@@ -51,7 +51,7 @@ class FlowMatchingHead(nn.Module):
     """Denoises a chunk from normal noise; greedy, from zeros by the ODE.
 
     Elements beyond `env_chunk_length` or `env_action_dim` are denoised and trained like the others,
-    but their log-probability and entropy are 0: they neither change a ratio nor carry a gradient.
+    but their log-probability and entropy are 0, and policy gradients leave them out of every mean.
 
     Raises:
         ValueError: If `env_chunk_length` or `env_action_dim` exceeds the policy's.

@@ -54,6 +54,11 @@ class Policy(typing.Protocol):
     action_dim: int
     num_values: int  # V: 0 without a critic, 1, or one for each action of a chunk
 
+    @property
+    def is_executed(self) -> torch.Tensor:
+        """Bool, broadcasts to [H, A]: False for what only pads a chunk and no environment sees."""
+        ...
+
     def sample(
         self,
         observation: Observation,

@@ -26,7 +26,9 @@ def success_chart(rates: Mapping[str, Rate], others: Mapping[str, Mapping[str, R
 
 
 def curves_chart(curves: Mapping[str, Curve], title: str) -> str:
-    """Lines over training steps with a legend; losses that span much get a logarithmic axis."""
+    """Lines over training steps; losses that span much get a logarithmic axis. The legend stands in
+    the corner that the lines do not end in.
+    """
     width, height, left, right, top, bottom = 560, 280, 58, 16, 34, 34
     points = [point for curve in curves.values() for point in curve if math.isfinite(point[1])]
     if not points:
@@ -54,13 +56,15 @@ def curves_chart(curves: Mapping[str, Curve], title: str) -> str:
         f"{round(last * share)}</text>"
         for share in (0.0, 0.5, 1.0)
     ]
+    ends_high = y_px(max(curve[-1][1] for curve in curves.values() if curve)) < height / 2
+    legend_top = height - bottom - 15 * len(curves) if ends_high else 16
     for number, (name, curve) in enumerate(curves.items()):
         color = _COLORS[number % len(_COLORS)]
         path = " ".join(f"{x_px(s):.1f},{y_px(v):.1f}" for s, v in curve if math.isfinite(v))
         parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
         parts.append(
-            f'<text x="{width - right}" y="{16 + 15 * number}" class="legend" text-anchor="end" '
-            f'fill="{color}">{escape(name)}</text>'
+            f'<text x="{width - right}" y="{legend_top + 15 * number}" class="legend" '
+            f'text-anchor="end" fill="{color}">{escape(name)}</text>'
         )
     return _svg(width, height, title, parts)
 

@@ -14,7 +14,6 @@ from rrf.runners.ema import EMA
 from rrf.storage.trajectories import PlayedEpisode, RolloutBatch
 
 VALUE_HEAD = "value_head."
-_WEIGHTS = "weights/"
 
 
 class ActorRole:
@@ -109,26 +108,16 @@ class ActorRole:
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
         """Tensors and plain data to go on from."""
-        tensors = optimizer_state.pack(self._optimizer, self.policy)
-        if self.ema:
-            tensors |= {_WEIGHTS + name: value for name, value in self.weights().items()}
+        tensors = optimizer_state.pack(self._optimizer, self.policy, self.ema)
         return tensors, {"ema_updates": self.ema.num_updates if self.ema else 0}
 
     def restore(
         self, deployed: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor], facts: dict
     ) -> None:
         """Take over what `deployed_weights` and `state` gave."""
-        raw = {
-            name.removeprefix(_WEIGHTS): value
-            for name, value in tensors.items()
-            if name.startswith(_WEIGHTS)
-        }
-        self.policy.load_state_dict(raw if self.ema else deployed)
+        optimizer_state.restore(self._optimizer, self.policy, self.ema, deployed, tensors)
         if self.ema:
-            self.ema.module.load_state_dict(deployed)
             self.ema.num_updates = facts["ema_updates"]
-        moments = {n: value for n, value in tensors.items() if not n.startswith(_WEIGHTS)}
-        optimizer_state.restore(self._optimizer, self.policy, moments)
 
     def _step(self, rows: RolloutBatch, round_number: int) -> dict[str, torch.Tensor]:
         loss, metrics = self.algorithm.loss(rows, round_number)
@@ -148,7 +137,8 @@ class ActorRole:
 
 
 def _batch_metrics(batch: RolloutBatch) -> dict[str, float]:
-    advantages = batch.advantage
+    mask = batch.value_mask
+    advantages = batch.advantage[mask]
     metrics = {
         "rollout/advantages_mean": advantages.mean().item(),
         "rollout/advantages_max": advantages.max().item(),
@@ -156,9 +146,9 @@ def _batch_metrics(batch: RolloutBatch) -> dict[str, float]:
         "rollout/rows": float(len(batch)),
     }
     if not batch.returns.isnan().any():
-        sums = explained_variance_sums(batch.value, batch.returns)
+        sums = explained_variance_sums(batch.value, batch.returns, mask)
         metrics["critic/explained_variance"] = explained_variance(sums)
-        metrics["rollout/returns_mean"] = batch.returns.mean().item()
+        metrics["rollout/returns_mean"] = batch.returns[mask].mean().item()
     return metrics
 
 

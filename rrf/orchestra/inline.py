@@ -58,8 +58,7 @@ class InlineBackend:
         }
         self._num_slots = cfg.num_envs // num_workers
         self._workers = [
-            _Worker(number, num_workers, arguments, timeout_s)
-            for number in range(num_workers)
+            _Worker(number, num_workers, arguments, timeout_s) for number in range(num_workers)
         ]
         self._dispatcher = Dispatcher(num_workers)
         self._chunk_length, self._action_dim = cfg.chunk_length, rollout.policy.action_dim

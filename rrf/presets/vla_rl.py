@@ -4,10 +4,21 @@ The splits are fixed: demonstrations seed 777, training 42, validation 2024, tes
 """
 
 from rrf.algorithms.configs import GRPOCfg, VLAPPOCfg
-from rrf.components.configs import GaussianHeadCfg, ValueHeadCfg
-from rrf.envs.metaworld_tasks import INSTRUCTIONS
+from rrf.components.configs import (
+    DiscreteTokenHeadCfg,
+    FlowMatchingHeadCfg,
+    GaussianHeadCfg,
+    ValueHeadCfg,
+)
+from rrf.envs.metaworld import MetaWorldCfg
+from rrf.envs.metaworld_tasks import INSTRUCTIONS, TASKS
 from rrf.presets.compact_vla import DEMONSTRATED_TASKS, TARGET_TASKS, pretrain, sft
-from rrf.runners.configs import ScheduleCfg, SupervisedRunnerCfg, VLARLRunnerCfg
+from rrf.runners.configs import (
+    CurriculumCfg,
+    ScheduleCfg,
+    SupervisedRunnerCfg,
+    VLARLRunnerCfg,
+)
 
 
 def pretrain_others() -> SupervisedRunnerCfg:
@@ -35,6 +46,35 @@ def one_demo_sft() -> SupervisedRunnerCfg:
     )
 
 
+def one_demo_sft_tokens() -> SupervisedRunnerCfg:
+    """`one_demo_sft` with discrete action tokens."""
+    cfg = one_demo_sft()
+    return cfg.replace(
+        experiment_name="compact-vla-one-demo-tokens",
+        policy=cfg.policy.replace(head=DiscreteTokenHeadCfg()),
+    )
+
+
+def one_demo_sft_flow() -> SupervisedRunnerCfg:
+    """`one_demo_sft` with a flow-matching head."""
+    cfg = one_demo_sft()
+    return cfg.replace(
+        experiment_name="compact-vla-one-demo-flow",
+        policy=cfg.policy.replace(head=FlowMatchingHeadCfg()),
+    )
+
+
+def mt50_sft() -> SupervisedRunnerCfg:
+    """All 50 tasks from one demonstration each; `dataset` is theirs."""
+    return one_demo_sft().replace(
+        experiment_name="compact-vla-mt50",
+        dataset="metaworld-mt50",
+        instructions=None,
+        episodes_per_instruction=None,
+        max_steps=1500,
+    )
+
+
 def metaworld_grpo_compact() -> VLARLRunnerCfg:
     """GRPO; give `init_from=<checkpoint of compact-vla-one-demo>`."""
     return VLARLRunnerCfg(
@@ -53,6 +93,35 @@ def metaworld_grpo_demo() -> VLARLRunnerCfg:
         noise_schedule=ScheduleCfg(kind="constant"),
         max_rounds=16,
         validation_interval=8,
+    )
+
+
+def metaworld_grpo_tokens() -> VLARLRunnerCfg:
+    """GRPO of action tokens, from compact-vla-one-demo-tokens."""
+    return metaworld_grpo_compact().replace(
+        experiment_name="metaworld-grpo-tokens", policy=one_demo_sft_tokens().policy, max_rounds=24
+    )
+
+
+def metaworld_grpo_flow() -> VLARLRunnerCfg:
+    """GRPO of a flow-matching head, from compact-vla-one-demo-flow."""
+    return metaworld_grpo_compact().replace(
+        experiment_name="metaworld-grpo-flow", policy=one_demo_sft_flow().policy, max_rounds=24
+    )
+
+
+def metaworld_grpo_mt50() -> VLARLRunnerCfg:
+    """GRPO on all 50 tasks, from compact-vla-mt50: some hours of two cores."""
+    return metaworld_grpo_compact().replace(
+        experiment_name="metaworld-grpo-mt50",
+        tasks=list(TASKS),
+        env=MetaWorldCfg(num_envs=32, max_episode_steps=50, max_engines=32),
+        num_groups=48,
+        max_groups=144,
+        curriculum=CurriculumCfg(hope_episodes=8),
+        validation_episodes=4,
+        validation_interval=20,
+        max_rounds=200,
     )
 
 

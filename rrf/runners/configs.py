@@ -141,8 +141,15 @@ class CurriculumCfg(Cfg):
     """What a task's success rate keeps of its old value in each round."""
     skip: float = 0.75
     """Probability that an initial state solved by all when last played is passed over."""
+    hope_episodes: int | None = None
+    """Tasks are also weighted by the chance that so many episodes see a success at all, so that
+    hopeless ones take little; null weighs by failures alone."""
 
     def __post_init__(self):
+        if self.hope_episodes is not None and self.hope_episodes < 1:
+            raise ValueError(
+                f"hope_episodes is {self.hope_episodes}, allowed: 1 or more, or null for none"
+            )
         if not (0 < self.floor <= 1 and 0 <= self.memory < 1 and 0 <= self.skip < 1):
             raise ValueError(
                 f"floor is {self.floor}, memory {self.memory} and skip {self.skip}, allowed: above "
@@ -186,7 +193,7 @@ class VLARLRunnerCfg(RunnerCfg):
     """The same for failures; rare successes teach most, so this had better be larger."""
     curriculum: CurriculumCfg = CurriculumCfg()
     """Which initial states come next."""
-    max_rounds: int = 48
+    max_rounds: int = 44
     """Rounds of rollout and update."""
     optimizer: AdamWCfg = AdamWCfg(lr=2e-4, betas=(0.9, 0.95), weight_decay=0.0)
     """The optimizer."""

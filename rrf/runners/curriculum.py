@@ -43,8 +43,7 @@ class Curriculum:
         Tasks come in turn, as often as their weights say (stratified, not independent draws).
         """
         rng = np.random.default_rng([self._seed, round_number])
-        floor = self.cfg.floor
-        weights = np.array([floor + (1 - floor) * (1 - self.success[t]) for t in self._tasks])
+        weights = np.array([self._weight(self.success[task]) for task in self._tasks])
         shares = weights / weights.sum()
         credit = rng.random(len(self._tasks)) * shares
         while True:
@@ -81,6 +80,13 @@ class Curriculum:
     def load_state_dict(self, state: dict) -> None:
         self.success, self._num_drawn = dict(state["success"]), dict(state["num_drawn"])
         self._solved = {(task, seed, index) for task, seed, index in state["solved"]}
+
+    def _weight(self, success: float) -> float:
+        """How often a task with this success rate is drawn, up to a factor."""
+        need = 1 - success
+        if self.cfg.hope_episodes is not None:
+            need *= 1 - (1 - success) ** self.cfg.hope_episodes
+        return self.cfg.floor + (1 - self.cfg.floor) * need
 
     def _next_state(self, task: str, rng: np.random.Generator) -> InitialState:
         while True:

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from rrf.components.policy import Policy
-from rrf.envs.observations import join
-from rrf.storage.trajectories import PlayedEpisode, executed_mask
+from rrf.storage.trajectories import PlayedEpisode, decisions
 
 MAX_RATIO_ERROR = 1e-3
 MAX_APPROX_KL = 1e-5
@@ -34,14 +33,9 @@ def check_log_probs(
     Raises:
         ValueError: If they disagree, naming what differs.
     """
-    observation = join([e.observation for e in episodes if e.observation is not None])
-    names = episodes[0].replay
-    replay = {name: torch.cat([episode.replay[name] for episode in episodes]) for name in names}
-    old = torch.cat([episode.log_prob for episode in episodes])
+    observation, replay, old, mask = decisions(episodes, trained.chunk_length)
     with torch.no_grad():
         new = trained.evaluate(observation, replay).log_prob.cpu()
-    steps = torch.cat([torch.from_numpy(episode.steps) for episode in episodes])
-    mask = executed_mask(steps, trained.chunk_length, old.shape[1])
     log_ratio = (new - old).double()[mask]
     error = (log_ratio.exp() - 1).abs().max().item()
     kl = (torch.expm1(log_ratio) - log_ratio).mean().item()
@@ -106,7 +100,5 @@ def _facts(policy: Policy) -> dict[str, str]:
     head = getattr(policy, "head", None)
     for name, value in (head.cfg.to_dict() if head is not None else {}).items():
         facts[name if name == "temperature" else f"head.{name}"] = str(value)
-    mask = getattr(head, "is_executed", None)
-    if mask is not None:
-        facts["mask of executed elements"] = str(mask.tolist())
+    facts["mask of executed elements"] = str(policy.is_executed.tolist())
     return facts

@@ -27,8 +27,6 @@ from rrf.runners.interruption import Interrupted, SignalWatch
 from rrf.runners.schedule import learning_rate_factor
 from rrf.runners.tracker import NullTracker, Tracker
 
-_WEIGHTS = "weights/"
-
 
 @dataclasses.dataclass
 class Progress:
@@ -150,9 +148,7 @@ class SupervisedRunner:
 
     def save(self) -> Path:
         """Write a checkpoint of the current step and remove the oldest ones."""
-        tensors = optimizer_state.pack(self.optimizer, self.policy)
-        if self.ema:
-            tensors |= {_WEIGHTS + name: value for name, value in self.policy.state_dict().items()}
+        tensors = optimizer_state.pack(self.optimizer, self.policy, self.ema)
         facts = {
             "step": self.step,
             "wall_s": self._wall_s,
@@ -238,21 +234,10 @@ class SupervisedRunner:
         atomic.check_manifest(path)
         self._require_same_config(path)
         state = checkpoint.load_trainer_state(path)
-        raw = {
-            name.removeprefix(_WEIGHTS): value
-            for name, value in state.tensors.items()
-            if name.startswith(_WEIGHTS)
-        }
+        deployed = checkpoint.read_weights(path)
+        optimizer_state.restore(self.optimizer, self.policy, self.ema, deployed, state.tensors)
         if self.ema:
-            checkpoint.load_weights(self.ema.module, path)
-            checkpoint.fill(self.policy, raw, what=str(path))
             self.ema.num_updates = state.facts["step"]
-        else:
-            checkpoint.load_weights(self.policy, path)
-        moments = {
-            name: value for name, value in state.tensors.items() if not name.startswith(_WEIGHTS)
-        }
-        optimizer_state.restore(self.optimizer, self.policy, moments)
         self.step = state.facts["step"]
         self.metrics = dict(state.facts["metrics"])
         self._wall_s, self._cpu_s = state.facts["wall_s"], state.facts["cpu_s"]

@@ -68,6 +68,11 @@ class RolloutBatch:
     def __len__(self) -> int:
         return len(self.advantage)
 
+    @property
+    def value_mask(self) -> torch.Tensor:
+        """Bool [N, V]: the values that belong to a decision or to an executed action."""
+        return self.mask.unflatten(1, (self.value.shape[1], -1)).any(-1)
+
     def rows(self, index: torch.Tensor) -> "RolloutBatch":
         """The given rows, copied."""
         numpy_index = index.numpy()
@@ -98,21 +103,28 @@ def flatten(
         weights: For each episode float32 [T].
         returns: For each episode float32 [T, V]; None without a critic.
     """
-    log_prob = torch.cat([episode.log_prob for episode in episodes])
-    steps = torch.from_numpy(np.concatenate([episode.steps for episode in episodes]))
     values = torch.cat([episode.value for episode in episodes])
     return RolloutBatch(
-        observation=join([_kept(episode) for episode in episodes]),
-        replay={
-            name: torch.cat([episode.replay[name] for episode in episodes])
-            for name in episodes[0].replay
-        },
-        log_prob=log_prob,
-        mask=executed_mask(steps, chunk_length, log_prob.shape[1]),
+        *decisions(episodes, chunk_length),
         advantage=torch.cat(list(advantages)),
         weight=torch.cat(list(weights)),
         value=values,
         returns=torch.full_like(values, torch.nan) if returns is None else torch.cat(list(returns)),
+    )
+
+
+def decisions(
+    episodes: Sequence[PlayedEpisode], chunk_length: int
+) -> tuple[Observation, dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
+    """The first four fields of a `RolloutBatch`: what was seen and chosen in all episodes."""
+    log_prob = torch.cat([episode.log_prob for episode in episodes])
+    steps = torch.from_numpy(np.concatenate([episode.steps for episode in episodes]))
+    names = episodes[0].replay
+    return (
+        join([_kept(episode) for episode in episodes]),
+        {name: torch.cat([episode.replay[name] for episode in episodes]) for name in names},
+        log_prob,
+        executed_mask(steps, chunk_length, log_prob.shape[1]),
     )
 
 

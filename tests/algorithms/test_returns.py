@@ -1,4 +1,4 @@
-"""Returns, advantages and masks against golden data of RLinf and numbers worked by hand; and the
+"""Returns and advantages against golden data of RLinf and numbers worked by hand; and the
 gradient they lead to on a bandit, in closed form."""
 
 import json
@@ -9,21 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.algorithms.losses import aggregate, clipped_surrogate, token_log_probs
-from rrf.algorithms.returns import (
-    action_level,
-    action_level_values,
-    add_time_limit_bootstrap,
-    chunk_level,
-    chunks_from_steps,
-    episode_scores,
-    first_episode_mask,
-    gae,
-    group_advantages,
-    informative_groups,
-    normalize,
-    steps_from_chunks,
-)
+from rrf.algorithms.losses import aggregate, clipped_surrogate
+from rrf.algorithms.returns import add_time_limit_bootstrap, gae, group_advantages, normalize
+from rrf.runners.job_sources import GroupRound
+from tests.rl.test_job_sources import finish, states
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -39,16 +28,36 @@ def close(got: torch.Tensor, expected: torch.Tensor, atol: float) -> None:
     torch.testing.assert_close(got, expected, atol=atol, rtol=0)
 
 
+# RLinf's layout: S chunks, B environments, C steps of a chunk, with time running through a chunk.
+
+
+def steps_from_chunks(chunks_sbc: torch.Tensor) -> torch.Tensor:
+    return chunks_sbc.transpose(1, 2).flatten(0, 1)
+
+
+def chunks_from_steps(steps_tb: torch.Tensor, chunk_length: int) -> torch.Tensor:
+    return steps_tb.unflatten(0, (-1, chunk_length)).transpose(1, 2)
+
+
+def first_episode_scores(rewards_sbc: torch.Tensor, dones_sbc: torch.Tensor) -> torch.Tensor:
+    """What each environment earned up to its first done; row 0 of `dones` stands before it."""
+    rewards_tb, dones_tb = steps_from_chunks(rewards_sbc), steps_from_chunks(dones_sbc[1:])
+    has_ended_tb = dones_tb.cumsum(0) - dones_tb.long() > 0
+    return rewards_tb.where(~has_ended_tb, 0.0).sum(0)
+
+
 @pytest.mark.parametrize("case", ["gae0", "gae1", "gae2", "gae3", "gae4"])
 def test_gae_agrees_with_rlinf_at_chunk_and_action_level(case):
     cfg, data = golden("rlinf_gae.npz", case)
     rewards, dones, values = data["rewards"], data["dones"], data["values"]
     if cfg["reward_type"] == "chunk_level":
-        rewards_tb, dones_tb = chunk_level(rewards, dones)
-        values_tb, length = values.squeeze(-1), 1
+        rewards_tb, dones_tb, values_tb = rewards.sum(-1), dones.any(-1), values.squeeze(-1)
+        length = 1
     else:
-        rewards_tb, dones_tb = action_level(rewards, dones)
-        values_tb, length = action_level_values(values), rewards.shape[-1]
+        rewards_tb, length = steps_from_chunks(rewards), rewards.shape[-1]
+        # Of the chunk before the rollout the last step counts, of the last value the first.
+        dones_tb = steps_from_chunks(dones)[length - 1 :]
+        values_tb = steps_from_chunks(values)[: len(rewards_tb) + 1]
     mask_tb = steps_from_chunks(data["loss_mask"]) if cfg["use_loss_mask"] else None
     advantages, returns = gae(rewards_tb, values_tb, dones_tb, cfg["gamma"], cfg["gae_lambda"])
     if cfg["normalize_advantages"]:
@@ -72,47 +81,34 @@ def test_bootstrap_agrees_with_rlinf(case, cause):
 
 
 @pytest.mark.parametrize("case", ["grpo0", "grpo1", "grpo2", "grpo3"])
-def test_group_advantages_masks_and_filter_agree_with_rlinf(case):
+def test_group_advantages_agree_with_rlinf(case):
     cfg, data = golden("rlinf_grpo.npz", case)
-    rewards, dones, size = data["merged_rewards"], data["merged_dones"], cfg["group_size"]
-    is_chunk_level = cfg["reward_type"] == "chunk_level"
-    rewards_tb, dones_tb = (chunk_level if is_chunk_level else action_level)(rewards, dones)
-    length = 1 if is_chunk_level else rewards.shape[-1]
-    scores = episode_scores(rewards_tb, dones_tb).view(-1, size)
-    mask_tb = torch.ones_like(rewards_tb, dtype=torch.bool)
-    if not (cfg["auto_reset"] or cfg["ignore_terminations"]):
-        mask_tb = first_episode_mask(dones_tb)
-        lengths = first_episode_mask(action_level(rewards, dones)[1]).sum(0)
-        assert torch.equal(lengths.expand(len(rewards), -1), data["loss_mask_sum"][..., 0])
-    if cfg["filter_rewards"]:
-        kept = informative_groups(scores, cfg["rewards_lower_bound"], cfg["rewards_upper_bound"])
-        assert kept.any()
-        assert not kept.all()
-        mask_tb = mask_tb & kept.repeat_interleave(size)
-    assert torch.equal(chunks_from_steps(mask_tb, length), data["loss_mask"])
-    advantages = torch.where(mask_tb, group_advantages(scores).flatten(), 0.0)
-    close(chunks_from_steps(advantages, length), data["advantages"], 1e-6)
+    scores = first_episode_scores(data["merged_rewards"], data["merged_dones"])
+    advantages = group_advantages(scores.view(-1, cfg["group_size"])).view(1, -1, 1)
+    close(torch.where(data["loss_mask"], advantages, 0.0), data["advantages"], 1e-6)
 
 
-@pytest.mark.parametrize("case", ["grpo0", "grpo1", "grpo2", "grpo3"])
-def test_rollout_epochs_lie_side_by_side_in_the_batch(case):
+@pytest.mark.parametrize("case", ["grpo1", "grpo2", "grpo3"])
+def test_a_round_keeps_the_groups_that_rlinf_keeps(case):
+    # Rewards are for success alone here, and the bounds ask for some but not only successes.
     cfg, data = golden("rlinf_grpo.npz", case)
-    for key in ("rewards", "dones"):
-        epochs = data[f"raw_{key}"].chunk(cfg["rollout_epoch"], dim=0)
-        assert torch.equal(torch.cat(epochs, dim=1), data[f"merged_{key}"])
+    size = cfg["group_size"]
+    scores = first_episode_scores(data["merged_rewards"], data["merged_dones"])
+    scores = scores.view(-1, size)
+    source = GroupRound(states(), len(scores), size, len(scores))
+    finish(source, lambda group, member: bool(scores[group, member] > 0))
+    expected = data["loss_mask"].any(0).any(-1).view(-1, size).all(-1)
+    assert 0 < expected.sum() < len(scores)
+    kept = [group[0].job.group for group in source.groups]
+    assert kept == expected.nonzero().flatten().tolist()
 
 
 @pytest.mark.parametrize("case", ["grpo_dense0", "grpo_dense1"])
 def test_group_advantages_of_dense_rewards_agree_with_rlinf(case):
     cfg, data = golden("rlinf_grpo.npz", case)
-    rewards_tb, dones_tb = action_level(data["rewards"], data["dones"])
-    mask_tb = first_episode_mask(dones_tb)
-    lengths = mask_tb.sum(0)
-    assert torch.equal(lengths.expand(len(data["rewards"]), -1), data["loss_mask_sum"][..., 0])
-    scores = episode_scores(rewards_tb, dones_tb).view(-1, cfg["group_size"])
-    advantages = torch.where(mask_tb, group_advantages(scores).flatten(), 0.0)
-    close(chunks_from_steps(mask_tb, data["rewards"].shape[-1]), data["loss_mask"], 0)
-    close(chunks_from_steps(advantages, data["rewards"].shape[-1]), data["advantages"], 1e-6)
+    scores = first_episode_scores(data["rewards"], data["dones"]).view(-1, cfg["group_size"])
+    advantages = group_advantages(scores).view(1, -1, 1)
+    close(torch.where(data["loss_mask"], advantages, 0.0), data["advantages"], 1e-6)
 
 
 def test_gae_of_two_episodes_worked_by_hand():
@@ -150,53 +146,6 @@ def test_gae_names_the_place_of_a_nan(name):
         gae(tensors["rewards"], tensors["values"], dones, 0.99, 0.95)
 
 
-def test_steps_of_a_chunk_follow_each_other_before_the_next_chunk():
-    chunks = torch.tensor([[[1, 2], [10, 20]], [[3, 4], [30, 40]]])  # 2 chunks, 2 envs, 2 steps
-    steps = steps_from_chunks(chunks)
-    assert steps.tolist() == [[1, 10], [2, 20], [3, 30], [4, 40]]
-    assert torch.equal(chunks_from_steps(steps, 2), chunks)
-
-
-def test_chunk_level_adds_rewards_up_and_is_done_if_any_step_is():
-    rewards = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])
-    dones = torch.tensor([[[False, False], [False, False]], [[True, False], [False, False]]])
-    rewards_sb, dones_sb = chunk_level(rewards, dones)
-    assert rewards_sb.tolist() == [[3.0, 7.0]]
-    assert dones_sb.tolist() == [[False, False], [True, False]]
-
-
-def test_action_level_takes_only_the_last_step_of_the_chunk_before_the_rollout():
-    dones = torch.tensor([[[True, False]], [[False, True]]])
-    rewards_tb, dones_tb = action_level(torch.tensor([[[1.0, 2.0]]]), dones)
-    assert rewards_tb.tolist() == [[1.0], [2.0]]
-    assert dones_tb.tolist() == [[False], [False], [True]]
-    assert action_level_values(torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]])).tolist() == [
-        [1.0],
-        [2.0],
-        [3.0],
-    ]
-
-
-def test_the_mask_and_the_score_end_with_the_first_done():
-    rewards = torch.tensor([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0], [4.0, 4.0, 4.0]])
-    dones = torch.tensor(
-        [[False, False, False], [True, False, False], [False, True, False], [True, True, False]]
-    )
-    mask = first_episode_mask(dones)
-    assert mask.T.tolist() == [[True, False, False], [True, True, False], [True, True, True]]
-    assert episode_scores(rewards, dones).tolist() == [1.0, 3.0, 7.0]
-
-
-def test_an_environment_done_before_the_first_step_has_no_step_in_the_mask():
-    dones = torch.tensor([[True, False], [False, False], [False, False]])
-    assert first_episode_mask(dones).T.tolist() == [[False, False], [True, True]]
-
-
-def test_the_score_is_of_the_episode_that_the_first_step_belongs_to():
-    dones = torch.tensor([[True], [False], [True], [False]])  # an episode ended before step 0
-    assert episode_scores(torch.tensor([[1.0], [2.0], [4.0]]), dones).tolist() == [3.0]
-
-
 def test_group_advantages_divide_by_the_unbiased_std():
     # Scores 0 and 1: mean 0.5, unbiased variance 2 * 0.25 / 1 = 0.5.
     advantages = group_advantages(torch.tensor([[0.0, 1.0], [5.0, 5.0]]), eps=1e-6)
@@ -214,25 +163,9 @@ def test_a_group_of_one_is_refused():
         group_advantages(torch.tensor([[1.0], [0.0]]))
 
 
-@pytest.mark.parametrize("function", [group_advantages, informative_groups])
-def test_a_score_that_is_not_a_number_is_named(function):
+def test_a_score_that_is_not_a_number_is_named():
     with pytest.raises(ValueError, match=r"scores\[1, 0\] is nan \(1 of 4"):
-        function(torch.tensor([[1.0, 0.0], [math.nan, 0.0]]))
-
-
-def test_infinite_rewards_are_named():
-    with pytest.raises(ValueError, match=r"rewards\[0, 1\] is -inf"):
-        episode_scores(torch.tensor([[0.0, -math.inf]]), torch.zeros(2, 2, dtype=torch.bool))
-
-
-def test_groups_of_only_successes_or_only_failures_teach_nothing():
-    scores = torch.tensor([[1.0, 1.0], [0.0, 0.0], [0.0, 1.0]])
-    assert informative_groups(scores).tolist() == [False, False, True]
-
-
-def test_the_bounds_of_informative_groups_are_inclusive():
-    scores = torch.tensor([[0.0, 0.5], [0.0, 0.4], [0.5, 1.0], [0.6, 1.0]])  # .25 .2 .75 .8
-    assert informative_groups(scores, lower=0.25, upper=0.75).tolist() == [True, False, True, False]
+        group_advantages(torch.tensor([[1.0, 0.0], [math.nan, 0.0]]))
 
 
 def test_normalize_measures_only_inside_the_mask_and_moves_everything():
@@ -267,7 +200,7 @@ def bandit_gradient(
 ) -> tuple[float, list[float]]:
     """Loss and gradient at the logits; the i-th arm was drawn with probability p / ratio."""
     logits = torch.tensor(ARM_PROBS).log().requires_grad_()
-    log_prob = token_log_probs(logits.expand(len(arms), -1), torch.tensor(arms))
+    log_prob = logits.log_softmax(-1)[arms]
     old_log_prob = log_prob.detach() - torch.tensor(ratios).log()
     loss = aggregate(clipped_surrogate(log_prob, old_log_prob, advantages, 0.2, clip_high).loss)
     loss.backward()

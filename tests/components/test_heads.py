@@ -7,8 +7,14 @@ import pytest
 import torch
 
 from rrf.components import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
-from rrf.components.action_heads import GaussianHead, to_normal, uniform_rows
+from rrf.components.action_heads import (
+    DiscreteTokenHead,
+    GaussianHead,
+    to_normal,
+    uniform_rows,
+)
 from rrf.data.schema import Observation
+from tests.algorithms.test_returns import close, golden
 from tests.components.conftest import (
     ACTION,
     CHUNK,
@@ -103,6 +109,16 @@ def test_drawn_normals_are_standard_normal_and_finite():
     edge = to_normal(torch.tensor([0.0, 0.5, 0.8413447461], dtype=torch.float64))
     assert edge[0].isfinite()
     assert edge[1:].tolist() == pytest.approx([0.0, 1.0], abs=1e-6)
+
+
+def test_token_log_prob_and_entropy_agree_with_rlinf():
+    _, data = golden("rlinf_losses.npz", "logits")
+    logits = data["logits"].flatten(1)
+    head = DiscreteTokenHead(DiscreteTokenHeadCfg(num_bins=11), logits.shape[1], 2, 1)
+    torch.nn.init.eye_(head.output.weight)  # what comes in are the logits
+    log_prob, entropy = head.evaluate(logits, {"tokens": data["target"]})
+    close(log_prob, data["logprobs"], 1e-6)
+    close(entropy, data["entropy"], 1e-6)
 
 
 def test_gaussian_log_prob_and_entropy_equal_those_of_torch_distributions():

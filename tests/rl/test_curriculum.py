@@ -23,6 +23,13 @@ def test_a_task_that_fails_is_drawn_more_often():
     assert counts == {"easy": 20, "hard": 80}  # weights 0.25 and 1
 
 
+def test_a_hopeless_task_takes_little_if_asked():
+    curriculum = Curriculum(CurriculumCfg(floor=0.25, hope_episodes=2), TASKS, [42], 50, seed=0)
+    curriculum.success = {"easy": 0.5, "hard": 0.0}
+    counts = collections.Counter(state.task for state in drawn(curriculum, 0, 625))
+    assert counts == {"easy": 425, "hard": 200}  # .25 + .75 * .5 * (1 - .5**2) = .53125; .25
+
+
 def test_every_initial_state_comes_once_before_any_comes_twice():
     curriculum = Curriculum(CurriculumCfg(), ["only"], [42, 43], 5, seed=0)
     first = [(state.seed, state.index) for state in drawn(curriculum, 0, 10)]

@@ -115,7 +115,7 @@ def test_a_run_that_was_stopped_anywhere_goes_on_with_the_same_bits(tmp_path, ru
             break
         except Interrupted as stop:
             stops.append((f"global_step_{runner.round}", str(stop)))
-    assert len(stops) > 3
+    assert len(stops) >= 3
     assert all(name in message for name, message in stops)
     assert result["steps"] == 4
     assert same(weights(runner), weights(whole))

@@ -1,0 +1,188 @@
+"""Whole experiments on Meta-World, from demonstrations to success on held-out initial states.
+
+Each runs in one piece: fine-tuning, evaluation, reinforcement, evaluation. What is measured goes to
+`docs/benchmarks/headline/<name>.json`, one entry per seed. The splits stand in
+`rrf/presets/vla_rl.py`; checkpoints are chosen on validation states only.
+"""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import record
+from rrf import atomic, workspace
+from rrf.envs.metaworld_tasks import TASKS
+from rrf.evaluation.results import EvaluationReport
+from rrf.presets.compact_vla import TARGET_TASKS
+
+RESULTS = record.RESULTS / "headline"
+SIX_TASKS = "configs/protocols/metaworld-headline.yaml"
+_ALL_TASKS = "configs/protocols/metaworld-mt50.yaml"
+
+
+@dataclasses.dataclass(frozen=True)
+class Recordings:
+    """Demonstrations that are recorded for an experiment; `metaworld-demo` has 25 per task."""
+
+    tasks: Sequence[str]
+    episodes: int  # per task
+    max_steps: int  # actions of a demonstration
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """One row of the table."""
+
+    title: str
+    sft: str
+    sft_overrides: Sequence[str] = ()
+    rl: str | None = None
+    protocol: str = SIX_TASKS
+    recordings: Recordings | None = None
+
+
+_ONE_DEMO = "compact-vla-one-demo"
+_FIFTY = Recordings(TARGET_TASKS, episodes=50, max_steps=50)
+EXPERIMENTS = {
+    "metaworld-grpo-compact": Experiment("GRPO, Gaussian", _ONE_DEMO, rl="metaworld-grpo-compact"),
+    "metaworld-ppo-compact": Experiment("PPO, Gaussian", _ONE_DEMO, rl="metaworld-ppo-compact"),
+    "metaworld-grpo-tokens": Experiment(
+        "GRPO, tokens", "compact-vla-one-demo-tokens", rl="metaworld-grpo-tokens"
+    ),
+    "metaworld-grpo-flow": Experiment(
+        "GRPO, flow matching", "compact-vla-one-demo-flow", rl="metaworld-grpo-flow"
+    ),
+    "cloning-5": Experiment(
+        "cloning of 5 demonstrations per task",
+        _ONE_DEMO,
+        ("episodes_per_instruction=5", "max_steps=600"),
+    ),
+    "cloning-50": Experiment(
+        "cloning of 50 demonstrations per task",
+        _ONE_DEMO,
+        ("episodes_per_instruction=50", "max_steps=1500"),
+        recordings=_FIFTY,
+    ),
+    "metaworld-grpo-mt50": Experiment(
+        "GRPO, all 50 tasks",
+        "compact-vla-mt50",
+        rl="metaworld-grpo-mt50",
+        protocol=_ALL_TASKS,
+        recordings=Recordings(TASKS, episodes=1, max_steps=100),
+    ),
+}
+
+
+def run(name: str, seed: int, resumes: bool = False) -> dict:
+    """Measure one experiment with one seed and merge it into its file.
+
+    Args:
+        name: A key of `EXPERIMENTS`.
+        seed: Of training; demonstrations and initial states do not depend on it.
+        resumes: Go on with what an earlier call left in `.rrf/headline/`, instead of starting over.
+    """
+    experiment = EXPERIMENTS[name]
+    folder = workspace.state() / "headline" / f"{name}-seed{seed}"
+    if not resumes:
+        shutil.rmtree(folder, ignore_errors=True)
+    words = [*experiment.sft_overrides, f"seed={seed}"]
+    if experiment.recordings:
+        words.append(f"dataset={_dataset(name, experiment.recordings)}")
+    begin = time.perf_counter()
+    trained = parent = train(experiment.sft, folder / "sft", words)
+    before, earlier_s = None, 0.0
+    if experiment.rl:
+        before = _evaluate(parent["checkpoint"], experiment.protocol, folder / "before")
+        overrides = [f"seed={seed}", f"init_from={parent['checkpoint']}"]
+        rl_began = time.perf_counter()
+        trained = train(experiment.rl, folder / "rl", overrides)
+        # Of a run that was resumed, the time before this call counts too.
+        earlier_s = max(0.0, trained["wall_s"] - (time.perf_counter() - rl_began))
+    after = _evaluate(trained["checkpoint"], experiment.protocol, folder / "after")
+    wall_s = time.perf_counter() - begin + earlier_s
+    result = _result(seed, before, after, trained if experiment.rl else {}, wall_s)
+    print(json.dumps({k: v for k, v in result.items() if k != "validations"}), flush=True)
+    RESULTS.mkdir(exist_ok=True)
+    others = [other for other in results_of(name) if other["seed"] != seed]
+    atomic.write_json(_path(name), sorted([*others, result], key=lambda entry: entry["seed"]))
+    return result
+
+
+def results_of(name: str) -> list[dict]:
+    """What was measured of an experiment, by seed; empty if nothing was."""
+    return json.loads(_path(name).read_text()) if _path(name).is_file() else []
+
+
+def _path(name: str) -> Path:
+    return RESULTS / f"{name}.json"
+
+
+def _result(
+    seed: int,
+    before: EvaluationReport | None,
+    after: EvaluationReport,
+    trained: dict,
+    wall_s: float,
+) -> dict:
+    return {
+        "seed": seed,
+        "commit": record.commit(),
+        "before": before.overall.rate if before else None,
+        "after": after.overall.rate,
+        "wall_s": round(wall_s, 1),
+        "rl_wall_s": round(trained.get("wall_s", 0.0), 1),
+        "episodes": trained["validations"][-1]["episodes"] if trained else 0,
+        "bounds_before": [before.overall.low, before.overall.high] if before else None,
+        "bounds_after": [after.overall.low, after.overall.high],
+        "by_task": {
+            task: {
+                "before": before.per_task[task].successes if before else None,
+                "after": rate.successes,
+                "episodes": rate.episodes,
+                "bounds_after": [rate.low, rate.high],
+            }
+            for task, rate in after.per_task.items()
+        },
+        "validations": trained.get("validations", []),
+    }
+
+
+def _dataset(name: str, recordings: Recordings) -> Path:
+    """Demonstrations recorded, converted and published under `.rrf/headline/`; kept if there."""
+    from rrf.data.convert import convert
+    from rrf.data.dataset_cfg import load_dataset_cfg
+    from rrf.data.publish import publish
+    from rrf.data.validate import validate
+
+    root = workspace.state() / "headline" / f"{name}-data"
+    if not (root / "published").is_dir():
+        tasks, count = ",".join(recordings.tasks), str(recordings.episodes)
+        words = ["--tasks", tasks, "--episodes", count, "--max-steps", str(recordings.max_steps)]
+        _rrf("data", "collect", *words, "--out", str(root / "raw"))
+        cfg = load_dataset_cfg("metaworld-demo")
+        convert(cfg, root / "raw", root / "converted")
+        report = validate(name, root / "converted", cfg.checks, root / "report")
+        assert report.passed, f"see {root / 'report'}"
+        publish(root / "converted", root / "report", root / "published")
+    return root / "published"
+
+
+def train(preset: str, run_dir: Path, overrides: Sequence[str] = ()) -> dict:
+    """`rrf train` in a process of its own; returns its result.json."""
+    _rrf("train", preset, *overrides, "trackers=[]", "--run-dir", str(run_dir))
+    return json.loads((run_dir / "result.json").read_text())
+
+
+def _evaluate(checkpoint: str, protocol: str, out: Path) -> EvaluationReport:
+    words = ["--protocol", protocol, "--out", str(out), "--workers", "2", "--num-videos", "0"]
+    _rrf("eval", checkpoint, *words)
+    return EvaluationReport.load(out)
+
+
+def _rrf(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "rrf.cli", *words], check=True, cwd=workspace.home())
