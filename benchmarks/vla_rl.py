@@ -11,13 +11,11 @@ experiment with seeds measured before keeps their results.
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import record
+from benchmarks import metaworld_peers, record
 from benchmarks import vla_experiments as experiments
 from rrf import workspace
 
@@ -30,7 +28,7 @@ def metaworld_rl_episodes_per_s() -> list[dict]:
 
     Measured for the policy training starts from, whose episodes are long, and, if the headline
     experiment was run here, for the one it ends with. The peer is what one writes without this
-    package: Meta-World's own `env.step` and `env.render` through OpenGL, one episode after another.
+    package (`benchmarks.metaworld_peers`); lerobot's wrapper stands beside it.
     """
     with tempfile.TemporaryDirectory() as scratch:
         start = Path(experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"])
@@ -70,7 +68,8 @@ def _rate(name: str, parent: Path, run_dir: Path) -> dict:
     seconds = {name: sum(row[f"time/{name}"] for row in measured) for name in names}
     seconds["update"] *= cfg.update_threads
     shares = {name: round(spent / sum(seconds.values()), 3) for name, spent in seconds.items()}
-    peer = _naive_episodes_per_s(parent)
+    peer = metaworld_peers.episodes_per_s("naive", parent, episodes=3)
+    lerobot = metaworld_peers.episodes_per_s("lerobot", parent, episodes=1)
     number = record.number(
         name,
         episodes / wall,
@@ -86,6 +85,7 @@ def _rate(name: str, parent: Path, run_dir: Path) -> dict:
         "control_steps_per_s": round(steps * cfg.env.action_repeat / wall),
         "success": round(measured[-1]["env/success_once"], 3),
         "worker_memory_gb": round(max(peaks_gb), 2),
+        "lerobot_episodes_per_s": None if lerobot is None else round(lerobot, 4),
     }
     print(name, facts)
     return number | facts
@@ -131,63 +131,6 @@ def mt50_success(seeds: Sequence[int], resumes: bool) -> list[dict]:
             seeds=[result["seed"] for result in results],
         )
     ]
-
-
-def _naive_episodes_per_s(checkpoint: Path, num_episodes: int = 3) -> float | None:
-    from rrf.envs.rendering import probe_renderer
-
-    if probe_renderer("egl") != "ok":
-        return None
-    done = subprocess.run(
-        [sys.executable, "-c", _NAIVE, str(checkpoint), str(num_episodes)],
-        env={**_environment(), "MUJOCO_GL": "egl"},
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=workspace.home(),
-    )
-    return float(done.stdout.splitlines()[-1])
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    from rrf.envs.gl_platform import GL_PLATFORM
-
-    return {name: value for name, value in os.environ.items() if name != GL_PLATFORM}
-
-
-_NAIVE = """
-import sys, time, warnings
-warnings.filterwarnings("ignore")
-import metaworld, numpy as np
-from rrf.data.schema import Observation
-from rrf.envs.metaworld_tasks import INSTRUCTIONS
-from rrf.runners.checkpoint import load_policy
-policy, task = load_policy(sys.argv[1]), "drawer-open-v3"
-benchmark = metaworld.MT1(task, seed=42)
-env = benchmark.train_classes[task](
-    render_mode="rgb_array", camera_name="corner2", width=64, height=64
-)
-env.set_task(benchmark.train_tasks[0])
-env.reset()
-env.render()
-begin = time.perf_counter()
-for episode in range(int(sys.argv[2])):
-    env.set_task(benchmark.train_tasks[episode])
-    state, _ = env.reset()
-    for decision in range(15):
-        image = np.ascontiguousarray(env.render()[::-1, ::-1])
-        seen = Observation(
-            {"corner2": image[None]}, state[None, :4].astype(np.float32), [INSTRUCTIONS[task]]
-        )
-        for action in policy.sample(seen).actions[0]:
-            for _ in range(5):
-                state, _, _, _, info = env.step(np.clip(action, -1, 1))
-        if info["success"]:
-            break
-print(int(sys.argv[2]) / (time.perf_counter() - begin))
-"""
 
 
 BENCHMARKS = {"headline": headline, "mt50_success": mt50_success}

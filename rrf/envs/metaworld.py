@@ -10,6 +10,7 @@ The state is (eef_x, eef_y, eef_z) in metres and the gripper opening as a fracti
 open.
 """
 
+import collections
 import contextlib
 import ctypes
 import gc
@@ -59,6 +60,8 @@ class MetaWorldCfg(Cfg):
     """Images drawn in one launch (warp)."""
     max_engines: int = 8
     """Tasks kept loaded; beyond that, the least recently used one without an episode is dropped."""
+    draws_final: bool = True
+    """Whether an episode's last images, on which nobody acts any more, are drawn; else they are black."""
 
     def __post_init__(self):
         for name in (
@@ -130,7 +133,7 @@ class MetaWorldVecEnv:
             for slot, initial_state in zip(slots, initial_states, strict=True):
                 self._episodes[slot] = self._engine(initial_state.task).begin(initial_state)
         self._slots.begin(slots)
-        return self._observe(slots)
+        return self._observe(slots, np.ones(len(slots), bool))
 
     def step(self, actions: np.ndarray, env_ids: Sequence[int] | None = None) -> Step:
         """Execute one chunk per slot; see `VecEnv.step`.
@@ -153,7 +156,8 @@ class MetaWorldVecEnv:
                     episode, actions[row], self.max_episode_steps
                 )
                 truncated[row] = not success[row] and episode.num_steps >= self.max_episode_steps
-        observation = self._observe(slots)
+        is_drawn = ~(success | truncated) | self.cfg.draws_final
+        observation = self._observe(slots, is_drawn)
         return self._slots.finish_step(slots, observation, reward, success, truncated, steps)
 
     def close(self) -> None:
@@ -204,15 +208,17 @@ class MetaWorldVecEnv:
         if idle[:excess]:
             _return_memory()
 
-    def _observe(self, slots: Sequence[int]) -> Observation:
+    def _observe(self, slots: Sequence[int], is_drawn: np.ndarray) -> Observation:
         episodes = [self._episodes[slot] for slot in slots]
         tasks = [episode.initial_state.task for episode in episodes]
         size = self.cfg.image_size
         images = {
-            name: np.empty((len(slots), size, size, 3), np.uint8) for name in self.cfg.cameras
+            name: np.zeros((len(slots), size, size, 3), np.uint8) for name in self.cfg.cameras
         }
-        for task in dict.fromkeys(tasks) if images else ():
-            rows = [row for row, name in enumerate(tasks) if name == task]
+        rows_of_task = collections.defaultdict(list)
+        for row in np.flatnonzero(is_drawn) if images else ():
+            rows_of_task[tasks[row]].append(row)
+        for task, rows in rows_of_task.items():
             with self._timed("rendering"):
                 drawn = self._draw(task, [episodes[row] for row in rows])
             for camera, images_of_task in drawn.items():

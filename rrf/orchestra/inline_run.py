@@ -38,7 +38,8 @@ def build_runner(
     algorithm = cfg.algorithm.build(policy, reference)
     actor = ActorRole(policy, algorithm, cfg.optimizer, cfg.value_lr, cfg.ema, cfg.max_grad_norm)
     rollout = RolloutRole(copy.deepcopy(policy).eval())
-    backend = InlineBackend(cfg.env, rollout, cfg.num_workers, cfg.worker_timeout_s)
+    env = cfg.env.replace(draws_final=rollout.has_critic)
+    backend = InlineBackend(env, rollout, cfg.num_workers, cfg.worker_timeout_s)
     lineage = {**(lineage or {}), "parent_checkpoint": deployable_digest(parent)}
     return VLARLRunner(cfg, actor, backend, run_dir, norm_stats, lineage)
 

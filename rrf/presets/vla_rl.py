@@ -115,7 +115,7 @@ def metaworld_grpo_mt50() -> VLARLRunnerCfg:
     return metaworld_grpo_compact().replace(
         experiment_name="metaworld-grpo-mt50",
         tasks=list(TASKS),
-        env=MetaWorldCfg(num_envs=32, max_episode_steps=50, max_engines=32),
+        env=MetaWorldCfg(num_envs=32, max_episode_steps=40, max_engines=32),
         num_groups=48,
         max_groups=144,
         curriculum=CurriculumCfg(hope_episodes=8),

@@ -196,6 +196,20 @@ def test_the_horizon_truncates_and_is_kept_apart_from_success():
     env.step(still[:1], [0])  # a reset slot steps again, alone
 
 
+def test_last_images_are_black_if_nobody_wants_them():
+    env = MetaWorldCfg(num_envs=2, max_episode_steps=4, image_size=16, draws_final=False).build()
+    try:
+        env.reset([InitialState(TASKS[0], 777, 0)] * 2)
+        env.step(np.zeros((1, 2, 4)), env_ids=[1])
+        step = env.step(np.zeros((2, 2, 4)))
+        assert step.truncated.tolist() == [False, True]
+        images = step.observation.images["corner2"]
+        assert images[0].max() > 0
+        assert images[1].max() == 0
+    finally:
+        env.close()
+
+
 def test_actions_beyond_the_limits_are_clipped(env):
     start = [InitialState("reach-v3", 42, 0)]
     env.reset(start * 2, [0, 1])

@@ -1,0 +1,123 @@
+"""What one writes without this package: loops that play a policy in Meta-World, one episode after
+another, with OpenGL images.
+
+`python -m benchmarks.metaworld_peers naive|lerobot CHECKPOINT EPISODES` prints episodes per second.
+`naive` calls Meta-World's own `env.step` and renders 64 px where the policy looks; `lerobot` is the
+`MetaworldEnv` of that library, which renders 480 px at every control step.
+"""
+
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from rrf import workspace
+from rrf.data.schema import Observation
+from rrf.envs.gl_platform import GL_PLATFORM
+from rrf.envs.metaworld_tasks import INSTRUCTIONS
+
+TASK = "drawer-open-v3"
+_DECISIONS, _ACTION_REPEAT, _SIZE = 15, 5, 64
+
+
+def episodes_per_s(peer: str, checkpoint: Path, episodes: int) -> float | None:
+    """Measure a peer in a process of its own; None where there is no OpenGL by EGL."""
+    from rrf.envs.rendering import probe_renderer
+
+    if probe_renderer("egl") != "ok":
+        return None
+    environment = {name: value for name, value in os.environ.items() if name != GL_PLATFORM}
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, peer, str(checkpoint), str(episodes)],
+        env=environment | {"MUJOCO_GL": "egl"},
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=workspace.home(),
+    )
+    return float(done.stdout.splitlines()[-1])
+
+
+def _naive() -> tuple[Callable, Callable, Callable]:
+    """reset() -> state, look() -> image, step(action) -> (state, success)."""
+    import metaworld
+
+    benchmark = metaworld.MT1(TASK, seed=42)
+    env = benchmark.train_classes[TASK](
+        render_mode="rgb_array", camera_name="corner2", width=_SIZE, height=_SIZE
+    )
+    tasks = iter(benchmark.train_tasks)
+
+    def reset():
+        env.set_task(next(tasks))
+        return env.reset()[0][:4]
+
+    def look():
+        return env.render()[::-1, ::-1]
+
+    def step(action):
+        state, _, _, _, info = env.step(action)
+        return state[:4], bool(info["success"])
+
+    return reset, look, step
+
+
+def _lerobot() -> tuple[Callable, Callable, Callable]:
+    """The same over lerobot's environment."""
+    import torch
+    from lerobot.envs.metaworld import MetaworldEnv
+
+    env = MetaworldEnv(TASK, obs_type="pixels_agent_pos")
+    seen = {}
+
+    def reset():
+        seen.update(env.reset()[0])
+        return seen["agent_pos"]
+
+    def look():
+        image = torch.from_numpy(seen["pixels"]).permute(2, 0, 1).float()
+        small = torch.nn.functional.interpolate(image[None], (_SIZE, _SIZE), mode="area")[0]
+        return small.permute(1, 2, 0).byte().numpy()
+
+    def step(action):
+        observation, _, _, _, info = env.step(action)
+        seen.update(observation)
+        return seen["agent_pos"], info["is_success"]
+
+    return reset, look, step
+
+
+def main() -> None:
+    """Play and print the rate of all episodes but the first."""
+    warnings.filterwarnings("ignore")
+    from rrf.runners.checkpoint import load_policy
+
+    peer, checkpoint, episodes = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    policy = load_policy(checkpoint)
+    reset, look, step = {"naive": _naive, "lerobot": _lerobot}[peer]()
+    reset()
+    look()  # the first image sets up OpenGL
+    begin = time.perf_counter()
+    for _ in range(episodes):
+        _play(policy, reset(), look, step)
+    print(episodes / (time.perf_counter() - begin))
+
+
+def _play(policy, state: np.ndarray, look: Callable, step: Callable) -> None:
+    for _ in range(_DECISIONS):
+        image = np.ascontiguousarray(look())[None]
+        seen = Observation({"corner2": image}, state[None].astype(np.float32), [INSTRUCTIONS[TASK]])
+        for action in policy.sample(seen).actions[0]:
+            for _ in range(_ACTION_REPEAT):
+                state, is_success = step(np.clip(action, -1, 1))
+            if is_success:
+                return
+
+
+if __name__ == "__main__":
+    main()
