@@ -58,7 +58,7 @@ def _naive() -> tuple[Callable, Callable, Callable]:
         return env.reset()[0][:4]
 
     def look():
-        return env.render()[::-1, ::-1]
+        return np.asarray(env.render())[::-1, ::-1]
 
     def step(action):
         state, _, _, _, info = env.step(action)
@@ -113,6 +113,7 @@ def _play(policy, state: np.ndarray, look: Callable, step: Callable) -> None:
         image = np.ascontiguousarray(look())[None]
         seen = Observation({"corner2": image}, state[None].astype(np.float32), [INSTRUCTIONS[TASK]])
         for action in policy.sample(seen).actions[0]:
+            is_success = False
             for _ in range(_ACTION_REPEAT):
                 state, is_success = step(np.clip(action, -1, 1))
             if is_success:

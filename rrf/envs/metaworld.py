@@ -61,7 +61,7 @@ class MetaWorldCfg(Cfg):
     max_engines: int = 8
     """Tasks kept loaded; beyond that, the least recently used one without an episode is dropped."""
     draws_final: bool = True
-    """Whether an episode's last images, on which nobody acts any more, are drawn; else they are black."""
+    """Whether an episode's last images, on which nobody acts any more, are drawn (else black)."""
 
     def __post_init__(self):
         for name in (

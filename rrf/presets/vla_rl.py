@@ -134,4 +134,5 @@ def metaworld_ppo_compact() -> VLARLRunnerCfg:
         algorithm=VLAPPOCfg(),
         num_groups=192,
         max_groups=192,
+        max_rounds=64,
     )
