@@ -25,6 +25,8 @@ from rrf.components.losses import (
 )
 from rrf.components.policy import Generators
 
+_OFFSET_STREAM = 0x0FF5E7  # tells an episode's offset from its other noise
+
 
 class HeadSample(typing.NamedTuple):
     """A chunk chosen by a head, still in normalised units."""
@@ -94,6 +96,12 @@ class GaussianHead(nn.Module):
 
     The std is one parameter per element of the chunk. The supervised loss leaves it alone; policy
     gradients train it.
+
+    With `persistent_share` part of the noise is one offset per episode and action dimension: an
+    episode tries one thing instead of trembling around the mean (arXiv:2312.11091 for PPO). Each
+    element's own distribution, and so its log-probability, stays that of independent noise; the
+    surrogate's gradient is then the exact one times the noise's correlation matrix, which points
+    uphill as well.
     """
 
     def __init__(self, cfg: GaussianHeadCfg, in_features: int, chunk_length: int, action_dim: int):
@@ -119,7 +127,11 @@ class GaussianHead(nn.Module):
         mean = actions
         if not greedy:
             uniforms = uniform_rows(len(mean), std_ha.numel(), generator, mean.device)
-            actions = mean + std_ha * to_normal(uniforms).view_as(mean)
+            noise = to_normal(uniforms).view_as(mean)
+            if self.cfg.persistent_share:
+                share, offset = self.cfg.persistent_share, self._offset(generator, mean)
+                noise = math.sqrt(1 - share) * noise + math.sqrt(share) * offset
+            actions = mean + std_ha * noise
         log_prob = gaussian_log_prob(actions, mean, std_ha)
         return HeadSample(actions, log_prob.flatten(1), {"actions": actions})
 
@@ -138,6 +150,15 @@ class GaussianHead(nn.Module):
         loss = masked_smooth_l1(mean_bha, target_bha, is_pad_bh, self.cfg.huber_beta)
         error = masked_mean((mean_bha.detach() - target_bha).abs(), is_pad_bh)
         return loss, {"loss/action_l1": error.item()}
+
+    def _offset(self, generator: Generators, mean_bha: torch.Tensor) -> torch.Tensor:
+        # Standard normal, [B, 1, A]. A stream's seed stands for its episode, so nothing is kept.
+        streams = generator
+        if isinstance(generator, Sequence):
+            seeds = [each.initial_seed() ^ _OFFSET_STREAM for each in generator]
+            streams = [torch.Generator().manual_seed(seed) for seed in seeds]
+        uniforms = uniform_rows(len(mean_bha), self.action_dim, streams, mean_bha.device)
+        return to_normal(uniforms).unsqueeze(1)
 
     def _std(self) -> torch.Tensor:
         # The one place where clamp and temperature act: sampling and evaluation cannot disagree.

@@ -66,6 +66,8 @@ class GaussianHeadCfg(ActionHeadCfg):
     """The most it may become, before the temperature."""
     temperature: float = 1.0
     """Multiplies the std in sampling, and likewise in every log-probability."""
+    persistent_share: float = 0.0
+    """Share of the noise's variance that stays the same through an episode; see GaussianHead."""
     huber_beta: float = 0.1
     """Error of the mean, in normalised action units, where the supervised loss turns linear."""
 
@@ -79,6 +81,8 @@ class GaussianHeadCfg(ActionHeadCfg):
             raise ValueError(
                 f"temperature is {self.temperature}, allowed: above 0 (sample greedily instead)"
             )
+        if not 0 <= self.persistent_share <= 1:
+            raise ValueError(f"persistent_share is {self.persistent_share}, allowed: 0 to 1")
         if self.huber_beta <= 0:
             raise ValueError(f"huber_beta is {self.huber_beta}, allowed: above 0")
 

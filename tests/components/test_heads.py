@@ -144,6 +144,21 @@ def test_gaussian_samples_have_the_mean_and_the_tempered_std():
     assert actions.std(0).tolist() == pytest.approx([0.5, 0.5], abs=0.02)
 
 
+def test_persistent_noise_correlates_the_decisions_of_an_episode_and_keeps_the_std():
+    head = GaussianHead(GaussianHeadCfg(initial_std=0.5, persistent_share=0.36), 1, 2, 1)
+    with torch.no_grad():
+        head.output.bias.zero_()
+        streams = [torch.Generator().manual_seed(seed) for seed in range(4000)]
+        first, second = (head.sample(torch.zeros(4000, 1), streams, False) for _ in range(2))
+    steps = torch.cat([first.actions, second.actions], 1).squeeze(2).T  # two chunks of two steps
+    correlations = torch.corrcoef(steps)
+    assert correlations[~torch.eye(4, dtype=torch.bool)].tolist() == pytest.approx(
+        [0.36] * 12, abs=0.05
+    )
+    assert steps.std(1).tolist() == pytest.approx([0.5] * 4, abs=0.02)
+    assert torch.equal(first.log_prob, head.evaluate(torch.zeros(4000, 1), first.replay)[0])
+
+
 def test_gaussian_greedy_is_the_mean():
     head = make_head(GAUSSIAN)
     assert torch.equal(draw(head, features(4), greedy=True).actions, head(features(4)))
@@ -226,6 +241,7 @@ def test_a_policy_samples_from_the_head(cfg):
         ({"max_std": 0.2}, "are 0.05, 0.3, 0.2"),
         ({"temperature": 0.0}, "temperature is 0.0"),
         ({"huber_beta": -1.0}, "huber_beta is -1.0"),
+        ({"persistent_share": 1.5}, "persistent_share is 1.5, allowed: 0 to 1"),
     ],
 )
 def test_a_gaussian_head_without_sense_is_refused(values, message):
