@@ -77,9 +77,10 @@ def mt50_sft() -> SupervisedRunnerCfg:
 
 def metaworld_grpo_compact() -> VLARLRunnerCfg:
     """GRPO; give `init_from=<checkpoint of compact-vla-one-demo>`."""
+    policy = one_demo_sft().policy
     return VLARLRunnerCfg(
         experiment_name="metaworld-grpo-compact",
-        policy=one_demo_sft().policy,
+        policy=policy.replace(head=GaussianHeadCfg(persistent_share=0.3)),
         tasks=list(TARGET_TASKS),
         algorithm=GRPOCfg(),
         noise_schedule=ScheduleCfg(kind="cosine", warmup_fraction=0.0, final_factor=0.4),
@@ -90,6 +91,7 @@ def metaworld_grpo_demo() -> VLARLRunnerCfg:
     """GRPO as far as `make demo` has time for."""
     return metaworld_grpo_compact().replace(
         experiment_name="metaworld-grpo-demo",
+        policy=one_demo_sft().policy,
         noise_schedule=ScheduleCfg(kind="constant"),
         max_rounds=16,
         validation_interval=8,

@@ -179,7 +179,7 @@ class VLARLRunnerCfg(RunnerCfg):
     """Seed whose initial states choose the checkpoint."""
     validation_episodes: int = 10
     """Initial states per task in a validation, greedy."""
-    validation_interval: int = 14
+    validation_interval: int = 10
     """Rounds between validations; there is always one at the end."""
     algorithm: PolicyGradientCfg = GRPOCfg()
     """GRPO or PPO."""
@@ -193,7 +193,7 @@ class VLARLRunnerCfg(RunnerCfg):
     """The same for failures; rare successes teach most, so this had better be larger."""
     curriculum: CurriculumCfg = CurriculumCfg()
     """Which initial states come next."""
-    max_rounds: int = 42
+    max_rounds: int = 40
     """Rounds of rollout and update."""
     optimizer: AdamWCfg = AdamWCfg(lr=2e-4, betas=(0.9, 0.95), weight_decay=0.0)
     """The optimizer."""
