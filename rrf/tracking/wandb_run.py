@@ -43,6 +43,9 @@ class WandbTracker:
             # Read when wandb is imported; crash reports are the one thing it sends offline.
             os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         self._wandb = require("wandb", extra="wandb")
+        from wandb.sdk.mailbox import HandleAbandonedError  # its process died while it was asked
+
+        self._losses = (ConnectionError, HandleAbandonedError)
         self.wandb_id = kept_id(run_dir, "wandb")
         self._tags: dict[str, str] = {}
         self._is_gone = False
@@ -98,6 +101,6 @@ class WandbTracker:
             return
         try:
             call()
-        except (OSError, self._wandb.Error) as error:
-            self._is_gone = isinstance(error, ConnectionError)
+        except (OSError, self._wandb.Error, *self._losses) as error:
+            self._is_gone = isinstance(error, self._losses)
             log.warning("W&B did not take a record, training goes on without: %s", error)

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,17 @@ def open_run(run_dir):
     return open_trackers(["wandb"], "metaworld / demo", "r", run_dir)
 
 
-def read(start: Path):
-    """What the transaction log of one start says: run, config, curves, files, exit code."""
+def read(start: Path, timeout_s=20.0):
+    """What the transaction log of one start says: run, config, curves, files, exit code. The writer
+    may still be at it for a moment.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (found := read_now(start))["exit"] is None and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
+
+
+def read_now(start: Path):
     from wandb.proto.wandb_internal_pb2 import Record
     from wandb.sdk.internal.datastore import DataStore
 
