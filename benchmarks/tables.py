@@ -11,9 +11,6 @@ from benchmarks import headline_page
 from benchmarks.record import RESULTS, ROOT
 from rrf import atomic
 
-_HEADLINE = re.compile(r"(<!-- headline -->\n).*?(<!-- /headline -->)", re.DOTALL)
-_BETWEEN = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- /benchmarks -->)", re.DOTALL)
-
 
 def table(numbers: list[dict]) -> str:
     """One markdown table, a row per number."""
@@ -44,9 +41,14 @@ def main() -> None:
     atomic.write_text(RESULTS / "README.md", "# Measured numbers\n\n" + "\n".join(sections))
     headline_page.draw()
     readme = ROOT / "README.md"
-    text = _BETWEEN.sub(lambda m: m[1] + table(numbers) + m[2], readme.read_text())
-    text = _HEADLINE.sub(lambda m: m[1] + headline_page.overview() + m[2], text)
-    atomic.write_text(readme, text)
+    text = _put(readme.read_text(), "benchmarks", table(numbers))
+    atomic.write_text(readme, _put(text, "headline", headline_page.overview()))
+
+
+def _put(text: str, mark: str, content: str) -> str:
+    """`text` with `content` between the marks of this name."""
+    between = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
+    return between.sub(lambda found: found[1] + content + found[2], text)
 
 
 if __name__ == "__main__":

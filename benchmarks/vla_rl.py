@@ -12,7 +12,6 @@ import argparse
 import json
 import statistics
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import metaworld_peers, record
@@ -21,6 +20,16 @@ from rrf import workspace
 
 COMMAND = "python -m benchmarks.vla_rl"
 _ROUNDS = 4
+_RATE = "metaworld_rl_episodes_per_s"
+_ALIASES = {"metaworld-grpo-compact": "headline", "metaworld-grpo-mt50": "mt50_success"}
+_IDS = {  # experiment -> what of its results is published, under which id
+    "metaworld-grpo-compact": {
+        "before": "metaworld_success_before",
+        "after": "metaworld_success_after",
+        "wall_s": "metaworld_rl_wall_s",
+    },
+    "metaworld-grpo-mt50": {"after": "mt50_success"},
+}
 
 
 def metaworld_rl_episodes_per_s() -> list[dict]:
@@ -32,12 +41,11 @@ def metaworld_rl_episodes_per_s() -> list[dict]:
     """
     with tempfile.TemporaryDirectory() as scratch:
         start = Path(experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"])
-        numbers = [_rate("metaworld_rl_episodes_per_s", start, Path(scratch, "rl"))]
+        numbers = [_rate(_RATE, start, Path(scratch, "rl"))]
         end = workspace.state() / "headline" / "metaworld-grpo-compact-seed0" / "rl" / "result.json"
         if end.is_file():
             trained = Path(json.loads(end.read_text())["checkpoint"])
-            name = "metaworld_rl_episodes_per_s_trained"
-            numbers.append(_rate(name, trained, Path(scratch, "trained")))
+            numbers.append(_rate(f"{_RATE}_trained", trained, Path(scratch, "trained")))
     return numbers
 
 
@@ -74,7 +82,7 @@ def _rate(name: str, parent: Path, run_dir: Path) -> dict:
         name,
         episodes / wall,
         "episodes/s",
-        command=f"{COMMAND} metaworld_rl_episodes_per_s",
+        command=f"{COMMAND} {_RATE}",
         peer="a loop over Meta-World's env.step and env.render (egl), one process",
         peer_value=peer,
         ratio=None if peer is None else episodes / wall / peer,
@@ -96,46 +104,19 @@ def _peak_memory_gb(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
 
 
-def headline(seeds: Sequence[int], resumes: bool) -> list[dict]:
-    """The experiment for every seed; one measured in an earlier call stays in the means."""
-    name = "metaworld-grpo-compact"
-    for seed in seeds:
-        experiments.run(name, seed, resumes)
-    results = experiments.results_of(name)
-    units = {"before": "of 1", "after": "of 1", "wall_s": "s"}
-    ids = {"before": "metaworld_success_before", "after": "metaworld_success_after"}
-    ids["wall_s"] = "metaworld_rl_wall_s"
+def _published(experiment: str) -> list[dict]:
+    """The means over all measured seeds, those of earlier calls too, under their ids."""
+    results = experiments.results_of(experiment)
     return [
         record.number(
-            ids[name],
-            statistics.mean(result[name] for result in results),
-            unit,
-            command=f"{COMMAND} headline",
+            id,
+            statistics.mean(result[field] for result in results),
+            "s" if field == "wall_s" else "of 1",
+            command=f"{COMMAND} {_ALIASES[experiment]}",
             seeds=[result["seed"] for result in results],
         )
-        for name, unit in units.items()
+        for field, id in _IDS[experiment].items()
     ]
-
-
-def mt50_success(seeds: Sequence[int], resumes: bool) -> list[dict]:
-    """All 50 tasks from one demonstration each."""
-    for seed in seeds:
-        experiments.run("metaworld-grpo-mt50", seed, resumes)
-    results = experiments.results_of("metaworld-grpo-mt50")
-    return [
-        record.number(
-            "mt50_success",
-            statistics.mean(result["after"] for result in results),
-            "of 1",
-            command=f"{COMMAND} mt50_success",
-            seeds=[result["seed"] for result in results],
-        )
-    ]
-
-
-BENCHMARKS = {"headline": headline, "mt50_success": mt50_success}
-_DEFAULT_SEEDS = {"headline": (0, 1, 2)}
-_RATE = "metaworld_rl_episodes_per_s"
 
 
 def main() -> None:
@@ -143,19 +124,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [_RATE, *BENCHMARKS, *experiments.EXPERIMENTS]
-    parser.add_argument("name", choices=names)
-    parser.add_argument("--seeds", nargs="+", type=int, help="of training; 0 by default")
+    by_alias = {alias: name for name, alias in _ALIASES.items()}
+    parser.add_argument("name", choices=[_RATE, *by_alias, *experiments.EXPERIMENTS])
+    parser.add_argument("--seeds", nargs="+", type=int, help="of training; 0, headline: 0 1 2")
     parser.add_argument("--resume", action="store_true", help="go on with an interrupted call")
     words = parser.parse_args()
-    seeds = words.seeds or _DEFAULT_SEEDS.get(words.name, (0,))
     if words.name == _RATE:
         record.save("vla_rl", metaworld_rl_episodes_per_s())
-    elif words.name in BENCHMARKS:
-        record.save("vla_rl", BENCHMARKS[words.name](seeds, words.resume))
-    else:
-        for seed in seeds:
-            experiments.run(words.name, seed, words.resume)
+        return
+    name: str = by_alias.get(words.name, words.name)
+    for seed in words.seeds or ((0, 1, 2) if words.name == "headline" else (0,)):
+        experiments.run(name, seed, words.resume)
+    if name in _IDS:
+        record.save("vla_rl", _published(name))
 
 
 if __name__ == "__main__":

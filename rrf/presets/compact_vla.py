@@ -4,7 +4,7 @@ Sized for one laptop core: pretraining and fine-tuning together take about three
 """
 
 from rrf.algorithms.configs import AugmentationCfg, BehaviorCloningCfg
-from rrf.components.configs import CompactVLACfg, DiscreteTokenHeadCfg
+from rrf.components.configs import ActionHeadCfg, CompactVLACfg, DiscreteTokenHeadCfg
 from rrf.envs.metaworld_tasks import INSTRUCTIONS
 from rrf.networks.configs import InstructionEncoderCfg
 from rrf.networks.vocabulary import vocabulary_of
@@ -52,20 +52,12 @@ def sft() -> SupervisedRunnerCfg:
 
 def pretrain_tokens() -> SupervisedRunnerCfg:
     """`pretrain` with discrete action tokens, which policy gradients can train further."""
-    cfg = pretrain()
-    return cfg.replace(
-        experiment_name="compact-vla-pretrain-tokens",
-        policy=cfg.policy.replace(head=DiscreteTokenHeadCfg()),
-    )
+    return with_head(pretrain(), "compact-vla-pretrain-tokens", DiscreteTokenHeadCfg())
 
 
 def sft_tokens() -> SupervisedRunnerCfg:
     """`sft` with discrete action tokens; `init_from` is a run of compact-vla-pretrain-tokens."""
-    cfg = sft()
-    return cfg.replace(
-        experiment_name="compact-vla-sft-tokens",
-        policy=cfg.policy.replace(head=DiscreteTokenHeadCfg()),
-    )
+    return with_head(sft(), "compact-vla-sft-tokens", DiscreteTokenHeadCfg())
 
 
 def undertrained() -> SupervisedRunnerCfg:
@@ -73,6 +65,13 @@ def undertrained() -> SupervisedRunnerCfg:
     return sft().replace(
         experiment_name="compact-vla-undertrained", max_steps=40, validation_interval=20
     )
+
+
+def with_head(
+    cfg: SupervisedRunnerCfg, experiment_name: str, head: ActionHeadCfg
+) -> SupervisedRunnerCfg:
+    """The same training of a policy with another action head."""
+    return cfg.replace(experiment_name=experiment_name, policy=cfg.policy.replace(head=head))
 
 
 def _policy() -> CompactVLACfg:

@@ -12,7 +12,7 @@ from rrf.components.configs import (
 )
 from rrf.envs.metaworld import MetaWorldCfg
 from rrf.envs.metaworld_tasks import INSTRUCTIONS, TASKS
-from rrf.presets.compact_vla import DEMONSTRATED_TASKS, TARGET_TASKS, pretrain, sft
+from rrf.presets.compact_vla import DEMONSTRATED_TASKS, TARGET_TASKS, pretrain, sft, with_head
 from rrf.runners.configs import (
     CurriculumCfg,
     ScheduleCfg,
@@ -23,23 +23,18 @@ from rrf.runners.configs import (
 
 def pretrain_others() -> SupervisedRunnerCfg:
     """The demonstrated tasks that are not target tasks: what the demo pretrains on."""
-    cfg = pretrain()
+    cfg = with_head(pretrain(), "compact-vla-pretrain-others", GaussianHeadCfg())
     return cfg.replace(
-        experiment_name="compact-vla-pretrain-others",
         instructions=[
             INSTRUCTIONS[task] for task in DEMONSTRATED_TASKS if task not in TARGET_TASKS
         ],
-        policy=cfg.policy.replace(head=GaussianHeadCfg()),
         max_steps=500,
     )
 
 
 def one_demo_sft() -> SupervisedRunnerCfg:
     """The six target tasks from one demonstration each, with a Gaussian head."""
-    cfg = sft()
-    return cfg.replace(
-        experiment_name="compact-vla-one-demo",
-        policy=cfg.policy.replace(head=GaussianHeadCfg()),
+    return with_head(sft(), "compact-vla-one-demo", GaussianHeadCfg()).replace(
         episodes_per_instruction=1,
         validation_fraction=0.0,
         max_steps=300,
@@ -48,20 +43,12 @@ def one_demo_sft() -> SupervisedRunnerCfg:
 
 def one_demo_sft_tokens() -> SupervisedRunnerCfg:
     """`one_demo_sft` with discrete action tokens."""
-    cfg = one_demo_sft()
-    return cfg.replace(
-        experiment_name="compact-vla-one-demo-tokens",
-        policy=cfg.policy.replace(head=DiscreteTokenHeadCfg()),
-    )
+    return with_head(one_demo_sft(), "compact-vla-one-demo-tokens", DiscreteTokenHeadCfg())
 
 
 def one_demo_sft_flow() -> SupervisedRunnerCfg:
     """`one_demo_sft` with a flow-matching head."""
-    cfg = one_demo_sft()
-    return cfg.replace(
-        experiment_name="compact-vla-one-demo-flow",
-        policy=cfg.policy.replace(head=FlowMatchingHeadCfg()),
-    )
+    return with_head(one_demo_sft(), "compact-vla-one-demo-flow", FlowMatchingHeadCfg())
 
 
 def mt50_sft() -> SupervisedRunnerCfg:

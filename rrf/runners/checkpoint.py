@@ -146,7 +146,7 @@ def load_weights(policy: nn.Module, checkpoint: str | Path, may_lack: str = "") 
     if may_lack:
         own = {n: value for n, value in policy.state_dict().items() if n.startswith(may_lack)}
         weights = own | weights
-    fill(policy, weights, what=str(checkpoint))
+    _fill(policy, weights, what=str(checkpoint))
 
 
 def read_weights(checkpoint: str | Path) -> dict[str, torch.Tensor]:
@@ -154,7 +154,7 @@ def read_weights(checkpoint: str | Path) -> dict[str, torch.Tensor]:
     return _load(Path(checkpoint) / WEIGHTS)
 
 
-def fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> None:
+def _fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> None:
     """Copy `weights` into `policy` if names and shapes agree exactly, else raise ValueError naming
     the differences."""
     expected = policy.state_dict()

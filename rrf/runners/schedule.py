@@ -1,12 +1,12 @@
-"""Learning-rate schedules, pure functions of the step: a resumed run needs no schedule state."""
+"""Learning-rate and noise schedules, pure functions of the step: resuming needs no schedule state."""
 
 import math
 
 from rrf.runners.configs import ScheduleCfg
 
 
-def learning_rate_factor(step: int, max_steps: int, cfg: ScheduleCfg) -> float:
-    """What the peak learning rate is multiplied with in update `step` (0 to max_steps - 1).
+def schedule_factor(step: int, max_steps: int, cfg: ScheduleCfg) -> float:
+    """What the peak value is multiplied with in update `step` (0 to max_steps - 1).
 
     The peak is reached at step `warmup_fraction * max_steps` (rounded) and the final factor at the
     last step.

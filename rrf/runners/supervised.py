@@ -24,7 +24,7 @@ from rrf.runners.deployable import deployable_digest
 from rrf.runners.ema import EMA
 from rrf.runners.frames import Split, check_fit
 from rrf.runners.interruption import Interrupted, SignalWatch
-from rrf.runners.schedule import learning_rate_factor
+from rrf.runners.schedule import schedule_factor
 from rrf.runners.tracker import NullTracker, Tracker
 
 
@@ -169,7 +169,7 @@ class SupervisedRunner:
 
     def _train_step(self) -> dict[str, float]:
         cfg = self.cfg
-        lr = cfg.optimizer.lr * learning_rate_factor(self.step, cfg.max_steps, cfg.schedule)
+        lr = cfg.optimizer.lr * schedule_factor(self.step, cfg.max_steps, cfg.schedule)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         torch.manual_seed(mixed_seed(cfg.seed, self.step))

@@ -23,7 +23,7 @@ from rrf.runners.job_sources import GroupRound, JobList, JobSource
 from rrf.runners.preflight import check_log_probs
 from rrf.runners.rl_roles import Actor, Backend, RoundProgress
 from rrf.runners.rollout_video import write_grid
-from rrf.runners.schedule import learning_rate_factor
+from rrf.runners.schedule import schedule_factor
 from rrf.runners.tracker import NullTracker, Tracker
 from rrf.storage.trajectories import PlayedEpisode
 
@@ -158,7 +158,7 @@ class VLARLRunner:
             keeps_uniform=not algorithm.needs_contrast,
             expected_share=self._kept_share,
         )
-        noise = learning_rate_factor(self.round, cfg.max_rounds, cfg.noise_schedule)
+        noise = schedule_factor(self.round, cfg.max_rounds, cfg.noise_schedule)
         self.actor.set_noise_factor(noise)
         self.backend.rollout.load(self.actor.weights(), self.round, noise)
         try:
@@ -224,7 +224,7 @@ class VLARLRunner:
         threads = torch.get_num_threads()
         torch.set_num_threads(cfg.update_threads)  # the environments are waiting meanwhile
         try:
-            factor = learning_rate_factor(self.round, cfg.max_rounds, cfg.schedule)
+            factor = schedule_factor(self.round, cfg.max_rounds, cfg.schedule)
             horizon = cfg.env.max_episode_steps
             metrics = self.actor.update(groups, horizon, self.round, factor, cfg.seed)
         finally:

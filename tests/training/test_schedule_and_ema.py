@@ -5,11 +5,11 @@ import torch
 
 from rrf.runners import EMACfg, ScheduleCfg
 from rrf.runners.ema import EMA
-from rrf.runners.schedule import learning_rate_factor
+from rrf.runners.schedule import schedule_factor
 
 
 def factors(cfg: ScheduleCfg, max_steps: int) -> list[float]:
-    return [learning_rate_factor(step, max_steps, cfg) for step in range(max_steps)]
+    return [schedule_factor(step, max_steps, cfg) for step in range(max_steps)]
 
 
 def test_one_cycle_rises_from_its_initial_factor_to_one_and_falls_to_its_final_factor():
