@@ -164,7 +164,7 @@ def _dataset(name: str, recordings: Recordings) -> Path:
         tasks, count = ",".join(recordings.tasks), str(recordings.episodes)
         words = ["--tasks", tasks, "--episodes", count, "--max-steps", str(recordings.max_steps)]
         _rrf("data", "collect", *words, "--out", str(root / "raw"))
-        cfg = load_dataset_cfg("metaworld-demo")
+        cfg = load_dataset_cfg("metaworld-demo").replace(name=name)
         convert(cfg, root / "raw", root / "converted")
         report = validate(name, root / "converted", cfg.checks, root / "report")
         assert report.passed, f"see {root / 'report'}"

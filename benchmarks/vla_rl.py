@@ -132,7 +132,7 @@ def main() -> None:
     if words.name == _RATE:
         record.save("vla_rl", metaworld_rl_episodes_per_s())
         return
-    name: str = by_alias.get(words.name, words.name)
+    name: str = by_alias.get(words.name) or words.name
     for seed in words.seeds or ((0, 1, 2) if words.name == "headline" else (0,)):
         experiments.run(name, seed, words.resume)
     if name in _IDS:

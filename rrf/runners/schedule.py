@@ -1,4 +1,4 @@
-"""Learning-rate and noise schedules, pure functions of the step: resuming needs no schedule state."""
+"""Learning-rate and noise schedules: functions of the step, so resuming needs no state."""
 
 import math
 
