@@ -36,37 +36,51 @@ class HeadSample(typing.NamedTuple):
     replay: dict[str, torch.Tensor]  # what `evaluate` needs to find the probability again
 
 
-class ActionHead(typing.Protocol):
-    """What a policy asks of its head."""
+class ActionHead(nn.Module):
+    """What a policy asks of its head.
 
-    noise_factor: float
-    is_executed: torch.Tensor  # bool, broadcasts to [H, A]; False for padding
+    Args:
+        chunk_length: H.
+        action_dim: A.
+        is_executed: bool [H, A], False for padding; None if nothing is.
+    """
 
-    def sample(
-        self, features_bf: torch.Tensor, generator: Generators, greedy: bool
-    ) -> HeadSample: ...
+    is_executed: torch.Tensor
+
+    def __init__(self, chunk_length: int, action_dim: int, is_executed: torch.Tensor | None = None):
+        super().__init__()
+        self.chunk_length, self.action_dim = chunk_length, action_dim
+        self.noise_factor = 1.0  # set by `CompactVLA.set_noise_factor`
+        if is_executed is None:
+            is_executed = torch.ones(chunk_length, action_dim, dtype=torch.bool)
+        self.register_buffer("is_executed", is_executed, persistent=False)
+
+    def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
+        """A chunk for each row of features."""
+        raise NotImplementedError
 
     def evaluate(
         self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor]: ...
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probability and entropy, float32 [B, H * A], of what `sample` drew."""
+        raise NotImplementedError
 
     def loss(
         self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
-    ) -> tuple[torch.Tensor, dict[str, float]]: ...
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        """The supervised loss, and metrics; chunk steps in `is_pad_bh` [B, H] count in neither."""
+        raise NotImplementedError
 
 
-class RegressionHead(nn.Module):
+class RegressionHead(ActionHead):
     """Predicts the chunk itself. Greedy and sampled actions are the same."""
 
     def __init__(
         self, cfg: RegressionHeadCfg, in_features: int, chunk_length: int, action_dim: int
     ):
-        super().__init__()
+        super().__init__(chunk_length, action_dim)
         self.cfg = cfg
-        self.chunk_length, self.action_dim = chunk_length, action_dim
         self.output = output_layer(in_features, chunk_length * action_dim)
-        self.noise_factor = 1.0  # there is no noise
-        self.is_executed = torch.tensor(True)  # nothing is padding
 
     def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
         """The chunk, [B, H, A]."""
@@ -91,7 +105,7 @@ class RegressionHead(nn.Module):
         return loss, {"loss/action_l1": error.item()}
 
 
-class GaussianHead(nn.Module):
+class GaussianHead(ActionHead):
     """Predicts the mean of a normal distribution per element; greedy takes the mean.
 
     The std is one parameter per element of the chunk. The supervised loss leaves it alone; policy
@@ -105,14 +119,11 @@ class GaussianHead(nn.Module):
     """
 
     def __init__(self, cfg: GaussianHeadCfg, in_features: int, chunk_length: int, action_dim: int):
-        super().__init__()
+        super().__init__(chunk_length, action_dim)
         self.cfg = cfg
-        self.chunk_length, self.action_dim = chunk_length, action_dim
         self.output = output_layer(in_features, chunk_length * action_dim)
         initial_ha = torch.full((chunk_length, action_dim), math.log(cfg.initial_std))
         self.log_std_ha = nn.Parameter(initial_ha)
-        self.noise_factor = 1.0  # set by `CompactVLA.set_noise_factor`
-        self.is_executed = torch.tensor(True)  # nothing is padding
 
     def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
         """The mean, float32 [B, H, A]."""
@@ -169,7 +180,7 @@ class GaussianHead(nn.Module):
         return log_std_ha.exp() * (cfg.temperature * self.noise_factor)
 
 
-class DiscreteTokenHead(nn.Module):
+class DiscreteTokenHead(ActionHead):
     """Predicts a distribution over bins for every step and dimension.
 
     The N bins stand for N even values from -1 to 1.
@@ -180,13 +191,10 @@ class DiscreteTokenHead(nn.Module):
     def __init__(
         self, cfg: DiscreteTokenHeadCfg, in_features: int, chunk_length: int, action_dim: int
     ):
-        super().__init__()
+        super().__init__(chunk_length, action_dim)
         self.cfg = cfg
-        self.chunk_length, self.action_dim = chunk_length, action_dim
         self.output = output_layer(in_features, chunk_length * action_dim * cfg.num_bins)
         self.register_buffer("centers", torch.linspace(-1.0, 1.0, cfg.num_bins))
-        self.noise_factor = 1.0  # set by `CompactVLA.set_noise_factor`
-        self.is_executed = torch.tensor(True)  # nothing is padding
 
     def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
         """Logits before the temperature, [B, H * A, N]."""

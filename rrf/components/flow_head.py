@@ -15,10 +15,15 @@ D hidden features.
 """
 
 import torch
-from torch import nn
 from torch.nn import functional
 
-from rrf.components.action_heads import HeadSample, output_layer, to_normal, uniform_rows
+from rrf.components.action_heads import (
+    ActionHead,
+    HeadSample,
+    output_layer,
+    to_normal,
+    uniform_rows,
+)
 from rrf.components.configs import FlowMatchingHeadCfg
 from rrf.components.flow_matching import (
     ExploreNoiseNet,
@@ -47,7 +52,7 @@ from rrf.networks.mlp import MLP
 _TIME_FEATURES = 32
 
 
-class FlowMatchingHead(nn.Module):
+class FlowMatchingHead(ActionHead):
     """Denoises a chunk from normal noise; greedy, from zeros by the ODE.
 
     Elements beyond `env_chunk_length` or `env_action_dim` are denoised and trained like the others,
@@ -57,24 +62,17 @@ class FlowMatchingHead(nn.Module):
         ValueError: If `env_chunk_length` or `env_action_dim` exceeds the policy's.
     """
 
-    is_executed: torch.Tensor
-
     def __init__(
         self, cfg: FlowMatchingHeadCfg, in_features: int, chunk_length: int, action_dim: int
     ):
-        super().__init__()
+        super().__init__(chunk_length, action_dim, _executed(cfg, chunk_length, action_dim))
         self.cfg = cfg
-        self.chunk_length, self.action_dim = chunk_length, action_dim
-        self.register_buffer(
-            "is_executed", _executed(cfg, chunk_length, action_dim), persistent=False
-        )
         size, widths = chunk_length * action_dim, cfg.hidden_features
         hidden = MLPCfg(
             hidden_features=widths[:-1], activations=[[("SiLU", {})] for _ in range(len(widths))]
         )
         self.hidden = MLP(hidden, in_features + size + _TIME_FEATURES, widths[-1])
         self.output = output_layer(widths[-1], size)
-        self.noise_factor = 1.0  # set by `CompactVLA.set_noise_factor`
         self.explore_noise = None
         if cfg.noise_method == "reinflow":
             self.explore_noise = ExploreNoiseNet(

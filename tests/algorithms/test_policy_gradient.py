@@ -76,7 +76,7 @@ class GoldenActor:
                 clip_high=cfg["clip_ratio_high"],
                 dual_clip=cfg["clip_ratio_c"],
             ),
-            make_policy(policy_cfg(action_dim=3)),
+            make_policy(policy_cfg(action_dim=3, chunk_length=new.shape[1] // 3)),
         )
         self.rows = make_rows(
             old,

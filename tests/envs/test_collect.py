@@ -7,6 +7,7 @@ import pytest
 from rrf.envs.collect import CollectCfg, Progress, collect
 from rrf.envs.experts import Expert
 from rrf.envs.metaworld import MetaWorldCfg
+from rrf.envs.metaworld_tasks import TASKS as ALL_TASKS
 from rrf.envs.recorder import Recorder, _attempt_numbers
 from rrf.envs.vec_env import InitialState
 
@@ -169,3 +170,10 @@ def test_without_noise_no_initial_state_is_played_twice(tmp_path):
 def test_bad_settings_are_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         config(tmp_path, **changes)
+
+
+@pytest.mark.slow
+def test_every_task_can_be_demonstrated(tmp_path):
+    results = collect(config(tmp_path, tasks=list(ALL_TASKS), episodes=1, max_episode_steps=100))
+    assert [result.task for result in results] == list(ALL_TASKS)
+    assert all(result.frames > 0 for result in results)
