@@ -110,7 +110,7 @@ def metaworld_grpo_mt50() -> VLARLRunnerCfg:
         curriculum=CurriculumCfg(hope_episodes=8),
         validation_episodes=4,
         validation_interval=20,
-        max_rounds=200,
+        max_rounds=120,
     )
 
 
