@@ -41,6 +41,11 @@ def state() -> Path:
     return home() / ".rrf"
 
 
+def dataset(name: str) -> Path:
+    """The directory of a published dataset given by name (under datasets/) or by path."""
+    return Path(name) if "/" in name else home() / "datasets" / name
+
+
 def tracking_uri() -> str:
     """The MLflow store: `$MLFLOW_TRACKING_URI`, else SQLite under `.rrf/`."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{state() / 'mlflow.db'}"

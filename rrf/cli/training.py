@@ -66,7 +66,9 @@ def run_training(cfg, run_dir: Path | None = None, resume: bool = True) -> dict:
     # A run in simulation reads no dataset; it stands on the one its policy was imitated from.
     name = getattr(cfg, "dataset", None) or checkpoint.load_lineage(parent).get("dataset")
     lineage = collect_lineage(name) if name else {}
-    version = lineage.get("dataset_md5") or (_digest_of_files(dataset_path(name)) if name else None)
+    version = lineage.get("dataset_md5") or (
+        _digest_of_files(workspace.dataset(name)) if name else None
+    )
     source = lineage.get("source_digest") or source_digest()
     inputs = run_inputs(cfg.to_dict(), version, source, parent_digest)
     key = atomic.digest_of(inputs)
@@ -79,13 +81,6 @@ def run_training(cfg, run_dir: Path | None = None, resume: bool = True) -> dict:
     result = _train(cfg, run_dir, lineage, inputs)
     atomic.write_json(run_dir / RESULT, result)
     return result
-
-
-def dataset_path(name: str) -> Path:
-    """The directory of a dataset given by name (under datasets/) or by path."""
-    from rrf import workspace
-
-    return Path(name) if "/" in name else workspace.home() / "datasets" / name
 
 
 def run_inputs(config: dict, dataset: str | None, source: str, parent: str | None) -> dict:
@@ -136,13 +131,14 @@ def _train(cfg, run_dir: Path, lineage: dict, inputs: dict) -> dict:
     from rrf import atomic
     from rrf.cli import rl_display
     from rrf.runners.configs import SupervisedRunnerCfg
+    from rrf.runners.frames import split_of
     from rrf.runners.interruption import SignalWatch
     from rrf.runners.tracker import closing
     from rrf.tracking.runs import open_trackers
 
     with SignalWatch() as signals:
         if isinstance(cfg, SupervisedRunnerCfg):
-            runner, display = cfg.build(_split(cfg), run_dir, lineage), _display
+            runner, display = cfg.build(split_of(cfg), run_dir, lineage), _display
         else:
             runner, display = cfg.build(run_dir, lineage), rl_display.shown
         run_id = _read(run_dir / _RUN).get("run_id")
@@ -155,18 +151,6 @@ def _train(cfg, run_dir: Path, lineage: dict, inputs: dict) -> dict:
             result = runner.run(tracker, on_progress, signals)
             tracker.set_tags({"checkpoint_digest": result["checkpoint_digest"]})
     return {**result, "run_id": tracker.run_id, "reused": False}
-
-
-def _split(cfg):
-    from rrf.runners.frames import open_split
-
-    return open_split(
-        dataset_path(cfg.dataset),
-        cfg.policy.chunk_length,
-        cfg.instructions,
-        cfg.validation_fraction,
-        cfg.episodes_per_instruction,
-    )
 
 
 def _outcome(result: dict) -> str:

@@ -8,6 +8,7 @@ from torch import nn
 
 from rrf.algorithms.losses import explained_variance, explained_variance_sums
 from rrf.algorithms.policy_gradient import PolicyGradient
+from rrf.orchestra.imitation import Imitation
 from rrf.runners import optimizer_state
 from rrf.runners.configs import AdamWCfg, EMACfg
 from rrf.runners.ema import EMA
@@ -27,6 +28,7 @@ class ActorRole:
         value_lr: float,
         ema: EMACfg | None,
         max_grad_norm: float,
+        imitation: Imitation | None = None,
     ):
         """
         Args:
@@ -37,13 +39,14 @@ class ActorRole:
             value_lr: Learning rate of the value head.
             ema: Averaging of the weights that are validated and deployed; None for the last ones.
             max_grad_norm: Longer gradients are scaled down to this.
+            imitation: Of the same policy; its loss is added to the algorithm's.
         """
         self.policy = policy.eval()
         self.algorithm = algorithm
         self.ema = EMA(policy, ema.decay) if ema else None
         named = list(policy.named_parameters())
         is_value = [name.startswith(VALUE_HEAD) for name, _ in named]
-        self._max_grad_norm = max_grad_norm
+        self._max_grad_norm, self._imitation = max_grad_norm, imitation
         self._optimizer = torch.optim.AdamW(
             [
                 {"params": [p for (_, p), v in zip(named, is_value, strict=True) if not v]},
@@ -100,8 +103,9 @@ class ActorRole:
         logged: list[dict[str, torch.Tensor]] = []
         for _ in range(cfg.num_epochs):
             order = torch.randperm(len(batch), generator=generator)
-            minibatches = order.tensor_split(num_minibatches)
-            logged += [self._step(batch.rows(index), round_number) for index in minibatches]
+            for index in order.tensor_split(num_minibatches):
+                key = (seed, round_number, len(logged))
+                logged.append(self._step(batch.rows(index), round_number, key))
         names = logged[0]
         metrics = {n: torch.stack([row[n].float() for row in logged]).mean() for n in names}
         return {name: value.item() for name, value in metrics.items()} | _batch_metrics(batch)
@@ -119,8 +123,14 @@ class ActorRole:
         if self.ema:
             self.ema.num_updates = facts["ema_updates"]
 
-    def _step(self, rows: RolloutBatch, round_number: int) -> dict[str, torch.Tensor]:
+    def _step(
+        self, rows: RolloutBatch, round_number: int, key: tuple[int, int, int]
+    ) -> dict[str, torch.Tensor]:
         loss, metrics = self.algorithm.loss(rows, round_number)
+        if self._imitation is not None:
+            imitation_loss = self._imitation.loss(*key)
+            loss = loss + imitation_loss
+            metrics["actor/imitation_loss"] = imitation_loss.detach()
         self._optimizer.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self._max_grad_norm)

@@ -10,6 +10,7 @@ from rrf.components.configs import PolicyCfg
 from rrf.config import did_you_mean
 from rrf.envs.metaworld_tasks import TASKS
 from rrf.orchestra.actor_role import VALUE_HEAD, ActorRole
+from rrf.orchestra.imitation import demonstrations_of
 from rrf.orchestra.inline import InlineBackend
 from rrf.orchestra.rollout_role import RolloutRole
 from rrf.runners import checkpoint
@@ -25,7 +26,8 @@ def build_runner(
 
     Raises:
         ValueError: If there is no checkpoint to start from, it holds another architecture, or
-            policy, environment and tasks do not fit each other.
+            policy, environment and tasks do not fit each other; with co-training, if there are no
+            demonstrations to imitate.
     """
     parent = _parent(cfg)
     check_fit(cfg)
@@ -36,7 +38,12 @@ def build_runner(
     checkpoint.load_weights(policy, parent, may_lack=VALUE_HEAD)
     reference = copy.deepcopy(policy).eval() if cfg.algorithm.kl_coef else None
     algorithm = cfg.algorithm.build(policy, reference)
-    actor = ActorRole(policy, algorithm, cfg.optimizer, cfg.value_lr, cfg.ema, cfg.max_grad_norm)
+    imitation = None
+    if cfg.co_training:
+        imitation = cfg.co_training.build(demonstrations_of(parent), policy, norm_stats)
+    actor = ActorRole(
+        policy, algorithm, cfg.optimizer, cfg.value_lr, cfg.ema, cfg.max_grad_norm, imitation
+    )
     rollout = RolloutRole(copy.deepcopy(policy).eval())
     env = cfg.env.replace(draws_final=rollout.has_critic)
     backend = InlineBackend(env, rollout, cfg.num_workers, cfg.worker_timeout_s)

@@ -157,6 +157,27 @@ class CurriculumCfg(Cfg):
             )
 
 
+@configclass(builds="rrf.orchestra.imitation:Imitation")
+class CoTrainingCfg(Cfg):
+    """The demonstrations that `init_from` was fine-tuned on, imitated further by every update, so
+    that what no group teaches at the moment is not forgotten.
+    """
+
+    weight: float = 0.5
+    """Of the supervised loss, beside the policy gradient's."""
+    batch_size: int = 128
+    """Frames per optimizer step."""
+    algorithm: BehaviorCloningCfg = BehaviorCloningCfg()
+    """How they are imitated."""
+
+    def __post_init__(self):
+        if self.weight <= 0 or self.batch_size < 1:
+            raise ValueError(
+                f"weight is {self.weight} and batch_size {self.batch_size}, allowed: above 0, and "
+                "1 or more; co_training=null goes without"
+            )
+
+
 @configclass(builds="rrf.orchestra.inline_run:build_runner")
 class VLARLRunnerCfg(RunnerCfg):
     """Reinforcement learning of a policy that succeeds now and then, in simulation."""
@@ -191,6 +212,8 @@ class VLARLRunnerCfg(RunnerCfg):
     """A group whose first so many episodes all succeeded is given up; null plays it to the end."""
     stop_after_failures: int | None = 6
     """The same for failures; rare successes teach most, so this had better be larger."""
+    co_training: CoTrainingCfg | None = None
+    """Imitation beside reinforcement; null for none."""
     curriculum: CurriculumCfg = CurriculumCfg()
     """Which initial states come next."""
     max_rounds: int = 40

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from rrf import workspace
 from rrf.components.configs import PolicyCfg
 from rrf.data.schema import ACTION, STATE, Batch, Schema
+from rrf.runners.configs import SupervisedRunnerCfg
 
 
 class Frames(typing.Protocol):
@@ -40,6 +42,17 @@ def is_held_out(episode: int, fraction: float) -> bool:
         return False
     interval = round(1 / fraction)
     return episode % interval == interval - 1
+
+
+def split_of(cfg: SupervisedRunnerCfg) -> Split:
+    """The frames a supervised config names; raises ValueError as `open_split` does."""
+    return open_split(
+        workspace.dataset(cfg.dataset),
+        cfg.policy.chunk_length,
+        cfg.instructions,
+        cfg.validation_fraction,
+        cfg.episodes_per_instruction,
+    )
 
 
 def open_split(

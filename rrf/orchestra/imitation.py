@@ -1,0 +1,55 @@
+"""Co-training: a policy goes on imitating the demonstrations it was fine-tuned on while it is
+reinforced, so that what no group teaches at the moment is not forgotten (the second term of DAPG,
+arXiv:1709.10087, with a constant weight).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rrf.components.policy import Policy
+from rrf.data.sampling import mixed_seed
+from rrf.runners import checkpoint
+from rrf.runners.configs import CoTrainingCfg, SupervisedRunnerCfg
+from rrf.runners.frames import Frames, split_of
+
+
+class Imitation:
+    """The supervised loss of the policy on batches of demonstrations."""
+
+    def __init__(
+        self,
+        cfg: CoTrainingCfg,
+        frames: Frames,
+        policy: Policy,
+        norm_stats: Mapping[str, Mapping],
+    ):
+        self.cfg = cfg
+        self._frames = frames
+        self._cloning = cfg.algorithm.build(policy, norm_stats)
+
+    def loss(self, *key: int) -> torch.Tensor:
+        """The weighted loss, a scalar with gradient, on a batch that `key` decides."""
+        rng = np.random.default_rng(key)
+        indices = rng.integers(self._frames.num_frames, size=self.cfg.batch_size)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(mixed_seed(*key))  # the flow head's noise
+            loss, _ = self._cloning.loss(self._frames.batch(indices), rng)
+        return self.cfg.weight * loss
+
+
+def demonstrations_of(parent: str | Path) -> Frames:
+    """The frames that the policy in a checkpoint was fine-tuned on.
+
+    Raises:
+        ValueError: If it was not fine-tuned on demonstrations, or they are not on this machine.
+    """
+    saved = checkpoint.load_config(parent)
+    if saved.get("type") != f"{SupervisedRunnerCfg.__module__}:{SupervisedRunnerCfg.__name__}":
+        raise ValueError(
+            f"{parent} was not fine-tuned on demonstrations, so there are none to go on imitating; "
+            "set co_training=null, or give init_from a checkpoint of a supervised fine-tuning"
+        )
+    return split_of(SupervisedRunnerCfg.from_dict(saved)).training
