@@ -21,10 +21,9 @@ SEED = 0
 
 def run(precision: str, steps: int = STEPS, dataset: str | None = None) -> tuple[float, float]:
     """Samples per CPU-second of training, and the validation loss after `steps`."""
-    from rrf.cli.training import dataset_path
     from rrf.presets import resolve
     from rrf.runners import SupervisedRunnerCfg
-    from rrf.runners.frames import open_split
+    from rrf.runners.frames import split_of
 
     cfg = resolve(
         "compact-vla-pretrain",
@@ -37,8 +36,7 @@ def run(precision: str, steps: int = STEPS, dataset: str | None = None) -> tuple
         },
     )
     assert isinstance(cfg, SupervisedRunnerCfg)
-    root = dataset or dataset_path(cfg.dataset)
-    split = open_split(root, cfg.policy.chunk_length, cfg.instructions, cfg.validation_fraction)
+    split = split_of(cfg.replace(dataset=dataset) if dataset else cfg)
     split.training.batch(
         np.arange(split.training.num_frames)
     )  # decode once, outside the measurement
