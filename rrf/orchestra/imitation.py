@@ -12,7 +12,7 @@ import torch
 from rrf.components.policy import Policy
 from rrf.data.sampling import mixed_seed
 from rrf.runners import checkpoint
-from rrf.runners.configs import CoTrainingCfg, SupervisedRunnerCfg
+from rrf.runners.configs import CoTrainingCfg, RunnerCfg, SupervisedRunnerCfg
 from rrf.runners.frames import Frames, split_of
 
 
@@ -46,10 +46,10 @@ def demonstrations_of(parent: str | Path) -> Frames:
     Raises:
         ValueError: If it was not fine-tuned on demonstrations, or they are not on this machine.
     """
-    saved = checkpoint.load_config(parent)
-    if saved.get("type") != f"{SupervisedRunnerCfg.__module__}:{SupervisedRunnerCfg.__name__}":
+    cfg = RunnerCfg.from_dict(checkpoint.load_config(parent))
+    if not isinstance(cfg, SupervisedRunnerCfg):
         raise ValueError(
             f"{parent} was not fine-tuned on demonstrations, so there are none to go on imitating; "
             "set co_training=null, or give init_from a checkpoint of a supervised fine-tuning"
         )
-    return split_of(SupervisedRunnerCfg.from_dict(saved)).training
+    return split_of(cfg).training
