@@ -76,12 +76,17 @@ def _is_visible(model: mujoco.MjModel, site: int) -> bool:
 
 
 def _add_site_geom(body: mujoco.MjsBody, model: mujoco.MjModel, site: int) -> None:
+    """Add a geom that looks like a site, at the origin of its body.
+
+    Where the site stands is copied over at every drawing. `model` may hold the place of whichever
+    episode is drawn first, and must not decide the tracer's tree: the tree decides which of two
+    surfaces at the same depth is seen.
+    """
     material = model.site_matid[site]
     body.add_geom(
         name=f"{_SITE_PREFIX}{site}",
         type=mujoco.mjtGeom(int(model.site_type[site])),
         size=model.site_size[site],
-        pos=model.site_pos[site],
         quat=model.site_quat[site],
         rgba=model.site_rgba[site],
         material=model.material(material).name if material >= 0 else "",
