@@ -189,7 +189,7 @@ def test_the_goal_marker_is_seen():
 
 
 def test_an_image_does_not_depend_on_which_episode_was_drawn_first():
-    """In this state two markers of coffee-push coincide: the tracer's tree decides which is seen."""
+    """Here two markers of coffee-push coincide: the tracer's tree decides which one is seen."""
     coincident, other = (InitialState("coffee-push-v3", 42, index) for index in (47, 3))
     images = []
     for first in (coincident, other):
