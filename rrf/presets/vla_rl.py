@@ -98,7 +98,6 @@ def metaworld_grpo_flow() -> VLARLRunnerCfg:
     return metaworld_grpo_compact().replace(
         experiment_name="metaworld-grpo-flow",
         policy=one_demo_sft_flow().policy.replace(head=head),
-        noise_schedule=ScheduleCfg(kind="constant"),
         max_rounds=24,
     )
 
