@@ -118,7 +118,7 @@ def metaworld_grpo_mt50() -> VLARLRunnerCfg:
         max_groups=144,
         curriculum=CurriculumCfg(hope_episodes=8),
         validation_interval=20,
-        max_rounds=120,
+        max_rounds=80,
     )
 
 
