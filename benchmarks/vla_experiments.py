@@ -47,7 +47,7 @@ class Experiment:
 
 
 _ONE_DEMO = "compact-vla-one-demo"
-_FIFTY = Recordings(TARGET_TASKS, episodes=50, max_steps=50)
+_FIFTY = Recordings(TARGET_TASKS, episodes=50, max_steps=80)
 EXPERIMENTS = {
     "metaworld-grpo-compact": Experiment("GRPO, Gaussian", _ONE_DEMO, rl="metaworld-grpo-compact"),
     "metaworld-ppo-compact": Experiment("PPO, Gaussian", _ONE_DEMO, rl="metaworld-ppo-compact"),
