@@ -91,13 +91,17 @@ def metaworld_grpo_tokens() -> VLARLRunnerCfg:
 def metaworld_grpo_flow() -> VLARLRunnerCfg:
     """GRPO of a flow-matching head, from compact-vla-one-demo-flow.
 
-    Every denoising step is random: with a single one, the noise that a chunk starts from would not
-    be scored, although most of the exploration is its doing.
+    The noise is that of flow_sde, whose last step leaves some in the action: what flow_cps adds,
+    the steps that follow take out again, so that its scores say little about the action.
     """
-    head = FlowMatchingHeadCfg(stochastic_steps="all", noise_level=0.8)
-    return metaworld_grpo_compact().replace(
+    head = FlowMatchingHeadCfg(noise_method="flow_sde", stochastic_steps="all", noise_level=0.5)
+    cfg = metaworld_grpo_compact()
+    return cfg.replace(
         experiment_name="metaworld-grpo-flow",
         policy=one_demo_sft_flow().policy.replace(head=head),
+        optimizer=cfg.optimizer.replace(lr=1e-4),
+        validation_episodes=25,
+        validation_interval=8,
         max_rounds=24,
     )
 
