@@ -25,7 +25,7 @@ from rrf.components.losses import (
 )
 from rrf.components.policy import Generators
 
-_EPISODE_STREAM = 0x0FF5E7  # tells what lasts through an episode from its other noise
+_OFFSET_STREAM = 0x0FF5E7  # tells an episode's offset from its other noise
 
 
 class HeadSample(typing.NamedTuple):
@@ -140,9 +140,8 @@ class GaussianHead(ActionHead):
             uniforms = uniform_rows(len(mean), std_ha.numel(), generator, mean.device)
             noise = to_normal(uniforms).view_as(mean)
             if self.cfg.persistent_share:
-                share, width = self.cfg.persistent_share, self.action_dim
-                offset = to_normal(episode_rows(len(mean), width, generator, mean.device))
-                noise = math.sqrt(1 - share) * noise + math.sqrt(share) * offset.unsqueeze(1)
+                share, offset = self.cfg.persistent_share, self._offset(generator, mean)
+                noise = math.sqrt(1 - share) * noise + math.sqrt(share) * offset
             actions = mean + std_ha * noise
         log_prob = gaussian_log_prob(actions, mean, std_ha)
         return HeadSample(actions, log_prob.flatten(1), {"actions": actions})
@@ -162,6 +161,15 @@ class GaussianHead(ActionHead):
         loss = masked_smooth_l1(mean_bha, target_bha, is_pad_bh, self.cfg.huber_beta)
         error = masked_mean((mean_bha.detach() - target_bha).abs(), is_pad_bh)
         return loss, {"loss/action_l1": error.item()}
+
+    def _offset(self, generator: Generators, mean_bha: torch.Tensor) -> torch.Tensor:
+        # Standard normal, [B, 1, A]. A stream's seed stands for its episode, so nothing is kept.
+        streams = generator
+        if isinstance(generator, Sequence):
+            seeds = [each.initial_seed() ^ _OFFSET_STREAM for each in generator]
+            streams = [torch.Generator().manual_seed(seed) for seed in seeds]
+        uniforms = uniform_rows(len(mean_bha), self.action_dim, streams, mean_bha.device)
+        return to_normal(uniforms).unsqueeze(1)
 
     def _std(self) -> torch.Tensor:
         # The one place where clamp and temperature act: sampling and evaluation cannot disagree.
@@ -238,18 +246,6 @@ def uniform_rows(
     source = generator.device if generator else device
     drawn = torch.rand(batch, width, generator=generator, dtype=torch.float64, device=source)
     return drawn.to(device)
-
-
-def episode_rows(
-    batch: int, width: int, generator: Generators, device: torch.device
-) -> torch.Tensor:
-    """As `uniform_rows`, but with one generator per row the same at every decision of an episode:
-    the generator's seed stands for the episode, so nothing is kept.
-    """
-    if isinstance(generator, Sequence):
-        seeds = [each.initial_seed() ^ _EPISODE_STREAM for each in generator]
-        generator = [torch.Generator().manual_seed(seed) for seed in seeds]
-    return uniform_rows(batch, width, generator, device)
 
 
 def to_normal(uniforms: torch.Tensor) -> torch.Tensor:

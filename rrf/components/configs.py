@@ -99,8 +99,6 @@ class FlowMatchingHeadCfg(ActionHeadCfg):
     """How random, for flow_sde and flow_cps; reinflow learns it."""
     stochastic_steps: typing.Literal["one", "all"] = "one"
     """One random step per sample, drawn anew each time, or all of them."""
-    persistent_share: float = 0.0
-    """Share of the variance of the noise a chunk starts from that lasts through an episode."""
     time_convention: TimeConvention = "openpi"
     """Where time starts and which way the velocity points; pretrained heads come in either."""
     hidden_features: list[int] = [256, 256]
@@ -128,8 +126,6 @@ class FlowMatchingHeadCfg(ActionHeadCfg):
             raise ValueError(
                 f"noise_level is {self.noise_level}, allowed: above 0, and up to 1 for flow_cps"
             )
-        if not 0 <= self.persistent_share <= 1:
-            raise ValueError(f"persistent_share is {self.persistent_share}, allowed: 0 to 1")
         if not self.hidden_features or min(self.hidden_features + self.std_hidden_features) < 1:
             raise ValueError(
                 f"hidden_features is {self.hidden_features} and std_hidden_features "

@@ -10,15 +10,9 @@ sample is that of its random denoising steps, not of the action:
 * `"all"`: every step is random, and the log-probability is the mean over the start's standard
   normal density and the N steps (`joint_mean` says why the mean).
 
-With `persistent_share` part of the noise that a chunk starts from is the same for all chunks of an
-episode, so that an episode tries one thing. Each start is still standard normal, so no density
-changes.
-
 Legend: B batch, N denoising steps, H steps in an action chunk, A action dimension, F features,
 D hidden features.
 """
-
-import math
 
 import torch
 from torch.nn import functional
@@ -26,7 +20,6 @@ from torch.nn import functional
 from rrf.components.action_heads import (
     ActionHead,
     HeadSample,
-    episode_rows,
     output_layer,
     to_normal,
     uniform_rows,
@@ -181,12 +174,7 @@ class FlowMatchingHead(ActionHead):
         uniforms = uniform_rows(batch, width, generator, device)
         normals = to_normal(uniforms[:, 1:]).unflatten(1, (-1, self.chunk_length, self.action_dim))
         index_b = (uniforms[:, 0] * self._num_random_steps).long()
-        start_bha = normals[:, 0]
-        if share := self.cfg.persistent_share:
-            lasting = to_normal(episode_rows(batch, start_bha[0].numel(), generator, device))
-            start_bha = math.sqrt(1 - share) * start_bha
-            start_bha = start_bha + math.sqrt(share) * lasting.view_as(start_bha)
-        return index_b, start_bha, normals[:, 1:]
+        return index_b, normals[:, 0], normals[:, 1:]
 
     def _random_steps(self, index_b: torch.Tensor) -> torch.Tensor:
         num_steps = self.cfg.num_denoise_steps

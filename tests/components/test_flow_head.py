@@ -84,19 +84,6 @@ def test_greedy_follows_the_ode_from_zero_and_needs_no_generator():
     assert sample.actions[0].flatten().tolist() == pytest.approx(expected, abs=1e-6)
 
 
-@torch.no_grad()
-def test_a_lasting_start_correlates_the_decisions_of_an_episode_and_stays_normal():
-    head = FlowMatchingHead(FlowMatchingHeadCfg(persistent_share=0.36), 1, 2, 1)
-    streams = [torch.Generator().manual_seed(seed) for seed in range(4000)]
-    samples = [head.sample(torch.zeros(4000, 1), streams, False) for _ in range(2)]
-    starts = torch.cat([sample.replay["chain"][:, 0] for sample in samples], 1).squeeze(2).T
-    expected = torch.eye(4) + 0.36 * (torch.eye(4).roll(2, 0))  # step by step, chunk to chunk
-    torch.testing.assert_close(torch.corrcoef(starts), expected, atol=0.05, rtol=0)
-    assert starts.std(1).tolist() == pytest.approx([1.0] * 4, abs=0.04)
-    scored = head.evaluate(torch.zeros(4000, 1), samples[1].replay)[0]
-    torch.testing.assert_close(samples[1].log_prob, scored)
-
-
 @pytest.mark.parametrize("cfg", FLOWS, ids=name)
 def test_elements_that_are_not_executed_change_no_log_prob(cfg):
     head = make_head(cfg)
@@ -160,7 +147,6 @@ def test_a_flow_learns_two_modes_where_a_mean_would_lie_between_them():
         ({"stochastic_steps": "some"}, "stochastic_steps"),
         ({"hidden_features": []}, r"hidden_features is \[\]"),
         ({"std_hidden_features": [0]}, r"std_hidden_features \[0\]"),
-        ({"persistent_share": -0.1}, "persistent_share is -0.1, allowed: 0 to 1"),
         ({"min_std": 0.2}, "min_std is 0.2 and max_std 0.16"),
         ({"env_action_dim": 0}, "env_action_dim is 0"),
         ({"env_chunk_length": -1}, "env_chunk_length is -1"),
