@@ -20,6 +20,8 @@ from rrf.runners.configs import (
     VLARLRunnerCfg,
 )
 
+_EXPLORING_HEAD = GaussianHeadCfg(persistent_share=0.3)
+
 
 def pretrain_others() -> SupervisedRunnerCfg:
     """The demonstrated tasks that are not target tasks: what the demo pretrains on."""
@@ -67,7 +69,7 @@ def metaworld_grpo_compact() -> VLARLRunnerCfg:
     policy = one_demo_sft().policy
     return VLARLRunnerCfg(
         experiment_name="metaworld-grpo-compact",
-        policy=policy.replace(head=GaussianHeadCfg(persistent_share=0.3)),
+        policy=policy.replace(head=_EXPLORING_HEAD),
         tasks=list(TARGET_TASKS),
         algorithm=GRPOCfg(),
         noise_schedule=ScheduleCfg(kind="cosine", warmup_fraction=0.0, final_factor=0.4),
@@ -115,7 +117,7 @@ def metaworld_grpo_mt50() -> VLARLRunnerCfg:
     return cfg.replace(
         experiment_name="metaworld-grpo-mt50",
         tasks=list(TASKS),
-        policy=cfg.policy.replace(head=GaussianHeadCfg(persistent_share=0.3, temperature=0.5)),
+        policy=cfg.policy.replace(head=_EXPLORING_HEAD.replace(temperature=0.5)),
         env=MetaWorldCfg(num_envs=32, max_episode_steps=40, max_engines=32),
         algorithm=GRPOCfg(minibatch_size=512),
         num_groups=48,
