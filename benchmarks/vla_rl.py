@@ -44,7 +44,8 @@ def metaworld_rl_episodes_per_s() -> list[dict]:
         numbers = [_rate(_RATE, start, Path(scratch, "rl"))]
         end = workspace.state() / "headline" / "metaworld-grpo-compact-seed0" / "rl" / "result.json"
         if end.is_file():
-            trained = Path(json.loads(end.read_text())["checkpoint"])
+            # By name: the folder may have moved since.
+            trained = end.parent / Path(json.loads(end.read_text())["checkpoint"]).name
             numbers.append(_rate(f"{_RATE}_trained", trained, Path(scratch, "trained")))
     return numbers
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from rrf.algorithms.losses import explained_variance, explained_variance_sums
 from rrf.algorithms.policy_gradient import PolicyGradient
+from rrf.data.sampling import mixed_seed
 from rrf.orchestra.imitation import Imitation
 from rrf.runners import optimizer_state
 from rrf.runners.configs import AdamWCfg, EMACfg
@@ -98,7 +99,7 @@ class ActorRole:
             group["lr"] = lr * lr_factor
         cfg = self.algorithm.cfg
         batch = self.algorithm.batch(groups, horizon)
-        generator = torch.Generator().manual_seed(_seed_of(seed, round_number))
+        generator = torch.Generator().manual_seed(mixed_seed(seed, round_number))
         num_minibatches = max(1, round(len(batch) / cfg.minibatch_size))
         logged: list[dict[str, torch.Tensor]] = []
         for _ in range(cfg.num_epochs):
@@ -160,7 +161,3 @@ def _batch_metrics(batch: RolloutBatch) -> dict[str, float]:
         metrics["critic/explained_variance"] = explained_variance(sums)
         metrics["rollout/returns_mean"] = batch.returns[mask].mean().item()
     return metrics
-
-
-def _seed_of(seed: int, round_number: int) -> int:
-    return (seed * 1_000_003 + round_number) % 2**62

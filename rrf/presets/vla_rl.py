@@ -73,6 +73,7 @@ def metaworld_grpo_compact() -> VLARLRunnerCfg:
         tasks=list(TARGET_TASKS),
         algorithm=GRPOCfg(),
         noise_schedule=ScheduleCfg(kind="cosine", warmup_fraction=0.0, final_factor=0.4),
+        max_rounds=36,
     )
 
 
