@@ -95,17 +95,19 @@ def metaworld_grpo_flow() -> VLARLRunnerCfg:
     """GRPO of a flow-matching head, from compact-vla-one-demo-flow.
 
     The noise is that of flow_sde, whose last step leaves some in the action: what flow_cps adds,
-    the steps that follow take out again, so that its scores say little about the action.
+    the steps that follow take out again, so that its scores say little about the action. The log-
+    probability is a sum over the steps' noise, so that a small change of the policy moves the ratio
+    far: a narrow clip keeps the updates small.
     """
     head = FlowMatchingHeadCfg(noise_method="flow_sde", stochastic_steps="all", noise_level=0.5)
     cfg = metaworld_grpo_compact()
     return cfg.replace(
         experiment_name="metaworld-grpo-flow",
         policy=one_demo_sft_flow().policy.replace(head=head),
+        algorithm=cfg.algorithm.replace(clip_low=0.08, clip_high=0.1),
         optimizer=cfg.optimizer.replace(lr=1e-4),
         validation_episodes=25,
         validation_interval=8,
-        max_rounds=24,
     )
 
 
