@@ -73,7 +73,7 @@ def metaworld_grpo_compact() -> VLARLRunnerCfg:
         tasks=list(TARGET_TASKS),
         algorithm=GRPOCfg(),
         noise_schedule=ScheduleCfg(kind="cosine", warmup_fraction=0.0, final_factor=0.4),
-        max_rounds=36,
+        max_rounds=38,
     )
 
 
@@ -108,6 +108,7 @@ def metaworld_grpo_flow() -> VLARLRunnerCfg:
         optimizer=cfg.optimizer.replace(lr=1e-4),
         validation_episodes=25,
         validation_interval=8,
+        max_rounds=36,
     )
 
 

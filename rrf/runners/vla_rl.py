@@ -283,8 +283,8 @@ class VLARLRunner:
         tracker.log_artifact(path, "videos")
 
     def _best_round(self) -> int:
-        """The round that validated best, the earlier one of two equals."""
-        best = max(self.validations, key=lambda entry: (entry["success"], -entry["round"]))
+        """The round that validated best; of two equals the later one, which has learned more."""
+        best = max(self.validations, key=lambda entry: (entry["success"], entry["round"]))
         return best["round"]
 
     def _resume(self) -> None:

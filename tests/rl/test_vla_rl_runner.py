@@ -132,7 +132,7 @@ def test_a_run_can_go_on_from_the_directory_of_another(tmp_path, run):
 
 def test_the_result_names_the_checkpoint_that_validated_best(run):
     runner = run(runner_cfg(max_rounds=6, num_checkpoints_kept=1))
-    best = max(runner.validations, key=lambda v: (v["success"], -v["round"]))
+    best = max(runner.validations, key=lambda v: (v["success"], v["round"]))
     assert runner.result["checkpoint"].endswith(f"global_step_{best['round']}")
     assert set(checkpoint.steps(runner.run_dir)) <= {best["round"], 6}
     assert runner.backend.is_closed
