@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import data_speed, env_speed, flow_overhead, record
+from benchmarks import env_speed, flow_overhead, record
 from rrf import workspace
 from rrf.config import did_you_mean
 
@@ -72,8 +72,6 @@ def demo_wall_s() -> dict:
 BENCHMARKS: dict[str, Callable[[], dict]] = {
     "images_per_cpu_s_64": env_speed.images_per_cpu_s_64,
     "demo_frames_per_s": env_speed.demo_frames_per_s,
-    "writer_ratio_vs_lerobot": data_speed.writer_ratio_vs_lerobot,
-    "reader_ratio_vs_lerobot": data_speed.reader_ratio_vs_lerobot,
     "eval_episodes_per_s": eval_episodes_per_s,
     "flow_overhead_s": flow_overhead.flow_overhead_s,
     "demo_wall_s": demo_wall_s,

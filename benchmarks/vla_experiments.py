@@ -154,10 +154,10 @@ def _result(
 
 def _dataset(name: str, recordings: Recordings) -> Path:
     """Demonstrations recorded, converted and published under `.rrf/headline/`; kept if there."""
-    from rrf.data.convert import convert
+    from rrf.data.conversion.convert import convert
     from rrf.data.dataset_cfg import load_dataset_cfg
     from rrf.data.publish import publish
-    from rrf.data.validate import validate
+    from rrf.data.validation.validate import validate
 
     root = workspace.state() / "headline" / f"{name}-data"
     if not (root / "published").is_dir():

@@ -38,11 +38,11 @@ def reproduce(dataset: str) -> None:
 
 
 @step(name="lineage")
-def describe(dataset: str) -> dict:
-    """Which data, code and remote stand behind the published dataset."""
+def describe(datasets: list[str]) -> dict:
+    """Which data, code and remote stand behind published datasets."""
     from rrf.tracking.lineage import collect_lineage
 
-    return collect_lineage(dataset)
+    return collect_lineage(*datasets)
 
 
 @flow(name="ingest", persist_result=True, result_serializer="json")
@@ -59,4 +59,4 @@ def bring_dataset(dataset: str) -> dict:
     """The steps of `ingest`, for a flow that begins with them; the lineage of the dataset."""
     pull()
     reproduce(dataset)
-    return describe(dataset)
+    return describe([dataset])

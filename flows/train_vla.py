@@ -10,11 +10,13 @@ from pydantic import Field
 from flows import commands, progress, slots
 from flows.evaluate import run_evaluation
 from flows.gate import evaluate_and_judge, protocol_file
-from flows.ingest import DatasetName, bring_dataset
+from flows.ingest import DatasetName, bring_dataset, describe
 from flows.promote import ModelName, promote_version, refuse_version
 from flows.steps import step
+from rrf import atomic
 from rrf.config import did_you_mean
 from rrf.tracking import registry
+from rrf.tracking.lineage import datasets_of
 
 STAGES = ("pretrain", "sft", "rl")
 TrainFile = Annotated[str, Field(description="A preset, or a file of configs/train/.")]
@@ -79,6 +81,9 @@ def train_vla(
         before = run_evaluation(policy["checkpoint"], protocol_file(gate))
         changes["rl"] = {"init_from": policy["checkpoint"]} | changes["rl"]
         policy = training["rl"] = train("rl", rl, changes["rl"])
+    trained_on = datasets_behind(policy["checkpoint"])
+    if trained_on != [dataset]:  # a mixture: what is promoted stands on all of it
+        lineage = describe(trained_on)
     evaluation, verdict = evaluate_and_judge(policy["checkpoint"], gate, model, lineage, before)
     version = register(model, policy, evaluation, lineage)
     decide = promote_version if verdict.passed else refuse_version
@@ -100,6 +105,11 @@ def train_vla(
 def run_of(checkpoint: Path) -> Path:
     """The run directory that a finished run's checkpoint lies in."""
     return next(folder for folder in checkpoint.parents if (folder / "result.json").is_file())
+
+
+def datasets_behind(checkpoint: str) -> list[str]:
+    """The datasets that the policy in a checkpoint learned from, by its manifest."""
+    return datasets_of(json.loads((Path(checkpoint) / atomic.MANIFEST).read_text())["lineage"])
 
 
 def by_stage(overrides: dict) -> dict[str, dict]:

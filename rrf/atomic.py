@@ -3,11 +3,14 @@ still are.
 
 Everything is written beside its destination, flushed to the disk and renamed. A process killed at
 any moment leaves the old content, plus at most a `.tmp-` sibling that the next write of the same
-destination removes.
+destination removes. (Where two directories cannot be exchanged, as on some network file systems,
+the old one is gone for the moment between two renames.)
 """
 
 import contextlib
+import ctypes
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -17,6 +20,7 @@ from pathlib import Path
 
 MANIFEST = "manifest.json"
 _TMP_PREFIX = ".tmp-"
+_RENAME_EXCHANGE = 2  # of linux/fs.h
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -67,13 +71,15 @@ def directory(path: str | Path) -> Iterator[Path]:
     try:
         yield tmp
         _fsync_tree(tmp)
-        if path.exists():
+        if not path.exists():
+            tmp.rename(path)
+        elif _exchange(tmp, path):
+            shutil.rmtree(tmp)
+        else:
             old = path.with_name(f"{_TMP_PREFIX}{path.name}-{os.getpid()}-old")
             path.rename(old)
             tmp.rename(path)
             shutil.rmtree(old)
-        else:
-            tmp.rename(path)
     except OSError as error:
         shutil.rmtree(tmp, ignore_errors=True)
         raise _explained(error, path) from error
@@ -81,6 +87,42 @@ def directory(path: str | Path) -> Iterator[Path]:
         shutil.rmtree(tmp, ignore_errors=True)
         raise
     _fsync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def resumable(path: str | Path, busy: str) -> Iterator[Path]:
+    """Yield a directory for work that may be interrupted, ours alone within the block.
+
+    It is removed when the block ends well, and else kept for the next attempt, unless it is empty.
+
+    Raises:
+        ValueError: With the message `busy`, if another process holds the directory.
+    """
+    with alone(path, busy):
+        yield Path(path)
+        for entry in Path(path).iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+
+@contextlib.contextmanager
+def alone(path: str | Path, busy: str) -> Iterator[None]:
+    """Hold a directory within the block, ours alone; it is made if it is not there, and removed
+    afterwards if it is empty.
+
+    Raises:
+        ValueError: With the message `busy`, if another process holds the directory.
+    """
+    path = Path(path)
+    descriptor = _lock(path, busy)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # not empty: worth keeping
+            path.rmdir()
+        os.close(descriptor)
 
 
 def sha256(path: str | Path) -> str:
@@ -145,10 +187,37 @@ def _file_names(root: Path) -> list[str]:
     return sorted(p.relative_to(root).as_posix() for p in paths)
 
 
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two directories in one step; False where the system or the file system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    names = os.fsencode(one.absolute()), os.fsencode(other.absolute())
+    return renameat2 is not None and renameat2(0, names[0], 0, names[1], _RENAME_EXCHANGE) == 0
+
+
 def _remove_if_abandoned(leftover: Path) -> None:
     pid = leftover.name.removesuffix("-old").rpartition("-")[2]
     if not (pid.isdigit() and Path(f"/proc/{pid}").exists() and int(pid) != os.getpid()):
         shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _lock(path: Path, busy: str) -> int:
+    """A descriptor of directory `path` that holds its lock; the lock goes with the process."""
+    while True:
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # the process before us has just finished and removed it
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_ino == path.stat().st_ino:
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            raise ValueError(busy) from None
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)
 
 
 def _fsync_tree(root: Path) -> None:
@@ -170,7 +239,8 @@ def _fsync_directory(path: Path) -> None:
 
 def _explained(error: OSError, path: Path, size: int | None = None) -> OSError:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return error
+        is_nameless = error.errno is not None and error.filename is None  # as pyarrow's are
+        return OSError(error.errno, error.strerror, str(path)) if is_nameless else error
     free = shutil.disk_usage(path.parent).free
     need = f" of {size} bytes" if size is not None else ""
     return OSError(

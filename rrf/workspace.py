@@ -41,8 +41,12 @@ def state() -> Path:
     return home() / ".rrf"
 
 
-def dataset(name: str) -> Path:
-    """The directory of a published dataset given by name (under datasets/) or by path."""
+def dataset(name: str) -> Path | str:
+    """Where a published dataset lies, given by name (under datasets/), by path, or as
+    s3://bucket/prefix, which it gives back.
+    """
+    if "://" in name:
+        return name
     return Path(name) if "/" in name else home() / "datasets" / name
 
 

@@ -1,11 +1,13 @@
-"""`rrf data`: record demonstrations, convert, validate and publish datasets, look at one."""
+"""`rrf data`: record demonstrations, convert, validate and publish datasets, look at them."""
 
-import contextlib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from rrf.cli.data_display import plain, print_stats, progress_bars, say, shown
+from rrf.cli.data_download import bring, download
+from rrf.cli.data_views import card, diff, report, show
 
 app = typer.Typer(help="Robot data: collect, convert, validate, publish.", no_args_is_help=True)
 
@@ -49,13 +51,13 @@ def collect(
     if tasks:
         names = TASKS if tasks == "all" else tasks.split(",")
         cfg = cfg.replace(tasks=[task.strip() for task in names])
-    with _progress_bars(*cfg.tasks) as bars:
+    with progress_bars(*cfg.tasks) as bars:
 
         def on_progress(progress: Progress) -> None:
             bars[progress.task](progress.episodes, progress.wanted, f"{progress.frames} frames")
 
         recorded = collect(cfg, on_progress)
-    table = Table(title=f"recordings in {_shown(Path(cfg.out))}")
+    table = Table(title=f"recordings in {shown(Path(cfg.out))}")
     table.add_column("task")
     for column in ("episodes", "frames", "attempts", "MB"):
         table.add_column(column, justify="right")
@@ -63,7 +65,7 @@ def collect(
         size = f"{one.path.stat().st_size / 1e6:.2f}"
         attempts = "kept" if one.is_reused else str(one.attempts)
         table.add_row(one.task, str(one.episodes), str(one.frames), attempts, size)
-    _print(table)
+    say(table)
 
 
 @app.command()
@@ -72,30 +74,85 @@ def convert(
     out: Annotated[
         Path | None, typer.Option(help="Where to write; datasets/converted/NAME.")
     ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes, each converting whole recordings.")
+    ] = 2,
+    fps: Annotated[
+        int | None, typer.Option(help="Another frame rate than the config's; keeps every k-th.")
+    ] = None,
+    image_size: Annotated[
+        str, typer.Option(help="Another image size than the config's: 224, or HEIGHTxWIDTH.")
+    ] = "",
+    storage: Annotated[
+        str, typer.Option(help="Another storage than the config's: image, video.")
+    ] = "",
 ) -> None:
-    """Convert raw recordings to LeRobot v3, replacing the earlier conversion once complete."""
-    from rrf.data.convert import convert
-    from rrf.data.dataset_cfg import dataset_paths, load_dataset_cfg
+    """Convert raw recordings to LeRobot v3, replacing the earlier conversion once complete.
 
-    cfg = load_dataset_cfg(name)
+    Run it again after it was interrupted: what was finished is not done again.
+    """
+    from rrf.data.conversion.convert import convert
+    from rrf.data.conversion.merge import merge
+    from rrf.data.dataset_cfg import MergeCfg, dataset_paths, load_any_cfg
+
+    cfg = load_any_cfg(name)
     paths = dataset_paths(cfg)
-    with _progress_bars("converting") as bars:
-        frames = convert(cfg, paths.raw, out or paths.converted, bars["converting"])
-    _print(f"{frames} frames in {_shown(out or paths.converted)}")
+    out = out or paths.converted
+    changes = _conversion_changes(fps, image_size, storage)
+    if not isinstance(cfg, MergeCfg):
+        bring(cfg.source.path)
+    with progress_bars("converting") as bars:
+        if isinstance(cfg, MergeCfg):
+            if changes:
+                raise ValueError(f"{name} is merged; convert its parts with: {', '.join(changes)}")
+            frames, warnings = merge(cfg, paths.raw, out, bars["converting"]), []
+        else:
+            done = convert(
+                cfg.replace(**changes),
+                paths.raw,
+                out,
+                lambda at: bars["converting"](at.episodes, at.total, str(at)),
+                workers,
+            )
+            frames, warnings = done.frames, done.warnings
+    for warning in warnings:
+        say(f"[yellow]warning:[/] {plain(warning)}")
+    say(f"{frames} frames in {shown(out)}")
+
+
+def _conversion_changes(fps: int | None, image_size: str, storage: str) -> dict:
+    changes: dict = {}
+    if fps is not None:
+        changes["fps"] = fps
+    if image_size:
+        numbers = image_size.lower().split("x")
+        if len(numbers) > 2 or not all(number.isdigit() for number in numbers):
+            raise ValueError(f"--image-size is '{image_size}', must be like 224 or 240x320")
+        changes["image_size"] = [int(numbers[0]), int(numbers[-1])]
+    if storage:
+        changes["storage"] = storage
+    return changes
 
 
 @app.command()
 def validate(name: Name) -> None:
     """Check the converted dataset; exit code 1 if it must not be used. Writes JSON and HTML."""
-    from rrf.data.dataset_cfg import dataset_paths, load_dataset_cfg
-    from rrf.data.validate import HTML_NAME, validate
+    from rrf.data.dataset_cfg import dataset_paths, load_any_cfg
+    from rrf.data.validation.validate import HTML_NAME, validate
 
-    cfg = load_dataset_cfg(name)
+    cfg = load_any_cfg(name)
     paths = dataset_paths(cfg)
-    with _progress_bars("validating") as bars:
-        report = validate(name, paths.converted, cfg.checks, paths.reports, bars["validating"])
+    with progress_bars("validating") as bars:
+        report = validate(
+            name,
+            paths.converted,
+            cfg.checks,
+            paths.reports,
+            bars["validating"],
+            published=paths.published,
+        )
     _print_checks(report)
-    _print(f"report: {_shown(paths.reports / HTML_NAME)}")
+    say(f"report: {shown(paths.reports / HTML_NAME)}")
     if not report.passed:
         raise typer.Exit(1)
 
@@ -103,64 +160,18 @@ def validate(name: Name) -> None:
 @app.command()
 def stats(name: Name) -> None:
     """Publish the converted dataset, if it passed, with the statistics training normalises by."""
-    from rrf.data.dataset_cfg import dataset_paths, load_dataset_cfg
+    from rrf.data.dataset_cfg import dataset_paths, load_any_cfg
     from rrf.data.publish import publish
+    from rrf.data.summary import read_summary
 
-    paths = dataset_paths(load_dataset_cfg(name))
-    norm_stats = publish(paths.converted, paths.reports, paths.published)
-    _print_stats(paths.published, norm_stats)
-
-
-@app.command()
-def show(name: Name) -> None:
-    """What a published dataset holds: episodes per instruction, features, statistics."""
-    from rich.table import Table
-
-    from rrf.data import lerobot_layout as layout
-    from rrf.data.dataset_cfg import dataset_paths, load_dataset_cfg
-    from rrf.data.stats import read_norm_stats
-
-    root = dataset_paths(load_dataset_cfg(name)).published
-    info, episodes = layout.read_info(root), layout.read_episodes(root)
-    table = Table(title=f"{name}: {len(episodes)} episodes, {info['total_frames']} frames")
-    for column in ("instruction", "episodes", "frames"):
-        table.add_column(column, justify="left" if column == "instruction" else "right")
-    for task in layout.read_tasks(root):
-        own = episodes[[task in tasks for tasks in episodes["tasks"]]]
-        table.add_row(task, str(len(own)), str(own["length"].sum()))
-    _print(table)
-    features = Table(title="features")
-    for column in ("key", "dtype", "shape", "names", "unit"):
-        features.add_column(column)
-    for key, feature in info["features"].items():
-        names = ", ".join(feature["names"] or [])
-        unit = (feature.get("info") or {}).get("unit", "")
-        features.add_row(key, feature["dtype"], str(feature["shape"]), names, unit)
-    _print(features)
-    _print_stats(root, read_norm_stats(root))
+    paths = dataset_paths(load_any_cfg(name))
+    publish(paths.converted, paths.reports, paths.published)
+    print_stats(read_summary(paths.published))
 
 
-@contextlib.contextmanager
-def _progress_bars(*names: str) -> Iterator[dict[str, Callable[[int, int, str], None]]]:
-    """Progress bars by name, each a function of (done, total, what is being worked on)."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("[dim]{task.fields[item]}"),
-    )
-    with Progress(*columns) as progress:
-        bars = {name: progress.add_task(name, total=None, item="") for name in names}
-
-        def updater(name: str) -> Callable[[int, int, str], None]:
-            return lambda done, total, item: progress.update(
-                bars[name], completed=done, total=total, item=item
-            )
-
-        yield {name: updater(name) for name in names}
+app.command()(download)
+for view in (show, report, diff, card):
+    app.command()(view)
 
 
 def _print_checks(report) -> None:
@@ -175,42 +186,7 @@ def _print_checks(report) -> None:
         places = [str(finding) for finding in check.findings[:3]]
         places += [f"and {check.num_bad - 3} more"] * (check.num_bad > 3)
         result = f"[{colours[check.status]}]{check.status}"
-        table.add_row(result, check.check, check.title, _plain("\n".join(places)))
+        table.add_row(result, check.check, check.title, plain("\n".join(places)))
     if wrong:
-        _print(table)
-    _print(f"{report.name}: {len(report.checks) - len(wrong)} of {len(report.checks)} checks hold")
-
-
-def _print_stats(root: Path, norm_stats: dict) -> None:
-    from rich.table import Table
-
-    from rrf.data import lerobot_layout as layout
-
-    schema = layout.schema_of(layout.read_info(root))
-    columns = ("min", "q01", "mean", "q99", "max", "std")
-    table = Table(title=f"statistics of {_shown(root)}")
-    table.add_column("dimension")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for key, vector in (("observation.state", schema.state), ("action", schema.action)):
-        for index, name in enumerate(vector.names):
-            values = [f"{norm_stats[key][column][index]:.4g}" for column in columns]
-            table.add_row(f"{key.removeprefix('observation.')}.{name}", *values)
-    _print(table)
-
-
-def _shown(path: Path) -> Path:
-    """The path relative to here where that is shorter."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
-def _print(thing) -> None:
-    from rich.console import Console
-
-    Console().print(thing)
+        say(table)
+    say(f"{report.name}: {len(report.checks) - len(wrong)} of {len(report.checks)} checks hold")

@@ -75,23 +75,22 @@ def register(
         str | None, typer.Option(help="MLflow run; the one in the run directory by default.")
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Dataset of its lineage; the trained one by default.")
+        str | None, typer.Option(help="Dataset of its lineage; by default all it was trained on.")
     ] = None,
     evaluation: Annotated[
         Path | None, typer.Option(help="Directory written by `rrf eval`.")
     ] = None,
 ) -> None:
     """Add a checkpoint as a version and make it @candidate."""
-    from rrf.config import read_yaml
-    from rrf.runners.checkpoint import find
+    from rrf.runners.checkpoint import find, load_lineage
     from rrf.tracking import registry
-    from rrf.tracking.lineage import collect_lineage
+    from rrf.tracking.lineage import collect_lineage, datasets_of
 
     checkpoint = find(checkpoint)
-    dataset = dataset or read_yaml(checkpoint / "config.yaml").get("dataset")
-    if not dataset:
-        raise ValueError(f"{checkpoint}/config.yaml names no dataset; give one with --dataset")
-    lineage = collect_lineage(dataset)
+    datasets = [dataset] if dataset else datasets_of(load_lineage(checkpoint))
+    if not datasets:
+        raise ValueError(f"{checkpoint} was trained on no known dataset; give one with --dataset")
+    lineage = collect_lineage(*datasets)
     version = registry.register(
         checkpoint, name, run_id or _run_of(checkpoint), lineage, evaluation
     )

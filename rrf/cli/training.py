@@ -57,20 +57,24 @@ def run_training(cfg, run_dir: Path | None = None, resume: bool = True) -> dict:
         metrics, wall_s, cpu_s, reused.
     """
     from rrf import atomic, workspace
+    from rrf.data.files import content_digest
     from rrf.runners import checkpoint
+    from rrf.runners.configs import SupervisedRunnerCfg
     from rrf.runners.deployable import deployable_digest
-    from rrf.tracking.lineage import collect_lineage, source_digest
+    from rrf.tracking.lineage import collect_lineage, datasets_of, each, source_digest
 
     parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
     parent_digest = deployable_digest(parent) if parent else None
-    # A run in simulation reads no dataset; it stands on the one its policy was imitated from.
-    name = getattr(cfg, "dataset", None) or checkpoint.load_lineage(parent).get("dataset")
-    lineage = collect_lineage(name) if name else {}
-    version = lineage.get("dataset_md5") or (
-        _digest_of_files(workspace.dataset(name)) if name else None
-    )
+    # A run in simulation reads no dataset; it stands on those its policy was imitated from.
+    is_supervised = isinstance(cfg, SupervisedRunnerCfg)
+    names = cfg.datasets if is_supervised else datasets_of(checkpoint.load_lineage(parent))
+    lineage = collect_lineage(*names)
+    versions = [
+        one["dataset_md5"] or content_digest(workspace.dataset(one["dataset"]))
+        for one in each(lineage)
+    ]
     source = lineage.get("source_digest") or source_digest()
-    inputs = run_inputs(cfg.to_dict(), version, source, parent_digest)
+    inputs = run_inputs(cfg.to_dict(), ", ".join(versions) or None, source, parent_digest)
     key = atomic.digest_of(inputs)
     run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
     if not resume and run_dir.exists():
@@ -87,17 +91,12 @@ def run_inputs(config: dict, dataset: str | None, source: str, parent: str | Non
     """Digests of everything that decides a run's result."""
     from rrf import atomic
 
-    # Where the parent lies must not change the key; what it holds is in `parent`.
-    config = {name: value for name, value in config.items() if name != "init_from"}
+    # Where the parent lies must not change the key, what it holds is in `parent`; nor must where
+    # decoded images are kept.
+    places = ("init_from", "cache_dir")
+    config = {name: value for name, value in config.items() if name not in places}
     digest = atomic.digest_of(config)
     return {"config": digest, "dataset": dataset, "source": source, "parent": parent}
-
-
-def _digest_of_files(root: Path) -> str | None:
-    from rrf import atomic
-
-    files = sorted(path for path in root.rglob("*") if path.is_file())
-    return atomic.digest_of({p.relative_to(root).as_posix(): atomic.sha256(p) for p in files})
 
 
 def _require_same_inputs(run_dir: Path, inputs: dict) -> None:

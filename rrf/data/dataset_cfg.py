@@ -13,82 +13,70 @@ from pathlib import Path
 
 from rrf import workspace
 from rrf.config import Cfg, configclass, did_you_mean, first_error, read_yaml
-from rrf.data.schema import Schema, Vector
+from rrf.data.conversion.vector_cfg import VectorCfg
+from rrf.data.encoding import Codec, Encoding
+from rrf.data.raw import Source
+from rrf.data.schema import Schema
+from rrf.data.source_path import local_path
+from rrf.data.sources import SOURCES
+from rrf.data.validation.checks_cfg import ChecksCfg
 
-Severity = typing.Literal["error", "warn", "off"]
+_TAKEN_NAMES = ("raw", "converted", "reports")  # other directories in datasets/
 
 
 @configclass
 class SourceCfg(Cfg):
     """Where raw recordings lie."""
 
-    format: typing.Literal["robomimic"] = "robomimic"
-    """File format of the recordings."""
+    format: str = "robomimic"
+    """File format of the recordings, one of rrf/data/sources.py."""
     path: str
-    """Directory of the recordings, relative to the repository root."""
-    pattern: str = "*.hdf5"
-    """Which files in it; they are read in alphabetical order."""
-
-
-@configclass
-class VectorCfg(Cfg):
-    """A vector feature: which raw keys are concatenated into it, and what its dimensions are."""
-
-    keys: list[str]
-    """Raw keys, concatenated along the last axis."""
-    names: list[str]
-    """One name per dimension."""
-    unit: str
-    """Unit of the dimensions, in order, comma-separated where they differ."""
-    low: list[float] | None = None
-    """Smallest allowed value per dimension."""
-    high: list[float] | None = None
-    """Largest allowed value per dimension."""
+    """Their directory: relative to the repository root, absolute, s3://bucket/prefix, or
+    hf://OWNER/NAME@COMMIT.
+    """
+    pattern: str | None = None
+    """Which files in it, for formats of one file per recording; read in alphabetical order, those
+    of aloha and robotwin in the order of the numbers in their names.
+    """
+    fps: float | None = None
+    """Frames per second of the recordings, where the format does not say, or says it wrong."""
+    options: dict[str, typing.Any] = {}
+    """What only this format asks for."""
 
     def __post_init__(self):
-        if not self.keys or not self.names:
-            raise ValueError("keys and names must not be empty")
-        for bound in ("low", "high"):
-            values = getattr(self, bound)
-            if values is not None and len(values) != len(self.names):
-                raise ValueError(f"{bound} has {len(values)} values for {len(self.names)} names")
+        if self.format not in SOURCES:
+            raise ValueError(f"no format '{self.format}'{did_you_mean(self.format, SOURCES)}")
+        if self.fps is not None and self.fps <= 0:
+            raise ValueError(f"fps is {self.fps}, must be positive")
 
-    def vector(self) -> Vector:
-        low = tuple(self.low) if self.low is not None else None
-        high = tuple(self.high) if self.high is not None else None
-        return Vector(tuple(self.names), self.unit, low, high)
+    def reader(self, path: Path) -> Source:
+        """The reader of these recordings, which lie at `path` on this machine."""
+        pattern = {"pattern": self.pattern} if self.pattern is not None else {}
+        return SOURCES.get(self.format)(path, pattern | self.options)
 
 
 @configclass
-class LimitsCfg(Cfg):
-    """Numbers the checks compare with."""
+class InstructionCfg(Cfg):
+    """Where the language instruction comes from, if not from where the format keeps it."""
 
-    min_episode_length: int = 2
-    """Fewest frames in an episode."""
-    max_episode_length: int = 100_000
-    """Most frames in an episode."""
-    max_timestamp_error_s: float = 1e-4
-    """How far a frame's timestamp may be from frame_index / fps."""
-    min_image_std: float = 2.0
-    """Below this standard deviation of its pixels (0..255) a frame counts as blank."""
-    max_frozen_fraction: float = 0.9
-    """Largest fraction of an episode's frames that may equal the frame before."""
-    min_hold_previous_error: float = 0.05
-    """A dataset where repeating the last action is this good (L1 in action standard deviations)
-    proves little.
-    """
+    key: str | None = None
+    """Raw key that holds it."""
+    text: str | None = None
+    """The instruction of all episodes; with a key, of those where the key's text is empty."""
+
+    def __post_init__(self):
+        if self.key is None and self.text is None:
+            raise ValueError("instruction needs a key, a text, or both")
 
 
 @configclass
-class ChecksCfg(Cfg):
-    """How strict validation is."""
+class ModalityCfg(Cfg):
+    """The parts of state and action in GR00T's meta/modality.json."""
 
-    severity: dict[str, Severity] = {}
-    """Check id -> error (stops the pipeline), warn (is reported) or off, where the default should
-    not hold.
-    """
-    limits: LimitsCfg = LimitsCfg()
-    """Numbers the checks compare with."""
+    state: dict[str, list[int]] | None = None
+    """Part -> [start, end); by default neighbours named alike up to the last "_"."""
+    action: dict[str, list[int]] | None = None
+    """The same for the action."""
 
 
 @configclass
@@ -100,21 +88,34 @@ class DatasetCfg(Cfg):
     source: SourceCfg
     """Where the raw recordings lie."""
     fps: int
-    """Frames per second; must equal what the recordings say."""
+    """Frames per second of the dataset: what the recordings say, or a whole fraction of it."""
     storage: typing.Literal["image", "video"] = "image"
-    """How images are stored: lossless PNG inside parquet, or h264 video."""
-    image_size: list[int]
-    """[height, width] of every camera, px."""
-    cameras: dict[str, str]
-    """Camera name -> raw key."""
+    """How images are stored: inside parquet, or as video."""
+    jpeg: typing.Literal["keep", "transcode"] = "keep"
+    """Storage image: recorded JPEG or PNG files of the right size are kept byte for byte, or
+    everything becomes lossless PNG.
+    """
+    codec: Codec = "h264"
+    """Storage video: h264, or the smaller and slower av1."""
+    keyframe_interval_s: float | None = None
+    """Storage video: longest time between keyframes, s, at most 2; a short one by default."""
+    image_size: list[int] | None = None
+    """[height, width] of every camera, px; images of another size are resized, by area."""
+    cameras: dict[str, str] = {}
+    """Camera name -> raw key; none for a dataset of states alone."""
     state: VectorCfg
     """Proprioception."""
     action: VectorCfg
     """The command executed from this frame to the next."""
+    instruction: InstructionCfg | None = None
+    """Where the instruction comes from, if not from where the format keeps it."""
     reward: str | None = None
     """Raw key of the reward, none if not recorded."""
     success: str | None = None
-    """Raw key of the success flag, none if not recorded."""
+    """Raw key of the success flag, none if not recorded; "last" if every episode ends in success.
+    """
+    modality: ModalityCfg | None = None
+    """Write GR00T's meta/modality.json too; {} takes the parts from the dimensions' names."""
     robot_type: str = "unknown"
     """The robot."""
     licence: str
@@ -127,14 +128,31 @@ class DatasetCfg(Cfg):
     def __post_init__(self):
         if self.fps <= 0:
             raise ValueError(f"fps is {self.fps}, must be positive")
-        if len(self.image_size) != 2 or min(self.image_size) <= 0:
+        if self.image_size is not None and (len(self.image_size) != 2 or min(self.image_size) <= 0):
             raise ValueError(f"image_size is {self.image_size}, must be [height, width]")
-        if not self.cameras:
-            raise ValueError("cameras must name at least one camera")
+        if self.cameras and self.image_size is None:
+            raise ValueError("cameras need an image_size: [height, width]")
+        if self.keyframe_interval_s is not None and not 0 < self.keyframe_interval_s <= 2:
+            raise ValueError(
+                f"keyframe_interval_s is {self.keyframe_interval_s}, must be above 0 and at most 2"
+            )
+        if self.state.summed() or any(one.reference for one in self.state.convert):
+            raise ValueError("state: only actions can be deltas")
+        for name in [name for one in self.action.convert for name in one.reference]:
+            if name not in self.state.names:
+                raise ValueError(
+                    f"action.convert: the state has no dimension '{name}'"
+                    f"{did_you_mean(name, self.state.names)}"
+                )
+
+    @property
+    def encoding(self) -> Encoding:
+        """How images are compressed."""
+        return Encoding(self.storage, self.codec, self.keyframe_interval_s, self.jpeg == "keep")
 
     def schema(self) -> Schema:
         """What every episode of this dataset holds."""
-        height, width = self.image_size
+        height, width = self.image_size if self.image_size and self.cameras else (0, 0)
         return Schema(
             fps=self.fps,
             image_size=(height, width),
@@ -144,6 +162,68 @@ class DatasetCfg(Cfg):
             has_reward=self.reward is not None,
             has_success=self.success is not None,
         )
+
+
+@configclass
+class MergePartCfg(Cfg):
+    """One of the datasets that are merged."""
+
+    dataset: str
+    """Name of a published dataset."""
+    weight: float = 1.0
+    """How often one of its frames is drawn in training, relative to a frame of weight 1."""
+    cameras: dict[str, str] = {}
+    """Camera of the merged dataset -> camera of this one, where the names differ."""
+    state: dict[str, str] = {}
+    """The same for dimensions of the state."""
+    action: dict[str, str] = {}
+    """The same for dimensions of the action."""
+
+    def __post_init__(self):
+        if self.weight <= 0:
+            raise ValueError(f"weight is {self.weight}, must be positive; leave the dataset out")
+
+
+@configclass
+class MergeCfg(Cfg):
+    """A dataset made of published ones. Cameras and dimensions are aligned by name."""
+
+    name: str
+    """Name of the dataset; the file is configs/datasets/NAME.yaml."""
+    merge: list[MergePartCfg]
+    """The datasets, in the order their episodes are put in."""
+    cameras: list[str] | None = None
+    """Cameras of the merged dataset, those of the first by default."""
+    state: list[str] | None = None
+    """Dimensions of the state, those of the first by default."""
+    action: list[str] | None = None
+    """Dimensions of the action, those of the first by default."""
+    fill: dict[str, float] = {}
+    """What a dataset that lacks a feature gets: "state.elbow": 0.0, "action.gripper": 1.0,
+    "cameras.wrist": 0 (grey level of the whole image, 0..255).
+    """
+    robot_type: str = "mixed"
+    """The robots."""
+    licence: str
+    """SPDX expression for the whole."""
+    provenance: str
+    """What is merged and why, in a sentence or two."""
+    checks: ChecksCfg = ChecksCfg()
+    """How strict validation is."""
+
+    def __post_init__(self):
+        names = [part.dataset for part in self.merge]
+        if len(names) < 2:
+            raise ValueError("merge needs at least two datasets")
+        for name in names:
+            if names.count(name) > 1 or name == self.name:
+                raise ValueError(f"merge names '{name}' twice, or itself")
+        for key, value in self.fill.items():
+            kind, _, name = key.partition(".")
+            if kind not in ("cameras", "state", "action") or not name:
+                raise ValueError(f"fill: '{key}' is not cameras.NAME, state.NAME or action.NAME")
+            if kind == "cameras" and not 0 <= value <= 255:
+                raise ValueError(f"fill: {key} is {value}, must be a grey level in 0..255")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,15 +240,23 @@ def load_dataset_cfg(name: str) -> DatasetCfg:
     """The config `configs/datasets/NAME.yaml` of this repository.
 
     Raises:
-        ValueError: For an unknown name (with the closest known one), or naming the file and the key
-            that is wrong.
+        ValueError: For an unknown name (with the closest known one), if the dataset is a merged
+            one, or naming the file and the key that is wrong.
     """
+    cfg = load_any_cfg(name)
+    if isinstance(cfg, MergeCfg):
+        raise ValueError(f"{name} is merged from other datasets and has no recordings of its own")
+    return cfg
+
+
+def load_any_cfg(name: str) -> DatasetCfg | MergeCfg:
+    """As `load_dataset_cfg`, of a merged dataset too."""
     directory = workspace.home() / "configs" / "datasets"
     path = directory / f"{name}.yaml"
     if not path.is_file():
         known = [file.stem for file in directory.glob("*.yaml")]
         raise ValueError(f"no dataset '{name}' in {directory}{did_you_mean(name, known)}")
-    return read_dataset_cfg(path)
+    return read_any_cfg(path)
 
 
 def read_dataset_cfg(path: str | Path) -> DatasetCfg:
@@ -176,9 +264,20 @@ def read_dataset_cfg(path: str | Path) -> DatasetCfg:
 
     Raises ValueError naming file and key.
     """
+    cfg = read_any_cfg(path)
+    if isinstance(cfg, MergeCfg):
+        raise ValueError(f"{path} describes a merged dataset, which has no recordings of its own")
+    return cfg
+
+
+def read_any_cfg(path: str | Path) -> DatasetCfg | MergeCfg:
+    """As `read_dataset_cfg`, of a merged dataset too."""
     path = Path(path)
+    if path.stem in _TAKEN_NAMES:
+        raise ValueError(f"{path}: datasets/{path.stem} holds something else; take another name")
+    data = read_yaml(path)
     try:
-        cfg = DatasetCfg.from_dict(read_yaml(path))
+        cfg = (MergeCfg if "merge" in data else DatasetCfg).from_dict(data)
     except ValueError as error:
         raise ValueError(f"{path}: {first_error(error)}") from error
     if cfg.name != path.stem:
@@ -186,12 +285,13 @@ def read_dataset_cfg(path: str | Path) -> DatasetCfg:
     return cfg
 
 
-def dataset_paths(cfg: DatasetCfg) -> DatasetPaths:
-    """Where the forms of `cfg`'s dataset lie in this repository."""
-    root = workspace.home()
-    datasets = root / "datasets"
+def dataset_paths(cfg: DatasetCfg | MergeCfg) -> DatasetPaths:
+    """Where the forms of `cfg`'s dataset lie in this repository; a merged dataset is made of those
+    in `raw`.
+    """
+    datasets = workspace.home() / "datasets"
     return DatasetPaths(
-        raw=root / cfg.source.path,
+        raw=datasets if isinstance(cfg, MergeCfg) else local_path(cfg.source.path),
         converted=datasets / "converted" / cfg.name,
         reports=datasets / "reports" / cfg.name,
         published=datasets / cfg.name,

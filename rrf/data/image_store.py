@@ -3,28 +3,25 @@ fits.
 
 Frames are decoded when first asked for, sorted by file and position. They are kept in memory while
 all decoded images of the selection fit `cache_bytes`, else in a memory-mapped file if `cache_dir`
-is given; else each request decodes again, from the compressed bytes of the last few files.
+is given; else each request decodes again, from files that stay open.
 
-Legend: N frames of the selection, B frames asked for, E episodes of the dataset.
+Legend: N frames of the selection, B frames asked for.
 """
 
-import collections
 import dataclasses
 import hashlib
-import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from rrf.data import lerobot_layout as layout
+from rrf.data.decoded_cache import mapped_images
+from rrf.data.files import RemotePath, versions_below
+from rrf.data.image_files import ImageFiles
 from rrf.data.images import decode_image
-from rrf.data.schema import IMAGE_PREFIX
-from rrf.data.video import VideoReader
 
 CACHE_BYTES = 2 << 30
-_OPEN_FILES = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +40,15 @@ class Selection:
         return int(np.searchsorted(self.bounds, frame, side="right")) - 1
 
 
+@dataclasses.dataclass(frozen=True)
+class Cameras:
+    """Where the images of a dataset are, and how large."""
+
+    keys: Mapping[str, str]  # camera -> its feature in the dataset
+    image_size: tuple[int, int]  # of all of them
+    fps: int
+
+
 class ImageStore:
     """Decoded images of a selection.
 
@@ -50,6 +56,7 @@ class ImageStore:
         root: The dataset's directory.
         info: Its info.json.
         table: Its episode table.
+        cameras: Which cameras.
         selection: Which frames.
         cache_bytes: Decoded images are kept in memory while all cameras need at most this much.
         cache_dir: Where more than that is kept decoded, memory-mapped; nowhere by default.
@@ -57,24 +64,23 @@ class ImageStore:
 
     def __init__(
         self,
-        root: Path,
+        root: Path | RemotePath,
         info: dict,
         table: pd.DataFrame,
+        cameras: Cameras,
         selection: Selection,
         cache_bytes: int = CACHE_BYTES,
         cache_dir: Path | None = None,
     ):
         self._root, self._info, self._table, self._selection = root, info, table, selection
-        self._schema = layout.schema_of(info)
-        self._shape = (len(selection), *self._schema.image_size, 3)
-        num_bytes = int(np.prod(self._shape)) * len(self._schema.cameras)
+        self._cameras, self._files = cameras, ImageFiles(root, info)
+        self._shape = (len(selection), *cameras.image_size, 3)
+        num_bytes = int(np.prod(self._shape)) * len(cameras.keys)
         self._keeps_in_memory = num_bytes <= cache_bytes
         self._cache_dir = None if self._keeps_in_memory else cache_dir
+        self._version = self._content() if self._cache_dir is not None else ""
         self._decoded: dict[str, np.ndarray] = {}
         self._is_decoded: dict[str, np.ndarray] = {}
-        self._open: collections.OrderedDict[tuple[str, int, int], VideoReader | pa.Array] = (
-            collections.OrderedDict()
-        )
         self._places: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def read(self, camera: str, frames_b: np.ndarray) -> np.ndarray:
@@ -94,11 +100,14 @@ class ImageStore:
             is_decoded[missing] = True
         return decoded[frames_b]
 
+    def _is_video(self, key: str) -> bool:
+        return self._info["features"][key]["dtype"] == "video"
+
     def _with_neighbours(self, camera: str, missing: np.ndarray) -> np.ndarray:
         """For video all frames of the episodes asked for: decoding on is cheaper than seeking
         again.
         """
-        if self._info["features"][f"{IMAGE_PREFIX}{camera}"]["dtype"] != "video":
+        if not self._is_video(self._cameras.keys[camera]):
             return missing
         bounds = self._selection.bounds.tolist()
         episodes = np.unique(np.searchsorted(bounds, missing, side="right") - 1)
@@ -107,85 +116,76 @@ class ImageStore:
 
     def _decode(self, camera: str, frames_b: np.ndarray) -> np.ndarray:
         """Decode in the order of files and positions, return in the order asked for."""
-        key = f"{IMAGE_PREFIX}{camera}"
+        key = self._cameras.keys[camera]
         chunk_n, file_n, row_n = self._place(key)
         chunk, file, row = chunk_n[frames_b], file_n[frames_b], row_n[frames_b]
         order = np.lexsort((row, file, chunk))
         images = np.empty((len(frames_b), *self._shape[1:]), np.uint8)
         starts = np.flatnonzero(np.diff(np.stack([chunk, file])[:, order], axis=1).any(axis=0)) + 1
         for group in np.split(order, starts):
-            images[group] = self._decode_file(
-                key, int(chunk[group[0]]), int(file[group[0]]), row[group], frames_b[group]
-            )
+            place = key, int(chunk[group[0]]), int(file[group[0]])
+            try:
+                if self._is_video(key):
+                    shown = self._files.video(*place).read(row[group])
+                    self._check_shape(shown[0], key, int(frames_b[group[0]]))
+                    images[group] = shown
+                else:
+                    self._decode_blobs(place, row[group], frames_b[group], images, group)
+            except ValueError:
+                self._files.close(*place)
+                raise
         return images
 
-    def _decode_file(
-        self, key: str, chunk: int, file: int, rows: np.ndarray, frames: np.ndarray
-    ) -> np.ndarray:
-        """Images of ascending rows (frames of a video, or rows of a parquet file)."""
-        source = self._opened(key, chunk, file)
-        if isinstance(source, VideoReader):
-            images = source.read(rows)
-        else:
-            images = [
-                self._decode_blob(source[row], frame, key)
-                for row, frame in zip(rows, frames, strict=True)
-            ]
-        expected = self._shape[1:]
-        for frame, image in zip(frames, images, strict=True):
-            if image.shape != expected:
+    def _decode_blobs(
+        self,
+        place: tuple[str, int, int],
+        rows: np.ndarray,
+        frames: np.ndarray,
+        images: np.ndarray,
+        targets: np.ndarray,
+    ) -> None:
+        """Decode ascending rows of a parquet file into `images` at `targets`, each row once."""
+        blobs = self._files.blobs(*place, rows)
+        for index, (blob, frame) in enumerate(zip(blobs, frames, strict=True)):
+            if index and rows[index] == rows[index - 1]:
+                images[targets[index]] = images[targets[index - 1]]
+                continue
+            try:
+                image = decode_image(blob)
+            except ValueError as error:
                 raise ValueError(
-                    f"{self._where(frame)}: {key} is {list(image.shape)}, expected {list(expected)}"
-                )
-        return np.asarray(images)
+                    f"{self._where(frame)}: {place[0]} cannot be decoded: {error}"
+                ) from error
+            self._check_shape(image, place[0], frame)
+            images[targets[index]] = image
 
-    def _decode_blob(self, blob, frame: int, key: str) -> np.ndarray:
-        try:
-            return decode_image(blob.as_py() or b"")
-        except ValueError as error:
-            raise ValueError(f"{self._where(frame)}: {key} cannot be decoded: {error}") from error
+    def _check_shape(self, image: np.ndarray, key: str, frame: int) -> None:
+        expected = self._shape[1:]
+        if image.shape != expected:
+            raise ValueError(
+                f"{self._where(frame)}: {key} is {list(image.shape)}, expected {list(expected)}"
+            )
 
     def _where(self, frame: int) -> str:
         number = self._selection.episode_of(frame)
         within = frame - self._selection.bounds[number]
         return f"{self._root}: episode {self._selection.episodes[number]}, frame {within}"
 
-    def _opened(self, key: str, chunk: int, file: int):
-        """A video, or the image column of a parquet file; the last few stay open."""
-        place = (key, chunk, file)
-        if place in self._open:
-            self._open.move_to_end(place)
-            return self._open[place]
-        if self._info["features"][key]["dtype"] == "video":
-            path = self._info["video_path"].format(
-                video_key=key, chunk_index=chunk, file_index=file
-            )
-            source = VideoReader(self._root / path, self._schema.fps)
-        else:
-            path = self._info["data_path"].format(chunk_index=chunk, file_index=file)
-            column = layout.read_table(self._root / path, [key])[key].combine_chunks()
-            source = column.field("bytes")
-        self._open[place] = source
-        if len(self._open) > _OPEN_FILES:
-            _, oldest = self._open.popitem(last=False)
-            if isinstance(oldest, VideoReader):
-                oldest.close()
-        return source
-
     def _place(self, key: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Chunk, file, and frame number within the file, of every frame of the selection."""
         if key not in self._places:
             selection, table = self._selection, self._table
-            is_video = self._info["features"][key]["dtype"] == "video"
+            is_video = self._is_video(key)
             prefix = f"videos/{key}" if is_video else "data"
-            for column in (f"{prefix}/chunk_index", f"{prefix}/file_index"):
+            start = [f"{prefix}/from_timestamp"] * is_video
+            for column in (f"{prefix}/chunk_index", f"{prefix}/file_index", *start):
                 if column not in table:
                     raise ValueError(f"the episode table of {self._root} has no column '{column}'")
             episode_n = np.repeat(selection.episodes, np.diff(selection.bounds))
             chunk_e = table[f"{prefix}/chunk_index"].to_numpy()
             file_e = table[f"{prefix}/file_index"].to_numpy()
             if is_video:
-                start_e = table[f"videos/{key}/from_timestamp"].to_numpy() * self._schema.fps
+                start_e = table[f"{prefix}/from_timestamp"].to_numpy() * self._cameras.fps
                 within_n = selection.rows_n - table["dataset_from_index"].to_numpy()[episode_n]
                 row_n = np.rint(start_e).astype(np.int64)[episode_n] + within_n
             else:
@@ -201,27 +201,30 @@ class ImageStore:
     def _mapped(self, camera: str, cache_dir: Path) -> np.ndarray:
         """All decoded images of the selection as a memory-mapped file, written once."""
         if camera not in self._decoded:
-            path = cache_dir / f"{camera}-{self._cache_key()}.u8"
-            if not path.is_file():
-                self._write_mapped(camera, path)
-            self._decoded[camera] = np.memmap(path, np.uint8, "r", shape=self._shape)
+            self._decoded[camera] = mapped_images(
+                cache_dir,
+                f"{camera}-{self._identity(camera)}",
+                self._version,
+                hashlib.sha256(self._selection.rows_n.tobytes()).hexdigest()[:16],
+                self._shape,
+                lambda frames: self._decode(camera, frames),
+            )
         return self._decoded[camera]
 
-    def _write_mapped(self, camera: str, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tmp = path.with_name(f".tmp-{path.name}-{os.getpid()}")
-        images = np.memmap(tmp, np.uint8, "w+", shape=self._shape)
-        for start in range(0, self._shape[0], 1024):
-            frames = np.arange(start, min(start + 1024, self._shape[0]))
-            images[frames] = self._decode(camera, frames)
-        images.flush()
-        tmp.replace(path)
+    def _identity(self, camera: str) -> str:
+        """Digest of which camera of which dataset."""
+        root = str(self._root.resolve()) if isinstance(self._root, Path) else str(self._root)
+        return hashlib.sha256(f"{root};{self._cameras.keys[camera]}".encode()).hexdigest()[:16]
 
-    def _cache_key(self) -> str:
-        """Changes with the selection and with any file of the dataset (name, size, time)."""
-        digest = hashlib.sha256(np.ascontiguousarray(self._selection.rows_n).tobytes())
-        for path in sorted(self._root.rglob("*")):
-            if path.is_file():
-                stat = path.stat()
-                digest.update(f"{path}:{stat.st_size}:{stat.st_mtime_ns};".encode())
-        return digest.hexdigest()[:16]
+    def _content(self) -> str:
+        """Digest of the content of the dataset's files, as told by size and time, or by etag."""
+        versions = {
+            name: version
+            for name, version in versions_below(self._root).items()
+            if name.startswith(("data/", "videos/", "meta/"))
+        }
+        return hashlib.sha256(repr(versions).encode()).hexdigest()[:16]
+
+    def __getstate__(self) -> dict:
+        """Without the decoded images, which another process decodes or maps itself."""
+        return self.__dict__ | {"_decoded": {}, "_is_decoded": {}}

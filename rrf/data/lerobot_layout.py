@@ -11,8 +11,10 @@ Verified against what lerobot 0.4.4 writes and reads. Unit and limits of a vecto
 feature's "info", which lerobot ignores.
 """
 
+import contextlib
 import json
-from collections.abc import Iterable, Sequence
+import typing
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rrf.data.files import RemotePath, open_dataset_root
 from rrf.data.schema import ACTION, IMAGE_PREFIX, REWARD, STATE, SUCCESS, Schema, Vector
 
 VERSION = "v3.0"
@@ -47,10 +50,13 @@ EPISODE_COLUMNS = (
     "dataset_from_index",
     "dataset_to_index",
 )
+DATASET_COLUMN = "dataset"  # of the episode table of a merged dataset: where an episode came from
+WEIGHT_COLUMN = "weight"  # the same: how often one of its frames is drawn in training
+_Root = typing.TypeVar("_Root", bound=Path | RemotePath)
 _INFO_KEYS = ("codebase_version", "fps", "features", "total_episodes", "total_frames")
 
 
-def features_of(schema: Schema, storage: str) -> dict[str, dict]:
+def features_of(schema: Schema, storage: str, codec: str = "h264") -> dict[str, dict]:
     """The "features" of info.json for episodes of `schema`, in the order of the data files'
     columns.
     """
@@ -64,7 +70,7 @@ def features_of(schema: Schema, storage: str) -> dict[str, dict]:
         image["info"] = {
             "video.height": height,
             "video.width": width,
-            "video.codec": "h264",
+            "video.codec": codec,
             "video.pix_fmt": "yuv420p",
             "video.is_depth_map": False,
             "video.fps": schema.fps,
@@ -84,23 +90,19 @@ def features_of(schema: Schema, storage: str) -> dict[str, dict]:
 def schema_of(info: dict) -> Schema:
     """The schema of a dataset written by us or by lerobot.
 
-    Raises ValueError if it lacks state, action or cameras.
+    Raises ValueError if it lacks state or action, or cameras differ in size.
     """
     features = info["features"]
     cameras = [key for key in features if key.startswith(IMAGE_PREFIX)]
     for key in (STATE, ACTION):
         if key not in features:
             raise ValueError(f"the dataset has no feature '{key}'; it has: {', '.join(features)}")
-    if not cameras:
-        raise ValueError(
-            f"the dataset has no camera ({IMAGE_PREFIX}*); it has: {', '.join(features)}"
-        )
     sizes = {_image_size(features[key]) for key in cameras}
     if len(sizes) > 1:
         raise ValueError(f"cameras of different sizes are not supported: {sorted(sizes)}")
     return Schema(
         fps=info["fps"],
-        image_size=sizes.pop(),
+        image_size=sizes.pop() if sizes else (0, 0),
         cameras=tuple(key.removeprefix(IMAGE_PREFIX) for key in cameras),
         state=_vector_of(features[STATE]),
         action=_vector_of(features[ACTION]),
@@ -109,14 +111,14 @@ def schema_of(info: dict) -> Schema:
     )
 
 
-def read_info(root: str | Path) -> dict:
+def read_info(root: str | Path | RemotePath) -> dict:
     """`meta/info.json`.
 
     Raises:
         ValueError: If there is no dataset (with the commands that bring it), it is damaged, or of
             another version.
     """
-    path = Path(root) / INFO
+    path = open_dataset_root(root) / INFO
     if not path.is_file():
         raise ValueError(f"no dataset at {root}; run: dvc pull && dvc repro")
     try:
@@ -134,42 +136,62 @@ def read_info(root: str | Path) -> dict:
 
 def data_files(root: str | Path) -> list[Path]:
     """All data files in order. Raises ValueError if there are none."""
-    return _files(root, "data")
+    return _files(Path(root), "data")
 
 
-def episode_files(root: str | Path) -> list[Path]:
-    """All files of the episode table in order. Raises ValueError if there are none."""
-    return _files(root, "meta/episodes")
+def read_table(path: Path | RemotePath, columns: Sequence[str] | None = None) -> pa.Table:
+    """One parquet file, of a remote one only what the columns need.
+
+    Raises ValueError naming the file if it is truncated or lacks a column.
+    """
+    with open_parquet(path, columns or ()) as file, readable(path):
+        return file.read(list(columns) if columns is not None else None)
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """One parquet file. Raises ValueError naming the file if it is truncated or lacks a column."""
-    missing: list[str] = []
-    table = None
+@contextlib.contextmanager
+def open_parquet(path: Path | RemotePath, columns: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+    """A parquet file that has `columns`, open within the block.
+
+    Raises ValueError naming the file if it is truncated or lacks a column.
+    """
+    with contextlib.ExitStack() as stack:
+        with readable(path):
+            if isinstance(path, Path):
+                file = stack.enter_context(pq.ParquetFile(path))
+            else:  # neighbouring columns by one request, which asks for no more than they need
+                remote = stack.enter_context(path.open("rb", num_blocks=0))
+                file = stack.enter_context(pq.ParquetFile(remote, pre_buffer=True))
+        known = file.schema_arrow.names
+        missing = [column for column in columns if column not in known]
+        if missing:
+            raise ValueError(f"{path} has no column '{missing[0]}'; it has: {', '.join(known)}")
+        yield file
+
+
+@contextlib.contextmanager
+def readable(path: Path | RemotePath) -> Iterator[None]:
+    """Say of errors within the block that the parquet file at `path` cannot be read."""
     try:
-        with pq.ParquetFile(path) as file:
-            known = file.schema_arrow.names
-            missing = [column for column in columns or () if column not in known]
-            if not missing:
-                table = file.read(list(columns) if columns is not None else None)
+        yield
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is truncated or not parquet ({error}); run: dvc repro") from error
-    if table is None:
-        raise ValueError(f"{path} has no column '{missing[0]}'; it has: {', '.join(known)}")
-    return table
+        hint = "run: dvc repro" if isinstance(path, Path) else "upload it again, or try later"
+        what = " ".join(str(error).split())  # on one line
+        raise ValueError(f"{path} is truncated or not parquet ({what}); {hint}") from error
 
 
-def read_episodes(root: str | Path) -> pd.DataFrame:
+def read_episodes(root: str | Path | RemotePath) -> pd.DataFrame:
     """The episode table without its statistics, one row per episode.
 
     Raises:
         ValueError: If it is missing, damaged or lacks a column.
     """
-    tables = []
-    for path in episode_files(root):
-        table = read_table(path)
-        tables.append(table.select([c for c in table.column_names if not c.startswith("stats/")]))
-    episodes = pa.concat_tables(tables).to_pandas()
+    tables, folder = [], open_dataset_root(root)
+    for path in _files(folder, "meta/episodes"):
+        with open_parquet(path) as file, readable(path):
+            names = file.schema_arrow.names
+            tables.append(file.read([name for name in names if not name.startswith("stats/")]))
+    with readable(folder / "meta/episodes"):
+        episodes = pa.concat_tables(tables).to_pandas()
     lacking = [column for column in EPISODE_COLUMNS if column not in episodes]
     if lacking:
         raise ValueError(
@@ -178,12 +200,12 @@ def read_episodes(root: str | Path) -> pd.DataFrame:
     return episodes
 
 
-def read_tasks(root: str | Path) -> list[str]:
+def read_tasks(root: str | Path | RemotePath) -> list[str]:
     """The instructions, in the order of their task_index.
 
     Raises ValueError if the table is missing or damaged.
     """
-    path = Path(root) / TASKS
+    path = open_dataset_root(root) / TASKS
     if not path.is_file():
         raise ValueError(f"{path} is missing; run: dvc repro")
     frame = read_table(path).to_pandas()
@@ -192,13 +214,16 @@ def read_tasks(root: str | Path) -> list[str]:
     return [str(task) for task in frame.sort_values("task_index").index]
 
 
-def read_columns(root: str | Path, columns: Sequence[str]) -> dict[str, np.ndarray]:
+def read_columns(root: str | Path | RemotePath, columns: Sequence[str]) -> dict[str, np.ndarray]:
     """Columns of all data files as arrays: [N, D] for vectors, [N] for scalars.
 
     Raises:
         ValueError: Naming file or column and row for what cannot be read.
     """
-    table = pa.concat_tables([read_table(path, columns) for path in data_files(root)])
+    folder = open_dataset_root(root)
+    tables = [read_table(path, columns) for path in _files(folder, "data")]
+    with readable(folder / "data"):
+        table = pa.concat_tables(tables)
     arrays = {}
     for name in columns:
         try:
@@ -239,16 +264,16 @@ def next_file(chunk_index: int, file_index: int, files_per_chunk: int) -> tuple[
     )
 
 
-def _files(root: str | Path, folder: str) -> list[Path]:
-    paths = sorted((Path(root) / folder).glob("*/*.parquet"), key=chunk_and_file)
+def _files(root: _Root, folder: str) -> list[_Root]:
+    paths = sorted((root / folder).glob("*/*.parquet"), key=chunk_and_file)
     if not paths:
         raise ValueError(
             f"the dataset at {root} has no files in {folder}/; run: dvc pull && dvc repro"
         )
-    return paths
+    return typing.cast(list[_Root], paths)
 
 
-def chunk_and_file(path: Path) -> tuple[int, int]:
+def chunk_and_file(path: Path | RemotePath) -> tuple[int, int]:
     """The numbers in a path that ends in chunk-000/file-000.parquet."""
     return int(path.parent.name.rpartition("-")[2]), int(path.stem.rpartition("-")[2])
 

@@ -1,12 +1,15 @@
-"""Training reader for LeRobot v3.0: observations as uint8 and float32, with the action chunk that
-follows each.
+"""Training reader for LeRobot v3.0: observations as uint8 and float32, what came before each, and
+the action chunk that follows it.
 
-All vectors are read into numpy once; images come from `image_store`.
+All vectors are read into numpy once; images come from `image_store`. A dataset may lie on this
+machine or below s3://bucket/prefix, of which only what is asked for is fetched. Images stay uint8:
+whoever trains moves them to the device before making floats of them.
 
-Legend: N frames of the selection, B batch, K steps in an action chunk, D state dimension, A action
-dimension.
+Legend: N frames of the selection, B batch, K steps in an action chunk, P past frames, D state
+dimension, A action dimension.
 """
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,16 +17,21 @@ import numpy as np
 
 from rrf.config import did_you_mean
 from rrf.data import lerobot_layout as layout
+from rrf.data.feature_keys import feature_keys
+from rrf.data.files import RemotePath, open_dataset_root
 from rrf.data.image_store import CACHE_BYTES, ImageStore, Selection
-from rrf.data.schema import ACTION, REWARD, STATE, SUCCESS, Batch, Episode, Observation
+from rrf.data.sampling import WeightedSampler
+from rrf.data.schema import ACTION, REWARD, STATE, SUCCESS, Batch, Episode, History, Observation
 from rrf.data.stats import read_norm_stats
+
+_TASK = "task_index"
 
 
 class LeRobotReader:
     """Frames and action chunks of a dataset, or of some of its episodes.
 
     Args:
-        root: The dataset's directory.
+        root: The dataset's directory, or s3://bucket/prefix.
         chunk_length: Actions per chunk, K.
         instructions: Only episodes with these instructions, all by default.
         episodes: Only these episodes (numbers in the dataset), all by default. Frames are numbered
@@ -31,43 +39,57 @@ class LeRobotReader:
         cache_bytes: Decoded images are kept in memory while the selection needs at most this much.
         cache_dir: Where a selection larger than that is kept decoded, memory-mapped; nowhere by
             default.
+        cameras: Only these cameras, all by default.
+        state_history: Past states in a batch, P.
+        image_history: Past images of each camera in a batch, P.
+        keys: What the dataset calls features it does not call as we do: {"action": "actions",
+            "observation.images.front": "image"}.
 
     Raises:
         ValueError: If the dataset is missing (with the commands that bring it), empty or damaged,
-            for an unknown instruction or episode, or if nothing is selected.
+            for an unknown instruction, episode, camera or key, or if nothing is selected.
     """
 
     def __init__(
         self,
-        root: str | Path,
+        root: str | Path | RemotePath,
         chunk_length: int,
         instructions: Sequence[str] | None = None,
         episodes: Sequence[int] | None = None,
         cache_bytes: int = CACHE_BYTES,
         cache_dir: str | Path | None = None,
+        cameras: Sequence[str] | None = None,
+        state_history: int = 0,
+        image_history: int = 0,
+        keys: dict[str, str] | None = None,
     ):
         if chunk_length < 1:
             raise ValueError(f"chunk_length is {chunk_length}, must be at least 1")
-        self.root, self.chunk_length = Path(root), chunk_length
+        if min(state_history, image_history) < 0:
+            raise ValueError(f"history is {state_history}, {image_history}, must not be negative")
+        self.root, self.chunk_length = open_dataset_root(root), chunk_length
+        self.state_history, self.image_history = state_history, image_history
         info = layout.read_info(root)
-        self.schema = layout.schema_of(info)
+        features = feature_keys(info, keys, cameras)
+        self.schema = features.schema
         self._tasks = layout.read_tasks(root)
         self._table = layout.read_episodes(root)
-        keys = [STATE, ACTION, "task_index"]
-        keys += [REWARD] * self.schema.has_reward + [SUCCESS] * self.schema.has_success
-        columns = layout.read_columns(root, keys)
-        self._check_counts(len(columns["task_index"]), info["total_frames"])
+        own = {key: features.own[key] for key in (STATE, ACTION)} | {_TASK: _TASK}
+        own |= {key: features.own[key] for key in (REWARD, SUCCESS) if key in features.own}
+        columns = layout.read_columns(root, list(own.values()))
+        self._check_counts(len(columns[_TASK]), info["total_frames"])
         selection = self._select(self._choose(instructions, episodes))
         self._selection = selection
-        self._columns = {key: values[selection.rows_n] for key, values in columns.items()}
-        for key in (STATE, ACTION):
-            self._columns[key] = self._columns[key].reshape(len(selection), -1)
+        self._columns = {key: columns[name][selection.rows_n] for key, name in own.items()}
+        self._check_columns()
         lengths = np.diff(selection.bounds)
-        self._last_n = np.repeat(
-            selection.bounds[1:] - 1, lengths
-        )  # last frame of each frame's episode
-        cache_path = Path(cache_dir) if cache_dir is not None else None
-        self._images = ImageStore(self.root, info, self._table, selection, cache_bytes, cache_path)
+        # first and last frame of each frame's episode
+        self._first_n = np.repeat(selection.bounds[:-1], lengths)
+        self._last_n = np.repeat(selection.bounds[1:] - 1, lengths)
+        self._images = ImageStore(
+            self.root, info, self._table, features.cameras, selection, cache_bytes,
+            Path(cache_dir) if cache_dir is not None else None,
+        )  # fmt: skip
 
     @property
     def num_frames(self) -> int:
@@ -87,7 +109,7 @@ class LeRobotReader:
     @property
     def instructions(self) -> list[str]:
         """The instructions that occur in the selection, in the order of their task_index."""
-        return [self._tasks[index] for index in np.unique(self._columns["task_index"])]
+        return [self._tasks[index] for index in np.unique(self._columns[_TASK])]
 
     @property
     def norm_stats(self) -> dict[str, dict[str, list]]:
@@ -96,6 +118,26 @@ class LeRobotReader:
         Raises ValueError if never published.
         """
         return read_norm_stats(self.root)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """How often each frame is to be drawn relative to the others, float64 [N]: what a merged
+        dataset says of its parts, else 1.
+        """
+        if layout.WEIGHT_COLUMN not in self._table:
+            return np.ones(self.num_frames)
+        weight_e = self._table[layout.WEIGHT_COLUMN].to_numpy(np.float64)
+        return np.repeat(weight_e[self._selection.episodes], np.diff(self._selection.bounds))
+
+    def vectors(self, key: str) -> np.ndarray:
+        """The states or actions of all frames of the selection, float32 [N, D] or [N, A]."""
+        return self._columns[key]
+
+    def draw(self, batch_size: int, seed: int, step: int) -> np.ndarray:
+        """Which frames training batch `step` holds, int64 [batch_size]: drawn by `weights`, as a
+        function of seed and step alone.
+        """
+        return self._sampler.indices(batch_size, seed, step)
 
     def batch(self, indices: np.ndarray) -> Batch:
         """Frames `indices`, int64 [B] in 0..num_frames-1, with the chunk of actions that starts at
@@ -112,16 +154,20 @@ class LeRobotReader:
             )
         steps_bk = indices[:, None] + np.arange(self.chunk_length)
         last_b1 = self._last_n[indices][:, None]
+        images, past_images, is_image_pad = self._images_and_past(indices)
+        history = None
+        if self.state_history or self.image_history:
+            past, is_state_pad = self._past(indices, self.state_history)
+            history = History(past_images, is_image_pad, self._columns[STATE][past], is_state_pad)
         return Batch(
             observation=Observation(
-                images={
-                    camera: self._images.read(camera, indices) for camera in self.schema.cameras
-                },
+                images=images,
                 state=self._columns[STATE][indices],
-                instruction=[self._tasks[task] for task in self._columns["task_index"][indices]],
+                instruction=[self._tasks[task] for task in self._columns[_TASK][indices]],
             ),
             action=self._columns[ACTION][np.minimum(steps_bk, last_b1)],
             is_pad=steps_bk > last_b1,
+            history=history,
         )
 
     def episode(self, number: int) -> Episode:
@@ -134,11 +180,36 @@ class LeRobotReader:
             images={camera: self._images.read(camera, frames) for camera in self.schema.cameras},
             state=self._columns[STATE][part],
             action=self._columns[ACTION][part],
-            instruction=self._tasks[self._columns["task_index"][part.start]],
+            instruction=self._tasks[self._columns[_TASK][part.start]],
             source=f"{self.root}:episode_{self._selection.episodes[number]}",
             reward=self._columns[REWARD][part] if self.schema.has_reward else None,
             success=self._columns[SUCCESS][part] if self.schema.has_success else None,
         )
+
+    @functools.cached_property
+    def _sampler(self) -> WeightedSampler:
+        return WeightedSampler(self.weights)
+
+    def _past(self, indices: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """The `count` frames before each, int64 [B, P], and which of them the episode lacks, for
+        which its first frame stands.
+        """
+        steps_bp = indices[:, None] + np.arange(-count, 0)
+        first_b1 = self._first_n[indices][:, None]
+        return np.maximum(steps_bp, first_b1), steps_bp < first_b1
+
+    def _images_and_past(
+        self, indices: np.ndarray
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
+        """Images of the frames, those before them, read together, and the padding mask."""
+        past, is_pad = self._past(indices, self.image_history)
+        frames = np.concatenate([past, indices[:, None]], axis=1)
+        images, past_images = {}, {}
+        for camera in self.schema.cameras:
+            shown = self._images.read(camera, frames.ravel())
+            shown = shown.reshape(*frames.shape, *shown.shape[1:])
+            images[camera], past_images[camera] = shown[:, -1], shown[:, :-1]
+        return images, past_images, is_pad
 
     def _check_counts(self, rows: int, declared: int) -> None:
         if rows == 0 or len(self._table) == 0:
@@ -148,6 +219,26 @@ class LeRobotReader:
             raise ValueError(
                 f"the dataset at {self.root} is incomplete: {rows} frames on disk, {declared} in "
                 f"{layout.INFO}, {in_table} in the episode table; run: dvc pull && dvc repro"
+            )
+
+    def _check_columns(self) -> None:
+        """Give the columns their dtype and shape."""
+        for key, dtype in ((STATE, np.float32), (ACTION, np.float32), (REWARD, np.float32)):
+            if key in self._columns and self._columns[key].dtype.kind not in "fiub":
+                raise ValueError(
+                    f"{key} of {self.root} holds {self._columns[key].dtype}, not numbers; convert "
+                    "the dataset first (source: {format: lerobot}), then read the result"
+                )
+            if key in self._columns:
+                self._columns[key] = self._columns[key].astype(dtype, copy=False)
+        for key in (STATE, ACTION):
+            self._columns[key] = self._columns[key].reshape(self.num_frames, -1)
+        for key in {REWARD, SUCCESS} & set(self._columns):
+            self._columns[key] = self._columns[key].reshape(self.num_frames)
+        last = self._columns[_TASK].max()
+        if last >= len(self._tasks) or self._columns[_TASK].min() < 0:
+            raise ValueError(
+                f"{self.root}: task_index goes up to {last}, {layout.TASKS} has {len(self._tasks)}"
             )
 
     def _select(self, chosen: np.ndarray) -> Selection:

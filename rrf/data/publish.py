@@ -6,20 +6,30 @@ import shutil
 from pathlib import Path
 
 from rrf import atomic
+from rrf.data.card import CARD, render_card
+from rrf.data.conversion.parts import alone_with
+from rrf.data.files import content_digest
 from rrf.data.stats import NORM_STATS, norm_stats
-from rrf.data.validate import dataset_digest, read_report
+from rrf.data.summary import read_summary
+from rrf.data.validation.validate import read_report
 
 
 def publish(converted: str | Path, reports: str | Path, out: str | Path) -> dict:
-    """Copy a validated dataset to `out` and add its normalisation statistics.
+    """Copy a validated dataset to `out` and add its normalisation statistics and its card.
 
     Returns:
         The content of norm_stats.json.
 
     Raises:
-        ValueError: If there is no report, it did not pass, or it judged other content than
-            `converted` holds now. What stood at `out` is unchanged.
+        ValueError: If there is no report, it did not pass, it judged other content than
+            `converted` holds now, or another process is converting or publishing the same. What
+            stood at `out` is unchanged.
     """
+    with alone_with(Path(converted)):
+        return _publish(Path(converted), reports, out)
+
+
+def _publish(converted: Path, reports: str | Path, out: str | Path) -> dict:
     report = read_report(reports)
     if not report["passed"]:
         failed = [c["check"] for c in report["checks"] if c["status"] in ("fail", "crashed")]
@@ -27,7 +37,7 @@ def publish(converted: str | Path, reports: str | Path, out: str | Path) -> dict
             f"{report['name']} did not pass validation ({', '.join(sorted(set(failed)))}); "
             f"see {reports}, mend the data or its config, then run: dvc repro"
         )
-    if not Path(converted).is_dir() or dataset_digest(converted) != report["digest"]:
+    if not converted.is_dir() or content_digest(converted) != report["digest"]:
         raise ValueError(
             f"the report in {reports} judged another content than {converted} holds; run: dvc repro"
         )
@@ -35,4 +45,5 @@ def publish(converted: str | Path, reports: str | Path, out: str | Path) -> dict
     with atomic.directory(out) as directory:
         shutil.copytree(converted, directory, dirs_exist_ok=True)
         atomic.write_json(directory / NORM_STATS, stats)
+        atomic.write_text(directory / CARD, render_card(read_summary(directory), report))
     return stats

@@ -2,10 +2,15 @@
 sampler.
 
 Frames come in epochs: each is one permutation of all frames, drawn from (seed, epoch) alone. A
-batch that reaches the end of an epoch goes on with the next one, so no frame is dropped.
+batch that reaches the end of an epoch goes on with the next one, so no frame is dropped. Where
+frames have weights, an epoch is as long but holds a frame of weight 2 twice as often as one of
+weight 1 (`WeightedSampler`).
+
+Legend: N frames, B frames of a batch, G groups of frames of equal weight.
 """
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,6 +21,78 @@ def batch_indices(num_frames: int, batch_size: int, seed: int, step: int) -> np.
     Raises:
         ValueError: If `num_frames` or `batch_size` is not positive, or `step` is negative.
     """
+    epochs = functools.partial(_permutation, num_frames, seed)
+    return _batch(epochs, num_frames, batch_size, step)
+
+
+class WeightedSampler:
+    """Draws frames as often as their weights say; as `batch_indices` if all weights are equal.
+
+    Frames of equal weight form a group. In each epoch of N draws a group has the same number of
+    draws, in proportion to the sum of its weights but at least one, so shares are exact from epoch
+    to epoch and not only on average. Within a group every frame comes once before any comes again.
+
+    Args:
+        weights_n: How often each frame is drawn, relative to each other.
+
+    Raises:
+        ValueError: Naming the first frame whose weight is not a positive number, or if there are
+            no frames.
+    """
+
+    def __init__(self, weights_n: np.ndarray):
+        weights_n = np.asarray(weights_n, np.float64)
+        if len(weights_n) == 0:
+            raise ValueError("there are no frames to draw from")
+        is_wrong = ~(np.isfinite(weights_n) & (weights_n > 0))
+        if is_wrong.any():
+            frame = int(np.argmax(is_wrong))
+            raise ValueError(
+                f"the weight of frame {frame} is {weights_n[frame]}, must be a positive number"
+            )
+        weight_g, group_n, size_g = np.unique(weights_n, return_inverse=True, return_counts=True)
+        order = np.argsort(group_n, kind="stable")
+        self._num_frames = len(weights_n)
+        self._frames_g = np.split(order, np.cumsum(size_g)[:-1])
+        self._draws_g = _apportioned(weight_g * size_g, len(weights_n))
+        self._epochs: dict[tuple[int, int], np.ndarray] = {}  # the last two, by (seed, epoch)
+
+    def indices(self, batch_size: int, seed: int, step: int) -> np.ndarray:
+        """Frame numbers, int64 [batch_size], of batch `step` (0, 1, ...).
+
+        Raises:
+            ValueError: If `batch_size` is not positive, or `step` is negative.
+        """
+        if len(self._frames_g) == 1:
+            return batch_indices(self._num_frames, batch_size, seed, step)
+        epochs = functools.partial(self._epoch, seed)
+        return _batch(epochs, self._num_frames, batch_size, step)
+
+    def _epoch(self, seed: int, epoch: int) -> np.ndarray:
+        """The frames of an epoch: of each group its next draws, shuffled together."""
+        if (seed, epoch) not in self._epochs:
+            draws = [
+                frames[batch_indices(len(frames), int(count), mixed_seed(seed, 1 + group), epoch)]
+                for group, (frames, count) in enumerate(
+                    zip(self._frames_g, self._draws_g, strict=True)
+                )
+            ]
+            order = np.random.default_rng([seed, epoch]).permutation(self._num_frames)
+            while len(self._epochs) > 1:
+                del self._epochs[next(iter(self._epochs))]
+            self._epochs[seed, epoch] = np.concatenate(draws)[order]
+        return self._epochs[seed, epoch]
+
+
+def mixed_seed(*numbers: int) -> int:
+    """One seed below 2^63 from several numbers >= 0: another for any other numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _batch(
+    epochs: Callable[[int], np.ndarray], num_frames: int, batch_size: int, step: int
+) -> np.ndarray:
+    """Batch `step` of epochs of `num_frames` draws each, one after the other."""
     if num_frames <= 0 or batch_size <= 0 or step < 0:
         raise ValueError(
             "need num_frames > 0, batch_size > 0 and step >= 0, "
@@ -24,7 +101,7 @@ def batch_indices(num_frames: int, batch_size: int, seed: int, step: int) -> np.
     parts, position, missing = [], step * batch_size, batch_size
     while missing:
         epoch, offset = divmod(position, num_frames)
-        part = _permutation(num_frames, seed, epoch)[offset : offset + missing]
+        part = epochs(epoch)[offset : offset + missing]
         parts.append(part)
         position += len(part)
         missing -= len(part)
@@ -38,6 +115,14 @@ def _permutation(num_frames: int, seed: int, epoch: int) -> np.ndarray:
     return order
 
 
-def mixed_seed(*numbers: int) -> int:
-    """One seed below 2^63 from several numbers >= 0: another for any other numbers."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+def _apportioned(shares_g: np.ndarray, total: int) -> np.ndarray:
+    """`total` split into integers in proportion to `shares_g` (largest remainders), each at least
+    one.
+    """
+    exact_g = shares_g / shares_g.sum() * total
+    counts_g = np.maximum(np.floor(exact_g).astype(np.int64), 1)
+    while counts_g.sum() > total:  # small groups were rounded up
+        counts_g[np.argmax(np.where(counts_g > 1, counts_g - exact_g, -np.inf))] -= 1
+    short = total - counts_g.sum()
+    counts_g[np.argsort(counts_g - exact_g, kind="stable")[:short]] += 1
+    return counts_g

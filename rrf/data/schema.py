@@ -14,13 +14,15 @@
 | index                     | int64          | frame within the dataset                            |
 | task_index                | int64          | row of tasks.parquet: which instruction             |
 
-On disk this is LeRobot v3.0; `rrf.data.lerobot_writer` is the only writer. Legend: T frames of an
-episode, D state dimension, A action dimension, H W image height and width.
+On disk this is LeRobot v3.0; `rrf.data.conversion.lerobot_writer` is the only writer. Legend: T
+frames of an episode, D state dimension, A action dimension, H W image height and width.
 """
 
 import dataclasses
 
 import numpy as np
+
+from rrf.data.raw import EncodedImages
 
 STATE = "observation.state"
 ACTION = "action"
@@ -45,8 +47,8 @@ class Schema:
     """What every episode of one dataset holds."""
 
     fps: int
-    image_size: tuple[int, int]  # (height, width) in pixels
-    cameras: tuple[str, ...]
+    image_size: tuple[int, int]  # (height, width) in pixels; (0, 0) without cameras
+    cameras: tuple[str, ...]  # none in a dataset of states alone
     state: Vector
     action: Vector
     has_reward: bool = True
@@ -57,7 +59,7 @@ class Schema:
 class Episode:
     """One recorded episode, all arrays over the same T frames."""
 
-    images: dict[str, np.ndarray]  # camera name -> uint8 [T, H, W, 3]
+    images: dict[str, np.ndarray | EncodedImages]  # camera name -> uint8 [T, H, W, 3], row 0 on top
     state: np.ndarray  # float32 [T, D]
     action: np.ndarray  # float32 [T, A]
     instruction: str
@@ -91,6 +93,20 @@ class Batch:
         np.ndarray
     )  # float32 [B, K, A], physical units; past the episode's end the last action repeats
     is_pad: np.ndarray  # bool [B, K], True where the step lies past the episode's end
+    history: "History | None" = None  # what came before, if asked for
+
+
+@dataclasses.dataclass
+class History:
+    """What was seen in the P frames before each of B frames, earliest first.
+
+    Before the episode's beginning its first frame repeats. P may differ between images and state.
+    """
+
+    images: dict[str, np.ndarray]  # camera name -> uint8 [B, P, H, W, 3]
+    is_image_pad: np.ndarray  # bool [B, P], True where the frame lies before the episode
+    state: np.ndarray  # float32 [B, P, D], physical units
+    is_state_pad: np.ndarray  # bool [B, P]
 
 
 def check_episode(episode: Episode, schema: Schema) -> None:
@@ -105,6 +121,12 @@ def check_episode(episode: Episode, schema: Schema) -> None:
             f"{where}: cameras {sorted(episode.images)}, expected {sorted(schema.cameras)}"
         )
     for name, images in episode.images.items():
+        if isinstance(images, EncodedImages):  # their size shows when they are decoded
+            if len(images) != length:
+                raise ValueError(
+                    f"{where}: {IMAGE_PREFIX}{name} has {len(images)} frames, expected {length}"
+                )
+            continue
         shape = (length, *schema.image_size, 3)
         if images.dtype != np.uint8 or images.shape != shape:
             raise ValueError(
@@ -115,7 +137,10 @@ def check_episode(episode: Episode, schema: Schema) -> None:
     _check_vectors(f"{where}: {ACTION}", episode.action, (length, len(schema.action.names)))
     if schema.has_reward:
         _check_vectors(f"{where}: {REWARD}", episode.reward, (length,))
-    if schema.has_success and (episode.success is None or episode.success.shape != (length,)):
+    success = episode.success
+    if schema.has_success and (
+        success is None or success.dtype != np.bool_ or success.shape != (length,)
+    ):
         raise ValueError(f"{where}: {SUCCESS} is missing or not bool[{length}]")
 
 

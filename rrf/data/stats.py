@@ -4,24 +4,28 @@ streaming pass.
 Minimum, maximum, mean and (population) standard deviation are exact, merged in float64 by Chan et
 al.'s formula. Image statistics are exact too, from a histogram of the 256 levels. Quantiles of
 vectors are exact up to `MAX_EXACT_ROWS` rows; beyond that they are those of every 2nd, 4th, ...
-row, so memory stays bounded.
+row. The rows wait for the end in a file, so memory stays small whatever their number.
 
 Legend: N rows, D dimensions, L the 256 levels of a pixel, C channels.
 """
 
 import json
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from rrf.data import lerobot_layout as layout
+from rrf.data.files import RemotePath, open_dataset_root
 from rrf.data.schema import ACTION, STATE
 
 NORM_STATS = "norm_stats.json"
 NORM_KEYS = ("min", "max", "mean", "std", "q01", "q99", "count")
 QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
 MAX_EXACT_ROWS = 1 << 22
+_BLOCK_ROWS = 1 << 12
+_QUANTILE_BYTES = 32 << 20
 
 Stats = dict[str, np.ndarray]  # "min" ... "q99" -> float64 [D]; "count" -> int64 [1]
 
@@ -41,12 +45,17 @@ def describe(values_nd: np.ndarray) -> Stats:
 
 
 class VectorStats:
-    """Statistics of a stream of rows."""
+    """Statistics of a stream of rows.
 
-    def __init__(self, max_exact_rows: int = MAX_EXACT_ROWS):
+    Args:
+        max_exact_rows: Quantiles are exact up to this many rows.
+        folder: Where rows wait for the quantiles, in a file without a name; the system's directory
+            of temporary files by default.
+    """
+
+    def __init__(self, max_exact_rows: int = MAX_EXACT_ROWS, folder: Path | None = None):
         self._count = 0
-        self._kept: list[np.ndarray] = []
-        self._num_kept = 0
+        self._kept = _Rows(folder)
         self._stride = 1
         self._max_rows = max_exact_rows
         self._min = self._max = self._mean = self._squares = np.zeros(0)
@@ -66,16 +75,14 @@ class VectorStats:
             self._min, self._max = np.minimum(self._min, low), np.maximum(self._max, high)
             self._squares = self._squares + squares + delta**2 * (self._count * added / total)
             self._mean = self._mean + delta * (added / total)
-        self._keep(np.asarray(values_nd)[-self._count % self._stride :: self._stride])
+        self._keep(values[-self._count % self._stride :: self._stride])
         self._count += added
 
     def result(self) -> Stats:
         """The statistics so far. Raises ValueError if no row was added."""
         if self._count == 0:
             raise ValueError("no values, so no statistics")
-        quantiles = np.quantile(
-            np.concatenate(self._kept).astype(np.float64), list(QUANTILES.values()), axis=0
-        )
+        quantiles = self._kept.quantiles()
         return {
             "min": self._min,
             "max": self._max,
@@ -86,19 +93,70 @@ class VectorStats:
         }
 
     def _keep(self, rows: np.ndarray) -> None:
-        self._kept.append(np.array(rows))
-        self._num_kept += len(rows)
-        while self._num_kept > self._max_rows:
-            thinned = np.concatenate(self._kept)[::2]
-            self._kept, self._num_kept, self._stride = [thinned], len(thinned), self._stride * 2
+        self._kept.append(rows)
+        while self._kept.num_rows > self._max_rows:
+            self._kept.thin()
+            self._stride *= 2
+
+
+class _Rows:
+    """Rows kept for their quantiles, as float64 in a file without a name."""
+
+    def __init__(self, folder: Path | None):
+        self.num_rows = self._num_columns = 0
+        self._folder = folder
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (open until collected)
+
+    def append(self, rows: np.ndarray) -> None:
+        """Add float64 [N, D]."""
+        self._num_columns = rows.shape[1]
+        self._file.write(rows.tobytes())
+        self.num_rows += len(rows)
+
+    def thin(self) -> None:
+        """Keep every second row."""
+        kept = _Rows(self._folder)
+        for start, block in self._blocks():
+            kept.append(block[start % 2 :: 2])
+        self._file.close()
+        self._file, self.num_rows = kept._file, kept.num_rows
+
+    def quantiles(self) -> np.ndarray:
+        """float64 [len(QUANTILES), D]."""
+        at_once = max(1, _QUANTILE_BYTES // (8 * self.num_rows))
+        parts = []
+        for first in range(0, self._num_columns, at_once):
+            columns = slice(first, min(first + at_once, self._num_columns))
+            rows = np.empty((self.num_rows, columns.stop - columns.start))
+            for start, block in self._blocks():
+                rows[start : start + len(block)] = block[:, columns]
+            values = np.quantile(rows, list(QUANTILES.values()), axis=0, overwrite_input=True)
+            parts.append(values)
+        return np.concatenate(parts, axis=1)
+
+    def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """(first row, rows) of consecutive pieces of the file."""
+        self._file.seek(0)
+        for start in range(0, self.num_rows, _BLOCK_ROWS):
+            num = min(_BLOCK_ROWS, self.num_rows - start)
+            content = self._file.read(num * self._num_columns * 8)
+            yield start, np.frombuffer(content, np.float64).reshape(num, self._num_columns)
 
 
 class ImageStats:
     """Statistics of images per channel, pixels scaled to [0, 1]; `count` counts images."""
 
-    def __init__(self):
-        self._histogram_cl = np.zeros((3, 256), np.int64)
-        self._count = 0
+    def __init__(self, histogram_cl: np.ndarray | None = None, count: int = 0):
+        """From what other `count` images gave, or from nothing."""
+        self._count = count
+        self._histogram_cl = (
+            np.zeros((3, 256), np.int64) if histogram_cl is None else histogram_cl.copy()
+        )
+
+    @property
+    def histogram_cl(self) -> np.ndarray:
+        """int64 [3, 256], how many pixels have each level."""
+        return self._histogram_cl
 
     def update(self, images: np.ndarray) -> None:
         """Add uint8 [N, H, W, 3]."""
@@ -172,12 +230,12 @@ def norm_stats(root: str | Path) -> dict[str, dict[str, list]]:
     return {key: {name: stats[name] for name in NORM_KEYS} for key, stats in results.items()}
 
 
-def read_norm_stats(root: str | Path) -> dict[str, dict[str, list]]:
+def read_norm_stats(root: str | Path | RemotePath) -> dict[str, dict[str, list]]:
     """`norm_stats.json` of a published dataset.
 
     Raises ValueError with the command that makes it.
     """
-    path = Path(root) / NORM_STATS
+    path = open_dataset_root(root) / NORM_STATS
     if not path.is_file():
         raise ValueError(f"{path} is missing, so the dataset was never published; run: dvc repro")
     return json.loads(path.read_text())

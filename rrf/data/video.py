@@ -1,82 +1,41 @@
-"""h264 video of many episodes, written and read with PyAV.
+"""Frames of a video file by number, read with PyAV."""
 
-The encoder runs in one thread, without B-frames, and starts every episode with a keyframe, so the
-same frames give the same bytes and an episode is decoded without its neighbours. Frames are
-yuv420p: colours are halved in resolution, so height and width must be even.
-
-Legend: T frames, H height, W width.
-"""
-
-from fractions import Fraction
+import itertools
+import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 import av
 import numpy as np
-from av.video.frame import PictureType
-from av.video.stream import VideoStream
+from av.video.reformatter import VideoReformatter
 
-KEYFRAME_INTERVAL = (
-    10  # frames; random access decodes at most this many. 2 s or less from 5 frames/s upwards
-)
-# zerolatency: no B-frames and no lookahead, so the bytes written so far are known at any time
-_OPTIONS = {"preset": "veryfast", "tune": "zerolatency", "crf": "18", "sc_threshold": "0"}
+from rrf.data.encoding import KEYFRAME_INTERVAL
+from rrf.data.files import RemotePath
 
-
-class VideoWriter:
-    """One mp4 file, encoded as episodes come."""
-
-    def __init__(self, path: Path, fps: int, height: int, width: int):
-        if height % 2 or width % 2:
-            raise ValueError(
-                f"video storage needs even sizes, got {height}x{width}; use storage: image"
-            )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._container = av.open(str(path), "w")
-        interval = max(1, min(KEYFRAME_INTERVAL, 2 * fps))
-        options = _OPTIONS | {"g": str(interval)}
-        stream = self._container.add_stream("libx264", rate=fps, options=options)
-        assert isinstance(stream, VideoStream)
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        stream.thread_count = 1
-        self._stream, self._time_base = stream, Fraction(1, fps)
-        self.num_frames = 0
-        self.num_bytes = 0
-
-    def add(self, images_thwc: np.ndarray) -> None:
-        """Append the uint8 [T, H, W, 3] frames of one episode."""
-        for index, image in enumerate(images_thwc):
-            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")
-            frame.pts, frame.time_base = self.num_frames, self._time_base
-            frame.pict_type = PictureType.I if index == 0 else PictureType.NONE
-            self._mux(frame)
-            self.num_frames += 1
-
-    def close(self) -> None:
-        """Flush the encoder and finish the file."""
-        self._mux(None)
-        self._container.close()
-
-    def _mux(self, frame: av.VideoFrame | None) -> None:
-        for packet in self._stream.encode(frame):
-            self.num_bytes += packet.size
-            self._container.mux(packet)
+_REMOTE_BLOCK_BYTES = 256 << 10
+_REMOTE_BLOCKS = 64
 
 
 class VideoReader:
-    """Frames of one mp4 file by number."""
+    """Frames of one mp4 file by number. Of a remote file only what the frames need is fetched."""
 
-    def __init__(self, path: Path, fps: int):
+    def __init__(self, path: Path | RemotePath, fps: int):
         self._path = path
         self._fps = fps
         try:
-            self._container = av.open(str(path))
+            self._file = None
+            if isinstance(path, RemotePath):
+                self._file = path.open("rb", _REMOTE_BLOCK_BYTES, _REMOTE_BLOCKS)
+            self._container = av.open(self._file or str(path), "r")
             self._stream = self._container.streams.video[0]
         except (av.FFmpegError, IndexError, OSError) as error:
-            raise ValueError(f"{path} is missing or no video ({error}); run: dvc repro") from error
+            raise ValueError(f"{path} is missing or no video ({error}); {self._hint()}") from error
         self._stream.thread_type = "NONE"
         self._stream.thread_count = 1
-        self._decoded = iter(())
+        self._to_rgb = VideoReformatter()  # one for all frames: each sets up a converter
+        self._decoded: Iterator[av.VideoFrame] = iter(())
         self._next: int | None = None  # number of the frame the decoder gives next
+        self._keyframe_interval = KEYFRAME_INTERVAL  # the longest seen so far
 
     @property
     def num_frames(self) -> int:
@@ -94,27 +53,54 @@ class VideoReader:
             if row and number == numbers[row - 1]:
                 images[row] = images[row - 1]
             else:
-                images[row] = self._frame(number).to_ndarray(format="rgb24")
+                images[row] = self._pixels(self._frame(number))
         return images
 
     def close(self) -> None:
         """Close the file."""
         self._container.close()
+        if self._file is not None:
+            self._file.close()
+
+    def _pixels(self, frame: av.VideoFrame) -> np.ndarray:
+        """uint8 [H, W, 3], a view that holds until the next frame is decoded."""
+        plane = self._to_rgb.reformat(frame, format="rgb24").planes[0]
+        content = typing.cast(typing.Any, plane)  # has the buffer protocol, which its stub lacks
+        rows = np.frombuffer(content, np.uint8).reshape(plane.height, plane.line_size)
+        return rows[:, : plane.width * 3].reshape(plane.height, plane.width, 3)
 
     def _frame(self, number: int) -> av.VideoFrame:
-        if self._next is None or not self._next <= number <= self._next + KEYFRAME_INTERVAL:
-            time_base = self._stream.time_base
-            assert time_base is not None
-            self._container.seek(round(number / self._fps / time_base), stream=self._stream)
-            self._decoded = iter(self._container.decode(self._stream))
         try:
+            if self._next is None or not 0 <= number - self._next <= self._keyframe_interval:
+                self._seek(number)
             for frame in self._decoded:
-                assert frame.time is not None
-                self._next = round(frame.time * self._fps) + 1
+                self._next = self._number(frame) + 1
                 if self._next == number + 1:
                     return frame
                 if self._next > number + 1:
                     break
-        except av.FFmpegError as error:
+        except (av.FFmpegError, OSError) as error:
+            self._next = None
             raise ValueError(f"{self._path}: frame {number} cannot be decoded ({error})") from error
-        raise ValueError(f"{self._path} ends before frame {number}; run: dvc repro")
+        self._next = None
+        raise ValueError(f"{self._path} ends before frame {number}; {self._hint()}")
+
+    def _seek(self, number: int) -> None:
+        """Go to the last keyframe up to `number`, and learn how far apart keyframes are."""
+        time_base = self._stream.time_base
+        assert time_base is not None
+        self._container.seek(round(number / self._fps / time_base), stream=self._stream)
+        decoded = self._container.decode(self._stream)
+        first = next(decoded, None)
+        if first is not None:
+            skipped = number - self._number(first)
+            self._keyframe_interval = max(self._keyframe_interval, skipped)
+            decoded = itertools.chain([first], decoded)
+        self._decoded = decoded
+
+    def _number(self, frame: av.VideoFrame) -> int:
+        assert frame.time is not None
+        return round(frame.time * self._fps)
+
+    def _hint(self) -> str:
+        return "run: dvc repro" if isinstance(self._path, Path) else "upload it again, or try later"

@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable
 
 import numpy as np
 
-from rrf.data.robomimic import write_robomimic
+from rrf.data.formats.robomimic import write_robomimic
 from rrf.envs.collect import CollectCfg
 from rrf.envs.experts import Expert
 from rrf.envs.metaworld import CONTROL_HZ, MetaWorldCfg, MetaWorldVecEnv

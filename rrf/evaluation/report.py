@@ -246,7 +246,8 @@ def _chart_of(name: str, curves: Mapping[str, Curve]) -> str:
 def _lineage(report: EvaluationReport, lineage: Mapping) -> str:
     rows: dict[str, object] = {"checkpoint_digest": report.checkpoint_digest}
     rows |= {key: _shown(lineage.get(key)) for key in _LINEAGE}
-    rows |= {key: _shown(lineage[key]) for key in lineage if key not in (*_LINEAGE, "missing")}
+    shown = (*_LINEAGE, "missing", "datasets")  # of several datasets the rows say all
+    rows |= {key: _shown(lineage[key]) for key in lineage if key not in shown}
     missing = lineage.get("missing") or []
     note = "".join(f"<p>missing: {escape(str(problem))}</p>" for problem in missing)
     return section("Lineage", key_table(rows), note)

@@ -31,7 +31,9 @@ class Imitation:
         self._cloning = cfg.algorithm.build(policy, norm_stats)
 
     def loss(self, *key: int) -> torch.Tensor:
-        """The weighted loss, a scalar with gradient, on a batch that `key` decides."""
+        """The weighted loss, a scalar with gradient, on a batch that `key` decides; every frame is
+        as likely, whatever weight its dataset has in a mixture.
+        """
         rng = np.random.default_rng(key)
         indices = rng.integers(self._frames.num_frames, size=self.cfg.batch_size)
         with torch.random.fork_rng(devices=[]):

@@ -1,5 +1,6 @@
 """What a training run is, as data: the config a preset returns. This file imports no torch."""
 
+import math
 import typing
 
 from rrf.algorithms.configs import BehaviorCloningCfg, GRPOCfg, PolicyGradientCfg
@@ -75,11 +76,19 @@ class SupervisedRunnerCfg(RunnerCfg):
     """Imitation of recorded episodes: pretraining and supervised fine-tuning (SFT)."""
 
     dataset: str = "metaworld-demo"
-    """Name of a dataset under datasets/, or a path to one."""
+    """Name of a dataset under datasets/, a path to one, or s3://bucket/prefix, to stream it."""
+    mixture: dict[str, float] = {}
+    """Further datasets to draw from, each with how often one of its frames is drawn relative to one
+    of `dataset`. All must agree in cameras, image size, fps, state and action."""
+    cache_dir: str | None = None
+    """Where decoded images are kept that do not fit in memory, as files that all processes share;
+    null decodes them again."""
     instructions: list[str] | None = None
-    """Train only on episodes with these instructions; null takes all."""
+    """Train only on episodes with these instructions, which every dataset must have; null takes
+    all."""
     episodes_per_instruction: int | None = None
-    """Learn from the first so many episodes of each instruction; null takes all."""
+    """Learn from the first so many episodes of each instruction, of every dataset; null takes all.
+    """
     init_from: str | None = None
     """Checkpoint whose weights and normalisation this run starts from; null starts at random."""
     policy: PolicyCfg = CompactVLACfg()
@@ -113,7 +122,18 @@ class SupervisedRunnerCfg(RunnerCfg):
     log_interval: int = 25
     """Steps between metrics."""
 
+    @property
+    def datasets(self) -> dict[str, float]:
+        """All datasets with their weights, `dataset` first."""
+        return {self.dataset: 1.0, **self.mixture}
+
     def __post_init__(self):
+        for name, weight in self.mixture.items():
+            if name == self.dataset or not 0 < weight < math.inf:
+                raise ValueError(
+                    f"mixture is {{{name}: {weight}}}, allowed: datasets other than `dataset`, "
+                    "with a weight above 0"
+                )
         intervals = ("validation_interval", "save_interval", "log_interval")
         for name in ("max_steps", "batch_size", "num_checkpoints_kept", *intervals):
             if getattr(self, name) < 1:

@@ -8,12 +8,18 @@ import numpy as np
 
 from rrf import workspace
 from rrf.components.configs import PolicyCfg
+from rrf.data.held_out import is_held_out
 from rrf.data.schema import ACTION, STATE, Batch, Schema
 from rrf.runners.configs import SupervisedRunnerCfg
 
+if typing.TYPE_CHECKING:
+    from rrf.data.lerobot_reader import LeRobotReader
+
 
 class Frames(typing.Protocol):
-    """Frames that can be read in any order, as from `rrf.data.lerobot_reader.LeRobotReader`."""
+    """Frames that can be read in any order, as from `rrf.data.lerobot_reader.LeRobotReader` or
+    `rrf.data.mixture.Mixture`.
+    """
 
     @property
     def schema(self) -> Schema: ...
@@ -24,6 +30,8 @@ class Frames(typing.Protocol):
     @property
     def num_frames(self) -> int: ...
 
+    def draw(self, batch_size: int, seed: int, step: int) -> np.ndarray: ...
+
     def batch(self, indices: np.ndarray) -> Batch: ...
 
 
@@ -33,25 +41,30 @@ class Split:
 
     training: Frames
     validation: Frames | None
-    norm_stats: dict | None = None  # of the frames learned from; None: those of the dataset
-
-
-def is_held_out(episode: int, fraction: float) -> bool:
-    """Whether an episode is for validation: every (1 / fraction)-th, the same ones in every run."""
-    if fraction == 0:
-        return False
-    interval = round(1 / fraction)
-    return episode % interval == interval - 1
+    norm_stats: dict | None = None  # of the frames learned from; None: `training.norm_stats`
 
 
 def split_of(cfg: SupervisedRunnerCfg) -> Split:
-    """The frames a supervised config names; raises ValueError as `open_split` does."""
-    return open_split(
-        workspace.dataset(cfg.dataset),
+    """The frames a supervised config names, of several datasets drawn together by their weights.
+
+    Raises ValueError as `open_split` and `rrf.data.mixture.Mixture` do.
+    """
+    from rrf.data.mixture import Mixture
+
+    options = (
         cfg.policy.chunk_length,
         cfg.instructions,
         cfg.validation_fraction,
         cfg.episodes_per_instruction,
+        cfg.cache_dir,
+    )
+    if not cfg.mixture:
+        return open_split(workspace.dataset(cfg.dataset), *options)
+    readers = [_open_readers(workspace.dataset(name), *options) for name in cfg.datasets]
+    validations = [validation for _, validation in readers if validation is not None]
+    return Split(
+        Mixture([training for training, _ in readers], list(cfg.datasets.values())),
+        Mixture(validations) if validations else None,
     )
 
 
@@ -61,28 +74,47 @@ def open_split(
     instructions: list[str] | None,
     validation_fraction: float,
     episodes_per_instruction: int | None = None,
+    cache_dir: str | None = None,
 ) -> Split:
     """Read a dataset's episodes with the given instructions, held-out ones apart.
 
     Args:
-        root: A published dataset.
+        root: A published dataset, a directory or s3://bucket/prefix.
         chunk_length: Actions per frame.
         instructions: None takes all.
         validation_fraction: Share of the episodes held out.
         episodes_per_instruction: Only the first ones of each instruction, normalised by their own
             statistics; None takes all, normalised by those of the dataset.
+        cache_dir: Where decoded images that do not fit in memory are kept; nowhere by default.
 
     Raises:
         ValueError: If the dataset is missing or damaged, too small to hold out an episode, or has
             fewer episodes of an instruction than asked for.
     """
+    training, validation = _open_readers(
+        root, chunk_length, instructions, validation_fraction, episodes_per_instruction, cache_dir
+    )
+    stats = None if episodes_per_instruction is None else _norm_stats_of(training)
+    return Split(training, validation, stats)
+
+
+def _open_readers(
+    root: str | Path,
+    chunk_length: int,
+    instructions: list[str] | None,
+    validation_fraction: float,
+    episodes_per_instruction: int | None,
+    cache_dir: str | None,
+) -> "tuple[LeRobotReader, LeRobotReader | None]":
+    """What is learned from, and what is held out."""
+    from rrf.data.lerobot_layout import read_info
     from rrf.data.lerobot_reader import LeRobotReader
 
-    whole = LeRobotReader(root, chunk_length, instructions)
-    total = LeRobotReader(root, chunk_length).num_episodes
+    total = read_info(root)["total_episodes"]
     held_out = [episode for episode in range(total) if is_held_out(episode, validation_fraction)]
     kept = [episode for episode in range(total) if not is_held_out(episode, validation_fraction)]
     if episodes_per_instruction is not None:
+        whole = LeRobotReader(root, chunk_length, instructions)
         kept = [
             episode
             for instruction in whole.instructions
@@ -90,18 +122,17 @@ def open_split(
                 LeRobotReader(root, chunk_length, [instruction], kept), episodes_per_instruction
             )
         ]
-    training = LeRobotReader(root, chunk_length, instructions, kept)
-    stats = None if episodes_per_instruction is None else _norm_stats_of(training)
+    training = LeRobotReader(root, chunk_length, instructions, kept, cache_dir=cache_dir)
     if not validation_fraction:
-        return Split(training, None, stats)
+        return training, None
     try:
-        validation = LeRobotReader(root, chunk_length, instructions, held_out)
+        validation = LeRobotReader(root, chunk_length, instructions, held_out, cache_dir=cache_dir)
     except ValueError as error:
         raise ValueError(
             f"{error}: {total} episodes are too few to hold out {validation_fraction:.0%} of them; "
             "record more, or set validation_fraction=0"
         ) from error
-    return Split(training, validation, stats)
+    return training, validation
 
 
 def _first_episodes(reader, count: int) -> list[int]:

@@ -17,7 +17,7 @@ import torch
 
 from rrf import atomic
 from rrf.components.configs import PolicyCfg
-from rrf.data.sampling import batch_indices, mixed_seed
+from rrf.data.sampling import mixed_seed
 from rrf.runners import checkpoint, optimizer_state
 from rrf.runners.configs import SupervisedRunnerCfg
 from rrf.runners.deployable import deployable_digest
@@ -174,7 +174,7 @@ class SupervisedRunner:
             group["lr"] = lr
         torch.manual_seed(mixed_seed(cfg.seed, self.step))
         frames = self.split.training
-        batch = frames.batch(batch_indices(frames.num_frames, cfg.batch_size, cfg.seed, self.step))
+        batch = frames.batch(frames.draw(cfg.batch_size, cfg.seed, self.step))
         device_type = torch.device(cfg.device).type
         with torch.autocast(device_type, torch.bfloat16, enabled=cfg.precision == "bf16"):
             loss, metrics = self.algorithm.loss(batch, np.random.default_rng([cfg.seed, self.step]))
@@ -202,7 +202,7 @@ class SupervisedRunner:
         raise ValueError(
             f"the {what} is {value} at step {self.step + 1} of {self.cfg.max_steps}; training "
             f"stopped before the weights changed, {kept}. Check the data (rrf data validate "
-            f"{self.cfg.dataset}) or lower optimizer.lr ({self.cfg.optimizer.lr:g})"
+            f"{', '.join(self.cfg.datasets)}) or lower optimizer.lr ({self.cfg.optimizer.lr:g})"
         )
 
     def _is_due(self, interval: int) -> bool:
@@ -248,7 +248,9 @@ class SupervisedRunner:
             # If the architecture is another, this names the parameters that differ.
             checkpoint.load_weights(self.policy, path)
         changed = sorted(
-            name for name, value in self.cfg.to_dict().items() if saved.get(name) != value
+            name
+            for name, value in self.cfg.to_dict().items()
+            if saved.get(name) != value and name != "cache_dir"  # it changes no result
         )
         if changed:
             raise ValueError(

@@ -8,13 +8,16 @@ import functools
 import json
 import subprocess
 import types
+from collections.abc import Mapping
+
+from rrf.tracking.lineage import dvc_path
 
 CONTEXT = "mlflow.data.context"
 _MAX_DIGEST = 36  # MLflow's limit; an MD5 of a directory, "<32 hex>.dir", just fits
 
 
-def dataset_input(lineage: dict, context: str = "training"):
-    """The `mlflow.entities.DatasetInput` for a lineage from `collect_lineage`.
+def dataset_input(lineage: Mapping, context: str = "training"):
+    """The `mlflow.entities.DatasetInput` for the lineage of one dataset.
 
     A dataset DVC does not track gets the digest "untracked".
     """
@@ -23,7 +26,7 @@ def dataset_input(lineage: dict, context: str = "training"):
     found = classes()
     source = found.DVCSource(
         {
-            "path": f"datasets/{lineage['dataset']}",
+            "path": dvc_path(lineage["dataset"]),
             "revision": lineage.get("git_revision"),
             "md5": lineage.get("dataset_md5"),
         }

@@ -7,24 +7,77 @@ What cannot be found is named under "missing"; nothing is guessed.
 import hashlib
 import json
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
 from rrf import atomic, workspace
+from rrf.data.files import RemotePath, open_dataset_root
 
 REQUIRED = ("dataset_md5", "git_revision", "validation")
 LOCK_FILE = "requirements.lock"
+_PINNED = "hf://"  # the version of such a source stands in the config
+_PARTS = "datasets"
 
 
-def collect_lineage(dataset: str) -> dict:
-    """The lineage of `dataset` (a name under datasets/) in this repository, as plain data.
+def collect_lineage(*datasets: str) -> dict:
+    """The lineage of what stands on `datasets` (names under datasets/, paths, or
+    s3://bucket/prefix) in this repository, as plain data; {} if there are none.
 
-    Keys: dataset, dataset_md5, raw_md5, git_revision, git_dirty, lock_hash, source_digest,
-    validation ("passed" or "failed"), validation_digest, num_episodes, num_frames. A value that
-    could not be found is None, and "missing" says what that was and which command produces it.
+    Keys: dataset, dataset_md5, raw_md5 (of the recordings; of a merged dataset each part's path and
+    md5), git_revision, git_dirty, lock_hash, source_digest, validation ("passed" or "failed"),
+    validation_digest, num_episodes, num_frames, card (the dataset card's path or address). A
+    value that could not be found is None, and "missing" says what that was and which command
+    produces it.
+
+    Of several datasets "datasets" has the lineage of each. Beside it stands one for all: numbers
+    are added, other values that differ are joined by ", ", and what one of them lacks is None.
     """
-    home = workspace.home()
+    found = [_lineage_of(dataset) for dataset in datasets]
+    if len(found) > 1:
+        return _joined(found) | {_PARTS: found}
+    return found[0] if found else {}
+
+
+def each(lineage: Mapping) -> list[Mapping]:
+    """The lineage of each dataset in one from `collect_lineage`."""
+    return lineage.get(_PARTS) or ([lineage] if lineage.get("dataset") else [])
+
+
+def datasets_of(lineage: Mapping) -> list[str]:
+    """The datasets that a lineage from `collect_lineage` is of."""
+    return [one["dataset"] for one in each(lineage)]
+
+
+def flat(lineage: Mapping) -> dict:
+    """What a lineage says of all its datasets together, without None: for tags."""
+    return {key: value for key, value in lineage.items() if value is not None and key != _PARTS}
+
+
+def dvc_path(dataset: str) -> str:
+    """What DVC calls a dataset, given by name or path."""
+    return dataset if "/" in dataset else f"datasets/{dataset}"
+
+
+def _joined(lineages: Sequence[Mapping]) -> dict:
+    joined: dict = {}
+    for key in lineages[0]:
+        values = [lineage[key] for lineage in lineages]
+        if key == "missing":
+            joined[key] = [f"{one['dataset']}: {what}" for one in lineages for what in one[key]]
+        elif None in values:
+            joined[key] = None
+        elif key in ("num_episodes", "num_frames"):
+            joined[key] = sum(values)
+        else:
+            different = list(dict.fromkeys(values))
+            joined[key] = values[0] if len(different) == 1 else ", ".join(map(str, different))
+    return joined
+
+
+def _lineage_of(dataset: str) -> dict:
+    home, root = workspace.home(), open_dataset_root(workspace.dataset(dataset))
     missing: list[str] = []
     lineage: dict = {"dataset": dataset}
     lineage |= _dvc(home, dataset, missing)
@@ -32,7 +85,8 @@ def collect_lineage(dataset: str) -> dict:
     lineage["lock_hash"] = _file_hash(home / LOCK_FILE, missing)
     lineage["source_digest"] = source_digest()
     lineage |= _validation(home / "datasets/reports" / dataset / "validation.json", missing)
-    lineage |= _size(home / "datasets" / dataset / "meta/info.json", missing)
+    lineage |= _size(root / "meta/info.json", missing)
+    lineage["card"] = _card(dataset, root / "README.md", missing)
     lineage["missing"] = missing
     return lineage
 
@@ -44,28 +98,62 @@ def source_digest() -> str:
     return atomic.digest_of(files)
 
 
-def dvc_md5(home: Path, path: str) -> str | None:
-    """The MD5 DVC recorded for an output, from dvc.lock or any *.dvc file at the top; None if it
-    tracks none.
-    """
-    for file in [home / "dvc.lock", *sorted(home.glob("*.dvc"))]:
-        data = _read_yaml(file)
-        stages = data.get("stages", {}).values()
-        outs = [out for stage in stages for out in stage.get("outs", [])] + data.get("outs", [])
-        for out in outs:
-            if out.get("path") == path and "md5" in out:
-                return out["md5"]
-    return None
-
-
 def _dvc(home: Path, dataset: str, missing: list[str]) -> dict:
-    md5 = dvc_md5(home, f"datasets/{dataset}")
-    raw = dvc_md5(home, "datasets/raw")
+    path = dvc_path(dataset)
+    entry = _dvc_entry(home, path)
+    md5 = _version(entry)
     if md5 is None:
-        missing.append(f"dataset_md5: dvc.lock has no output datasets/{dataset}; run `dvc repro`")
-    if raw is None:
-        missing.append("raw_md5: no *.dvc file tracks datasets/raw; run `dvc add datasets/raw`")
-    return {"dataset_md5": md5, "raw_md5": raw}
+        missing.append(f"dataset_md5: dvc.lock has no output {path}; run `dvc repro`")
+    elif not _is_as_recorded(home / path, entry):
+        md5 = None
+        missing.append(f"dataset_md5: {path} was changed since dvc.lock knew it; run `dvc repro`")
+    config = _read_yaml(home / "configs/datasets" / f"{dataset}.yaml")
+    sources = _sources(config) if config or "/" not in dataset else []
+    if not sources:
+        missing.append(f"raw_md5: no configs/datasets/*.yaml says what {path} was made from")
+    versions = {source: _version(_dvc_entry(home, source)) for source in sources}
+    for source, version in versions.items():
+        if version is None and not source.startswith(_PINNED):
+            missing.append(
+                f"raw_md5: no dvc.lock and no *.dvc file knows {source}; run `dvc repro`"
+            )
+    if len(versions) == 1:
+        return {"dataset_md5": md5, "raw_md5": versions[sources[0]]}
+    known = [f"{source} {version}" for source, version in versions.items() if version]
+    return {"dataset_md5": md5, "raw_md5": ", ".join(known) or None}
+
+
+def _sources(config: dict) -> list[str]:
+    """What a dataset is made from: its recordings, or the datasets that are merged."""
+    if "merge" in config:
+        return [f"datasets/{part['dataset']}" for part in config["merge"]]
+    return [config.get("source", {}).get("path", "datasets/raw")]
+
+
+def _dvc_entry(home: Path, path: str) -> dict:
+    """What DVC recorded of something that a pipeline wrote or read: in dvc.lock, those of pipelines
+    under infra/, or a *.dvc file at the top; {} if none knows it.
+    """
+    locks = [home / "dvc.lock", *sorted(home.glob("infra/*/dvc.lock"))]
+    for file in [*locks, *sorted(home.glob("*.dvc"))]:
+        data = _read_yaml(file)
+        for stage in [*data.get("stages", {}).values(), data]:
+            for item in [*stage.get("outs", []), *stage.get("deps", [])]:
+                if item.get("path") == path and _version(item):
+                    return item
+    return {}
+
+
+def _version(entry: dict) -> str | None:
+    """The MD5, or the ETag of what lies in a bucket."""
+    return entry.get("md5") or entry.get("etag")
+
+
+def _is_as_recorded(folder: Path, entry: dict) -> bool:
+    """Whether a directory, if it is here, still has as many files and bytes as DVC recorded."""
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    found = {"nfiles": len(sizes), "size": sum(sizes)}
+    return not sizes or all(entry.get(key, value) == value for key, value in found.items())
 
 
 def _git(home: Path, missing: list[str]) -> dict:
@@ -98,19 +186,35 @@ def _validation(path: Path, missing: list[str]) -> dict:
         missing.append(f"validation: there is no {path}; run `dvc repro`")
         return {"validation": None, "validation_digest": None}
     content = path.read_bytes()
-    passed = json.loads(content).get("passed") is True
+    passed = _read_json(path).get("passed") is True
     return {
         "validation": "passed" if passed else "failed",
         "validation_digest": hashlib.sha256(content).hexdigest(),
     }
 
 
-def _size(path: Path, missing: list[str]) -> dict:
+def _size(path: Path | RemotePath, missing: list[str]) -> dict:
     if not path.is_file():
         missing.append(f"num_episodes, num_frames: there is no {path}; run `dvc repro`")
         return {"num_episodes": None, "num_frames": None}
-    info = json.loads(path.read_text())
+    info = _read_json(path)
     return {"num_episodes": info.get("total_episodes"), "num_frames": info.get("total_frames")}
+
+
+def _card(dataset: str, path: Path | RemotePath, missing: list[str]) -> str | None:
+    if not path.is_file():
+        missing.append(f"card: there is no {path}; run `dvc repro`")
+        return None
+    if "/" not in dataset:
+        return f"{dvc_path(dataset)}/{path.name}"
+    return str(path.resolve() if isinstance(path, Path) else path)
+
+
+def _read_json(path: Path | RemotePath) -> dict:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}); run `dvc repro`") from error
 
 
 def _read_yaml(path: Path) -> dict:

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import yaml
 
-from rrf import atomic
+from rrf import atomic, workspace
 from rrf.tracking import store
+from rrf.tracking.lineage import each, flat
 
 UNSENT = "mlflow_unsent.json"
 _BATCH = 1000  # metrics per request, MLflow's limit
@@ -107,12 +108,20 @@ class MLflowTracker:
         self._call(lambda: log_it(self.run_id, str(path), folder or None))
 
     def log_dataset(self, lineage: dict) -> None:
-        """The dataset as an input of the run, and the lineage as tags `lineage.*`."""
+        """Each dataset as an input of the run, its card as the artifact dataset/README.md (of
+        several: dataset/NAME/README.md), and the lineage as tags `lineage.*`.
+        """
         from rrf.tracking.dvc_dataset import dataset_input
 
-        entity = dataset_input(lineage)
-        self._call(lambda: self._client.log_inputs(self.run_id, [entity]))
-        self.set_tags({f"lineage.{k}": _tag(v) for k, v in lineage.items() if v is not None})
+        datasets = each(lineage)
+        entities = [dataset_input(one) for one in datasets]
+        self._call(lambda: self._client.log_inputs(self.run_id, entities))
+        for one in datasets:
+            card, name = one.get("card"), Path(one["dataset"]).name
+            if card and "://" not in card:  # else the tag leads to it
+                folder = f"dataset/{name}" if len(datasets) > 1 else "dataset"
+                self.log_artifact(workspace.home() / card, folder)
+        self.set_tags({f"lineage.{key}": _tag(value) for key, value in flat(lineage).items()})
 
     def close(self, status: str) -> None:
         """Send what is left, end the run, and keep on disk what could not be sent."""
@@ -246,11 +255,13 @@ def metric_history(
 
 
 def flatten(cfg: dict, prefix: str = "") -> dict[str, str]:
-    """Leaves by dotted path; lists of plain values stay one leaf."""
+    """Leaves by dotted path; lists of plain values stay one leaf, and so do mappings with paths as
+    keys, which MLflow takes for no names.
+    """
     leaves = {}
     for key, value in cfg.items():
         path = f"{prefix}{key}"
-        if isinstance(value, dict):
+        if isinstance(value, dict) and not any("/" in name for name in value):
             leaves |= flatten(value, f"{path}.")
         else:
             leaves[path] = value if isinstance(value, str) else json.dumps(value)

@@ -24,7 +24,7 @@ from rrf.tracking import evidence, packaging, store
 from rrf.tracking import ledger as ledgers
 from rrf.tracking.fetching import fetch
 from rrf.tracking.ledger import Entry
-from rrf.tracking.lineage import REQUIRED
+from rrf.tracking.lineage import REQUIRED, flat
 from rrf.tracking.versions import (
     CHAMPION,
     Version,
@@ -71,7 +71,7 @@ def register(
     if not _NAME.fullmatch(name):
         raise ValueError(f"model name {name!r} may hold letters, digits, '.', '_' and '-' only")
     digest = deployable_digest(checkpoint)
-    tags = {f"lineage.{key}": _text(value) for key, value in lineage.items() if value is not None}
+    tags = {f"lineage.{key}": _text(value) for key, value in flat(lineage).items()}
     if evaluation is not None:
         tags |= evidence.evaluation_tags(EvaluationReport.load(evaluation), digest)
     client = store.connect()

@@ -48,6 +48,30 @@ def test_a_directory_appears_only_when_its_block_succeeds(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
 
 
+def test_a_directory_is_there_at_every_moment_of_its_replacement(tmp_path, monkeypatch):
+    target = tmp_path / "data"
+
+    def write(name):
+        with atomic.directory(target) as partial:
+            (partial / name).write_text("")
+
+    write("old")
+    monkeypatch.setattr(atomic.Path, "rename", None)  # which would leave nothing for a moment
+    write("new")
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == [
+        "data", "data/new",
+    ]  # fmt: skip
+
+
+def test_a_directory_is_replaced_where_none_can_be_exchanged(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic, "_exchange", lambda one, other: False)
+    for name in ("old", "new"):
+        with atomic.directory(tmp_path / "data") as partial:
+            (partial / name).write_text("")
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
 def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path):
     script = textwrap.dedent("""
         import os, signal, sys

@@ -34,7 +34,7 @@ def test_help_lists_every_command_and_costs_at_most_half_a_cpu_second():
 @pytest.mark.parametrize(
     ("group", "commands"),
     [
-        ("data", ("collect", "convert", "validate", "stats", "show")),
+        ("data", ("collect", "convert", "validate", "stats", "show", "report", "diff", "card")),
         ("models", ("list", "fetch", "promote", "rollback")),
     ],
 )

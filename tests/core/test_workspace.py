@@ -1,5 +1,7 @@
 """Where state lives."""
 
+from pathlib import Path
+
 import pytest
 
 from rrf import workspace
@@ -39,3 +41,10 @@ def test_the_environment_wins_over_the_defaults(checkout, monkeypatch):
     assert workspace.tracking_uri() == "http://127.0.0.1:5000"
     assert workspace.os.environ["OMP_NUM_THREADS"] == "4"
     assert workspace.os.environ["DVC_NO_ANALYTICS"] == "1"
+
+
+def test_a_dataset_is_named_or_lies_where_its_path_or_address_says(checkout, monkeypatch):
+    monkeypatch.setenv("RRF_HOME", str(checkout))
+    assert workspace.dataset("pick") == checkout / "datasets/pick"
+    assert workspace.dataset("elsewhere/pick") == Path("elsewhere/pick")
+    assert workspace.dataset("s3://robots/pick") == "s3://robots/pick"

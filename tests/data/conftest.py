@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rrf.data.dataset_cfg import DatasetCfg, SourceCfg, VectorCfg
-from rrf.data.robomimic import write_robomimic
+from rrf.data.formats.robomimic import write_robomimic
 
 SIZE = 16
 FPS = 10

@@ -10,48 +10,108 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rrf.data.sources import SOURCES
 from tests.data.conftest import make_cfg, write_raw
 
 ROOT = Path(__file__).parents[2]
 PIPELINE = yaml.safe_load((ROOT / "dvc.yaml").read_text())
-DATASETS = PIPELINE["vars"][0]["datasets"]
-ENTRY = {"convert": "convert", "validate": "validate", "publish": "publish"}
+RECORDINGS = yaml.safe_load((ROOT / "infra/recordings/dvc.yaml").read_text())
+PIPELINES = pytest.mark.parametrize("pipeline", [PIPELINE, RECORDINGS], ids=["root", "recordings"])
+STAGES = {"convert": "conversion.convert", "validate": "validation.validate", "publish": "publish"}
+
+
+def datasets(pipeline):
+    return pipeline["vars"][0]["datasets"]
+
+
+def stage(pipeline, name):
+    return pipeline["stages"][name]["do"]
+
+
+def listed_code(pipeline, name):
+    deps = set(stage(pipeline, name)["deps"])
+    if name == "convert":
+        deps |= {dataset["with"] for dataset in datasets(pipeline).values()}
+    return {dep for dep in deps if dep.endswith(".py")}
 
 
 def modules_behind(name):
-    """The files of rrf/data that importing rrf.data.<name> loads."""
-    seen, waiting = set(), [name]
+    """The files of rrf/data that importing a module loads."""
+    seen, waiting = set(), [f"{name.replace('.', '/')}.py"]
     while waiting:
-        module = waiting.pop()
-        path = ROOT / "rrf" / "data" / f"{module}.py"
-        if module in seen or not path.is_file():
+        path = waiting.pop()
+        if path in seen or not (ROOT / path).is_file():
             continue
-        seen.add(module)
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module == "rrf.data":
-                waiting += [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rrf.data."):
-                waiting.append(node.module.removeprefix("rrf.data."))
-    return {f"rrf/data/{module}.py" for module in seen}
+        seen.add(path)
+        for node in ast.walk(ast.parse((ROOT / path).read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rrf.data"):
+                waiting += [f"{node.module.replace('.', '/')}.py"]
+                waiting += [
+                    f"{node.module.replace('.', '/')}/{alias.name}.py" for alias in node.names
+                ]
+    return seen
 
 
-def test_conversion_runs_again_when_any_code_it_uses_changes():
-    listed = {dep for dep in PIPELINE["stages"]["convert"]["do"]["deps"] if dep.endswith(".py")}
-    assert listed == modules_behind("convert")
+def code_of(pipeline, name):
+    """The same, and for a conversion of merging and of the datasets' readers."""
+    files = modules_behind(f"rrf.data.{STAGES[name]}")
+    if name == "convert":
+        files |= modules_behind("rrf.data.conversion.merge")
+        for dataset in datasets(pipeline):
+            cfg = yaml.safe_load((ROOT / f"configs/datasets/{dataset}.yaml").read_text())
+            if "source" in cfg:
+                files |= modules_behind(reader(cfg).removesuffix(".py").replace("/", "."))
+    return files
 
 
-@pytest.mark.parametrize("stage", ENTRY)
-def test_every_listed_code_file_is_used_by_its_stage(stage):
-    listed = {dep for dep in PIPELINE["stages"][stage]["do"]["deps"] if dep.endswith(".py")}
-    assert listed <= modules_behind(ENTRY[stage])
-    assert f"rrf/data/{ENTRY[stage]}.py" in listed
+def reader(cfg):
+    """The file that reads a dataset's format."""
+    return f"{SOURCES.get(cfg['source']['format']).__module__.replace('.', '/')}.py"
+
+
+@PIPELINES
+def test_conversion_runs_again_when_any_code_it_uses_changes(pipeline):
+    assert listed_code(pipeline, "convert") == code_of(pipeline, "convert")
+
+
+@PIPELINES
+@pytest.mark.parametrize("name", STAGES)
+def test_every_listed_code_file_is_used_by_its_stage(pipeline, name):
+    listed = listed_code(pipeline, name)
+    assert listed <= code_of(pipeline, name)
+    assert f"rrf/data/{STAGES[name].replace('.', '/')}.py" in listed
+
+
+def test_both_pipelines_have_the_same_stages():
+    for name in STAGES:
+        root, recordings = dict(stage(PIPELINE, name)), dict(stage(RECORDINGS, name))
+        assert recordings.pop("wdir") == "../.."
+        if name == "convert":  # the code of their formats differs
+            for one in (root, recordings):
+                one["deps"] = [dep for dep in one["deps"] if not dep.endswith(".py")]
+        assert recordings == root
+
+
+@PIPELINES
+def test_a_dataset_stands_until_the_new_one_is_complete(pipeline):
+    """DVC removes what a stage makes before it runs it, unless it is persistent."""
+    for name in ("convert", "publish"):
+        (out,) = stage(pipeline, name)["outs"]
+        assert list(out.values()) == [{"cache": False, "persist": True}]
 
 
 def test_every_dataset_has_its_config_and_every_config_its_stages():
-    assert set(DATASETS) == {path.stem for path in (ROOT / "configs/datasets").glob("*.yaml")}
-    for name, dataset in DATASETS.items():
+    listed = datasets(PIPELINE) | datasets(RECORDINGS)
+    assert set(listed) == {path.stem for path in (ROOT / "configs/datasets").glob("*.yaml")}
+    for name, dataset in listed.items():
         cfg = yaml.safe_load((ROOT / f"configs/datasets/{name}.yaml").read_text())
-        assert dataset["raw"] == cfg["source"]["path"]
+        if "merge" in cfg:
+            parts = [f"datasets/{part['dataset']}" for part in cfg["merge"]]
+            assert [dataset["raw"], dataset["with"]] == parts
+            continue
+        path = cfg["source"]["path"]
+        assert dataset["raw"] == ("rrf/data/fetch.py" if path.startswith("hf://") else path)
+        assert dataset["with"] == reader(cfg)
 
 
 def test_raw_recordings_come_from_the_remote_inside_the_repository():
@@ -61,6 +121,40 @@ def test_raw_recordings_come_from_the_remote_inside_the_repository():
     assert "remote = demo" in config
     assert "url = ../infra/dvc-demo" in config
     assert "analytics = false" in config
+
+
+def test_a_change_in_any_part_merges_again(tmp_path, monkeypatch):
+    """The stages as they are, with commands that copy instead of converting."""
+    from dvc.repo import Repo
+
+    inputs = {name: {"raw": f"raw/{name}", "with": "reader"} for name in "abc"}
+    inputs["ab"] = {"raw": "datasets/a", "with": "datasets/b"}
+    inputs["abc"] = {"raw": "datasets/ab", "with": "datasets/c"}
+    stages = {}
+    for name, one in PIPELINE["stages"].items():
+        deps = [dep for dep in one["do"]["deps"] if not dep.endswith(".py")]
+        outs = [path for out in one["do"]["outs"] for path in out]
+        cmd = f"mkdir -p {' '.join(outs)} && cp -r {' '.join(deps)} {outs[0]}"
+        stages[name] = one | {"do": one["do"] | {"deps": deps, "cmd": cmd}}
+    pipeline = {"stages": stages, "vars": [{"datasets": inputs}]}
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
+    (tmp_path / "configs/datasets").mkdir(parents=True)
+    (tmp_path / "raw").mkdir()
+    for path in ("reader", *(f"configs/datasets/{name}.yaml" for name in inputs)):
+        (tmp_path / path).touch()
+    for name in "abc":
+        (tmp_path / f"raw/{name}").write_text(name)
+    monkeypatch.chdir(tmp_path)
+    repository = Repo.init(str(tmp_path), no_scm=True)
+
+    def converted():
+        made = [stage.addressing for stage in repository.reproduce()]
+        return {name.removeprefix("convert@") for name in made if name.startswith("convert@")}
+
+    assert converted() == {"a", "b", "c", "ab", "abc"}
+    for part, stale in (("b", {"b", "ab", "abc"}), ("c", {"c", "abc"})):
+        (tmp_path / f"raw/{part}").write_text("recorded again")
+        assert converted() == stale
 
 
 @pytest.mark.slow
@@ -74,7 +168,8 @@ def test_a_fresh_clone_pulls_and_reproduces_the_same_lock_file(tmp_path):
             shutil.copytree(source, origin / name, ignore=ignore)
         else:
             shutil.copy(source, origin / name)
-    pipeline = PIPELINE | {"vars": [{"datasets": {"toy": {"raw": "datasets/raw/toy"}}}]}
+    toy = {"raw": "datasets/raw/toy", "with": "rrf/data/formats/robomimic.py"}
+    pipeline = PIPELINE | {"vars": [{"datasets": {"toy": toy}}]}
     (origin / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
     (origin / "datasets.dvc").write_text("outs:\n- path: datasets/raw\n  hash: md5\n")
     (origin / "configs/datasets").mkdir(parents=True)

@@ -3,10 +3,11 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rrf.data.convert import convert
+from rrf.data.conversion.convert import convert
 from rrf.data.lerobot_reader import LeRobotReader
 from tests.data.conftest import draw, edit_images, make_cfg, write_raw
 
@@ -135,6 +136,18 @@ def test_a_truncated_file_is_named(root):
     path = root / "data/chunk-000/file-000.parquet"
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(ValueError, match=r"file-000\.parquet is truncated or not parquet"):
+        LeRobotReader(root, 1)
+
+
+@pytest.mark.parametrize(
+    ("folder", "column"), [("data/chunk-000", "action"), ("meta/episodes/chunk-000", "length")]
+)
+def test_files_of_one_table_with_other_types_are_named(root, folder, column):
+    table = pq.read_table(root / folder / "file-000.parquet")
+    number = table.schema.get_field_index(column)
+    other = table.set_column(number, column, pa.array(["x"] * len(table)))
+    pq.write_table(other, root / folder / "file-001.parquet")
+    with pytest.raises(ValueError, match=rf"{folder.rpartition('/')[0]} is .*{column}"):
         LeRobotReader(root, 1)
 
 

@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 
-from rrf.data.convert import convert
+from rrf.data.conversion.convert import convert
+from rrf.data.conversion.lerobot_writer import FileLimits, write_dataset
+from rrf.data.conversion.merge import merge
+from rrf.data.dataset_cfg import MergeCfg, MergePartCfg
 from rrf.data.lerobot_reader import LeRobotReader
-from rrf.data.lerobot_writer import FileLimits, write_dataset
 from tests.data.conftest import FPS, make_cfg, write_raw
+from tests.data.jpeg_source import jpegs, write_jpegs  # noqa: F401 (a fixture)
+from tests.data.test_convert import jpeg_cfg
 from tests.data.test_lerobot_writer import TINY, make_episode, make_schema
 
 CHUNK = 3
@@ -21,9 +25,8 @@ def open_with_lerobot(tmp_path_factory):
         patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
         from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-        steps = {"action": [step / FPS for step in range(CHUNK)]}
-
-        def open_dataset(root):
+        def open_dataset(root, fps=FPS):
+            steps = {"action": [step / fps for step in range(CHUNK)]}
             return LeRobotDataset(
                 "local/toy", root=root, video_backend="pyav", delta_timestamps=steps
             )
@@ -88,3 +91,38 @@ def test_lerobot_reads_our_statistics(open_with_lerobot, tmp_path):
     np.testing.assert_allclose(stats["action"]["mean"], actions.mean(axis=0), atol=1e-9)
     np.testing.assert_allclose(stats["action"]["q99"], np.quantile(actions, 0.99, axis=0))
     assert stats["observation.images.front"]["std"].shape == (3, 1, 1)
+
+
+@pytest.mark.usefixtures("jpegs")
+def test_lerobot_sees_the_pixels_of_jpeg_images_that_were_passed_on(open_with_lerobot, tmp_path):
+    for name, episode in (("a", 0), ("b", 1)):
+        write_jpegs(tmp_path / f"raw/{name}.npz", episode, 5)
+    convert(jpeg_cfg(), tmp_path / "raw", tmp_path / "d")
+    dataset = open_with_lerobot(tmp_path / "d")
+    assert len(dataset) == 10
+    assert_reads_as_we_do(dataset, LeRobotReader(tmp_path / "d", CHUNK))
+
+
+@pytest.mark.parametrize("storage", ["image", "video"])
+def test_lerobot_reads_a_merged_dataset_exactly(open_with_lerobot, tmp_path, storage):
+    for name, lengths in (("a", {"pull": [8, 6]}), ("b", {"push": [5, 10]})):
+        raw = write_raw(tmp_path / "raw" / name, lengths)
+        convert(make_cfg(storage=storage), raw, tmp_path / name)
+    parts = [MergePartCfg(dataset="a", weight=3.0), MergePartCfg(dataset="b")]
+    cfg = MergeCfg(name="d", merge=parts, licence="MIT", provenance="both")
+    assert merge(cfg, tmp_path, tmp_path / "d") == 29
+    dataset = open_with_lerobot(tmp_path / "d")
+    assert_reads_as_we_do(dataset, LeRobotReader(tmp_path / "d", CHUNK))
+    assert [dataset[index]["task"] for index in (13, 14)] == ["do the pull", "do the push"]
+
+
+def test_lerobot_reads_a_dataset_of_states_alone(open_with_lerobot, tmp_path):
+    raw = write_raw(tmp_path / "raw", {"pull": [8, 6]})
+    convert(make_cfg(cameras={}, image_size=None), raw, tmp_path / "d")
+    dataset = open_with_lerobot(tmp_path / "d")
+    batch = LeRobotReader(tmp_path / "d", CHUNK).batch(np.arange(14))
+    for index in range(14):
+        item = dataset[index]
+        np.testing.assert_array_equal(item["observation.state"], batch.observation.state[index])
+        np.testing.assert_array_equal(item["action"], batch.action[index])
+        assert item["task"] == "do the pull"

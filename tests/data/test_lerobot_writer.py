@@ -1,11 +1,15 @@
 import json
 
+import av
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from rrf.data import lerobot_layout as layout
-from rrf.data.lerobot_writer import FileLimits, write_dataset
+from rrf.data.conversion import rolling_files
+from rrf.data.conversion.lerobot_writer import FileLimits, write_dataset
+from rrf.data.encoding import Encoding
+from rrf.data.lerobot_reader import LeRobotReader
 from rrf.data.schema import Episode
 from tests.data.conftest import draw, make_cfg, make_demo
 
@@ -132,16 +136,55 @@ def test_an_episode_larger_than_the_limit_has_a_file_to_itself(tmp_path):
 
 
 def test_an_episode_starts_with_a_keyframe_and_keyframes_are_at_most_two_seconds_apart(tmp_path):
-    import av
-
     write_dataset(
         tmp_path / "d", make_schema(), [make_episode(0, 13), make_episode(1, 26)], "video"
     )
-    with av.open(str(next((tmp_path / "d").rglob("*.mp4")))) as container:
-        keyframes = [
-            index for index, frame in enumerate(container.decode(video=0)) if frame.key_frame
-        ]
-    assert keyframes == [0, 10, 13, 23, 33]
+    assert keyframes(tmp_path / "d") == ("h264", [0, 10, 13, 23, 33])
+
+
+def keyframes(root):
+    with av.open(str(next(root.rglob("*.mp4")))) as container:
+        codec = container.streams.video[0].codec_context.name
+        frames = container.decode(video=0)
+        return codec, [index for index, frame in enumerate(frames) if frame.key_frame]
+
+
+@pytest.mark.parametrize("codec", ["h264", "av1"])
+def test_a_codec_and_a_keyframe_interval_can_be_asked_for(tmp_path, codec):
+    encoding = Encoding("video", codec, keyframe_interval_s=0.55)  # 5 frames at 10 frames/s
+    for name in ("a", "b"):
+        episodes = [make_episode(0, 12, 64), make_episode(1, 7, 64)]
+        write_dataset(tmp_path / name, make_schema(64), episodes, encoding)
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+    name, found = keyframes(tmp_path / "a")
+    assert name == {"h264": "h264", "av1": "libdav1d"}[codec]
+    assert found == [0, 5, 10, 12, 17]
+    info = layout.read_info(tmp_path / "a")
+    assert info["features"]["observation.images.front"]["info"]["video.codec"] == codec
+    images = LeRobotReader(tmp_path / "a", 1).episode(1).images["front"]
+    error = np.abs(images.astype(int) - draw(1, 7, 64)).mean()
+    assert error < 6
+
+
+def test_the_episode_table_is_written_in_row_groups(tmp_path, monkeypatch):
+    monkeypatch.setattr(rolling_files, "ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr(rolling_files, "_ROWS_AS_PYTHON", 2)
+    write(tmp_path / "d", num_episodes=11)
+    path = tmp_path / "d/meta/episodes/chunk-000/file-000.parquet"
+    assert pq.read_metadata(path).num_row_groups == 3
+    assert layout.read_episodes(tmp_path / "d")["episode_index"].tolist() == [*range(11)]
+
+
+def test_the_episode_table_has_more_files_when_it_is_large(tmp_path):
+    write(tmp_path / "d", num_episodes=5, limits=TINY)
+    files = list((tmp_path / "d/meta/episodes").glob("*/*.parquet"))
+    assert len(files) > 1
+    assert layout.read_episodes(tmp_path / "d")["episode_index"].tolist() == [*range(5)]
+    for path in files:
+        table = pq.read_table(path)
+        places = zip(table["meta/episodes/chunk_index"].to_pylist(),
+                     table["meta/episodes/file_index"].to_pylist(), strict=True)  # fmt: skip
+        assert set(places) == {layout.chunk_and_file(path)}
 
 
 @pytest.mark.parametrize("storage", ["image", "video"])
@@ -161,6 +204,13 @@ def test_a_wrong_image_shape_is_named(tmp_path):
         ValueError, match=r"made:0: observation.images.front is uint8\[6, 8, 8, 3\]"
     ):
         write_dataset(tmp_path / "d", make_schema(), [make_episode(0, size=8)])
+
+
+def test_success_that_is_not_a_flag_is_refused(tmp_path):
+    episode = make_episode(0)
+    episode.success = episode.success.astype(np.int64)
+    with pytest.raises(ValueError, match=r"made:0: next.success is missing or not bool\[6\]"):
+        write_dataset(tmp_path / "d", make_schema(), [episode])
 
 
 def test_no_episodes_make_no_dataset(tmp_path):

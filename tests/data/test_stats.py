@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from rrf.data import stats
 from rrf.data.stats import ImageStats, VectorStats, describe
 
 
@@ -37,11 +38,25 @@ def test_quantiles_of_a_stream_too_long_to_keep_use_every_second_fourth_row():
     for value in range(11):
         stream.update(np.array([[float(value)]]))
     # kept 0..4 -> 0 2 4 -> 0 2 4 6 8 -> 0 4 8; then 10 is not a multiple of 4
-    assert stream._kept[0].ravel().tolist() == [0.0, 4.0, 8.0]
     result = stream.result()
     assert result["q50"].tolist() == [4.0]
+    assert result["q90"] == pytest.approx([7.2])  # position 0.9 * 2 between 4 and 8
     assert result["max"].tolist() == [10.0]
     assert result["mean"].tolist() == [5.0]
+
+
+def test_quantiles_are_exact_in_blocks_and_leave_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(stats, "_BLOCK_ROWS", 64)
+    monkeypatch.setattr(stats, "_QUANTILE_BYTES", 2 * 8 * 700)  # two columns at once
+    values = np.random.default_rng(0).normal(size=(700, 5)).astype(np.float32)
+    stream = VectorStats(folder=tmp_path)
+    for start in range(0, 700, 33):
+        stream.update(values[start : start + 33])
+    found = stream.result()
+    for name, q in stats.QUANTILES.items():
+        expected = np.quantile(values.astype(np.float64), q, axis=0)
+        np.testing.assert_array_equal(found[name], expected, err_msg=name)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_image_statistics_worked_by_hand():

@@ -16,19 +16,25 @@ from typer.testing import CliRunner
 
 from rrf.cli.data import app
 from rrf.data import lerobot_layout as layout
-from rrf.data.checks import SEVERITIES
-from rrf.data.convert import convert
-from rrf.data.dataset_cfg import ChecksCfg, LimitsCfg
-from rrf.data.expectations import (
+from rrf.data.conversion.conversion_record import write_conversion
+from rrf.data.conversion.convert import convert
+from rrf.data.conversion.parts import parts_of
+from rrf.data.dataset_cfg import InstructionCfg
+from rrf.data.files import content_digest
+from rrf.data.images import encode_png
+from rrf.data.publish import publish
+from rrf.data.validation import validate as validation
+from rrf.data.validation.checks import SEVERITIES
+from rrf.data.validation.checks_cfg import ChecksCfg, LimitsCfg
+from rrf.data.validation.data_docs import open_context
+from rrf.data.validation.expectations import (
     FRAME_KEYS,
     Expectation,
     episode_suite,
     frame_suite,
     run_suite,
 )
-from rrf.data.images import encode_png
-from rrf.data.publish import publish
-from rrf.data.validate import dataset_digest, validate
+from rrf.data.validation.validate import sample_rows, validate
 from rrf.workspace import HOME_VARIABLE
 from tests.data.conftest import SIZE, edit_column, edit_images, edit_table, make_cfg, write_raw
 
@@ -51,8 +57,10 @@ def root(pristine, tmp_path):
     return tmp_path / "d"
 
 
-def run(root, **severity):
-    return validate("toy", root, ChecksCfg(severity=severity), root.parent / "reports")
+def run(root, limits=LimitsCfg(), **severity):
+    levels: dict = {"constant_dimensions": "off"} | severity  # the drawn gripper never moves
+    cfg = ChecksCfg(severity=levels, limits=limits)
+    return validate("toy", root, cfg, root.parent / "reports")
 
 
 def findings(report, status="fail"):
@@ -68,7 +76,10 @@ def findings(report, status="fail"):
 def test_a_good_dataset_passes_every_check(pristine, tmp_path, storage):
     report = validate("toy", pristine / storage, ChecksCfg(), tmp_path)
     assert report.passed
-    assert {check.status for check in report.checks} == {"pass"}
+    odd = {check.check: check.status for check in report.checks if check.status != "pass"}
+    assert odd == {"constant_dimensions": "warn"}
+    expected = {("constant_dimensions", "observation.state.gripper: is 0.5 in all 36 frames")}
+    assert findings(report, "warn") == expected
     assert {check.check for check in report.checks} == set(SEVERITIES)
     assert report.facts["frames"] == 36
     assert report.facts["episode_length"] == [5, 7.0, 10]
@@ -123,6 +134,7 @@ def freeze(root):
     edit_images(root, dict.fromkeys(range(14, 21), lambda blob: first))
 
 
+GREEN = encode_png(np.full((1, SIZE, SIZE, 3), (0, 135, 0), np.uint8))[0]
 BLACK = encode_png(np.zeros((1, SIZE, SIZE, 3), np.uint8))[0]
 SMALL = encode_png(np.full((1, 8, 8, 3), 200, np.uint8))[0]
 
@@ -142,6 +154,11 @@ PLANTED = {
         lambda root: edit_column(root, "timestamp", {12: 0.9}),
         "timestamps",
         "episode 1, frame 4, timestamp_error_s: 0.",
+    ),
+    "time that stands still": (
+        lambda root: edit_column(root, "timestamp", {29: 0.2}),
+        "timestamps",
+        "episode 4, frame 3, timestamp_step_s: 0.0",
     ),
     "frame that occurs twice": (
         lambda root: edit_column(root, "frame_index", {22: 0}),
@@ -177,6 +194,11 @@ PLANTED = {
         lambda root: edit_images(root, {35: lambda blob: BLACK}),
         "blank_image",
         f"episode 4, frame 9, {IMAGES}.std: 0.0",
+    ),
+    "plain green image": (
+        lambda root: edit_images(root, {30: lambda blob: GREEN}),
+        "blank_image",
+        f"episode 4, frame 4, {IMAGES}.std: 0.0",
     ),
     "camera that stands still": (
         freeze,
@@ -228,9 +250,16 @@ PLANTED_TOGETHER = {
         "action beyond its limits",
         "infinite state",
         "timestamp that jumps",
+        "time that stands still",
         "unknown task index",
     ],
-    "images": ["undecodable image", "truncated image", "image of another size", "black image"],
+    "images": [
+        "undecodable image",
+        "truncated image",
+        "image of another size",
+        "black image",
+        "plain green image",
+    ],
     "order": ["frame that occurs twice", "frame that was dropped", "camera that stands still"],
     "metadata": [
         "counts of another dataset",
@@ -316,6 +345,7 @@ def test_a_dataset_that_cannot_be_read_fails_with_a_report(root, fault):
     assert not report.passed
     assert any(expected in text for _, text in findings(report)), findings(report)
     assert "Failed" in (root.parent / "reports/validation.html").read_text()
+    assert not run(root, files="warn", features="warn").passed  # as nothing else was looked at
 
 
 def test_a_video_that_is_missing_or_too_short_is_found(pristine, tmp_path):
@@ -358,8 +388,7 @@ def test_actions_that_repeat_are_a_warning_with_the_baseline(root):
     assert report.passed
     # consecutive actions differ by 0.001; the standard deviation of 0, 1, ... 35 is 10.3883
     assert report.facts["hold_previous_error_std"] == pytest.approx(1 / 10.3883, abs=1e-5)
-    limits = LimitsCfg(min_hold_previous_error=0.1)
-    strict = validate("toy", root, ChecksCfg(limits=limits), root.parent / "reports")
+    strict = run(root, LimitsCfg(min_hold_previous_error=0.1))
     expected = f"action: repeating the last action is off by only {1 / 10.3883:.4f} std"
     assert findings(strict, "warn") == {("hold_previous_baseline", expected)}
 
@@ -375,6 +404,50 @@ def test_many_bad_rows_are_counted_and_the_first_listed(root):
     blank = next(c for c in run(root).checks if c.check == "blank_image" and c.status == "fail")
     assert blank.num_bad == 30
     assert len(blank.findings) == 20
+
+
+def test_an_instruction_that_is_a_number_is_found(tmp_path):
+    cfg = make_cfg(instruction=InstructionCfg(text=" 17"))
+    convert(cfg, write_raw(tmp_path / "raw", {"pull": [5, 6]}), tmp_path / "d")
+    report = run(tmp_path / "d")
+    assert findings(report) == {
+        ("instruction", "episode 0, instruction:  17"),
+        ("instruction", "episode 1, instruction:  17"),
+    }
+
+
+def test_what_conversion_warned_of_stands_in_the_report(root):
+    write_conversion(root, "rlds", "datasets/raw/x", ["two", "one"])
+    expected = {("source", "recordings: one"), ("source", "recordings: two")}
+    report = run(root)
+    assert report.passed
+    assert findings(report, "warn") == expected
+    assert findings(run(root, source="error")) == expected
+    assert "source" not in {check.check for check in run(root, source="off").checks}
+    (root / "meta/conversion.json").write_text("{")
+    ((check, text),) = findings(run(root), "warn")
+    assert check == "source"
+    assert "meta/conversion.json is damaged" in text
+
+
+def test_data_docs_of_great_expectations_are_written_beside_the_report(root):
+    nan_action(root)
+    run(root)
+    reports = root.parent / "reports"
+    index = (reports / "data_docs/index.html").read_text()
+    assert "frames" in index
+    assert "episodes" in index
+    results = {
+        path.relative_to(reports / "data_docs/validations").parts[0]: path.read_text()
+        for path in (reports / "data_docs/validations").rglob("*.html")
+    }
+    assert set(results) == {"frames", "episodes"}
+    assert "action.dy" in results["frames"]
+    assert "href='data_docs/index.html'" in (reports / "validation.html").read_text()
+    (root / layout.TASKS).unlink()  # nothing for Great Expectations to look at
+    run(root)
+    assert not (reports / "data_docs").exists()
+    assert "href='data_docs" not in (reports / "validation.html").read_text()
 
 
 def test_the_report_is_the_same_every_time_and_needs_nothing_from_outside(root):
@@ -394,6 +467,12 @@ def test_the_report_is_the_same_every_time_and_needs_nothing_from_outside(root):
     assert "<svg" in page
     for outside in ("http://", "https://", "<script", "<link", "@import", "url("):
         assert outside not in page
+
+
+def test_pictures_of_the_first_instructions_are_shown(root, monkeypatch):
+    assert sample_rows(root) == [0, 2, 4, 5, 7, 21, 22, 23, 24, 25]
+    monkeypatch.setattr(validation, "MAX_SHOWN", 1)
+    assert sample_rows(root) == [0, 2, 4, 5, 7]
 
 
 def test_instructions_cannot_inject_markup(tmp_path):
@@ -435,7 +514,8 @@ def test_an_expectation_that_crashes_is_not_mistaken_for_bad_data():
             "rows", "rows", "ExpectTableRowCountToBeBetween", {"min_value": 1, "max_value": 5}
         ),
     ]
-    crashed, passed = run_suite("frames", suite, table, FRAME_KEYS, SEVERITIES)
+    with open_context() as context:
+        crashed, passed = run_suite(context, "frames", suite, table, FRAME_KEYS, SEVERITIES)
     assert (crashed.status, crashed.num_bad) == ("crashed", 1)
     assert "absent" in crashed.findings[0].value
     assert passed.status == "pass"
@@ -467,12 +547,38 @@ def test_only_exactly_the_content_that_passed_is_published(root, tmp_path):
     assert json.loads((out / "norm_stats.json").read_text()) == stats
 
 
+def test_a_dataset_is_not_published_while_another_process_converts_it(root, tmp_path):
+    assert run(root).passed
+    out, reports = tmp_path / "published", tmp_path / "reports"
+    message = rf"another process is converting or publishing {root} at this moment"
+    with parts_of(root) as parts, pytest.raises(ValueError, match=message):
+        publish(root, reports, out)
+    assert not out.exists()
+    (parts / "finished").mkdir(parents=True)  # of a conversion that was interrupted
+    publish(root, reports, out)
+    assert out.is_dir()
+    assert (parts / "finished").is_dir()
+    (parts / "finished").rmdir()
+    publish(root, reports, out)
+    assert not parts.exists()
+
+
+def test_content_that_changes_while_it_is_judged_is_not_published(root, tmp_path):
+    def on_stage(done, total, what):
+        if what == "expectations on episodes":
+            edit_column(root, "action", {0: [5.0, 0.0, 0.0]})
+
+    assert validate("toy", root, ChecksCfg(), tmp_path / "reports", on_stage).passed
+    with pytest.raises(ValueError, match="judged another content"):
+        publish(root, tmp_path / "reports", tmp_path / "published")
+
+
 def test_the_digest_sees_names_and_contents(root):
-    before = dataset_digest(root)
+    before = content_digest(root)
     (root / "meta/tasks.parquet").rename(root / "meta/task.parquet")
-    renamed = dataset_digest(root)
+    renamed = content_digest(root)
     (root / "meta/task.parquet").rename(root / "meta/tasks.parquet")
-    assert dataset_digest(root) == before != renamed
+    assert content_digest(root) == before != renamed
 
 
 @pytest.fixture
@@ -491,7 +597,7 @@ def invoke(*words):
 
 
 def test_the_commands_take_recordings_to_a_published_dataset(repository):
-    for command in ("convert", "validate", "stats"):
+    for command in ("convert", "validate", "stats", "validate"):
         result = invoke(command, "toy")
         assert result.exit_code == 0, result.output
     assert "36 frames" in invoke("convert", "toy").output
@@ -500,6 +606,19 @@ def test_the_commands_take_recordings_to_a_published_dataset(repository):
     assert "do the push" in shown
     assert "action.dx" in shown
     assert (repository / "datasets/toy/norm_stats.json").is_file()
+
+
+def test_drift_from_the_published_version_is_a_warning(repository):
+    for command in ("convert", "validate", "stats"):
+        assert invoke(command, "toy").exit_code == 0
+    edit_column(repository / "datasets/converted/toy", "action", {35: [1.0, 1.0, 1.0]})
+    result = invoke("validate", "toy")
+    assert result.exit_code == 0
+    assert "statistics_drift" in result.output
+    report = json.loads((repository / "datasets/reports/toy/validation.json").read_text())
+    (drift,) = [check for check in report["checks"] if check["check"] == "statistics_drift"]
+    values = {finding["key"]: finding["value"] for finding in drift["findings"]}
+    assert values["action.dy"] == "mean -0.02083 -> 0.008056, std 0.01516 -> 0.1683"
 
 
 def test_a_failing_dataset_exits_non_zero_and_is_never_published(repository):

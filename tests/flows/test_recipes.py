@@ -1,6 +1,7 @@
 """The parts of flows that need no server."""
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from flows import commands, demo, prefect_plugin, progress
-from flows.train_vla import by_stage
+from flows.train_vla import by_stage, datasets_behind
 from infra import services
 
 
@@ -29,6 +30,13 @@ def test_overrides_go_to_the_stage_they_name():
 def test_an_override_without_a_stage_is_an_error(path):
     with pytest.raises(ValueError, match=f"override '{path}' does not begin with a stage"):
         by_stage({path: 1})
+
+
+def test_a_policy_stands_on_all_datasets_in_its_manifest(tmp_path):
+    one, other = {"dataset": "demo", "card": None}, {"dataset": "lab"}
+    for lineage, names in ((one, ["demo"]), ({"datasets": [one, other]}, ["demo", "lab"])):
+        (tmp_path / "manifest.json").write_text(json.dumps({"lineage": lineage}))
+        assert datasets_behind(str(tmp_path)) == names
 
 
 def test_a_listener_hears_every_line_of_its_step():

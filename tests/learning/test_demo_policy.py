@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rrf import atomic
-from rrf.data.convert import convert
+from rrf.data.conversion.convert import convert
 from rrf.data.dataset_cfg import load_dataset_cfg
 from rrf.data.lerobot_reader import LeRobotReader
 from rrf.data.schema import ACTION

@@ -51,10 +51,21 @@ def home(tmp_path, monkeypatch, empty_store) -> Path:
     (tmp_path / ".gitignore").write_text(".rrf/\ndatasets/\ncheckpoints/\n")
     write_json(tmp_path / "datasets/reports/demo/validation.json", {"passed": True})
     write_json(tmp_path / "datasets/demo/meta/info.json", {"total_episodes": 7, "total_frames": 91})
+    (tmp_path / "datasets/demo/README.md").write_text("# demo\n")
     identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
     for arguments in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "data"]):
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     return tmp_path
+
+
+def add_dataset(home: Path, name: str, md5: str, passed: bool = True) -> None:
+    """A second published dataset beside `demo`, of 3 episodes and 9 frames."""
+    lock = yaml.safe_load((home / "dvc.lock").read_text())
+    lock["stages"][name] = {"outs": [{"path": f"datasets/{name}", "md5": md5}]}
+    (home / "dvc.lock").write_text(yaml.safe_dump(lock))
+    write_json(home / f"datasets/reports/{name}/validation.json", {"passed": passed})
+    write_json(home / f"datasets/{name}/meta/info.json", {"total_episodes": 3, "total_frames": 9})
+    (home / f"datasets/{name}/README.md").write_text(f"# {name}\n")
 
 
 def write_json(path: Path, data) -> None:
@@ -62,7 +73,7 @@ def write_json(path: Path, data) -> None:
     path.write_text(json.dumps(data))
 
 
-def make_checkpoint(path: Path, seed: int = 0) -> Path:
+def make_checkpoint(path: Path, seed: int = 0, lineage: dict | None = None) -> Path:
     """A complete checkpoint whose weights depend on `seed`; nothing here needs to run it."""
     with atomic.directory(path) as root:
         policy = {"cameras": ["top"], "image_size": [8, 8], "state_dim": 4, "chunk_length": 2}
@@ -72,7 +83,7 @@ def make_checkpoint(path: Path, seed: int = 0) -> Path:
         (root / "norm_stats.json").write_text("{}")
         (root / "trainer_state").mkdir()
         (root / "trainer_state/state.json").write_text("{}")
-        atomic.write_manifest(root, step=seed)
+        atomic.write_manifest(root, step=seed, lineage=lineage or {})
     return path
 
 

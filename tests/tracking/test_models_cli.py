@@ -7,7 +7,7 @@ import pytest
 import typer.testing
 
 from rrf.cli.models import app
-from rrf.tracking import store
+from rrf.tracking import registry, store
 from tests.tracking.conftest import judge, make_checkpoint, make_evaluation, write_json
 
 
@@ -77,3 +77,10 @@ def test_refusals_say_what_to_do(home, rrf, run_dir):
     lonely = make_checkpoint(home / "lonely", 4)
     assert "give --run-id" in str(rrf("register", lonely, "m", "--dataset", "demo")[1])
     assert "give one with --dataset" in str(rrf("register", lonely, "m")[1])
+
+
+def test_a_checkpoint_is_registered_with_all_it_was_trained_on(home, rrf, run_dir):
+    lineage = {"datasets": [{"dataset": "demo"}, {"dataset": "lab"}]}
+    make_checkpoint(run_dir / "global_step_4", 4, lineage)
+    assert "lineage lacks lab: dataset_md5" in rrf("register", run_dir, "m")[0]
+    assert registry.find("m/1").tags["lineage.dataset"] == "demo, lab"

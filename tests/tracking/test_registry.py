@@ -11,7 +11,13 @@ import pytest
 from rrf.tracking import registry, store
 from rrf.tracking.ledger import Entry
 from rrf.tracking.lineage import collect_lineage
-from tests.tracking.conftest import judge, make_checkpoint, make_evaluation, write_json
+from tests.tracking.conftest import (
+    add_dataset,
+    judge,
+    make_checkpoint,
+    make_evaluation,
+    write_json,
+)
 
 NAME = "policy"
 
@@ -179,6 +185,16 @@ def test_a_dataset_that_failed_its_validation_promotes_nothing(home, add):
     write_json(home / "datasets/reports/demo/validation.json", {"passed": False})
     version, report = add(1)
     with pytest.raises(ValueError, match="validation of dataset demo is 'failed'"):
+        registry.promote(NAME, version, judge(report))
+
+
+def test_one_bad_dataset_of_a_mixture_promotes_nothing(home, add):
+    add_dataset(home, "lab", "77.dir", passed=False)
+    version, report = add(1, lineage=collect_lineage("demo", "lab"))
+    with pytest.raises(ValueError, match="of dataset demo, lab is 'passed, failed', not 'passed'"):
+        registry.promote(NAME, version, judge(report))
+    version, report = add(2, lineage=collect_lineage("demo", "unknown"))
+    with pytest.raises(ValueError, match="its lineage lacks dataset_md5, validation"):
         registry.promote(NAME, version, judge(report))
 
 

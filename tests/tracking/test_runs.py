@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from rrf.tracking import store
 from rrf.tracking.lineage import collect_lineage
 from rrf.tracking.mlflow_run import UNSENT, MLflowTracker, flatten, metric_history
 from rrf.tracking.runs import open_trackers
-from tests.tracking.conftest import write_json
+from tests.tracking.conftest import add_dataset, write_json
 
 CONFIG = {"seed": 1, "policy": {"type": "x:Y", "words": ["open", "drawer"] * 100, "lr": 0.001}}
 
@@ -51,7 +52,11 @@ def test_a_run_is_recorded_whole(home, run_dir):
     assert "in config.yaml" in run.data.params["policy.words"]
     assert run.data.tags["kind"] == "sft"
     assert run.data.tags["lineage.git_dirty"] == "false"
-    assert {f.path for f in client.list_artifacts(tracker.run_id)} == {"config.yaml", "extra"}
+    assert {f.path for f in client.list_artifacts(tracker.run_id)} == {
+        *("config.yaml", "extra", "dataset")
+    }
+    (card,) = client.list_artifacts(tracker.run_id, "dataset")
+    assert card.path == "dataset/README.md"
     curve = metric_history(tracker.run_id, ["loss/total"])["loss/total"]
     assert len(curve) == 1200
     assert curve[1] == (2, 0.5)
@@ -75,6 +80,28 @@ def test_the_dataset_of_a_run_is_found_by_its_md5_and_leads_back_to_the_files(ho
     assert source["path"] == "datasets/demo"
     assert len(source["revision"]) == 40
     assert json.loads(dataset.profile) == {"num_episodes": 7, "num_frames": 91}
+
+
+def test_every_dataset_of_a_run_is_an_input_with_its_card(home, run_dir):
+    add_dataset(home, "lab", "77.dir")
+    tracker = open_mlflow(run_dir)
+    tracker.log_dataset(collect_lineage("demo", "lab"))
+    tracker.close("FINISHED")
+    assert tracker.run_id is not None
+    client = store.connect()
+    for digest in ("0123456789abcdef0123456789abcdef.dir", "77.dir"):
+        (found,) = client.search_runs(
+            [store.experiment_id(client, "train")], f"dataset.digest = '{digest}'"
+        )
+        assert found.info.run_id == tracker.run_id
+    inputs = {one.dataset.name: one.dataset for one in found.inputs.dataset_inputs}
+    assert json.loads(inputs["lab"].profile) == {"num_episodes": 3, "num_frames": 9}
+    assert json.loads(inputs["demo"].source)["revision"] == found.data.tags["lineage.git_revision"]
+    assert found.data.tags["lineage.num_frames"] == "100"
+    assert "lineage.datasets" not in found.data.tags
+    for name in ("demo", "lab"):
+        card = client.download_artifacts(tracker.run_id, f"dataset/{name}/README.md", str(home))
+        assert Path(card).read_text() == f"# {name}\n"
 
 
 def test_tensorboard_files_hold_scalars_and_text(home, run_dir):
@@ -177,6 +204,8 @@ def test_leaves_of_a_config_are_named_by_dotted_paths():
         "b.d": "null",
         "b.e": "x",
     }
+    mixture = {"s3://robots/pick": 2.0, "lab": 1.0}  # MLflow takes no such name
+    assert flatten({"mixture": mixture}) == {"mixture": '{"s3://robots/pick": 2.0, "lab": 1.0}'}
 
 
 @pytest.mark.slow

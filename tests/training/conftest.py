@@ -13,7 +13,7 @@ import torch
 
 from rrf.algorithms import AugmentationCfg, BehaviorCloningCfg
 from rrf.components import CompactVLACfg
-from rrf.data.lerobot_writer import write_dataset
+from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.schema import Episode, Schema, Vector
 from rrf.data.stats import norm_stats
 from rrf.networks import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg

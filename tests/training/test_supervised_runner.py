@@ -185,7 +185,7 @@ class PoisonedFrames:
     def __init__(self, frames, first_bad_batch):
         self.frames, self.first_bad_batch, self.num_batches = frames, first_bad_batch, 0
         self.schema, self.norm_stats = frames.schema, frames.norm_stats
-        self.num_frames = frames.num_frames
+        self.num_frames, self.draw = frames.num_frames, frames.draw
 
     def batch(self, indices):
         batch = self.frames.batch(indices)

@@ -1,0 +1,317 @@
+"""Conversion, reading and validation of datasets: `python -m benchmarks.data [ID ...]`, all by
+default, a quarter of an hour.
+
+Frames are those of the demonstration recordings (`dvc pull`), enlarged to 128x128 px, one camera,
+as JPEG of quality 95 in TFRecord files: episodes as robots record them, in the form of Open
+X-Embodiment. lerobot is used as its documentation shows: `add_frame` and `save_episode` to write
+with the same codec, `DataLoader` over `LeRobotDataset` with `delta_timestamps` to read the same
+files (by pyav: torchcodec, its default, needs FFmpeg's libraries on the system). A figure per
+CPU-second counts all threads and child processes.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import typing
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.data_recordings import FPS, SIZE, dataset_cfg, episodes, schema, write_recordings
+from benchmarks.record import ROOT, number, save
+from rrf import workspace
+from rrf.data.conversion.convert import convert
+from rrf.data.conversion.lerobot_writer import write_dataset
+from rrf.data.dataset_cfg import ChecksCfg
+from rrf.data.lerobot_reader import LeRobotReader
+from rrf.data.sampling import batch_indices
+from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE, Episode
+from rrf.data.validation.validate import validate
+
+BATCH_SIZE = 64
+CHUNK_LENGTH = 16
+REPEATS = 3
+SEED = 0
+PEER = "lerobot 0.4.4"
+
+
+def rlds_passthrough_steps_per_cpu_s() -> list[dict]:
+    """RLDS to LeRobot v3, JPEG files kept byte for byte."""
+    return [_conversion("rlds_passthrough_steps_per_cpu_s", "image")]
+
+
+def rlds_video_steps_per_cpu_s() -> list[dict]:
+    """RLDS to LeRobot v3 in h264, and how much faster two processes are than one on more of it."""
+    one = _conversion("rlds_video_steps_per_cpu_s", "video")
+    wall_s = [
+        _least(lambda count=count: _convert("video", 50, count), lambda cost: cost.wall_s).wall_s
+        for count in (1, 2)
+    ]
+    scaling = number(
+        "rlds_video_two_processes",
+        wall_s[0] / wall_s[1],
+        "times as fast as one",
+        command=_command("rlds_video_steps_per_cpu_s"),
+    )
+    return [one, scaling]
+
+
+def convert_peak_mb_10x() -> list[dict]:
+    """Peak memory of converting ten times as much; the ratio is that of once as much to it."""
+    once, ten_times = (_in_child(f"_convert('video', {times})") for times in (1, 10))
+    row = number(
+        "convert_peak_mb_10x",
+        ten_times.peak_mb,
+        "MB",
+        peer="a tenth of the recordings",
+        peer_value=once.peak_mb,
+        ratio=once.peak_mb / ten_times.peak_mb,
+        command=_command("convert_peak_mb_10x"),
+    )
+    return [row]
+
+
+def writer_ratio_vs_lerobot() -> list[dict]:
+    """Frames written to h264 per CPU-second, and how many times lerobot's that is."""
+    frames = episodes()
+    with tempfile.TemporaryDirectory() as folder:
+        ours = _least(lambda: _write(frames, Path(folder, "ours")))
+        peer = _least(lambda: _write_with_lerobot(frames, Path(folder, "peer")))
+    return [_ratio("writer_ratio_vs_lerobot", ours, peer)]
+
+
+def reader_ratio_vs_lerobot() -> list[dict]:
+    """Frames read in random order per CPU-second, nothing kept, beside lerobot's on one dataset."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder, "dataset")
+        _write(episodes(), root)
+        reader = LeRobotReader(root, CHUNK_LENGTH, cache_bytes=0)
+        ours = _least(lambda: _epoch(reader))
+        peer = _least(_lerobot_epoch(root))
+    return [_ratio("reader_ratio_vs_lerobot", ours, peer)]
+
+
+def memmap_frames_per_s() -> list[dict]:
+    """Frames per wall second out of a decoded, memory-mapped cache that an earlier epoch filled."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder, "dataset")
+        _write(episodes(), root)
+        reader = LeRobotReader(root, CHUNK_LENGTH, cache_bytes=0, cache_dir=Path(folder, "cache"))
+        _epoch(reader)
+        cost = _least(lambda: _epoch(reader), lambda cost: cost.wall_s)
+    value = cost.frames / cost.wall_s
+    return [
+        number("memmap_frames_per_s", value, "frames/s", command=_command("memmap_frames_per_s"))
+    ]
+
+
+def validate_1m_rows_s() -> list[dict]:
+    """Wall seconds to validate 1,000,000 frames of states and actions, and the peak memory."""
+    cost = _in_child("_validate_rows(1_000_000)")
+    command = _command("validate_1m_rows_s")
+    return [
+        number("validate_1m_rows_s", cost.wall_s, "s", command=command),
+        number("validate_1m_rows_peak_mb", cost.peak_mb, "MB", command=command),
+    ]
+
+
+@dataclasses.dataclass
+class Cost:
+    """What a piece of work took."""
+
+    frames: int
+    cpu_s: float
+    wall_s: float
+    peak_mb: float = 0.0
+
+
+class _Stopwatch:
+    """Seconds of a block: wall, and CPU of this process and of children that ended in it."""
+
+    def __enter__(self) -> "_Stopwatch":
+        self._started = _cpu_s(), time.perf_counter()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.cpu_s = _cpu_s() - self._started[0]
+        self.wall_s = time.perf_counter() - self._started[1]
+
+
+def _cpu_s() -> float:
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
+
+
+def _least(measure: Callable[[], Cost], by: Callable[[Cost], float] = lambda c: c.cpu_s) -> Cost:
+    """The cheapest of several runs."""
+    return min((measure() for _ in range(REPEATS)), key=by)
+
+
+def _in_child(expression: str) -> Cost:
+    """What `expression` of this module costs in a process of its own, with that one's memory."""
+    program = (
+        f"import json, resource; from benchmarks import data; cost = data.{expression}\n"
+        "cost.peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000\n"
+        "print(json.dumps(vars(cost)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ChildProcessError(done.stderr)
+    return Cost(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _conversion(id: str, storage: typing.Literal["image", "video"]) -> dict:
+    cost = _least(lambda: _convert(storage, 4))
+    value = cost.frames / cost.cpu_s
+    return number(id, value, "steps/cpu-s", command=_command(id), seeds=[SEED])
+
+
+def _convert(
+    storage: typing.Literal["image", "video"], times: int = 1, num_workers: int = 1
+) -> Cost:
+    """Convert the recordings, each shard `times` times."""
+    with tempfile.TemporaryDirectory() as folder:
+        raw = Path(folder, "raw", "1.0.0")
+        write_recordings(raw, times)
+        with _Stopwatch() as watch:
+            done = convert(dataset_cfg(storage), raw, Path(folder, "out"), num_workers=num_workers)
+    return Cost(done.frames, watch.cpu_s, watch.wall_s)
+
+
+def _write(episodes: list[Episode], root: Path) -> Cost:
+    with _Stopwatch() as watch:
+        write_dataset(root, schema(), episodes, "video")
+    return Cost(sum(map(len, episodes)), watch.cpu_s, watch.wall_s)
+
+
+def _write_with_lerobot(episodes: list[Episode], root: Path) -> Cost:
+    shutil.rmtree(root, ignore_errors=True)
+    vector = {"dtype": "float32", "shape": (4,), "names": list("xyzg")}
+    pixels = {"dtype": "video", "shape": (SIZE, SIZE, 3), "names": ["height", "width", "channels"]}
+    features = {STATE: vector, ACTION: vector, f"{IMAGE_PREFIX}front": pixels}
+    with _Stopwatch() as watch:
+        dataset = _lerobot_dataset_class().create(
+            "local/peer", FPS, features, root=root, vcodec="h264"
+        )
+        for episode in episodes:
+            images = np.asarray(episode.images["front"])
+            for index in range(len(episode)):
+                vectors = {STATE: episode.state[index], ACTION: episode.action[index]}
+                rest = {f"{IMAGE_PREFIX}front": images[index], "task": episode.instruction}
+                dataset.add_frame(vectors | rest)
+            dataset.save_episode()
+        dataset.finalize()
+    return Cost(sum(map(len, episodes)), watch.cpu_s, watch.wall_s)
+
+
+def _epoch(reader: LeRobotReader) -> Cost:
+    steps = reader.num_frames // BATCH_SIZE
+    with _Stopwatch() as watch:
+        for step in range(steps):
+            reader.batch(batch_indices(reader.num_frames, BATCH_SIZE, SEED, step))
+    return Cost(steps * BATCH_SIZE, watch.cpu_s, watch.wall_s)
+
+
+def _lerobot_epoch(root: Path) -> Callable[[], Cost]:
+    import torch
+
+    torch.set_num_threads(1)
+    steps = {ACTION: [step / FPS for step in range(CHUNK_LENGTH)]}
+    dataset = _lerobot_dataset_class()(
+        "local/peer", root=root, delta_timestamps=steps, video_backend="pyav"
+    )
+
+    def epoch() -> Cost:
+        loader = torch.utils.data.DataLoader(dataset, batch_size=BATCH_SIZE, shuffle=True)
+        with _Stopwatch() as watch:
+            for _ in loader:
+                pass
+        return Cost(len(dataset), watch.cpu_s, watch.wall_s)
+
+    return epoch
+
+
+def _lerobot_dataset_class():
+    os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
+    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    return LeRobotDataset
+
+
+def _validate_rows(num_rows: int) -> Cost:
+    """Validate a dataset of random walks without images, in episodes of 500 frames."""
+    length, rng = 500, np.random.default_rng(SEED)
+
+    def walks():
+        for index in range(num_rows // length):
+            walk = rng.normal(size=(length, 8)).astype(np.float32).cumsum(0)
+            yield Episode({}, walk[:, :4], walk[:, 4:], "walk about", f"walk {index}")
+
+    without_images = dataclasses.replace(schema(), image_size=(0, 0), cameras=())
+    with tempfile.TemporaryDirectory() as folder:
+        write_dataset(Path(folder, "d"), without_images, walks())
+        with _Stopwatch() as watch:
+            report = validate("walks", Path(folder, "d"), ChecksCfg(), Path(folder, "report"))
+        assert report.passed, [check for check in report.checks if check.status != "pass"]
+    return Cost(num_rows, watch.cpu_s, watch.wall_s)
+
+
+def _ratio(id: str, ours: Cost, peer: Cost) -> dict:
+    row = number(
+        id,
+        ours.frames / ours.cpu_s,
+        "frames/cpu-s",
+        peer=PEER,
+        peer_value=peer.frames / peer.cpu_s,
+        ratio=peer.cpu_s / peer.frames / (ours.cpu_s / ours.frames),
+        command=_command(id),
+        seeds=[SEED],
+    )
+    return row | {"wall_s": round(ours.wall_s, 4), "peer_wall_s": round(peer.wall_s, 4)}
+
+
+def _command(id: str) -> str:
+    return f"python -m benchmarks.data {id}"
+
+
+_IDS: dict[str, Callable[[], list[dict]]] = {
+    measure.__name__: measure
+    for measure in (
+        rlds_passthrough_steps_per_cpu_s,
+        rlds_video_steps_per_cpu_s,
+        convert_peak_mb_10x,
+        writer_ratio_vs_lerobot,
+        reader_ratio_vs_lerobot,
+        memmap_frames_per_s,
+        validate_1m_rows_s,
+    )
+}
+
+
+def main() -> None:
+    """Measure what is asked for and write `docs/benchmarks/data.json`."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("ids", nargs="*", metavar="ID", help=", ".join(_IDS))
+    for id in parser.parse_args().ids or _IDS:
+        for row in _IDS[id]():
+            peer = f" against {row['peer_value']}" if row["peer_value"] is not None else ""
+            print(f"{row['id']}: {row['value']}{peer} {row['unit']}", flush=True)
+            save("data", [row])
+
+
+if __name__ == "__main__":
+    workspace.settle_environment()
+    main()

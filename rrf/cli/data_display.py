@@ -1,0 +1,67 @@
+"""How the commands of `rrf data` show what they do: progress bars, tables, paths."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rrf.data.summary import Summary
+
+
+@contextlib.contextmanager
+def progress_bars(*names: str) -> Iterator[dict[str, Callable[[int, int, str], None]]]:
+    """Progress bars by name, each a function of (done, total, what is being worked on)."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[item]}"),
+    )
+    with Progress(*columns) as progress:
+        bars = {name: progress.add_task(name, total=None, item="") for name in names}
+
+        def updater(name: str) -> Callable[[int, int, str], None]:
+            return lambda done, total, item: progress.update(
+                bars[name], completed=done, total=total, item=item
+            )
+
+        yield {name: updater(name) for name in names}
+
+
+def print_stats(summary: "Summary") -> None:
+    """Statistics per dimension."""
+    from rich.table import Table
+
+    from rrf.data.summary import dimension_labels
+
+    columns = ("min", "q01", "mean", "q99", "max", "std")
+    table = Table(title=f"statistics of {shown(summary.root)}")
+    table.add_column("dimension", overflow="fold")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for key, stats in summary.stats.items():
+        for index, label in enumerate(dimension_labels(key, summary.info["features"][key])):
+            values = [f"{stats[column][index]:.4g}" for column in columns]
+            table.add_row(plain(label.removeprefix("observation.")), *values)
+    say(table)
+
+
+def shown(path: Path) -> Path:
+    """The path relative to here where that is shorter."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def say(thing) -> None:
+    from rich.console import Console
+
+    Console().print(thing)

@@ -1,0 +1,107 @@
+"""`rrf data download`: recordings from the Hugging Face hub or S3."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rrf.cli.data_display import plain, say, shown
+
+if TYPE_CHECKING:
+    from rrf.data.download import Progress, Remote
+
+
+def download(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="REPO_ID (OWNER/NAME of a dataset on the Hugging Face hub), s3://bucket/prefix, "
+            "or NAME of a configs/datasets/NAME.yaml whose source is one of these."
+        ),
+    ],
+    revision: Annotated[
+        str, typer.Option(help="Branch, tag or commit of REPO_ID; its main branch by default.")
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where to; recordings/NAME by default, or .rrf/s3/... for s3."),
+    ] = None,
+    include: Annotated[
+        list[str] | None, typer.Option(help="Only files like this: 'data/*'. May be repeated.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="No files like this: '*.pkl'. May be repeated.")
+    ] = None,
+) -> None:
+    """Download recordings, at one commit, which is recorded beside them in download.json.
+
+    Run it again after it was interrupted: what has arrived is not fetched again. Nothing stands at
+    the destination before all has arrived and was checked.
+    """
+    from rrf.data.download import download as fetch_all
+
+    remote, usual = _remote(source, revision)
+    with download_bar() as on_progress:
+        done = fetch_all(remote, out or usual, include or (), exclude or (), on_progress)
+    commit = f", commit {done.revision}" if done.revision else ""
+    say(plain(f"{remote.url}: {done.files} files, {done.bytes / 1e6:.1f} MB{commit}"))
+    say(plain(f"{done.fetched} of them new, in {shown(done.out)}"))
+    pinned = f", or {remote.url}@{done.revision}" if done.revision else ""
+    say(plain(f"to convert them, name as source.path: {shown(done.out)}{pinned}"))
+
+
+def bring(path: str) -> None:
+    """Copy the recordings at `path`, a dataset's `source.path`, here if they lie elsewhere."""
+    from rrf.data.fetch import fetch
+    from rrf.data.source_path import is_remote
+
+    if is_remote(path):
+        with download_bar() as on_progress:
+            fetch(path, on_progress)
+
+
+@contextlib.contextmanager
+def download_bar() -> Iterator[Callable[["Progress"], None]]:
+    """A progress bar in bytes. It is not drawn before there is something to fetch."""
+    from rich import progress as rich
+
+    columns = (
+        rich.TextColumn("downloading"),
+        rich.BarColumn(),
+        rich.DownloadColumn(),
+        rich.TransferSpeedColumn(),
+        rich.TimeRemainingColumn(),
+        rich.TextColumn("[dim]{task.fields[files]}"),
+    )
+    with rich.Progress(*columns) as bars:
+        task = bars.add_task("downloading", total=None, files="", visible=False)
+
+        def on_progress(at: "Progress") -> None:
+            files = f"{at.files} of {at.total_files} files"
+            bars.update(task, completed=at.bytes, total=at.total_bytes, files=files, visible=True)
+
+        yield on_progress
+
+
+def _remote(source: str, revision: str) -> "tuple[Remote, Path]":
+    """What to download, and where it goes unless told otherwise."""
+    from rrf import workspace
+    from rrf.data.dataset_cfg import load_dataset_cfg
+    from rrf.data.files import S3
+    from rrf.data.hub import HubDataset
+    from rrf.data.s3 import S3Prefix
+    from rrf.data.source_path import hub_commit, is_remote, local_path
+
+    is_repo = "/" in source and not is_remote(source)
+    if revision and not is_repo:
+        raise ValueError(f"--revision is for REPO_ID, not for {source}")
+    if is_repo:
+        out = workspace.home() / "recordings" / source.rpartition("/")[2]
+        return HubDataset(source, revision or None), out
+    path = source if is_remote(source) else load_dataset_cfg(source).source.path
+    if not is_remote(path):
+        raise ValueError(f"the recordings of {source} come from {path}, not from hub or s3")
+    out = local_path(path)
+    return S3Prefix(path) if path.startswith(S3) else HubDataset(*hub_commit(path)), out

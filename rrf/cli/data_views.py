@@ -1,0 +1,181 @@
+"""`rrf data show`, `report`, `diff` and `card`: looking at datasets."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rrf.cli.data_display import plain, print_stats, progress_bars, say, shown
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        help="A dataset: NAME of configs/datasets/NAME.yaml, or the directory of any LeRobot one."
+    ),
+]
+_MAX_ROWS = 20
+
+
+def show(target: Target) -> None:
+    """What a dataset holds: episodes per instruction, features, statistics."""
+    from rich.table import Table
+
+    from rrf.data.summary import describe_feature, duration, find_dataset, read_summary
+
+    place = find_dataset(target)
+    with progress_bars("reading") as bars:
+        summary = read_summary(place.root, bars["reading"])
+    episodes, frames, fps = len(summary.episodes), summary.num_frames, summary.info["fps"]
+    robot, version = summary.info.get("robot_type"), summary.info["codebase_version"]
+    say(f"{plain(place.name)}: {episodes} episodes, {frames} frames, {duration(frames / fps)}")
+    say(f"{shown(place.root)}: LeRobot {version}, {fps:g} frames/s, robot {plain(str(robot))}")
+    table = Table(title="instructions")
+    for column in ("instruction", "episodes", "frames"):
+        table.add_column(column, justify="left" if column == "instruction" else "right")
+    for task, (num_episodes, num_frames) in summary.instructions().items():
+        table.add_row(plain(task), str(num_episodes), str(num_frames))
+    say(table)
+    features = Table(title="features")
+    for column in ("key", "dtype", "shape", "names", "unit"):
+        features.add_column(column, overflow="fold")
+    for key in summary.info["features"]:
+        dtype, shape, names, unit = describe_feature(summary, key)
+        features.add_row(plain(key), dtype, plain(shape), plain(names), plain(unit))
+    say(features)
+    print_stats(summary)
+    for warning in summary.warnings:
+        say(f"[yellow]warning:[/] {plain(warning)}")
+
+
+def report(
+    target: Target,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file; datasets/reports/NAME/dataset.html, or here for a directory."),
+    ] = None,
+) -> None:
+    """One HTML page to look at a dataset: clips, plots per dimension, instructions, its card."""
+    from rrf.data.dataset_report import HTML_NAME, write_report
+    from rrf.data.summary import find_dataset
+
+    place = find_dataset(target)
+    if out is None:
+        out = place.reports / HTML_NAME if place.reports else Path(f"{place.name}.html")
+    with progress_bars("reading", "clips") as bars:
+        write_report(place, out, bars["reading"], bars["clips"])
+    say(f"report: {shown(out)}")
+
+
+def diff(
+    before: Target,
+    after: Target,
+    images: Annotated[
+        bool, typer.Option(help="Compare pixels too, which decodes all images.")
+    ] = True,
+) -> None:
+    """Compare two datasets: episodes by content, statistics. Exit code 1 if they differ."""
+    from rrf.data.diff import diff_datasets
+    from rrf.data.summary import find_dataset
+
+    places = find_dataset(before), find_dataset(after)
+    with progress_bars("before", "after") as bars:
+        found = diff_datasets(places[0].root, places[1].root, images, bars["before"], bars["after"])
+    _print_properties(found, *(str(shown(place.root)) for place in places))
+    _print_episodes(found)
+    _print_drift(found)
+    if found.is_different:
+        raise typer.Exit(1)
+    say("the datasets are the same" + ("" if images else "; images were not compared"))
+
+
+def card(
+    target: Target,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file; README.md of a published NAME, else the card is printed."),
+    ] = None,
+) -> None:
+    """Write the dataset card: licence, provenance, schema, statistics, validation."""
+    from rrf import atomic
+    from rrf.data.card import CARD, judgement, render_card
+    from rrf.data.summary import find_dataset, read_summary
+
+    place = find_dataset(target)
+    text = render_card(read_summary(place.root), judgement(place))
+    if out is None and place.is_published and place.reports is not None:
+        out = place.root / CARD
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    atomic.write_text(out, text)
+    say(f"card: {shown(out)}")
+
+
+def _print_properties(found, before: str, after: str) -> None:
+    from rich.table import Table
+
+    table = Table(title="datasets")
+    for column in ("", before, after):
+        table.add_column(plain(column), overflow="fold")
+    sizes = [(len(one.episodes), one.num_frames) for one in (found.before, found.after)]
+    for name, pair in zip(("episodes", "frames"), zip(*sizes, strict=True), strict=True):
+        table.add_row(name, *map(str, pair))
+    for name, pair in found.properties.items():
+        table.add_row(plain(name), *map(plain, pair))
+    say(table)
+
+
+def _print_episodes(found) -> None:
+    from rich.table import Table
+
+    rows = [
+        ("[red]removed", str(one.number), str(one.length), one.instruction, "")
+        for one in found.removed
+    ]
+    rows += [
+        ("[green]added", str(one.number), str(one.length), one.instruction, "")
+        for one in found.added
+    ]
+    rows += [
+        (
+            "[yellow]changed",
+            _arrow(one.before.number, one.after.number),
+            _arrow(one.before.length, one.after.length),
+            _arrow(one.before.instruction, one.after.instruction),
+            ", ".join(one.keys),
+        )
+        for one in found.changed
+    ]
+    table = Table(title="episodes")
+    for column in ("", "episode", "frames", "instruction", "what is different"):
+        table.add_column(column, overflow="fold")
+    for kind, *cells in rows[:_MAX_ROWS]:
+        table.add_row(kind, *map(plain, cells))
+    if rows:
+        say(table)
+    if len(rows) > _MAX_ROWS:
+        say(f"and {len(rows) - _MAX_ROWS} more")
+    say(
+        f"{len(found.same)} episodes are the same ({found.num_renumbered} under another number), "
+        f"{len(found.changed)} changed, {len(found.added)} added, {len(found.removed)} removed"
+    )
+
+
+def _print_drift(found) -> None:
+    from rich.table import Table
+
+    if not found.drift:
+        return
+    table = Table(title="statistics, before -> after (large drift in yellow)")
+    table.add_column("dimension", overflow="fold")
+    for column in ("mean", "std", "min", "max", "shift of the mean (std)"):
+        table.add_column(column, justify="right")
+    for one in found.drift:
+        values = [f"{a:.4g} -> {b:.4g}" for a, b in (one.mean, one.std, one.low, one.high)]
+        colour = "yellow" if one.is_large else None
+        table.add_row(plain(one.dimension), *values, f"{one.shift:.3g}", style=colour)
+    say(table)
+
+
+def _arrow(before, after) -> str:
+    return str(before) if before == after else f"{before} -> {after}"

@@ -1,0 +1,44 @@
+"""What a conversion wrote down about its recordings, in meta/conversion.json of the dataset:
+
+    {"format": "rlds", "path": "datasets/raw/bridge", "warnings": ["..."]}
+
+Paths are as in the config and the warnings are sorted, so the same recordings give the same file on
+every machine.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+CONVERSION = "meta/conversion.json"
+
+
+def write_conversion(root: str | Path, source: str, path: str, warnings: Iterable[str]) -> None:
+    """Write the record into a dataset that is being made.
+
+    Args:
+        root: The dataset's directory.
+        source: Format of the recordings.
+        path: Where they lie, as the config says.
+        warnings: What was odd about them.
+    """
+    record = {"format": source, "path": path, "warnings": sorted(warnings)}
+    content = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+    (Path(root) / CONVERSION).write_text(content, encoding="utf-8")
+
+
+def read_conversion(root: str | Path) -> dict | None:
+    """The record, None if the dataset was converted elsewhere.
+
+    Raises ValueError if it is damaged.
+    """
+    path = Path(root) / CONVERSION
+    if not path.is_file():
+        return None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}); run: dvc repro") from error
+    if not isinstance(record, dict) or not isinstance(record.get("warnings"), list):
+        raise ValueError(f"{path} has no list 'warnings'; run: dvc repro")
+    return record

@@ -1,0 +1,329 @@
+"""Episodes in a source's own terms to episodes of a dataset, as `configs/datasets/NAME.yaml` says.
+
+Order: take the keys and parts named, leave out frames where the dataset's fps is a whole fraction
+of the recordings', convert, cast to float32. Of the k frames that become one, images and state are
+those of the first (seen before the action); of the action, increments are summed and absolute
+dimensions taken from the last; rewards are summed; success is that of any.
+
+Legend: T frames of an episode, D dimensions, k recorded frames per frame of the dataset.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from rrf.config import did_you_mean
+from rrf.data.conversion.vector_cfg import ConvertCfg, VectorCfg
+from rrf.data.dataset_cfg import DatasetCfg
+from rrf.data.image_header import read_image_header
+from rrf.data.images import decode_image, resize
+from rrf.data.raw import EncodedImages, RawEpisode
+from rrf.data.schema import IMAGE_PREFIX, Episode
+
+LAST = "last"  # DatasetCfg.success: every episode ends in success
+_FPS_TOLERANCE = 2e-3  # 29.97 counts as 30
+
+
+def raw_keys(cfg: DatasetCfg) -> dict[str, str]:
+    """All raw keys a config asks for -> where it does."""
+    keys = {raw: f"cameras.{camera}" for camera, raw in cfg.cameras.items()}
+    for name, vector in (("state", cfg.state), ("action", cfg.action)):
+        keys |= {selector.key: f"{name}.keys" for selector in vector.selectors()}
+    if cfg.instruction is not None and cfg.instruction.key is not None:
+        keys[cfg.instruction.key] = "instruction.key"
+    if cfg.reward is not None:
+        keys[cfg.reward] = "reward"
+    if cfg.success is not None and cfg.success != LAST:
+        keys[cfg.success] = "success"
+    return keys
+
+
+class Mapper:
+    """Maps the episodes of one dataset and remembers what was odd about them."""
+
+    def __init__(self, cfg: DatasetCfg):
+        self._cfg = cfg
+        self.warnings: dict[str, tuple[int, str]] = {}  # what -> (in how many episodes, first one)
+        self._read: dict[str, np.ndarray] = {}  # of the episode at hand
+        self.widths: dict[str, tuple[int, str]] = {}  # raw key -> (dimensions, episode that had it)
+
+    def __call__(self, raw: RawEpisode) -> Episode:
+        """The episode.
+
+        Raises:
+            ValueError: Naming source, key and frame for what is missing, of a wrong shape, not a
+                number, or recorded at a rate that does not fit.
+        """
+        cfg = self._cfg
+        self._read = {}
+        length = len(self._numbers(raw, cfg.action.selectors()[0].key))
+        step = self._step(raw)
+        state = convert(self._vector(raw, cfg.state, length)[::step], cfg.state)
+        recorded = self._vector(raw, cfg.action, length)
+        action = convert(pick_actions(recorded, cfg.action, step), cfg.action, state, cfg.state)
+        reward = success = None
+        if cfg.reward is not None:
+            reward = _sums(self._column(raw, cfg.reward, length), step).astype(np.float32)
+        if cfg.success is not None:
+            flags = np.arange(length) == length - 1
+            if cfg.success != LAST:
+                flags = self._column(raw, cfg.success, length) > 0
+            success = _sums(flags.astype(np.int64), step) > 0
+        return Episode(
+            images={
+                camera: self._images(raw, key, camera, length, step)
+                for camera, key in cfg.cameras.items()
+            },
+            state=state.astype(np.float32),
+            action=action.astype(np.float32),
+            instruction=self._instruction(raw),
+            source=raw.source,
+            reward=reward,
+            success=success,
+        )
+
+    def _step(self, raw: RawEpisode) -> int:
+        """k: every how many recorded frames there is one in the dataset."""
+        declared, fps = self._cfg.source.fps, self._cfg.fps
+        if declared and raw.fps and not math.isclose(declared, raw.fps, rel_tol=_FPS_TOLERANCE):
+            self._warn(
+                f"the recordings say {raw.fps:g} frames/s, source.fps says {declared:g}", raw.source
+            )
+        rate = declared or raw.fps or raw.usual_fps or fps
+        step = round(rate / fps)
+        if step < 1 or not math.isclose(step * fps, rate, rel_tol=_FPS_TOLERANCE):
+            raise ValueError(
+                f"{raw.source} was recorded at {rate:g} frames/s, but the config says fps: {fps}; "
+                "it must be a whole fraction of the recorded rate (which source.fps corrects if it "
+                "is wrong)"
+            )
+        if step > 1:
+            self._warn(f"one of {step} frames is kept: {rate:g} to {fps} frames/s", raw.source)
+        return step
+
+    def _vector(self, raw: RawEpisode, vector: VectorCfg, length: int) -> np.ndarray:
+        """float64 [T, D] as recorded."""
+        parts = []
+        for selector in vector.selectors():
+            values = self._numbers(raw, selector.key)
+            if len(values) != length:
+                raise ValueError(
+                    f"{raw.source}: {selector.key} has {len(values)} frames, others {length}"
+                )
+            part, width = selector.part, values.shape[1]
+            if max(part.start or 0, part.stop or 0) > width or not len(range(width)[part]):
+                raise ValueError(
+                    f"{raw.source}: {selector.text} lies outside the {width} dimensions it has"
+                )
+            parts.append(values[:, part])
+        values = np.concatenate(parts, axis=1).astype(np.float64)
+        if values.shape[1] != len(vector.names):
+            raise ValueError(
+                f"{raw.source}: {' + '.join(vector.keys)} has {values.shape[1]} dimensions, "
+                f"the config names {len(vector.names)}"
+            )
+        return values
+
+    def _column(self, raw: RawEpisode, key: str, length: int) -> np.ndarray:
+        """float64 [T]; a single value per episode stands at its last frame, after zeros."""
+        values = self._numbers(raw, key)
+        if values.shape[1] == 1 and len(values) == 1 < length:
+            return np.concatenate([np.zeros(length - 1), values[0]])
+        if values.shape != (length, 1):
+            raise ValueError(
+                f"{raw.source}: {key} has shape {list(values.shape)}, expected [{length}]"
+            )
+        return values[:, 0].astype(np.float64)
+
+    def _numbers(self, raw: RawEpisode, key: str) -> np.ndarray:
+        """A raw key as finite numbers [T, D]."""
+        if key in self._read:
+            return self._read[key]
+        values = self._array(raw, key)
+        if values.ndim and not len(values):
+            raise ValueError(f"{raw.source}: {key} has no frames")
+        if values.dtype.kind in "US":
+            values = _parse_json(values, f"{raw.source}: {key}")
+            self._warn(f"{key} holds JSON text instead of numbers; it was parsed", raw.source)
+        if values.dtype.kind not in "biuf" or values.ndim == 0:
+            raise ValueError(f"{raw.source}: {key} is {values.dtype}, not numbers per frame")
+        values = values.reshape(len(values), -1)
+        bad = np.argwhere(~np.isfinite(values))
+        if len(bad):
+            frame, dimension = bad[0].tolist()
+            raise ValueError(
+                f"{raw.source}: {key} at frame {frame}, dimension {dimension} is "
+                f"{values[frame, dimension]}; NaN and Inf are not allowed"
+            )
+        check_width(self.widths, key, values.shape[1], raw.source)
+        self._read[key] = values
+        return values
+
+    def _array(self, raw: RawEpisode, key: str) -> np.ndarray:
+        if key in raw.images:
+            raise ValueError(f"{raw.source}: {key} holds images; name it under cameras")
+        if key not in raw.arrays:
+            raise ValueError(f"{raw.source} has no key '{key}'{did_you_mean(key, raw.arrays)}")
+        return raw.arrays[key]
+
+    def _images(
+        self, raw: RawEpisode, key: str, camera: str, length: int, step: int
+    ) -> np.ndarray | EncodedImages:
+        where = f"{raw.source}: {key} ({IMAGE_PREFIX}{camera})"
+        if key not in raw.images:
+            hint = did_you_mean(key, raw.images)
+            raise ValueError(f"{raw.source} has no images under the key '{key}'{hint}")
+        images = raw.images[key]
+        if len(images) != length:
+            raise ValueError(f"{where} has {len(images)} frames, the action {length}")
+        if isinstance(images, EncodedImages):
+            images = EncodedImages(images.blobs[::step], images.suffix)
+            sizes = _sizes(images, where, step)
+        else:
+            if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
+                raise ValueError(
+                    f"{where} is {images.dtype}{list(images.shape)}, expected uint8[T, H, W, 3]"
+                )
+            images = images[::step]
+            sizes = [images.shape[1:3]]
+        height, width = self._cfg.schema().image_size
+        if tuple(sizes[0]) == (height, width):
+            return images
+        if sizes[0][0] * width != sizes[0][1] * height:
+            before = f"{sizes[0][0]}x{sizes[0][1]}"
+            self._warn(
+                f"{key} is distorted, from {before} to {height}x{width} (height x width)",
+                raw.source,
+            )
+        frames = images if isinstance(images, np.ndarray) else _decoded(images, where, step)
+        return np.stack([resize(image, (height, width)) for image in frames])
+
+    def _instruction(self, raw: RawEpisode) -> str:
+        cfg = self._cfg.instruction
+        text = raw.instruction
+        if cfg is not None and cfg.key is None:
+            text = cfg.text
+        elif cfg is not None and cfg.key is not None:
+            values = self._array(raw, cfg.key).reshape(-1)
+            if values.dtype.kind not in "US":
+                raise ValueError(f"{raw.source}: {cfg.key} is {values.dtype}, not text")
+            text = str(values.astype(str)[0]) if len(values) else ""
+            if (values != values[:1]).any():
+                frame = int((values != values[:1]).argmax())
+                self._warn(
+                    f"{cfg.key} changes within an episode, at frame {frame} of the first such; "
+                    "the first text is taken",
+                    raw.source,
+                )
+            text = text if text.strip() else cfg.text
+        if text is None or not text.strip():
+            raise ValueError(
+                f"{raw.source} has no instruction; say in the config where it stands "
+                "(instruction: {key: ...}) or what it is (instruction: {text: ...})"
+            )
+        return text
+
+    def _warn(self, what: str, source: str) -> None:
+        count, first = self.warnings.get(what, (0, source))
+        self.warnings[what] = (count + 1, first)
+
+
+def check_width(widths: dict[str, tuple[int, str]], key: str, width: int, source: str) -> None:
+    """Raise ValueError naming both episodes if `key` had another number of dimensions before."""
+    expected, first = widths.setdefault(key, (width, source))
+    if width != expected:
+        raise ValueError(
+            f"{key} has {width} dimensions in {source}, but {expected} in {first}; one dataset "
+            "cannot hold both, so convert them as two"
+        )
+
+
+def pick_actions(recorded_td: np.ndarray, cfg: VectorCfg, step: int) -> np.ndarray:
+    """One action for every `step` recorded ones: increments summed, of the others the last."""
+    last = np.minimum(np.arange(0, len(recorded_td), step) + step, len(recorded_td)) - 1
+    picked = recorded_td[last]
+    columns = [cfg.names.index(name) for name in cfg.summed()]
+    picked[:, columns] = _sums(recorded_td[:, columns], step)
+    return picked
+
+
+def convert(
+    values_td: np.ndarray,
+    cfg: VectorCfg,
+    state_td: np.ndarray | None = None,
+    state_cfg: VectorCfg | None = None,
+) -> np.ndarray:
+    """`cfg.convert` applied to float64 [T, D], in order; `state` is what deltas refer to."""
+    values = values_td.copy()
+    for one in cfg.convert:
+        columns = [cfg.names.index(name) for name in one.names]
+        reference = np.zeros(1)
+        if one.reference:
+            assert state_td is not None
+            assert state_cfg is not None
+            reference = state_td[:, [state_cfg.names.index(name) for name in one.reference]]
+        values[:, columns] = _converted(values[:, columns], one, reference)
+    return values
+
+
+def _converted(values: np.ndarray, cfg: ConvertCfg, reference: np.ndarray) -> np.ndarray:
+    if cfg.kind == "scale":
+        return values * cfg.factor + cfg.offset
+    if cfg.kind == "gripper":
+        assert cfg.open is not None
+        assert cfg.closed is not None
+        return (values - cfg.closed) / (cfg.open - cfg.closed)
+    if cfg.kind == "xyzw_to_wxyz":
+        return values[:, [3, 0, 1, 2]]
+    result = values + reference if cfg.kind == "delta_to_absolute" else values - reference
+    return (result + math.pi) % (2 * math.pi) - math.pi if cfg.wrap else result
+
+
+def _sums(values: np.ndarray, step: int) -> np.ndarray:
+    """Sums of each `step` successive rows; the last sum may be of fewer."""
+    if step == 1:
+        return values
+    return np.add.reduceat(values, np.arange(0, len(values), step), axis=0)
+
+
+def _parse_json(texts: np.ndarray, where: str) -> np.ndarray:
+    rows = []
+    for frame, text in enumerate(texts.reshape(-1).astype(str)):
+        try:
+            row = np.atleast_1d(np.asarray(json.loads(text), np.float64))
+        except (ValueError, TypeError):
+            raise ValueError(
+                f"{where} at frame {frame} is the text {str(text)[:60]!r}, not numbers"
+            ) from None
+        if rows and row.shape != rows[0].shape:
+            raise ValueError(
+                f"{where} at frame {frame} holds {row.size} numbers, the frames before "
+                f"{rows[0].size}"
+            )
+        rows.append(row)
+    return np.stack(rows)
+
+
+def _sizes(images: EncodedImages, where: str, step: int) -> list[tuple[int, int]]:
+    """(height, width) of each, which must be the same, without decoding."""
+    sizes = []
+    for index, blob in enumerate(images.blobs):
+        at = f"{where} at frame {index * step}"
+        try:
+            sizes.append(read_image_header(blob).size)
+        except ValueError as error:
+            raise ValueError(f"{at}: {error}") from error
+        if sizes[-1] != sizes[0]:
+            (height, width), (height_0, width_0) = sizes[-1], sizes[0]
+            raise ValueError(f"{at} is {height}x{width}, at frame 0 {height_0}x{width_0}")
+    return sizes
+
+
+def _decoded(images: EncodedImages, where: str, step: int) -> Iterator[np.ndarray]:
+    for index, blob in enumerate(images.blobs):
+        try:
+            yield decode_image(blob)
+        except ValueError as error:
+            raise ValueError(f"{where} at frame {index * step}: {error}") from error

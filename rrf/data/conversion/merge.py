@@ -1,0 +1,324 @@
+"""Several published datasets to one, as `configs/datasets/NAME.yaml` says under `merge`.
+
+Cameras and dimensions are aligned by name. Compressed images and video are copied as they are. The
+episode table says of each episode which dataset it came from and its weight, which is how often one
+of its frames is drawn in training relative to a frame of weight 1; info.json lists the datasets.
+
+Legend: T frames of an episode, D dimensions.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from rrf.config import did_you_mean
+from rrf.data import lerobot_layout as layout
+from rrf.data.conversion.conversion_record import read_conversion, write_conversion
+from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
+from rrf.data.conversion.lerobot_writer import write_dataset
+from rrf.data.conversion.parts import parts_of
+from rrf.data.conversion.video_encoding import cut_video, encode_video
+from rrf.data.dataset_cfg import MergeCfg, MergePartCfg
+from rrf.data.encoding import Encoding
+from rrf.data.image_header import read_image_header
+from rrf.data.raw import EncodedImages
+from rrf.data.schema import ACTION, IMAGE_PREFIX, REWARD, STATE, SUCCESS, Episode, Schema, Vector
+from rrf.data.stats import ImageStats
+from rrf.data.video import VideoReader
+
+OnProgress = Callable[[int, int, str], None]  # done, total, what is being worked on
+_Value = typing.TypeVar("_Value")
+
+
+def merge(
+    cfg: MergeCfg,
+    datasets: str | Path,
+    out: str | Path,
+    on_progress: OnProgress = lambda done, total, what: None,
+) -> int:
+    """Merge published datasets into one at `out`, replacing what stood there.
+
+    Args:
+        cfg: What is merged.
+        datasets: The directory that holds the datasets by their names.
+        out: The merged dataset's directory.
+        on_progress: Called after each episode.
+
+    Returns:
+        The number of frames.
+
+    Raises:
+        ValueError: If a dataset is missing, naming the datasets and features that do not fit, or
+            if another process is making the same. What stood at `out` is unchanged.
+    """
+    inputs = [_Input(part, Path(datasets) / part.dataset) for part in cfg.merge]
+    seeing = [one for one in inputs if one.schema.cameras]
+    encoding = _shared(seeing, "image storage", lambda one: one.encoding, Encoding())
+    schema = _schema(cfg, inputs)
+    total = sum(len(one.rows) for one in inputs)
+
+    def episodes() -> Iterator[EncodedEpisode]:
+        done = 0
+        for one in inputs:
+            for row in one.rows:
+                yield one.episode(row, schema, encoding, cfg.fill)
+                done += 1
+                on_progress(done, total, one.name)
+
+    with parts_of(Path(out)):
+        return write_dataset(
+            out,
+            schema,
+            episodes(),
+            storage=encoding,
+            robot_type=cfg.robot_type,
+            provenance={"name": cfg.name, "licence": cfg.licence, "provenance": cfg.provenance},
+            more_info={
+                "weights": {one.name: one.cfg.weight for one in inputs},
+                "merged": {one.name: one.info.get("provenance", {}) for one in inputs},
+            },
+            on_complete=lambda root: _write_record(root, inputs, schema),
+        )
+
+
+class _Input:
+    """A dataset that goes into the merged one."""
+
+    def __init__(self, cfg: MergePartCfg, root: Path):
+        self.cfg, self.name, self.root = cfg, cfg.dataset, root
+        self.info = layout.read_info(root)
+        self.schema = layout.schema_of(self.info)
+        self.rows: list[dict] = layout.read_episodes(root).to_dict("records")
+        self.encoding = _encoding(self.info, self.schema)
+        self._tasks = layout.read_tasks(root)
+        self._first_row: dict[tuple[int, int], int] = {}  # of each data file
+        for row in self.rows:
+            place = (row["data/chunk_index"], row["data/file_index"])
+            self._first_row.setdefault(place, row["dataset_from_index"])
+        self._open: tuple[tuple[int, int], pa.Table] | None = None
+
+    def column(self, kind: str, name: str) -> int | None:
+        """Where the merged dataset's camera or dimension `name` stands in this one."""
+        own = getattr(self.cfg, kind).get(name, name)
+        names = self.names(kind)
+        return names.index(own) if own in names else None
+
+    def names(self, kind: str) -> Sequence[str]:
+        """The cameras, or the dimensions of state or action."""
+        return self.schema.cameras if kind == "cameras" else getattr(self.schema, kind).names
+
+    def episode(
+        self, row: Mapping, schema: Schema, encoding: Encoding, fill: Mapping[str, float]
+    ) -> EncodedEpisode:
+        """One episode in the merged dataset's terms."""
+        rows = self._rows(row)
+        episode = Episode(
+            images={},
+            state=self._aligned(rows, "state", schema.state, fill),
+            action=self._aligned(rows, "action", schema.action, fill),
+            instruction=self._tasks[rows["task_index"][0].as_py()],
+            source=f"{self.root}:episode_{row['episode_index']}",
+            reward=rows[REWARD].to_numpy() if schema.has_reward else None,
+            success=rows[SUCCESS].to_numpy() if schema.has_success else None,
+        )
+        is_video = encoding.storage == "video"
+        for camera in schema.cameras if not is_video else ():
+            episode.images[camera] = self._images(rows, camera, schema, fill)
+        shown = dataclasses.replace(schema, cameras=()) if is_video else schema
+        encoded = encode_episode(episode, shown, encoding)
+        for camera in schema.cameras if is_video else ():
+            key, stats = f"{IMAGE_PREFIX}{camera}", ImageStats()
+            encoded.videos[key] = self._video(row, camera, schema, encoding, fill, stats)
+            encoded.image_stats[key] = stats
+        weight = self.cfg.weight * float(row.get(layout.WEIGHT_COLUMN, 1.0))  # it may be merged too
+        columns = {layout.DATASET_COLUMN: self.name, layout.WEIGHT_COLUMN: weight}
+        return dataclasses.replace(encoded, columns=columns)
+
+    def _rows(self, row: Mapping) -> pa.Table:
+        place = (row["data/chunk_index"], row["data/file_index"])
+        if self._open is None or self._open[0] != place:
+            path = self.info["data_path"].format(chunk_index=place[0], file_index=place[1])
+            self._open = place, layout.read_table(self.root / path)
+        start = row["dataset_from_index"] - self._first_row[place]
+        return self._open[1].slice(start, row["length"])
+
+    def _aligned(
+        self, rows: pa.Table, kind: str, vector: Vector, fill: Mapping[str, float]
+    ) -> np.ndarray:
+        recorded = layout.as_matrix(rows[STATE if kind == "state" else ACTION])
+        values = np.empty((len(recorded), len(vector.names)), np.float32)
+        for index, name in enumerate(vector.names):
+            column = self.column(kind, name)
+            values[:, index] = fill[f"{kind}.{name}"] if column is None else recorded[:, column]
+        return values
+
+    def _images(
+        self, rows: pa.Table, camera: str, schema: Schema, fill: Mapping[str, float]
+    ) -> np.ndarray | EncodedImages:
+        index = self.column("cameras", camera)
+        if index is None:
+            shape = (rows.num_rows, *schema.image_size, 3)
+            return np.broadcast_to(np.uint8(round(fill[f"cameras.{camera}"])), shape)
+        column = rows[f"{IMAGE_PREFIX}{self.schema.cameras[index]}"].combine_chunks()
+        blobs = column.field("bytes").to_pylist()
+        return EncodedImages(blobs, read_image_header(blobs[0]).suffix)
+
+    def _video(
+        self,
+        row: Mapping,
+        camera: str,
+        schema: Schema,
+        encoding: Encoding,
+        fill: Mapping[str, float],
+        stats: ImageStats,
+    ) -> bytes:
+        """The episode as an mp4 file; counts its pixels."""
+        index, length, fps = self.column("cameras", camera), row["length"], schema.fps
+        if index is None:
+            image = np.full((*schema.image_size, 3), round(fill[f"cameras.{camera}"]), np.uint8)
+            for _ in range(length):
+                stats.update(image[None])
+            interval = encoding.keyframe_interval(fps)
+            return encode_video([image] * length, fps, schema.image_size, encoding.codec, interval)
+        key = f"{IMAGE_PREFIX}{self.schema.cameras[index]}"
+        path = self.root / self.info["video_path"].format(
+            video_key=key,
+            chunk_index=row[f"videos/{key}/chunk_index"],
+            file_index=row[f"videos/{key}/file_index"],
+        )
+        first = round(row[f"videos/{key}/from_timestamp"] * fps)
+        reader = VideoReader(path, fps)
+        for number in range(first, first + length):
+            stats.update(reader.read(np.array([number])))
+        reader.close()
+        return cut_video(path, fps, first, length)
+
+
+def _write_record(root: Path, inputs: Sequence[_Input], schema: Schema) -> None:
+    """Write down what was odd about the recordings of all datasets, and what merging lost."""
+    odd = [
+        f"{one.name}: {text}"
+        for one in inputs
+        for text in [
+            *(read_conversion(one.root) or {"warnings": []})["warnings"],
+            *_lost(one, schema),
+        ]
+    ]
+    write_conversion(root, "merge", ", ".join(one.name for one in inputs), odd)
+
+
+def _lost(one: _Input, schema: Schema) -> Iterator[str]:
+    """What a dataset has and the merged one has not, though the config does not say so."""
+    for key, is_there, is_kept in (
+        (REWARD, one.schema.has_reward, schema.has_reward),
+        (SUCCESS, one.schema.has_success, schema.has_success),
+    ):
+        if is_there and not is_kept:
+            yield f"{key} is left out, because another of the datasets lacks it"
+    splits = one.info.get("splits", {})
+    if len(splits) > 1:
+        ranges = ", ".join(f"{name} {text}" for name, text in splits.items())
+        yield f"its splits are not kept ({ranges}): all episodes count as train"
+
+
+def _encoding(info: dict, schema: Schema) -> Encoding:
+    if not schema.cameras:
+        return Encoding()
+    feature = info["features"][f"{IMAGE_PREFIX}{schema.cameras[0]}"]
+    return Encoding(feature["dtype"], (feature.get("info") or {}).get("video.codec", "h264"))
+
+
+def _schema(cfg: MergeCfg, inputs: list[_Input]) -> Schema:
+    cameras = tuple(_names(cfg, inputs, "cameras"))
+    seeing = [one for one in inputs if one.schema.cameras]
+    size = _shared(seeing, "image_size", lambda one: one.schema.image_size, (0, 0))
+    return Schema(
+        fps=_shared(inputs, "fps", lambda one: one.schema.fps, 0),
+        image_size=size if cameras else (0, 0),
+        cameras=cameras,
+        state=_vector(cfg, inputs, "state"),
+        action=_vector(cfg, inputs, "action"),
+        has_reward=all(one.schema.has_reward for one in inputs),
+        has_success=all(one.schema.has_success for one in inputs),
+    )
+
+
+def _shared(
+    inputs: list[_Input], what: str, of: Callable[[_Input], _Value], default: _Value
+) -> _Value:
+    """What all datasets must have in common, the default if there are none."""
+    if not inputs:
+        return default
+    first = of(inputs[0])
+    for one in inputs[1:]:
+        if of(one) != first:
+            raise ValueError(
+                f"{what} of {inputs[0].name} is {first}, of {one.name} {of(one)}; convert one of "
+                "them again to match the other, then merge"
+            )
+    return first
+
+
+def _names(cfg: MergeCfg, inputs: list[_Input], kind: str) -> list[str]:
+    """The cameras or dimensions of the merged dataset; each dataset has them or fills them."""
+    wanted = getattr(cfg, kind)
+    names = list(inputs[0].names(kind)) if wanted is None else list(wanted)
+    for key in cfg.fill:
+        name = key.removeprefix(f"{kind}.")
+        if name != key and name not in names:
+            hint = did_you_mean(name, names)
+            raise ValueError(f"fill: '{key}': the merged dataset has no '{name}'{hint}")
+    for one in inputs:
+        for ours, theirs in getattr(one.cfg, kind).items():
+            if ours not in names or theirs not in one.names(kind):
+                raise ValueError(f"{one.name}: {kind}: there is no '{ours}' or no '{theirs}'")
+        for name in names:
+            if one.column(kind, name) is None and f"{kind}.{name}" not in cfg.fill:
+                hint = did_you_mean(name, one.names(kind))
+                raise ValueError(
+                    f"{one.name} has no '{name}' under {kind}{hint}; "
+                    f"say which of its own it is (merge: {kind}: {{{name}: ...}}), what stands in "
+                    f"for it (fill: {{{kind}.{name}: ...}}), or leave it out ({kind}: [...])"
+                )
+        used = {one.column(kind, name) for name in names}
+        for index, name in enumerate(one.names(kind)):
+            if wanted is None and index not in used:
+                raise ValueError(
+                    f"{one.name} has '{name}' under {kind}, which {inputs[0].name} lacks; list "
+                    f"what the merged dataset holds ({kind}: [...])"
+                )
+    return names
+
+
+def _vector(cfg: MergeCfg, inputs: list[_Input], kind: str) -> Vector:
+    names = _names(cfg, inputs, kind)
+    units: list[str] = []
+    bounds: dict[str, list[float]] = {"low": [], "high": []}
+    for name in names:
+        columns = {one.name: one.column(kind, name) for one in inputs}
+        having = {n: column for n, column in columns.items() if column is not None}
+        vectors: dict[str, Vector] = {one.name: getattr(one.schema, kind) for one in inputs}
+        found = {_units(vectors[n])[column]: n for n, column in having.items()}
+        if len(found) > 1:
+            differ = ", but ".join(f"'{unit}' in {n}" for unit, n in found.items())
+            raise ValueError(f"{kind} '{name}' is in {differ}; convert one of them with a scale")
+        units.append(next(iter(found), ""))
+        for bound, pick in (("low", min), ("high", max)):
+            limits = {n: getattr(vectors[n], bound) for n in having}
+            if all(limit is not None for limit in limits.values()):
+                values = [limits[n][column] for n, column in having.items()]
+                if len(having) < len(inputs):
+                    values.append(cfg.fill[f"{kind}.{name}"])
+                bounds[bound].append(pick(values))
+    low, high = (tuple(values) if len(values) == len(names) else None for values in bounds.values())
+    return Vector(tuple(names), units[0] if len(set(units)) == 1 else ", ".join(units), low, high)
+
+
+def _units(vector: Vector) -> list[str]:
+    """The unit of each dimension."""
+    units = [unit.strip() for unit in vector.unit.split(",")]
+    return units if len(units) == len(vector.names) else [vector.unit] * len(vector.names)

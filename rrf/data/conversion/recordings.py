@@ -1,0 +1,81 @@
+"""One recording to a part of a dataset: read, map, compress, keep. None waits for another."""
+
+import dataclasses
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
+from rrf.data.conversion.mapping import Mapper, raw_keys
+from rrf.data.conversion.parts import write_part
+from rrf.data.dataset_cfg import DatasetCfg
+from rrf.data.raw import Recording, Source
+
+
+@typing.runtime_checkable
+class Noticing(typing.Protocol):
+    """A source that collects what is odd about its recordings."""
+
+    @property
+    def warnings(self) -> list[str]: ...
+
+
+@dataclasses.dataclass
+class Counters:
+    """What has been compressed so far."""
+
+    episodes: int = 0
+    frames: int = 0
+
+    def add(self, frames: int) -> None:
+        """Count an episode."""
+        self.episodes += 1
+        self.frames += frames
+
+
+class RecordingConverter:
+    """Converts recordings of one source, one after the other."""
+
+    def __init__(self, cfg: DatasetCfg, source: Source):
+        self._cfg, self._source = cfg, source
+        self._schema, self._keys = cfg.schema(), list(raw_keys(cfg))
+        self._at_first = self._noticed()  # about the source as a whole
+
+    def convert(self, recording: Recording, part: Path, on_episode: Callable[[int], None]) -> None:
+        """Write the part of a recording.
+
+        Args:
+            recording: One of the source's.
+            part: The part's directory.
+            on_episode: Called with the number of frames after each episode.
+
+        Raises:
+            ValueError: Naming file, episode, key and frame of the first thing that is wrong.
+        """
+        mapper, counters, before = Mapper(self._cfg), Counters(), self._noticed()
+
+        def episodes() -> Iterator[EncodedEpisode]:
+            for raw in self._source.episodes(recording, self._keys):
+                episode = encode_episode(mapper(raw), self._schema, self._cfg.encoding)
+                counters.add(len(episode))
+                yield episode
+                on_episode(len(episode))
+            if counters.episodes != recording.num_episodes:
+                raise ValueError(
+                    f"{recording.paths[0]} ({recording.name}) gave {counters.episodes} episodes, "
+                    f"{recording.num_episodes} were listed; if the file was changed meanwhile, "
+                    "convert again"
+                )
+
+        def facts() -> dict:
+            return {
+                "episodes": counters.episodes,
+                "warnings": mapper.warnings,
+                "noticed": self._at_first + [w for w in self._noticed() if w not in before],
+                "widths": mapper.widths,
+            }
+
+        write_part(part, self._schema, episodes(), facts)
+
+    def _noticed(self) -> list[str]:
+        return list(self._source.warnings) if isinstance(self._source, Noticing) else []

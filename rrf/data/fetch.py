@@ -1,0 +1,27 @@
+"""Brings the recordings of a dataset to this machine."""
+
+from pathlib import Path
+
+from rrf.data.download import OnProgress, download, read_record
+from rrf.data.hub import HubDataset
+from rrf.data.s3 import S3Prefix
+from rrf.data.source_path import HUB, hub_commit, is_remote, local_path
+
+
+def fetch(path: str, on_progress: OnProgress = lambda progress: None) -> Path:
+    """Where the recordings at `path`, a dataset's `source.path`, lie on this machine, once they do.
+
+    What lies elsewhere is copied, or its copy brought up to date. A commit of the hub never
+    changes: its copy is used without asking.
+
+    Raises ValueError and OSError as `download` does.
+    """
+    out = local_path(path)
+    if not is_remote(path):
+        return out
+    if not path.startswith(HUB):
+        return download(S3Prefix(path), out, on_progress=on_progress).out
+    repo_id, commit = hub_commit(path)
+    if (read_record(out) or {}).get("revision") != commit:
+        download(HubDataset(repo_id, commit), out, on_progress=on_progress)
+    return out

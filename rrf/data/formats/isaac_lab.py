@@ -1,0 +1,168 @@
+"""Isaac Lab HDF5: demonstrations of its recorder and of Isaac Lab Mimic.
+
+    /                attrs: format_version
+    /data            attrs: total, env_args (JSON {"env_name", "type": 2, "sim_args": {dt, ...}})
+    /data/demo_<i>   attrs: num_samples, seed, success
+        actions [T, A]   processed_actions [T, P]   obs/<term> [T, ...]
+        states/{articulation,rigid_object}/<name>/{root_pose, root_velocity, joint_position, ...}
+        initial_state/...                           the same tree with one row; not offered
+
+Layout: isaaclab.utils.datasets.HDF5DatasetFileHandler. The frame rate is the attribute `fps` or
+1 / (dt * decimation) of `env_args.sim_args`. The attribute `success` is offered as the key
+"success": false but for the last frame, which has its value.
+
+Quaternions are given as WXYZ (w first), whatever the file has: XYZW if the attribute
+`format_version` of the file or of /data is 1, WXYZ if it is 0 or missing. In files with
+`schema_version` 1.0 the attribute `pose_order` ("xyz_wxyz", "x,y,z,qx,qy,qz,qw") of the dataset or
+of the nearest group above it decides. Reordered are
+
+    root_pose, and what has a `pose_order` of its own   [T, ..., 7] position and quaternion
+    *quat, *quats, *orientation, *orientations          [T, ..., 4 n], n quaternions; the name may
+                                                        end in a frame, as in root_quat_w
+
+and nothing else: a quaternion inside `actions` (absolute pose control) or inside an observation
+concatenated from several terms (obs/object) cannot be told from other numbers and stays as it was
+recorded. Of schema 1.0 only these attributes are known to us; its datasets are read like all
+others.
+
+Isaac Lab's own convert_dataset_to_xyzw sets `format_version` to 1 but turns only root_pose; the
+observations of such a file stay WXYZ, which it does not say. For these there is the option
+`observation_quaternions`.
+"""
+
+import logging
+import re
+from pathlib import Path
+from typing import Literal
+
+import h5py
+import numpy as np
+
+from rrf.config import configclass
+from rrf.data.formats import hdf5
+from rrf.data.formats.robomimic import Demo, RobomimicOptions, RobomimicSource
+
+_ORDERS: dict[float, Literal["wxyz", "xyzw"]] = {0: "wxyz", 1: "xyzw"}  # of format_version
+_QUATERNIONS = re.compile(r".*(quat|orientation)s?(_[a-z])?")
+_SCHEMA = "1.0"
+
+log = logging.getLogger(__name__)
+
+
+@configclass
+class IsaacLabOptions(RobomimicOptions):
+    """`source.options` of the format isaac_lab."""
+
+    only_successful: bool = False
+    """Leave out demonstrations whose attribute success is false."""
+    observation_quaternions: Literal["wxyz", "xyzw"] | None = None
+    """Order of quaternions below obs/, none to go by what the file says."""
+
+
+class IsaacLabSource(RobomimicSource):
+    """Demonstrations of Isaac Lab files; a recording is a file."""
+
+    options_type = IsaacLabOptions
+
+    def select(self, demos: list[Demo], path: Path) -> list[Demo]:
+        demos = super().select(demos, path)
+        assert isinstance(self.options, IsaacLabOptions)
+        if not self.options.only_successful:
+            return demos
+        kept = [demo for demo in demos if _success(demo) is not False]
+        if len(kept) < len(demos):
+            log.info("%s: %d of %d failed, left out", path, len(demos) - len(kept), len(demos))
+        return kept
+
+    def fps(self, demo: Demo) -> float | None:
+        fps = super().fps(demo)
+        sim = hdf5.json_attribute(demo.data, "env_args", demo.where).get("sim_args")
+        if fps is None and isinstance(sim, dict) and "dt" in sim:
+            step_s = hdf5.number(sim["dt"], f"{demo.where}: dt in env_args")
+            step_s *= hdf5.number(sim.get("decimation", 1), f"{demo.where}: decimation in env_args")
+            if step_s <= 0:
+                raise ValueError(f"{demo.where}: dt * decimation in env_args is {step_s} s")
+            fps = round(1 / step_s, 6)
+        return fps
+
+    def describe(self, demo: Demo) -> dict[str, str]:
+        found = {
+            key: frame
+            for key, frame in super().describe(demo).items()
+            if not key.startswith("initial_state/")
+        }
+        if _success(demo) is not None:
+            found.setdefault("success", "bool[]")
+        return found
+
+    def read(self, demo: Demo, key: str) -> np.ndarray:
+        dataset = hdf5.find(demo.group, key, demo.where)
+        if key == "success" and dataset is None:
+            return _success_per_frame(demo)
+        values = super().read(demo, key)
+        first = _first_quaternion(key, values, dataset)
+        if first is None or self._order(key, dataset, demo) == "wxyz":
+            return values
+        quaternions = values[..., first:]
+        turned = np.roll(quaternions.reshape(*quaternions.shape[:-1], -1, 4), 1, axis=-1)
+        return np.concatenate([values[..., :first], turned.reshape(quaternions.shape)], axis=-1)
+
+    def _order(self, key: str, dataset: hdf5.Node | None, demo: Demo) -> Literal["wxyz", "xyzw"]:
+        assert isinstance(self.options, IsaacLabOptions)
+        said = self.options.observation_quaternions
+        return said if said and key.startswith("obs/") else _order(dataset, demo)
+
+
+def _success(demo: Demo) -> bool | None:
+    value = hdf5.number_attribute((demo.group,), "success", demo.where)
+    return None if value is None else value > 0
+
+
+def _success_per_frame(demo: Demo) -> np.ndarray:
+    actions = hdf5.find(demo.group, "actions", demo.where)
+    if not isinstance(actions, h5py.Dataset) or not actions.shape:
+        raise ValueError(f"{demo.where} has no key 'actions', whose frames success is said for")
+    success = np.zeros(actions.shape[0], bool)
+    success[-1:] = _success(demo)
+    return success
+
+
+def _first_quaternion(key: str, values: np.ndarray, dataset: hdf5.Node | None) -> int | None:
+    """From where on the last axis holds quaternions, None if it holds none."""
+    if values.ndim < 2:
+        return None
+    name = key.rpartition("/")[2]
+    if _QUATERNIONS.fullmatch(name) and values.shape[-1] % 4 == 0:
+        return 0
+    is_pose = name == "root_pose" or (dataset is not None and "pose_order" in dataset.attrs)
+    return 3 if is_pose and values.shape[-1] == 7 else None
+
+
+def _order(dataset: hdf5.Node | None, demo: Demo) -> Literal["wxyz", "xyzw"]:
+    levels = (demo.data.file, demo.data)
+    schema = hdf5.text_attribute(levels, "schema_version", demo.where)
+    if schema is not None and schema != _SCHEMA:
+        raise ValueError(f"{demo.where}: schema_version is {schema}, known is {_SCHEMA}")
+    node = dataset
+    while isinstance(node, hdf5.Node):
+        said = hdf5.text_attribute((node,), "pose_order", demo.where)
+        if said is not None:
+            return _parse_order(said, f"{demo.where}: pose_order of {node.name}")
+        node = None if node.name == "/" else node.parent
+    if schema is not None:
+        raise ValueError(f"{demo.where}: no pose_order, which schema_version {schema} requires")
+    version = hdf5.number_attribute(levels, "format_version", demo.where)
+    if version is not None and version not in _ORDERS:
+        raise ValueError(
+            f"{demo.where}: format_version is {version:g}; known are 0 (WXYZ) and 1 (XYZW)"
+        )
+    return _ORDERS[version or 0]
+
+
+def _parse_order(said: str, where: str) -> Literal["wxyz", "xyzw"]:
+    letters = "".join(letter for letter in said.lower() if letter in "wxyz")
+    if letters.endswith("xyzw") and letters in ("xyzw", "xyzxyzw"):
+        return "xyzw"
+    if letters in ("wxyz", "xyzwxyz"):
+        return "wxyz"
+    raise ValueError(f"{where} is {said!r}, expected an order of x, y, z, w")

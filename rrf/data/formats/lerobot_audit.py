@@ -1,0 +1,111 @@
+"""What the metadata of a LeRobot directory claim and its files do not hold, as seen in published
+datasets: splits past the end, totals of a larger original, episodes with a second "task", videos
+that must be decoded from far back to reach a frame.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from rrf.data import lerobot_layout as layout
+from rrf.data.encoding import MAX_KEYFRAME_INTERVAL_S
+from rrf.data.formats.lerobot_files import EPISODES, EpisodePlace, Index, read_lines
+from rrf.data.held_out import split_range
+from rrf.data.validation.video_facts import video_facts
+
+_NUMBER = re.compile(r"\s*[-+]?\d+(\.\d*)?\s*")
+
+
+def audit_lerobot(index: Index) -> list[str]:
+    """One sentence per claim that does not hold."""
+    places = [place for recording in index.recordings.values() for place in recording]
+    info = index.root / layout.INFO
+    return [
+        *(f"{info}: {text}" for text in _totals(index, places)),
+        *(f"{info}: {text}" for text in _splits(index, places)),
+        *(f"{index.root}: {text}" for text in _numbers(places)),
+        *(f"{index.root}: {text}" for text in _tasks(index)),
+        *_keyframes(index, places),
+    ]
+
+
+def _totals(index: Index, places: list[EpisodePlace]) -> Iterator[str]:
+    videos = {v.path for place in places for v in place.videos.values() if v.path.is_file()}
+    found = {
+        "total_episodes": len(places),
+        "total_frames": sum(place.length for place in places),
+        "total_tasks": len(index.tasks) if index.tasks is not None else None,
+    }
+    if not index.has_shared_files:
+        size = index.info.get("chunks_size", 1000)
+        last = max(place.number for place in places)
+        found |= {"total_videos": len(videos), "total_chunks": last // size + 1}
+    for key, number in found.items():
+        claimed = index.info.get(key)
+        if number is not None and claimed is not None and claimed != number:
+            yield f"{key} is {claimed}, on disk there are {number}"
+
+
+def _splits(index: Index, places: list[EpisodePlace]) -> Iterator[str]:
+    splits = index.info.get("splits")
+    for name, text in splits.items() if isinstance(splits, dict) else ():
+        if split_range(text, len(places)) is None:
+            yield f"split '{name}' is {text!r}, on disk there are {len(places)} episodes"
+
+
+def _numbers(places: list[EpisodePlace]) -> Iterator[str]:
+    numbers = [place.number for place in places]
+    if numbers != list(range(len(numbers))):
+        yield (
+            f"the {len(numbers)} episodes on disk have the numbers {numbers[0]} to {numbers[-1]}; "
+            "they are numbered anew from 0"
+        )
+
+
+def _tasks(index: Index) -> Iterator[str]:
+    for number, task in (index.tasks or {}).items():
+        if task is None or _NUMBER.fullmatch(task):
+            yield f"task {number} is {task!r}, not a sentence"
+    several = [(number, tasks) for number, tasks in _listed_tasks(index) if len(tasks) > 1]
+    if several:
+        number, tasks = several[0]
+        yield (
+            f"{len(several)} episodes list several tasks, as episode {number} does: "
+            f"{', '.join(map(repr, tasks))}; one is kept"
+        )
+
+
+def _listed_tasks(index: Index) -> Iterator[tuple[int, list]]:
+    """Number and tasks of every episode in the list of episodes."""
+    if index.has_shared_files:
+        for row in layout.read_episodes(index.root).to_dict("records"):
+            yield int(row["episode_index"]), [] if row["tasks"] is None else list(row["tasks"])
+        return
+    for _, line in read_lines(index.root / EPISODES):
+        tasks = line.get("tasks")
+        yield line["episode_index"], tasks if isinstance(tasks, list) else []
+
+
+def _keyframes(index: Index, places: list[EpisodePlace]) -> Iterator[str]:
+    """Of the first video of each camera."""
+    for key in places[0].videos:
+        path = next((p.videos[key].path for p in places if _has_video(p, key)), None)
+        if path is None:
+            continue
+        try:
+            facts = video_facts(path)
+        except ValueError:  # told when it is read
+            continue
+        if facts.keyframe_interval_s > MAX_KEYFRAME_INTERVAL_S:
+            frames = round(facts.keyframe_interval_s * (facts.fps or index.fps))
+            yield (
+                f"{path} has up to {frames} frames from one keyframe to the next, so that reaching "
+                "a frame means to decode hundreds"
+            )
+        if facts.fps and not math.isclose(facts.fps, index.fps, rel_tol=0.01):
+            yield f"{path} runs at {facts.fps:.4g} frames/s, {index.fps:g} are declared"
+
+
+def _has_video(place: EpisodePlace, key: str) -> bool:
+    return key in place.videos and Path(place.videos[key].path).is_file()

@@ -1,0 +1,338 @@
+"""Which files hold which episode of a LeRobot v2.0, v2.1 or v3.0 directory.
+
+v2.0 and v2.1, an episode per file:
+    meta/info.json                                fps, features, path templates
+    meta/episodes.jsonl                           {"episode_index", "tasks", "length"} per line
+    meta/tasks.jsonl                              {"task_index", "task"} per line
+    data/chunk-000/episode_000000.parquet         one row per frame
+    videos/chunk-000/<key>/episode_000000.mp4
+v3.0, many episodes per file: see `rrf.data.lerobot_layout`.
+
+Metadata are not believed: episodes without a table on disk are left out and reported, a path
+template that leads nowhere gives way to the layout above, and statistics, splits and totals are not
+read. A path from the metadata may not leave the directory by its own words; symbolic links in the
+directory are followed, since hub caches and DVC are made of them.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+import re
+import string
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+import pyarrow as pa
+
+from rrf.data import lerobot_layout as layout
+from rrf.data.files import RemotePath
+from rrf.data.formats.json_files import read_object
+
+VERSIONS = ("v2.0", "v2.1", "v3.0")
+EPISODES = "meta/episodes.jsonl"
+TASKS = "meta/tasks.jsonl"
+DATA_PATH = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+VIDEO_PATH = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
+_MAX_FPS = 1e6
+_Root = typing.TypeVar("_Root", bound=Path | RemotePath)
+_FORMAT_SPEC = re.compile(r"(0?\d{1,2})?d?")
+
+
+@dataclasses.dataclass(frozen=True)
+class VideoPlace:
+    """Where an episode's frames of one camera are."""
+
+    path: Path
+    start_s: float | None = None  # None: the file is the episode
+    num_frames: int | None = None  # frames the metadata give the episode; None: the file's
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodePlace:
+    """Where one episode is."""
+
+    number: int
+    data: Path
+    length: int  # frames, as the metadata say
+    videos: dict[str, VideoPlace]  # the file need not exist
+
+
+@dataclasses.dataclass(frozen=True)
+class Index:
+    """What the metadata of a directory say, as far as it is on disk."""
+
+    root: Path
+    info: dict
+    recordings: dict[str, list[EpisodePlace]]  # name -> episodes in one data file
+    tasks: dict[int, str | None] | None  # None: there is no list of tasks
+    warnings: list[str]
+
+    @property
+    def features(self) -> dict[str, dict]:
+        return self.info["features"]
+
+    @property
+    def fps(self) -> float:
+        return float(self.info["fps"])
+
+    @property
+    def has_shared_files(self) -> bool:
+        """Whether a data file holds many episodes."""
+        return self.info["codebase_version"] == "v3.0"
+
+
+def read_index(root: str | Path) -> Index:
+    """Read the metadata and find the files.
+
+    Raises:
+        ValueError: Naming file and line for metadata that are damaged, of another version, no
+            UTF-8, or lead out of the directory, and if there is no episode on disk.
+    """
+    root = Path(root)
+    info = read_info(root)
+    warnings: list[str] = []
+    if info["codebase_version"] == "v3.0":
+        recordings, listed, tasks = _places_v3(root, info), layout.EPISODES_PATH, _tasks_v3(root)
+    else:
+        recordings, listed, tasks = _places_v2(root, info, warnings), EPISODES, _tasks_v2(root)
+    if not recordings:
+        raise ValueError(f"{root}: {listed} lists no episodes")
+    found = {name: places for name, places in recordings.items() if places[0].data.is_file()}
+    missing = [name for name in recordings if name not in found]
+    if not found:
+        path = recordings[missing[0]][0].data
+        raise ValueError(
+            f"{root}: none of the {len(missing)} data files is on disk, the first is {path}; "
+            "download the dataset again"
+        )
+    if missing:
+        warnings.append(
+            f"{root}: {len(missing)} of {len(recordings)} data files are not on disk and left "
+            f"out, the first is {recordings[missing[0]][0].data}"
+        )
+    return Index(root, info, found, tasks, warnings)
+
+
+def read_info(root: Path) -> dict:
+    """`meta/info.json`, checked as far as the other functions rely on it."""
+    path = root / layout.INFO
+    if (root / "meta_data/info.json").is_file():
+        raise ValueError(f"{root} is LeRobot v1, {_convert_v1()}")
+    if not path.is_file():
+        raise ValueError(f"no LeRobot dataset at {root}: {layout.INFO} is missing")
+    info = read_object(path)
+    version = info.get("codebase_version")
+    if version not in VERSIONS:
+        hint = _convert_v1() if str(version).startswith("v1") else f"{', '.join(VERSIONS)} are read"
+        raise ValueError(f"{path}: codebase_version is {version}, {hint}")
+    fps: typing.Any = info.get("fps")
+    if not _is_number(fps) or not 0 < fps <= _MAX_FPS:
+        raise ValueError(f"{path}: fps is {fps!r}, must be a positive number")
+    size = info.get("chunks_size", 1000)
+    if type(size) is not int or size < 1:
+        raise ValueError(f"{path}: chunks_size is {size!r}, must be a positive integer")
+    features = info.get("features")
+    if not isinstance(features, dict):
+        raise ValueError(f"{path}: features must map keys to dtype and shape")
+    for key, feature in features.items():
+        shape = feature.get("shape") if isinstance(feature, dict) else None
+        if not isinstance(shape, list) or any(type(size) is not int for size in shape):
+            raise ValueError(f"{path}: feature '{key}' has no shape (a list of integers)")
+    return info
+
+
+def path_inside(root: _Root, relative: str, where: str) -> _Root:
+    """`root / relative`. Raises ValueError if `relative` leads out of `root`."""
+    parts = PurePosixPath(relative)
+    if parts.is_absolute() or ".." in parts.parts or "\0" in relative:
+        raise ValueError(f"{where}: the path {relative!r} leads out of {root}")
+    return typing.cast(_Root, root / parts)
+
+
+def fill(template: str, where: str, values: Mapping[str, int | str]) -> str:
+    """A path template with its fields filled in.
+
+    Only plain fields such as {episode_index:06d} are allowed: `str.format` would also follow
+    attributes and pad to any width.
+    """
+    filled = ""
+    try:
+        for literal, field, spec, conversion in string.Formatter().parse(template):
+            filled += literal
+            if field is None:
+                continue
+            if field not in values or conversion or not _FORMAT_SPEC.fullmatch(spec or ""):
+                raise ValueError(f"the field {{{field}}} is not one of {', '.join(values)}")
+            filled += format(values[field], spec or "")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {template!r} is no path template ({error})") from error
+    return filled
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, dict]]:
+    """The objects of a .jsonl file, each with "file:line" for errors about it."""
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        where = f"{path}:{number}"
+        if line.strip():
+            yield where, _parse_line(line, where)
+
+
+def _places_v2(root: Path, info: dict, warnings: list[str]) -> dict[str, list[EpisodePlace]]:
+    path = root / EPISODES
+    if not path.is_file():
+        raise ValueError(f"{path} is missing; download the dataset again")
+    videos = [key for key, feature in info["features"].items() if feature.get("dtype") == "video"]
+    data_at = functools.partial(_find, root, info, "data_path", DATA_PATH, warnings)
+    video_at = functools.partial(_find, root, info, "video_path", VIDEO_PATH, warnings)
+    places: dict[str, list[EpisodePlace]] = {}
+    for where, line in read_lines(path):
+        number = _integer(line, "episode_index", where)
+        name = f"episode_{number:06d}"
+        if name in places:
+            raise ValueError(f"{where}: episode {number} is listed twice")
+        values = {"episode_chunk": number // info.get("chunks_size", 1000), "episode_index": number}
+        places[name] = [
+            EpisodePlace(
+                number=number,
+                data=data_at(values),
+                length=_integer(line, "length", where),
+                videos={key: VideoPlace(video_at(values | {"video_key": key})) for key in videos},
+            )
+        ]
+    return dict(sorted(places.items(), key=lambda item: item[1][0].number))
+
+
+def _find(
+    root: Path, info: dict, name: str, standard: str, warnings: list[str], values: dict
+) -> Path:
+    """The file a template of info.json means, or the one where the format puts it."""
+    where = f"{root / layout.INFO}: {name}"
+    declared = path_inside(root, fill(_template(info, name, standard, where), where, values), where)
+    if declared.is_file():
+        return declared
+    usual = path_inside(root, fill(standard, where, values), where)
+    if not usual.is_file():
+        return declared
+    text = f"{where}: {info[name]!r} leads to files that do not exist, {standard!r} is read instead"
+    if text not in warnings:
+        warnings.append(text)
+    return usual
+
+
+def _tasks_v2(root: Path) -> dict[int, str | None] | None:
+    path = root / TASKS
+    if not path.is_file():
+        return None
+    return {
+        _integer(line, "task_index", where): _task(line.get("task"), where)
+        for where, line in read_lines(path)
+    }
+
+
+def _places_v3(root: Path, info: dict) -> dict[str, list[EpisodePlace]]:
+    where, episodes = f"the episode table of {root}", layout.read_episodes(root)
+    data, video = f"{root / layout.INFO}: data_path", f"{root / layout.INFO}: video_path"
+    keys = [key for key, feature in info["features"].items() if feature.get("dtype") == "video"]
+    places: dict[str, list[EpisodePlace]] = {}
+    for row in episodes.sort_values("episode_index").to_dict("records"):
+        number, length = _integer(row, "episode_index", where), _integer(row, "length", where)
+        at = f"{where}: episode {number}"
+        values = {name: _integer(row, f"data/{name}", at) for name in ("chunk_index", "file_index")}
+        template = _template(info, "data_path", layout.DATA_PATH, data)
+        path = path_inside(root, fill(template, data, values), data)
+        name = f"chunk-{values['chunk_index']:03d}-file-{values['file_index']:03d}"
+        videos = {}
+        for key in keys:
+            prefix = f"videos/{key}"
+            chunk_index = row.get(f"{prefix}/chunk_index")
+            if chunk_index is None or (isinstance(chunk_index, float) and math.isnan(chunk_index)):
+                continue
+            template = _template(info, "video_path", layout.VIDEO_PATH, video)
+            fields = {
+                "video_key": key,
+                "chunk_index": _integer(row, f"{prefix}/chunk_index", at),
+                "file_index": _integer(row, f"{prefix}/file_index", at),
+            }
+            start_s = _seconds(row, f"{prefix}/from_timestamp", at)
+            stop_s = _seconds(row, f"{prefix}/to_timestamp", at)
+            videos[key] = VideoPlace(
+                path=path_inside(root, fill(template, video, fields), video),
+                start_s=start_s,
+                num_frames=round((stop_s - start_s) * info["fps"]),
+            )
+        places.setdefault(name, []).append(EpisodePlace(number, path, length, videos))
+    return places
+
+
+def _tasks_v3(root: Path) -> dict[int, str | None] | None:
+    path = root / layout.TASKS
+    if not path.is_file():
+        return None
+    try:
+        table = layout.read_table(path).to_pandas()
+    except (UnicodeDecodeError, pa.ArrowException) as error:
+        raise ValueError(f"{path} holds text that is not UTF-8 ({error})") from error
+    if "task_index" not in table:
+        raise ValueError(f"{path} has no column 'task_index'; download the dataset again")
+    texts = table.get("task", table.index)
+    numbers = [_integer({"task_index": n}, "task_index", str(path)) for n in table["task_index"]]
+    return {n: _task(text, str(path)) for n, text in zip(numbers, texts, strict=True)}
+
+
+def _task(text, where: str) -> str | None:
+    """A task as text; a number is given as text too, for validation to complain about."""
+    if text is None or (isinstance(text, float) and math.isnan(text)):
+        return None
+    if not isinstance(text, str) and not _is_number(text):
+        raise ValueError(f"{where}: the task is {text!r}, must be text")
+    try:
+        str(text).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{where}: the task {text!r} is not valid UTF-8 ({error})") from error
+    return str(text)
+
+
+def _template(info: dict, name: str, standard: str, where: str) -> str:
+    template = info.get(name) or standard
+    if not isinstance(template, str):
+        raise ValueError(f"{where} is {template!r}, must be text")
+    return template
+
+
+def _integer(data: dict, key: str, where: str) -> int:
+    value: typing.Any = data.get(key)
+    if not _is_number(value) or not 0 <= value < 2**63 or value != int(value):
+        raise ValueError(f"{where}: {key} is {value!r}, must be a whole number from 0 upwards")
+    return int(value)
+
+
+def _seconds(data: dict, key: str, where: str) -> float:
+    value: typing.Any = data.get(key)
+    if not _is_number(value) or not 0 <= value < math.inf:
+        raise ValueError(f"{where}: {key} is {value!r}, must be seconds from 0 upwards")
+    return float(value)
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _parse_line(line: bytes, where: str) -> dict:
+    try:
+        data = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where} is not UTF-8 ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is not JSON ({error})") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{where} must be a JSON object, found {type(data).__name__}")
+    return data
+
+
+def _convert_v1() -> str:
+    return (
+        "which is not read; convert it to v2.0 first, with "
+        "lerobot/common/datasets/v2/convert_dataset_v1_to_v2.py of lerobot 0.1"
+    )

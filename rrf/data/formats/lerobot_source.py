@@ -1,0 +1,345 @@
+"""LeRobot v2.0, v2.1 (GR00T's flavour too) and v3.0 directories as recordings.
+
+Keys are the names of features ("observation.state", "observation.images.front") and of any other
+column. Where there is a meta/modality.json, its names stand for slices and cameras, as
+"state.left_arm" for dimensions 0..6 of observation.state and "video.ego_view" for a camera.
+
+What these directories get wrong, and what happens then:
+
+    a key of info.json is not on disk      `keys` says so; ValueError once it is asked for
+    the video is longer than the table     the frames at its end are dropped, with a warning, unless
+                                           it also has another rate than the table: ValueError
+    the video is shorter                   ValueError with both counts
+    vectors written as JSON text           converted to float64, with a warning
+    time stamps that do not begin at 0     frame i of the video belongs to row i regardless
+    time stamps that disagree with fps     a warning
+    a row of another length                ValueError naming the row
+    the instruction changes in an episode  the first is used, with a warning
+
+Warnings collect in `LeRobotSource.warnings`. Legend: T frames of an episode.
+"""
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from rrf.config import Cfg, configclass, did_you_mean
+from rrf.data.formats import arrow_arrays as arrow
+from rrf.data.formats.lerobot_audit import audit_lerobot
+from rrf.data.formats.lerobot_files import EpisodePlace, path_inside, read_index
+from rrf.data.formats.modality import Modality, Part, read_modality
+from rrf.data.formats.source_audit import NOT_ON_DISK
+from rrf.data.formats.time_stamps import FPS_TOLERANCE, time_problems
+from rrf.data.formats.video_clip import read_clip
+from rrf.data.raw import EncodedImages, RawEpisode, Recording
+
+_GROOT_TASK = "annotation.human.action.task_description"
+
+
+@configclass
+class LeRobotOptions(Cfg):
+    """How LeRobot directories are read."""
+
+    instruction_key: str | None = None
+    """Column with the instruction, as text or as an index of the list of tasks. By default GR00T's
+    annotation.human.action.task_description if there is one, else task_index.
+    """
+
+
+class LeRobotSource:
+    """Reads one LeRobot directory.
+
+    Args:
+        path: The directory with meta/, data/ and videos/.
+        options: Fields of `LeRobotOptions`.
+
+    Raises:
+        ValueError: For an unknown option, and as `read_index` and `read_modality` do.
+    """
+
+    def __init__(self, path: Path, options: dict):
+        self._options = LeRobotOptions.from_dict(options)
+        self._root = Path(path)
+        self._index = read_index(self._root)
+        modality = read_modality(self._root) or Modality({}, {}, {}, {})
+        self._parts = {f"state.{name}": part for name, part in modality.state.items()}
+        self._parts |= {f"action.{name}": part for name, part in modality.action.items()}
+        self._aliases = {f"video.{name}": key for name, key in modality.video.items()}
+        self._aliases |= {f"annotation.{name}": key for name, key in modality.annotation.items()}
+        self._warnings = dict.fromkeys(self._index.warnings)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was noticed so far, naming file and episode; opening the same directory again
+        repeats what concerns all of it.
+        """
+        return list(self._warnings)
+
+    def audit(self) -> list[str]:
+        """What the metadata claim and the files do not hold."""
+        return audit_lerobot(self._index)
+
+    def recordings(self) -> list[Recording]:
+        """One per data file: an episode in v2.0 and v2.1, many in v3.0."""
+        recordings = []
+        for name, places in self._index.recordings.items():
+            videos = {video.path for place in places for video in place.videos.values()}
+            paths = (places[0].data, *sorted(path for path in videos if path.is_file()))
+            recordings.append(Recording(name, paths, len(places)))
+        return recordings
+
+    def keys(self) -> dict[str, str]:
+        """Features, other columns and names of modality.json, typed by the first data file. Ends
+        in "(not on disk)" where info.json promises what is not there.
+        """
+        return dict(self._types)
+
+    def episodes(self, recording: Recording, keys: Sequence[str]) -> Iterator[RawEpisode]:
+        """The episodes of a data file, in order; see `rrf.data.raw.Source`."""
+        places = self._index.recordings.get(recording.name)
+        if places is None:
+            raise ValueError(f"{self._root} has no recording '{recording.name}'")
+        for key in keys:
+            self._check_key(key, places[0])
+        table = self._read_table(places[0].data, keys)
+        for place in places:
+            yield self._read_episode(table, place, keys)
+
+    def episode(self, number: int, keys: Sequence[str]) -> RawEpisode:
+        """One episode, by its number in the dataset. Raises ValueError as `episodes` does."""
+        for places in self._index.recordings.values():
+            for place in places:
+                if place.number == number:
+                    for key in keys:
+                        self._check_key(key, place)
+                    return self._read_episode(self._read_table(place.data, keys), place, keys)
+        raise ValueError(f"{self._root} has no episode {number}")
+
+    @functools.cached_property
+    def _types(self) -> dict[str, str]:
+        first = next(iter(self._index.recordings.values()))[0]
+        table = arrow.read_parquet(first.data, arrow.read_schema(first.data).names, num_rows=1)
+        types = {}
+        for key, feature in self._index.features.items():
+            if feature.get("dtype") in ("video", "image"):
+                types[key] = f"image{list(_image_size(feature))}"
+            else:
+                types[key] = f"{feature.get('dtype')}{feature['shape']}"
+            if key not in table.column_names and not self._has_video(key):
+                types[key] += f" {NOT_ON_DISK}"
+        for key in table.column_names:
+            types[key] = self._type_of(table[key], key, types.get(key), _where(first))
+        for name, part in self._parts.items():
+            if part.original_key in types:
+                text = re.sub(r"\[.*?\]", f"[{part.end - part.start}]", types[part.original_key])
+                types.setdefault(name, text)
+        for name, key in self._aliases.items():
+            if key in types:
+                types.setdefault(name, types[key])
+        return types
+
+    def _type_of(self, column: pa.ChunkedArray, key: str, declared: str | None, where: str) -> str:
+        """The type of a column, as declared where the values say nothing or are damaged."""
+        if arrow.is_image(column.type):
+            return declared or "image"
+        try:
+            values = self._values(column, key, where)
+        except ValueError:  # told once the key is asked for
+            return declared or str(column.type)
+        assert isinstance(values, np.ndarray)
+        return "text" if values.dtype.kind == "U" else f"{values.dtype}{list(values.shape[1:])}"
+
+    def _has_video(self, key: str) -> bool:
+        return any(
+            key in place.videos and place.videos[key].path.is_file()
+            for places in self._index.recordings.values()
+            for place in places
+        )
+
+    def _check_key(self, key: str, place: EpisodePlace) -> None:
+        if key not in self._types:
+            raise ValueError(f"{self._root} has no key '{key}'{did_you_mean(key, self._types)}")
+        if self._types[key].endswith(NOT_ON_DISK):
+            video = place.videos.get(self._aliases.get(key, key))
+            what = f"the first file would be {video.path}" if video else "no data file has it"
+            there = [name for name, text in self._types.items() if not text.endswith(NOT_ON_DISK)]
+            raise ValueError(
+                f"{self._root}: '{key}' is declared in meta/info.json but not on disk ({what})"
+                f"{did_you_mean(key, there)}"
+            )
+
+    def _column_of(self, key: str) -> tuple[str, Part | None]:
+        """The feature a key is, or is a part of."""
+        if key in self._index.features:
+            return key, None
+        part = self._parts.get(key)
+        return (part.original_key, part) if part else (self._aliases.get(key, key), None)
+
+    def _read_table(self, path: Path, keys: Sequence[str]) -> pa.Table:
+        """The columns that the keys, the instruction and the checks need."""
+        columns = [self._column_of(key)[0] for key in keys]
+        videos = [name for name, f in self._index.features.items() if f.get("dtype") == "video"]
+        required = [column for column in columns if column not in videos]
+        if self._index.has_shared_files:
+            required.append("episode_index")
+        if self._options.instruction_key is not None:
+            required.append(self._column_of(self._options.instruction_key)[0])
+        return arrow.read_parquet(path, required, ("timestamp", _GROOT_TASK, "task_index"))
+
+    def _read_episode(
+        self, table: pa.Table, place: EpisodePlace, keys: Sequence[str]
+    ) -> RawEpisode:
+        where = _where(place)
+        if self._index.has_shared_files:
+            table = self._rows_of(table, place.number, where)
+        length = table.num_rows
+        if length == 0:
+            raise ValueError(f"{where} has no frames")
+        if length != place.length:
+            self._warn(f"{where} has {length} frames, the list of episodes says {place.length}")
+        if "timestamp" in table.column_names:
+            times = self._values(table["timestamp"], "timestamp", where)
+            for problem in time_problems(np.asarray(times), self._index.fps):
+                self._warn(f"{where}: {problem}")
+        arrays: dict[str, np.ndarray] = {}
+        images: dict[str, np.ndarray | EncodedImages] = {}
+        for key in keys:
+            column, part = self._column_of(key)
+            if column not in table.column_names:
+                images[key] = self._read_video(place, column, length, where)
+                continue
+            values = self._values(table[column], column, where)
+            if isinstance(values, EncodedImages):
+                images[key] = values
+            else:
+                arrays[key] = _slice(values, part, f"{where}: {key}") if part else values
+        return RawEpisode(
+            arrays=arrays,
+            images=images,
+            instruction=self._instruction(table, where),
+            source=where,
+            fps=self._index.fps,
+        )
+
+    def _rows_of(self, table: pa.Table, number: int, where: str) -> pa.Table:
+        rows = np.flatnonzero(
+            self._values(table["episode_index"], "episode_index", where) == number
+        )
+        if len(rows) and rows[-1] - rows[0] + 1 != len(rows):
+            raise ValueError(
+                f"{where}: rows {rows[0]} to {rows[-1]} hold other episodes in between"
+            )
+        return table.slice(rows[0] if len(rows) else 0, len(rows))
+
+    def _values(self, column: pa.ChunkedArray, key: str, where: str) -> np.ndarray | EncodedImages:
+        feature = self._index.features.get(key)
+        try:
+            if arrow.is_image(column.type):
+                return arrow.encoded_images(
+                    column, lambda path: path_inside(self._root, path, f"{where}: {key}")
+                )
+            if not arrow.is_text(column.type):
+                values = arrow.numbers(column)
+            else:
+                texts = arrow.texts(column)
+                is_vector = feature is not None and feature.get("dtype") != "string"
+                if not is_vector and not (texts and arrow.is_json_vector(texts[0])):
+                    return np.array(texts, np.str_)
+                values = arrow.parse_vectors(texts)
+                self._warn(f"{where}: {key} is JSON text, converted to float64{[values.shape[1]]}")
+        except ValueError as error:
+            raise ValueError(f"{where}: {key}: {error}") from error
+        if (
+            feature is not None
+            and len(values)
+            and values[0].size != np.prod(feature["shape"], dtype=int)
+        ):
+            raise ValueError(
+                f"{where}: {key} has shape {list(values.shape[1:])} in the table, but "
+                f"{feature['shape']} in meta/info.json"
+            )
+        return values
+
+    def _read_video(self, place: EpisodePlace, key: str, length: int, where: str) -> np.ndarray:
+        video = place.videos.get(key)
+        if video is None:
+            raise ValueError(f"{where}: {key} has no video in the list of episodes")
+        if video.num_frames is not None and video.num_frames < length:
+            raise ValueError(
+                f"{where}: {key} has {video.num_frames} frames in {video.path}, the table {length}"
+            )
+        try:
+            clip = read_clip(video.path, length, video.start_s)
+        except ValueError as error:
+            raise ValueError(f"{where}: {key}: {error}") from error
+        fps = self._index.fps
+        num_extra = clip.num_extra if video.num_frames is None else video.num_frames - length
+        if num_extra:
+            counts = f"{where}: {key} has {length + num_extra} frames, the table {length}"
+            if clip.fps is not None and abs(clip.fps - fps) > FPS_TOLERANCE * fps:
+                raise ValueError(
+                    f"{counts}, and {clip.fps:g} frames/s in {video.path}, the table {fps:g}; "
+                    "encode the video again at the table's rate"
+                )
+            self._warn(f"{counts}; the last {num_extra} are dropped")
+        declared = _image_size(self._index.features[key])
+        if clip.images.shape[1:3] != declared:
+            size = list(clip.images.shape[1:3])
+            self._warn(f"{where}: {key} is {size} px, meta/info.json says {list(declared)}")
+        return clip.images
+
+    def _instruction(self, table: pa.Table, where: str) -> str | None:
+        candidates = [_GROOT_TASK, "task_index"]
+        if self._options.instruction_key is not None:
+            candidates = [self._column_of(self._options.instruction_key)[0]]
+        key = next((name for name in candidates if name in table.column_names), None)
+        if key is None:
+            return None
+        values = self._values(table[key], key, where)
+        if (
+            isinstance(values, EncodedImages)
+            or values.size != len(values)
+            or values.dtype.kind not in "iufU"
+        ):
+            raise ValueError(f"{where}: {key} is neither text nor an index of the list of tasks")
+        values = values.ravel()
+        changes = np.flatnonzero(values != values[0])
+        if len(changes):
+            self._warn(f"{where}: {key} changes at frame {changes[0]}; the first value is used")
+        if values.dtype.kind == "U":
+            return str(values[0])
+        tasks, number = self._index.tasks, values[0].item()
+        if tasks is None:
+            return None
+        if number not in tasks:
+            raise ValueError(f"{where}: {key} is {number}, but no task has that index")
+        return tasks[number]
+
+    def _warn(self, text: str) -> None:
+        self._warnings[text] = None
+
+
+def _where(place: EpisodePlace) -> str:
+    return f"{place.data}:episode_{place.number}"
+
+
+def _slice(values: np.ndarray, part: Part, where: str) -> np.ndarray:
+    if values.ndim != 2 or part.end > values.shape[1]:
+        raise ValueError(
+            f"{where}: meta/modality.json takes {part.start}..{part.end} of {part.original_key}, "
+            f"which has shape {list(values.shape[1:])}"
+        )
+    return values[:, part.start : part.end]
+
+
+def _image_size(feature: dict) -> tuple[int, ...]:
+    """(height, width) of an image feature, whichever way round its shape is. `names` is not asked:
+    it is often absent, and in some datasets says the opposite of the shape.
+    """
+    shape = feature["shape"]
+    is_first = len(shape) == 3 and shape[0] in (1, 3) and shape[2] not in (1, 3)
+    return tuple(shape[1:] if is_first else shape[:2])

@@ -1,0 +1,145 @@
+"""ManiSkill trajectories: NAME.h5 with the arrays beside NAME.json with what made them.
+
+    /traj_0/actions             f32[T, A], or a group with an array per robot
+    /traj_0/{terminated, truncated, success, fail, rewards}   [T]
+    /traj_0/obs/...             [T+1, ...], nested: agent/qpos, extra/tcp_pose,
+                                sensor_data/<camera>/rgb u8[T+1, H, W, 3]
+    /traj_0/env_states/{actors, articulations}/<name>         [T+1, ...]
+    NAME.json                   env_info, source_type, episodes: [{episode_id, episode_seed,
+                                control_mode, elapsed_steps, success}, ...]
+
+Layout: https://github.com/haosulab/ManiSkill, mani_skill/utils/wrappers/record.py. The observation
+and state after the last action are dropped. Poses are position (3) and quaternion (4), WXYZ. The
+files hold no instruction.
+
+Legend: T actions of an episode, A action dimension, H W image height and width.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import h5py
+
+from rrf.config import Cfg, configclass
+from rrf.data.formats import hdf5, hdf5_trajectories
+from rrf.data.formats.json_files import read_object
+from rrf.data.raw import RawEpisode, Recording
+
+_PREFIX = "traj_"
+
+
+@configclass
+class ManiSkillOptions(Cfg):
+    """Options of the format maniskill."""
+
+    pattern: str = "**/*.h5"
+    """Which files in the directory; replays with other controllers often lie beside each other."""
+
+
+class ManiSkillSource:
+    """Reads ManiSkill trajectory files; each file is a recording."""
+
+    def __init__(self, path: Path, options: dict):
+        self._options = ManiSkillOptions.from_dict(options)
+        self._path = Path(path)
+
+    def recordings(self) -> list[Recording]:
+        """One recording per file.
+
+        Raises:
+            ValueError: If there are none, a .json is missing or names other trajectories, or the
+                actions of two files mean different things (control_mode).
+        """
+        found = []
+        modes: dict[str, str] = {}
+        for path in self._files():
+            name = hdf5.recording_name(path, self._path)
+            with hdf5.open_file(path) as file:
+                told = _told(file, _read_meta(path), path)
+            for episode in told.values():
+                modes.setdefault(str(episode.get("control_mode")), path.name)
+            found.append(Recording(name, (path, path.with_suffix(".json")), len(told)))
+        if len(modes) > 1:
+            raise ValueError(
+                f"{self._path} mixes control modes, so its actions mean different things: "
+                + ", ".join(f"{mode} in {name}" for mode, name in modes.items())
+                + "; choose files by the option pattern"
+            )
+        return found
+
+    def keys(self) -> dict[str, str]:
+        """What the first trajectory of the first file holds."""
+        path = self._files()[0]
+        with hdf5.open_file(path) as file:
+            name = hdf5_trajectories.names(file, _PREFIX, path)[0]
+            group = hdf5_trajectories.group_at(file, name, path)
+            return hdf5_trajectories.keys(group, f"{path}:{name}")
+
+    def episodes(self, recording: Recording, keys: Sequence[str]) -> Iterator[RawEpisode]:
+        """The trajectories of a file in the order of their numbers.
+
+        Raises:
+            ValueError: Naming file, trajectory and key.
+        """
+        hdf5_trajectories.check_keys(keys, self.keys(), self._path)
+        path = recording.paths[0]
+        meta = _read_meta(path)
+        with hdf5.open_file(path) as file:
+            for name, told in _told(file, meta, path).items():
+                group, where = hdf5_trajectories.group_at(file, name, path), f"{path}:{name}"
+                length = _length(group, told, where)
+                one_more = {"obs": (length + 1,), "env_states": (length + 1,)}
+                yield hdf5_trajectories.read(group, keys, length, one_more, where, _fps(meta))
+
+    def _files(self) -> list[Path]:
+        return hdf5.find_files(self._path, self._options.pattern)
+
+
+def _read_meta(path: Path) -> dict:
+    json_path = path.with_suffix(".json")
+    if not json_path.is_file():
+        raise ValueError(
+            f"{path} has no {json_path.name} beside it; copy both, they are one dataset"
+        )
+    return read_object(json_path)
+
+
+def _told(file: h5py.File, meta: dict, path: Path) -> dict[str, dict]:
+    """Trajectory name -> what the .json says about it."""
+    listed = meta.get("episodes")
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise ValueError(f"{path.with_suffix('.json')} has no list 'episodes' of objects")
+    told = {f"{_PREFIX}{entry.get('episode_id')}": entry for entry in listed}
+    names = hdf5_trajectories.names(file, _PREFIX, path)
+    if set(names) != set(told) or len(told) != len(listed):
+        odd = sorted(set(names) ^ set(told)) or ["an episode_id twice"]
+        raise ValueError(
+            f"{path} holds {len(names)} trajectories, its .json lists {len(listed)} episodes "
+            f"(not in both: {', '.join(odd[:5])}); one is cut short, or they are no pair"
+        )
+    return {name: told[name] for name in names}
+
+
+def _fps(meta: dict) -> float | None:
+    """The control frequency in Hz, which stands in the environment's arguments if it was set."""
+    match meta:
+        case {
+            "env_info": {"env_kwargs": {"sim_config": {"control_freq": int() | float() as freq}}}
+        }:
+            return float(freq)
+    return None
+
+
+def _length(group: h5py.Group, told: dict, where: str) -> int:
+    datasets = hdf5.list_datasets(group, where)
+    key = next((key for key in datasets if key.split("/")[0] == "actions"), None)
+    if key is None:
+        raise ValueError(f"{where} has no actions; found: {', '.join(group) or 'nothing'}")
+    length = len(datasets[key]) if datasets[key].shape else 0
+    if length == 0:
+        raise ValueError(f"{where} has no steps in {key}")
+    if told.get("elapsed_steps", length) != length:
+        raise ValueError(
+            f"{where} has {length} actions, its .json says elapsed_steps {told['elapsed_steps']}"
+        )
+    return length

@@ -1,0 +1,266 @@
+"""What `features.json` of a TFDS dataset says, and the arrays it makes of an Example's lists.
+
+The file is a tree of features (tensorflow_datasets/core/proto/feature.proto as JSON). A leaf is
+stored under its path joined by "/", all steps of an episode in one list:
+
+    Tensor, Scalar, ClassLabel, BBoxFeature   numbers, flattened: floats (float64 too) as float32,
+                                              integers and bools as int64; with the encoding "bytes"
+                                              or "zlib" one blob of raw little-endian items per step
+    Text, Tensor of strings                   a blob of UTF-8 per text
+    Image                                     a PNG or JPEG file per step, whatever was declared
+    Sequence within the steps                 numbers under PATH/ragged_flat_values; read where the
+                                              length is fixed
+
+A leaf that has no array form, of sequences or tensors of unknown length, images that are not 3 x 8
+bits, Video, Audio or Translation, is not offered, and asking for it says why.
+
+Legend: T steps, H W image height and width.
+"""
+
+import dataclasses
+import math
+import typing
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from rrf.data.formats.tf_example import Feature
+from rrf.data.image_header import read_image_header
+from rrf.data.images import decode_image
+from rrf.data.raw import EncodedImages
+
+STEPS = "steps"
+_UNKNOWN = -1
+_TEXT_DTYPES = ("string", "object")
+_NUMBERS = frozenset(np.dtype(code).name for code in "?bBhHiIqQefd")
+_RAGGED = "ragged_flat_values"
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A leaf that can be read."""
+
+    key: str  # its path, without "steps/"
+    name: str  # in the Example
+    kind: typing.Literal["numbers", "blobs", "text", "images"]
+    shape: tuple[int, ...]  # of a step; of images H and W, -1 where it is not said
+    dtype: str = ""  # of numbers and blobs
+    is_compressed: bool = False
+    is_step: bool = True
+
+    def __str__(self) -> str:
+        """As `Source.keys` describes it."""
+        if self.is_image:
+            return f"image{list(self.shape[:2])}"
+        if self.kind == "text":
+            return f"text{list(self.shape)}" if self.shape else "text"
+        return f"{self.dtype}{list(self.shape)}"
+
+    @property
+    def is_image(self) -> bool:
+        """Whether its steps are RGB images, compressed or not."""
+        is_rgb = self.dtype == "uint8" and len(self.shape) == 3 and self.shape[2] == 3
+        return self.kind == "images" or (is_rgb and self.is_step)
+
+    def num_steps(self, feature: Feature) -> int:
+        """How many steps a list holds. Raises ValueError for a list of another type or of parts of
+        steps.
+        """
+        if self.kind != "numbers":
+            stored = "bytes_list"
+        else:
+            stored = "float_list" if np.dtype(self.dtype).kind == "f" else "int64_list"
+        if feature.kind not in (stored, "empty"):
+            raise ValueError(f"is a {feature.kind}, features.json says {self}")
+        items = math.prod(self.shape) if self.kind in ("numbers", "text") else 1
+        num_steps, rest = divmod(len(feature), items)
+        if rest:
+            raise ValueError(f"holds {len(feature)} items, no multiple of {items}, for {self}")
+        return num_steps
+
+    def read(self, feature: Feature) -> np.ndarray | EncodedImages:
+        """The steps of a list, [T, ...]. Raises ValueError as `num_steps` does and, with the step,
+        for damaged items.
+        """
+        self.num_steps(feature)
+        if self.kind == "text":
+            return _read_text(feature.blobs(), self.shape)
+        if self.kind == "images":
+            return _read_images(feature.blobs(), self.shape)
+        if self.kind == "blobs":
+            return _read_blobs(feature.blobs(), self)
+        return feature.numbers().reshape(-1, *self.shape).astype(self.dtype)
+
+
+def read_features(root: dict, path: Path) -> tuple[dict[str, Column], dict[str, str]]:
+    """The columns of a features.json by their keys, and why the other leaves are none.
+
+    Raises:
+        ValueError: If the file is not of this layout, or holds no steps.
+    """
+    features = _features(root, "the top level", path)
+    steps = features.get(STEPS)
+    if not isinstance(steps, dict) or "sequence" not in steps:
+        raise ValueError(
+            f"{path} has no '{STEPS}' that is a Dataset or Sequence, so this is not RLDS; found: "
+            f"{', '.join(features) or 'nothing'}"
+        )
+    columns: dict[str, Column] = {}
+    refused: dict[str, str] = {}
+    for names, lengths, leaf in _leaves(root, (), (), path):
+        is_step = names[0] == STEPS
+        key = "/".join(names[1:] if is_step else names)
+        if key in columns:
+            continue  # a step's key goes before one beside the steps
+        try:
+            columns[key] = _column(key, names, lengths, leaf)
+        except _NoArrayError as reason:
+            refused[key] = str(reason)
+        except (TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{path}: '{key}' is not described as TFDS does ({error})") from error
+    return columns, refused
+
+
+class _NoArrayError(Exception):
+    """A leaf has no array form."""
+
+
+def _leaves(
+    node: dict, names: tuple[str, ...], lengths: tuple[int, ...], path: Path
+) -> Iterator[tuple[tuple[str, ...], tuple[int, ...], dict]]:
+    """Path, lengths of the sequences around it and content of each leaf, the steps' first."""
+    where = "/".join(names) or "the top level"
+    if "featuresDict" in node:
+        features = _features(node, where, path)
+        for name in sorted(features, key=lambda name: name != STEPS):
+            yield from _leaves(_mapping(features, name, where, path), (*names, name), lengths, path)
+    elif "sequence" in node:
+        sequence = _mapping(node, "sequence", where, path)
+        lengths = (*lengths, int(sequence.get("length", _UNKNOWN)))
+        yield from _leaves(_mapping(sequence, "feature", where, path), names, lengths, path)
+    else:
+        yield names, lengths, node
+
+
+def _features(node: dict, where: str, path: Path) -> dict:
+    return _mapping(_mapping(node, "featuresDict", where, path), "features", where, path)
+
+
+def _mapping(node: dict, name: str, where: str, path: Path) -> dict:
+    part = node.get(name)
+    if not isinstance(part, dict):
+        raise ValueError(
+            f"{path}: {where} has no mapping '{name}'; the file is damaged or from an old "
+            "tensorflow_datasets: load the dataset with a present one and save it again"
+        )
+    return part
+
+
+def _column(key: str, names: tuple[str, ...], lengths: tuple[int, ...], leaf: dict) -> Column:
+    is_step = names[0] == STEPS
+    inner = lengths[1:] if is_step else lengths
+    if _UNKNOWN in inner:
+        raise _NoArrayError("is a sequence of no fixed length (ragged), which is no array")
+    name = "/".join(names if len(lengths) < 2 else (*names, _RAGGED))
+    if "image" in leaf:
+        if inner or not is_step:
+            raise _NoArrayError("holds images that are not one per step")
+        return Column(key=key, name=name, kind="images", shape=_image_size(leaf["image"]))
+    if "text" in leaf:
+        return Column(key=key, name=name, kind="text", shape=inner, is_step=is_step)
+    dtype, shape, encoding = _tensor(leaf)
+    if _UNKNOWN in shape:
+        raise _NoArrayError(f"has the shape {list(shape)}, which is not the same in every step")
+    shape = (*inner, *shape)
+    if 0 in shape:
+        raise _NoArrayError(f"has the shape {list(shape)}, which holds nothing")
+    if dtype in _TEXT_DTYPES:
+        return Column(key=key, name=name, kind="text", shape=shape, is_step=is_step)
+    if encoding != "none" and inner:
+        raise _NoArrayError(f"is a sequence of tensors encoded as {encoding}")
+    return Column(
+        key=key,
+        name=name,
+        kind="numbers" if encoding == "none" else "blobs",
+        shape=shape,
+        dtype=dtype,
+        is_compressed=encoding == "zlib",
+        is_step=is_step,
+    )
+
+
+def _tensor(leaf: dict) -> tuple[str, tuple[int, ...], str]:
+    if "classLabel" in leaf:
+        return "int64", (), "none"
+    content = leaf.get("tensor", leaf.get("boundingBox"))
+    if content is None:
+        name = str(leaf.get("pythonClassName", "feature of no class")).rpartition(".")[2]
+        raise _NoArrayError(f"is a {name}, which is not read")
+    dtype, encoding = content.get("dtype", "float32"), content.get("encoding") or "none"
+    if encoding not in ("none", "bytes", "zlib"):
+        raise _NoArrayError(f"has the unknown encoding {encoding!r}")
+    if dtype not in _TEXT_DTYPES and dtype not in _NUMBERS:
+        raise _NoArrayError(f"has the dtype {dtype}, which numpy does not have")
+    return dtype, _dimensions(content), encoding
+
+
+def _dimensions(content: dict) -> tuple[int, ...]:
+    return tuple(int(size) for size in content.get("shape", {}).get("dimensions", ()))
+
+
+def _image_size(content: dict) -> tuple[int, int]:
+    shape = _dimensions(content) or (_UNKNOWN, _UNKNOWN, 3)
+    dtype = content.get("dtype", "uint8")
+    if len(shape) != 3 or shape[2] != 3 or dtype != "uint8":
+        raise _NoArrayError(f"holds images of {dtype}{list(shape)}, not of uint8[H, W, 3]")
+    return shape[:2]
+
+
+def _read_text(blobs: list[bytes], shape: tuple[int, ...]) -> np.ndarray:
+    decoded: dict[bytes, str] = {}  # most steps repeat the text of the one before
+    for index, blob in enumerate(blobs):
+        if blob not in decoded:
+            try:
+                decoded[blob] = blob.decode("utf-8")
+            except UnicodeDecodeError as error:
+                step = index // math.prod(shape)
+                raise ValueError(f"at step {step} is not UTF-8 ({error}): {blob[:40]!r}") from error
+    return np.array([decoded[blob] for blob in blobs], np.str_).reshape(-1, *shape)
+
+
+def _read_blobs(blobs: list[bytes], column: Column) -> np.ndarray:
+    dtype = np.dtype(column.dtype).newbyteorder("<")
+    size = math.prod(column.shape) * dtype.itemsize
+    items = bytearray()
+    for step, blob in enumerate(blobs):
+        item = _inflate(blob, size, step) if column.is_compressed else blob
+        if len(item) != size:
+            raise ValueError(f"at step {step} holds {len(item)} bytes, not the {size} of {column}")
+        items += item
+    return np.frombuffer(items, dtype).reshape(-1, *column.shape)
+
+
+def _inflate(blob: bytes, size: int, step: int) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(blob, size + 1)  # no more, whatever it holds
+    except zlib.error as error:
+        raise ValueError(f"at step {step} is not zlib ({error})") from error
+
+
+def _read_images(blobs: list[bytes], size: tuple[int, ...]) -> np.ndarray | EncodedImages:
+    headers = []
+    for step, blob in enumerate(blobs):
+        try:
+            headers.append(read_image_header(blob))
+        except ValueError as error:
+            raise ValueError(f"at step {step}: {error}") from error
+        found, first = list(headers[-1].size), headers[0].size
+        expected = [of if of != _UNKNOWN else first[axis] for axis, of in enumerate(size)]
+        if found != expected:
+            raise ValueError(f"at step {step} is an image of {found}, expected {expected}")
+    suffixes = {header.suffix for header in headers}
+    if len(suffixes) == 1:
+        return EncodedImages(blobs, headers[0].suffix)
+    return np.stack([decode_image(blob) for blob in blobs])  # some JPEG, some PNG

@@ -1,0 +1,72 @@
+"""Successive frames of a video that somebody else encoded: any codec PyAV decodes, any distance
+between keyframes.
+
+Legend: T frames, H height, W width.
+"""
+
+import contextlib
+import dataclasses
+import math
+from pathlib import Path
+
+import av
+import numpy as np
+from av.container import InputContainer
+
+
+@dataclasses.dataclass
+class Clip:
+    """Successive frames of a video file."""
+
+    images: np.ndarray  # uint8 [T, H, W, 3], RGB
+    num_extra: int  # frames that the file holds after these
+    fps: float | None  # frames per second, as the file says
+
+
+def read_clip(path: Path, num_frames: int, start_s: float | None = None) -> Clip:
+    """`num_frames` frames in the order they are shown, of any codec PyAV decodes (h264, AV1, ...).
+
+    Args:
+        path: The file.
+        num_frames: How many, T.
+        start_s: The time stamp of the first frame, to half a frame; the file's first frame,
+            whatever its time stamp, by default.
+
+    Raises:
+        ValueError: Naming the file if it is missing, damaged, or holds fewer frames.
+    """
+    try:
+        with contextlib.closing(av.open(str(path))) as container:
+            return _read(container, path, num_frames, start_s)
+    except (av.FFmpegError, IndexError, OSError) as error:
+        raise ValueError(
+            f"{path} is missing, truncated or no video ({error}); download it again"
+        ) from error
+
+
+def _read(container: InputContainer, path: Path, num_frames: int, start_s: float | None) -> Clip:
+    stream = container.streams.video[0]
+    if not stream.codec_context:
+        raise ValueError(f"{path} is damaged, its codec is not known; download it again")
+    stream.thread_type, stream.thread_count = "NONE", 1
+    fps = float(stream.average_rate) if stream.average_rate else None
+    earliest_s = -math.inf
+    if start_s is not None:
+        assert stream.time_base is not None
+        container.seek(int(start_s / stream.time_base), stream=stream)
+        earliest_s = start_s - 0.5 / (fps or 1000.0)
+    images_thwc = np.empty((num_frames, stream.height, stream.width, 3), np.uint8)
+    num_read = 0
+    for frame in container.decode(stream):
+        if frame.time is not None and frame.time < earliest_s:
+            continue
+        if num_read < num_frames:
+            if frame.is_corrupt or (frame.height, frame.width) != images_thwc.shape[1:3]:
+                raise ValueError(f"{path}: frame {num_read} is damaged; download it again")
+            images_thwc[num_read] = frame.to_ndarray(format="rgb24")
+        elif start_s is not None:
+            break
+        num_read += 1
+    if num_read < num_frames:
+        raise ValueError(f"{path} holds {num_read} frames, the table {num_frames}")
+    return Clip(images_thwc, num_read - num_frames, fps)

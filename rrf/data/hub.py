@@ -1,0 +1,164 @@
+"""Datasets of the Hugging Face hub, each at one commit.
+
+Every file is checked against the SHA-256 (large files) or git id (others) that the hub lists for
+it.
+"""
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rrf import atomic
+from rrf.data.download import RemoteFile
+from rrf.data.source_path import HUB
+
+_TIMEOUT_S = 30
+_RANGE_BYTES = 1 << 30  # links to large files expire: each range gets a new one
+_BLOCK_BYTES = 1 << 18
+_TRANSIENT = (408, 429)
+
+
+class HubDataset:
+    """A dataset repository at one commit.
+
+    Args:
+        repo_id: OWNER/NAME, as in the repository's address.
+        revision: Branch, tag or commit; the main branch by default.
+        endpoint: Address of the hub, $HF_ENDPOINT or huggingface.co by default.
+
+    Raises:
+        ValueError: If there is no such repository or revision, or it may not be read.
+        ConnectionError: If the hub is not reached.
+    """
+
+    def __init__(self, repo_id: str, revision: str | None = None, endpoint: str | None = None):
+        from huggingface_hub import HfApi
+        from huggingface_hub.utils import disable_progress_bars
+
+        disable_progress_bars()  # they are ours to draw
+        self.url = f"{HUB}{repo_id}"
+        self._repo_id = repo_id
+        self._api = HfApi(endpoint)
+        self._page = f"{self._api.endpoint}/datasets/{repo_id}"
+        with self._explained(revision):
+            info = self._api.dataset_info(repo_id, revision=revision, timeout=_TIMEOUT_S)
+        if info.sha is None:
+            raise ValueError(f"{self._page} does not say which commit it is; is it a hub?")
+        self.revision: str | None = info.sha
+
+    def files(self) -> list[RemoteFile]:
+        """All files of the commit."""
+        from huggingface_hub.hf_api import RepoFile
+
+        with self._explained(self.revision):
+            tree = self._api.list_repo_tree(
+                self._repo_id, recursive=True, revision=self.revision, repo_type="dataset"
+            )
+            found = [entry for entry in tree if isinstance(entry, RepoFile)]
+        return [
+            RemoteFile(one.path, one.size, one.lfs.sha256 if one.lfs else one.blob_id)
+            for one in found
+        ]
+
+    def fetch(self, file: RemoteFile, path: Path, on_bytes: Callable[[int], None]) -> None:
+        """As `Remote.fetch` says. By plain ranges, also of files that the hub keeps in Xet: Xet's
+        client begins each file anew and does not name what goes wrong.
+        """
+        import requests
+
+        path.touch()
+        with self._explained(self.revision):
+            arrived = -1
+            while arrived < path.stat().st_size < file.size:
+                arrived = path.stat().st_size
+                try:
+                    self._fetch_range(file, path, on_bytes)
+                except requests.RequestException:  # goes on as long as something arrives
+                    if path.stat().st_size == arrived:
+                        raise
+        if path.stat().st_size != file.size or _digest(path, file) != file.version:
+            path.unlink()
+            raise ValueError(
+                f"{self._page}: {file.name} is not what the hub lists (its digest differs); run "
+                "the same command again"
+            )
+
+    def _fetch_range(self, file: RemoteFile, path: Path, on_bytes: Callable[[int], None]) -> None:
+        """Append the next bytes of a file to those at `path`."""
+        from huggingface_hub import get_session, hf_hub_url
+        from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+
+        url = hf_hub_url(
+            self._repo_id,
+            file.name,
+            repo_type="dataset",
+            revision=self.revision,
+            endpoint=self._api.endpoint,
+        )
+        with path.open("ab") as local:
+            first = local.tell()
+            last = min(first + _RANGE_BYTES, file.size) - 1
+            headers = {"Range": f"bytes={first}-{last}", "Accept-Encoding": "identity"}
+            with get_session().get(
+                url, headers=build_hf_headers(headers=headers), stream=True, timeout=_TIMEOUT_S
+            ) as answer:
+                hf_raise_for_status(answer)
+                if answer.status_code != 206:  # the whole file, whatever was asked for
+                    local.truncate(0)
+                    on_bytes(-first)
+                for block in answer.iter_content(_BLOCK_BYTES):
+                    local.write(block)
+                    local.flush()
+                    on_bytes(len(block))
+
+    @contextlib.contextmanager
+    def _explained(self, revision: str | None) -> Iterator[None]:
+        """Turn the hub's errors into ours, which say what to type."""
+        import requests
+        from huggingface_hub import errors
+
+        try:
+            yield
+        except errors.HFValidationError as error:
+            raise ValueError(f"'{self._repo_id}' is not OWNER/NAME ({error})") from error
+        except (errors.GatedRepoError, errors.DisabledRepoError) as error:
+            raise ValueError(
+                f"{self._page} is gated: accept its terms on that page, then type: hf auth login"
+            ) from error
+        except errors.RepositoryNotFoundError as error:
+            raise ValueError(
+                f"there is no dataset {self._page}, or it is private: check the name, or type: "
+                "hf auth login"
+            ) from error
+        except errors.RevisionNotFoundError as error:
+            raise ValueError(
+                f"{self._page} has no revision '{revision}'; see {self._page}/tree/main"
+            ) from error
+        except errors.OfflineModeIsEnabled as error:
+            raise ConnectionError(f"{self._page}: HF_HUB_OFFLINE is set; unset it") from error
+        except errors.HfHubHTTPError as error:
+            status = error.response.status_code if error.response is not None else 0
+            if status >= 500 or status in _TRANSIENT:
+                raise ConnectionError(f"{self._page} answers {status}") from error
+            raise ValueError(f"{self._page}: {_without_queries(error)}") from error
+        except requests.RequestException as error:
+            raise ConnectionError(
+                f"{self._page} is not reached: {_without_queries(error)}"
+            ) from error
+
+
+def _without_queries(error: Exception) -> str:
+    """What an error says, without the signatures that addresses of large files hold."""
+    return re.sub(r"\?\S*", "", " ".join(str(error).split()))
+
+
+def _digest(path: Path, file: RemoteFile) -> str:
+    if len(file.version) == 64:
+        return atomic.sha256(path)
+    digest = hashlib.sha1(f"blob {file.size}\0".encode(), usedforsecurity=False)
+    with path.open("rb") as opened:
+        while block := opened.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,194 @@
+"""Frames of several datasets drawn together, each dataset with a weight, without merging them.
+
+The datasets must agree in what a policy sees and does: cameras, image size, fps, names and units of
+state and action. Where they do not, `rrf data convert` of a dataset with `merge:` aligns them.
+
+Legend: N frames of all datasets, B batch, G datasets.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rrf.data.lerobot_reader import LeRobotReader
+from rrf.data.sampling import WeightedSampler
+from rrf.data.schema import ACTION, STATE, Batch, History, Observation, Schema, Vector
+from rrf.data.stats import NORM_KEYS, describe, plain
+
+
+class Mixture:
+    """Frames of several readers, numbered one reader after the other.
+
+    Args:
+        readers: All with the same chunk length and history.
+        weights: How often a frame of each reader is drawn, relative to a frame of weight 1 (not
+            the dataset's share, which is in proportion to its weight times its frames); all 1 by
+            default. Weights within a merged dataset count on top.
+
+    Raises:
+        ValueError: Naming the first two datasets that do not fit together and why, or a weight
+            that is not positive.
+    """
+
+    def __init__(self, readers: Sequence[LeRobotReader], weights: Sequence[float] | None = None):
+        self._readers = list(readers)
+        if not self._readers:
+            raise ValueError("a mixture needs at least one dataset")
+        self._weights = [1.0] * len(self._readers) if weights is None else list(weights)
+        if len(self._weights) != len(self._readers):
+            raise ValueError(f"{len(self._readers)} datasets, but {len(self._weights)} weights")
+        for reader, weight in zip(self._readers, self._weights, strict=True):
+            if not 0 < weight < np.inf:
+                raise ValueError(f"the weight of {reader.root} is {weight}, must be positive")
+        for reader in self._readers[1:]:
+            _check_same(self._readers[0], reader)
+        sizes = [reader.num_frames for reader in self._readers]
+        self._starts = np.concatenate([[0], np.cumsum(sizes)])
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of all datasets, N."""
+        return int(self._starts[-1])
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes of all datasets."""
+        return sum(reader.num_episodes for reader in self._readers)
+
+    @property
+    def instructions(self) -> list[str]:
+        """The instructions that occur, each once, in the order of the datasets."""
+        return list(dict.fromkeys(text for reader in self._readers for text in reader.instructions))
+
+    @property
+    def schema(self) -> Schema:
+        """What every frame holds; limits are the widest, none where a dataset has none."""
+        schemas = [reader.schema for reader in self._readers]
+        return dataclasses.replace(
+            schemas[0],
+            state=_widest([schema.state for schema in schemas]),
+            action=_widest([schema.action for schema in schemas]),
+            has_reward=all(schema.has_reward for schema in schemas),
+            has_success=all(schema.has_success for schema in schemas),
+        )
+
+    @property
+    def norm_stats(self) -> dict[str, dict[str, list]]:
+        """Statistics of all frames, each counted once."""
+        return self._norm_stats
+
+    @functools.cached_property
+    def _norm_stats(self) -> dict[str, dict[str, list]]:
+        results = {}
+        for key in (STATE, ACTION):
+            rows = np.concatenate([reader.vectors(key) for reader in self._readers])
+            stats = plain(describe(rows))
+            results[key] = {name: stats[name] for name in NORM_KEYS}
+        return results
+
+    @property
+    def weights(self) -> np.ndarray:
+        """How often each frame is to be drawn relative to the others, float64 [N]."""
+        pairs = zip(self._readers, self._weights, strict=True)
+        return np.concatenate([reader.weights * weight for reader, weight in pairs])
+
+    def draw(self, batch_size: int, seed: int, step: int) -> np.ndarray:
+        """Which frames training batch `step` holds, int64 [batch_size]: drawn by `weights`, as a
+        function of seed and step alone.
+        """
+        return self._sampler.indices(batch_size, seed, step)
+
+    def batch(self, indices: np.ndarray) -> Batch:
+        """Frames `indices`, int64 [B] in 0..num_frames-1, as `LeRobotReader.batch` gives them.
+
+        Raises:
+            ValueError: For an index out of range, or an image that cannot be decoded.
+        """
+        indices = np.asarray(indices, np.int64)
+        if len(indices) == 0 or indices.min() < 0 or indices.max() >= self.num_frames:
+            raise ValueError(
+                f"indices must lie in 0..{self.num_frames - 1} and not be empty: {indices}"
+            )
+        reader_b = np.searchsorted(self._starts, indices, side="right") - 1
+        used = np.unique(reader_b).tolist()
+        parts = [self._readers[g].batch(indices[reader_b == g] - self._starts[g]) for g in used]
+        if len(parts) == 1:
+            return parts[0]
+        # frame b of the batch is row back_b of the parts one after the other
+        back_b = np.argsort(np.argsort(reader_b, kind="stable"), kind="stable")
+        return _joined(parts, back_b)
+
+    @functools.cached_property
+    def _sampler(self) -> WeightedSampler:
+        return WeightedSampler(self.weights)
+
+
+def _joined(parts: list[Batch], back_b: np.ndarray) -> Batch:
+    """The parts as one batch, in the order asked for."""
+
+    def joined(of: Callable[[Batch], np.ndarray]) -> np.ndarray:
+        return np.concatenate([of(part) for part in parts])[back_b]
+
+    cameras = parts[0].observation.images
+    texts = [text for part in parts for text in part.observation.instruction]
+    return Batch(
+        observation=Observation(
+            images={name: joined(lambda p, n=name: p.observation.images[n]) for name in cameras},
+            state=joined(lambda part: part.observation.state),
+            instruction=[texts[row] for row in back_b],
+        ),
+        action=joined(lambda part: part.action),
+        is_pad=joined(lambda part: part.is_pad),
+        history=_joined_history([part.history for part in parts], back_b),
+    )
+
+
+def _joined_history(parts: Sequence[History | None], back_b: np.ndarray) -> History | None:
+    histories = [part for part in parts if part is not None]
+    if not histories:
+        return None
+
+    def joined(of: Callable[[History], np.ndarray]) -> np.ndarray:
+        return np.concatenate([of(part) for part in histories])[back_b]
+
+    return History(
+        images={name: joined(lambda part, n=name: part.images[n]) for name in histories[0].images},
+        is_image_pad=joined(lambda part: part.is_image_pad),
+        state=joined(lambda part: part.state),
+        is_state_pad=joined(lambda part: part.is_state_pad),
+    )
+
+
+def _check_same(first: LeRobotReader, other: LeRobotReader) -> None:
+    ours, theirs = _shared(first), _shared(other)
+    for what, value in ours.items():
+        if theirs[what] != value:
+            raise ValueError(
+                f"{what} of {first.root} is {value}, of {other.root} {theirs[what]}; align them in "
+                "a merged dataset (merge: in configs/datasets/NAME.yaml), or convert one again"
+            )
+
+
+def _shared(reader: LeRobotReader) -> dict:
+    """What the readers of a mixture have in common."""
+    schema = reader.schema
+    return {
+        "chunk_length": reader.chunk_length,
+        "state_history": reader.state_history,
+        "image_history": reader.image_history,
+        "fps": schema.fps,
+        "image_size": schema.image_size,
+        "cameras": sorted(schema.cameras),
+        "state": (schema.state.names, schema.state.unit),
+        "action": (schema.action.names, schema.action.unit),
+    }
+
+
+def _widest(vectors: Sequence[Vector]) -> Vector:
+    lows = [vector.low for vector in vectors if vector.low is not None]
+    highs = [vector.high for vector in vectors if vector.high is not None]
+    low = tuple(np.min(lows, axis=0).tolist()) if len(lows) == len(vectors) else None
+    high = tuple(np.max(highs, axis=0).tolist()) if len(highs) == len(vectors) else None
+    return dataclasses.replace(vectors[0], low=low, high=high)

@@ -1,0 +1,75 @@
+"""What the readers of raw recordings yield: episodes in the source's own terms.
+
+A reader knows a format and nothing else. Which of its keys become state, action and cameras is said
+by `configs/datasets/NAME.yaml` and applied by `rrf.data.conversion.mapping`.
+
+Legend: T frames of an episode, H W image height and width.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedImages:
+    """Images of one camera that are still compressed, so that they can be passed on as they are."""
+
+    blobs: Sequence[bytes]  # T images, each a whole JPEG or PNG file
+    suffix: typing.Literal["jpg", "png"]
+
+    def __len__(self) -> int:
+        return len(self.blobs)
+
+
+@dataclasses.dataclass
+class RawEpisode:
+    """An episode as it was recorded."""
+
+    arrays: dict[str, np.ndarray]  # source key -> [T, ...], numbers, bools or strings
+    images: dict[str, np.ndarray | EncodedImages]  # source key -> uint8 [T, H, W, 3], row 0 on top
+    instruction: str | None  # where the format has one
+    source: str  # where it came from, "file:demo_3"; stands in every error about it
+    fps: float | None = None  # where the file says it
+    usual_fps: float | None = None  # else what recorders of the format run at, where that is known
+
+    def __len__(self) -> int:
+        columns = [*self.arrays.values(), *self.images.values()]
+        return len(columns[0]) if columns else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """A unit of work, read by one process: a file, a shard, or an episode's files."""
+
+    name: str  # unique within the source and the same on every machine
+    paths: tuple[Path, ...]  # the files whose content decides what is read
+    num_episodes: int
+    split: str | None = None  # "train", "val", where the source says
+
+
+class Source(typing.Protocol):
+    """Reads one format. Classes take (path: Path, options: dict) and check both."""
+
+    def recordings(self) -> list[Recording]:
+        """All recordings under the path, in a fixed order.
+
+        Raises ValueError, with what to type next, if there are none.
+        """
+        ...
+
+    def keys(self) -> dict[str, str]:
+        """What `episodes` can give: key -> "float32[7]", "image[480, 640]", "text"."""
+        ...
+
+    def episodes(self, recording: Recording, keys: Sequence[str]) -> Iterator[RawEpisode]:
+        """The episodes of a recording, with the wanted keys only.
+
+        Raises:
+            ValueError: Naming file, episode, key and, where there is one, the frame, for anything
+                damaged, missing or of a wrong shape.
+        """
+        ...

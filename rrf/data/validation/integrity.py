@@ -1,0 +1,234 @@
+"""Checks that look at a dataset as a whole, which a row-by-row suite cannot: do its parts agree
+with each other?
+
+Each of these was broken in some published dataset: row ranges that contradict the metadata, counts
+of a larger original, declared keys without data, splits past the end, the same episodes twice, and
+actions so close to the one before that a low training loss proves nothing.
+
+Legend: N frames, A action dimension.
+"""
+
+import collections
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from rrf.data import lerobot_layout as layout
+from rrf.data.held_out import split_range
+from rrf.data.schema import ACTION, IMAGE_PREFIX
+from rrf.data.validation.checks import CheckResult, Finding, result, results
+from rrf.data.validation.checks_cfg import ChecksCfg
+from rrf.data.validation.leakage import leakage_findings
+from rrf.data.validation.tables import Tables, episode_digests
+from rrf.data.video import VideoReader
+
+
+def check_files(root: str | Path, severities: Mapping[str, str]) -> list[CheckResult]:
+    """Whether the dataset can be read as tables at all; if one of these fails, nothing else can be
+    checked.
+    """
+    root, findings = Path(root), []
+    title = "every file is there and readable"
+    try:
+        info = layout.read_info(root)
+        layout.schema_of(info)
+        layout.read_tasks(root)
+        episodes = layout.read_episodes(root)
+        paths = layout.data_files(root)
+    except ValueError as error:
+        return [result("files", title, [Finding("meta", str(error))], severities)]
+    for path in paths:
+        try:
+            layout.read_table(path, [])
+        except ValueError as error:
+            findings.append(Finding(str(path.relative_to(root)), str(error)))
+    for path in sorted(root.glob("videos/*/*/*.mp4")):
+        try:
+            VideoReader(path, info["fps"]).close()
+        except ValueError as error:
+            findings.append(Finding(str(path.relative_to(root)), str(error)))
+    results = [result("files", title, findings, severities)]
+    if not findings:
+        found = _feature_findings(info, paths) + _video_findings(root, info, episodes)
+        results.append(
+            result("features", "declared features and stored columns agree", found, severities)
+        )
+    return results
+
+
+def check_tables(
+    tables: Tables, severities: Mapping[str, str], cfg: ChecksCfg
+) -> list[CheckResult]:
+    """Whether the parts of a readable dataset agree."""
+    limits, digests = cfg.limits, episode_digests(tables)
+    hold, found_hold = hold_previous_error(tables), []
+    if hold is not None and hold < limits.min_hold_previous_error:
+        found_hold = [Finding(ACTION, f"repeating the last action is off by only {hold:.4f} std")]
+    leaked = leakage_findings(tables, digests, cfg.held_out_fraction, limits.max_leaked_fraction)
+    checks = [
+        ("counts", "info.json counts what is on disk", _count_findings(tables)),
+        ("episode_ranges", "episodes lie where the episode table says", _range_findings(tables)),
+        ("tasks", "episodes and frames name known instructions", _task_findings(tables)),
+        ("splits", "splits lie within the dataset", _split_findings(tables)),
+        ("images_decodable", "every image can be decoded", _image_findings(tables)),
+        ("duplicate_episodes", "no two episodes have the same content", _duplicates(digests)),
+        ("leakage", "training episodes hold nothing of the held-out ones", leaked),
+        (
+            "hold_previous_baseline",
+            f"repeating the last action is off by at least {limits.min_hold_previous_error} std",
+            found_hold,
+        ),
+    ]
+    return results(checks, severities)
+
+
+def hold_previous_error(tables: Tables) -> float | None:
+    """Mean |action[t] - action[t-1]| in units of each dimension's standard deviation, within
+    episodes.
+
+    None if there are no two frames to compare or no dimension moves.
+    """
+    action_na = tables.vectors[ACTION].astype(np.float64)
+    episode_n = tables.frames["episode_index"].to_numpy()
+    is_pair = episode_n[1:] == episode_n[:-1]
+    std_a = action_na.std(axis=0)
+    if not is_pair.any() or not (std_a > 0).any():
+        return None
+    error_na = np.abs(np.diff(action_na, axis=0))[is_pair][:, std_a > 0] / std_a[std_a > 0]
+    return float(error_na.mean())
+
+
+def _feature_findings(info: dict, paths: list[Path]) -> list[Finding]:
+    findings = []
+    declared = {key: f for key, f in info["features"].items() if f["dtype"] != "video"}
+    for path in paths:
+        schema = pq.read_schema(path)
+        for key, feature in declared.items():
+            if key not in schema.names:
+                findings.append(Finding(key, f"declared in info.json, missing in {path.name}"))
+                continue
+            stored = schema.field(key).type
+            scalar = str(stored.value_type if layout.is_list(stored) else stored)
+            names = {"float": "float32", "double": "float64"}
+            if feature["dtype"] != "image" and names.get(scalar, scalar) != feature["dtype"]:
+                findings.append(Finding(key, f"is {stored} in {path.name}, not {feature['dtype']}"))
+        findings += [
+            Finding(key, f"stored in {path.name}, not declared in info.json")
+            for key in schema.names
+            if key not in declared
+        ]
+    return findings
+
+
+def _video_findings(root: Path, info: dict, episodes: pd.DataFrame) -> list[Finding]:
+    """Declared videos whose place in the episode table, or whose file, is missing."""
+    findings = []
+    for key in [key for key, f in info["features"].items() if f["dtype"] == "video"]:
+        columns = [
+            f"videos/{key}/{name}" for name in ("chunk_index", "file_index", "from_timestamp")
+        ]
+        lacking = [column for column in columns if column not in episodes]
+        if lacking:
+            findings.append(Finding(key, f"declared as video, but no episode says '{lacking[0]}'"))
+            continue
+        for chunk, file in sorted(set(zip(*(episodes[c] for c in columns[:2]), strict=True))):
+            path = info["video_path"].format(video_key=key, chunk_index=chunk, file_index=file)
+            if not (root / path).is_file():
+                findings.append(Finding(key, f"{path} is missing"))
+    return findings
+
+
+def _count_findings(tables: Tables) -> list[Finding]:
+    on_disk = {
+        "total_episodes": (tables.frames["episode_index"].nunique(), len(tables.episode_meta)),
+        "total_frames": (len(tables.frames), int(tables.episode_meta["length"].to_numpy().sum())),
+        "total_tasks": (len(tables.tasks), len(tables.tasks)),
+    }
+    findings = []
+    for key, (found, listed) in on_disk.items():
+        declared = tables.info.get(key)
+        if not declared == found == listed:
+            value = f"info.json says {declared}, the data hold {found}, the tables list {listed}"
+            findings.append(Finding(key, value))
+    return findings
+
+
+def _range_findings(tables: Tables) -> list[Finding]:
+    findings, expected = [], 0
+    episode_n = tables.frames["episode_index"].to_numpy()
+    index_n = tables.frames["index"].to_numpy()
+    place_n = tables.places
+    for row in tables.episode_meta.to_dict("records"):
+        start, stop = row["dataset_from_index"], row["dataset_to_index"]
+        number, length = row["episode_index"], row["length"]
+        problem = ""
+        if start != expected:
+            problem = f"starts at row {start}, the one before ends at {expected}"
+        elif stop - start != length:
+            problem = f"rows {start} to {stop} for a length of {length}"
+        elif stop > len(episode_n) or not (episode_n[start:stop] == number).all():
+            problem = f"rows {start} to {stop} hold other episodes or are missing"
+        elif not (index_n[start:stop] == np.arange(start, stop)).all():
+            problem = f"index does not count from {start} to {stop - 1}"
+        elif not (place_n[start:stop] == (row["data/chunk_index"], row["data/file_index"])).all():
+            problem = f"its rows lie in chunk and file {place_n[start].tolist()}"
+        if problem:
+            findings.append(Finding("dataset_from_index", problem, episode=number))
+        expected = stop
+    return findings
+
+
+def _task_findings(tables: Tables) -> list[Finding]:
+    times = collections.Counter(tables.tasks)
+    findings = [
+        Finding("tasks.parquet", f"instruction {task!r} occurs {times[task]} times")
+        for task in sorted(times)
+        if times[task] > 1
+    ]
+    episodes = tables.episodes
+    used = dict(zip(episodes["episode_index"], episodes["instruction"], strict=True))
+    for row in tables.episode_meta.to_dict("records"):
+        number, listed = row["episode_index"], list(row["tasks"])
+        unknown = [task for task in listed if task not in times]
+        if unknown:
+            value = f"instruction {unknown[0]!r} is not in tasks.parquet"
+            findings.append(Finding("tasks", value, episode=number))
+        elif number in used and used[number] not in listed:
+            value = f"frames say {used[number]!r}, the episode table {listed}"
+            findings.append(Finding("task_index", value, episode=number))
+    return findings
+
+
+def _split_findings(tables: Tables) -> list[Finding]:
+    findings, total = [], len(tables.episode_meta)
+    for name, text in tables.info.get("splits", {}).items():
+        if split_range(text, total) is None:
+            findings.append(Finding(f"splits.{name}", f"{text!r} for {total} episodes"))
+    return findings
+
+
+def _image_findings(tables: Tables) -> list[Finding]:
+    findings = []
+    frames = tables.frames[["episode_index", "frame_index"]].to_numpy()
+    for camera, scan in tables.scans.items():
+        for row, error in sorted(scan.errors.items()):
+            episode, frame = frames[row].tolist()
+            findings.append(Finding(f"{IMAGE_PREFIX}{camera}", error, episode, frame))
+        unseen = len(frames) - len(scan.errors) - int(np.isfinite(scan.std).sum())
+        if unseen:
+            findings.append(Finding(f"{IMAGE_PREFIX}{camera}", f"{unseen} frames have no image"))
+    return findings
+
+
+def _duplicates(digests: Mapping[int, str]) -> list[Finding]:
+    first: dict[str, int] = {}
+    findings = []
+    for number, digest in sorted(digests.items()):
+        if digest in first:
+            value = f"same content as episode {first[digest]}"
+            findings.append(Finding("episode", value, episode=number))
+        first.setdefault(digest, number)
+    return findings
