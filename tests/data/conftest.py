@@ -12,8 +12,10 @@ import pytest
 
 from rrf.data.dataset_cfg import DatasetCfg, SourceCfg, VectorCfg
 from rrf.data.formats.robomimic import write_robomimic
+from rrf.data.validation.tables import Tables, read_tables
 
 SIZE = 16
+CHUNK = 3  # actions that lerobot gives with a frame
 FPS = 10
 
 
@@ -120,6 +122,36 @@ def edit_images(root: Path, rows: dict, key: str = "observation.images.front") -
     images = table[key].to_pylist()
     changed = {row: images[row] | {"bytes": f(images[row]["bytes"])} for row, f in rows.items()}
     edit_column(root, key, changed)
+
+
+def writable_tables(root: Path) -> Tables:
+    """The tables of a dataset, whose vectors a test may change."""
+    tables = read_tables(root)
+    tables.vectors = {key: values.copy() for key, values in tables.vectors.items()}
+    return tables
+
+
+@pytest.fixture(scope="module")
+def lerobot_dataset(tmp_path_factory):
+    """lerobot's class, without network."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("HF_DATASETS_OFFLINE", "1")
+        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
+        from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+        yield LeRobotDataset
+
+
+@pytest.fixture(scope="module")
+def open_with_lerobot(lerobot_dataset):
+    """A function that opens a directory as LeRobotDataset, with chunks of three actions."""
+
+    def open_dataset(root, fps=FPS):
+        steps = {"action": [step / fps for step in range(CHUNK)]}
+        return lerobot_dataset("local/toy", root=root, video_backend="pyav", delta_timestamps=steps)
+
+    return open_dataset
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from rrf.data.stats import NORM_STATS, norm_stats
 from rrf.data.validation.checks import SEVERITIES
 from rrf.data.validation.checks_cfg import LimitsCfg
 from rrf.data.validation.dimension_checks import check_dimensions
-from rrf.data.validation.tables import read_tables
-from tests.data.conftest import make_cfg, write_raw
+from tests.data.conftest import make_cfg, writable_tables, write_raw
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +27,7 @@ def converted(tmp_path_factory):
 @pytest.fixture
 def tables(converted):
     """40 frames; the gripper is the only dimension that stands still."""
-    tables = read_tables(converted)
-    tables.vectors = {key: values.copy() for key, values in tables.vectors.items()}
-    return tables
+    return writable_tables(converted)
 
 
 @pytest.fixture

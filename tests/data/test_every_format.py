@@ -25,7 +25,6 @@ from tests.data.fixtures_simulators import (
     write_robotwin_first,
     write_robotwin_second,
 )
-from tests.data.test_lerobot_reads_it import open_with_lerobot  # noqa: F401 (a fixture)
 
 GOLDEN = Path(__file__).parent / "golden/lerobot_v30_tiny"
 TEXT = "do it"
@@ -157,7 +156,7 @@ def test_every_format_has_its_case():
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_lerobot_reads_what_was_recorded(open_with_lerobot, tmp_path, case):  # noqa: F811
+def test_lerobot_reads_what_was_recorded(open_with_lerobot, tmp_path, case):
     case.write(tmp_path / "raw")
     cfg = cfg_of(case)
     done = convert(cfg, tmp_path / "raw", tmp_path / "d")

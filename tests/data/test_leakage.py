@@ -9,7 +9,7 @@ from rrf.data.held_out import is_held_out, split_range
 from rrf.data.schema import ACTION, STATE
 from rrf.data.validation.leakage import divisions, leakage_findings
 from rrf.data.validation.tables import episode_digests, frame_digests, read_tables
-from tests.data.conftest import FPS, make_cfg, make_demo, write_raw
+from tests.data.conftest import FPS, make_cfg, make_demo, writable_tables, write_raw
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +23,7 @@ def converted(tmp_path_factory):
 
 @pytest.fixture
 def tables(converted):
-    tables = read_tables(converted)
-    tables.vectors = {key: values.copy() for key, values in tables.vectors.items()}
-    return tables
+    return writable_tables(converted)
 
 
 def copy_frames(tables, source, target, frames):

@@ -8,30 +8,10 @@ from rrf.data.conversion.lerobot_writer import FileLimits, write_dataset
 from rrf.data.conversion.merge import merge
 from rrf.data.dataset_cfg import MergeCfg, MergePartCfg
 from rrf.data.lerobot_reader import LeRobotReader
-from tests.data.conftest import FPS, make_cfg, write_raw
+from tests.data.conftest import CHUNK, make_cfg, write_raw
 from tests.data.jpeg_source import jpegs, write_jpegs  # noqa: F401 (a fixture)
 from tests.data.test_convert import jpeg_cfg
 from tests.data.test_lerobot_writer import TINY, make_episode, make_schema
-
-CHUNK = 3
-
-
-@pytest.fixture(scope="module")
-def open_with_lerobot(tmp_path_factory):
-    """A function that opens a directory as LeRobotDataset, without network."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        patch.setenv("HF_DATASETS_OFFLINE", "1")
-        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
-        from lerobot.datasets.lerobot_dataset import LeRobotDataset
-
-        def open_dataset(root, fps=FPS):
-            steps = {"action": [step / fps for step in range(CHUNK)]}
-            return LeRobotDataset(
-                "local/toy", root=root, video_backend="pyav", delta_timestamps=steps
-            )
-
-        yield open_dataset
 
 
 def assert_reads_as_we_do(dataset, reader):

@@ -20,18 +20,6 @@ KEYS = {
 }
 
 
-@pytest.fixture(scope="module")
-def lerobot_dataset(tmp_path_factory):
-    """The class, without network."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        patch.setenv("HF_DATASETS_OFFLINE", "1")
-        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
-        from lerobot.datasets.lerobot_dataset import LeRobotDataset
-
-        yield LeRobotDataset
-
-
 @pytest.fixture(scope="module", params=[True, False], ids=["video", "image"])
 def root(request, lerobot_dataset, tmp_path_factory):
     """Four episodes in one file; two cameras, state 3 as float64, actions 2."""

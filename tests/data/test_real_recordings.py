@@ -7,7 +7,6 @@ import pytest
 
 from rrf.data.conversion.convert import convert
 from rrf.data.dataset_cfg import DatasetCfg, InstructionCfg, ModalityCfg, SourceCfg, VectorCfg
-from tests.data.test_lerobot_reads_it import open_with_lerobot  # noqa: F401 (a fixture)
 
 DATA = Path(__file__).parents[3] / "shared/data"
 BRIDGE = DATA / "octo_bridge_rlds/bridge_dataset/1.0.0"
@@ -60,7 +59,7 @@ G1_CFG = make_cfg(
     ids=["bridge", "gr1", "g1"],
 )
 def test_lerobot_reads_what_was_recorded(
-    open_with_lerobot,  # noqa: F811
+    open_with_lerobot,
     tmp_path,
     path,
     cfg,

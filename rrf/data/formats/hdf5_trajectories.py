@@ -36,9 +36,16 @@ def group_at(file: h5py.File, name: str, path: Path) -> h5py.Group:
     return group
 
 
-def keys(group: h5py.Group, where: str) -> dict[str, str]:
-    """What a trajectory holds: key -> "float32[7]", "image[480, 640]" or "text"."""
-    found = {key: hdf5.describe(node) for key, node in hdf5.list_datasets(group, where).items()}
+def keys(path: Path, prefix: str) -> dict[str, str]:
+    """What the first trajectory of a file holds: key -> "float32[7]", "image[480, 640]" or "text".
+
+    Raises:
+        ValueError: If there is none.
+    """
+    with hdf5.open_file(path) as file:
+        name = names(file, prefix, path)[0]
+        datasets = hdf5.list_datasets(group_at(file, name, path), f"{path}:{name}")
+        found = {key: hdf5.describe(node) for key, node in datasets.items()}
     return {key: what for key, what in found.items() if what is not None}
 
 

@@ -65,11 +65,7 @@ class MinariSource:
 
     def keys(self) -> dict[str, str]:
         """What the first episode of the first dataset holds."""
-        path = self._files()[0]
-        with hdf5.open_file(path) as file:
-            name = hdf5_trajectories.names(file, _PREFIX, path)[0]
-            group = hdf5_trajectories.group_at(file, name, path)
-            return hdf5_trajectories.keys(group, f"{path}:{name}")
+        return hdf5_trajectories.keys(self._files()[0], _PREFIX)
 
     def episodes(self, recording: Recording, keys: Sequence[str]) -> Iterator[RawEpisode]:
         """The episodes of a dataset in the order of their numbers.
