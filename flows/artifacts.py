@@ -1,9 +1,15 @@
 """What a flow run shows in Prefect's web UI: evaluations and verdicts as tables and text."""
 
+import base64
 from pathlib import Path
 
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import (
+    create_image_artifact,
+    create_markdown_artifact,
+    create_table_artifact,
+)
 
+from rrf.envs.video import preview
 from rrf.evaluation.results import EvaluationReport
 from rrf.evaluation.verdicts import Verdict
 
@@ -19,12 +25,27 @@ def show_evaluation(report: EvaluationReport, where: Path) -> None:
             "95 % low": round(rate.low, 3),
             "95 % high": round(rate.high, 3),
         }
+        | _means(report, task if task in report.per_task else None)
         for task, rate in rates.items()
     ]
     create_table_artifact(
         table=rows,
         key="evaluation",
         description=f"{report.policy}, protocol {report.protocol['name']}; report: {where}",
+    )
+
+
+def show_video(report: EvaluationReport, folder: Path) -> None:
+    """The first video of an evaluation as a small moving picture, and where all of them lie."""
+    first = folder / report.videos[0]["path"] if report.videos else None
+    if first is None or not first.is_file():
+        return
+    picture = base64.b64encode(preview(first)).decode()
+    outcome = "success" if report.videos[0]["success"] else "failure"
+    create_image_artifact(
+        image_url=f"data:image/webp;base64,{picture}",
+        key="video",
+        description=f"{report.videos[0]['task']}, {outcome}; all videos: {first.parent}",
     )
 
 
@@ -39,6 +60,10 @@ def show_verdict(verdict: Verdict) -> None:
         key="gate-verdict",
         description=f"{verdict.gate}: {verdict.outcome}",
     )
+
+
+def _means(report: EvaluationReport, task: str | None) -> dict[str, float]:
+    return {name: round(mean, 4) for name, mean in report.mean_metrics(task).items()}
 
 
 def show_night(title: str, lines: list[str]) -> None:

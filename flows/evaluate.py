@@ -26,7 +26,9 @@ def run_evaluation(
     with slots.gpu_slot():
         lines = commands.rrf("evaluate", "eval", policy, *words)
     report = Path(lines[-1].removeprefix("report "))
-    artifacts.show_evaluation(EvaluationReport.load(report.parent), report)
+    found = EvaluationReport.load(report.parent)
+    artifacts.show_evaluation(found, report)
+    artifacts.show_video(found, report.parent)
     return str(report.parent)
 
 

@@ -6,10 +6,9 @@ from flows import artifacts, progress
 from flows.evaluate import run_evaluation
 from flows.steps import step
 from rrf import atomic
-from rrf.evaluation import gates
-from rrf.evaluation.report import write_report
+from rrf.evaluation import gates, judging
 from rrf.evaluation.results import EvaluationReport
-from rrf.evaluation.verdicts import FILE_NAME, Verdict
+from rrf.evaluation.verdicts import Verdict
 from rrf.tracking import registry
 
 EVALUATION, BEFORE = "evaluation.json", "baseline-before-training.json"
@@ -43,11 +42,8 @@ def judge(
     if before:
         parent = Path(before, EVALUATION).read_bytes()
         atomic.write_bytes(Path(evaluation) / BEFORE, parent)
-    champion = EvaluationReport.load(theirs) if theirs else None
-    report = EvaluationReport.load(evaluation)
-    verdict = gates.verdict(report, gates.load_gate(gate), champion, round, version)
-    verdict.save(Path(evaluation) / FILE_NAME)
-    write_report(evaluation, lineage, champion=champion)
+    cfg = gates.load_gate(gate)
+    verdict = judging.judge(evaluation, cfg, theirs, round, version, lineage)
     artifacts.show_verdict(verdict)
     say(f"look {round + 1} of {verdict.rounds}: {verdict.outcome}")
     return verdict.to_dict()

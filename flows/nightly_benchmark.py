@@ -63,7 +63,8 @@ def nightly_benchmark(
     """
     champion = champion_of(model)
     if champion is None:
-        message = f"'{model}' has no champion yet; run: prefect deployment run train-vla"
+        flow = "train-vla, or of train-locomotion"
+        message = f"'{model}' has no champion yet; make one by a run of {flow}"
         return Completed(name="NoChampion", message=message)
     night = workspace.state() / "nightly" / model / _stamp() / "evaluation"
     folder = run_evaluation(champion["policy"], protocol, out=str(night))
@@ -86,11 +87,14 @@ def last_night(folder: Path) -> EvaluationReport | None:
 
 
 def numbers_of(report: EvaluationReport) -> dict[str, float]:
-    """Success and its bounds, overall and per task, and what the evaluation cost."""
+    """Success and its bounds, overall and per task, the means of what was measured, and what the
+    evaluation cost.
+    """
     rates = {"success": report.overall}
     rates |= {f"success/{task}": rate for task, rate in report.per_task.items()}
     numbers = {name: rate.rate for name, rate in rates.items()}
     bounds = {"success_low": report.overall.low, "success_high": report.overall.high}
+    numbers |= {f"mean/{name}": mean for name, mean in report.mean_metrics().items()}
     return numbers | bounds | {f"timing/{name}": value for name, value in report.timings.items()}
 
 

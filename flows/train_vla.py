@@ -7,42 +7,20 @@ from typing import Annotated
 from prefect import flow
 from pydantic import Field
 
-from flows import commands, progress, slots
 from flows.evaluate import run_evaluation
-from flows.gate import evaluate_and_judge, protocol_file
+from flows.gate import protocol_file
 from flows.ingest import DatasetName, bring_dataset, describe
-from flows.promote import ModelName, promote_version, refuse_version
-from flows.steps import step
+from flows.promote import ModelName
+from flows.training import GateFile, TrainFile, conclude, train
 from rrf import atomic
 from rrf.config import did_you_mean
-from rrf.tracking import registry
 from rrf.tracking.lineage import datasets_of
 
 STAGES = ("pretrain", "sft", "rl")
-TrainFile = Annotated[str, Field(description="A preset, or a file of configs/train/.")]
-GateFile = Annotated[str, Field(description="A file of configs/gates/.")]
 Overrides = Annotated[
     dict[str, bool | int | float | str | list | None] | None,
     Field(description="Dotted overrides with the stage in front, e.g. sft.optimizer.lr."),
 ]
-
-
-@step(name="train", task_run_name="{stage}")
-def train(stage: str, target: str, overrides: dict) -> dict:
-    """Train in a process of its own: result.json. Finished runs are reused, interrupted resumed."""
-    words = [f"{path}={json.dumps(value)}" for path, value in overrides.items()]
-    with slots.gpu_slot():
-        lines = commands.rrf(stage, "train", target, *words)
-    checkpoint = Path(lines[-1].removeprefix("checkpoint "))
-    is_reused = any(line.startswith("reused ") for line in lines)
-    return json.loads((run_of(checkpoint) / "result.json").read_text()) | {"reused": is_reused}
-
-
-@step(name="register")
-def register(model: str, policy: dict, evaluation: str, lineage: dict) -> str:
-    """Put the checkpoint with its evaluation into the registry; the same one stays one version."""
-    progress.reporter("registry")(f"registering {model}")
-    return registry.register(policy["checkpoint"], model, policy["run_id"], lineage, evaluation)
 
 
 @flow(name="train-vla", persist_result=True, result_serializer="json")
@@ -84,27 +62,7 @@ def train_vla(
     trained_on = datasets_behind(policy["checkpoint"])
     if trained_on != [dataset]:  # a mixture: what is promoted stands on all of it
         lineage = describe(trained_on)
-    evaluation, verdict = evaluate_and_judge(policy["checkpoint"], gate, model, lineage, before)
-    version = register(model, policy, evaluation, lineage)
-    decide = promote_version if verdict.passed else refuse_version
-    return {
-        "model": model,
-        "version": version,
-        "promoted": verdict.passed,
-        "decision": decide(model, version, verdict.to_dict()),
-        "verdict": verdict.outcome,
-        "reasons": verdict.reasons,
-        "success": verdict.success,
-        "before": before,
-        "evaluation": evaluation,
-        "lineage": lineage,
-        "training": training,
-    }
-
-
-def run_of(checkpoint: Path) -> Path:
-    """The run directory that a finished run's checkpoint lies in."""
-    return next(folder for folder in checkpoint.parents if (folder / "result.json").is_file())
+    return conclude(model, policy, gate, lineage, before) | {"training": training}
 
 
 def datasets_behind(checkpoint: str) -> list[str]:

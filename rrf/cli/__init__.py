@@ -8,7 +8,9 @@ import typer
 
 from rrf import workspace
 from rrf.cli import data, models
-from rrf.cli.evaluation import eval_, play
+from rrf.cli.evaluation import eval_
+from rrf.cli.exchange import export, import_
+from rrf.cli.playing import play
 from rrf.cli.training import train
 
 app = typer.Typer(
@@ -20,6 +22,8 @@ app.add_typer(data.app, name="data")
 app.command()(train)
 app.command("eval")(eval_)
 app.command()(play)
+app.command()(export)
+app.command("import")(import_)
 app.add_typer(models.app, name="models")
 
 

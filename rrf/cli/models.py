@@ -31,7 +31,7 @@ def list_(
         "success [95 %]",
         "gate",
         "checkpoint",
-        "data md5",
+        "stands on",
     ):
         table.add_column(column)
     for version in found:
@@ -44,7 +44,7 @@ def list_(
             _success(tags),
             f"[{_OUTCOMES[outcome]}]{outcome}[/]" if outcome else "-",
             version.checkpoint_digest[:12],
-            tags.get("lineage.dataset_md5", "-")[:12],
+            _stands_on(tags),
         )
     _console().print(table)
 
@@ -82,18 +82,12 @@ def register(
     ] = None,
 ) -> None:
     """Add a checkpoint as a version and make it @candidate."""
-    from rrf.runners.checkpoint import find, load_lineage
+    from rrf.runners.checkpoint import find
     from rrf.tracking import registry
-    from rrf.tracking.lineage import collect_lineage, datasets_of
 
     checkpoint = find(checkpoint)
-    datasets = [dataset] if dataset else datasets_of(load_lineage(checkpoint))
-    if not datasets:
-        raise ValueError(f"{checkpoint} was trained on no known dataset; give one with --dataset")
-    lineage = collect_lineage(*datasets)
-    version = registry.register(
-        checkpoint, name, run_id or _run_of(checkpoint), lineage, evaluation
-    )
+    lineage = lineage_behind(checkpoint, dataset)
+    version = registry.register(checkpoint, name, run_id or run_of(checkpoint), lineage, evaluation)
     typer.echo(f"{name} version {version} is @candidate")
     for problem in lineage["missing"]:
         typer.echo(f"lineage lacks {problem}")
@@ -164,7 +158,36 @@ def _success(tags: dict[str, str]) -> str:
     return f"{rate:.1%} [{low:.1%}, {high:.1%}] n {tags['evaluation.episodes']}"
 
 
-def _run_of(checkpoint: Path) -> str:
+def _stands_on(tags: dict[str, str]) -> str:
+    """The version of the data, or the simulated task, that a version was trained on."""
+    return tags.get("lineage.dataset_md5", "")[:12] or tags.get("lineage.environment.task", "-")
+
+
+def lineage_behind(checkpoint: Path, dataset: str | None = None) -> dict:
+    """What stands behind a checkpoint: its environment as training wrote it down, or its datasets
+    as they are now.
+
+    Raises:
+        ValueError: If it knows neither and none is given.
+    """
+    from rrf.runners.checkpoint import load_lineage
+    from rrf.tracking.lineage import collect_lineage, datasets_of
+
+    written = load_lineage(checkpoint)
+    datasets = [dataset] if dataset else datasets_of(written)
+    if datasets:
+        return collect_lineage(*datasets)
+    if "environment" in written:
+        return written
+    raise ValueError(f"{checkpoint} was trained on no known dataset; give one with --dataset")
+
+
+def run_of(checkpoint: Path) -> str:
+    """The MLflow run in whose run directory a checkpoint lies.
+
+    Raises:
+        ValueError: If there is none.
+    """
     import json
 
     for folder in checkpoint.resolve().parents:

@@ -6,19 +6,22 @@ parent), so running the same command again reuses a finished run and resumes an 
 
 import contextlib
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from rrf.cli import control_training
+
 RESULT = "result.json"
 _RUN = "run.json"
 
 
 def train(
-    target: Annotated[str, typer.Argument(help="A preset name or a configs/train/*.yaml file.")],
+    target: Annotated[
+        str | None, typer.Argument(help="A preset name or a configs/train/*.yaml file.")
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Dotted overrides: optimizer.lr=1e-3")
     ] = None,
@@ -30,41 +33,88 @@ def train(
         bool,
         typer.Option(help="Go on from the newest checkpoint there, or reuse the finished run."),
     ] = True,
+    video: Annotated[
+        bool, typer.Option(help="Film the trained policy; video_interval=N films in between too.")
+    ] = False,
+    task: Annotated[
+        str | None,
+        typer.Option(help="In place of a preset: a Gymnasium task registered with its config."),
+    ] = None,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="A module that registers tasks. May be repeated."),
+    ] = None,
 ) -> None:
     """Train a policy. SIGTERM or Ctrl-C saves a checkpoint first; the same command then goes on."""
-    from rrf.presets import resolve
     from rrf.runners.interruption import Interrupted
 
-    cfg = resolve(target, overrides or [])
+    control_training.import_modules(imports or [])
+    cfg = control_training.config_of(target, overrides or [], task)
     try:
-        result = run_training(cfg, run_dir, resume)
+        result = run_training(cfg, run_dir, resume, video)
     except Interrupted as stop:
-        typer.echo(f"{stop}; the same command goes on from there", err=True)
+        if control_training.is_first_process():
+            typer.echo(f"{stop}; the same command goes on from there", err=True)
         raise
+    if not control_training.is_first_process():
+        return
     verb = "reused" if result["reused"] else "trained"
     typer.echo(
         f"{verb} {cfg.experiment_name}: {_outcome(result)}, "
-        f"{result['wall_s']:.0f} s wall, {result['cpu_s']:.0f} s CPU\n"
-        f"checkpoint {result['checkpoint']}"
+        f"{result['wall_s']:.0f} s wall, {result['cpu_s']:.0f} s CPU"
     )
+    if result.get("video"):
+        typer.echo(f"video {result['video']}")
+    typer.echo(f"checkpoint {result['checkpoint']}")
 
 
-def run_training(cfg, run_dir: Path | None = None, resume: bool = True) -> dict:
+def run_training(
+    cfg, run_dir: Path | None = None, resume: bool = True, video: bool = False
+) -> dict:
     """Train what `cfg` describes, or reuse a finished run of the same key.
+
+    Args:
+        video: Film a state-based policy at the end.
 
     Returns:
         What stands in `<run_dir>/result.json`: checkpoint, checkpoint_digest, run_id, steps,
-        metrics, wall_s, cpu_s, reused.
+        metrics, wall_s, cpu_s, reused; and video, if one was asked for and could be made.
     """
     from rrf import atomic, workspace
+    from rrf.runners import checkpoint
+    from rrf.runners.deployable import deployable_digest
+
+    is_control = control_training.is_control(cfg)
+    if video and not is_control:
+        raise ValueError("--video films state-based policies; see `rrf play --help` for others")
+    parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
+    lineage, inputs = _stands_on(cfg, parent, deployable_digest(parent) if parent else None)
+    key = atomic.digest_of(inputs)
+    run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
+    with control_training.processes_of(cfg) if is_control else contextlib.nullcontext():
+        if not resume:
+            control_training.remove(run_dir)
+        _require_same_inputs(run_dir, inputs, cfg.to_dict())
+        result = _finished(run_dir)
+        if result is None:
+            result = _train(cfg, run_dir, lineage, inputs, video)
+            if control_training.is_first_process():
+                atomic.write_json(run_dir / RESULT, result)
+        elif video and (path := control_training.film_finished(cfg, result, run_dir)):
+            result["video"] = str(path)
+    return result
+
+
+def _stands_on(cfg, parent: Path | None, parent_digest: str | None) -> tuple[dict, dict]:
+    """The lineage of a run, and digests of everything that decides its result."""
+    from rrf import workspace
     from rrf.data.files import content_digest
     from rrf.runners import checkpoint
     from rrf.runners.configs import SupervisedRunnerCfg
-    from rrf.runners.deployable import deployable_digest
     from rrf.tracking.lineage import collect_lineage, datasets_of, each, source_digest
 
-    parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
-    parent_digest = deployable_digest(parent) if parent else None
+    if control_training.is_control(cfg):
+        return control_training.stands_on(cfg, parent_digest)
     # A run in simulation reads no dataset; it stands on those its policy was imitated from.
     is_supervised = isinstance(cfg, SupervisedRunnerCfg)
     names = cfg.datasets if is_supervised else datasets_of(checkpoint.load_lineage(parent))
@@ -74,17 +124,7 @@ def run_training(cfg, run_dir: Path | None = None, resume: bool = True) -> dict:
         for one in each(lineage)
     ]
     source = lineage.get("source_digest") or source_digest()
-    inputs = run_inputs(cfg.to_dict(), ", ".join(versions) or None, source, parent_digest)
-    key = atomic.digest_of(inputs)
-    run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
-    if not resume and run_dir.exists():
-        shutil.rmtree(run_dir)
-    _require_same_inputs(run_dir, inputs)
-    if finished := _finished(run_dir):
-        return finished
-    result = _train(cfg, run_dir, lineage, inputs)
-    atomic.write_json(run_dir / RESULT, result)
-    return result
+    return lineage, run_inputs(cfg.to_dict(), ", ".join(versions) or None, source, parent_digest)
 
 
 def run_inputs(config: dict, dataset: str | None, source: str, parent: str | None) -> dict:
@@ -99,13 +139,20 @@ def run_inputs(config: dict, dataset: str | None, source: str, parent: str | Non
     return {"config": digest, "dataset": dataset, "source": source, "parent": parent}
 
 
-def _require_same_inputs(run_dir: Path, inputs: dict) -> None:
-    known = _read(run_dir / _RUN).get("inputs", inputs)
-    if changed := [name for name, value in inputs.items() if known.get(name) != value]:
-        raise ValueError(
-            f"{run_dir} holds a run with another {', '.join(changed)}; give another --run-dir, or "
-            "--no-resume to start over"
-        )
+def _require_same_inputs(run_dir: Path, inputs: dict, config: dict) -> None:
+    from rrf.runners.checkpoint import config_differences
+
+    run = _read(run_dir / _RUN)
+    known = run.get("inputs", inputs)
+    changed = [name for name, value in inputs.items() if known.get(name) != value]
+    if not changed:
+        return
+    differences = config_differences(run["config"], config) if "config" in run else []
+    shown = f" ({'; '.join(differences)})" if differences else ""
+    raise ValueError(
+        f"{run_dir} holds a run with another {', '.join(changed)}{shown}; give another --run-dir, "
+        "or --no-resume to start over"
+    )
 
 
 def _read(path: Path) -> dict:
@@ -126,33 +173,54 @@ def _finished(run_dir: Path) -> dict | None:
     return {**result, "reused": True}
 
 
-def _train(cfg, run_dir: Path, lineage: dict, inputs: dict) -> dict:
+def _train(cfg, run_dir: Path, lineage: dict, inputs: dict, video: bool) -> dict:
     from rrf import atomic
-    from rrf.cli import rl_display
-    from rrf.runners.configs import SupervisedRunnerCfg
-    from rrf.runners.frames import split_of
     from rrf.runners.interruption import SignalWatch
     from rrf.runners.tracker import closing
-    from rrf.tracking.runs import open_trackers
 
     with SignalWatch() as signals:
-        if isinstance(cfg, SupervisedRunnerCfg):
-            runner, display = cfg.build(split_of(cfg), run_dir, lineage), _display
-        else:
-            runner, display = cfg.build(run_dir, lineage), rl_display.shown
-        run_id = _read(run_dir / _RUN).get("run_id")
-        tracker = open_trackers(cfg.trackers, cfg.experiment_name, run_dir.name, run_dir, run_id)
+        runner, display = _runner(cfg, run_dir, lineage)
+        tracker = _tracker(cfg, run_dir)
         with closing(tracker), display(cfg) as on_progress:
-            atomic.write_json(run_dir / _RUN, {"run_id": tracker.run_id, "inputs": inputs})
+            if control_training.is_first_process():
+                run = {"run_id": tracker.run_id, "inputs": inputs, "config": cfg.to_dict()}
+                atomic.write_json(run_dir / _RUN, run)
             tracker.log_config(cfg.to_dict())
             tracker.log_dataset(runner.lineage)
             tracker.set_tags({"run_key": atomic.digest_of(inputs)})
             result = runner.run(tracker, on_progress, signals)
             tracker.set_tags({"checkpoint_digest": result["checkpoint_digest"]})
+            if video and (path := control_training.film(runner, tracker)):
+                result = {**result, "video": str(path)}
     return {**result, "run_id": tracker.run_id, "reused": False}
 
 
+def _runner(cfg, run_dir: Path, lineage: dict):
+    """What trains `cfg`, and how its progress is shown."""
+    from rrf.cli import control_display, rl_display
+    from rrf.runners.configs import SupervisedRunnerCfg
+    from rrf.runners.frames import split_of
+
+    if isinstance(cfg, SupervisedRunnerCfg):
+        return cfg.build(split_of(cfg), run_dir, lineage), _display
+    display = control_display if control_training.is_control(cfg) else rl_display
+    return cfg.build(run_dir, lineage), display.shown
+
+
+def _tracker(cfg, run_dir: Path):
+    """The trackers of a run, continued; of torchrun's processes, only the first has any."""
+    from rrf.runners.tracker import NullTracker
+    from rrf.tracking.runs import open_trackers
+
+    if not control_training.is_first_process():
+        return NullTracker()
+    run_id = _read(run_dir / _RUN).get("run_id")
+    return open_trackers(cfg.trackers, cfg.experiment_name, run_dir.name, run_dir, run_id)
+
+
 def _outcome(result: dict) -> str:
+    if "num_steps" in result:
+        return control_training.outcome(result)
     if validations := result.get("validations"):
         first, best = validations[0], max(validations, key=lambda entry: entry["success"])
         return (

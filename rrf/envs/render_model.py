@@ -3,9 +3,9 @@ cannot bear.
 
 mujoco_warp's ray tracer draws geoms only, reads past the end of the texture coordinates of a
 textured mesh that has none (a segmentation fault on the CPU), draws transparent geoms as opaque and
-refuses non-zero contact margins. Physics keeps the original model; on this copy sites become geoms,
-textures the tracer cannot sample become their mean colour, see-through geoms move to a hidden
-group, and nothing collides.
+refuses non-zero contact margins and some solvers. Physics keeps the original model; on this copy
+sites become geoms, textures the tracer cannot sample become their mean colour, see-through geoms
+move to a hidden group, and nothing collides.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -57,6 +57,7 @@ def build_render_model(spec: mujoco.MjSpec, model: mujoco.MjModel) -> RenderMode
     geom_rows = [row for row in range(drawn.ngeom) if row not in rows_of_sites]
     assert len(geom_rows) == model.ngeom, "compiling the spec again gave another number of geoms"
     _disable_contacts(drawn)
+    _choose_known_solver(drawn)
     _flatten_colors(drawn)
     _sort_into_groups(drawn)
     return RenderModel(
@@ -107,6 +108,12 @@ def _disable_contacts(model: mujoco.MjModel) -> None:
     model.geom_gap[:] = 0
     model.pair_margin[:] = 0
     model.pair_gap[:] = 0
+
+
+def _choose_known_solver(model: mujoco.MjModel) -> None:
+    """mujoco_warp refuses some solvers and integrators, even of models that it only draws."""
+    model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+    model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
 
 
 def _flatten_colors(model: mujoco.MjModel) -> None:

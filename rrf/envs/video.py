@@ -5,8 +5,10 @@ All frames are uint8 [H, W, 3] RGB, row 0 on top.
 """
 
 import functools
+import io
+import itertools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,28 +25,49 @@ _FONT_PX = 13
 _BAR_PX = 18
 
 
-def write_video(path: str | Path, frames: Sequence[np.ndarray] | np.ndarray, fps: int) -> None:
+def write_video(path: str | Path, frames: Iterable[np.ndarray] | np.ndarray, fps: int) -> None:
     """Write an MP4 (H.264, yuv420p, index in front), atomically.
 
     Args:
         path: The file.
-        frames: uint8 [T, H, W, 3]. An odd height or width gets one more row or column, which the
-            format needs.
+        frames: uint8 [T, H, W, 3]; an iterator is encoded as it goes. An odd height or width gets
+            one more row or column, which the format needs.
         fps: Frames per second.
 
     Raises:
         ValueError: For no frames, frames of different shapes, or frames that are not uint8 RGB.
     """
-    if len(frames) == 0:
-        raise ValueError(f"{path}: a video needs at least one frame")
     if fps < 1:
         raise ValueError(f"{path}: fps={fps} must be at least 1")
+    rest = iter(frames)
+    first = next(rest, None)
+    if first is None:
+        raise ValueError(f"{path}: a video needs at least one frame")
     with tempfile.TemporaryDirectory() as scratch:
         file = (
             Path(scratch) / "video.mp4"
         )  # a real file: moving the index to the front reads it back
-        _encode(file, frames, fps, str(path))
+        _encode(file, first, rest, fps, str(path))
         atomic.write_bytes(path, file.read_bytes())
+
+
+def preview(path: str | Path, seconds: float = 6.0, fps: int = 8) -> bytes:
+    """The beginning of a video as an animated WebP, small enough to stand in a database."""
+    import av
+
+    pictures: list[Image.Image] = []
+    with av.open(str(path)) as container:
+        for frame in container.decode(video=0):
+            if frame.time > seconds:
+                break
+            if frame.time * fps >= len(pictures):
+                pictures.append(frame.to_image())
+    file = io.BytesIO()
+    first, *rest = pictures
+    first.save(
+        file, "WEBP", save_all=True, append_images=rest, duration=1000 // fps, loop=0, quality=50
+    )
+    return file.getvalue()
 
 
 def enlarge(frame: np.ndarray, size: int) -> np.ndarray:
@@ -114,18 +137,20 @@ def tile_episodes(
     ]
 
 
-def _encode(file: Path, frames: Sequence[np.ndarray] | np.ndarray, fps: int, where: str) -> None:
+def _encode(
+    file: Path, first: np.ndarray, rest: Iterator[np.ndarray], fps: int, where: str
+) -> None:
     import av
 
-    shape = np.shape(frames[0])
-    _check_frame(frames[0], shape, f"{where}, frame 0")
+    shape = np.shape(first)
+    _check_frame(first, shape, f"{where}, frame 0")
     pad = ((0, shape[0] % 2), (0, shape[1] % 2), (0, 0))
     with av.open(str(file), "w", options={"movflags": "faststart"}) as container:
         stream = container.add_stream("libx264", rate=fps, options={"crf": "20", "preset": "fast"})
         stream.pix_fmt = "yuv420p"
         stream.thread_count = 1
         stream.height, stream.width = shape[0] + pad[0][1], shape[1] + pad[1][1]
-        for index, frame in enumerate(frames):
+        for index, frame in enumerate(itertools.chain([first], rest)):
             _check_frame(frame, shape, f"{where}, frame {index}")
             even = np.pad(frame, pad, mode="edge")
             container.mux(stream.encode(av.VideoFrame.from_ndarray(even, format="rgb24")))

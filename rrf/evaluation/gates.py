@@ -12,12 +12,13 @@ several checks need no further correction (intersection-union test, Berger 1982)
 """
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 from rrf import atomic
 from rrf.config import Cfg, configclass, first_error, read_yaml
-from rrf.envs.metaworld_tasks import NUM_INITIAL_STATES
 from rrf.envs.vec_env import InitialState
+from rrf.evaluation.control_protocol import ControlProtocolCfg
 from rrf.evaluation.intervals import (
     episodes_to_decide,
     mcnemar_p,
@@ -25,7 +26,9 @@ from rrf.evaluation.intervals import (
     pairs_to_decide,
     wilson,
 )
-from rrf.evaluation.protocol import ProtocolCfg
+from rrf.evaluation.limits import LimitCfg, check_metrics
+from rrf.evaluation.protocol import BaseProtocolCfg
+from rrf.evaluation.protocols import load_protocol, parse_protocol
 from rrf.evaluation.results import EpisodeResult, EvaluationReport, Rate
 from rrf.evaluation.verdicts import Check, Outcome, Verdict
 
@@ -36,12 +39,14 @@ class GateCfg(Cfg):
 
     name: str
     """Name shown with the verdict."""
-    protocol: ProtocolCfg
+    protocol: BaseProtocolCfg
     """How candidates are evaluated; in YAML the name of a file under configs/protocols/."""
     overall_lower_bound: float
     """The lower bound of success over all tasks must reach this."""
     task_lower_bound: float = 0.0
     """The lower bound of success on each task must reach this."""
+    limits: dict[str, LimitCfg] = {}
+    """Ranges that the mean over all episodes of a number must lie in, of state-based control."""
     looks: list[int] = [20, 35, 50]
     """Episodes per task at the first look, the second, ...; a hold at the last look is a fail."""
     alpha: float = 0.05
@@ -54,10 +59,16 @@ class GateCfg(Cfg):
     def __post_init__(self) -> None:
         if not self.looks or self.looks != sorted(set(self.looks)) or self.looks[0] < 1:
             raise ValueError(f"gate '{self.name}': looks {self.looks} must rise, e.g. [20, 35, 50]")
-        if self.looks[-1] > NUM_INITIAL_STATES - self.protocol.first_index:
+        if self.looks[-1] > self.protocol.max_episodes_per_task:
             raise ValueError(
                 f"gate '{self.name}': the last look wants {self.looks[-1]} episodes per task, the "
-                f"protocol has {NUM_INITIAL_STATES - self.protocol.first_index} initial states"
+                f"protocol has {self.protocol.max_episodes_per_task} initial states"
+            )
+        check_metrics(self.limits, f"gate '{self.name}'")
+        if self.limits and not isinstance(self.protocol, ControlProtocolCfg):
+            raise ValueError(
+                f"gate '{self.name}': limits are about state-based control, protocol "
+                f"'{self.protocol.name}' is not"
             )
         for field in ("overall_lower_bound", "task_lower_bound", "champion_margin"):
             if not 0 <= getattr(self, field) < 1:
@@ -81,11 +92,11 @@ def load_gate(path: str | Path) -> GateCfg:
         ValueError: For a missing file, an unknown field or a value out of range, naming the file.
     """
     data = read_yaml(path)
-    if isinstance(data.get("protocol"), str):
-        data["protocol"] = read_yaml(
-            Path(path).parent.parent / f"protocols/{data['protocol']}.yaml"
-        )
     try:
+        if isinstance(name := data.get("protocol"), str):
+            data["protocol"] = load_protocol(Path(path).parent.parent / f"protocols/{name}.yaml")
+        elif isinstance(name, Mapping):
+            data["protocol"] = parse_protocol(name)
         return GateCfg.from_dict(data)
     except ValueError as error:
         raise ValueError(f"{path}: {first_error(error)}") from error
@@ -165,6 +176,7 @@ def _judge(
     checks = [_threshold_check("overall", report.overall, gate.overall_lower_bound, confidence)]
     for task, rate in report.per_task.items():
         checks.append(_threshold_check(task, rate, gate.task_lower_bound, confidence))
+    checks += _limit_checks(report, gate)
     if champion_report is not None:
         checks += _champion_checks(report, champion_report, gate, confidence)
     if round == len(gate.looks) - 1:
@@ -183,6 +195,21 @@ def _threshold_check(name: str, rate: Rate, threshold: float, confidence: float)
         return Check(name, "fail", f"{seen}; even the upper is below {threshold:.3f}")
     needed = episodes_to_decide(rate.rate, threshold, confidence)
     return Check(name, "hold", f"{seen}; {threshold:.3f} lies between, {needed} would tell")
+
+
+def _limit_checks(report: EvaluationReport, gate: GateCfg) -> list[Check]:
+    """A mean either lies in its range or not; there is no more to wait for."""
+    means, checks = report.mean_metrics(), []
+    for name, limit in gate.limits.items():
+        if name not in means:
+            reason = f"{name}: no episode has it, asked is {limit}"
+            checks.append(Check(name, "fail", reason))
+            continue
+        count = sum(name in episode.metrics for episode in report.episodes)
+        outcome: Outcome = "pass" if limit.holds(means[name]) else "fail"
+        seen = f"{name}: mean {means[name]:.4g} over {count} episodes"
+        checks.append(Check(name, outcome, f"{seen}, asked is {limit}"))
+    return checks
 
 
 def _champion_checks(
@@ -240,7 +267,7 @@ def _settled(check: Check, rounds: int) -> Check:
 
 
 def _check_protocol(report: EvaluationReport, gate: GateCfg, who: str) -> None:
-    protocol = ProtocolCfg.from_dict(report.protocol)
+    protocol = parse_protocol(report.protocol)
     if protocol.hash != report.protocol_hash:
         raise ValueError(
             f"the {who}'s evaluation has a protocol that does not match its protocol_hash"

@@ -5,6 +5,8 @@ Two results may be compared when their protocols have the same hash. The hash co
 can change a result and leaves out what cannot: the name, the number of slots.
 """
 
+import typing
+
 from rrf.atomic import digest_of
 from rrf.config import Cfg, configclass
 from rrf.envs.metaworld_tasks import NUM_INITIAL_STATES
@@ -14,21 +16,49 @@ _NOT_IN_HASH = ("name", "num_slots", "used_seeds", "type")
 
 
 @configclass
-class ProtocolCfg(Cfg):
-    """What every policy evaluated under this protocol has to do."""
+class BaseProtocolCfg(Cfg):
+    """What gates, reports and the registry need of a protocol, whatever it runs."""
 
     name: str
     """Name shown in reports; not part of the hash."""
+    seed: int
+    """Seed that generates the initial states of each task."""
+    episodes_per_task: int = 20
+    """Episodes per task, each from an initial state of its own."""
+
+    @property
+    def max_episodes_per_task(self) -> int:
+        """How far `extended` may go."""
+        raise NotImplementedError
+
+    @property
+    def hash(self) -> str:
+        """Hex SHA-256 of what can change a result, independent of the order of keys in the file."""
+        raise NotImplementedError
+
+    def initial_states(self) -> list[InitialState]:
+        """The episodes to run, in order: all initial states of the first task, then of the second,
+        ...
+        """
+        raise NotImplementedError
+
+    def extended(self, extra_episodes: int) -> typing.Self:
+        """The same protocol with more initial states per task; those run already stay its first
+        ones.
+        """
+        return self.replace(episodes_per_task=self.episodes_per_task + extra_episodes)
+
+
+@configclass
+class ProtocolCfg(BaseProtocolCfg):
+    """What every policy that sees images and acts in chunks has to do."""
+
     env: str = "metaworld"
     """Environment, a name of `rrf.envs.ENVS`."""
     tasks: list[str]
     """Tasks, e.g. drawer-open-v3."""
-    seed: int
-    """Seed that generates the initial states of each task."""
     first_index: int = 0
-    """First initial state used, 0..49."""
-    episodes_per_task: int = 20
-    """Episodes per task: initial states first_index, first_index + 1, ..."""
+    """First initial state used, 0..49: first_index, first_index + 1, ..."""
     max_episode_steps: int = 40
     """Horizon in action steps; an episode not solved by then failed."""
     execute_steps: int = 2
@@ -85,20 +115,14 @@ class ProtocolCfg(Cfg):
                     "evaluate on held-out initial states, e.g. seed: 4242"
                 )
 
+    @property
+    def max_episodes_per_task(self) -> int:
+        return NUM_INITIAL_STATES - self.first_index
+
     def initial_states(self) -> list[InitialState]:
-        """The episodes to run, in order: all initial states of the first task, then of the second,
-        ...
-        """
         indices = range(self.first_index, self.first_index + self.episodes_per_task)
         return [InitialState(task, self.seed, index) for task in self.tasks for index in indices]
 
-    def extended(self, extra_episodes: int) -> "ProtocolCfg":
-        """The same protocol with more initial states per task; those run already stay its first
-        ones.
-        """
-        return self.replace(episodes_per_task=self.episodes_per_task + extra_episodes)
-
     @property
     def hash(self) -> str:
-        """Hex SHA-256 of what can change a result, independent of the order of keys in the file."""
         return digest_of({k: v for k, v in self.to_dict().items() if k not in _NOT_IN_HASH})

@@ -14,6 +14,7 @@ import yaml
 
 from rrf import atomic
 from rrf.evaluation.intervals import mcnemar_p, paired_difference
+from rrf.evaluation.limits import METRICS, LimitCfg
 from rrf.evaluation.report_charts import (
     Curve,
     curves_chart,
@@ -30,24 +31,17 @@ FILE_NAME = "report.html"
 BASELINE = "baseline-*.json"
 _NOT_SHOWN = ("train/cpu_s", "train/samples_per_s")
 _FIRST_CHARTS = (
-    *("loss/total", "validation/success", "validation/success by task", "env/success_once"),
-    *("env/success_once by task", "env/episode_len", "actor/approx_kl"),
+    *("rollout/return", "rollout/length", "policy/kl", "loss/total", "validation/success"),
+    *("validation/success by task", "env/success_once", "env/success_once by task"),
+    *("env/episode_len", "actor/approx_kl"),
 )
 _OPEN_CHARTS = 8
 _BY_TASK = " by task"
-_LINEAGE = (
-    "dataset",
-    "dataset_md5",
-    "raw_md5",
-    "num_episodes",
-    "num_frames",
-    "validation",
-    "validation_digest",
-    "git_revision",
-    "git_dirty",
-    "source_digest",
-    "lock_hash",
+_DATASET = (
+    *("dataset", "dataset_md5", "raw_md5", "num_episodes", "num_frames"),
+    *("validation", "validation_digest"),
 )
+_CODE = ("git_revision", "git_dirty", "source_digest", "lock_hash")
 
 
 def write_report(
@@ -77,6 +71,8 @@ def write_report(
     if verdict is not None:
         sections.append(_gate(verdict))
     sections.append(_tasks(report, others))
+    if report.mean_metrics():
+        sections.append(_metrics(report))
     if others:
         sections.append(_comparisons(report, others))
     if report.videos:
@@ -146,18 +142,38 @@ def _tasks(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> 
         f'<i style="background:{mark_color(number)}"></i>{escape(_title(label))}'
         for number, label in enumerate(marks, start=1)
     )
-    head = ["task", "solved", "success", "95 % low", "95 % high", "mean steps to success"]
-    rows = []
-    for task, rate in rates.items():
-        steps = [e.steps for e in report.episodes if e.task == task and e.success]
-        mean = f"{sum(steps) / len(steps):.1f}" if steps else "–"
-        rows.append([task, *_numbers(rate), mean])
+    head = ["task", "solved", "success", "95 % low", "95 % high"]
+    rows = [[task, *_numbers(rate)] for task, rate in rates.items()]
+    total = ["all tasks", *_numbers(report.overall)]
+    if not report.mean_metrics():  # where there are, an episode does not end with its success
+        head.append("mean steps to success")
+        total.append("")
+        for row, task in zip(rows, rates, strict=True):
+            steps = [e.steps for e in report.episodes if e.task == task and e.success]
+            row.append(f"{sum(steps) / len(steps):.1f}" if steps else "–")
     return section(
         "Success by task",
         success_chart(rates, marks),
         f'<div class="marks soft">{legend}</div>' if legend else "",
-        table(head, rows, ["all tasks", *_numbers(report.overall), ""]),
+        table(head, rows, total),
     )
+
+
+def _metrics(report: EvaluationReport) -> str:
+    """What the episodes of each task measured on average, and what counts as a success."""
+    overall = report.mean_metrics()
+    head = ["task", *(f"{_words(name)} ({METRICS[name]})".removesuffix(" ()") for name in overall)]
+
+    def row(title: str, means: Mapping[str, float]) -> list[str]:
+        return [title, *(f"{means[name]:.4g}" if name in means else "–" for name in overall)]
+
+    rows = [row(task, report.mean_metrics(task)) for task in report.per_task]
+    asked = ", ".join(
+        f"{_words(name)} {LimitCfg.from_dict(limit)}"
+        for name, limit in report.protocol["success"].items()
+    )
+    note = f'<p class="soft">Means over episodes. An episode succeeds with {escape(asked)}.</p>'
+    return section("Measured", table(head, rows, row("all tasks", overall)), note)
 
 
 def _comparisons(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> str:
@@ -245,8 +261,9 @@ def _chart_of(name: str, curves: Mapping[str, Curve]) -> str:
 
 def _lineage(report: EvaluationReport, lineage: Mapping) -> str:
     rows: dict[str, object] = {"checkpoint_digest": report.checkpoint_digest}
-    rows |= {key: _shown(lineage.get(key)) for key in _LINEAGE}
-    shown = (*_LINEAGE, "missing", "datasets")  # of several datasets the rows say all
+    keys = _CODE if "environment" in lineage else (*_DATASET, *_CODE)
+    rows |= {key: _shown(lineage.get(key)) for key in keys}
+    shown = (*keys, "missing", "datasets")  # of several datasets the rows say all
     rows |= {key: _shown(lineage[key]) for key in lineage if key not in shown}
     missing = lineage.get("missing") or []
     note = "".join(f"<p>missing: {escape(str(problem))}</p>" for problem in missing)
@@ -275,6 +292,10 @@ def _numbers(rate) -> list[str]:
         f"{rate.low:.1%}",
         f"{rate.high:.1%}",
     ]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _title(label: str) -> str:

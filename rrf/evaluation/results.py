@@ -4,6 +4,7 @@ evaluation.json.
 
 import dataclasses
 import json
+import statistics
 import typing
 from pathlib import Path
 
@@ -50,6 +51,8 @@ class EpisodeResult:
     success: bool
     steps: int  # action steps executed
     episode_return: float  # sum of rewards
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    # of state-based control, see rrf.evaluation.limits
     actions: np.ndarray | None = dataclasses.field(
         default=None, compare=False, repr=False
     )  # float32 [T, A]
@@ -89,6 +92,15 @@ class EvaluationReport:
             task: Rate.of([e.success for e in self.episodes if e.task == task]) for task in tasks
         }
 
+    def mean_metrics(self, task: str | None = None) -> dict[str, float]:
+        """The mean of each metric over the episodes (of one task) that have it."""
+        episodes = [e for e in self.episodes if task in (None, e.task)]
+        names = dict.fromkeys(name for e in episodes for name in e.metrics)
+        return {
+            name: statistics.fmean(e.metrics[name] for e in episodes if name in e.metrics)
+            for name in names
+        }
+
     @property
     def digest(self) -> str:
         """Hex SHA-256 of what was found, without timings, labels and videos: equal for equal
@@ -114,6 +126,7 @@ class EvaluationReport:
             "protocol": self.protocol,
             "overall": dataclasses.asdict(self.overall),
             "per_task": {task: dataclasses.asdict(rate) for task, rate in self.per_task.items()},
+            "metrics": {name: round(mean, 6) for name, mean in self.mean_metrics().items()},
             "timings": self.timings,
             "videos": self.videos,
             "episodes": [_episode_dict(e) for e in self.episodes],
@@ -179,7 +192,7 @@ class EvaluationReport:
 
 
 def _episode_dict(episode: EpisodeResult) -> dict:
-    return {
+    data = {
         "task": episode.task,
         "seed": episode.seed,
         "index": episode.index,
@@ -187,6 +200,8 @@ def _episode_dict(episode: EpisodeResult) -> dict:
         "steps": episode.steps,
         "return": episode.episode_return,
     }
+    # Without metrics an episode is written, and its digest made, as before there were any.
+    return data | ({"metrics": episode.metrics} if episode.metrics else {})
 
 
 def _episode(data: dict) -> EpisodeResult:
@@ -197,4 +212,5 @@ def _episode(data: dict) -> EpisodeResult:
         success=data["success"],
         steps=data["steps"],
         episode_return=data["return"],
+        metrics=data.get("metrics", {}),
     )

@@ -65,7 +65,8 @@ def save_videos(
     entries = []
     for episode, images in zip(episodes, frames, strict=True):
         outcome = "success" if episode.success else "failure"
-        path = Path("videos") / f"{episode.task}-{episode.index:02d}-{outcome}.mp4"
+        task = episode.task.replace(" ", "-")
+        path = Path("videos") / f"{task}-{episode.index:02d}-{outcome}.mp4"
         write_video(Path(folder) / path, images, fps)
         poster = io.BytesIO()
         Image.fromarray(images[-1]).save(poster, "JPEG", quality=88)

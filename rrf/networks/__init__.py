@@ -1,9 +1,9 @@
 """Small networks that components are made of. Configs import without torch, networks with it."""
 
-from rrf.networks.configs import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
+from rrf.networks.configs import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg, plain_mlp
 from rrf.registry import lazy_attributes
 
-__all__ = ["ImageEncoderCfg", "InstructionEncoderCfg", "MLPCfg"]
+__all__ = ["ImageEncoderCfg", "InstructionEncoderCfg", "MLPCfg", "plain_mlp"]
 
 __getattr__ = lazy_attributes(
     __name__,

@@ -33,6 +33,12 @@ class MLPCfg(Cfg):
                 )
 
 
+def plain_mlp(hidden_features: list[int], activation: str) -> MLPCfg:
+    """The usual network: the same activation after each hidden layer, none after the output."""
+    hidden = [[(activation, {})] for _ in hidden_features]
+    return MLPCfg(hidden_features=list(hidden_features), activations=[*hidden, []])
+
+
 @configclass(builds="rrf.networks.image_encoder:ImageEncoder")
 class ImageEncoderCfg(Cfg):
     """A small convolutional network modulated by the instruction (FiLM, arXiv:1709.07871)."""

@@ -7,6 +7,25 @@ from rrf.config import did_you_mean, parse_overrides, read_yaml
 from rrf.registry import Registry
 from rrf.runners.configs import RunnerCfg
 
+_LOCOMOTION = ("go1-flat-ppo", "go1-rough-ppo", "g1-flat-ppo", "g1-rough-ppo")
+_GYMNASIUM = (
+    *("cartpole-ppo", "pendulum-ppo", "inverted-pendulum-ppo"),
+    *("halfcheetah-ppo", "hopper-ppo", "walker2d-ppo", "ant-ppo", "humanoid-ppo"),
+)
+_SMOOTH = ("pendulum-caps", "pendulum-l2c2", "pendulum-lips", "pendulum-lcp", "pendulum-lipsnet")
+_OFF_POLICY = (
+    *("pendulum-sac", "pendulum-dsact", "inverted-pendulum-sac"),
+    *("pendulum-hidden-sac", "pendulum-hidden-sac-seq", "pendulum-hidden-sac-trans"),
+    *("halfcheetah-sac", "hopper-sac", "walker2d-sac", "ant-sac", "humanoid-sac"),
+    "halfcheetah-dsact",
+)
+
+
+def _functions(module: str, names: Iterable[str]) -> dict[str, str]:
+    """Each preset as the function of its name, with underscores."""
+    return {name: f"rrf.presets.{module}:{name.replace('-', '_')}" for name in names}
+
+
 PRESETS = Registry(
     "preset",
     {
@@ -26,7 +45,11 @@ PRESETS = Registry(
         "metaworld-grpo-mt50": "rrf.presets.vla_rl:metaworld_grpo_mt50",
         "metaworld-ppo-compact": "rrf.presets.vla_rl:metaworld_ppo_compact",
         "compact-vla-undertrained": "rrf.presets.compact_vla:undertrained",
-    },
+    }
+    | _functions("locomotion", _LOCOMOTION)
+    | _functions("gymnasium", _GYMNASIUM)
+    | _functions("smooth", _SMOOTH)
+    | _functions("off_policy", _OFF_POLICY),
 )
 _KEYS = ("preset", "overrides")
 

@@ -2,11 +2,36 @@
 
 from rrf.registry import lazy_attributes
 from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg, SupervisedRunnerCfg
+from rrf.runners.control_configs import (
+    ControlRunnerCfg,
+    EPOOnPolicyRunnerCfg,
+    GuardCfg,
+    OffPolicyRunnerCfg,
+    OnPolicyRunnerCfg,
+    SAPGOnPolicyRunnerCfg,
+)
 
-__all__ = ["AdamWCfg", "EMACfg", "RunnerCfg", "ScheduleCfg", "SupervisedRunnerCfg"]
+__all__ = [
+    "AdamWCfg",
+    "ControlRunnerCfg",
+    "EMACfg",
+    "EPOOnPolicyRunnerCfg",
+    "GuardCfg",
+    "OffPolicyRunnerCfg",
+    "OnPolicyRunnerCfg",
+    "RunnerCfg",
+    "SAPGOnPolicyRunnerCfg",
+    "ScheduleCfg",
+    "SupervisedRunnerCfg",
+]
 
 __getattr__ = lazy_attributes(
     __name__,
-    {name: f"rrf.runners.configs:{name}" for name in __all__}
-    | {"SupervisedRunner": "rrf.runners.supervised:SupervisedRunner"},
+    {
+        "EPOOnPolicyRunner": "rrf.runners.epo:EPOOnPolicyRunner",
+        "OffPolicyRunner": "rrf.runners.off_policy:OffPolicyRunner",
+        "OnPolicyRunner": "rrf.runners.on_policy:OnPolicyRunner",
+        "SAPGOnPolicyRunner": "rrf.runners.sapg:SAPGOnPolicyRunner",
+        "SupervisedRunner": "rrf.runners.supervised:SupervisedRunner",
+    },
 )

@@ -4,6 +4,7 @@ global_step_N/
     config.yaml             the resolved config of the run
     model.safetensors       the weights to deploy (the averaged ones if the run averages)
     norm_stats.json         the statistics the policy normalises with
+    interface.json          what a state-based policy must know of its environment
     manifest.json           SHA-256 of every file, step, lineage
     trainer_state/          what only training needs; a deployable checkpoint comes without it
         optimizer.safetensors   optimizer state, and under "weights/" the weights being trained
@@ -49,17 +50,20 @@ def save(
     norm_stats: Mapping,
     trainer_state: TrainerState,
     lineage: Mapping,
+    texts: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write `<run_dir>/global_step_<step>` atomically, replacing one of the same step."""
+    """Write `<run_dir>/global_step_<step>` atomically, replacing one of the same step.
+
+    `texts` are further files to deploy, by name."""
     path = Path(run_dir) / f"{_PREFIX}{step}"
     with atomic.directory(path) as root:
         (root / CONFIG).write_text(config.to_yaml(), encoding="utf-8")
-        (root / WEIGHTS).write_bytes(_serialized(weights))
+        write_tensors(root / WEIGHTS, weights)
         (root / NORM_STATS).write_text(json.dumps(norm_stats, indent=2, allow_nan=False) + "\n")
+        for name, text in (texts or {}).items():
+            (root / name).write_text(text, encoding="utf-8")
         (root / TRAINER_STATE).mkdir()
-        (root / TRAINER_STATE / "optimizer.safetensors").write_bytes(
-            _serialized(trainer_state.tensors)
-        )
+        write_tensors(root / TRAINER_STATE / "optimizer.safetensors", trainer_state.tensors)
         (root / TRAINER_STATE / "state.json").write_text(
             json.dumps(trainer_state.facts, indent=2) + "\n"
         )
@@ -107,6 +111,18 @@ def load_lineage(checkpoint: str | Path | None) -> dict:
     return manifest.get("lineage", {})
 
 
+def config_differences(saved: Mapping, current: Mapping, free: Collection[str] = ()) -> list[str]:
+    """Where two configs differ, as "algorithm.gamma: 0.99 -> 0.98"; fields in `free` may."""
+    lines = []
+    for name in sorted({*saved, *current} - set(free)):
+        old, new = saved.get(name), current.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            lines += [f"{name}.{line}" for line in config_differences(old, new)]
+        elif old != new:
+            lines.append(f"{name}: {old} -> {new}")
+    return lines
+
+
 def load_norm_stats(checkpoint: str | Path) -> dict:
     """The statistics the checkpoint's policy normalises with."""
     return json.loads((Path(checkpoint) / NORM_STATS).read_text())
@@ -146,7 +162,7 @@ def load_weights(policy: nn.Module, checkpoint: str | Path, may_lack: str = "") 
     if may_lack:
         own = {n: value for n, value in policy.state_dict().items() if n.startswith(may_lack)}
         weights = own | weights
-    _fill(policy, weights, what=str(checkpoint))
+    fill(policy, weights, what=str(checkpoint))
 
 
 def read_weights(checkpoint: str | Path) -> dict[str, torch.Tensor]:
@@ -154,7 +170,7 @@ def read_weights(checkpoint: str | Path) -> dict[str, torch.Tensor]:
     return _load(Path(checkpoint) / WEIGHTS)
 
 
-def _fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> None:
+def fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> None:
     """Copy `weights` into `policy` if names and shapes agree exactly, else raise ValueError naming
     the differences."""
     expected = policy.state_dict()
@@ -206,6 +222,11 @@ def prune(run_dir: str | Path, num_kept: int, keep: Collection[int] = ()) -> Non
     for step, path in list(steps(run_dir).items())[:-num_kept]:
         if step not in keep:
             shutil.rmtree(path)
+
+
+def write_tensors(file: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors as safetensors."""
+    file.write_bytes(_serialized(tensors))
 
 
 def _serialized(tensors: Mapping[str, torch.Tensor]) -> bytes:

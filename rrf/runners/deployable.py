@@ -9,6 +9,12 @@ from pathlib import Path
 from rrf import atomic
 
 TRAINER_STATE = "trainer_state"
+INTERFACE = "interface.json"  # what a state-based policy must know of its environment
+
+
+def is_control_checkpoint(path: str | Path) -> bool:
+    """Whether a checkpoint holds a state-based policy, and not one that sees images."""
+    return (Path(path) / INTERFACE).is_file()
 
 
 def deployable_digest(checkpoint: str | Path) -> str:

@@ -33,7 +33,8 @@ def evaluation_tags(report: EvaluationReport, digest: str) -> dict[str, str]:
             f"is {digest[:12]}; evaluate it with `rrf eval`"
         )
     rate = report.overall
-    return {
+    means = {f"evaluation.mean.{k}": f"{v:.6g}" for k, v in report.mean_metrics().items()}
+    return means | {
         "evaluation.digest": report.digest,
         "evaluation.protocol": str(report.protocol["name"]),
         "evaluation.protocol_hash": report.protocol_hash,

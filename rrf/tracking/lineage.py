@@ -5,6 +5,7 @@ What cannot be found is named under "missing"; nothing is guessed.
 """
 
 import hashlib
+import importlib.metadata
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,9 @@ from rrf import atomic, workspace
 from rrf.data.files import RemotePath, open_dataset_root
 
 REQUIRED = ("dataset_md5", "git_revision", "validation")
+REQUIRED_WITHOUT_DATASET = ("environment.task", "environment.config_digest", "git_revision")
 LOCK_FILE = "requirements.lock"
+SIMULATORS = ("envpool", "gymnasium", "mjlab", "mujoco", "mujoco-warp")
 _PINNED = "hf://"  # the version of such a source stands in the config
 _PARTS = "datasets"
 
@@ -40,6 +43,37 @@ def collect_lineage(*datasets: str) -> dict:
     return found[0] if found else {}
 
 
+def environment_lineage(env: Mapping) -> dict:
+    """The lineage of what learned in a simulator and read no dataset, as plain data.
+
+    Keys: environment (task, digest of its whole config, installed versions of `SIMULATORS`),
+    git_revision, git_dirty, lock_hash, source_digest, missing.
+
+    Args:
+        env: The environment's config as plain data.
+    """
+    home, missing = workspace.home(), []
+    environment = {
+        "task": env.get("task"),
+        "config_digest": atomic.digest_of(dict(env)),
+        "packages": simulator_versions(),
+    }
+    lineage = {"environment": environment} | _git(home, missing)
+    lineage["lock_hash"] = _file_hash(home / LOCK_FILE, missing)
+    return lineage | {"source_digest": source_digest(), "missing": missing}
+
+
+def simulator_versions() -> dict[str, str]:
+    """The installed ones of `SIMULATORS`, by name."""
+    found = {}
+    for name in SIMULATORS:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
 def each(lineage: Mapping) -> list[Mapping]:
     """The lineage of each dataset in one from `collect_lineage`."""
     return lineage.get(_PARTS) or ([lineage] if lineage.get("dataset") else [])
@@ -51,8 +85,25 @@ def datasets_of(lineage: Mapping) -> list[str]:
 
 
 def flat(lineage: Mapping) -> dict:
-    """What a lineage says of all its datasets together, without None: for tags."""
-    return {key: value for key, value in lineage.items() if value is not None and key != _PARTS}
+    """What a lineage says of all its datasets together, without None: for tags. What has parts is
+    given part by part: environment.task, environment.packages.mujoco.
+    """
+    found: dict = {}
+    for key, value in lineage.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{part}": item for part, item in flat(value).items()}
+        elif value is not None and key != _PARTS:
+            found[key] = value
+    return found
+
+
+def lacking(facts: Mapping) -> list[str]:
+    """What a flat lineage lacks for a promotion. One that names a dataset, or no environment
+    either, must say which version of which validated data it stands on.
+    """
+    is_of_environment = "environment.task" in facts and "dataset" not in facts
+    required = REQUIRED_WITHOUT_DATASET if is_of_environment else REQUIRED
+    return [key for key in required if not facts.get(key)]
 
 
 def dvc_path(dataset: str) -> str:

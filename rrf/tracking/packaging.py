@@ -13,7 +13,7 @@ import numpy as np
 from rrf import workspace
 from rrf.config import read_yaml
 from rrf.data.schema import IMAGE_PREFIX, STATE
-from rrf.runners.deployable import copy_deployable
+from rrf.runners.deployable import copy_deployable, is_control_checkpoint
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -22,17 +22,25 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "checkpoint"  # the name of the artifact, and of the directory it lies in
 MODEL_TYPE = "policy"
-_REQUIRED = ("rrf", "mlflow", "torch", "numpy", "safetensors", "pydantic", "pyyaml")
+RESET = "reset"
+_REQUIRED = ("rrf", "mlflow", "torch", "tensordict", "numpy", "safetensors", "pydantic", "pyyaml")
 
 
 def signature(checkpoint: str | Path) -> "ModelSignature":
-    """Observation in, action chunk out, with the shapes the checkpoint's policy was trained on.
+    """What the policy in a checkpoint sees and answers, with the shapes it was trained on.
 
-    Inputs: observation.images.<camera> uint8 [-1, H, W, 3], observation.state float32 [-1, D],
-    instruction
-        str [-1].
-    Output: float32 [-1, chunk length, action dimension].
+    A policy that sees images: observation.images.<camera> uint8 [-1, H, W, 3], observation.state
+    float32 [-1, D] and instruction str [-1]; float32 [-1, chunk length, action dimension].
+    A state-based one: each observation group it reads, float32 [-1, D], by its name; float32
+    [-1, A], and where actions are chosen from a list their numbers, [-1, 1]. Its parameter `reset`
+    says that new episodes begin; a policy without memory does not need it.
     """
+    if is_control_checkpoint(checkpoint):
+        return _control_signature(checkpoint)
+    return _chunk_signature(checkpoint)
+
+
+def _chunk_signature(checkpoint: str | Path) -> "ModelSignature":
     from mlflow.models import ModelSignature
     from mlflow.types.schema import Schema, TensorSpec
 
@@ -51,6 +59,23 @@ def signature(checkpoint: str | Path) -> "ModelSignature":
     instruction = TensorSpec(np.dtype("str"), (-1,), "instruction")
     actions = TensorSpec(np.dtype("float32"), (-1, *chunk))
     return ModelSignature(inputs=Schema([*images, state, instruction]), outputs=Schema([actions]))
+
+
+def _control_signature(checkpoint: str | Path) -> "ModelSignature":
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import ParamSchema, ParamSpec, Schema, TensorSpec
+
+    from rrf.runners.control_checkpoint import load_control_policy
+
+    policy, interface = load_control_policy(checkpoint)
+    number = np.dtype("float32")
+    groups = [
+        TensorSpec(number, (-1, interface.observation_dims[name]), name)
+        for name in policy.actor.groups
+    ]
+    actions = TensorSpec(number, (-1, interface.num_actions))
+    reset = ParamSpec(RESET, "boolean", False)
+    return ModelSignature(Schema([*groups]), Schema([actions]), ParamSchema([reset]))
 
 
 def requirements() -> list[str]:

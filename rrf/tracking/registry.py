@@ -24,7 +24,7 @@ from rrf.tracking import evidence, packaging, store
 from rrf.tracking import ledger as ledgers
 from rrf.tracking.fetching import fetch
 from rrf.tracking.ledger import Entry
-from rrf.tracking.lineage import REQUIRED, flat
+from rrf.tracking.lineage import flat, lacking
 from rrf.tracking.versions import (
     CHAMPION,
     Version,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["champion", "fetch", "find", "ledger", "promote", "register", "rollback", "versions"]
 
 CANDIDATE, PREVIOUS = "candidate", "previous"
+_LINEAGE = "lineage."
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -61,7 +62,7 @@ def register(
         checkpoint: A checkpoint directory; only its deployable part is logged.
         name: The registered model.
         run_id: The MLflow run that trained it.
-        lineage: From `collect_lineage`.
+        lineage: From `collect_lineage`, or `environment_lineage` for what read no dataset.
         evaluation: The directory written by `rrf eval`; its report is attached to the run.
 
     Raises:
@@ -71,7 +72,7 @@ def register(
     if not _NAME.fullmatch(name):
         raise ValueError(f"model name {name!r} may hold letters, digits, '.', '_' and '-' only")
     digest = deployable_digest(checkpoint)
-    tags = {f"lineage.{key}": _text(value) for key, value in flat(lineage).items()}
+    tags = {f"{_LINEAGE}{key}": _text(value) for key, value in flat(lineage).items()}
     if evaluation is not None:
         tags |= evidence.evaluation_tags(EvaluationReport.load(evaluation), digest)
     client = store.connect()
@@ -260,18 +261,24 @@ def _check_promotable(version: Version, verdict: Verdict, champion: Version | No
             f"{who} was compared with {compared}, the champion is now {now}; run the gate again "
             "against it"
         )
-    missing = [key for key in REQUIRED if not version.tags.get(f"lineage.{key}")]
-    if missing:
-        raise ValueError(
-            f"{who} is not promoted, its lineage lacks {', '.join(missing)}; run `dvc repro` in "
-            "a git checkout, "
-            "then register it again"
+    facts = {
+        key.removeprefix(_LINEAGE): value
+        for key, value in version.tags.items()
+        if key.startswith(_LINEAGE)
+    }
+    if missing := lacking(facts):
+        remedy = (
+            "train it in a git checkout with a commit, then register it"
+            if "environment.task" in facts
+            else "run `dvc repro` in a git checkout, then register it"
         )
-    if version.tags["lineage.validation"] != "passed":
         raise ValueError(
-            f"{who} is not promoted, the validation of dataset "
-            f"{version.tags.get('lineage.dataset')} is "
-            f"{version.tags['lineage.validation']!r}, not 'passed'"
+            f"{who} is not promoted, its lineage lacks {', '.join(missing)}; {remedy} again"
+        )
+    if facts.get("validation", "passed") != "passed":  # lacking() has seen that data have one
+        raise ValueError(
+            f"{who} is not promoted, the validation of dataset {facts.get('dataset')} is "
+            f"{facts['validation']!r}, not 'passed'"
         )
 
 

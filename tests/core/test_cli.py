@@ -26,7 +26,8 @@ def test_help_lists_every_command_and_costs_at_most_half_a_cpu_second():
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert found.returncode == 0
-    for command in ("data", "train", "eval", "play", "models", "show", "doctor"):
+    names = ("data", "train", "eval", "play", "export", "import", "models", "show", "doctor")
+    for command in names:
         assert command in found.stdout
     assert min(seconds) <= 0.5
 

@@ -44,7 +44,8 @@ def home(tmp_path_factory):
 def rrf(home, monkeypatch):
     """Run a command of `rrf`; its output. Its errors are raised."""
     monkeypatch.setenv("RRF_HOME", str(home))
-    from rrf.cli.evaluation import eval_, play
+    from rrf.cli.evaluation import eval_
+    from rrf.cli.playing import play
 
     app = typer.Typer()
     app.command("eval")(eval_)

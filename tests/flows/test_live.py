@@ -13,7 +13,7 @@ from tests.flows.conftest import Checkout, wait_for
 
 MODEL = "tiny"
 TRAIN = ("deployment", "run", "train-vla", "--watch")
-OURS = {"ingest", "train-vla", "evaluate", "promote", "nightly-benchmark"}
+OURS = {"ingest", "train-vla", "train-locomotion", "evaluate", "promote", "nightly-benchmark"}
 
 
 REINFORCE = {
@@ -130,6 +130,64 @@ def test_train_vla_by_its_bare_name_makes_a_champion(live: Checkout):
     report = (compared.parent / "report.html").read_text()
     assert "before training" in report
     assert "validation/success" in report
+
+
+BALANCE = """
+name: balance
+env: {type: "rrf.envs.control_configs:GymnasiumEnvCfg", task: CartPole-v1, num_envs: 4}
+seed: 4242
+episodes_per_task: 4
+max_episode_steps: 60
+success: {return: {min: 8}}
+"""
+
+
+def balance_gate(live: Checkout, name: str, least: float) -> str:
+    """A gate of four short episodes on CartPole that asks for this mean return."""
+    (live.root / "configs/protocols/balance.yaml").write_text(BALANCE)
+    gate = live.root / f"configs/gates/{name}.yaml"
+    limits = f"limits: {{return: {{min: {least}}}}}\nlooks: [4]\nchampion_margin: 0.9\n"
+    gate.write_text(f"name: {name}\nprotocol: balance\noverall_lower_bound: 0.0\n{limits}")
+    return str(gate)
+
+
+def balancing(gate: str, seed: int) -> list[str]:
+    """A training of two iterations, as words for `prefect deployment run`."""
+    overrides = {"max_iterations": 2, "num_steps_per_env": 32, "seed": seed}
+    values = {"preset": "cartpole-ppo", "gate": gate, "model": "balance", "overrides": overrides}
+    words = [word for key, value in values.items() for word in ("-p", f"{key}={json.dumps(value)}")]
+    return ["deployment", "run", "train-locomotion", "--watch", *words]
+
+
+def test_train_locomotion_by_its_bare_name_makes_a_champion_and_refuses_what_is_worse(
+    live: Checkout,
+):
+    printed = live.run("prefect", *balancing(balance_gate(live, "easy", least=1), seed=0))
+    assert "'train-locomotion/train-locomotion'" in printed
+    assert "Completed" in printed
+    listed = live.run("rrf", "models", "list", "balance")
+    assert "@champion" in listed
+    assert "CartPole-v1" in listed
+    printed = live.run("prefect", *balancing(balance_gate(live, "impossible", least=61), seed=1))
+    assert "Completed" in printed
+    [run] = live.flow_runs("train-locomotion")[:1]
+    verdicts = live.artifacts(key={"any_": ["gate-verdict"]}, flow_run_id={"any_": [run["id"]]})
+    assert verdicts == ["impossible: fail"]
+    [video] = live.artifacts(key={"any_": ["video"]}, flow_run_id={"any_": [run["id"]]})[:1]
+    assert video.startswith("CartPole-v1, ")
+    rows = live.run("rrf", "models", "list", "balance").splitlines()
+    assert ["@champion" in row for row in rows if " 1 " in row or " 2 " in row] == [False, True]
+    assert [row.split()[-3] for row in rows[1:3]] == ["fail", "pass"]
+
+
+@pytest.mark.slow
+def test_a_night_of_a_state_based_champion_is_measured(live: Checkout):
+    night = live.start(
+        "nightly-benchmark", model="balance", protocol="configs/protocols/balance.yaml"
+    )
+    live.wait_for_state(night, "Completed")
+    folder = next((live.root / ".rrf/nightly/balance").glob("*/evaluation"))
+    assert "return" in json.loads((folder / "evaluation.json").read_text())["metrics"]
 
 
 @pytest.mark.slow

@@ -1,20 +1,29 @@
 """The parts of flows that need no server."""
 
 import asyncio
+import base64
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
 from collections import namedtuple
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import yaml
+from PIL import Image
 
-from flows import commands, demo, prefect_plugin, progress
+from flows import artifacts, commands, demo, prefect_plugin, progress
 from flows.train_vla import by_stage, datasets_behind
 from infra import services
+from rrf.config import locate
+from rrf.envs.video import write_video
+from rrf.evaluation.results import EvaluationReport
 
 
 def test_overrides_go_to_the_stage_they_name():
@@ -37,6 +46,44 @@ def test_a_policy_stands_on_all_datasets_in_its_manifest(tmp_path):
     for lineage, names in ((one, ["demo"]), ({"datasets": [one, other]}, ["demo", "lab"])):
         (tmp_path / "manifest.json").write_text(json.dumps({"lineage": lineage}))
         assert datasets_behind(str(tmp_path)) == names
+
+
+def test_every_deployment_is_a_flow_of_its_name():
+    file = Path(demo.__file__).parents[1] / "infra/prefect.yaml"
+    deployments = yaml.safe_load(file.read_text())["deployments"]
+    for deployment in deployments:
+        module, _, name = deployment["entrypoint"].partition(":")
+        flow = locate(f"{module.removesuffix('.py').replace('/', '.')}:{name}")
+        assert flow.name == deployment["name"]
+    assert "train-locomotion" in {deployment["name"] for deployment in deployments}
+
+
+def test_training_flows_default_to_files_that_exist():
+    from flows.train_locomotion import train_locomotion
+    from rrf.evaluation.gates import load_gate
+    from rrf.presets import resolve
+
+    defaults = {name: p.default for name, p in signature(train_locomotion.fn).parameters.items()}
+    cfg = resolve(defaults["preset"])
+    gate = load_gate(Path(demo.__file__).parents[1] / defaults["gate"])
+    assert gate.protocol.is_about(cfg.env)
+
+
+def test_a_video_artifact_is_a_small_moving_picture(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(artifacts, "create_image_artifact", lambda **values: made.append(values))
+    frames = [np.full((48, 64, 3), level, np.uint8) for level in range(0, 250, 5)]
+    write_video(tmp_path / "videos/a.mp4", frames, fps=25)
+    entry = {"path": "videos/a.mp4", "task": "go", "index": 0, "success": True}
+    report = EvaluationReport({}, "", "", [], {}, videos=[entry])
+    artifacts.show_video(report, tmp_path)
+    kind, _, content = made[0]["image_url"].partition(",")
+    assert kind == "data:image/webp;base64"
+    picture = Image.open(io.BytesIO(base64.b64decode(content)))
+    assert (picture.size, picture.n_frames) == ((64, 48), 16)  # two seconds, eight per second
+    assert made[0]["description"] == f"go, success; all videos: {tmp_path / 'videos'}"
+    artifacts.show_video(EvaluationReport({}, "", "", [], {}), tmp_path)
+    assert len(made) == 1
 
 
 def test_a_listener_hears_every_line_of_its_step():

@@ -1,12 +1,13 @@
 """Lineage from DVC's files, git and the validation report; what is missing is named."""
 
+import importlib.metadata
 import shutil
 import subprocess
 
 import pytest
 import yaml
 
-from rrf.tracking.lineage import collect_lineage, datasets_of, source_digest
+from rrf.tracking.lineage import collect_lineage, datasets_of, environment_lineage, source_digest
 from tests.tracking.conftest import add_dataset, write_json
 
 
@@ -152,3 +153,19 @@ def test_a_dataset_given_by_path_is_known_by_that_and_not_by_other_recordings(ho
     assert lineage["dataset_md5"] == "0123456789abcdef0123456789abcdef.dir"
     assert (lineage["num_frames"], lineage["raw_md5"]) == (91, None)
     assert lineage["card"] == str(home / "datasets/demo/README.md")
+
+
+def test_what_learned_in_a_simulator_stands_on_its_config_and_packages(home):
+    env = {"type": "x", "task": "CartPole-v1", "num_envs": 8}
+    lineage = environment_lineage(env)
+    environment = lineage.pop("environment")
+    assert environment["task"] == "CartPole-v1"
+    assert environment["packages"]["gymnasium"] == importlib.metadata.version("gymnasium")
+    digest = environment["config_digest"]
+    assert environment_lineage({**env, "num_envs": 9})["environment"]["config_digest"] != digest
+    assert environment_lineage(dict(reversed(env.items())))["environment"] == environment
+    assert set(lineage) == {*("git_revision", "git_dirty", "lock_hash", "source_digest", "missing")}
+    assert (lineage["git_dirty"], lineage["missing"]) == (False, [])
+    (home / "requirements.lock").unlink()
+    assert environment_lineage(env)["missing"] == ["lock_hash: there is no requirements.lock"]
+    assert datasets_of(environment_lineage(env)) == []

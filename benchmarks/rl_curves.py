@@ -1,0 +1,335 @@
+"""Learning curves to the end: `python -m benchmarks.rl_curves PRESET ... [--seeds 0 1 2]`.
+
+Each preset is trained for its own number of steps, and some twenty times on the way its greedy
+policy plays twenty episodes, whose seconds do not count. What was found is kept as
+`docs/benchmarks/curves/<preset>-seed<k>.csv`, drawn as `<preset>.svg` beside it, and the last
+returns go to `docs/benchmarks/rl.json`. The same command goes on with a run that was killed and
+leaves finished ones alone. HalfCheetah with PPO takes some five minutes per seed, with SAC hours.
+"""
+
+import argparse
+import copy
+import csv
+import dataclasses
+import io
+import shutil
+import statistics
+import time
+import typing
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.record import RESULTS, number, save
+from benchmarks.rl_curve_chart import Point, chart
+from rrf import atomic, workspace
+from rrf.config import parse_overrides
+from rrf.presets import resolve
+
+if typing.TYPE_CHECKING:
+    from rrf.runners.control_configs import ControlRunnerCfg
+    from rrf.runners.control_loop import ControlProgress, ControlRunner
+
+CURVES = RESULTS / "curves"
+COMMAND = "python -m benchmarks.rl_curves"
+NUM_EVALUATIONS = 20
+NUM_EPISODES = 20
+_SEED = 4242  # of the episodes of an evaluation; training has other ones
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """A mean return with its standard deviation over seeds, and who published it."""
+
+    mean: float
+    std: float | None
+    source: str
+
+    def __str__(self) -> str:
+        spread = "" if self.std is None else f" ± {self.std:g}"
+        return f"{self.source} {self.mean:g}{spread}"
+
+
+_ZOO = "Stable-Baselines3 RL Zoo"
+PUBLISHED: dict[str, tuple[Published, ...]] = {
+    # After a million steps unless the source says otherwise, of the MuJoCo tasks' versions v3 and
+    # v4. The band runs from the lowest mean to the highest; the first entry is the peer of the row.
+    "halfcheetah-ppo": (
+        Published(5819, 664, _ZOO),
+        Published(1443, 46, "CleanRL"),
+        Published(5784, 1244, "Tianshou"),
+    ),
+    "hopper-ppo": (
+        Published(2410, 10, _ZOO),
+        Published(2383, 272, "CleanRL"),
+        Published(2609, 701, "Tianshou"),
+    ),
+    "walker2d-ppo": (
+        Published(3479, 822, _ZOO),
+        Published(2288, 572, "CleanRL"),
+        Published(3589, 757, "Tianshou"),
+    ),
+    "inverted-pendulum-ppo": (Published(963, 22, "CleanRL"), Published(1000, 0, "Tianshou")),
+    "pendulum-ppo": (Published(-172, 104, f"{_ZOO} (100,000 steps)"),),
+    "cartpole-ppo": (
+        Published(500, 0, f"{_ZOO} (100,000 steps)"),
+        Published(490.0, 6.1, "CleanRL (500,000 steps)"),
+    ),
+    "halfcheetah-sac": (
+        Published(9535, 100, _ZOO),
+        Published(9635, 1424, "CleanRL"),
+        Published(12139, 1049, "Tianshou"),
+        Published(11520, None, "Spinning Up"),
+    ),
+    "hopper-sac": (
+        Published(2326, 1130, _ZOO),
+        Published(2310, 343, "CleanRL"),
+        Published(3542, 52, "Tianshou"),
+        Published(3150, None, "Spinning Up"),
+    ),
+    "walker2d-sac": (
+        Published(3863, 254, _ZOO),
+        Published(3591, 911, "CleanRL"),
+        Published(5007, 252, "Tianshou"),
+        Published(4250, None, "Spinning Up"),
+    ),
+    "ant-sac": (Published(4616, 1354, _ZOO), Published(5850, 476, "Tianshou")),
+    "humanoid-sac": (
+        Published(6232, None, f"{_ZOO} (2M steps)"),
+        Published(4996, None, "CleanRL (2M steps)"),
+        Published(5489, None, "Tianshou (2M steps)"),
+    ),
+    "pendulum-sac": (Published(-157, 89, f"{_ZOO} (20,000 steps)"),),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A line of a curve's file. Seconds are those of training, of all its calls."""
+
+    steps: int
+    wall_s: float
+    cpu_s: float
+    return_train: float | None
+    return_greedy_mean: float
+    return_greedy_std: float
+
+
+class Curve:
+    """Evaluates a policy while it is trained and writes a row each time."""
+
+    def __init__(self, path: Path, runner: "ControlRunner"):
+        self.path, self.runner = path, runner
+        self.rows: list[Row] | None = None  # known once training has begun
+        self._mark = time.perf_counter(), time.process_time()
+
+    def observe(self, progress: "ControlProgress") -> None:
+        """An iteration is over."""
+        if self.rows is None:
+            # A row whose checkpoint was never written is measured again.
+            self.rows = [row for row in read(self.path) if row.steps < progress.num_steps]
+            last = self.rows[-1:]
+            self._wall_s = last[0].wall_s if last else 0.0
+            self._cpu_s = last[0].cpu_s if last else 0.0
+        self._wall_s += time.perf_counter() - self._mark[0]
+        self._cpu_s += time.process_time() - self._mark[1]
+        interval = self.runner.cfg.save_interval
+        if progress.iteration % interval == 0 or progress.iteration == progress.max_iterations:
+            self._evaluate(progress)
+        self._mark = time.perf_counter(), time.process_time()
+
+    def _evaluate(self, progress: "ControlProgress") -> None:
+        assert self.rows is not None
+        returns = greedy_returns(self.runner)
+        train = progress.metrics.get("rollout/return")
+        row = Row(
+            progress.num_steps,
+            round(self._wall_s, 2),
+            round(self._cpu_s, 2),
+            None if train is None else round(train, 2),
+            round(statistics.fmean(returns), 2),
+            round(statistics.pstdev(returns), 2),
+        )
+        self.rows.append(row)
+        write(self.path, self.rows)
+        print(f"{self.path.stem}: {row}", flush=True)
+
+
+def greedy_returns(runner: "ControlRunner", num_episodes: int = NUM_EPISODES) -> list[float]:
+    """Returns of the policy as it is now, in environments of their own."""
+    from rrf.envs.control_configs import MjlabEnvCfg
+    from rrf.evaluation.control_evaluate import evaluate_control
+    from rrf.evaluation.control_protocol import ControlProtocolCfg
+    from rrf.evaluation.limits import LimitCfg
+
+    env = runner.cfg.env.replace(num_envs=num_episodes)
+    if isinstance(env, MjlabEnvCfg):
+        env = env.replace(backend="native", physics="exact")
+    protocol = ControlProtocolCfg(
+        name="curve",
+        env=env,
+        seed=_SEED,
+        episodes_per_task=num_episodes,
+        max_episode_steps=runner.env.max_episode_length,
+        success={"length": LimitCfg(min=1)},
+    )
+    policy = copy.deepcopy(runner.policy).eval().deployable()
+    report = evaluate_control(policy, runner.env.interface, protocol)
+    return [episode.episode_return for episode in report.episodes]
+
+
+def config(preset: str, seed: int, overrides: Sequence[str] = ()) -> "ControlRunnerCfg":
+    """A preset as a curve trains it. Raises ValueError for a preset of another kind."""
+    from rrf.runners.control_configs import ControlRunnerCfg
+
+    cfg = resolve(preset, parse_overrides(overrides))
+    if not isinstance(cfg, ControlRunnerCfg):
+        raise ValueError(
+            f"{preset} trains a policy that sees images; `benchmarks.vla_rl` has those"
+        )
+    return cfg.replace(
+        seed=seed,
+        save_interval=max(1, cfg.max_iterations // NUM_EVALUATIONS),
+        num_checkpoints_kept=1,
+        log_interval=1,
+        video_interval=None,
+        trackers=[],
+    )
+
+
+def train(cfg: "ControlRunnerCfg", path: Path, run_dir: Path) -> list[Row]:
+    """Train to the end, from where an earlier call was killed; the rows of `path` afterwards."""
+    if not is_complete(read(path), cfg):
+        runner = cfg.build(run_dir)
+        curve = Curve(path, runner)
+        runner.run(on_progress=curve.observe)
+    return read(path)
+
+
+def is_complete(rows: Sequence[Row], cfg: "ControlRunnerCfg") -> bool:
+    """Whether these are the rows of a whole run."""
+    per_iteration: int = cfg.env.num_envs * cfg.num_steps_per_env  # type: ignore[attr-defined]
+    return bool(rows) and rows[-1].steps >= cfg.max_iterations * per_iteration
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a curve's file; none if there is no file."""
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        return [
+            Row(
+                steps=int(found["steps"]),
+                return_train=float(found["return_train"]) if found["return_train"] else None,
+                **{
+                    name: float(found[name])
+                    for name in ("wall_s", "cpu_s", "return_greedy_mean", "return_greedy_std")
+                },
+            )
+            for found in csv.DictReader(file)
+        ]
+
+
+def write(path: Path, rows: Iterable[Row]) -> None:
+    """Replace a curve's file."""
+    text = io.StringIO()
+    names = [field.name for field in dataclasses.fields(Row)]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(dataclasses.asdict(row) for row in rows)
+    atomic.write_text(path, text.getvalue())
+
+
+def known(preset: str, folder: Path = CURVES) -> dict[int, list[Row]]:
+    """Seed -> rows of the whole runs that were measured of a preset."""
+    found = {
+        int(path.stem.rpartition("-seed")[2]): read(path)
+        for path in sorted(folder.glob(f"{preset}-seed*.csv"))
+    }
+    cfg = config(preset, 0)
+    return {seed: rows for seed, rows in sorted(found.items()) if is_complete(rows, cfg)}
+
+
+def draw(preset: str, curves: dict[int, list[Row]], folder: Path) -> Path:
+    """The picture of a preset's curves."""
+    published = PUBLISHED.get(preset, ())
+    means = [entry.mean for entry in published]
+    points = {
+        f"seed {seed}": [
+            Point(row.steps, row.return_greedy_mean, row.return_greedy_std) for row in rows
+        ]
+        for seed, rows in curves.items()
+    }
+    path = folder / f"{preset}.svg"
+    title = f"{preset}: greedy return, {NUM_EPISODES} episodes"
+    band = (min(means), max(means)) if means else None
+    atomic.write_text(path, chart(title, points, band, "; ".join(map(str, published))))
+    return path
+
+
+def number_row(preset: str, curves: dict[int, list[Row]]) -> dict:
+    """The mean over seeds of the last greedy returns, beside a published value."""
+    ends = [rows[-1] for rows in curves.values()]
+    returns = [row.return_greedy_mean for row in ends]
+    peer = PUBLISHED.get(preset, (None,))[0]
+    value = statistics.fmean(returns)
+    row = number(
+        f"return_{preset}",
+        value,
+        f"return after {ends[0].steps:,} steps",
+        command=f"{COMMAND} {preset}",
+        peer=None if peer is None else f"{peer} (published)",
+        peer_value=None if peer is None else peer.mean,
+        ratio=None if peer is None else _ratio(value, peer.mean),
+        seeds=list(curves),
+    )
+    return row | {
+        "by_seed": returns,
+        "published": [str(entry) for entry in PUBLISHED.get(preset, ())],
+        "train_wall_s": round(statistics.fmean(row.wall_s for row in ends), 1),
+        "train_cpu_s": round(statistics.fmean(row.cpu_s for row in ends), 1),
+    }
+
+
+def _ratio(value: float, peer: float) -> float:
+    """Above 1 where ours is better; returns of tasks that only have costs are below 0."""
+    return peer / value if peer < 0 else max(value / peer, 0.0)
+
+
+def main() -> None:
+    """Train what is asked for, draw it, and write `docs/benchmarks/rl.json`."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("presets", nargs="+", metavar="PRESET")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--fresh", action="store_true", help="forget what earlier calls measured")
+    parser.add_argument("--out", type=Path, default=CURVES, help="another folder: no number saved")
+    parser.add_argument("--override", nargs="+", default=[], metavar="PATH=VALUE")
+    words = parser.parse_args()
+    if words.override and words.out == CURVES:
+        parser.error("--override measures something else than the preset; give --out FOLDER too")
+    try:
+        for preset in words.presets:
+            config(preset, 0, words.override)
+    except ValueError as error:
+        parser.error(str(error))
+    for preset in words.presets:
+        curves = {}
+        for seed in words.seeds:
+            cfg = config(preset, seed, words.override)
+            path = words.out / f"{preset}-seed{seed}.csv"
+            place = workspace.state() / "curves" if words.out == CURVES else words.out / "runs"
+            run_dir = place / f"{preset}-seed{seed}"
+            if words.fresh:
+                shutil.rmtree(run_dir, ignore_errors=True)
+                path.unlink(missing_ok=True)
+            curves[seed] = train(cfg, path, run_dir)
+        if words.out == CURVES:
+            curves = known(preset)
+            save("rl", [number_row(preset, curves)])
+        print(f"{preset}: {draw(preset, curves, words.out)}", flush=True)
+
+
+if __name__ == "__main__":
+    workspace.settle_environment()
+    main()

@@ -1,0 +1,150 @@
+"""Numbers of the walking quadruped, for `benchmarks.rl`: how fast PPO on Go1 trains, how long until
+it walks, and how well it then does.
+"""
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.record import machine, number
+from benchmarks.rl_pace import (
+    SEED,
+    Bench,
+    NotMeasuredError,
+    Pace,
+    alternating,
+    command,
+    of_training,
+    preset,
+    ratio_row,
+)
+from benchmarks.vla_experiments import train
+from rrf import workspace
+
+PROTOCOL = "configs/protocols/go1-flat.yaml"
+MJLAB = "rsl_rl on mjlab, Warp on the CPU, 256 environments"
+
+
+def go1_flat_env_steps_per_s(bench: Bench) -> list[dict]:
+    """PPO on Go1, exact physics: acting, physics and learning."""
+    return _go1_rows(bench, "go1_flat", "exact")
+
+
+def go1_flat_fast_env_steps_per_s(bench: Bench) -> list[dict]:
+    """The same with fast physics."""
+    return _go1_rows(bench, "go1_flat_fast", "fast")
+
+
+def go1_flat_ratio_vs_mjlab_cpu(bench: Bench) -> list[dict]:
+    """PPO on Go1, exact physics, beside mjlab's own command on a CPU."""
+    ours = _go1_pace(bench, "exact")
+    peer = bench.peer("mjlab-ppo", *_mjlab_words(bench))
+    theirs = Pace(peer["steps_per_s"], peer["steps_per_cpu_s"])
+    id = "go1_flat_ratio_vs_mjlab_cpu"
+    return [ratio_row(id, ours, MJLAB, theirs, id)]
+
+
+def mjlab_go1_4096_gpu_steps_per_s(bench: Bench) -> list[dict]:
+    """Our PPO on mjlab with 4,096 environments on a GPU, beside rsl_rl on the same."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise NotMeasuredError("torch sees no GPU")
+    num_envs, id = bench.size(4096, 256), "mjlab_go1_4096_gpu_steps_per_s"
+    overrides = [f"env.num_envs={num_envs}", "device=cuda:0", "env.backend=mjlab"]
+    iterations = bench.size(30, 2)
+    words = ("--device", "cuda:0", "--num-envs", num_envs, "--iterations", iterations + 5)
+    ours, (theirs,) = alternating(
+        lambda: of_training(preset("go1-flat-ppo", overrides), 5, iterations),
+        [lambda: bench.peer("mjlab-ppo", *words)],
+        repeats=bench.size(2, 1),
+    )
+    row = ratio_row(id, ours, "rsl_rl on mjlab, the same GPU", theirs, id)
+    return [row | {"machine": f"{torch.cuda.get_device_name(0)}, {machine()}"}]
+
+
+def go1_flat_walk(bench: Bench) -> list[dict]:
+    """`rrf train go1-flat-ppo` to the end, then the protocol of its gate."""
+    trained = _walk(bench, "go1-flat", ())
+    words = {"command": command("go1_flat_walk_wall_s"), "seeds": [SEED]}
+    facts = {
+        "env_steps": trained["num_steps"],
+        "learning_wall_s": round(trained["wall_s"], 1),  # without starting and saving
+        "learning_cpu_s": round(trained["cpu_s"], 1),
+    }
+    return [
+        number("go1_flat_walk_wall_s", trained["command_wall_s"], "s", **words) | facts,
+        number("go1_flat_tracking_error", trained["tracking_error_xy"], "m/s", **words)
+        | {"success": trained["success"]},
+        number("go1_flat_falls", trained["falls"], f"of {trained['episodes']} episodes", **words),
+    ]
+
+
+def go1_flat_fast_tracking_error(bench: Bench) -> list[dict]:
+    """A policy trained with fast physics, under the gate's protocol, whose physics is exact."""
+    trained = _walk(bench, "go1-flat-fast", ["env.physics=fast"])
+    words = {"command": command("go1_flat_fast_tracking_error"), "seeds": [SEED]}
+    error, episodes = trained["tracking_error_xy"], trained["episodes"]
+    return [
+        number("go1_flat_fast_walk_wall_s", trained["command_wall_s"], "s", **words),
+        number("go1_flat_fast_tracking_error", error, "m/s on exact physics", **words)
+        | {"success": trained["success"]},
+        number("go1_flat_fast_falls", trained["falls"], f"of {episodes} episodes", **words),
+    ]
+
+
+def _go1_pace(bench: Bench, physics: str) -> Pace:
+    overrides = ["env.backend=native", "device=cpu", f"env.physics={physics}"]
+    overrides += bench.size([], ["env.num_envs=16"])
+    warm_up, iterations = bench.size((5, 20), (1, 2))
+    return of_training(preset("go1-flat-ppo", overrides), warm_up, iterations)
+
+
+def _go1_rows(bench: Bench, name: str, physics: str) -> list[dict]:
+    pace, id = _go1_pace(bench, physics), f"{name}_env_steps_per_s"
+    words = {"command": command(id), "seeds": [SEED]}
+    per_cpu_s = f"{name}_env_steps_per_cpu_s"
+    return [
+        number(id, pace.steps_per_s, "env-steps/s", **words),
+        number(per_cpu_s, pace.steps_per_cpu_s, "env-steps/CPU-s", **words),
+    ]
+
+
+def _mjlab_words(bench: Bench) -> tuple[str | int, ...]:
+    return "--num-envs", bench.size(256, 16), "--iterations", bench.size(3, 2), "--device", "cpu"
+
+
+def _walk(bench: Bench, name: str, overrides: Sequence[str]) -> dict:
+    """Train Go1 by the command a user types, from nothing, and evaluate what came out."""
+    run_dir = workspace.state() / "benchmarks" / f"{name}{bench.size('', '-small')}"
+    shutil.rmtree(run_dir, ignore_errors=True)
+    small = ["max_iterations=2", "env.num_envs=16"]
+    words = [*overrides, f"seed={SEED}", "device=cpu", *bench.size([], small)]
+    begin = time.perf_counter()
+    result = train("go1-flat-ppo", run_dir, words)
+    result["command_wall_s"] = time.perf_counter() - begin
+    return result | _evaluated(Path(result["checkpoint"]), bench)
+
+
+def _evaluated(checkpoint: Path, bench: Bench) -> dict:
+    """What a policy does under the protocol of the gate."""
+    from rrf.evaluation.control_evaluate import evaluate_control
+    from rrf.evaluation.control_protocol import ControlProtocolCfg
+    from rrf.evaluation.protocols import load_protocol
+    from rrf.runners.control_checkpoint import load_control_policy
+
+    protocol = load_protocol(workspace.home() / PROTOCOL)
+    assert isinstance(protocol, ControlProtocolCfg)
+    if bench.is_small:
+        env = protocol.env.replace(num_envs=len(protocol.tasks))
+        protocol = protocol.replace(episodes_per_task=1, max_episode_steps=100, env=env)
+    policy, interface = load_control_policy(checkpoint)
+    report = evaluate_control(policy, interface, protocol)
+    report.save(checkpoint.parent / "evaluation" / "evaluation.json")
+    return {
+        "tracking_error_xy": report.mean_metrics()["tracking_error_xy"],
+        "falls": sum(episode.metrics["fall"] for episode in report.episodes),
+        "episodes": len(report.episodes),
+        "success": report.overall.rate,
+    }

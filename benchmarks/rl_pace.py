@@ -1,0 +1,165 @@
+"""How fast reinforcement learning goes: ours in this process, others' in theirs (`rl_peers`)."""
+
+import dataclasses
+import itertools
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import typing
+from collections.abc import Callable, Sequence
+
+from benchmarks.record import ROOT, number
+from rrf.config import parse_overrides
+from rrf.presets import resolve
+
+if typing.TYPE_CHECKING:
+    from rrf.runners.control_configs import ControlRunnerCfg
+
+SB3, SBX = "Stable-Baselines3 2.9.2", "SBX 0.28.0"
+TASK = "HalfCheetah-v5"
+SEED = 0
+_Size = typing.TypeVar("_Size")
+
+
+class NotMeasuredError(Exception):
+    """Something that a number needs is not there; the message says what."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pace:
+    """Steps of all environments per second, wall and CPU of all threads."""
+
+    steps_per_s: float
+    steps_per_cpu_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """How the benchmarks were called."""
+
+    python: str = sys.executable
+    """The interpreter that has the peers' packages."""
+    is_small: bool = False
+    """Only see whether everything runs."""
+
+    def size(self, full: _Size, small: _Size) -> _Size:
+        """How much to measure."""
+        return small if self.is_small else full
+
+    def peer(self, peer: str, *words: str | int) -> dict:
+        """What a peer of `rl_peers` reached, in a process of its own.
+
+        Raises:
+            NotMeasuredError: If its packages are missing, or it fails, with what it said last.
+        """
+        done = subprocess.run(
+            peer_command(self.python, peer, *words),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            said = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+            raise NotMeasuredError(f"{peer}: {said[-1]}; other interpreters go with --peers")
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+def peer_command(python: str, peer: str, *words: str | int) -> list[str]:
+    """The command line of a peer."""
+    return [python, str(ROOT / "benchmarks" / "rl_peers.py"), peer, *map(str, words)]
+
+
+def preset(name: str, overrides: Sequence[str]) -> "ControlRunnerCfg":
+    """The config of a preset of state-based control."""
+    from rrf.runners.control_configs import ControlRunnerCfg
+
+    cfg = resolve(name, parse_overrides([*overrides, f"seed={SEED}"]))
+    assert isinstance(cfg, ControlRunnerCfg)
+    return cfg
+
+
+def command(id: str) -> str:
+    """The command that measures a number."""
+    return f"python -m benchmarks.rl {id}"
+
+
+def of_training(cfg: "ControlRunnerCfg", warm_up: int, iterations: int) -> Pace:
+    """The pace of acting and learning together: the median of some iterations after the first.
+
+    Args:
+        warm_up: Iterations that are left out, at least one.
+        iterations: Iterations that are timed.
+    """
+    total = warm_up + iterations
+    cfg = cfg.replace(
+        max_iterations=total,
+        save_interval=total,
+        log_interval=1,
+        video_interval=None,
+        trackers=[],
+    )
+    marks: list[tuple[int, float, float]] = []
+
+    def on_progress(progress: typing.Any) -> None:
+        marks.append((progress.num_steps, time.perf_counter(), time.process_time()))
+
+    with tempfile.TemporaryDirectory() as scratch:
+        cfg.build(scratch).run(on_progress=on_progress)
+    return median_pace(marks[warm_up - 1 :])
+
+
+def median_pace(marks: Sequence[tuple[int, float, float]]) -> Pace:
+    """The median pace between marks of (steps so far, wall seconds, CPU-seconds)."""
+    pairs = list(itertools.pairwise(marks))
+    wall, cpu = (
+        statistics.median((b[0] - a[0]) / (b[clock] - a[clock]) for a, b in pairs)
+        for clock in (1, 2)
+    )
+    return Pace(wall, cpu)
+
+
+def alternating(
+    ours: Callable[[], Pace], theirs: Sequence[Callable[[], dict]], repeats: int
+) -> tuple[Pace, list[Pace]]:
+    """Medians of ours and of each peer, measured in turns so that all meet the same machine."""
+    paces: list[list[Pace]] = [[] for _ in range(1 + len(theirs))]
+    for _ in range(repeats):
+        paces[0].append(ours())
+        for found, measure in zip(paces[1:], theirs, strict=True):
+            row = measure()
+            found.append(Pace(row["steps_per_s"], row["steps_per_cpu_s"]))
+    first, *others = (
+        Pace(
+            statistics.median(pace.steps_per_s for pace in found),
+            statistics.median(pace.steps_per_cpu_s for pace in found),
+        )
+        for found in paces
+    )
+    return first, others
+
+
+def ratio_row(id: str, ours: Pace, peer: str, theirs: Pace, measured_by: str) -> dict:
+    """Ours beside a peer's by wall seconds, with the same by CPU-seconds.
+
+    Args:
+        measured_by: The benchmark that gives this row.
+    """
+    row = number(
+        id,
+        ours.steps_per_s,
+        "env-steps/s",
+        command=command(measured_by),
+        peer=peer,
+        peer_value=theirs.steps_per_s,
+        ratio=ours.steps_per_s / theirs.steps_per_s,
+        seeds=[SEED],
+    )
+    return row | {
+        "per_cpu_s": round(ours.steps_per_cpu_s, 1),
+        "peer_per_cpu_s": round(theirs.steps_per_cpu_s, 1),
+        "ratio_per_cpu_s": round(ours.steps_per_cpu_s / theirs.steps_per_cpu_s, 2),
+    }

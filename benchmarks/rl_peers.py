@@ -1,0 +1,254 @@
+"""What others reach, measured without this package: any interpreter that has theirs will do.
+
+`PYTHON benchmarks/rl_peers.py PEER [--steps N ...]` prints, as its last line, JSON with
+`steps_per_s`, `steps_per_cpu_s` (environment steps, learning included where the peer learns),
+`updates_per_cpu_s` (gradient steps alone) and `return` (of `--episodes` greedy episodes after
+training); null where a peer has no such number. CPU-seconds count all threads of the process.
+
+Each uses its library's defaults for the task. Torch gets one thread unless `--threads` says
+otherwise, since two make networks this small slower; JAX, for which that is not so, is left as it
+is. What is compiled or allocated first is left out.
+"""
+
+import argparse
+import importlib
+import itertools
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+_BASELINES = "stable-baselines3==2.9.2 sbx-rl==0.28.0"
+_INSTALL = {  # what is imported -> what is installed
+    "stable_baselines3": _BASELINES,
+    "sbx": _BASELINES,
+    "mjlab": "mjlab rsl-rl-lib",
+    "rsl_rl": "mjlab rsl-rl-lib",
+    "envpool": "envpool",
+    "gymnasium": "'gymnasium[mujoco]'",
+}
+MJLAB_TASK = "Mjlab-Velocity-Flat-Unitree-Go1"
+ROLLOUT = 2048
+"""Steps of all environments that a PPO update learns from."""
+_ACTION_SETS = 16
+
+
+class _Stopwatch:
+    """Seconds since it was made: wall, and CPU of all threads of this process."""
+
+    def __init__(self):
+        self._began = time.perf_counter(), time.process_time()
+
+    def pace(self, num_steps: int) -> dict[str, float]:
+        """Steps per second of each kind."""
+        return {
+            "steps_per_s": num_steps / (time.perf_counter() - self._began[0]),
+            "steps_per_cpu_s": num_steps / (time.process_time() - self._began[1]),
+        }
+
+
+def _ppo(package: str) -> Callable[[argparse.Namespace], dict]:
+    """PPO with 8 environments in one process: 2,048 steps, mini-batches of 64, ten epochs."""
+
+    def measure(words: argparse.Namespace) -> dict:
+        library, env_util = _require(package), _require("stable_baselines3.common.env_util")
+        env = env_util.make_vec_env(words.task, n_envs=words.num_envs, seed=words.seed)
+        model = library.PPO(
+            "MlpPolicy",
+            env,
+            n_steps=ROLLOUT // words.num_envs,
+            batch_size=64,
+            n_epochs=10,
+            seed=words.seed,
+            device="cpu",
+        )
+        paced = _learned(model, 0 if words.episodes else ROLLOUT, words.steps)
+        return paced | {"return": _greedy_return(model, words)}
+
+    return measure
+
+
+def _sac(package: str) -> Callable[[argparse.Namespace], dict]:
+    """SAC with one environment and one gradient step per step: batches of 256, 256 x 256."""
+
+    def measure(words: argparse.Namespace) -> dict:
+        library = _require(package)
+        options: dict[str, Any] = {"train_freq": 1, "gradient_steps": 1, "batch_size": 256}
+        if not words.episodes:
+            options["learning_starts"] = 200
+        model = library.SAC("MlpPolicy", words.task, seed=words.seed, device="cpu", **options)
+        paced = _learned(model, 0 if words.episodes else 400, words.steps)
+        begin = time.process_time()
+        for _ in range(words.updates):
+            model.train(gradient_steps=1, batch_size=256)
+        cpu_s = time.process_time() - begin
+        arrays = [a for a in vars(model.replay_buffer).values() if hasattr(a, "nbytes")]
+        return paced | {
+            "updates_per_cpu_s": words.updates / cpu_s if words.updates else None,
+            "return": _greedy_return(model, words),
+            "replay_mb": sum(array.nbytes for array in arrays) / 1e6,
+        }
+
+    return measure
+
+
+def _learned(model: Any, warm_up_steps: int, num_steps: int) -> dict[str, float]:
+    """The pace of learning for at least `num_steps`."""
+    if warm_up_steps:
+        model.learn(warm_up_steps)
+    first, watch = model.num_timesteps, _Stopwatch()
+    model.learn(num_steps, reset_num_timesteps=not warm_up_steps)
+    return watch.pace(model.num_timesteps - first)
+
+
+def _greedy_return(model: Any, words: argparse.Namespace) -> float | None:
+    if not words.episodes:
+        return None
+    env_util = _require("stable_baselines3.common.env_util")
+    evaluation = _require("stable_baselines3.common.evaluation")
+    env = env_util.make_vec_env(words.task, n_envs=1, seed=words.seed + 10_000)
+    mean, _ = evaluation.evaluate_policy(model, env, n_eval_episodes=words.episodes)
+    return float(mean)
+
+
+def _mjlab_ppo(words: argparse.Namespace) -> dict:
+    """rsl_rl on mjlab as its own command trains; the median of all iterations but the first."""
+    registry, torch = _require("mjlab.tasks.registry"), _require("torch")
+    _require("mjlab.tasks")
+    envs, wrapper = _require("mjlab.envs"), _require("mjlab.rl")
+    cfg, rl_cfg = registry.load_env_cfg(MJLAB_TASK), registry.load_rl_cfg(MJLAB_TASK)
+    cfg.scene.num_envs, cfg.seed = words.num_envs, words.seed
+    env = envs.ManagerBasedRlEnv(cfg=cfg, device=words.device)
+    env = wrapper.RslRlVecEnvWrapper(env, clip_actions=rl_cfg.clip_actions)
+    runner_class = registry.load_runner_cls(MJLAB_TASK) or wrapper.MjlabOnPolicyRunner
+    runner = runner_class(env, asdict(rl_cfg), None, words.device)  # None: nothing is logged
+    ends: list[tuple[float, float]] = []
+    update = runner.alg.update
+
+    def timed_update() -> Any:
+        losses = update()
+        if words.device != "cpu":
+            torch.cuda.synchronize()
+        ends.append((time.perf_counter(), time.process_time()))
+        return losses
+
+    runner.alg.update = timed_update
+    runner.learn(words.iterations, init_at_random_ep_len=True)
+    env.close()
+    num_steps = words.num_envs * rl_cfg.num_steps_per_env
+    wall_s, cpu_s = (
+        statistics.median(later[k] - earlier[k] for earlier, later in itertools.pairwise(ends))
+        for k in (0, 1)
+    )
+    return {"steps_per_s": num_steps / wall_s, "steps_per_cpu_s": num_steps / cpu_s}
+
+
+def _envpool(words: argparse.Namespace) -> dict:
+    """EnvPool itself, stepped with actions drawn before."""
+    pool = _require("envpool").make(
+        words.task,
+        env_type="gymnasium",
+        num_envs=words.num_envs,
+        num_threads=words.env_threads,
+        seed=words.seed,
+    )
+    return _stepped(pool, pool.action_space, words)
+
+
+def _gymnasium(words: argparse.Namespace) -> dict:
+    """Gymnasium's vector environment in one process."""
+    gymnasium = _require("gymnasium")
+    make = [lambda: gymnasium.make(words.task)] * words.num_envs
+    env = gymnasium.vector.SyncVectorEnv(make)
+    return _stepped(env, env.single_action_space, words)
+
+
+def _stepped(env: Any, action_space: Any, words: argparse.Namespace) -> dict:
+    numpy = _require("numpy")
+    draws = numpy.random.default_rng(words.seed)
+    shape = (_ACTION_SETS, words.num_envs, *action_space.shape)
+    actions = draws.uniform(action_space.low, action_space.high, shape)
+    actions = actions.astype(action_space.dtype)
+    env.reset()
+    rounds = max(1, words.steps // words.num_envs)
+    for index in range(rounds // 10):
+        env.step(actions[index % _ACTION_SETS])
+    watch = _Stopwatch()
+    for index in range(rounds):
+        env.step(actions[index % _ACTION_SETS])
+    return watch.pace(rounds * words.num_envs)
+
+
+PEERS: dict[str, Callable[[argparse.Namespace], dict]] = {
+    "sb3-ppo": _ppo("stable_baselines3"),
+    "sb3-sac": _sac("stable_baselines3"),
+    "sbx-ppo": _ppo("sbx"),
+    "sbx-sac": _sac("sbx"),
+    "mjlab-ppo": _mjlab_ppo,
+    "envpool": _envpool,
+    "gymnasium": _gymnasium,
+}
+
+
+def _require(module: str) -> Any:
+    """A module of an optional package, or the end, with what to type."""
+    package = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        packages = _INSTALL.get(package, missing)
+        raise SystemExit(
+            f"'{missing}' is not installed for {sys.executable}; type: "
+            f"uv pip install --python {sys.executable} {packages}"
+        ) from error
+
+
+def _settle(words: argparse.Namespace) -> None:
+    """Threads and devices, before anything that reads them is imported."""
+    threads = str(words.threads)
+    os.environ |= {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    os.environ |= {"MUJOCO_GL": "disable", "WANDB_MODE": "disabled", "JAX_PLATFORMS": "cpu"}
+    if words.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if words.peer not in ("envpool", "gymnasium"):
+        _require("torch").set_num_threads(words.threads)
+
+
+def _words(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("peer", choices=list(PEERS))
+    parser.add_argument("--steps", type=int, default=20_480, help="of all environments")
+    parser.add_argument("--iterations", type=int, default=3, help="of mjlab-ppo")
+    parser.add_argument("--updates", type=int, default=300, help="gradient steps timed alone")
+    parser.add_argument("--episodes", type=int, default=0, help="greedy ones after training")
+    parser.add_argument("--num-envs", type=int, default=8)
+    parser.add_argument("--task", default="HalfCheetah-v5")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1, help="of torch")
+    parser.add_argument("--env-threads", type=int, default=2, help="of EnvPool")
+    words = parser.parse_args(arguments)
+    if words.iterations < 2:
+        parser.error(
+            f"--iterations is {words.iterations}, allowed: 2 or more; the first is left out"
+        )
+    return words
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure one peer and print what it reached."""
+    words = _words(arguments)
+    _settle(words)
+    found = {"updates_per_cpu_s": None, "return": None} | PEERS[words.peer](words)
+    print(json.dumps({"peer": words.peer, **found}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

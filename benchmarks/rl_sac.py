@@ -1,0 +1,141 @@
+"""Numbers of SAC and its replay, for `benchmarks.rl`."""
+
+import os
+import statistics
+import time
+import typing
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.record import number
+from benchmarks.rl_pace import (
+    SB3,
+    SBX,
+    SEED,
+    TASK,
+    Bench,
+    alternating,
+    command,
+    of_training,
+    preset,
+    ratio_row,
+)
+
+_OBSERVATIONS, _ACTIONS = 17, 6  # of HalfCheetah
+
+
+def sac_updates_per_cpu_s(bench: Bench) -> list[dict]:
+    """Gradient steps of SAC on one thread, each with a batch of 256 of its own."""
+    rounds, updates = bench.size((5, 300), (2, 20))
+    update = _sac_update()
+    rates = []
+    for _ in range(rounds + 1):
+        begin = time.process_time()
+        for _ in range(updates):
+            update()
+        rates.append(updates / (time.process_time() - begin))
+    value = statistics.median(rates[1:])
+    words = ("--steps", bench.size(400, 50), "--updates", bench.size(1000, 20))
+    sb3, sbx = (bench.peer(f"{name}-sac", *words)["updates_per_cpu_s"] for name in ("sb3", "sbx"))
+    row = number(
+        "sac_updates_per_cpu_s",
+        value,
+        "updates/CPU-s",
+        command=command("sac_updates_per_cpu_s"),
+        peer=f"{SB3} SAC",
+        peer_value=sb3,
+        ratio=value / sb3,
+        seeds=[SEED],
+    )
+    return [row | {"sbx_updates_per_cpu_s": round(sbx, 1)}]
+
+
+def sac_ratio_vs_sb3(bench: Bench) -> list[dict]:
+    """SAC with one environment of HalfCheetah and a gradient step per step, beside SB3 and SBX."""
+    overrides = [
+        *("env.num_envs=1", "num_steps_per_env=100", "replay_size=1_000_000"),
+        *("algorithm.updates_per_step=1.0", "algorithm.batch_size=256", "algorithm.n_steps=1"),
+        *("algorithm.warmup_steps=200", f"env.task={TASK}"),
+    ]
+    iterations, id = bench.size(20, 1), "sac_ratio_vs_sb3"
+    words = ("--steps", 100 * iterations, "--updates", 0)
+    ours, (sb3, sbx) = alternating(
+        lambda: of_training(preset("halfcheetah-sac", overrides), 4, iterations),
+        [lambda: bench.peer("sb3-sac", *words), lambda: bench.peer("sbx-sac", *words)],
+        repeats=bench.size(3, 1),
+    )
+    return [
+        ratio_row(id, ours, f"{SB3} SAC", sb3, id),
+        ratio_row("sac_ratio_vs_sbx", ours, f"{SBX} SAC", sbx, id),
+    ]
+
+
+def replay_1m_mb(bench: Bench) -> list[dict]:
+    """Memory that a full replay of a million transitions of HalfCheetah takes in fact."""
+    import torch
+
+    from rrf.storage.replay import Replay, RowLayout
+
+    num_envs, size = 1000, bench.size(1_000_000, 100_000)
+    layout, generator = RowLayout(_OBSERVATIONS, None, _ACTIONS), torch.Generator()
+    Replay(layout, num_envs, num_envs).write(**_transitions(num_envs, generator))  # loads libraries
+    before = _resident_bytes()
+    replay = Replay(layout, size, num_envs)
+    for _ in range(replay.num_steps):
+        replay.write(**_transitions(num_envs, generator))
+    value = (_resident_bytes() - before) / 1e6
+    peer = bench.peer("sb3-sac", "--steps", 10, "--updates", 0)["replay_mb"]
+    row = number(
+        "replay_1m_mb",
+        value,
+        "MB",
+        command=command("replay_1m_mb"),
+        peer=f"{SB3} ReplayBuffer",
+        peer_value=peer,
+        ratio=peer / value,
+    )
+    return [row | {"bytes_per_transition": layout.width * 4}]
+
+
+def _sac_update() -> Callable[[], typing.Any]:
+    """One gradient step of SAC as training makes it, from a replay of random transitions."""
+    import torch
+
+    from rrf.algorithms.off_policy_configs import SACCfg
+    from rrf.components.off_policy_configs import ActorQPackCfg
+    from rrf.envs.control_env import Interface
+
+    torch.set_num_threads(1)
+    torch.manual_seed(SEED)
+    generator = torch.Generator().manual_seed(SEED)
+    num_envs, size = 1000, 100_000
+    policy = ActorQPackCfg().build(Interface({"policy": _OBSERVATIONS}, _ACTIONS))
+    learner = SACCfg(batch_size=256).build(policy, num_envs, size, generator, "cpu")
+    for _ in range(size // num_envs):
+        learner.replay.write(**_transitions(num_envs, generator))
+
+    def update() -> None:
+        for batch, noise in learner.batches(1):
+            learner.learn(batch, noise)
+
+    return update
+
+
+def _transitions(num_envs: int, generator: typing.Any) -> dict[str, typing.Any]:
+    """A step of HalfCheetah's size in all environments, as a replay takes it."""
+    import torch
+
+    never = torch.zeros(num_envs, dtype=torch.bool)
+    return {
+        "observations": torch.randn(num_envs, _OBSERVATIONS, generator=generator),
+        "actions": torch.rand(num_envs, _ACTIONS, generator=generator) * 2 - 1,
+        "rewards": torch.randn(num_envs, generator=generator),
+        "terminated": never,
+        "ended": never,
+        "next_observations": torch.randn(num_envs, _OBSERVATIONS, generator=generator),
+    }
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

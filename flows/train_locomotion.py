@@ -1,0 +1,45 @@
+"""`train-locomotion`: from a preset to a judged version of a state-based policy, promoted if the
+gate passes it.
+"""
+
+from typing import Annotated
+
+from prefect import flow
+from pydantic import Field
+
+from flows.promote import ModelName
+from flows.steps import step
+from flows.training import GateFile, TrainFile, conclude, train
+
+Overrides = Annotated[
+    dict[str, bool | int | float | str | list | None] | None,
+    Field(description="Dotted overrides of the training run, e.g. algorithm.learning_rate."),
+]
+
+
+@step(name="lineage")
+def lineage_of(checkpoint: str) -> dict:
+    """The environment and code behind a policy, as its training wrote them down."""
+    from rrf.runners.checkpoint import load_lineage
+
+    return load_lineage(checkpoint)
+
+
+@flow(name="train-locomotion", persist_result=True, result_serializer="json")
+def train_locomotion(
+    preset: TrainFile = "go1-flat-ppo",
+    gate: GateFile = "configs/gates/locomotion.yaml",
+    model: ModelName = "go1-flat",
+    overrides: Overrides = None,
+) -> dict:
+    """Train in simulation, evaluate, judge, register, promote what passes.
+
+    Args:
+        preset: Preset or file of the training run.
+        gate: File of configs/gates/; it names the protocol too.
+        model: Name of the model in the registry.
+        overrides: Dotted overrides of the run, e.g. {"max_iterations": 100}.
+    """
+    policy = train("rl", preset, overrides or {})
+    lineage = lineage_of(policy["checkpoint"])
+    return conclude(model, policy, gate, lineage) | {"training": {"rl": policy}}

@@ -1,0 +1,66 @@
+"""What every training flow is made of: train, then evaluate, judge, register, promote or refuse."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from flows import commands, progress, slots
+from flows.gate import evaluate_and_judge
+from flows.promote import promote_version, refuse_version
+from flows.steps import step
+from rrf.tracking import registry
+
+TrainFile = Annotated[str, Field(description="A preset, or a file of configs/train/.")]
+GateFile = Annotated[str, Field(description="A file of configs/gates/.")]
+
+
+@step(name="train", task_run_name="{stage}")
+def train(stage: str, target: str, overrides: dict) -> dict:
+    """Train in a process of its own: result.json. Finished runs are reused, interrupted resumed."""
+    words = [f"{path}={json.dumps(value)}" for path, value in overrides.items()]
+    with slots.gpu_slot():
+        lines = commands.rrf(stage, "train", target, *words)
+    checkpoint = Path(lines[-1].removeprefix("checkpoint "))
+    is_reused = any(line.startswith("reused ") for line in lines)
+    return json.loads((run_of(checkpoint) / "result.json").read_text()) | {"reused": is_reused}
+
+
+@step(name="register")
+def register(model: str, policy: dict, evaluation: str, lineage: dict) -> str:
+    """Put the checkpoint with its evaluation into the registry; the same one stays one version."""
+    progress.reporter("registry")(f"registering {model}")
+    return registry.register(policy["checkpoint"], model, policy["run_id"], lineage, evaluation)
+
+
+def conclude(model: str, policy: dict, gate: str, lineage: dict, before: str | None = None) -> dict:
+    """Evaluate, judge and register a trained policy, and promote it if the gate passes it.
+
+    Args:
+        model: Name of the model in the registry.
+        policy: What `train` returned.
+        gate: File of configs/gates/.
+        lineage: What stands behind the policy.
+        before: Evaluation of the policy that training started from.
+    """
+    evaluation, verdict = evaluate_and_judge(policy["checkpoint"], gate, model, lineage, before)
+    version = register(model, policy, evaluation, lineage)
+    decide = promote_version if verdict.passed else refuse_version
+    return {
+        "model": model,
+        "version": version,
+        "promoted": verdict.passed,
+        "decision": decide(model, version, verdict.to_dict()),
+        "verdict": verdict.outcome,
+        "reasons": verdict.reasons,
+        "success": verdict.success,
+        "before": before,
+        "evaluation": evaluation,
+        "lineage": lineage,
+    }
+
+
+def run_of(checkpoint: Path) -> Path:
+    """The run directory that a finished run's checkpoint lies in."""
+    return next(folder for folder in checkpoint.parents if (folder / "result.json").is_file())

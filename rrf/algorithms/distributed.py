@@ -1,0 +1,38 @@
+"""Means over all processes of a distributed run (torchrun); without one, over this process."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def mean(value: torch.Tensor) -> torch.Tensor:
+    """The mean of a scalar over the processes, which have equally many samples each."""
+    if not dist.is_initialized():
+        return value
+    value = value.clone()
+    dist.all_reduce(value)
+    return value / dist.get_world_size()
+
+
+def normalized(values: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:
+    """(x - mean) / (std + eps), with mean and unbiased std over all processes."""
+    if not dist.is_initialized():
+        return (values - values.mean()) / (values.std() + eps)
+    count = values.numel() * dist.get_world_size()
+    center = mean(values.mean())
+    squares = (values - center).square().sum()
+    dist.all_reduce(squares)
+    return (values - center) / ((squares / (count - 1)).sqrt() + eps)
+
+
+def average_gradients(module: nn.Module) -> None:
+    """Replace every gradient by its mean over the processes, in one message."""
+    if not dist.is_initialized():
+        return
+    gradients = [p.grad for p in module.parameters() if p.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    sizes = [gradient.numel() for gradient in gradients]
+    for gradient, part in zip(gradients, flat.split(sizes), strict=True):
+        gradient.copy_(part.view_as(gradient))

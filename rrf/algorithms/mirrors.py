@@ -1,0 +1,167 @@
+"""Mirror images of observations and actions: left becomes right.
+
+In the body's frame (x forward, y left, z up) a mirror image changes the sign of y of vectors
+(velocity, force, gravity), and of x and z of axial vectors (angular velocity). A joint on the left
+takes the place of its partner on the right; joints that roll or yaw change their sign.
+
+Legend: D width of what is mirrored, J joints, F feet.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from rrf.envs.control_env import Interface
+
+Mirror = Callable[[torch.Tensor], torch.Tensor]
+
+SIDES = {"FR": "FL", "RR": "RL", "FL": "FR", "RL": "RR", "left": "right", "right": "left"}
+TURNING = ("roll", "yaw", "abduction")  # the axis lies in the mirror's plane
+STEADY = ("pitch", "thigh", "calf", "knee", "elbow")
+ACTOR_TERMS = (
+    *("base_lin_vel", "base_ang_vel", "projected_gravity", "joint_pos", "joint_vel"),
+    *("actions", "command"),
+)
+FOOT_TERMS = ("foot_height", "foot_air_time", "foot_contact", "foot_contact_forces")
+_SCAN_ROWS, _SCAN_COLUMNS = 11, 17  # across and along: 1 m by 1.6 m, a ray every 10 cm
+
+
+class SignedPermutation:
+    """x[..., indices] * signs."""
+
+    def __init__(self, indices: list[int], signs: list[float]):
+        self.indices = torch.tensor(indices)
+        self.signs = torch.tensor(signs)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x[..., self.indices.to(x.device)] * self.signs.to(x)
+
+
+def chained(parts: list[SignedPermutation]) -> SignedPermutation:
+    """One that mirrors terms standing one after another."""
+    indices, signs = [], []
+    for part in parts:
+        indices += [len(signs) + index for index in part.indices.tolist()]
+        signs += part.signs.tolist()
+    return SignedPermutation(indices, signs)
+
+
+def joints(names: list[str]) -> SignedPermutation:
+    """Of one number per joint.
+
+    Args:
+        names: E.g. FR_hip_joint (whose partner is FL_hip_joint), left_knee_joint, waist_yaw_joint.
+
+    Raises:
+        ValueError: For a joint without its partner, and one whose name does not tell its axis.
+    """
+    indices, signs = [], []
+    for name in names:
+        side, _, rest = name.partition("_")
+        partner = f"{SIDES[side]}_{rest}" if side in SIDES else name
+        if partner not in names:
+            raise ValueError(f"joint '{name}' has no partner '{partner}' among {', '.join(names)}")
+        indices.append(names.index(partner))
+        signs.append(-1.0 if _turns(name) else 1.0)
+    return SignedPermutation(indices, signs)
+
+
+def left_right(interface: Interface) -> Mapping[str, Mirror]:
+    """Those of mjlab's velocity tasks (Go1, G1; flat and rough), by group and for "actions".
+
+    The actor's terms are those `interface.robot` names; the critic's are the same and those of the
+    feet, as mjlab has them.
+
+    Raises:
+        ValueError: For another robot or other observations.
+    """
+    robot = interface.robot
+    missing = [name for name in ("joint_names", "observation_names") if name not in robot]
+    if missing:
+        raise ValueError(
+            f"{interface.task or 'this environment'} does not tell {' and '.join(missing)}, "
+            "from which left and right are found; give symmetry_cfg.mirrors=module:attr"
+        )
+    names = list(robot["joint_names"])
+    joint_mirror = joints(names)
+    _require_symmetric_stance(joint_mirror, robot.get("default_joint_pos"), names)
+    terms = _terms(joint_mirror, num_feet=4 if names[0].partition("_")[0] in ("FR", "FL") else 2)
+    found: dict[str, Mirror] = {"actions": joint_mirror}
+    for group, width in interface.observation_dims.items():
+        found[group] = _of_group(group, width, list(robot["observation_names"]), terms)
+    return found
+
+
+def _of_group(
+    group: str, width: int, actor_names: list[str], terms: dict[str, SignedPermutation]
+) -> SignedPermutation:
+    for names in (actor_names, [*actor_names, *FOOT_TERMS]):
+        unknown = [name for name in names if name not in terms]
+        if unknown:
+            raise ValueError(
+                f"observation '{unknown[0]}' has no known mirror image; known: "
+                f"{', '.join(terms)}. Give symmetry_cfg.mirrors=module:attr"
+            )
+        mirror = chained([terms[name] for name in names])
+        if len(mirror) == width:
+            return mirror
+    raise ValueError(
+        f"observation group '{group}' has {width} numbers, which are neither those of "
+        f"{', '.join(actor_names)} nor these and {', '.join(FOOT_TERMS)}; give "
+        "symmetry_cfg.mirrors=module:attr"
+    )
+
+
+def _terms(joint_mirror: SignedPermutation, num_feet: int) -> dict[str, SignedPermutation]:
+    vector = SignedPermutation([0, 1, 2], [1.0, -1.0, 1.0])
+    feet = SignedPermutation([foot ^ 1 for foot in range(num_feet)], [1.0] * num_feet)
+    forces = [3 * (foot ^ 1) + axis for foot in range(num_feet) for axis in range(3)]
+    columns = range(_SCAN_COLUMNS)
+    scan = [
+        row * _SCAN_COLUMNS + column for row in reversed(range(_SCAN_ROWS)) for column in columns
+    ]
+    return {
+        "base_lin_vel": vector,
+        "base_ang_vel": SignedPermutation([0, 1, 2], [-1.0, 1.0, -1.0]),
+        "projected_gravity": vector,
+        "joint_pos": joint_mirror,
+        "joint_vel": joint_mirror,
+        "actions": joint_mirror,
+        "command": SignedPermutation([0, 1, 2], [1.0, -1.0, -1.0]),  # forward, left, turn left
+        "height_scan": SignedPermutation(scan, [1.0] * len(scan)),
+        "foot_height": feet,
+        "foot_air_time": feet,
+        "foot_contact": feet,
+        "foot_contact_forces": SignedPermutation(forces, vector.signs.tolist() * num_feet),
+    }
+
+
+def _turns(name: str) -> bool:
+    # A quadruped's hip turns about the body's long axis; a humanoid's say about which.
+    if any(word in name for word in TURNING) or name.endswith("_hip_joint"):
+        return True
+    if any(word in name for word in STEADY):
+        return False
+    raise ValueError(
+        f"the name of joint '{name}' does not tell about which axis it turns (known: hip, "
+        f"{', '.join(TURNING + STEADY)}); give symmetry_cfg.mirrors=module:attr"
+    )
+
+
+def _require_symmetric_stance(
+    mirror: SignedPermutation, default_pos: list[float] | None, names: list[str]
+) -> None:
+    """Joint positions are told relative to the default stance, which must be its mirror image."""
+    if default_pos is None:
+        return
+    stance = torch.tensor(default_pos, dtype=torch.float64)
+    wrong = (mirror(stance) - stance).abs() > 1e-6
+    if bool(wrong.any()):
+        name = names[int(wrong.nonzero()[0])]
+        raise ValueError(
+            f"the default stance is not symmetric at joint '{name}'; give "
+            "symmetry_cfg.mirrors=module:attr"
+        )

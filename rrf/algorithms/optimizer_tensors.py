@@ -1,0 +1,44 @@
+"""An optimizer's state as named tensors, which are saved without pickle."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+
+def optimizer_tensors(
+    optimizer: torch.optim.Optimizer, module: nn.Module
+) -> dict[str, torch.Tensor]:
+    """`{"exp_avg/head.output.weight": tensor, ...}`. Every value the optimizer keeps must be a
+    tensor."""
+    return {
+        f"{key}/{name}": value
+        for name, parameter in module.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, module: nn.Module, tensors: Mapping[str, torch.Tensor]
+) -> None:
+    """Put back what `optimizer_tensors` took.
+
+    A fused optimizer reads state and weights as flat memory, so each tensor gets the memory order
+    of its parameter.
+    """
+    parameters = dict(module.named_parameters())
+    for path, value in tensors.items():
+        key, _, name = path.partition("/")
+        parameter = parameters[name]
+        is_like = value.shape == parameter.shape
+        like = parameter.detach() if is_like else value.to(parameter.device)
+        optimizer.state[parameter][key] = torch.empty_like(like).copy_(value)
+
+
+def beneath(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """The entries whose names begin with `prefix`, without it."""
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,101 @@
+"""The part of `rrf eval` that is for state-based policies alone."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from rrf.cli.evaluation_display import showing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rrf.components.actor_critic import ControlPolicy
+    from rrf.envs.control_env import Interface
+    from rrf.evaluation.control_protocol import ControlProtocolCfg
+    from rrf.evaluation.results import EpisodeResult, EvaluationReport
+
+_NUM_VIDEOS = 6
+
+
+@dataclasses.dataclass
+class LoadedControl:
+    """A state-based policy ready to act, and what is known about it."""
+
+    policy: "ControlPolicy"
+    interface: "Interface"
+    path: Path
+    digest: str
+    label: str
+    config: dict
+    lineage: dict
+    source: str  # digest of the code that evaluates it
+
+    def default_protocol(self, folder: Path) -> Path:
+        """The file of `folder` about the task that the policy was trained in."""
+        from rrf.envs.control_configs import ControlEnvCfg
+        from rrf.evaluation.protocols import find_protocol
+
+        return find_protocol(folder, ControlEnvCfg.from_dict(self.config["env"]))
+
+
+def load(path: Path, label: str) -> LoadedControl:
+    """The policy in a checkpoint."""
+    from rrf import atomic
+    from rrf.runners import checkpoint
+    from rrf.runners.control_checkpoint import load_control_policy
+    from rrf.runners.deployable import deployable_digest
+    from rrf.tracking.lineage import source_digest
+
+    lineage = atomic.check_manifest(path).get("lineage") or {}
+    policy, interface = load_control_policy(path)
+    config, digest = checkpoint.load_config(path), deployable_digest(path)
+    return LoadedControl(policy, interface, path, digest, label, config, lineage, source_digest())
+
+
+def evaluate(
+    loaded: LoadedControl,
+    cfg: "ControlProtocolCfg",
+    folder: Path,
+    num_videos: int | None,
+    known: "Sequence[EpisodeResult]",
+) -> "EvaluationReport":
+    """The episodes of the protocol, with videos of some in `folder`."""
+    from rrf.evaluation.control_evaluate import evaluate_control
+
+    with showing(f"evaluating {loaded.label}", len(cfg.initial_states())) as on_episode:
+        report = evaluate_control(
+            loaded.policy,
+            loaded.interface,
+            cfg,
+            on_episode,
+            checkpoint_digest=loaded.digest,
+            label=loaded.label,
+            known=known,
+        )
+    report.source_digest = loaded.source
+    report.videos = _videos(loaded, cfg, report, folder, num_videos)
+    return report
+
+
+def _videos(
+    loaded: LoadedControl,
+    cfg: "ControlProtocolCfg",
+    report: "EvaluationReport",
+    folder: Path,
+    num_videos: int | None,
+) -> list[dict]:
+    """Videos of some episodes; none, and a warning, where nothing can be drawn."""
+    from rrf.evaluation.control_videos import film_episodes
+    from rrf.evaluation.videos import choose_for_video
+
+    limit = _NUM_VIDEOS if num_videos is None else num_videos
+    chosen = choose_for_video(report.episodes, limit)
+    if not chosen:
+        return []
+    try:
+        return film_episodes(loaded.policy, loaded.interface, cfg, chosen, folder)
+    except ValueError as error:
+        typer.echo(f"warning: no videos: {error}", err=True)
+        return []

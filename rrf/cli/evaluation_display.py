@@ -1,0 +1,70 @@
+"""What `rrf eval` shows: a bar while episodes run, and the result as lines."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from rrf.evaluation.evaluate import OnEpisode
+    from rrf.evaluation.results import EvaluationReport
+
+
+@contextlib.contextmanager
+def showing(title: str, total: int) -> "Iterator[OnEpisode]":
+    """Yields an `on_episode`: a live bar on a terminal, lines in a log."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console()
+    counts = {"solved": 0, "done": 0}
+
+    def count(episode) -> str:
+        counts["solved"] += episode.success
+        counts["done"] += 1
+        return f"success {counts['solved'] / counts['done']:.1%}"
+
+    if not console.is_terminal:
+        every = max(1, total // 20)
+
+        def line(episode, done: int, of: int) -> None:
+            text = count(episode)
+            if done % every == 0 or done == of:
+                typer.echo(f"episode {done}/{of} {text}")
+
+        yield line
+        return
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[text]}"),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(title, total=total, text="")
+        yield lambda episode, done, of: bar.update(task, completed=done, text=count(episode))
+
+
+def summary(report: "EvaluationReport") -> str:
+    """Success overall and by task, the means of what was measured, and the cost."""
+    from rrf.evaluation.limits import METRICS
+
+    timings = report.timings
+    lines = [f"{report.policy}: success {report.overall}"]
+    lines += [f"  {task}: {rate}" for task, rate in report.per_task.items()]
+    lines += [
+        f"  {name} {mean:.4g} ({METRICS[name]})" for name, mean in report.mean_metrics().items()
+    ]
+    lines.append(
+        f"  {timings['wall_s']:.1f} s wall, {timings['cpu_s']:.1f} s CPU, "
+        f"{timings['episodes_per_s']:.2f} episodes/s"
+    )
+    return "\n".join(lines)

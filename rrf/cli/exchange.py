@@ -1,0 +1,140 @@
+"""`rrf export` and `rrf import`: state-based policies to and from ONNX and rsl_rl."""
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rrf.cli.evaluation import PolicyArgument
+
+if TYPE_CHECKING:
+    from rrf.runners.control_configs import OnPolicyRunnerCfg
+
+Checked = Annotated[Path, typer.Argument(help="rsl_rl's model_*.pt, of any version.")]
+
+
+def export(
+    checkpoint: PolicyArgument,
+    onnx: Annotated[Path | None, typer.Option(help="Write an ONNX file here.")] = None,
+    rsl_rl: Annotated[
+        Path | None, typer.Option(help="Write a model_*.pt of rsl_rl 5 here.")
+    ] = None,
+    any_batch: Annotated[
+        bool, typer.Option(help="ONNX: take any number of observations, not only one.")
+    ] = False,
+) -> None:
+    """Write a state-based policy as ONNX, or as a checkpoint that rsl_rl goes on training from."""
+    from rrf.cli.policy_reference import locate
+    from rrf.runners.deployable import is_control_checkpoint
+
+    if onnx is None and rsl_rl is None:
+        raise ValueError("say what to write: --onnx policy.onnx, --rsl-rl model_1000.pt, or both")
+    path, label = locate(checkpoint)
+    if not is_control_checkpoint(path):
+        raise ValueError(f"{label} is a VLA policy; `rrf export` takes state-based ones")
+    if onnx is not None:
+        _export_onnx(path, label, onnx, any_batch)
+    if rsl_rl is not None:
+        _export_rsl_rl(path, rsl_rl)
+
+
+def import_(
+    model: Checked,
+    out: Annotated[Path, typer.Option(help="Directory of the checkpoint to write.")],
+    preset: Annotated[
+        str, typer.Option(help="Preset or training file with its environment and activations.")
+    ] = "",
+    task: Annotated[
+        str, typer.Option(help="In place of a preset: the task, of mjlab or Gymnasium.")
+    ] = "",
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Dotted overrides of the preset's config.")
+    ] = None,
+) -> None:
+    """Make a checkpoint of rsl_rl's, to play, evaluate, or train on with init_from=OUT."""
+    from rrf.runners import checkpoint, rsl_rl_checkpoint
+    from rrf.runners.control_checkpoint import INTERFACE, interface_text
+
+    found = rsl_rl_checkpoint.read(model)
+    cfg = _config(preset, task, overrides or [])
+    env = cfg.env.replace(num_envs=1).build(seed=0, device="cpu")
+    interface = env.interface
+    env.close()
+    cfg = cfg.replace(policy=rsl_rl_checkpoint.fitted(cfg.policy, found))
+    weights = rsl_rl_checkpoint.weights_of(found)
+    checkpoint.fill(cfg.policy.build(interface), weights, what=str(model))
+    with tempfile.TemporaryDirectory() as scratch:
+        made = checkpoint.save(
+            scratch,
+            found.iteration,
+            cfg,
+            weights,
+            {},
+            checkpoint.TrainerState({}, {}),
+            _lineage(cfg, model),
+            {INTERFACE: interface_text(interface)},
+        )
+        checkpoint.export(made, out)
+    typer.echo(
+        f"{model} (rsl_rl {found.generation}.x, iteration {found.iteration}) for {interface.task}"
+    )
+    typer.echo(f"checkpoint {out}")
+
+
+def _export_onnx(path: Path, label: str, out: Path, any_batch: bool) -> None:
+    from rrf.runners.control_checkpoint import load_control_policy
+    from rrf.runners.onnx_export import export
+
+    policy, interface = load_control_policy(path)
+    facts: dict[str, Any] = {"run_path": label, "task": interface.task} | interface.robot
+    difference = export(policy.actor, out, facts, any_batch)
+    typer.echo(f"onnxruntime acts as the policy does, to {difference:.1e}")
+    typer.echo(f"onnx {out}")
+
+
+def _export_rsl_rl(path: Path, out: Path) -> None:
+    from rrf.runners import checkpoint, rsl_rl_checkpoint
+    from rrf.runners.control_checkpoint import load_module
+    from rrf.runners.deployable import TRAINER_STATE
+
+    policy = rsl_rl_checkpoint.expressible(load_module(path))
+    tensors, iteration = {}, 0
+    if (path / TRAINER_STATE).is_dir():
+        state = checkpoint.load_trainer_state(path)
+        tensors, iteration = state.tensors, state.facts["iteration"]
+    rsl_rl_checkpoint.write(out, policy, iteration, tensors)
+    for who, text in rsl_rl_checkpoint.described(policy).items():
+        typer.echo(f"{who}: {text}")
+    typer.echo(f"rsl_rl {out}")
+
+
+def _config(preset: str, task: str, overrides: list[str]) -> "OnPolicyRunnerCfg":
+    """The run config that the imported policy shall belong to."""
+    from rrf.envs.control_configs import GymnasiumEnvCfg, MjlabEnvCfg
+    from rrf.presets import resolve
+    from rrf.runners.control_configs import OnPolicyRunnerCfg
+
+    if bool(preset) == bool(task):
+        raise ValueError(
+            "say which task the policy is for, by --preset (e.g. go1-flat-ppo) or by --task (e.g. "
+            "Mjlab-Velocity-Flat-Unitree-Go1)"
+        )
+    if preset:
+        cfg = resolve(preset, overrides)
+        if not isinstance(cfg, OnPolicyRunnerCfg):
+            raise ValueError(f"{preset} trains no policy of PPO, which is what rsl_rl's are")
+        return cfg
+    from rrf.config import parse_overrides
+
+    kind = MjlabEnvCfg if task.startswith("Mjlab-") else GymnasiumEnvCfg
+    cfg = OnPolicyRunnerCfg(experiment_name=task.lower(), env=kind(task=task))
+    return cfg.override(parse_overrides(overrides))
+
+
+def _lineage(cfg: "OnPolicyRunnerCfg", model: Path) -> dict:
+    from rrf import atomic
+    from rrf.tracking.lineage import environment_lineage
+
+    imported = {"file": model.name, "sha256": atomic.sha256(model)}
+    return environment_lineage(cfg.env.to_dict()) | {"imported_from": imported}

@@ -1,0 +1,70 @@
+"""What `rrf eval` does after the episodes: the gate's verdict, and a version in the registry."""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from rrf.evaluation.gates import GateCfg
+    from rrf.evaluation.verdicts import Verdict
+
+
+def judged(
+    folder: Path,
+    gate: "GateCfg",
+    champion: str | None,
+    evaluate: Callable[[str], Path],
+    lineage: dict,
+    config: dict,
+) -> "Verdict":
+    """The gate's verdict on the evaluation in `folder`, printed and written beside it.
+
+    Args:
+        champion: The registered model whose champion to compare with; None compares with none.
+        evaluate: Evaluates a registered version under the same protocol; its directory.
+    """
+    from rrf.evaluation.judging import judge, round_of
+    from rrf.evaluation.results import EvaluationReport
+    from rrf.tracking import registry
+
+    report, theirs, version = EvaluationReport.load(folder), None, None
+    found = registry.champion(champion) if champion else None
+    if champion and found is None:
+        typer.echo(f"'{champion}' has no champion yet; judged without one")
+    if found:
+        is_same = found.checkpoint_digest == report.checkpoint_digest
+        theirs = folder if is_same else evaluate(f"models:/{found.name}/{found.version}")
+        version = found.version
+    round = round_of(gate, report.protocol["episodes_per_task"])
+    verdict = judge(folder, gate, theirs, round, version, lineage, config)
+    typer.echo(f"gate {gate.name}: {verdict.outcome}")
+    for reason in verdict.reasons:
+        typer.echo(f"  {reason}")
+    if verdict.outcome == "hold":
+        more = verdict.more_episodes_per_task
+        typer.echo(f"  undecided; again with --extra-episodes {more} more per task")
+    return verdict
+
+
+def registered(checkpoint: Path, name: str, folder: Path, verdict: "Verdict | None" = None) -> None:
+    """Make the checkpoint with its evaluation a version of `name`. A verdict that does not pass is
+    written to the version; one that does is for `rrf models promote` to use.
+    """
+    from rrf.cli.models import lineage_behind, run_of
+    from rrf.evaluation.verdicts import FILE_NAME
+    from rrf.tracking import registry
+
+    lineage = lineage_behind(checkpoint)
+    version = registry.register(checkpoint, name, run_of(checkpoint), lineage, folder)
+    typer.echo(f"{name} version {version} is @candidate")
+    if verdict is None:
+        return
+    if verdict.passed:
+        written = folder / FILE_NAME
+        typer.echo(f"to promote it: rrf models promote {name} {version} --verdict {written}")
+        return
+    with contextlib.suppress(ValueError):  # it refuses, which is known here, and writes down why
+        registry.promote(name, version, verdict)

@@ -1,0 +1,28 @@
+"""From what a user names, a checkpoint or a registered version, to a checkpoint directory."""
+
+from pathlib import Path
+
+
+def locate(reference: str) -> tuple[Path, str]:
+    """The checkpoint that `reference` names, fetched from the registry if need be, and what to call
+    it.
+
+    Args:
+        reference: A checkpoint or run directory, NAME@champion, NAME/3, or models:/NAME@alias.
+
+    Raises:
+        ValueError: If there is no such thing.
+    """
+    from rrf import workspace
+    from rrf.runners import checkpoint
+    from rrf.tracking.fetching import is_reference
+
+    if not is_reference(reference):
+        path = checkpoint.find(reference)
+        return path, f"{path.resolve().parent.name}/{path.name}"
+    from rrf.tracking import registry
+
+    version = registry.find(reference)
+    path = workspace.state() / "fetched" / f"{version.name}-{version.version}"
+    registry.fetch(f"{version.name}/{version.version}", path)
+    return path, f"{version.name} version {version.version}"

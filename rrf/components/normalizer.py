@@ -1,0 +1,80 @@
+"""Running statistics of observations, and of returns for scaling rewards.
+
+Merging a batch into mean and variance: Chan et al., 1979, as rsl_rl's EmpiricalNormalization does.
+
+Legend: B batch, D width, T time, N environments.
+"""
+
+import torch
+import torch.distributed
+from torch import nn
+
+EPS = 1e-2  # rsl_rl's: a constant observation is not blown up
+
+
+class EmpiricalNormalizer(nn.Module):
+    """(x - mean) / (std + 0.01) with the mean and standard deviation of all that was seen."""
+
+    mean: torch.Tensor
+    var: torch.Tensor
+    std: torch.Tensor
+    count: torch.Tensor
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("var", torch.ones(width))
+        self.register_buffer("std", torch.ones(width))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x - self.mean) / (self.std + EPS)
+
+    @torch.no_grad()
+    def update(self, batch_bd: torch.Tensor) -> None:
+        """Merge a batch, of all processes where training is distributed."""
+        batch_bd = batch_bd.reshape(-1, batch_bd.shape[-1])
+        count, mean, var = _moments(batch_bd)
+        self.count += count
+        rate = count / self.count
+        delta = mean - self.mean
+        self.mean += rate * delta
+        self.var += rate * (var - self.var + delta * (mean - self.mean))
+        torch.sqrt(self.var, out=self.std)
+
+
+class RewardScaler(nn.Module):
+    """Divides rewards by the running standard deviation of the discounted return.
+
+    Fed one step at a time it gives what rsl_rl's EmpiricalDiscountedVariationNormalization gives.
+    """
+
+    def __init__(self, num_envs: int, gamma: float):
+        super().__init__()
+        self.gamma = gamma
+        self.statistics = EmpiricalNormalizer(1)
+        self.register_buffer("returns", torch.zeros(num_envs))
+
+    @torch.no_grad()
+    def forward(self, rewards_tn: torch.Tensor, dones_tn: torch.Tensor) -> torch.Tensor:
+        """Scaled rewards, [T, N], of a rollout; `dones_tn` end the discounted sums."""
+        sums = []
+        for rewards, dones in zip(rewards_tn, dones_tn, strict=True):
+            sums.append(self.returns * self.gamma + rewards)
+            self.returns = torch.where(dones, 0.0, sums[-1])
+        self.statistics.update(torch.stack(sums).unsqueeze(-1))
+        std = self.statistics.std
+        return torch.where(std > 0, rewards_tn / std, rewards_tn)
+
+
+def _moments(batch_bd: torch.Tensor) -> tuple[int, torch.Tensor, torch.Tensor]:
+    count = len(batch_bd)
+    var, mean = torch.var_mean(batch_bd, dim=0, unbiased=False)
+    if not torch.distributed.is_initialized():
+        return count, mean, var
+    sums = torch.cat([mean.double(), (var + mean.square()).double()]) * count
+    sums = torch.cat([sums, sums.new_tensor([count])])
+    torch.distributed.all_reduce(sums)
+    count = int(sums[-1].item())
+    mean, squares = (sums[:-1] / count).chunk(2)
+    return count, mean.to(batch_bd), (squares - mean.square()).to(batch_bd)

@@ -1,0 +1,68 @@
+"""Pictures of CartPole and Pendulum, drawn with PIL from their state.
+
+Legend: K environments drawn.
+"""
+
+import typing
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
+from PIL import Image, ImageDraw
+
+DRAWN = (CartPoleEnv, PendulumEnv)
+"""What can be drawn here."""
+_PAPER, _INK, _CART, _ROD = (245, 245, 245), (30, 30, 30), (60, 90, 140), (190, 110, 50)
+_OVERSAMPLING = 2  # PIL draws without anti-aliasing
+
+
+def draw(env: gymnasium.Env, image_size: tuple[int, int]) -> np.ndarray:
+    """uint8 [H, W, 3] of one of `DRAWN`; `image_size` is (height, width) in pixels."""
+    height, width = _OVERSAMPLING * image_size[0], _OVERSAMPLING * image_size[1]
+    image = Image.new("RGB", (width, height), _PAPER)
+    canvas = ImageDraw.Draw(image)
+    bare: typing.Any = env.unwrapped
+    if isinstance(bare, CartPoleEnv):
+        _draw_cart_pole(canvas, bare, width, height)
+    else:
+        _draw_pendulum(canvas, bare, width, height)
+    return np.asarray(image.resize((image_size[1], image_size[0]), Image.Resampling.BOX))
+
+
+def _draw_cart_pole(canvas: ImageDraw.ImageDraw, env: typing.Any, width: int, height: int) -> None:
+    """The track spans the picture: |x| up to the threshold at which the episode ends."""
+    position, _, angle, _ = env.state
+    scale = width / (2 * env.x_threshold)  # pixels per m
+    rail_y = 0.75 * height
+    cart_x = width / 2 + position * scale
+    half_w, half_h = 0.25 * scale, 0.13 * scale
+    canvas.line([(0, rail_y), (width, rail_y)], fill=_INK, width=2)
+    canvas.rectangle(
+        [cart_x - half_w, rail_y - half_h, cart_x + half_w, rail_y + half_h], fill=_CART
+    )
+    length = 2 * env.length * scale  # `length` is half of the pole's; a positive angle leans right
+    _draw_rod(canvas, (cart_x, rail_y - half_h), length, angle, thickness=0.08 * scale)
+
+
+def _draw_pendulum(canvas: ImageDraw.ImageDraw, env: typing.Any, width: int, height: int) -> None:
+    """Angle 0 is upright and a positive one leans left."""
+    scale = min(width, height) / 2.4
+    pivot = (width / 2, height / 2)
+    _draw_rod(canvas, pivot, env.l * scale, -env.state[0], thickness=0.15 * scale)
+    dot = 0.05 * scale
+    canvas.ellipse([pivot[0] - dot, pivot[1] - dot, pivot[0] + dot, pivot[1] + dot], fill=_INK)
+
+
+def _draw_rod(
+    canvas: ImageDraw.ImageDraw,
+    foot: tuple[float, float],
+    length: float,
+    angle: float,
+    thickness: float,
+) -> None:
+    """A rod from `foot`, `angle` (rad) clockwise from straight up."""
+    tip = (foot[0] + length * np.sin(angle), foot[1] - length * np.cos(angle))
+    canvas.line([foot, tip], fill=_ROD, width=round(thickness))
+    for x, y in (foot, tip):
+        r = thickness / 2
+        canvas.ellipse([x - r, y - r, x + r, y + r], fill=_ROD)

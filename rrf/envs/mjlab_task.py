@@ -1,0 +1,180 @@
+"""A task of mjlab as `MjlabEnvCfg` describes it: found by name, made faster, overridden."""
+
+import contextlib
+import copy
+import dataclasses
+import io
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+
+from rrf.config import did_you_mean
+from rrf.envs.control_configs import MjlabEnvCfg
+from rrf.registry import require
+
+_OWN_FIELDS = {
+    "scene.num_envs": "num_envs",
+    "seed": "seed",
+    "auto_reset": None,
+    "decimation": "physics",
+}
+
+
+def task_config(cfg: MjlabEnvCfg, seed: int, given: typing.Any = None) -> typing.Any:
+    """mjlab's `ManagerBasedRlEnvCfg` of the task.
+
+    Args:
+        given: Take this one instead of looking up the task's name.
+
+    Raises:
+        ImportError: If mjlab is not installed, with the command that installs it.
+        ValueError: For an unknown task or path, naming the closest known one; for a motion
+            tracking task without a motion file; for `physics: fast` where a step cannot be halved.
+    """
+    require("mjlab", extra="locomotion")
+    with quiet():
+        task = copy.deepcopy(given) if given is not None else _registered(cfg.task, cfg.play)
+    if cfg.physics == "fast":
+        _make_fast(task, cfg.task)
+    apply_overrides(task, cfg.overrides)
+    _check_motion_files(task)
+    task.scene.num_envs = cfg.num_envs
+    task.seed = seed % 2**32  # what NumPy takes
+    task.auto_reset = False
+    return task
+
+
+def _registered(name: str, play: bool) -> typing.Any:
+    import mjlab.tasks  # noqa: F401, registers the tasks
+    from mjlab.tasks.registry import list_tasks, load_env_cfg
+
+    if name not in list_tasks():
+        raise ValueError(f"mjlab has no task '{name}'{did_you_mean(name, list_tasks())}")
+    return load_env_cfg(name, play=play)
+
+
+@contextlib.contextmanager
+def quiet() -> typing.Iterator[None]:
+    """mjlab and warp print tables while they start."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+def apply_overrides(task: typing.Any, changes: Mapping[str, typing.Any]) -> None:
+    """Set dotted paths of mjlab's config; null removes an entry of a dict.
+
+    A path goes through attributes, keys of dicts, and names or indices of tuples
+    ("scene.sensors.feet_ground_contact.num_slots").
+
+    Raises:
+        ValueError: For an unknown path, or a value of another kind than the one it replaces.
+    """
+    for path, value in changes.items():
+        if path in _OWN_FIELDS:
+            own = _OWN_FIELDS[path]
+            instead = f"set '{own}' of the environment instead" if own else "it is set by rrf"
+            raise ValueError(f"'{path}' cannot be overridden; {instead}")
+        *parents, leaf = path.split(".")
+        node = task
+        for depth, name in enumerate(parents):
+            node = _child(node, name, ".".join(parents[: depth + 1]))
+        _assign(node, leaf, value, path)
+
+
+def _names(node: typing.Any) -> list[str]:
+    if isinstance(node, Mapping):
+        return [str(key) for key in node]
+    if isinstance(node, list | tuple):
+        return [str(getattr(item, "name", index)) for index, item in enumerate(node)]
+    if dataclasses.is_dataclass(node):
+        return [field.name for field in dataclasses.fields(node)]
+    return []
+
+
+def _key(node: typing.Any, name: str, path: str) -> typing.Any:
+    names = _names(node)
+    if not names:
+        raise ValueError(f"'{path}' goes into a plain value, which has no fields")
+    if name not in names:
+        raise ValueError(f"mjlab's config has no '{path}'{did_you_mean(name, names)}")
+    if isinstance(node, Mapping):
+        return next(key for key in node if str(key) == name)
+    return names.index(name) if isinstance(node, list | tuple) else name
+
+
+def _child(node: typing.Any, name: str, path: str) -> typing.Any:
+    key = _key(node, name, path)
+    return getattr(node, key) if dataclasses.is_dataclass(node) else node[key]
+
+
+def _assign(node: typing.Any, name: str, value: typing.Any, path: str) -> None:
+    key = _key(node, name, path)
+    if value is None and isinstance(node, dict):
+        del node[key]
+        return
+    if isinstance(node, tuple):
+        raise ValueError(f"'{path}' is an entry of a tuple; set its fields or the whole tuple")
+    old = getattr(node, key) if dataclasses.is_dataclass(node) else node[key]
+    new = _like(old, value, path)
+    if dataclasses.is_dataclass(node):
+        setattr(node, key, new)
+    else:
+        node[key] = new
+
+
+def _like(old: typing.Any, value: typing.Any, path: str) -> typing.Any:
+    """`value` in the type of what it replaces, as far as plain data can say it."""
+    if old is None or value is None:
+        return value
+    if isinstance(old, bool) or isinstance(value, bool):
+        fits = isinstance(old, bool) and isinstance(value, bool)
+    elif isinstance(old, float | int):
+        fits = isinstance(value, float | int)
+    elif isinstance(old, list | tuple):
+        fits = isinstance(value, list | tuple)
+    else:
+        fits = isinstance(old, str | dict) and isinstance(value, type(old))
+    if not fits:
+        raise ValueError(
+            f"'{path}' is {old!r} ({type(old).__name__}); {value!r} cannot take its place"
+        )
+    if isinstance(old, float | list | tuple):
+        kind: typing.Any = type(old)
+        return kind(value)
+    return value
+
+
+def _make_fast(task: typing.Any, name: str) -> None:
+    """Pyramidal friction cones, and half as many steps of twice the length.
+
+    Stepping Go1 costs about half (measured in `docs/benchmarks`); contacts slide a little more.
+    """
+    if task.decimation % 2:
+        raise ValueError(
+            f"physics=fast halves the {task.decimation} substeps of '{name}', which is odd; "
+            "use physics=exact"
+        )
+    mujoco = task.sim.mujoco
+    mujoco.cone, mujoco.impratio = "pyramidal", 1.0
+    mujoco.timestep *= 2
+    before, task.decimation = task.decimation, task.decimation // 2
+    for sensor in task.scene.sensors:
+        if getattr(sensor, "history_length", 0) == before:  # one control step, in substeps
+            sensor.history_length = task.decimation
+    for entity in task.scene.entities.values():
+        actuators = entity.articulation.actuators if entity.articulation else ()
+        if any(actuator.delay_max_lag for actuator in actuators):
+            raise ValueError(
+                f"the actuators of '{name}' have delays counted in substeps, which physics=fast "
+                "would double; use physics=exact"
+            )
+
+
+def _check_motion_files(task: typing.Any) -> None:
+    for name, command in task.commands.items():
+        file = getattr(command, "motion_file", None)
+        if file is not None and not Path(file or ".").is_file():
+            raise ValueError(
+                f"command '{name}' tracks a motion, and there is no file '{file}'; give one by "
+                f"overrides: {{'commands.{name}.motion_file': '/path/to/motion.npz'}}"
+            )

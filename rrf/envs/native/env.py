@@ -1,0 +1,191 @@
+"""mjlab's environment over the native simulation.
+
+Managers, terms, entities and sensors are mjlab's own, so observations, rewards, terminations,
+commands, events and curricula are its own too; only what stands below them differs. What cannot
+be answered there is an error that names the terms that ask for it.
+"""
+
+import contextlib
+import typing
+from collections.abc import Iterator
+
+import torch
+from mjlab.actuator.xml_actuator import XmlActuator
+from mjlab.entity import Entity
+from mjlab.entity.entity import EntityIndexing
+from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
+from mjlab.envs.mdp import actions
+from mjlab.scene import Scene
+from mjlab.sensor import CameraSensor, ContactSensor, RayCastSensor
+
+from rrf.envs.native.simulation import NativeSimulation
+from rrf.envs.native.snapshot import capture, restore
+from rrf.envs.native.views import NativeData, NativeModel, UnsupportedFieldError
+
+_MANAGERS = (
+    "event_manager", "command_manager", "action_manager", "observation_manager",
+    "termination_manager", "reward_manager", "curriculum_manager", "metrics_manager",
+)  # fmt: skip
+_HELD_ACTIONS = (
+    actions.JointPositionAction,
+    actions.JointVelocityAction,
+    actions.JointEffortAction,
+    actions.TendonLengthAction,
+    actions.TendonVelocityAction,
+    actions.TendonEffortAction,
+    actions.SiteEffortAction,
+)
+
+
+_NOT_STATE = (
+    ManagerBasedRlEnv, Scene, NativeSimulation, NativeData, NativeModel, Entity, EntityIndexing,
+)  # fmt: skip
+
+
+class NativeRlEnv(ManagerBasedRlEnv):
+    """A mjlab task on a CPU.
+
+    Raises:
+        ValueError: Naming the terms and sensors that cannot be computed here.
+    """
+
+    sim: NativeSimulation  # type: ignore[assignment]
+
+    def __init__(self, cfg: ManagerBasedRlEnvCfg, num_threads: int = 1):
+        # Not the parent's, which creates mujoco_warp's simulation.
+        self.cfg = cfg
+        if cfg.seed is not None:
+            cfg.seed = self.seed(cfg.seed)
+        self._sim_step_counter = 0
+        self.extras = {"log": {}}
+        self.obs_buf = {}
+        self.render_mode = None
+        self._offline_renderer = None
+        num_envs = cfg.scene.num_envs
+        self._manual_reset_pending = torch.zeros(num_envs, dtype=torch.bool)
+        self._command_dt = torch.zeros(num_envs)
+        self.common_step_counter = 0
+        self.episode_length_buf = torch.zeros(num_envs, dtype=torch.long)
+        with naming_terms():
+            self._build_scene(num_threads)
+            self.load_managers()
+            self.setup_manager_visualizers()
+        self.sim.hold_controls(self._controls_are_held())
+        self._probe_terms()
+
+    def _build_scene(self, num_threads: int) -> None:
+        self.scene = Scene(self.cfg.scene, device="cpu")
+        cameras = [n for n, s in self.scene.sensors.items() if isinstance(s, CameraSensor)]
+        variants = [name.rstrip("/") for name, _ in self.scene.collect_variant_info()]
+        if cameras or variants:
+            what = [f"camera sensor '{n}'" for n in cameras]
+            what += [f"mesh variants of entity '{n}'" for n in variants]
+            raise UnsupportedFieldError(", ".join(what))
+        self.sim = NativeSimulation(
+            num_envs=self.scene.num_envs,
+            cfg=self.cfg.sim,
+            spec=self.scene.spec,
+            decimation=self.cfg.decimation,
+            num_threads=num_threads,
+        )
+        raycasts = [s for s in self.scene.sensors.values() if isinstance(s, RayCastSensor)]
+        for sensor in raycasts:
+            sensor.requires_sensor_context = False  # else the scene builds one for mujoco_warp
+        self.scene.initialize(
+            mj_model=self.sim.mj_model,
+            model=self.sim.model,  # type: ignore[arg-type]
+            data=self.sim.data,  # type: ignore[arg-type]
+        )
+        self.sim.use_raycasts(raycasts)
+
+    def close(self) -> None:
+        self.sim.close()
+        self.recorder_manager.close()
+
+    def state_roots(self) -> dict[str, typing.Any]:
+        """The objects whose values decide how this environment goes on."""
+        roots = {name: getattr(self, name) for name in _MANAGERS}
+        roots |= {f"entity.{name}": entity for name, entity in self.scene.entities.items()}
+        return roots | {f"sensor.{name}": sensor for name, sensor in self.scene.sensors.items()}
+
+    def capture(self) -> tuple[dict[str, torch.Tensor], dict[str, typing.Any]]:
+        """Everything but the simulation's state and the random generators."""
+        return capture(self.state_roots(), skip=_NOT_STATE)
+
+    def restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, typing.Any]) -> None:
+        restore(self.state_roots(), tensors, facts, skip=_NOT_STATE)
+
+    def _controls_are_held(self) -> bool:
+        """Whether no term, actuator or metric looks at the state between two substeps."""
+        for entity in self.scene.entities.values():
+            if entity._fused_actuator_group._groups or entity._builtin_group._delayed_groups:
+                return False
+            for actuator in entity._custom_actuators:
+                if actuator.has_delay or not isinstance(actuator, XmlActuator):
+                    return False
+        terms = [self.action_manager.get_term(name) for name in self.action_manager.active_terms]
+        return all(type(term) in _HELD_ACTIONS for term in terms) and not getattr(
+            self.metrics_manager, "_substep_term_indices", []
+        )
+
+    def _probe_terms(self) -> None:
+        """Evaluate every term once: those that cannot be, and which sensors observations read."""
+        tensors, facts = self.capture()
+        contacts = [s for s in self.scene.sensors.values() if isinstance(s, ContactSensor)]
+        unsupported = []
+        for manager, name, func, params in self._terms():
+            for sensor in contacts:
+                sensor._invalidate_cache()
+            try:
+                func(self, **params)
+            except UnsupportedFieldError as error:
+                unsupported.append(f"{manager} term '{name}' ({error})")
+            if manager == "observation":
+                read = [s for s in contacts if s._cache_valid]
+                seen = self.sim.observed_contacts
+                seen.extend(s for s in read if s not in seen)
+        if unsupported:
+            raise ValueError(_message(unsupported))
+        self.restore(tensors, facts)
+
+    def _terms(self) -> Iterator[tuple[str, str, typing.Any, dict]]:
+        observations = self.observation_manager
+        for group, names in observations.active_terms.items():
+            for name in names:
+                term = observations.get_term_cfg(group, name)
+                yield "observation", f"{group}/{name}", term.func, term.params
+        for manager in ("reward", "termination", "metrics"):
+            owner = getattr(self, f"{manager}_manager")
+            if not owner.active_terms:
+                continue
+            for name, term in zip(owner._term_names, owner._term_cfgs, strict=True):
+                if getattr(term, "weight", 1.0) != 0.0:
+                    yield manager, name, term.func, term.params
+
+
+@contextlib.contextmanager
+def naming_terms() -> Iterator[None]:
+    """Turn an `UnsupportedFieldError` into a ValueError that names the term which asked for it."""
+    try:
+        yield
+    except UnsupportedFieldError as error:
+        term = None
+        trace = error.__traceback__
+        while trace:
+            local = trace.tb_frame.f_locals
+            term = local.get("term_name", term)
+            if "term_cfg" in local and "mode" in local:  # mjlab's event manager
+                names = local["self"]._mode_term_names[local["mode"]]
+                term = names[local["self"]._mode_term_cfgs[local["mode"]].index(local["term_cfg"])]
+            trace = trace.tb_next
+        what = f"term '{term}' ({error})" if isinstance(term, str) else str(error)
+        raise ValueError(_message([what])) from error
+
+
+def _message(unsupported: list[str]) -> str:
+    return (
+        "the native backend cannot compute: "
+        + "; ".join(unsupported)
+        + ". Remove what you do not need by overrides (e.g. 'rewards.<name>': null), or use "
+        "backend=mjlab (with a GPU)"
+    )

@@ -1,0 +1,196 @@
+"""The model that is stepped: mjlab's scene without its looks, with sensors for what terms read.
+
+`mujoco.rollout` returns the state and the sensor data of every step and nothing else, so every
+derived quantity a term may read (poses, velocities, actuator forces) is measured by a sensor that
+is added behind mjlab's own; mjlab's sensors keep their addresses.
+
+Without visual meshes, materials and textures a model is small (Go1: 0.05 MB instead of 37 MB, G1:
+0.09 instead of 71, Go1 on rough terrain: 1.4), so every environment can have one of its own where
+its parameters are randomised. Ids of bodies, joints, geoms, sites, actuators and sensors are those
+of mjlab's model.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# mujoco's compiled modules come without stubs.
+
+import dataclasses
+
+import mujoco
+import numpy as np
+
+_XBODY = mujoco.mjtObj.mjOBJ_XBODY
+_BODY = mujoco.mjtObj.mjOBJ_BODY
+_SITE = mujoco.mjtObj.mjOBJ_SITE
+_JOINT = mujoco.mjtObj.mjOBJ_JOINT
+_ACTUATOR = mujoco.mjtObj.mjOBJ_ACTUATOR
+_TENDON = mujoco.mjtObj.mjOBJ_TENDON
+_SENSOR = mujoco.mjtSensor
+_SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
+_AUTORESET = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
+
+
+@dataclasses.dataclass(frozen=True)
+class PhysicsModel:
+    """The model to step, and where its sensor data holds what.
+
+    Columns [0, num_task_columns) of the sensor data are mjlab's; block "xpos" is columns
+    `blocks["xpos"]`, to be read as [N, num objects, width of one].
+    """
+
+    model: mujoco.MjModel
+    num_task_columns: int
+    blocks: dict[str, tuple[slice, int]]  # name -> (columns, width of one object)
+    force_dofs: np.ndarray  # dofs whose actuator force the block "qfrc_actuator" holds
+    cheap_columns: np.ndarray  # columns that need neither contacts nor accelerations
+    contact_columns: np.ndarray  # columns of contact sensors
+    has_acceleration_sensors: bool  # besides contacts: accelerometers, forces, limits, ...
+
+
+def build_physics_model(slim: mujoco.MjSpec, full: mujoco.MjModel, configure) -> PhysicsModel:
+    """Args:
+    slim: A copy of mjlab's scene, made before that was compiled; it is changed here.
+    full: The scene compiled, with its options set.
+    configure: Sets the options of a compiled model (mjlab's `MujocoCfg.apply`).
+    """
+    _remove_looks(slim)
+    names = _name_everything(slim)
+    blocks = _add_sensors(slim, full, names)
+    model = slim.compile()
+    configure(model)
+    # A state that diverged is to be seen, not replaced by the initial one.
+    model.opt.disableflags |= _AUTORESET
+    for kind, known in names.items():
+        assert [getattr(model, kind)(name).id for name in known] == list(range(len(known))), kind
+    _check_same_physics(model, full)
+    return _describe(model, full, blocks)
+
+
+def _remove_looks(spec: mujoco.MjSpec) -> None:
+    used = set()
+    for geom in spec.geoms:
+        geom.material = ""
+        is_mesh = geom.type == mujoco.mjtGeom.mjGEOM_MESH
+        if is_mesh and geom.contype == 0 and geom.conaffinity == 0:
+            geom.type = mujoco.mjtGeom.mjGEOM_SPHERE
+            geom.size = [0.01, 0, 0]
+            geom.mass = 0
+            geom.meshname = ""
+        used.add(geom.meshname)
+    for mesh in list(spec.meshes):
+        if mesh.name not in used:
+            spec.delete(mesh)
+    for thing in [*spec.materials, *spec.textures]:
+        spec.delete(thing)
+
+
+def _name_everything(spec: mujoco.MjSpec) -> dict[str, list[str]]:
+    """Names of what sensors are attached to, in order of their ids; the nameless get one."""
+    kinds = {
+        "body": spec.bodies,
+        "site": spec.sites,
+        "joint": spec.joints,
+        "actuator": spec.actuators,
+        "tendon": spec.tendons,
+    }
+    names: dict[str, list[str]] = {}
+    for kind, objects in kinds.items():
+        for index, thing in enumerate(objects):
+            thing.name = thing.name or f"rrf_{kind}_{index}"
+        names[kind] = [thing.name for thing in objects]
+    return names
+
+
+def _add_sensors(
+    spec: mujoco.MjSpec, full: mujoco.MjModel, names: dict[str, list[str]]
+) -> list[tuple[str, int, int]]:
+    """Returns (block, number of objects, width of one) in the order of the added columns."""
+    scalar_joints = [j for j in range(full.njnt) if full.jnt_type[j] in _SCALAR_JOINTS]
+    wanted = [
+        ("xpos", _SENSOR.mjSENS_FRAMEPOS, _XBODY, names["body"], 3),
+        ("xquat", _SENSOR.mjSENS_FRAMEQUAT, _XBODY, names["body"], 4),
+        ("linvel", _SENSOR.mjSENS_FRAMELINVEL, _XBODY, names["body"], 3),
+        ("angvel", _SENSOR.mjSENS_FRAMEANGVEL, _XBODY, names["body"], 3),
+        ("subtree_com", _SENSOR.mjSENS_SUBTREECOM, _BODY, names["body"], 3),
+        ("site_xpos", _SENSOR.mjSENS_FRAMEPOS, _SITE, names["site"], 3),
+        ("site_xquat", _SENSOR.mjSENS_FRAMEQUAT, _SITE, names["site"], 4),
+        (
+            "actuator_force",
+            _SENSOR.mjSENS_ACTUATORFRC,
+            _ACTUATOR,
+            names["actuator"],
+            1,
+        ),
+        (
+            "qfrc_actuator",
+            _SENSOR.mjSENS_JOINTACTFRC,
+            _JOINT,
+            [names["joint"][j] for j in scalar_joints],
+            1,
+        ),
+        (
+            "ten_length",
+            _SENSOR.mjSENS_TENDONPOS,
+            _TENDON,
+            names["tendon"],
+            1,
+        ),
+        (
+            "ten_velocity",
+            _SENSOR.mjSENS_TENDONVEL,
+            _TENDON,
+            names["tendon"],
+            1,
+        ),
+    ]
+    for block, kind, objtype, objects, _ in wanted:
+        for index, name in enumerate(objects):
+            spec.add_sensor(name=f"rrf/{block}/{index}", type=kind, objtype=objtype, objname=name)
+    return [(block, len(objects), width) for block, _, _, objects, width in wanted]
+
+
+def _describe(
+    model: mujoco.MjModel, full: mujoco.MjModel, blocks: list[tuple[str, int, int]]
+) -> PhysicsModel:
+    columns, start = {}, full.nsensordata
+    for block, count, width in blocks:
+        columns[block] = (slice(start, start + count * width), width)
+        start += count * width
+    assert start == model.nsensordata, (start, model.nsensordata)
+
+    cheap = np.ones(model.nsensordata, dtype=bool)
+    contact = np.zeros(model.nsensordata, dtype=bool)
+    others = False
+    for i in range(full.nsensor):
+        own = slice(full.sensor_adr[i], full.sensor_adr[i] + full.sensor_dim[i])
+        if full.sensor_type[i] == _SENSOR.mjSENS_CONTACT:
+            contact[own], cheap[own] = True, False
+        elif full.sensor_needstage[i] == mujoco.mjtStage.mjSTAGE_ACC and full.sensor_type[
+            i
+        ] not in (
+            _SENSOR.mjSENS_ACTUATORFRC,
+            _SENSOR.mjSENS_JOINTACTFRC,
+        ):
+            cheap[own], others = False, True
+    scalar = np.isin(full.jnt_type, [int(kind) for kind in _SCALAR_JOINTS])
+    return PhysicsModel(
+        model=model,
+        num_task_columns=full.nsensordata,
+        blocks=columns,
+        force_dofs=full.jnt_dofadr[scalar].astype(np.int64),
+        cheap_columns=np.flatnonzero(cheap),
+        contact_columns=np.flatnonzero(contact),
+        has_acceleration_sensors=others,
+    )
+
+
+def _check_same_physics(model: mujoco.MjModel, full: mujoco.MjModel) -> None:
+    """Masses and inertias come from geoms in some models: there the looks had mass."""
+    for field in ("nq", "nv", "nu", "na", "nbody", "njnt", "ngeom", "nsite", "ntendon", "neq"):
+        assert getattr(model, field) == getattr(full, field), field
+    for field in (
+        "body_mass", "body_inertia", "body_ipos", "body_iquat", "body_sameframe",
+        "body_subtreemass", "body_invweight0", "dof_invweight0", "dof_M0", "dof_length",
+    ):  # fmt: skip
+        getattr(model, field)[...] = getattr(full, field)
+    model.stat.meaninertia = full.stat.meaninertia
+    model.stat.meanmass = full.stat.meanmass

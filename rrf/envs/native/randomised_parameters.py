@@ -1,0 +1,75 @@
+"""Parameters of the model that events set for each environment: masses, frictions, gains, ...
+
+Events write tensors [N, ...] (`NativeModel.expanded`); before the next step what they changed is
+written into the models that are stepped, of which every environment then has its own.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# mujoco's compiled modules come without stubs.
+
+from collections.abc import Iterable
+
+import mujoco
+import numpy as np
+import torch
+from mjlab.managers.event_manager import _DERIVED_FIELDS, RecomputeLevel
+
+from rrf.envs.native.stepping import Stepper
+from rrf.envs.native.views import NativeModel
+
+_DERIVED = {name for names in _DERIVED_FIELDS.values() for name in names}
+_SAME_FRAME = {
+    "body_ipos": "body_sameframe",
+    "body_iquat": "body_sameframe",
+    "geom_pos": "geom_sameframe",
+    "geom_quat": "geom_sameframe",
+    "site_pos": "site_sameframe",
+    "site_quat": "site_sameframe",
+}  # compiled shortcuts for frames that coincide, which hold no longer
+
+
+class RandomisedParameters:
+    """Keeps the models of all environments in step with what events write."""
+
+    def __init__(self, view: NativeModel, stepper: Stepper):
+        self._view, self._stepper = view, stepper
+        self._pushed: dict[str, tuple[int, torch.Tensor]] = {}  # tensor's version and values
+
+    def watch(self, fields: Iterable[str]) -> None:
+        """Let events set these fields. Those MuJoCo derives from others are only read back."""
+        for name in fields:
+            self._view.expand(name)
+            if name not in _DERIVED:
+                tensor = self._view.expanded[name]
+                self._pushed[name] = (tensor._version, tensor.clone())
+
+    def push(self) -> list[int]:
+        """Write what changed into the models; which environments that were."""
+        changed: set[int] = set()
+        for name, (version, last) in self._pushed.items():
+            tensor = self._view.expanded[name]
+            if tensor._version == version:
+                continue
+            rows = (tensor != last).flatten(1).any(1).nonzero().flatten().tolist()
+            if rows:
+                self._stepper.give_each_its_own_model()
+            for i in rows:
+                _set(self._stepper.models[i], name, tensor[i].numpy())
+            self._pushed[name] = (tensor._version, tensor.clone())
+            changed.update(rows)
+        return sorted(changed)
+
+    def recompute(self, rows: Iterable[int], level: RecomputeLevel) -> None:
+        """Let MuJoCo recompute what it derives, and read back what belongs to `level`."""
+        for i in rows:
+            model = self._stepper.models[i]
+            mujoco.mj_setConst(model, mujoco.MjData(model))  # at the initial state
+            for name in _DERIVED_FIELDS[level]:
+                value = np.asarray(getattr(model, name))
+                self._view.expanded[name][i] = torch.from_numpy(value)
+
+
+def _set(model: mujoco.MjModel, name: str, values: np.ndarray) -> None:
+    getattr(model, name)[...] = values
+    if name in _SAME_FRAME:
+        getattr(model, _SAME_FRAME[name])[...] = int(mujoco.mjtSameFrame.mjSAMEFRAME_NONE)

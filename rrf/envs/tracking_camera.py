@@ -1,0 +1,130 @@
+"""A camera that keeps the robot in the picture, for a renderer that draws native MuJoCo states.
+
+It looks at the robot from one side and a little from above, so far away that the robot fills much
+of the picture's height, and follows its centre of mass. What is bolted down, or slides between
+stops, is not followed. Floors get squares of one metre, so that speed can be seen.
+
+Legend: K states drawn together.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# mujoco's compiled modules come without stubs.
+
+import dataclasses
+from collections.abc import Sequence
+
+import mujoco
+import numpy as np
+
+NAME = "tracking"
+_FOVY_DEG = 45.0
+_ASIDE = np.array([0.35, -1.0, 0.3])  # from the robot to the camera
+_FILLED = 0.65  # share of the picture's height that a ball around the robot takes
+_CHECKS = "rrf_checks"
+_CHECK_COLORS = ((0.42, 0.46, 0.42), (0.5, 0.55, 0.5))
+_DEFAULT_RGBA = (0.5, 0.5, 0.5, 1.0)  # lets the material decide
+_MOVING_ROOTS = (mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_SLIDE)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrackedModel:
+    """A model with a tracking camera."""
+
+    spec: mujoco.MjSpec
+    model: mujoco.MjModel
+    root: int  # the body whose subtree is the robot
+    is_followed: bool
+    offset: np.ndarray  # float64 [3], from what is looked at to the camera, m
+    center: np.ndarray  # float64 [3], what is looked at unless the robot is followed, m
+
+    def place(self, data: mujoco.MjData) -> None:
+        """Move the camera of a state whose kinematics are up to date."""
+        target = data.subtree_com[self.root] if self.is_followed else self.center
+        camera = self.model.camera(NAME).id
+        data.cam_xpos[camera] = target + self.offset
+        data.cam_xmat[camera] = _looking_along(-self.offset).reshape(-1)
+
+
+def add_tracking_camera(spec: mujoco.MjSpec) -> TrackedModel:
+    """A model of `spec`'s scene with the camera `NAME`. `spec` itself is left as it is."""
+    spec = spec.copy()
+    spec.worldbody.add_camera(name=NAME, fovy=_FOVY_DEG)
+    _check_floors(spec)
+    model = spec.compile()
+    data = mujoco.MjData(model)
+    if model.nkey:
+        mujoco.mj_resetDataKeyframe(model, data, 0)
+    mujoco.mj_forward(model, data)
+    root = _root(model)
+    center = data.subtree_com[root].copy()
+    radius = _radius(model, data, root, center)
+    distance = radius / np.tan(np.deg2rad(_FOVY_DEG / 2)) / _FILLED
+    offset = _ASIDE / np.linalg.norm(_ASIDE) * distance
+    return TrackedModel(spec, model, root, _can_leave(model, root), offset, center)
+
+
+def posed(
+    tracked: TrackedModel, datas: Sequence[mujoco.MjData], scratch: Sequence[mujoco.MjData]
+) -> list[mujoco.MjData]:
+    """`scratch`, MjData of `tracked.model`, posed as `datas` are, with the camera in place; [K]."""
+    posed = list(scratch[: len(datas)])
+    for target, data in zip(posed, datas, strict=True):
+        target.qpos[:] = data.qpos
+        target.mocap_pos[:] = data.mocap_pos
+        target.mocap_quat[:] = data.mocap_quat
+        mujoco.mj_kinematics(tracked.model, target)
+        mujoco.mj_comPos(tracked.model, target)
+        mujoco.mj_camlight(tracked.model, target)
+        tracked.place(target)
+    return posed
+
+
+def _root(model: mujoco.MjModel) -> int:
+    """The body with the most bodies below it among those that hang on the world and can move."""
+    roots = [body for body in range(1, model.nbody) if model.body_parentid[body] == 0]
+    moving = [body for body in roots if model.body_mocapid[body] < 0] or roots or [0]
+    sizes = {body: int((model.body_rootid == body).sum()) for body in moving}
+    return max(sizes, key=lambda body: sizes[body])
+
+
+def _can_leave(model: mujoco.MjModel, body: int) -> bool:
+    joint = model.body_jntadr[body]
+    return bool(
+        joint >= 0 and model.jnt_type[joint] in _MOVING_ROOTS and not model.jnt_limited[joint]
+    )
+
+
+def _check_floors(spec: mujoco.MjSpec) -> None:
+    floors = [geom for geom in spec.geoms if geom.type == mujoco.mjtGeom.mjGEOM_PLANE]
+    if not floors:
+        return
+    spec.add_texture(
+        name=_CHECKS,
+        type=mujoco.mjtTexture.mjTEXTURE_2D,
+        builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
+        width=64,
+        height=64,
+        rgb1=_CHECK_COLORS[0],
+        rgb2=_CHECK_COLORS[1],
+    )
+    material = spec.add_material(name=_CHECKS, texrepeat=(1, 1), texuniform=True)
+    material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = _CHECKS
+    for floor in floors:
+        floor.material, floor.rgba = _CHECKS, _DEFAULT_RGBA
+
+
+def _radius(model, data, root: int, center: np.ndarray) -> float:
+    """Of a ball around `center` that holds every geom of the robot, m."""
+    geoms = np.flatnonzero((model.body_rootid[model.geom_bodyid] == root) & (model.geom_rbound > 0))
+    if not len(geoms):
+        return float(model.stat.extent)
+    distances = np.linalg.norm(data.geom_xpos[geoms] - center, axis=1)
+    return float((distances + model.geom_rbound[geoms]).max())
+
+
+def _looking_along(direction: np.ndarray) -> np.ndarray:
+    """A camera's axes as columns, [3, 3]: x right, y up, looking along -z."""
+    backward = -direction / np.linalg.norm(direction)
+    right = np.cross([0.0, 0.0, 1.0], backward)
+    right /= np.linalg.norm(right)
+    return np.stack([right, np.cross(backward, right), backward], axis=1)

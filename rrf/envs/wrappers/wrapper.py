@@ -1,0 +1,79 @@
+"""An environment that hands everything on to the one it wraps."""
+
+import typing
+
+import torch
+from tensordict import TensorDict
+
+from rrf.envs.control_env import ControlEnv, EnvState, Interface
+
+
+class ControlEnvWrapper:
+    """Behaves as `env` does; subclasses change what they are for.
+
+    Attributes:
+        env: What is wrapped, which may be a wrapper.
+        unwrapped: The environment at the bottom.
+    """
+
+    def __init__(self, env: ControlEnv):
+        self.env = env
+        inner = env.unwrapped if isinstance(env, ControlEnvWrapper) else env
+        self.unwrapped: typing.Any = inner
+
+    @property
+    def num_envs(self) -> int:
+        return self.env.num_envs
+
+    @property
+    def num_actions(self) -> int:
+        return self.env.num_actions
+
+    @property
+    def max_episode_length(self) -> int:
+        return self.env.max_episode_length
+
+    @property
+    def device(self) -> torch.device | str:
+        return self.env.device
+
+    @property
+    def cfg(self) -> typing.Any:
+        return self.env.cfg
+
+    @property
+    def interface(self) -> Interface:
+        return self.env.interface
+
+    @property
+    def episode_length_buf(self) -> torch.Tensor:
+        """int64 [N], may be set."""
+        return self.env.episode_length_buf
+
+    @episode_length_buf.setter
+    def episode_length_buf(self, lengths: torch.Tensor) -> None:
+        self.env.episode_length_buf = lengths
+
+    def get_observations(self) -> TensorDict:
+        """See `ControlEnv.get_observations`."""
+        return self.env.get_observations()
+
+    def reset(self) -> tuple[TensorDict, dict]:
+        """See `ControlEnv.reset`."""
+        return self.env.reset()
+
+    def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
+        """See `ControlEnv.step`."""
+        return self.env.step(actions)
+
+    def state(self) -> EnvState | None:
+        """See `ControlEnv.state`."""
+        return self.env.state()
+
+    def load_state(self, state: EnvState) -> None:
+        """See `ControlEnv.load_state`."""
+        self.env.load_state(state)
+
+    def close(self) -> None:
+        """See `ControlEnv.close`."""
+        self.env.close()

@@ -1,0 +1,45 @@
+"""The gate on evaluation directories: its verdict beside the evaluation, and in the report."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rrf.evaluation import gates
+from rrf.evaluation.report import write_report
+from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.verdicts import FILE_NAME, Verdict
+
+
+def judge(
+    evaluation: str | Path,
+    gate: gates.GateCfg,
+    champion: str | Path | None = None,
+    round: int = 0,
+    champion_version: str | None = None,
+    lineage: Mapping | None = None,
+    config: Mapping | None = None,
+) -> Verdict:
+    """Judge the evaluation in a directory; writes verdict.json there and report.html anew.
+
+    Args:
+        evaluation: Written by `rrf eval`.
+        gate: The thresholds.
+        champion: The champion's evaluation directory; None if there is no champion.
+        round: 0 at the first look, 1 after the first hold, ...
+        champion_version: The champion's version in the registry.
+        lineage: What stands behind the policy, for the report.
+        config: The resolved config of the training run, for the report.
+
+    Raises:
+        ValueError: As `rrf.evaluation.gates.verdict`.
+    """
+    theirs = EvaluationReport.load(champion) if champion else None
+    report = EvaluationReport.load(evaluation)
+    verdict = gates.verdict(report, gate, theirs, round, champion_version)
+    verdict.save(Path(evaluation) / FILE_NAME)
+    write_report(evaluation, lineage, champion=theirs, config=config)
+    return verdict
+
+
+def round_of(gate: gates.GateCfg, episodes_per_task: int) -> int:
+    """Which look so many episodes are enough for, from 0."""
+    return max(0, sum(look <= episodes_per_task for look in gate.looks) - 1)

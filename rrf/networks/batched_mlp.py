@@ -1,0 +1,71 @@
+"""Several perceptrons of one shape computed together, as an ensemble of critics needs it.
+
+Legend: K copies, B batch, I input width, O output width.
+"""
+
+import math
+
+import torch
+from torch import nn
+
+from rrf.networks.configs import MLPCfg
+
+
+class BatchedMLP(nn.Module):
+    """K independent copies of the network a config describes; each layer is one batched product."""
+
+    def __init__(self, cfg: MLPCfg, num_copies: int, in_features: int, out_features: int):
+        super().__init__()
+        self.num_copies = num_copies
+        layers: list[nn.Module] = []
+        widths = [in_features, *cfg.hidden_features, out_features]
+        for fan_in, fan_out, after in zip(widths, widths[1:], cfg.activations, strict=False):
+            layers.append(BatchedLinear(num_copies, fan_in, fan_out))
+            layers.extend(_layer(name, given, num_copies, fan_out) for name, given in after)
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[K, B, O] for inputs [K, B, I], or [B, I] that all copies get."""
+        if x.dim() == 2:
+            x = x.expand(self.num_copies, -1, -1)
+        return self.layers(x)
+
+
+class BatchedLinear(nn.Module):
+    """K linear layers, each initialised as torch's own: uniform within 1 / sqrt(fan_in)."""
+
+    def __init__(self, num_copies: int, fan_in: int, fan_out: int):
+        super().__init__()
+        bound = 1 / math.sqrt(fan_in)
+        self.weight = nn.Parameter(torch.empty(num_copies, fan_in, fan_out).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(num_copies, 1, fan_out).uniform_(-bound, bound))
+
+    def forward(self, x_kbi: torch.Tensor) -> torch.Tensor:
+        return torch.baddbmm(self.bias, x_kbi, self.weight)
+
+
+class BatchedLayerNorm(nn.Module):
+    """Layer normalisation with K scales and shifts."""
+
+    def __init__(self, num_copies: int, width: int, eps: float = 1e-5):
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(num_copies, 1, width))
+        self.bias = nn.Parameter(torch.zeros(num_copies, 1, width))
+
+    def forward(self, x_kbi: torch.Tensor) -> torch.Tensor:
+        normal = nn.functional.layer_norm(x_kbi, x_kbi.shape[-1:], eps=self.eps)
+        return torch.addcmul(self.bias, normal, self.weight)
+
+
+def _layer(name: str, given: dict, num_copies: int, width: int) -> nn.Module:
+    if name == "LayerNorm":
+        return BatchedLayerNorm(num_copies, width, **given)
+    if name == "Dropout":
+        raise ValueError(
+            "activations: 'Dropout' draws from torch's global generator, so a resumed run would "
+            "differ; critics take LayerNorm instead"
+        )
+    if name == "ReLU":  # what a batched product returns is nobody else's
+        return nn.ReLU(inplace=True)
+    return getattr(nn, name)(**given)

@@ -1,0 +1,120 @@
+"""Gymnasium's tasks: classic control and MuJoCo v5.
+
+Hyperparameters follow those published for each task (CleanRL, Stable-Baselines3's zoo, Tianshou)
+with larger mini-batches, which cost a CPU less time per sample.
+"""
+
+from rrf.algorithms.on_policy_configs import PPOCfg
+from rrf.components.actor_configs import (
+    ActorCfg,
+    ActorCriticPackCfg,
+    CategoricalActorCfg,
+    StateIndStdActorCfg,
+    VNetworkCfg,
+)
+from rrf.envs.control_configs import GymnasiumEnvCfg
+from rrf.networks.configs import plain_mlp
+from rrf.runners.control_configs import OnPolicyRunnerCfg
+
+_SMALL = plain_mlp([64, 64], "Tanh")
+
+
+def cartpole_ppo() -> OnPolicyRunnerCfg:
+    """CartPole-v1, 100,000 steps."""
+    return OnPolicyRunnerCfg(
+        experiment_name="cartpole-ppo",
+        env=GymnasiumEnvCfg(task="CartPole-v1", num_envs=8),
+        policy=_pack(CategoricalActorCfg(backbone_cfg=_SMALL, obs_normalization=False)),
+        algorithm=PPOCfg(
+            gamma=0.98,
+            lam=0.8,
+            entropy_coef=0.0,
+            num_learning_epochs=20,
+            num_mini_batches=1,
+            schedule="linear",
+            learning_rate=1e-3,
+        ),
+        num_steps_per_env=32,
+        max_iterations=391,
+        save_interval=100,
+    )
+
+
+def pendulum_ppo() -> OnPolicyRunnerCfg:
+    """Pendulum-v1, 200,000 steps."""
+    return OnPolicyRunnerCfg(
+        experiment_name="pendulum-ppo",
+        env=GymnasiumEnvCfg(task="Pendulum-v1", num_envs=8),
+        policy=_pack(StateIndStdActorCfg(backbone_cfg=_SMALL, obs_normalization=False)),
+        algorithm=PPOCfg(
+            gamma=0.9,
+            entropy_coef=0.0,
+            num_learning_epochs=10,
+            num_mini_batches=8,
+            schedule="fixed",
+            learning_rate=1e-3,
+            normalize_rewards=True,
+        ),
+        num_steps_per_env=256,
+        max_iterations=98,
+        save_interval=25,
+    )
+
+
+def inverted_pendulum_ppo() -> OnPolicyRunnerCfg:
+    """InvertedPendulum-v5, 200,000 steps."""
+    return _mujoco_ppo("inverted-pendulum-ppo", "InvertedPendulum-v5", max_iterations=98)
+
+
+def halfcheetah_ppo() -> OnPolicyRunnerCfg:
+    """HalfCheetah-v5, a million steps."""
+    return _mujoco_ppo("halfcheetah-ppo", "HalfCheetah-v5")
+
+
+def hopper_ppo() -> OnPolicyRunnerCfg:
+    """Hopper-v5, a million steps."""
+    return _mujoco_ppo("hopper-ppo", "Hopper-v5")
+
+
+def walker2d_ppo() -> OnPolicyRunnerCfg:
+    """Walker2d-v5, a million steps."""
+    return _mujoco_ppo("walker2d-ppo", "Walker2d-v5")
+
+
+def ant_ppo() -> OnPolicyRunnerCfg:
+    """Ant-v5, a million steps."""
+    return _mujoco_ppo("ant-ppo", "Ant-v5")
+
+
+def humanoid_ppo() -> OnPolicyRunnerCfg:
+    """Humanoid-v5, two million steps."""
+    return _mujoco_ppo("humanoid-ppo", "Humanoid-v5", max_iterations=977)
+
+
+def _mujoco_ppo(name: str, task: str, max_iterations: int = 489) -> OnPolicyRunnerCfg:
+    """2,048 steps per iteration."""
+    return OnPolicyRunnerCfg(
+        experiment_name=name,
+        env=GymnasiumEnvCfg(task=task, num_envs=8),
+        policy=_pack(StateIndStdActorCfg(backbone_cfg=_SMALL)),
+        algorithm=PPOCfg(
+            entropy_coef=0.0,
+            num_learning_epochs=10,
+            num_mini_batches=8,
+            schedule="linear",
+            learning_rate=1e-3,
+            max_grad_norm=0.5,
+            adam_eps=1e-5,
+            normalize_rewards=True,
+            learner_threads=1,
+        ),
+        num_steps_per_env=256,
+        max_iterations=max_iterations,
+        save_interval=100,
+    )
+
+
+def _pack(actor: ActorCfg) -> ActorCriticPackCfg:
+    """The actor and a critic with the same network."""
+    critic = VNetworkCfg(backbone_cfg=actor.backbone_cfg, obs_normalization=actor.obs_normalization)
+    return ActorCriticPackCfg(actor_cfg=actor, critic_cfg=critic)

@@ -1,0 +1,120 @@
+"""Gymnasium's tasks by soft actor-critic and its variants, with the papers' hyperparameters.
+
+An iteration is 1,000 steps of one environment.
+"""
+
+from rrf.algorithms.off_policy_configs import DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
+from rrf.components.off_policy_configs import (
+    ActorQPackCfg,
+    DistributionalQCfg,
+    GRUEncoderCfg,
+    QNetworkCfg,
+    SACActorCfg,
+    SequenceEncoderCfg,
+    TransformerEncoderCfg,
+)
+from rrf.envs.control_configs import GymnasiumEnvCfg
+from rrf.networks.configs import plain_mlp
+from rrf.runners.control_configs import OffPolicyRunnerCfg
+
+_ANGULAR_VELOCITY = [2]  # of Pendulum-v1's observation: cosine, sine, angular velocity
+_PENDULUM = SACCfg(actor_lr=1e-3, critic_lr=1e-3, alpha_lr=1e-3, warmup_steps=500)
+
+
+def pendulum_sac() -> OffPolicyRunnerCfg:
+    """Pendulum-v1, 20,000 steps."""
+    return _run("pendulum-sac", "Pendulum-v1", 20, _PENDULUM)
+
+
+def pendulum_dsact() -> OffPolicyRunnerCfg:
+    """Pendulum-v1 by DSAC-T, 20,000 steps."""
+    algorithm = DSACTCfg(actor_lr=1e-3, critic_lr=1e-3, alpha_lr=1e-3, warmup_steps=500)
+    cfg = _run("pendulum-dsact", "Pendulum-v1", 20, algorithm)
+    return cfg.replace(policy=ActorQPackCfg(critic_cfg=DistributionalQCfg()))
+
+
+def pendulum_hidden_sac() -> OffPolicyRunnerCfg:
+    """Pendulum-v1 without its angular velocity: what a policy without memory makes of it."""
+    return _hidden("pendulum-hidden-sac", _PENDULUM, None)
+
+
+def pendulum_hidden_sac_seq() -> OffPolicyRunnerCfg:
+    """Pendulum-v1 without its angular velocity, with a recurrent policy."""
+    algorithm = SACSeqCfg(actor_lr=1e-3, critic_lr=1e-3, alpha_lr=1e-3, warmup_steps=1000)
+    return _hidden("pendulum-hidden-sac-seq", algorithm, GRUEncoderCfg())
+
+
+def pendulum_hidden_sac_trans() -> OffPolicyRunnerCfg:
+    """Pendulum-v1 without its angular velocity, with a transformer over its history."""
+    algorithm = SACTransCfg(actor_lr=1e-3, critic_lr=1e-3, alpha_lr=1e-3, warmup_steps=1000)
+    return _hidden("pendulum-hidden-sac-trans", algorithm, TransformerEncoderCfg())
+
+
+def inverted_pendulum_sac() -> OffPolicyRunnerCfg:
+    """InvertedPendulum-v5, 20,000 steps."""
+    algorithm = SACCfg(warmup_steps=1000)
+    return _run("inverted-pendulum-sac", "InvertedPendulum-v5", 20, algorithm)
+
+
+def halfcheetah_sac() -> OffPolicyRunnerCfg:
+    """HalfCheetah-v5, a million steps."""
+    return _mujoco("halfcheetah-sac", "HalfCheetah-v5")
+
+
+def hopper_sac() -> OffPolicyRunnerCfg:
+    """Hopper-v5, a million steps."""
+    return _mujoco("hopper-sac", "Hopper-v5")
+
+
+def walker2d_sac() -> OffPolicyRunnerCfg:
+    """Walker2d-v5, a million steps."""
+    return _mujoco("walker2d-sac", "Walker2d-v5")
+
+
+def ant_sac() -> OffPolicyRunnerCfg:
+    """Ant-v5, a million steps."""
+    return _mujoco("ant-sac", "Ant-v5")
+
+
+def humanoid_sac() -> OffPolicyRunnerCfg:
+    """Humanoid-v5, two million steps."""
+    return _mujoco("humanoid-sac", "Humanoid-v5", max_iterations=2000)
+
+
+def halfcheetah_dsact() -> OffPolicyRunnerCfg:
+    """HalfCheetah-v5 by DSAC-T, a million steps; its paper takes thirty."""
+    network = plain_mlp([256, 256, 256], "GELU")
+    algorithm = DSACTCfg(actor_lr=1e-4, critic_lr=1e-4, alpha_lr=3e-4, warmup_steps=10_000)
+    return _run("halfcheetah-dsact", "HalfCheetah-v5", 1000, algorithm).replace(
+        policy=ActorQPackCfg(
+            actor_cfg=SACActorCfg(backbone_cfg=network, max_log_std=0.5),
+            critic_cfg=DistributionalQCfg(backbone_cfg=network),
+        )
+    )
+
+
+def _mujoco(name: str, task: str, max_iterations: int = 1000) -> OffPolicyRunnerCfg:
+    return _run(name, task, max_iterations, SACCfg(warmup_steps=10_000))
+
+
+def _run(name: str, task: str, max_iterations: int, algorithm: SACCfg) -> OffPolicyRunnerCfg:
+    return OffPolicyRunnerCfg(
+        experiment_name=name,
+        env=GymnasiumEnvCfg(task=task),
+        algorithm=algorithm,
+        max_iterations=max_iterations,
+        # A replay is a large part of a checkpoint.
+        save_interval=max(5, max_iterations // 10),
+        num_checkpoints_kept=1,
+        replay_size=min(1_000_000, 1000 * max_iterations),
+    )
+
+
+def _hidden(name: str, algorithm: SACCfg, encoder: SequenceEncoderCfg | None) -> OffPolicyRunnerCfg:
+    cfg = _run(name, "Pendulum-v1", 40, algorithm)
+    return cfg.replace(
+        env=GymnasiumEnvCfg(task="Pendulum-v1", hidden=_ANGULAR_VELOCITY),
+        policy=ActorQPackCfg(
+            actor_cfg=SACActorCfg(encoder=encoder), critic_cfg=QNetworkCfg(encoder=encoder)
+        ),
+    )

@@ -1,0 +1,50 @@
+"""Pendulum-v1 by PPO variants that smooth actions: everything else is as in `pendulum_ppo`."""
+
+from rrf.algorithms.on_policy_configs import (
+    CAPSCfg,
+    L2C2Cfg,
+    LCPCfg,
+    LipsCfg,
+    LipsNetPPOCfg,
+    PPOCfg,
+)
+from rrf.components.actor_configs import ActorCriticPackCfg, LipsNetActorCfg
+from rrf.presets.gymnasium import pendulum_ppo
+from rrf.runners.control_configs import OnPolicyRunnerCfg
+
+
+def pendulum_caps() -> OnPolicyRunnerCfg:
+    """CAPS."""
+    return _pendulum("pendulum-caps", CAPSCfg)
+
+
+def pendulum_l2c2() -> OnPolicyRunnerCfg:
+    """L2C2."""
+    return _pendulum("pendulum-l2c2", L2C2Cfg)
+
+
+def pendulum_lips() -> OnPolicyRunnerCfg:
+    """A penalty on the Jacobian."""
+    return _pendulum("pendulum-lips", LipsCfg)
+
+
+def pendulum_lcp() -> OnPolicyRunnerCfg:
+    """LCP."""
+    return _pendulum("pendulum-lcp", LCPCfg)
+
+
+def pendulum_lipsnet() -> OnPolicyRunnerCfg:
+    """An actor that learns its own Lipschitz constant."""
+    cfg = _pendulum("pendulum-lipsnet", LipsNetPPOCfg)
+    plain = cfg.policy.actor_cfg
+    actor = LipsNetActorCfg(
+        backbone_cfg=plain.backbone_cfg, obs_normalization=plain.obs_normalization
+    )
+    pack = ActorCriticPackCfg(actor_cfg=actor, critic_cfg=cfg.policy.critic_cfg)
+    return cfg.replace(policy=pack)
+
+
+def _pendulum(name: str, algorithm: type[PPOCfg]) -> OnPolicyRunnerCfg:
+    base = pendulum_ppo()
+    shared = {key: value for key, value in base.algorithm.to_dict().items() if key != "type"}
+    return base.replace(experiment_name=name, algorithm=algorithm.from_dict(shared))

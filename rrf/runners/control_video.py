@@ -1,0 +1,40 @@
+"""A video of a state-based policy at work, in environments of its own."""
+
+from pathlib import Path
+
+from rrf.components.actor_critic import Deployed
+from rrf.envs.control_configs import ControlEnvCfg, MjlabEnvCfg
+
+_NUM_ENVS = 4
+_SECONDS = 10.0
+_MAX_FPS = 25
+
+
+def film(
+    env_cfg: ControlEnvCfg,
+    policy: Deployed,
+    path: Path,
+    seed: int = 0,
+    num_envs: int = _NUM_ENVS,
+    seconds: float = _SECONDS,
+) -> Path:
+    """Play `policy` greedily in `num_envs` copies and write an MP4 of them side by side.
+
+    Raises:
+        ValueError: If environments of this kind cannot be drawn.
+    """
+    from rrf.envs.control_rendering import record
+
+    changes: dict = {"num_envs": num_envs}
+    if isinstance(env_cfg, MjlabEnvCfg):
+        changes |= {"backend": "native", "physics": "exact"}
+    device = next(policy.parameters()).device
+    env = env_cfg.replace(**changes).build(seed=seed, device="cpu")
+    try:
+        policy.to("cpu")
+        fps = max(1, min(_MAX_FPS, round(1 / env.interface.step_dt)))
+        num_steps = round(seconds / env.interface.step_dt)
+        return record(env, policy.deployable(), num_steps, list(range(num_envs)), path, fps)
+    finally:
+        policy.to(device)
+        env.close()

@@ -1,0 +1,46 @@
+"""Returns and lengths of the episodes that ended last. Legend: N environments."""
+
+import collections
+
+import torch
+
+
+class EpisodeStatistics:
+    """Adds up rewards until episodes end."""
+
+    def __init__(self, num_envs: int, window: int):
+        self._sums = torch.zeros(2, num_envs, dtype=torch.float64)  # return, length
+        self._ended: collections.deque[list[float]] = collections.deque(maxlen=window)
+        self.num_episodes = 0
+
+    def observe(self, rewards: torch.Tensor, dones: torch.Tensor) -> None:
+        """One step: float32 [N] and bool [N], on any device."""
+        self._sums[0] += rewards.detach().to("cpu", torch.float64)
+        self._sums[1] += 1
+        ended = dones.to("cpu").nonzero().squeeze(-1)
+        if len(ended):
+            self._ended.extend(self._sums[:, ended].T.tolist())
+            self._sums[:, ended] = 0.0
+            self.num_episodes += len(ended)
+
+    def metrics(self) -> dict[str, float]:
+        """rollout/return and rollout/length; nothing before the first episode has ended."""
+        if not self._ended:
+            return {}
+        returns, lengths = zip(*self._ended, strict=True)
+        count = len(returns)
+        return {"rollout/return": sum(returns) / count, "rollout/length": sum(lengths) / count}
+
+    def forget_running(self) -> None:
+        """The environments were reset: what their episodes had earned counts no more."""
+        self._sums.zero_()
+
+    def state(self) -> tuple[torch.Tensor, dict]:
+        """What `load_state` needs."""
+        return self._sums, {"ended": list(self._ended), "num_episodes": self.num_episodes}
+
+    def load_state(self, sums: torch.Tensor, facts: dict) -> None:
+        """Go on from what `state` gave."""
+        self._sums.copy_(sums)
+        self._ended.extend(facts["ended"])
+        self.num_episodes = facts["num_episodes"]

@@ -1,0 +1,215 @@
+"""What off-policy algorithms remember: transitions of N environments, the oldest overwritten.
+
+One matrix on the learner's device holds everything, a transition per row, so a batch is a single
+gather. The observation after a step is stored as it really was, also where the episode ended in it;
+a time limit can therefore be bootstrapped, and only a termination cuts the return off.
+
+Legend: N environments, B batch, W width of a row, O observation width, A action width.
+"""
+
+import dataclasses
+
+import torch
+
+GIB = 2**30
+_BYTES = 4  # of a float32
+
+
+@dataclasses.dataclass(frozen=True)
+class RowLayout:
+    """Where what stands in a row of a replay."""
+
+    actor_width: int
+    critic_width: int | None  # None: the critic reads what the actor reads, stored once
+    num_actions: int
+
+    @property
+    def observation_width(self) -> int:
+        return self.actor_width + (self.critic_width or 0)
+
+    @property
+    def width(self) -> int:
+        """Two observations, the action, reward, terminated, ended."""
+        return 2 * self.observation_width + self.num_actions + 3
+
+
+class Transitions:
+    """Rows of a replay, [..., W], as learning material."""
+
+    def __init__(self, rows: torch.Tensor, layout: RowLayout):
+        self.rows, self._layout = rows, layout
+        widths = (layout.observation_width, layout.num_actions, 1, 1, 1, layout.observation_width)
+        self._now, self.actions, rewards, terminated, ended, self._next = rows.split(widths, -1)
+        self.rewards = rewards.squeeze(-1)  # [...]
+        self.terminated = terminated.squeeze(-1)  # 1.0 where the return ends with this step
+        self.ended = ended.squeeze(-1)  # 1.0 where the episode does, for whatever reason
+
+    @property
+    def actor_obs(self) -> torch.Tensor:
+        return self._now[..., : self._layout.actor_width]
+
+    @property
+    def critic_obs(self) -> torch.Tensor:
+        return self._of_critic(self._now)
+
+    @property
+    def next_actor_obs(self) -> torch.Tensor:
+        return self._next[..., : self._layout.actor_width]
+
+    @property
+    def next_critic_obs(self) -> torch.Tensor:
+        return self._of_critic(self._next)
+
+    def _of_critic(self, observations: torch.Tensor) -> torch.Tensor:
+        if self._layout.critic_width is None:
+            return observations
+        return observations[..., self._layout.actor_width :]
+
+
+class Replay:
+    """A ring of vectorised steps: row s * N + n is step s (modulo the ring) of environment n."""
+
+    def __init__(
+        self,
+        layout: RowLayout,
+        num_transitions: int,
+        num_envs: int,
+        device: torch.device | str = "cpu",
+        memory_limit_gib: float | None = None,
+    ):
+        """
+        Args:
+            num_transitions: Kept; rounded down to a multiple of `num_envs`.
+            memory_limit_gib: Refuse to take more.
+
+        Raises:
+            ValueError: If that is less than one step, or takes more memory than allowed.
+        """
+        self.layout, self.num_envs = layout, num_envs
+        self.num_steps = num_transitions // num_envs
+        if self.num_steps < 1:
+            raise ValueError(
+                f"replay_size is {num_transitions}, allowed: at least one transition for each of "
+                f"the {num_envs} environments"
+            )
+        check_memory(self.num_bytes, self.capacity, memory_limit_gib)
+        self.rows = torch.empty(self.capacity, layout.width, device=device)
+        self.total_steps = 0  # ever written; the newest is total_steps - 1
+
+    @property
+    def capacity(self) -> int:
+        """Transitions it can hold."""
+        return self.num_steps * self.num_envs
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of a full replay."""
+        return self.capacity * self.layout.width * _BYTES
+
+    @property
+    def first_step(self) -> int:
+        """The oldest step that is still there."""
+        return max(0, self.total_steps - self.num_steps)
+
+    def __len__(self) -> int:
+        return (self.total_steps - self.first_step) * self.num_envs
+
+    def write(
+        self,
+        observations: torch.Tensor,
+        actions: torch.Tensor,
+        rewards: torch.Tensor,
+        terminated: torch.Tensor,
+        ended: torch.Tensor,
+        next_observations: torch.Tensor,
+    ) -> None:
+        """Store one step of all environments.
+
+        Args:
+            observations: [N, O], of actor and critic joined.
+            terminated: bool [N], the task ended in this step, not its time.
+            ended: bool [N], the episode did, for whatever reason.
+            next_observations: [N, O] that the step led to, before any reset.
+        """
+        columns = [observations, actions, rewards.unsqueeze(-1)]
+        flags = [terminated.float().unsqueeze(-1), ended.float().unsqueeze(-1)]
+        begin = self.total_steps % self.num_steps * self.num_envs
+        row = self.rows[begin : begin + self.num_envs]
+        torch.cat([*columns, *flags, next_observations], -1, out=row)
+        self.total_steps += 1
+
+    def cut(self) -> None:
+        """The episodes of the newest step were given up: it ends them, as a time limit would."""
+        if self.total_steps:
+            newest = (self.total_steps - 1) % self.num_steps * self.num_envs
+            ended = self.layout.observation_width + self.layout.num_actions + 2
+            self.rows[newest : newest + self.num_envs, ended] = 1.0
+
+    def sample(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+        """Rows drawn with equal probability, int64 of `shape`."""
+        return torch.randint(len(self), shape, generator=generator, device=self.rows.device)
+
+    def gather(self, rows: torch.Tensor) -> Transitions:
+        """The transitions at `rows` (int64 [...])."""
+        return Transitions(self._take(rows), self.layout)
+
+    def gather_n_step(
+        self, rows_b: torch.Tensor, num_steps: int, gamma: float
+    ) -> tuple[Transitions, torch.Tensor]:
+        """Transitions over up to `num_steps` steps, and the worth of what follows them, [B].
+
+        Rewards are summed, each discounted, until the episode ends or what is stored does; then
+        comes the observation that led to. The worth is gamma to the number of steps, and 0 after a
+        termination.
+        """
+        first = self.gather(rows_b)
+        if num_steps == 1:
+            return first, gamma * (1 - first.terminated)
+        last, returns = first, first.rewards.clone()
+        discounts = torch.full_like(returns, gamma)
+        goes_on = first.ended < 0.5
+        age = self._steps_before_newest(rows_b)
+        for k in range(1, num_steps):
+            goes_on = goes_on & (age >= k)
+            later = self.gather((rows_b + k * self.num_envs) % self.capacity)
+            returns = torch.where(goes_on, returns + discounts * later.rewards, returns)
+            discounts = torch.where(goes_on, discounts * gamma, discounts)
+            last = Transitions(
+                torch.where(goes_on.unsqueeze(-1), later.rows, last.rows), self.layout
+            )
+            goes_on = goes_on & (later.ended < 0.5)
+        merged = last.rows.clone()
+        kept = self.layout.observation_width + self.layout.num_actions
+        merged[:, :kept] = first.rows[:, :kept]
+        merged[:, kept] = returns
+        merged = Transitions(merged, self.layout)
+        return merged, discounts * (1 - merged.terminated)
+
+    def state(self) -> tuple[dict[str, torch.Tensor], dict]:
+        """The filled part and where it goes on; a view, not a copy."""
+        return {"rows": self.rows[: len(self)]}, {"total_steps": self.total_steps}
+
+    def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
+        """Go on from what `state` of a replay of the same size gave."""
+        self.total_steps = facts["total_steps"]
+        assert len(tensors["rows"]) == len(self), "the run's config was checked before"
+        self.rows[: len(self)] = tensors["rows"].to(self.rows)
+
+    def _take(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.rows.index_select(0, rows.flatten()).view(*rows.shape, -1)
+
+    def _steps_before_newest(self, rows: torch.Tensor) -> torch.Tensor:
+        newest = (self.total_steps - 1) % self.num_steps
+        return (newest - rows // self.num_envs) % self.num_steps
+
+
+def check_memory(num_bytes: int, num_transitions: int, limit_gib: float | None) -> None:
+    """Raise ValueError for a replay that takes more than `limit_gib`, with the size that fits."""
+    if limit_gib is None or num_bytes <= limit_gib * GIB:
+        return
+    fitting = int(limit_gib * GIB / num_bytes * num_transitions)
+    raise ValueError(
+        f"a replay of {num_transitions:,} transitions takes {num_bytes / GIB:.2f} GiB "
+        f"({num_bytes / num_transitions:.0f} bytes each), allowed: {limit_gib} GiB; set "
+        f"replay_size to at most {fitting:,}, or raise replay_memory_gib"
+    )

@@ -1,0 +1,73 @@
+"""PPO on a fixed stream of experience, shared out among the processes of a group.
+
+Run by torchrun it leaves the weights that all processes have learned; `learned` in one process is
+what they must equal. Actions are fixed too: chance belongs to each process.
+
+Legend: T time, N environments of all processes together, O observation width, A action width.
+"""
+
+import sys
+
+import torch
+from safetensors.torch import save_file
+from tensordict import TensorDict
+
+from rrf.algorithms.on_policy_configs import PPOCfg
+from rrf.algorithms.ppo import PPO
+from rrf.components.actor_configs import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
+from rrf.components.actor_critic import ActorCritic
+from rrf.components.distributions import DiagonalGaussian
+from rrf.envs.control_env import Interface
+from rrf.networks.configs import plain_mlp
+from rrf.runners import process_group
+from rrf.storage.rollout import ControlStep
+
+T, N, O, A = 6, 8, 3, 2  # noqa: E741
+ROLLOUTS = 3
+
+
+def learned(rank: int, size: int) -> ActorCritic:
+    """What process `rank` of `size` has after three rollouts."""
+    network = plain_mlp([16], "ELU")
+    pack = ActorCriticPackCfg(
+        actor_cfg=StateIndStdActorCfg(backbone_cfg=network),
+        critic_cfg=VNetworkCfg(backbone_cfg=network),
+    )
+    torch.manual_seed(0)
+    policy = pack.build(Interface({"policy": O}, A))
+    cfg = PPOCfg(num_mini_batches=1, num_learning_epochs=4)
+    algorithm = PPO(cfg, policy, N // size, T, torch.Generator().manual_seed(rank))
+    own = slice(rank * N // size, (rank + 1) * N // size)
+    for rollout in range(ROLLOUTS):
+        draw = torch.Generator().manual_seed(100 + rollout)
+        obs = torch.randn(T + 1, N, O, generator=draw)[:, own]
+        actions = torch.randn(T, N, A, generator=draw)[:, own]
+        rewards = torch.randn(T, N, generator=draw)[:, own]
+        dones = (torch.rand(T, N, generator=draw) < 0.2)[:, own]
+        groups = [TensorDict({"policy": each}, [N // size]) for each in obs]
+        for t in range(T):
+            act_as_told(algorithm, groups[t], actions[t])
+            final = groups[t + 1][dones[t]] if dones[t].any() else None
+            step = (
+                groups[t + 1],
+                rewards[t],
+                dones[t],
+                {"time_outs": dones[t], "final_obs": final},
+            )
+            algorithm.observe(ControlStep.of(groups[t], actions[t], step))
+        algorithm.update(groups[T])
+    return policy
+
+
+def act_as_told(algorithm: PPO, observations: TensorDict, actions: torch.Tensor) -> None:
+    algorithm.act(observations)
+    rollout = algorithm.rollout
+    distribution = DiagonalGaussian.of_parameters(rollout["distribution"][rollout.step])
+    rollout.write(actions=actions, log_prob=distribution.log_prob(actions))
+
+
+if __name__ == "__main__":
+    process_group.join("cpu")
+    policy = learned(process_group.rank(), process_group.size())
+    save_file(policy.state_dict(), f"{sys.argv[1]}/{process_group.rank()}.safetensors")
+    process_group.leave()

@@ -1,0 +1,296 @@
+"""Gymnasium's tasks: the contract, exact continuation, actions, hidden dimensions, bad tasks."""
+
+import importlib.util
+import json
+import re
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from rrf.data.sampling import mixed_seed
+from rrf.envs.control_configs import GymnasiumEnvCfg
+from rrf.envs.control_env import EnvState
+from rrf.envs.gym_spaces import ActionMap, visible_dimensions
+from tests.control.contract import assert_equal, check_contract, random_actions, trajectory
+
+SAVED = (
+    "CartPole-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Acrobot-v1",
+    "InvertedPendulum-v5", "InvertedDoublePendulum-v5", "HalfCheetah-v5", "Hopper-v5",
+    "Walker2d-v5", "Swimmer-v5", "Reacher-v5", "Pusher-v5", "Ant-v5", "Humanoid-v5",
+    "HumanoidStandup-v5",
+)  # fmt: skip
+BOX = gymnasium.spaces.Box
+
+
+class Broken(gymnasium.Env):
+    """Ten steps an episode; `fault` says what it returns in the third step of environment 1."""
+
+    observation_space = BOX(-1, 1, (2,))
+    action_space = BOX(-1, 1, (1,))
+    made = 0
+
+    def __init__(self, fault=None, observation_space=None, action_space=None):
+        self.fault, self.steps = fault, 0
+        self.index, Broken.made = Broken.made, Broken.made + 1
+        self.observation_space = observation_space or self.observation_space
+        self.action_space = action_space or self.action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2), {}
+
+    def step(self, action):
+        self.steps += 1
+        observation, reward = np.full(2, self.steps / 10), 1.0
+        if self.steps == 3 and self.index == 1:
+            if self.fault == "nan":
+                observation[1] = np.nan
+            elif self.fault == "width":
+                observation = np.zeros(3)
+            elif self.fault == "reward":
+                reward = np.zeros(2)
+        return observation, reward, self.steps == 10, False, {}
+
+
+@pytest.fixture(autouse=True)
+def _tasks(monkeypatch):
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    monkeypatch.setattr(gymnasium, "registry", gymnasium.envs.registration.registry)
+    Broken.made = 0
+    gymnasium.register("Broken-v0", entry_point=Broken, max_episode_steps=8)
+    gymnasium.register("Endless-v0", entry_point=Broken)
+
+
+def build(task, num_envs=2, seed=0, **fields):
+    return GymnasiumEnvCfg(task=task, num_envs=num_envs, **fields).build(seed=seed)
+
+
+@pytest.mark.parametrize("task", SAVED)
+def test_it_obeys_the_contract_and_continues_bit_for_bit(task):
+    check_contract(lambda: build(task, num_envs=3, seed=5))
+    state = build(task).state()
+    assert state is not None
+    state.facts = json.loads(json.dumps(state.facts))  # what a checkpoint makes of it
+    env = build(task, seed=1)
+    env.load_state(state)
+    runs = [trajectory(e, torch.Generator().manual_seed(0), 3) for e in (env, build(task))]
+    assert_equal(*runs)
+
+
+def test_steps_and_resets_are_those_of_the_task_itself():
+    ours = build("Hopper-v5", num_envs=2, seed=3)
+    theirs = [gymnasium.make("Hopper-v5") for _ in range(2)]
+    expected = [env.reset(seed=mixed_seed(3, index))[0] for index, env in enumerate(theirs)]
+    np.testing.assert_array_equal(ours.get_observations()["policy"].numpy(), np.float32(expected))
+    generator, num_ended = torch.Generator().manual_seed(0), 0
+    for _ in range(60):
+        actions = random_actions(ours, generator)
+        observations, rewards, dones, extras = ours.step(actions)
+        finals = []
+        for index, env in enumerate(theirs):
+            observation, reward, terminated, truncated, _ = env.step(actions[index].numpy())
+            assert rewards[index].item() == np.float32(reward)
+            assert bool(dones[index]) == (terminated or truncated)
+            if terminated or truncated:
+                finals.append(observation)
+                observation = env.reset()[0]
+            np.testing.assert_array_equal(
+                observations["policy"][index].numpy(), np.float32(observation)
+            )
+        if finals:
+            num_ended += len(finals)
+            np.testing.assert_array_equal(extras["final_obs"]["policy"].numpy(), np.float32(finals))
+    assert num_ended >= 2
+
+
+def test_a_time_limit_is_no_termination_and_a_termination_no_time_out():
+    env = build("Pendulum-v1", max_episode_steps=5)
+    for step in range(1, 6):
+        _, _, dones, extras = env.step(torch.zeros(2, 1))
+        assert dones.tolist() == extras["time_outs"].tolist() == [step == 5] * 2
+    env = build("Broken-v0", max_episode_steps=10)  # terminates in its tenth step
+    for _ in range(10):
+        _, _, dones, extras = env.step(torch.zeros(2, 1))
+    assert dones.tolist() == [True, True]
+    assert extras["time_outs"].tolist() == [False, False]
+    assert build("Broken-v0").max_episode_length == 8
+    assert build("Endless-v0").max_episode_length == 2**31 - 1
+
+
+def test_real_actions_are_stretched_over_the_bounds():
+    space = BOX(np.float32([-2, 0, -np.inf, 1]), np.float32([2, 10, np.inf, np.inf]))
+    to_space = ActionMap(space, 2, "a task")
+    mapped = to_space(torch.tensor([[-1.0, -1.0, 7.0, 0.0], [0.5, 3.0, -7.0, 5.0]]))
+    assert mapped.tolist() == [[-2.0, 0.0, 7.0, 1.0], [1.0, 10.0, -7.0, 5.0]]
+    assert mapped.dtype == np.float32
+
+
+def test_a_choice_is_an_index_from_zero():
+    to_space = ActionMap(gymnasium.spaces.Discrete(3, start=4), 2, "a task")
+    assert to_space.num_choices == 3
+    assert to_space(torch.tensor([[0.0], [2.0]])).tolist() == [4, 6]
+    for wrong in (3.0, -1.0, 0.5):
+        with pytest.raises(ValueError, match=r"environment 1 is .*chooses among 0 to 2"):
+            to_space(torch.tensor([[0.0], [wrong]]))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gymnasium.spaces.MultiDiscrete([2, 2]),
+        gymnasium.spaces.Dict({"a": BOX(-1, 1, (2,))}),
+        BOX(0, 255, (3,), np.uint8),
+        BOX(-1, 1, (2, 2)),
+    ],
+)
+def test_other_action_spaces_are_refused_by_name(space):
+    with pytest.raises(ValueError, match=re.escape(f"a task has the action space {space}")):
+        ActionMap(space, 1, "a task")
+
+
+def test_images_and_nested_observations_are_refused_by_name():
+    for space in (BOX(0, 255, (8, 8, 3), np.uint8), gymnasium.spaces.Discrete(4)):
+        with pytest.raises(ValueError, match=re.escape(f"observation space {space}")):
+            visible_dimensions(space, [], "a task")
+    with pytest.raises(ValueError, match="FrozenLake-v1 has the observation space Discrete"):
+        build("FrozenLake-v1")
+
+
+def test_hidden_dimensions_are_nowhere():
+    env = build("Pendulum-v1", hidden=[2])
+    whole = build("Pendulum-v1")
+    assert env.interface.observation_dims == {"policy": 2}
+    actions = torch.ones(2, 1)
+    env.episode_length_buf = torch.tensor([199, 0])
+    whole.episode_length_buf = torch.tensor([199, 0])
+    found, _, _, extras = env.step(actions)
+    expected, _, _, whole_extras = whole.step(actions)
+    assert torch.equal(found["policy"], expected["policy"][:, :2])
+    final = whole_extras["final_obs"]["policy"][:, :2]
+    assert torch.equal(extras["final_obs"]["policy"], final)
+    with pytest.raises(ValueError, match="dimension 3; an observation of Pendulum-v1 has 0 to 2"):
+        build("Pendulum-v1", hidden=[3])
+    with pytest.raises(ValueError, match="leaves nothing"):
+        build("Pendulum-v1", hidden=[0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("nan", "Broken-v0 returned nan in 'policy' of environment 1, dimension 1"),
+        ("width", r"Broken-v0 returned an observation of shape \[3\] in environment 1, .*\[2\]"),
+        ("reward", r"Broken-v0 returned a reward of shape \[2\] in environment 1, expected \[\]"),
+    ],
+)
+def test_what_a_task_must_not_return_is_named(fault, message):
+    env = build("Broken-v0", kwargs={"fault": fault})
+    env.step(torch.zeros(2, 1))
+    env.step(torch.zeros(2, 1))
+    with pytest.raises(ValueError, match=message):
+        env.step(torch.zeros(2, 1))
+
+
+def test_unknown_tasks_and_arguments_get_the_closest_known_name():
+    with pytest.raises(ValueError, match=r"no Gymnasium task 'HalfCheeta-v5'; did you mean 'HalfC"):
+        build("HalfCheeta-v5")
+    with pytest.raises(
+        ValueError, match="Ant-v5 takes no argument 'healty_reward'; did you mean 'h"
+    ):
+        build("Ant-v5", kwargs={"healty_reward": 0.0})
+
+
+def test_a_missing_simulator_says_how_to_install_it():
+    if importlib.util.find_spec("Box2D"):
+        pytest.skip("Box2D is installed")
+    with pytest.raises(ImportError, match=r"LunarLander-v3 cannot be made.*gymnasium\[box2d\]"):
+        build("LunarLander-v3")
+
+
+def test_arguments_reach_the_task():
+    env = build("Ant-v5", kwargs={"healthy_reward": 0.25})
+    env.step(torch.zeros(2, 8))
+    assert env.reward_terms()["reward_survive"].tolist() == [0.25, 0.25]
+
+
+def test_reward_terms_add_up_to_the_reward():
+    env = build("HalfCheetah-v5")
+    assert env.reward_names == ["reward_forward", "reward_ctrl"]
+    assert env.reward_terms() == {}
+    _, rewards, _, _ = env.step(torch.full((2, 6), 0.5))
+    terms = env.reward_terms()
+    assert terms["reward_ctrl"].tolist() == pytest.approx([-0.15, -0.15])  # -0.1 * 6 * 0.5^2
+    torch.testing.assert_close(sum(terms.values()), rewards)
+
+
+def test_seeds_differ_between_environments_and_runs():
+    starts = [build("Hopper-v5", seed=seed).get_observations()["policy"] for seed in (0, 0, 1)]
+    assert torch.equal(starts[0], starts[1])
+    assert not torch.equal(starts[0], starts[2])
+    assert not torch.equal(starts[0][0], starts[0][1])
+
+
+def test_a_state_of_something_else_is_refused():
+    state = build("Pendulum-v1", num_envs=3).state()
+    with pytest.raises(ValueError, match=r"of 3 x Pendulum-v1, these are 2 x Pendulum-v1"):
+        build("Pendulum-v1").load_state(state)
+    with pytest.raises(ValueError, match="these are 3 x CartPole-v1"):
+        build("CartPole-v1", num_envs=3).load_state(EnvState(state.tensors, state.facts))
+
+
+def test_tasks_of_others_have_no_state():
+    assert build("Broken-v0").state() is None
+
+
+def test_seconds_between_actions_are_the_tasks_own():
+    expected = {"CartPole-v1": 0.02, "Pendulum-v1": 0.05, "Acrobot-v1": 0.2, "HalfCheetah-v5": 0.05}
+    found = {task: build(task).interface.step_dt for task in expected}
+    assert found == pytest.approx(expected)
+
+
+def test_an_ended_environment_can_be_looked_at_before_its_reset():
+    env = build("Pendulum-v1", max_episode_steps=3)
+    angles = []
+    env.before_reset = lambda ended: angles.extend(
+        env.gym_envs[i].unwrapped.state[0] for i in ended
+    )
+    for _ in range(3):
+        _, _, _, extras = env.step(torch.zeros(2, 1))
+    cosines = extras["final_obs"]["policy"][:, 0]
+    assert cosines.tolist() == pytest.approx(np.cos(angles), abs=1e-6)
+
+
+def test_rsl_rls_own_runner_trains_on_it(tmp_path):
+    from rsl_rl.runners import OnPolicyRunner
+
+    env = build("InvertedPendulum-v5", num_envs=16)
+    network = {"class_name": "MLPModel", "hidden_dims": [32, 32], "activation": "elu"}
+    noise = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": "log"}
+    cfg = {
+        "num_steps_per_env": 32,
+        "save_interval": 1000,
+        "logger": "tensorboard",
+        "obs_groups": {"actor": ["policy"], "critic": ["policy"]},
+        "actor": network | {"obs_normalization": True, "distribution_cfg": noise},
+        "critic": network | {"obs_normalization": True},
+        "algorithm": {
+            "class_name": "PPO",
+            "learning_rate": 1e-3,
+            "schedule": "fixed",
+            "num_learning_epochs": 5,
+            "num_mini_batches": 4,
+            "entropy_coef": 0.0,
+        },
+    }
+    torch.manual_seed(0)
+    runner = OnPolicyRunner(env, cfg, log_dir=str(tmp_path), device="cpu")
+    runner.learn(25)
+    policy = runner.get_inference_policy()
+    env.reset()
+    num_falls = 0
+    for _ in range(100):
+        with torch.no_grad():
+            num_falls += int(env.step(policy(env.get_observations()))[2].sum())
+    assert num_falls < 16  # in 1,600 steps; random actions fall 255 times

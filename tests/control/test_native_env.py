@@ -1,0 +1,436 @@
+"""mjlab's tasks on the native backend: contract, physics, rays, state, overrides, bad input."""
+
+import sys
+import types
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("mjlab")
+
+from mjlab.sensor import GridPatternCfg
+
+from rrf.envs.control_configs import MjlabEnvCfg
+from rrf.envs.native.raycast import TerrainRays
+from tests.control.contract import assert_equal, check_contract, trajectory
+from tests.control.standing_motion import write_standing_motion
+
+GO1 = "Mjlab-Velocity-Flat-Unitree-Go1"
+SLOW = pytest.mark.slow
+TASKS = [
+    GO1,
+    "Mjlab-Cartpole-Balance",
+    pytest.param("Mjlab-Cartpole-Swingup", marks=SLOW),
+    pytest.param("Mjlab-Lift-Cube-Yam", marks=SLOW),
+    pytest.param("Mjlab-Velocity-Rough-Unitree-Go1", marks=SLOW),
+    pytest.param("Mjlab-Velocity-Flat-Unitree-G1", marks=SLOW),
+    pytest.param("Mjlab-Velocity-Rough-Unitree-G1", marks=SLOW),
+]
+
+
+def build(task: str = GO1, num_envs: int = 4, seed: int = 0, **fields):
+    return MjlabEnvCfg(task=task, num_envs=num_envs, **fields).build(seed=seed)
+
+
+@pytest.fixture(scope="module")
+def go1():
+    env = build(num_envs=6)
+    yield env
+    env.close()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_environments_keep_the_contract(task):
+    check_contract(lambda: build(task, num_threads=1), num_steps=15)
+
+
+def test_trajectories_do_not_depend_on_the_number_of_threads():
+    runs = []
+    for num_threads in (0, 1, 3):
+        env = build(num_envs=9, num_threads=num_threads)
+        runs.append(trajectory(env, torch.Generator().manual_seed(0), 30))
+        env.close()
+    assert_equal(runs[1], runs[0])
+    assert_equal(runs[2], runs[0])
+
+
+def test_another_seed_gives_other_robots(go1):
+    other = build(num_envs=6, seed=1)
+    for field in ("geom_friction", "body_ipos"):
+        ours, theirs = (e.env.sim.model.expanded[field] for e in (go1, other))
+        assert not torch.equal(ours, theirs)
+    other.close()
+
+
+def test_the_learners_randomness_and_the_environments_do_not_mix():
+    torch.manual_seed(0)
+    expected = torch.randn(3)
+    torch.manual_seed(0)
+    env = build(num_envs=2)
+    env.step(torch.zeros(2, 12))
+    assert torch.equal(torch.randn(3), expected)
+    env.close()
+
+
+def test_physics_is_that_of_mujoco_with_the_environments_own_model(go1):
+    """Four steps of mj_step from where the environment stood, with its friction and masses."""
+    sim = go1.env.sim
+    go1.reset()
+    go1.env.event_manager._interval_term_time_left[0][:] = 100.0  # no push
+    before = sim.data.qpos.clone(), sim.data.qvel.clone()
+    go1.step(torch.full((6, 12), 0.3))
+    for i in range(6):
+        model = sim.stepper.models[i]
+        data = mujoco.MjData(model)
+        data.qpos[:], data.qvel[:] = before[0][i].numpy(), before[1][i].numpy()
+        data.ctrl[:] = sim.data.ctrl[i].numpy()
+        for _ in range(4):
+            mujoco.mj_step(model, data)
+        np.testing.assert_allclose(sim.data.qpos[i].numpy(), data.qpos, atol=2e-5)
+        np.testing.assert_allclose(sim.data.qvel[i].numpy(), data.qvel, atol=2e-3)
+    foot = go1.mj_model.geom("robot/FR_foot_collision").id
+    assert len({float(m.geom_friction[foot, 0]) for m in sim.stepper.models}) == 6
+    trunk = go1.mj_model.body("robot/trunk").id
+    assert len({float(m.body_ipos[trunk, 0]) for m in sim.stepper.models}) == 6
+
+
+def test_the_stepped_model_is_the_tasks_without_its_looks(go1):
+    slim, full = go1.env.sim.physics.model, go1.mj_model
+    assert mujoco.mj_sizeModel(slim) < 0.1e6 < 30e6 < mujoco.mj_sizeModel(full)
+    for field in ("body_mass", "body_inertia", "dof_armature", "geom_contype", "actuator_gainprm"):
+        np.testing.assert_array_equal(getattr(slim, field), getattr(full, field))
+    touching = full.geom_contype + full.geom_conaffinity > 0
+    for field in ("geom_size", "geom_pos", "geom_type", "geom_friction", "geom_solref"):
+        np.testing.assert_array_equal(
+            getattr(slim, field)[touching], getattr(full, field)[touching]
+        )
+
+
+def test_derived_fields_are_mujocos(go1):
+    go1.step(torch.randn(6, 12, generator=torch.Generator().manual_seed(2)))
+    data, model = go1.env.sim.data, go1.env.sim.stepper.models[3]
+    expected = mujoco.MjData(model)
+    expected.qpos[:], expected.qvel[:] = data.qpos[3].numpy(), data.qvel[3].numpy()
+    expected.ctrl[:] = data.ctrl[3].numpy()
+    mujoco.mj_forward(model, expected)
+    for field in (
+        "xpos", "xquat", "xmat", "xipos", "cvel", "subtree_com", "site_xpos", "site_xmat",
+        "geom_xpos", "geom_xmat", "actuator_force", "qfrc_actuator",
+    ):  # fmt: skip
+        found = getattr(data, field)[3].numpy().reshape(getattr(expected, field).shape)
+        rows = slice(None)
+        if field.startswith("geom"):  # looks stand elsewhere in the stepped model
+            rows = model.geom_contype + model.geom_conaffinity > 0
+        np.testing.assert_allclose(
+            found[rows], getattr(expected, field)[rows], atol=5e-5, err_msg=field
+        )
+
+
+def test_an_environment_whose_physics_diverges_is_terminated_and_reset(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # MuJoCo logs warnings here
+    env = build(num_envs=3)
+    env.env.sim.data.qvel[1, 2] = 1e9
+    observations, rewards, dones, extras = env.step(torch.zeros(3, 12))
+    assert dones.tolist() == [False, True, False]
+    assert extras["time_outs"].tolist() == [False, False, False]
+    assert float(extras["log"]["env/diverged"]) == 1.0
+    for value in (observations["actor"], observations["critic"], rewards):
+        assert torch.isfinite(value).all()
+    assert torch.isfinite(extras["final_obs"]["critic"]).all()
+    _, _, dones, extras = env.step(torch.zeros(3, 12))
+    assert not dones.any()
+    assert float(extras["log"]["env/diverged"]) == 0.0
+    env.close()
+
+
+def test_final_observations_show_the_end_and_the_others_the_beginning(go1):
+    go1.reset()
+    lengths = torch.zeros(6, dtype=torch.long)
+    lengths[[1, 4]] = go1.max_episode_length - 1
+    go1.episode_length_buf = lengths
+    actions = torch.full((6, 12), 0.5)
+    seen = []
+    go1.before_reset = seen.append
+    observations, _, dones, extras = go1.step(actions)
+    go1.before_reset = None
+    assert seen == [[1, 4]]
+    assert dones.nonzero().flatten().tolist() == [1, 4]
+    last_action = slice(33, 45)  # of the 48 numbers of the actor
+    assert (extras["final_obs"]["actor"][:, last_action] == 0.5).all()
+    assert (observations["actor"][[1, 4], last_action] == 0).all()
+    assert (observations["actor"][[0, 2, 3, 5], last_action] == 0.5).all()
+
+
+def test_reward_terms_add_up_to_the_reward(go1):
+    _, rewards, _, _ = go1.step(torch.zeros(6, 12))
+    terms = go1.reward_terms()
+    assert list(terms) == go1.reward_names
+    assert {"track_linear_velocity", "upright", "foot_slip"} <= set(terms)
+    torch.testing.assert_close(torch.stack(list(terms.values())).sum(0), rewards)
+
+
+def test_a_held_command_is_seen_at_once_and_survives_resets(go1):
+    command = torch.tensor([[0.5, -0.25, 0.125]]).repeat(6, 1)
+    go1.set_command(command)
+    assert torch.equal(go1.get_observations()["critic"][:, 45:48], command)
+    go1.reset()
+    go1.episode_length_buf = torch.full((6,), go1.max_episode_length - 1)
+    for _ in range(3):
+        observations, *_ = go1.step(torch.zeros(6, 12))
+        assert torch.equal(go1.command, command)
+        assert torch.equal(observations["critic"][:, 45:48], command)
+    go1.set_command(None)
+    go1.reset()
+    assert not torch.equal(go1.command, command)
+    with pytest.raises(ValueError, match=r"expected \[N, 3\] = \[6, 3\]"):
+        go1.set_command(command[:2])
+
+
+def test_what_evaluation_reads_of_a_standing_robot():
+    env = build(num_envs=2, overrides={"events.push_robot": None})
+    env.set_command(torch.zeros(2, 3))
+    for _ in range(60):
+        env.step(torch.zeros(2, 12))
+    assert env.body_velocity().shape == (2, 3)
+    assert env.body_velocity().abs().max() < 0.1
+    assert env.base_height == pytest.approx(torch.full((2,), 0.27), abs=0.04)
+    assert env.power().shape == (2,)
+    assert (env.power() < 20).all()
+    (data,) = env.mj_datas([1])
+    np.testing.assert_allclose(data.qpos, env.env.sim.data.qpos[1].numpy())
+    assert data.ncon == 4, "kinematics and contacts are up to date"
+    env.close()
+
+
+def test_interface_tells_what_a_policy_needs(go1):
+    interface = go1.interface
+    assert interface.observation_dims == {"actor": 48, "critic": 72}
+    assert interface.step_dt == pytest.approx(0.02)
+    robot = interface.robot
+    assert robot["joint_names"][:3] == ["FR_hip_joint", "FR_thigh_joint", "FR_calf_joint"]
+    assert robot["default_joint_pos"][:3] == pytest.approx([0.1, 0.9, -1.8])
+    assert robot["joint_stiffness"][2] == pytest.approx(35.764, abs=1e-3)
+    assert robot["command_names"] == ["twist"]
+
+
+def test_interface_says_what_mjlabs_own_export_writes(go1):
+    exporter_utils = pytest.importorskip("mjlab.rl.exporter_utils")
+    expected = exporter_utils.get_base_metadata(go1.env, run_path="")
+    expected.pop("run_path")
+    assert go1.interface.robot == expected
+
+
+# Fast physics and overrides
+
+
+def test_fast_physics_takes_half_the_steps_of_twice_the_length():
+    env = build(num_envs=2, physics="fast")
+    options = env.env.sim.physics.model.opt
+    assert (options.timestep, env.env.cfg.decimation) == (pytest.approx(0.01), 2)
+    assert options.cone == mujoco.mjtCone.mjCONE_PYRAMIDAL
+    assert options.impratio == 1
+    assert env.interface.step_dt == pytest.approx(0.02)
+    env.step(torch.zeros(2, 12))
+    env.close()
+    with pytest.raises(ValueError, match=r"5 substeps .* odd"):
+        build("Mjlab-Cartpole-Balance", physics="fast")
+
+
+def test_overrides_reach_every_part_of_mjlabs_config():
+    env = build(
+        num_envs=2,
+        overrides={
+            "rewards.air_time.weight": 1.5,
+            "rewards.foot_slip": None,
+            "observations.actor.terms.base_lin_vel": None,
+            "scene.sensors.feet_ground_contact.history_length": 4,
+            "commands.twist.ranges.lin_vel_y": [0.2, 0.3],
+            "commands.twist.rel_forward_envs": 0,
+            "commands.twist.rel_standing_envs": 0,
+            "episode_length_s": 4,
+        },
+    )
+    assert env.interface.observation_dims == {"actor": 45, "critic": 72}
+    assert "foot_slip" not in env.reward_names
+    assert env.env.reward_manager.get_term_cfg("air_time").weight == 1.5
+    assert env.max_episode_length == 200
+    assert env.env.scene["feet_ground_contact"].cfg.history_length == 4
+    assert ((env.command[:, 1] >= 0.2) & (env.command[:, 1] <= 0.3)).all()
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"rewards.air_tme.weight": 1.0}, "'rewards.air_tme'; did you mean 'air_time'"),
+        ({"sim.mujoco.timestp": 0.01}, "did you mean 'timestep'"),
+        ({"episode_length_s": "long"}, r"20.0 \(float\); 'long' cannot take its place"),
+        ({"decimation.x": 1}, "goes into a plain value"),
+        ({"scene.num_envs": 7}, "set 'num_envs' of the environment instead"),
+        ({"scene.sensors.foot_height_scan": None}, "entry of a tuple"),
+    ],
+)
+def test_bad_overrides_are_named(overrides, message):
+    with pytest.raises(ValueError, match=message):
+        build(overrides=overrides)
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("task", "overrides", "message"),
+    [
+        ("Mjlab-Velocity-Flat-Unitree-Go2", {}, "did you mean 'Mjlab-Velocity-Flat-Unitree-G"),
+        ("Mjlab-Lift-Cube-Yam-Rgb", {}, "camera sensor 'camera_d405'"),
+        ("Mjlab-Tracking-Flat-Unitree-G1", {}, "'commands.motion.motion_file'"),
+    ],
+)
+def test_tasks_that_cannot_be_built_say_why(task, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        build(task, overrides=overrides)
+
+
+def test_all_terms_that_cannot_be_computed_are_named():
+    from mjlab.envs import mdp
+    from mjlab.managers.reward_manager import RewardTermCfg
+    from mjlab.managers.termination_manager import TerminationTermCfg
+    from mjlab.tasks.registry import load_env_cfg
+
+    cfg = load_env_cfg(GO1)
+    cfg.rewards["smooth"] = RewardTermCfg(func=mdp.joint_acc_l2, weight=-1.0)
+    cfg.rewards["off"] = RewardTermCfg(func=mdp.joint_acc_l2, weight=0.0)
+    cfg.terminations["broken"] = TerminationTermCfg(func=mdp.nan_detection)
+    with pytest.raises(ValueError, match=r"reward term 'smooth' \(data.qacc\)") as error:
+        MjlabEnvCfg(num_envs=2).build(env_cfg=cfg)
+    assert "termination term 'broken' (data.qacc)" in str(error.value)
+    assert "'off'" not in str(error.value)
+
+
+def test_a_missing_mjlab_is_named_with_the_line_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mjlab", None)
+    with pytest.raises(ImportError, match=r"uv pip install -e '.\[locomotion\]'"):
+        build()
+
+
+# A delay, a torque law: what happens between substeps
+
+
+def test_controls_that_change_between_substeps_are_stepped_one_by_one():
+    from mjlab.tasks.registry import load_env_cfg
+
+    cfg = load_env_cfg(GO1)
+    for actuator in cfg.scene.entities["robot"].articulation.actuators:
+        actuator.delay_min_lag, actuator.delay_max_lag = 2, 2
+    env = MjlabEnvCfg(num_envs=2).build(env_cfg=cfg)
+    sim = env.env.sim
+    assert not sim.controls_are_held
+    seen, one = [], sim.stepper.step
+
+    def step(controls, spec):
+        seen.append(controls[0, 0].copy())
+        return one(controls, spec)
+
+    sim.stepper.step = step
+    env.step(torch.zeros(2, 12))
+    seen.clear()
+    env.step(torch.full((2, 12), 0.5))
+    assert len(seen) == 4
+    np.testing.assert_array_equal(seen[0], seen[1])
+    assert not np.array_equal(seen[1], seen[2]), "two substeps late"
+    np.testing.assert_array_equal(seen[2], seen[3])
+    env.close()
+
+
+# Motion tracking
+
+
+def test_a_motion_is_tracked_from_the_file_that_is_given(tmp_path):
+    file = tmp_path / "motion.npz"
+    write_standing_motion(file, num_frames=40)
+    env = build(
+        "Mjlab-Tracking-Flat-Unitree-G1",
+        overrides={
+            "commands.motion.motion_file": str(file),
+            "commands.motion.sampling_mode": "start",
+            "events.push_robot": None,
+        },
+    )
+    assert env.interface.observation_dims == {"actor": 160, "critic": 286}
+    terms = []
+    for _ in range(15):
+        observations, _, dones, _ = env.step(torch.zeros(4, 29))
+        terms.append(env.reward_terms())
+        assert torch.isfinite(observations["critic"]).all()
+        assert not dones.any(), "a standing robot is where the motion has it"
+    assert (terms[-1]["motion_global_root_pos"] > 0.5 * 0.5 * env.interface.step_dt).all()
+    env.close()
+
+
+# Rays
+
+
+SCENE = """
+<mujoco>
+  <asset>
+    <hfield name="field" nrow="3" ncol="3" size="1 1 0.5 0.1" elevation="0 0 0 0 1 0 0 0 0"/>
+  </asset>
+  <worldbody>
+    <geom name="floor" type="plane" size="0 0 1"/>
+    <geom name="step" type="box" size="0.5 0.25 0.1" pos="3 0 0.3" euler="0 0 90"/>
+    <geom name="field" type="hfield" hfield="field" pos="0 5 0.2"/>
+  </worldbody>
+</mujoco>
+"""
+
+
+def downward_sensor():
+    """As much of mjlab's ray sensor as decides what is hit."""
+    directions = GridPatternCfg(size=(0.1, 0.1), resolution=0.1).generate_rays(None, "cpu")[1]
+    cfg = types.SimpleNamespace(
+        name="scan", ray_alignment="yaw", include_geom_groups=(0,), exclude_parent_body=False
+    )
+    return types.SimpleNamespace(cfg=cfg, _local_directions=directions)
+
+
+def test_rays_hit_planes_boxes_and_height_fields_where_they_are():
+    model = mujoco.MjModel.from_xml_string(SCENE)
+    rays = TerrainRays(model, downward_sensor())
+    points = torch.tensor(
+        [
+            [0.0, 0.0, 2.0],  # floor
+            [3.2, 0.4, 2.0],  # turned box: 0.25 m wide in x, 0.5 m in y
+            [3.3, 0.0, 2.0],  # beside it
+            [3.0, 0.0, 0.35],  # inside the box: out through its bottom
+            [0.0, 5.0, 2.0],  # top of the field: 0.2 + 0.5
+            [0.5, 5.25, 2.0],  # a quarter up: 0.2 + 0.5 * 0.5 on the upper triangle
+            [0.0, 0.0, -1.0],  # below everything
+        ]
+    )
+    distance, normal = rays.below(points)
+    expected = [2.0, 1.6, 2.0, 0.15, 1.3, 1.55, -1.0]
+    torch.testing.assert_close(distance, torch.tensor(expected))
+    assert normal[[0, 1, 3, 6]].tolist() == [[0, 0, 1], [0, 0, 1], [0, 0, -1], [0, 0, 0]]
+
+
+def test_rays_agree_with_mujocos_own():
+    model = mujoco.MjModel.from_xml_string(SCENE)
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    rays = TerrainRays(model, downward_sensor())
+    points = torch.rand(2000, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor(
+        [6.0, 8.0, 2.0]
+    ) + torch.tensor([-2.0, -1.0, 1.0])
+    found, _ = rays.below(points)
+    hit = np.zeros(1, dtype=np.int32)
+    for point, distance in zip(points.double().numpy(), found.tolist(), strict=True):
+        expected = mujoco.mj_ray(model, data, point, np.array([0, 0, -1.0]), None, 1, -1, hit)
+        assert distance == pytest.approx(expected, abs=2e-5)
+
+
+def test_rays_onto_what_moves_are_refused():
+    xml = SCENE.replace("</worldbody>", "<body><freejoint/><geom size='.1'/></body></worldbody>")
+    with pytest.raises(AttributeError, match="which moves, leans"):
+        TerrainRays(mujoco.MjModel.from_xml_string(xml), downward_sensor())

@@ -1,0 +1,180 @@
+"""Tasks added by `gymnasium.register`: their config is found, and their environment is built."""
+
+import contextlib
+import io
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from rrf.config import Cfg, configclass
+from rrf.envs.control_configs import MjlabEnvCfg, RegisteredEnvCfg
+from rrf.envs.gymnasium_env import GymnasiumEnv
+from rrf.envs.registered_env import required_runner_cfg, runner_cfg_of
+from tests.control.contract import check_contract
+
+
+@configclass
+class TrainCfg(Cfg):
+    """Stands for a runner config."""
+
+    seed: int = 42
+    """A number."""
+
+
+@configclass
+class BareCfg:
+    """A config as users write them, without `Cfg` among its bases."""
+
+    layers: list[int] = [64, 64]
+    """A list."""
+
+
+def make_cfg():
+    return TrainCfg(seed=7)
+
+
+class Counter(gymnasium.Env):
+    """Counts up to `goal`."""
+
+    observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, goal=5):
+        self.goal, self.count = goal, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = int(self.np_random.integers(2))
+        return np.array([self.count], np.float32), {}
+
+    def step(self, action):
+        self.count += 2
+        is_there = self.count >= self.goal
+        return np.array([self.count], np.float32), float(is_there), is_there, False, {}
+
+
+@pytest.fixture(autouse=True)
+def _registry(monkeypatch):
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    monkeypatch.setattr(gymnasium, "registry", gymnasium.envs.registration.registry)
+
+
+def register(entry_point=Counter, **kwargs):
+    gymnasium.register(
+        "RoboRenForce-Count-PPO", entry_point=entry_point, max_episode_steps=20, kwargs=kwargs
+    )
+    return "RoboRenForce-Count-PPO"
+
+
+@pytest.mark.parametrize("kwarg", ["RoboRenForce_entry_point", "rrf_entry_point"])
+@pytest.mark.parametrize(
+    ("given", "seed"),
+    [
+        (TrainCfg(seed=3), 3),
+        (TrainCfg, 42),
+        (make_cfg, 7),
+        (f"{__name__}:make_cfg", 7),
+        (f"{__name__}:TrainCfg", 42),
+    ],
+)
+def test_the_config_is_found_and_the_environment_never_sees_it(kwarg, given, seed):
+    task = register(**{kwarg: given, "goal": 9})
+    cfg = runner_cfg_of(task)
+    assert (type(cfg).__name__, cfg.seed) == ("TrainCfg", seed)
+    env = RegisteredEnvCfg(task=task, num_envs=2).build(seed=0)
+    assert isinstance(env, GymnasiumEnv)
+    assert env.gym_envs[0].unwrapped.goal == 9
+    assert env.max_episode_length == 20
+    assert env.interface.num_choices == 2
+
+
+def test_the_environment_obeys_the_contract():
+    task = register(rrf_entry_point=TrainCfg)
+    check_contract(lambda: RegisteredEnvCfg(task=task, num_envs=3).build(seed=1))
+
+
+def test_a_config_is_a_copy_and_can_be_written_and_read_again():
+    task = register(rrf_entry_point=BareCfg(layers=[8]))
+    cfg = runner_cfg_of(task)
+    cfg.layers.append(9)
+    assert runner_cfg_of(task).layers == [8]
+    assert type(cfg).from_dict(runner_cfg_of(task).to_dict()).layers == [8]
+
+
+def test_a_task_without_config_says_what_to_add():
+    task = register()
+    assert runner_cfg_of(task) is None
+    with pytest.raises(ValueError, match=r'"RoboRenForce_entry_point": <runner.*env.task=RoboRenF'):
+        required_runner_cfg(task)
+    with pytest.raises(ValueError, match="HalfCheetah-v5 is registered without a config"):
+        required_runner_cfg("HalfCheetah-v5")
+
+
+def test_wrong_configs_are_refused():
+    task = register(rrf_entry_point=TrainCfg, RoboRenForce_entry_point=TrainCfg)
+    with pytest.raises(ValueError, match="both"):
+        runner_cfg_of(task)
+    for value, message in (
+        ({"seed": 1}, r"is builtins\.dict; expected a runner config"),
+        ("no_such_module:Cfg", "no_such_module:Cfg', which is not there"),
+        (f"{__name__}:Missing", "Missing', which is not there"),
+    ):
+        task = register(rrf_entry_point=value)
+        with pytest.raises(ValueError, match=message):
+            runner_cfg_of(task)
+
+
+def test_unknown_tasks_and_options_get_the_closest_known_name():
+    task = register()
+    with pytest.raises(ValueError, match="did you mean 'RoboRenForce-Count-PPO'"):
+        runner_cfg_of("RoboRenForce-Cuont-PPO")
+    with pytest.raises(ValueError, match="GymnasiumEnvCfg has no field 'hiden'; did you mean 'hid"):
+        RegisteredEnvCfg(task=task, options={"hiden": [0]}).build()
+
+
+def test_a_module_that_registers_the_task_is_imported_first(monkeypatch, tmp_path):
+    (tmp_path / "my_counting_tasks.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Late-v0', entry_point='tests.control.test_registered_env:Counter')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert runner_cfg_of("my_counting_tasks:Late-v0") is None
+    env = RegisteredEnvCfg(task="my_counting_tasks:Late-v0", num_envs=2).build()
+    assert env.step(torch.zeros(2, 1))[1].shape == (2,)
+
+
+def mjlab_cart_pole():
+    with contextlib.redirect_stdout(io.StringIO()):
+        import mjlab.tasks  # noqa: F401
+    from mjlab.tasks.registry import load_env_cfg
+
+    return load_env_cfg("Mjlab-Cartpole-Balance")
+
+
+@pytest.mark.parametrize(
+    "entry_point",
+    ["mjlab.envs:ManagerBasedRlEnv", "mjlab.envs.manager_based_rl_env:ManagerBasedRlEnv"],
+)
+def test_an_mjlab_entry_point_is_stepped_by_the_mjlab_backends(entry_point):
+    pytest.importorskip("mjlab")
+    from rrf.envs.mjlab_env import MjlabEnv
+
+    cfg = mjlab_cart_pole()
+    cfg.episode_length_s = 3 * cfg.sim.mujoco.timestep * cfg.decimation
+    task = register(entry_point, env_cfg_entry_point=cfg, rrf_entry_point=TrainCfg)
+    env = RegisteredEnvCfg(task=task, num_envs=2, options={"num_threads": 1}).build(seed=3)
+    assert isinstance(env, MjlabEnv)
+    assert env.cfg == MjlabEnvCfg(task=task, num_envs=2, num_threads=1)
+    assert env.interface.task == task
+    for step in range(1, 4):  # the registered config's time limit, not that of mjlab's own task
+        _, _, dones, _ = env.step(torch.zeros(2, env.num_actions))
+        assert dones.tolist() == [step == 3] * 2
+    env.close()
+
+
+def test_an_mjlab_task_without_environment_config_says_so():
+    task = register("mjlab.envs:ManagerBasedRlEnv", env_cfg_entrypoint=1)
+    with pytest.raises(ValueError, match="env_cfg_entry_point; did you mean 'env_cfg_entrypoint'"):
+        RegisteredEnvCfg(task=task).build()

@@ -1,0 +1,60 @@
+"""Several processes that torchrun started: they learn as one would, and leave one run."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from tests.control.distributed_learning import learned
+
+ROOT = Path(__file__).parents[2]
+
+
+def torchrun(cwd: Path, *words: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "RRF_HOME": str(cwd)}
+    return subprocess.run(
+        [*command, *words],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+def test_two_processes_learn_what_one_learns_from_the_same_experience(tmp_path):
+    done = torchrun(tmp_path, "-m", "tests.control.distributed_learning", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
+    alone = learned(0, 1).state_dict()
+    assert not torch.equal(alone["actor.backbone.layers.0.weight"], torch.zeros(16, 3))
+    for name, expected in alone.items():
+        assert torch.equal(first[name], second[name]), name
+        torch.testing.assert_close(first[name], expected, atol=1e-5, rtol=0, msg=name)
+
+
+def test_the_command_under_torchrun_leaves_one_run_and_reuses_it(tmp_path):
+    words = (
+        *("-m", "rrf", "train", "pendulum-ppo", "trackers=[tensorboard]", "env.num_envs=2"),
+        *("num_steps_per_env=8", "max_iterations=3", "save_interval=1", "--run-dir", "run"),
+    )
+    done = torchrun(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.strip().splitlines()
+    assert lines[-1] == "checkpoint run/global_step_3"
+    assert len([line for line in lines if line.startswith("trained pendulum-ppo")]) == 1
+    assert len([line for line in lines if line.startswith("iteration ")]) == 3
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert result["num_steps"] == 2 * 2 * 8 * 3  # processes, environments, steps, iterations
+    again = torchrun(tmp_path, *words)
+    assert again.returncode == 0, again.stderr
+    assert "reused pendulum-ppo" in again.stdout
+    anew = torchrun(tmp_path, *words, "--no-resume")
+    assert anew.returncode == 0, anew.stderr
+    assert "trained pendulum-ppo" in anew.stdout

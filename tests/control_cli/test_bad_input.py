@@ -1,0 +1,192 @@
+"""What goes wrong ends in one line that says what, where, and what to do; exit code 2."""
+
+import sys
+
+import pytest
+
+from tests.control_cli.conftest import TINY_PPO
+
+ENVPOOL = "env={type: 'rrf.envs.control_configs:EnvPoolEnvCfg'}"
+BROKEN = """
+import gymnasium, numpy as np
+from rrf.networks import plain_mlp
+from rrf.runners import OnPolicyRunnerCfg
+
+class Broken(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, what):
+        self.what, self.steps = what, 0
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        observation, reward = np.zeros(3, np.float32), 1.0
+        if self.steps == 5 and self.what == "nan":
+            observation[1] = np.nan
+        if self.steps == 5 and self.what == "infinite-reward":
+            reward = np.inf
+        if self.steps == 5 and self.what == "shape":
+            observation = np.zeros(4, np.float32)
+        return observation, reward, False, False, {}
+
+for what in ("nan", "infinite-reward", "shape"):
+    gymnasium.register(
+        id=f"Broken-{what}-v0",
+        entry_point=Broken,
+        max_episode_steps=50,
+        kwargs={
+            "what": what,
+            "rrf_entry_point": OnPolicyRunnerCfg(
+                trackers=[], num_steps_per_env=3, max_iterations=9, save_interval=1
+            ),
+        },
+    )
+gymnasium.register(id="Unknown-v0", entry_point=Broken)
+"""
+
+
+@pytest.fixture
+def broken(home) -> tuple[str, str]:
+    (home / "broken_tasks.py").write_text(BROKEN)
+    return ("--import", "broken_tasks")
+
+
+def one_line(said) -> str:
+    """The error message, which must be all there is on stderr."""
+    assert said.code == 2, said.out
+    assert "Traceback" not in said.err
+    (error,) = [line for line in said.err.splitlines() if line.startswith("error: ")]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("go1-flat-pp",), "no preset 'go1-flat-pp'; did you mean 'go1-flat-ppo'?"),
+        (
+            ("cartpole-ppo", "algorithm.gama=0.9"),
+            "no config field 'algorithm.gama'; did you mean 'gamma'?",
+        ),
+        (("cartpole-ppo", "algorithm.gamma=1.5"), "gamma is 1.5 and lam 0.8, allowed: from 0 to 1"),
+        (
+            ("cartpole-ppo", "env.task=CartPol-v1"),
+            "no Gymnasium task 'CartPol-v1'; did you mean 'CartPole-v1'?",
+        ),
+        (
+            ("cartpole-ppo", "device=cuda"),
+            "device is 'cuda', but torch sees no GPU; use device=cpu",
+        ),
+        (("cartpole-ppo", "trackers=[mlfow]"), "no tracker 'mlfow'; did you mean 'mlflow'?"),
+        ((), "name a preset, a training file or a --task; presets: "),
+        (
+            ("cartpole-ppo", "--task", "Pendulum-v1"),
+            "already names what to train; drop 'cartpole-ppo'",
+        ),
+        (("--task", "Pendulum-v1"), "Pendulum-v1 is registered without a config to train it by"),
+        (("--task", "Pendulm-v1"), "no Gymnasium task 'Pendulm-v1'; did you mean 'Pendulum-v1'?"),
+        (
+            ("cartpole-ppo", "--import", "no_such_module"),
+            "--import: no module 'no_such_module' here",
+        ),
+        (("compact-vla-sft", "--video"), "--video films state-based policies"),
+    ],
+)
+def test_a_slip_of_the_pen_is_named_with_what_was_meant(rrf, words, message):
+    assert message in one_line(rrf("train", *words))
+
+
+def test_an_observation_group_that_is_not_there(rrf):
+    said = rrf("train", *TINY_PPO, "policy.critic_cfg.observation_groups=[polcy]")
+    assert one_line(said) == (
+        "error: the critic reads observation group 'polcy', which the environment does not have; "
+        "did you mean 'policy'?"
+    )
+
+
+def test_an_actor_of_the_wrong_kind(rrf):
+    said = rrf("train", "pendulum-ppo", *TINY_PPO[1:], "env.task=CartPole-v1")
+    assert "CartPole-v1 chooses among 2 actions; use components.CategoricalActorCfg" in said.err
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("nan", "Broken-nan-v0 returned nan in 'policy' of environment 0, dimension 1"),
+        ("infinite-reward", "Broken-infinite-reward-v0 returned inf in 'rewards' of environment 0"),
+    ],
+)
+def test_an_environment_that_returns_no_numbers(rrf, home, broken, what, message):
+    said = rrf("train", "--task", f"Broken-{what}-v0", *broken, "--run-dir", "run")
+    error = one_line(said)
+    assert message in error
+    # steps 4 to 6 are those of iteration 2; the first one was saved
+    assert "in iteration 2 of 9; stopped before it was saved" in error
+    assert "the last good checkpoint is run/global_step_1" in error
+    assert (home / "run/not_finite_2/last_step.safetensors").is_file()
+    assert "run/not_finite_2" in error
+
+
+def test_an_environment_that_returns_another_shape(rrf, broken):
+    said = rrf("train", "--task", "Broken-shape-v0", *broken)
+    assert one_line(said) == (
+        "error: Broken-shape-v0 returned an observation of shape [4] in environment 0, expected [3]"
+    )
+
+
+def test_a_checkpoint_of_another_architecture(rrf):
+    parent = rrf("train", *TINY_PPO).checkpoint
+    wider = "policy.actor_cfg.backbone_cfg.hidden_features=[64, 32]"
+    error = one_line(rrf("train", *TINY_PPO, wider, f"init_from={parent}"))
+    assert f"{parent} holds another architecture than the configured policy: " in error
+    assert "actor.backbone.layers.2.weight is [64, 64], expected [32, 64]" in error
+
+
+def test_a_truncated_checkpoint(rrf):
+    path = rrf("train", *TINY_PPO).checkpoint
+    weights = path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    assert "model.safetensors was changed after it was written" in one_line(rrf("play", path))
+    assert "model.safetensors was changed" in one_line(rrf("train", *TINY_PPO))
+    (path.parent / "result.json").unlink()
+    assert "model.safetensors was changed" in one_line(rrf("train", *TINY_PPO))
+    weights.unlink()
+    assert "model.safetensors" in one_line(rrf("export", path, "--onnx", "policy.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("preset", "env", "package", "extra"),
+    [
+        ("go1-flat-ppo", (), "mjlab", "locomotion"),
+        ("pendulum-ppo", (ENVPOOL,), "envpool", "envpool"),
+    ],
+)
+def test_a_simulator_that_is_not_installed(rrf, monkeypatch, preset, env, package, extra):
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    error = one_line(rrf("train", preset, "trackers=[]", *env))
+    assert f"'{package}' is not installed; it comes with: uv pip install -e '.[{extra}]'" in error
+
+
+def test_a_run_directory_of_another_config_shows_what_differs(rrf):
+    rrf("train", *TINY_PPO, "--run-dir", "run")
+    said = rrf("train", *TINY_PPO, "algorithm.gamma=0.5", "seed=3", "--run-dir", "run")
+    assert one_line(said) == (
+        "error: run holds a run with another config (algorithm.gamma: 0.98 -> 0.5; seed: 0 -> 3); "
+        "give another --run-dir, or --no-resume to start over"
+    )
+    said = rrf("train", *TINY_PPO, "seed=3", "--run-dir", "run", "--no-resume")
+    assert said.lines[-2].startswith("trained cartpole-ppo")
+
+
+def test_what_is_no_checkpoint(rrf, home):
+    (home / "empty").mkdir()
+    said = one_line(rrf("play", "empty"))
+    assert said.startswith("error: 'empty' is neither a checkpoint (no manifest.json) nor a run")
+    error = one_line(rrf("export", "nowhere", "--onnx", "policy.onnx"))
+    assert "'nowhere' is neither a checkpoint" in error

@@ -1,0 +1,104 @@
+"""`rrf export` and `rrf import`."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.control_cli.conftest import TINY_PPO, TINY_SAC
+
+GAUSSIAN = ("pendulum-ppo", *TINY_PPO[1:], "policy.actor_cfg.obs_normalization=true")
+
+
+def test_an_onnx_file_is_checked_and_says_what_it_is_of(rrf, home):
+    checkpoint = rrf("train", *GAUSSIAN).checkpoint
+    said = rrf("export", checkpoint, "--onnx", "out/policy.onnx")
+    assert said.lines[0].startswith("onnxruntime acts as the policy does, to ")
+    assert said.lines[1] == "onnx out/policy.onnx"
+    session = onnxruntime.InferenceSession(home / "out/policy.onnx")
+    weights = load_file(checkpoint / "model.safetensors")
+    assert weights["actor.normalizer.count"] == 128
+    # at the mean of all observations only the biases of the network speak
+    obs = weights["actor.normalizer.mean"].unsqueeze(0).numpy()
+    hidden = torch.tanh(weights["actor.backbone.layers.0.bias"])
+    hidden = torch.tanh(
+        weights["actor.backbone.layers.2.weight"] @ hidden + weights["actor.backbone.layers.2.bias"]
+    )
+    expected = (
+        weights["actor.backbone.layers.4.weight"] @ hidden + weights["actor.backbone.layers.4.bias"]
+    )
+    (found,) = session.run(None, {"obs": obs})
+    np.testing.assert_allclose(found[0], expected, atol=1e-6)
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert metadata["task"] == "Pendulum-v1"
+    assert metadata["run_path"] == f"{checkpoint.parent.name}/global_step_4"
+
+
+def test_a_policy_of_sac_is_exported_for_any_number_of_observations(rrf, home):
+    checkpoint = rrf("train", *TINY_SAC).checkpoint
+    rrf("export", checkpoint, "--onnx", "policy.onnx", "--any-batch")
+    session = onnxruntime.InferenceSession(home / "policy.onnx")
+    (actions,) = session.run(None, {"obs": np.ones((7, 3), np.float32)})
+    assert actions.shape == (7, 1)
+    assert (np.abs(actions) < 1).all()
+
+
+def test_rsl_rl_and_back_leaves_every_weight_as_it_was(rrf, home):
+    checkpoint = rrf("train", *GAUSSIAN).checkpoint
+    said = rrf("export", checkpoint, "--rsl-rl", "model_4.pt")
+    assert said.lines == [
+        "actor: hidden_dims=[64, 64], activation=tanh, obs_normalization=True, std_type=log",
+        "critic: hidden_dims=[64, 64], activation=tanh, obs_normalization=False",
+        "rsl_rl model_4.pt",
+    ]
+    data = torch.load(home / "model_4.pt", weights_only=True)
+    assert data["iter"] == 4
+    assert len(data["optimizer_state_dict"]["state"]) == 13  # log_std, and 6 of each network
+    imported = rrf("import", "model_4.pt", "--preset", "pendulum-ppo", "--out", "back")
+    assert imported.lines[0] == "model_4.pt (rsl_rl 5.x, iteration 4) for Pendulum-v1"
+    before = load_file(checkpoint / "model.safetensors")
+    after = load_file(imported.checkpoint / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    played = rrf("play", "back", "--steps", "10")
+    original = rrf("play", checkpoint, "--steps", "10")
+    assert played.out.partition(": ")[2] == original.out.partition(": ")[2]
+    lineage = json.loads((home / "back/manifest.json").read_text())["lineage"]
+    assert lineage["imported_from"]["file"] == "model_4.pt"
+    child = rrf("train", *GAUSSIAN, "init_from=back", "max_iterations=1")
+    assert child.code == 0, child.err
+
+
+def test_a_model_of_another_task_is_refused_with_names_and_shapes(rrf):
+    checkpoint = rrf("train", *GAUSSIAN).checkpoint
+    rrf("export", checkpoint, "--rsl-rl", "model_4.pt")
+    said = rrf("import", "model_4.pt", "--task", "InvertedPendulum-v5", "--out", "back")
+    assert said.code == 2
+    assert "actor.backbone.layers.0.weight is [64, 3], expected [64, 4]" in said.err
+    assert not Path("back").exists()
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(rrf, monkeypatch, package):
+    checkpoint = rrf("train", *GAUSSIAN).checkpoint
+    monkeypatch.setitem(sys.modules, package, None)
+    said = rrf("export", checkpoint, "--onnx", "policy.onnx")
+    assert said.code == 2
+    assert f"'{package}' is not installed; it comes with: uv pip install -e '.[onnx]'" in said.err
+
+
+def test_what_is_left_unsaid_is_asked_for(rrf):
+    checkpoint = rrf("train", *TINY_PPO).checkpoint
+    assert "error: say what to write: --onnx policy.onnx" in rrf("export", checkpoint).err
+    said = rrf("export", checkpoint, "--rsl-rl", "model.pt")
+    assert "error: rsl_rl has no CategoricalActor" in said.err
+    said = rrf("import", "model.pt", "--out", "back", "--preset", "pendulum-ppo")
+    assert "error: [Errno 2] No such file or directory: 'model.pt'" in said.err
+    Path("model.pt").write_bytes(b"")
+    said = rrf("import", "model.pt", "--out", "back", "--preset", "pendulum-ppo")
+    assert "error: model.pt is not a torch checkpoint, or was cut off" in said.err

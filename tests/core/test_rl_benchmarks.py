@@ -1,0 +1,215 @@
+"""Benchmarks of state-based control: which there are, what a row says, how peers are asked."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from benchmarks import record, rl, rl_curves, rl_peers
+from benchmarks.rl_curve_chart import Point, chart
+from benchmarks.rl_pace import Bench, NotMeasuredError, Pace, alternating, median_pace, ratio_row
+from benchmarks.rl_pace import peer_command as peer_command_of
+from rrf.presets import PRESETS
+
+NAMED = (
+    *("go1_flat_env_steps_per_s", "go1_flat_ratio_vs_mjlab_cpu", "go1_flat_walk_wall_s"),
+    *("go1_flat_tracking_error", "ppo_halfcheetah_ratio_vs_sb3", "sac_updates_per_cpu_s"),
+    "sac_ratio_vs_sb3",
+)
+
+
+@pytest.fixture
+def _results_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+
+
+def test_the_promised_numbers_can_be_measured():
+    assert set(NAMED) <= set(rl.IDS)
+
+
+def test_an_unknown_id_is_answered_with_the_closest_one(capsys):
+    with pytest.raises(SystemExit):
+        rl.main(["sac_updates_per_s"])
+    assert "sac_updates_per_cpu_s" in capsys.readouterr().err
+
+
+def test_a_pace_is_the_median_of_the_iterations():
+    # 100 steps each; they took 1, 4 and 2 wall seconds and 2, 2 and 5 CPU-seconds.
+    marks = [(100, 0.0, 0.0), (200, 1.0, 2.0), (300, 5.0, 4.0), (400, 7.0, 9.0)]
+    assert median_pace(marks) == Pace(steps_per_s=50.0, steps_per_cpu_s=50.0)
+
+
+def test_peers_are_measured_in_turns_and_the_median_counts():
+    order = []
+    ours = iter([Pace(10, 1), Pace(30, 3), Pace(20, 2)])
+    theirs = iter([{"steps_per_s": n, "steps_per_cpu_s": n} for n in (5.0, 7.0, 6.0)])
+
+    def we():
+        order.append("we")
+        return next(ours)
+
+    def they():
+        order.append("they")
+        return next(theirs)
+
+    assert alternating(we, [they], repeats=3) == (Pace(20, 2), [Pace(6.0, 6.0)])
+    assert order == ["we", "they"] * 3
+
+
+def test_a_row_has_the_ratio_by_wall_and_by_cpu_seconds():
+    row = ratio_row("x", Pace(6000.0, 4000.0), "another", Pace(2000.0, 1000.0), "x_of")
+    assert (row["value"], row["peer_value"], row["ratio"]) == (6000.0, 2000.0, 3.0)
+    assert (row["per_cpu_s"], row["ratio_per_cpu_s"]) == (4000.0, 4.0)
+    assert row["command"] == "python -m benchmarks.rl x_of"
+
+
+def test_a_peer_is_run_by_its_own_interpreter():
+    command = peer_command_of("/opt/peers/bin/python", "sb3-ppo", "--steps", 2048)
+    script = str(record.ROOT / "benchmarks" / "rl_peers.py")
+    assert command == ["/opt/peers/bin/python", script, "sb3-ppo", "--steps", "2048"]
+
+
+def test_peers_need_nothing_of_this_package():
+    program = (
+        "import sys; sys.path.insert(0, 'benchmarks'); import rl_peers\n"
+        "print([name for name in sys.modules if name.split('.')[0] in ('rrf', 'torch')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program], cwd=record.ROOT, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_missing_package_is_answered_with_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    with pytest.raises(SystemExit, match=r"stable-baselines3==2\.9\.2 sbx-rl==0\.28\.0"):
+        rl_peers._require("stable_baselines3")
+
+
+def test_mjlab_needs_an_iteration_after_the_one_that_is_left_out(capsys):
+    with pytest.raises(SystemExit):
+        rl_peers.main(["mjlab-ppo", "--iterations", "1"])
+    assert "allowed: 2 or more" in capsys.readouterr().err
+
+
+def test_a_peer_that_fails_is_a_number_not_measured(tmp_path):
+    failing = tmp_path / "python"
+    failing.write_text("#!/bin/sh\necho 'not installed; type: x' >&2\nexit 1\n")
+    failing.chmod(0o755)
+    with pytest.raises(NotMeasuredError, match="sb3-ppo: not installed; type: x"):
+        Bench(str(failing)).peer("sb3-ppo")
+
+
+def test_what_a_peer_prints_last_is_what_it_found(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho compiling\necho '{\"steps_per_s\": 7.0}'\n")
+    python.chmod(0o755)
+    assert Bench(str(python)).peer("envpool") == {"steps_per_s": 7.0}
+
+
+@pytest.mark.usefixtures("_results_elsewhere")
+def test_what_was_not_measured_is_said_and_not_saved(tmp_path, monkeypatch, capsys):
+    def measure(bench):
+        raise NotMeasuredError("torch sees no GPU")
+
+    monkeypatch.setitem(rl.IDS, "envpool_ratio", measure)
+    monkeypatch.setitem(
+        rl.IDS, "replay_1m_mb", lambda bench: [record.number("a", 1, "MB", command="x")]
+    )
+    with pytest.raises(SystemExit, match="1 not measured"):
+        rl.main(["envpool_ratio", "replay_1m_mb"])
+    assert "skipped: torch sees no GPU" in capsys.readouterr().out
+    assert [row["id"] for row in json.loads((tmp_path / "rl.json").read_text())] == ["a"]
+
+
+@pytest.mark.usefixtures("_results_elsewhere")
+def test_small_sizes_save_nothing(tmp_path, monkeypatch):
+    row = record.number("a", 1, "MB", command="x")
+    monkeypatch.setitem(rl.IDS, "replay_1m_mb", lambda bench: [row])
+    rl.main(["replay_1m_mb", "--small"])
+    assert not list(tmp_path.iterdir())
+
+
+ROWS = [
+    rl_curves.Row(2048, 1.5, 1.25, None, -10.5, 2.0),
+    rl_curves.Row(4096, 3.0, 2.5, 12.25, 20.0, 4.0),
+]
+
+
+def test_a_curve_reads_back_as_it_was_written(tmp_path):
+    path = tmp_path / "x-seed0.csv"
+    rl_curves.write(path, ROWS)
+    assert path.read_text().splitlines()[:2] == [
+        "steps,wall_s,cpu_s,return_train,return_greedy_mean,return_greedy_std",
+        "2048,1.5,1.25,,-10.5,2.0",
+    ]
+    assert rl_curves.read(path) == ROWS
+
+
+def test_the_last_returns_of_all_seeds_stand_beside_the_published_one():
+    other = [rl_curves.Row(4096, 5.0, 4.5, 1.0, 30.0, 1.0)]
+    row = rl_curves.number_row("hopper-ppo", {0: ROWS, 1: other})
+    assert (row["id"], row["value"], row["seeds"]) == ("return_hopper-ppo", 25.0, [0, 1])
+    assert row["peer"] == "Stable-Baselines3 RL Zoo 2410 ± 10 (published)"
+    assert (row["peer_value"], row["ratio"]) == (2410.0, 0.0104)
+    assert (row["train_wall_s"], row["train_cpu_s"]) == (4.0, 3.5)
+
+
+def test_of_costs_a_smaller_one_gives_a_ratio_above_one():
+    cheaper = [rl_curves.Row(100_000, 1.0, 1.0, None, -86.0, 1.0)]
+    assert rl_curves.number_row("pendulum-ppo", {0: cheaper})["ratio"] == 2.0
+
+
+def test_a_run_that_was_killed_is_not_complete():
+    cfg = rl_curves.config("halfcheetah-ppo", 0, ["max_iterations=2"])
+    assert not rl_curves.is_complete(ROWS[:1], cfg)
+    assert rl_curves.is_complete(ROWS, cfg)
+
+
+def test_a_curve_goes_on_where_its_run_was_killed(tmp_path, monkeypatch):
+    cfg = rl_curves.config("cartpole-ppo", 0, ["max_iterations=4"])
+    measure, calls = rl_curves.greedy_returns, []
+
+    def measure_until_killed(runner):
+        calls.append(runner)
+        if len(calls) == 7:  # the third of the second run
+            raise KeyboardInterrupt
+        return measure(runner, num_episodes=3)
+
+    monkeypatch.setattr(rl_curves, "greedy_returns", measure_until_killed)
+    undisturbed = rl_curves.train(cfg, tmp_path / "whole.csv", tmp_path / "whole")
+    path, run_dir = tmp_path / "killed.csv", tmp_path / "killed"
+    with pytest.raises(KeyboardInterrupt):
+        rl_curves.train(cfg, path, run_dir)
+    assert [row.steps for row in rl_curves.read(path)] == [256, 512]
+    whole = rl_curves.train(cfg, path, run_dir)
+
+    def found(rows):
+        return [(row.steps, row.return_greedy_mean, row.return_greedy_std) for row in rows]
+
+    assert found(whole) == found(undisturbed)
+    assert len({row.return_greedy_mean for row in whole}) > 1
+    assert [row.wall_s for row in whole] == sorted(row.wall_s for row in whole)
+
+
+def test_published_returns_are_those_of_presets():
+    assert set(rl_curves.PUBLISHED) <= set(PRESETS)
+
+
+def test_a_picture_shows_the_band_and_every_seed():
+    curves = {
+        "seed 0": [Point(0, 0.0, 0.0), Point(100, 50.0, 0.0)],
+        "seed <1>": [Point(100, 10, 5)],
+    }
+    svg = chart("a & b", curves, band=(20.0, 100.0), band_label="published")
+    root = ElementTree.fromstring(svg)
+    name = "{http://www.w3.org/2000/svg}"
+    texts = [text.text for text in root.iter(f"{name}text")]
+    assert {"a & b", "seed 0", "seed <1>", "published", "0", "100"} <= set(texts)
+    # 0 lies at 310 px and 100 at 40: the band from 20 to 100 is 216 px high.
+    band = [rect for rect in root.iter(f"{name}rect") if rect.get("fill") == "#fde68a"]
+    assert [(rect.get("y"), rect.get("height")) for rect in band] == [("40.0", "216.0")]
+    lines = [line.get("points") for line in root.iter(f"{name}polyline")]
+    assert lines == ["70.0,310.0 700.0,175.0", "700.0,283.0"]

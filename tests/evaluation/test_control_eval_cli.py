@@ -1,0 +1,121 @@
+"""`rrf eval` of a state-based policy: evaluation, videos, report and a gate's verdict."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+import typer.testing
+
+from tests.evaluation.control_checkpoints import write_control_checkpoint
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+PROTOCOL = """
+name: quick
+env: {{type: "rrf.envs.control_configs:GymnasiumEnvCfg", task: Pendulum-v1, num_envs: 2}}
+seed: 7
+episodes_per_task: 2
+max_episode_steps: {steps}
+success: {{return: {{min: -150}}}}
+"""
+GATE = """
+name: quick
+protocol: quick
+overall_lower_bound: {bound}
+limits: {{return: {{min: {least}}}}}
+looks: [4]
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    for name in ("protocols", "gates"):
+        (home / "configs" / name).mkdir(parents=True)
+    (home / "configs/protocols/quick.yaml").write_text(PROTOCOL.format(steps=20))
+    (home / "configs/gates/easy.yaml").write_text(GATE.format(bound=0.0, least=-1000))
+    (home / "configs/gates/hard.yaml").write_text(GATE.format(bound=0.0, least=0))
+    shutil.copy(CONFIGS / "protocols/tiny.yaml", home / "configs/protocols/images.yaml")
+    lineage = {"environment": {"task": "Pendulum-v1", "config_digest": "12"}, "git_revision": "ab"}
+    write_control_checkpoint(home / "run", "Pendulum-v1", lineage)
+    return home
+
+
+@pytest.fixture
+def rrf(home, monkeypatch):
+    """Run `rrf eval`; its output. Its errors are raised."""
+    monkeypatch.setenv("RRF_HOME", str(home))
+    from rrf.cli.evaluation import eval_
+
+    app = typer.Typer()
+    app.command("eval")(eval_)
+
+    def run(*words) -> str:
+        words = [str(word) for word in words]
+        result = typer.testing.CliRunner().invoke(app, words, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return run
+
+
+def test_the_protocol_of_its_task_is_found_and_everything_written(home, rrf):
+    output = rrf(home / "run", "--num-videos", 1, "--out", home / "a/0")
+    assert "episode 2/2" in output
+    assert output.splitlines()[-1] == f"report {home / 'a/0/report.html'}"
+    data = json.loads((home / "a/0/evaluation.json").read_text())
+    assert data["protocol"]["name"] == "quick"
+    assert [e["steps"] for e in data["episodes"]] == [20, 20]
+    mean = sum(e["return"] for e in data["episodes"]) / 2
+    assert data["metrics"]["return"] == pytest.approx(mean)
+    assert set(data["metrics"]) == {"return", "length", "smoothness", "action_change"}
+    [video] = (home / "a/0/videos").glob("*.mp4")
+    page = (home / "a/0/report.html").read_text()
+    assert "data:video/mp4" in page
+    assert "<h2>Measured</h2>" in page
+    assert "An episode succeeds with return at least -150" in page
+    assert "environment" in page
+    assert "dataset_md5" not in page
+    assert "reused" in rrf(home / "run", "--out", home / "a/0")
+    assert video.is_file()
+
+
+def test_a_gate_brings_its_protocol_and_as_many_episodes_as_it_looks_at(home, rrf):
+    rrf(home / "run", "--num-videos", 0, "--out", home / "b/0")
+    before = json.loads((home / "b/0/evaluation.json").read_text())
+    words = (home / "run", "--gate", home / "configs/gates/easy.yaml", "--num-videos", 0)
+    output = rrf(*words, "--out", home / "b/1")
+    assert "gate quick: pass" in output
+    after = json.loads((home / "b/1/evaluation.json").read_text())
+    assert len(after["episodes"]) == 4
+    assert after["episodes"][:2] == before["episodes"]
+    verdict = json.loads((home / "b/1/verdict.json").read_text())
+    assert verdict["outcome"] == "pass"
+    assert "gate: pass" in (home / "b/1/report.html").read_text()
+    failed = rrf(*words[:1], "--gate", home / "configs/gates/hard.yaml", "--out", home / "b/1")
+    assert "reused" in failed
+    assert "gate quick: fail" in failed
+    assert "fail: return: mean -" in failed
+    assert "over 4 episodes, asked is at least 0" in failed
+
+
+def test_what_does_not_go_together_is_refused(home, rrf):
+    gate = ("--gate", home / "configs/gates/easy.yaml")
+    protocol = ("--protocol", home / "configs/protocols/quick.yaml")
+    with pytest.raises(ValueError, match="not both"):
+        rrf(home / "run", *gate, *protocol)
+    with pytest.raises(ValueError, match="--champion is for a gate"):
+        rrf(home / "run", "--champion", "walker")
+    with pytest.raises(ValueError, match="'tiny' is for a policy that sees images"):
+        rrf(home / "run", "--protocol", home / "configs/protocols/images.yaml")
+    with pytest.raises(ValueError, match=r"no file .*quikc\.yaml.*did you mean '.*quick\.yaml'"):
+        rrf(home / "run", "--protocol", home / "configs/protocols/quikc.yaml")
+    with pytest.raises(ValueError, match="--baselines are of policies that see images"):
+        rrf(home / "run", "--baselines", "--num-videos", 0, "--out", home / "c/0")
+
+
+def test_a_protocol_of_another_task_is_refused(home, rrf):
+    cartpole = CONFIGS / "protocols/cartpole.yaml"
+    with pytest.raises(ValueError, match=r"no choices \(Pendulum-v1\), .*'cartpole' has 2"):
+        rrf(home / "run", "--protocol", cartpole)

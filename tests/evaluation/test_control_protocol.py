@@ -1,0 +1,132 @@
+"""Protocols of state-based control: what they refuse, their hash, and how a file is found."""
+
+from pathlib import Path
+
+import pytest
+
+from rrf.envs.control_configs import GymnasiumEnvCfg, MjlabEnvCfg
+from rrf.evaluation.control_protocol import ControlProtocolCfg
+from rrf.evaluation.limits import LimitCfg
+from rrf.evaluation.protocol import ProtocolCfg
+from rrf.evaluation.protocols import find_protocol, load_protocol, parse_protocol
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def small(**changes) -> ControlProtocolCfg:
+    return ControlProtocolCfg(
+        name="small",
+        seed=1,
+        env=GymnasiumEnvCfg(num_envs=4),
+        max_episode_steps=500,
+        success={"return": LimitCfg(min=475)},
+    ).replace(**changes)
+
+
+def walking(**changes) -> ControlProtocolCfg:
+    return small(
+        env=MjlabEnvCfg(num_envs=4, backend="native"),
+        commands={"stand": [0, 0, 0], "go": [1, 0, 0]},
+        success={"fall": LimitCfg(max=0)},
+    ).replace(**changes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 2},
+        {"episodes_per_task": 21},
+        {"max_episode_steps": 400},
+        {"env": MjlabEnvCfg(num_envs=8, backend="native")},
+        {"env": MjlabEnvCfg(num_envs=4, backend="native", physics="fast")},
+        {"env": MjlabEnvCfg(num_envs=4, backend="native", overrides={"events.push_robot": None})},
+        {"commands": {"stand": [0, 0, 0], "go": [0.9, 0, 0]}},
+        {"settling_s": 0.5},
+        {"success": {"fall": LimitCfg(max=1)}},
+        {"greedy": False},
+        {"policy_seed": 1},
+    ],
+)
+def test_hash_changes_with_everything_that_can_change_a_result(change):
+    assert walking(**change).hash != walking().hash
+
+
+def test_hash_leaves_out_the_name_and_the_threads():
+    faster = MjlabEnvCfg(num_envs=4, backend="native", num_threads=8)
+    assert walking(name="other", env=faster).hash == walking().hash
+
+
+def test_a_protocol_survives_plain_data():
+    assert parse_protocol(walking().to_dict()) == walking()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"success": {}}, "success is empty"),
+        ({"success": {"retrun": LimitCfg(min=1)}}, "did you mean 'return'"),
+        ({"commands": {"go": [1, 0]}}, r"command 'go' is \[1.0, 0.0\], not \[forward"),
+        ({"env": MjlabEnvCfg(num_envs=5, backend="native")}, "2 commands cannot share equally"),
+        ({"env": MjlabEnvCfg(num_envs=4)}, "env.backend is auto"),
+        ({"max_episode_steps": 0}, "max_episode_steps is 0, not at least 1"),
+    ],
+)
+def test_bad_protocols_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        walking(**change)
+
+
+def test_limits_say_what_they_ask():
+    assert str(LimitCfg(min=-200)) == "at least -200"
+    assert str(LimitCfg(min=1, max=2.5)) == "at least 1 and at most 2.5"
+    assert LimitCfg(max=0.2).holds(0.2)
+    assert not LimitCfg(min=475).holds(474.9)
+    with pytest.raises(ValueError, match="needs min, max or both"):
+        LimitCfg()
+    with pytest.raises(ValueError, match="nothing lies between"):
+        LimitCfg(min=2, max=1)
+
+
+def test_the_kind_of_a_protocol_is_seen_from_its_environment():
+    pictures = parse_protocol({"name": "p", "tasks": ["drawer-open-v3"], "seed": 1})
+    assert isinstance(pictures, ProtocolCfg)
+    data = {"name": "c", "seed": 1, "max_episode_steps": 5, "success": {"return": {"min": 1}}}
+    gym = {"type": "rrf.envs.control_configs:GymnasiumEnvCfg", "task": "CartPole-v1"}
+    assert isinstance(parse_protocol(data | {"env": gym}), ControlProtocolCfg)
+    with pytest.raises(ValueError, match="did you mean 'max_episode_steps'"):
+        parse_protocol(data | {"env": gym, "max_episode_step": 5})
+
+
+def test_every_file_of_ours_is_the_only_one_about_its_task():
+    found = {path.stem: load_protocol(path) for path in (CONFIGS / "protocols").glob("*.yaml")}
+    for name, cfg in found.items():
+        assert cfg.name == name
+        if isinstance(cfg, ControlProtocolCfg):
+            assert find_protocol(CONFIGS / "protocols", cfg.env).stem == name
+    assert {"go1-flat", "go1-rough", "g1-flat", "g1-rough", "pendulum", "halfcheetah"} <= set(found)
+
+
+def test_a_task_without_a_protocol_says_what_to_do():
+    with pytest.raises(ValueError, match=r"is about Acrobot-v1; write one like cartpole\.yaml"):
+        find_protocol(CONFIGS / "protocols", GymnasiumEnvCfg(task="Acrobot-v1"))
+
+
+def test_what_a_policy_may_see_chooses_the_protocol_too():
+    hidden = GymnasiumEnvCfg(task="Pendulum-v1", hidden=[2])
+    assert find_protocol(CONFIGS / "protocols", hidden).stem == "pendulum-hidden"
+    hidden = GymnasiumEnvCfg(task="Pendulum-v1", hidden=[0])
+    with pytest.raises(ValueError, match=r"no protocol in .* is about Pendulum-v1"):
+        find_protocol(CONFIGS / "protocols", hidden)
+
+
+def test_the_documentation_names_every_protocol_gate_and_preset():
+    from rrf.evaluation.gates import load_gate
+    from rrf.presets import PRESETS, resolve
+    from rrf.runners.control_configs import ControlRunnerCfg
+
+    text = (CONFIGS.parent / "docs/locomotion.md").read_text()
+    gates = {path.stem: load_gate(path) for path in (CONFIGS / "gates").glob("*.yaml")}
+    names = [name for name, gate in gates.items() if isinstance(gate.protocol, ControlProtocolCfg)]
+    names += [gates[name].protocol.name for name in names]
+    names += [name for name in PRESETS if isinstance(resolve(name), ControlRunnerCfg)]
+    assert [name for name in names if f"`{name}`" not in text] == []

@@ -1,0 +1,268 @@
+"""How off-policy algorithms act, count and remember."""
+
+import json
+
+import pytest
+import torch
+
+from rrf.algorithms import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
+from rrf.components import DistributionalQCfg, GRUEncoderCfg, SACActorCfg
+from rrf.networks import plain_mlp
+from rrf.storage.rollout import ControlStep
+from tests.control.toy import CorridorCfg
+from tests.off_policy.golden_files import GOLDEN
+from tests.off_policy.toy import ALGORITHMS, GRU, TRANSFORMER, pack
+
+NAMES = list(ALGORITHMS)
+TRACE = GOLDEN / "off_policy_trace.json"
+
+
+class Loop:
+    """An algorithm and its environment, stepped by hand."""
+
+    def __init__(self, algorithm, policy, seed: int = 0, replay_size: int = 400, num_envs: int = 4):
+        self.env = CorridorCfg(num_envs=num_envs).build(seed=seed)
+        torch.manual_seed(seed)
+        self.policy = policy.build(self.env.interface)
+        generator = torch.Generator().manual_seed(seed)
+        self.algorithm = algorithm.build(self.policy, num_envs, replay_size, generator)
+        self.observations = self.env.get_observations()
+
+    def step(self) -> dict[str, torch.Tensor]:
+        actions = self.algorithm.act(self.observations)
+        step = ControlStep.of(self.observations, actions, self.env.step(actions))
+        self.algorithm.observe(step)
+        self.observations = step.next_observations
+        return self.algorithm.update()
+
+    def run(self, num_steps: int) -> "Loop":
+        for _ in range(num_steps):
+            self.step()
+        return self
+
+    def everything(self) -> dict[str, torch.Tensor]:
+        return self.policy.state_dict() | self.algorithm.state()[0]
+
+
+def loop(name: str, seed: int = 0) -> Loop:
+    return Loop(*ALGORITHMS[name], seed=seed)
+
+
+def assert_same(first: dict, second: dict) -> None:
+    assert first.keys() == second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_twice_gives_equal_parameters(name):
+    first, second, other = loop(name).run(30), loop(name).run(30), loop(name, seed=1).run(30)
+    assert_same(first.everything(), second.everything())
+    weights = "actor.backbone.layers.0.weight"
+    assert not torch.equal(first.policy.state_dict()[weights], other.policy.state_dict()[weights])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_continues_bit_for_bit(name):
+    original = loop(name).run(25)
+    tensors = {key: value.clone() for key, value in original.algorithm.state()[0].items()}
+    facts = json.loads(json.dumps(original.algorithm.state()[1]))
+    again = loop(name, seed=7)
+    again.policy.load_state_dict(original.policy.state_dict())
+    again.algorithm.load_state(tensors, facts)
+    again.algorithm.generator.set_state(original.algorithm.generator.get_state())
+    again.env.load_state(original.env.state())
+    again.observations = again.env.get_observations()
+    assert_same(original.run(10).everything(), again.run(10).everything())
+
+
+def test_actions_are_uniform_until_the_warm_up_is_over():
+    algorithm = SACCfg(warmup_steps=4000, batch_size=8)
+    policy = pack().override({"actor_cfg.action_limit": 0.5})
+    it = Loop(algorithm, policy, replay_size=8000, num_envs=1000)
+    actions = [it.algorithm.act(it.observations)]
+    for _ in range(4):
+        assert it.algorithm.is_warming_up
+        assert it.step() == {}
+        actions.append(it.algorithm.act(it.observations))
+    drawn = torch.cat(actions[:4])
+    assert drawn.abs().max() <= 0.5
+    assert drawn.std().item() == pytest.approx(1 / 12**0.5, rel=0.03)
+    assert not it.algorithm.is_warming_up
+    assert it.algorithm.num_updates == 0
+    shifted = it.policy.actor.backbone.layers[-1].bias
+    with torch.no_grad():
+        shifted.copy_(torch.tensor([10.0, -10.0]))
+    assert it.algorithm.act(it.observations).min() > 0.49
+
+
+@pytest.mark.parametrize(
+    ("updates_per_step", "expected"), [(1.0, [4, 8, 12]), (0.375, [1, 3, 4]), (0.1, [0, 0, 1])]
+)
+def test_gradient_steps_follow_the_ratio(updates_per_step, expected):
+    algorithm, policy = ALGORITHMS["sac"]
+    it = Loop(algorithm.replace(updates_per_step=updates_per_step), policy).run(10)
+    counts = []
+    for _ in range(3):
+        it.step()
+        counts.append(it.algorithm.num_updates)
+    assert counts == expected
+
+
+def test_a_delayed_policy_moves_at_every_second_step_of_the_critics():
+    algorithm, policy = ALGORITHMS["dsact"]
+    it = Loop(algorithm.replace(updates_per_step=0.25), policy).run(10)
+    moved = []
+    for _ in range(4):
+        before = [
+            module.state_dict()["backbone.layers.0.weight"].clone()
+            for module in (it.policy.actor, it.policy.critic, it.algorithm.target_actor)
+        ]
+        metrics = it.step()
+        after = [
+            module.state_dict()["backbone.layers.0.weight"]
+            for module in (it.policy.actor, it.policy.critic, it.algorithm.target_actor)
+        ]
+        moved.append([not torch.equal(*pair) for pair in zip(before, after, strict=True)])
+        assert ("loss/actor" in metrics) == moved[-1][0]
+    assert moved == [[True, True, True], [False, True, False]] * 2
+
+
+def test_slow_copies_move_by_tau():
+    algorithm, policy = ALGORITHMS["sac"]
+    it = Loop(algorithm.replace(updates_per_step=0.25, tau=0.25), policy).run(10)
+    slow = it.algorithm.target_critic.backbone.layers[0].weight
+    before = slow.clone()
+    it.step()
+    fast = it.policy.critic.backbone.layers[0].weight.detach()
+    torch.testing.assert_close(slow, 0.75 * before + 0.25 * fast)
+
+
+def test_the_replay_keeps_where_episodes_really_ended():
+    it = loop("sac").run(20)
+    steps = it.algorithm.replay.gather(torch.arange(80))
+    # The corridor's critic sees the time left; after the last step of an episode that is 0, while
+    # the next episode begins with 1.
+    left = steps.next_critic_obs[:, 1]
+    assert steps.ended.sum() == 8
+    assert torch.equal(left == 0, steps.ended.bool())
+    torch.testing.assert_close(left, steps.critic_obs[:, 1] - 0.1)
+    assert steps.terminated.sum() == 0
+
+
+def test_normalisers_learn_from_what_is_seen_and_the_slow_critic_shares_them():
+    algorithm, _ = ALGORITHMS["sac"]
+    it = Loop(algorithm, pack(obs_normalization=True)).run(15)
+    seen = it.algorithm.replay.gather(torch.arange(60))
+    assert it.policy.actor.normalizer.count == 60
+    torch.testing.assert_close(it.policy.actor.normalizer.mean, seen.actor_obs.mean(0))
+    torch.testing.assert_close(it.policy.critic.normalizer.mean, seen.critic_obs.mean(0))
+    assert it.algorithm.target_critic.normalizer is it.policy.critic.normalizer
+    assert any(name.startswith("actor.normalizer") for name in it.policy.state_dict())
+
+
+def test_a_recurrent_policy_forgets_at_resets_and_stores_what_it_remembered():
+    it = loop("sac_seq").run(9)
+    assert it.algorithm.memories["actor"].abs().min() > 0
+    it.run(1)  # the tenth step ends every episode
+    assert it.algorithm.memories["actor"].abs().max() == 0
+    assert it.algorithm.memories["critic"].abs().max() == 0
+    found = it.algorithm.replay.gather(torch.tensor([0, 1]), torch.tensor([2, 2]))
+    assert found.memories["actor"][0, 0].abs().max() == 0
+    assert found.memories["actor"][0, 1].abs().min() > 0
+
+
+def test_given_up_episodes_leave_no_memory_behind():
+    it = loop("sac_seq").run(5)
+    it.algorithm.episodes_cut()
+    assert it.algorithm.memories["actor"].abs().max() == 0
+    assert it.algorithm.replay.replay.gather(torch.arange(16, 20)).ended.tolist() == [1.0] * 4
+
+
+def test_gradients_are_clipped():
+    algorithm, policy = ALGORITHMS["sac"]
+    it = Loop(algorithm.replace(max_grad_norm=1e-3), policy).run(12)
+    for name in ("actor", "critic"):
+        gradients = [p.grad.norm() for p in it.algorithm.optimizers[name].param_groups[0]["params"]]
+        assert torch.stack(gradients).norm().item() <= 1e-3 * 1.001
+
+
+def test_the_learning_rate_can_be_lowered():
+    it = loop("sac")
+    it.algorithm.slow_down(0.25)
+    rates = {name: o.param_groups[0]["lr"] for name, o in it.algorithm.optimizers.items()}
+    assert rates == {"actor": 2.5e-4, "critic": 2.5e-4, "alpha": 2.5e-4}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "policy", "message"),
+    [
+        (SACCfg(), pack(encoder=GRU), "actor_cfg.encoder is set, but SAC learns .*SACSeqCfg"),
+        (DSACTCfg(), pack(), "critic_cfg is a QNetworkCfg, but DSACT .*DistributionalQCfg"),
+        (DSACCfg(), pack(), "DSAC learns distributions"),
+        (SACSeqCfg(), pack(encoder=TRANSFORMER), "must be a components.GRUEncoderCfg for SACSeq"),
+        (SACTransCfg(), pack(encoder=GRU), "must be a components.TransformerEncoderCfg"),
+        (SACTransCfg(), pack(encoder=TRANSFORMER), "sequence_length is 16, but .*context is 8"),
+    ],
+)
+def test_a_policy_of_another_kind_is_refused(algorithm, policy, message):
+    with pytest.raises(ValueError, match=message):
+        Loop(algorithm, policy)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: SACCfg(gamma=1.5), "gamma is 1.5"),
+        (lambda: SACCfg(batch_size=0), "batch_size is 0, allowed: 1 or more"),
+        (lambda: SACCfg(updates_per_step=0.0), "updates_per_step is 0.0"),
+        (lambda: SACCfg(max_grad_norm=-1.0), "max_grad_norm is -1.0"),
+        (lambda: SACSeqCfg(n_steps=3), "n_steps is 3; sequences"),
+        (lambda: SACSeqCfg(burn_in=-1), "burn_in is -1"),
+        (lambda: DSACTCfg(tau_b=0.0), "tau_b is 0.0"),
+        (lambda: SACActorCfg(min_log_std=3.0), "min_log_std is 3.0"),
+        (lambda: SACActorCfg(action_limit=0.0), "action_limit is 0.0"),
+        (lambda: DistributionalQCfg(num_critics=0), "num_critics is 0"),
+        (lambda: GRUEncoderCfg(hidden_size=0), "hidden_size is 0"),
+        (lambda: TRANSFORMER.replace(num_heads=3), "width is 8 and num_heads 3"),
+        (lambda: SACCfg.from_dict({"gama": 0.9}), "no field 'gama'; did you mean 'gamma'"),
+    ],
+)
+def test_impossible_settings_are_refused(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_configs_survive_yaml():
+    for algorithm, policy in ALGORITHMS.values():
+        assert type(algorithm).from_yaml(algorithm.to_yaml()) == algorithm
+        assert type(policy).from_yaml(policy.to_yaml()) == policy
+
+
+def traces() -> dict[str, dict[str, list[float]]]:
+    """Losses of ten steps after the warm-up, by algorithm."""
+    found = {}
+    for name in NAMES:
+        it = loop(name).run(12)
+        rounds = [{k: v.item() for k, v in it.step().items()} for _ in range(10)]
+        # Of a delayed policy only every second step has numbers.
+        found[name] = {key: [r[key] for r in rounds if key in r] for key in rounds[0]}
+    return found
+
+
+def test_ten_steps_leave_the_trace_they_left_before():
+    expected = json.loads(TRACE.read_text())
+    found = traces()
+    assert found.keys() == expected.keys()
+    for name, metrics in expected.items():
+        for key, values in metrics.items():
+            assert found[name][key] == pytest.approx(values, rel=2e-3, abs=2e-4), (name, key)
+
+
+def test_wide_networks_have_the_parameters_they_should():
+    # Actor 3-256-256-4, twin critics 5-256-256-1.
+    it = Loop(SACCfg(), pack(backbone_cfg=plain_mlp([256, 256], "ReLU")))
+    actor = sum(p.numel() for p in it.policy.actor.parameters())
+    critic = sum(p.numel() for p in it.policy.critic.parameters())
+    assert actor == (1 * 256 + 256) + (256 * 256 + 256) + (256 * 2 + 2)
+    assert critic == 2 * ((3 * 256 + 256) + (256 * 256 + 256) + 257)
