@@ -1,7 +1,7 @@
 """State-based reinforcement learning: `python -m benchmarks.rl [ID ...] [--peers PYTHON]`.
 
-All ids by default, about two hours; the ids with walk, tracking_error or return in them train to
-the end, the others take minutes. Peers run in the same call, in processes of their own
+All ids by default; those with walk, tracking_error or return in their names train to the end, the
+others take minutes. Peers run in the same call, in processes of their own
 (`benchmarks.rl_peers`), with the interpreter of `--peers`, which needs their packages:
 `uv pip install stable-baselines3==2.9.2 sbx-rl==0.28.0`. Ratios are of wall seconds; the rows tell
 those of CPU-seconds, all threads counted, beside them. `--small` only sees whether everything runs,

@@ -4,7 +4,7 @@ Each preset is trained for its own number of steps, and some twenty times on the
 policy plays twenty episodes, whose seconds do not count. What was found is kept as
 `docs/benchmarks/curves/<preset>-seed<k>.csv`, drawn as `<preset>.svg` beside it, and the last
 returns go to `docs/benchmarks/rl.json`. The same command goes on with a run that was killed and
-leaves finished ones alone. HalfCheetah with PPO takes some five minutes per seed, with SAC hours.
+leaves finished ones alone. A million steps take minutes with PPO and hours with SAC.
 """
 
 import argparse

@@ -218,24 +218,24 @@ class SAPGCfg(PPOCfg):
     off_policy_coef: float = 1.0
     """Weight of their loss."""
     max_importance: float = 2.0
-    """Samples that the leader would have chosen more often than their follower by more than this
-    factor count only so much."""
+    """A sample that the leader would have chosen this many times as often as its follower, or more
+    often still, counts so many times."""
     follower_entropy_coef: float = 0.005
     """Reward for randomness besides entropy_coef: that of the last follower, falling in a straight
     line to 0 for the leader."""
 
     def __post_init__(self):
         super().__post_init__()
-        _require_not_negative(
-            self, "off_policy_ratio", "off_policy_coef", "max_importance", "follower_entropy_coef"
-        )
+        names = ("off_policy_ratio", "off_policy_coef", "follower_entropy_coef")
+        _require_not_negative(self, *names)
+        if self.max_importance <= 0:
+            raise ValueError(f"max_importance is {self.max_importance}, allowed: above 0")
 
 
 @configclass(builds="rrf.algorithms.epo:EPO")
 class EPOCfg(SAPGCfg):
     """Evolutionary policy optimisation (arXiv:2503.19037): followers are bred by their returns."""
 
-    follower_entropy_coef = 0.0
     evolution_interval: int = 10
     """Iterations between generations."""
     elite_fraction: float = 0.5

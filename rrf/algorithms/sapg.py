@@ -7,7 +7,6 @@ had taken them (eq. 4 to 6):
 
     rho = pi_leader(a|s) / pi_follower_old(a|s),  mu = pi_leader_old(a|s) / pi_follower_old(a|s)
     L_off = E max(-A rho, -A clip(rho, mu (1 - eps), mu (1 + eps)))
-          = E mu max(-A r, -A clip(r, 1 - eps, 1 + eps)),  r = pi_leader(a|s) / pi_leader_old(a|s)
 
 with one-step returns R = r + gamma V_leader(s') and A = R - V_leader(s). As many of these steps as
 the leader took itself are drawn from all followers, anew for every rollout.
@@ -20,6 +19,7 @@ Legend: T time, N environments, S = T * N samples, K of them taken over, O obser
 """
 
 import dataclasses
+import math
 
 import torch
 from tensordict import TensorDict
@@ -33,7 +33,7 @@ from rrf.components.population import MEMBER, PopulationActorCritic
 from rrf.storage.rollout import Batch, ControlStep, Samples
 
 LEADER = 0
-WEIGHT = "importance"  # of a sample's policy loss
+LOG_CENTER = "log_center"  # log mu of a sample; 0 where whoever learns from it chose it
 SOURCE = "source"  # whose sample it is: a member's number, or M if the leader took it over
 
 
@@ -85,7 +85,7 @@ class SAPG(PPO):
         followers = (members != LEADER).nonzero().squeeze(-1)
         count = round(self.cfg.off_policy_ratio * (len(samples) - len(followers)))
         order = torch.randperm(len(followers), generator=self.generator, device=self.device)
-        samples.extra |= {WEIGHT: torch.ones(len(samples), device=self.device), SOURCE: members}
+        samples.extra |= {LOG_CENTER: torch.zeros_like(samples.advantages), SOURCE: members}
         if count:
             samples = samples.joined(self.taken_over(samples, followers[order[:count]]))
         return super().augmented(samples)
@@ -104,7 +104,7 @@ class SAPG(PPO):
         values = critic.value(observed["critic_obs"])
         next_values = critic.value(observed["next_critic_obs"])
         returns = one_step_returns(rewards, next_values, dones, final_values, self.cfg.gamma)
-        weights = importance(log_prob, samples.log_prob[rows], self.cfg.max_importance)
+        log_center = log_importance(log_prob, samples.log_prob[rows], self.cfg.max_importance)
         return Samples(
             **observed,
             goes_on=samples.goes_on[rows],
@@ -115,7 +115,7 @@ class SAPG(PPO):
             returns=returns,
             advantages=returns - values,
             extra={
-                WEIGHT: self.cfg.off_policy_coef * weights,
+                LOG_CENTER: log_center,
                 SOURCE: torch.full_like(rows, self.num_members),
             },
         )
@@ -132,8 +132,13 @@ class SAPG(PPO):
         return result
 
     def surrogate(self, batch: Batch, log_prob: torch.Tensor, advantages: torch.Tensor):
-        losses = super().surrogate(batch, log_prob, advantages)
-        return losses if self.num_members == 1 else batch.extra(WEIGHT) * losses
+        if self.num_members == 1:
+            return super().surrogate(batch, log_prob, advantages)
+        log_center = batch.extra(LOG_CENTER)
+        log_ratio = log_prob - batch.log_prob + log_center
+        losses = centered_surrogate(log_ratio, log_center, advantages, self.cfg.clip_param)
+        is_own = batch.extra(SOURCE) < self.num_members
+        return torch.where(is_own, 1.0, self.cfg.off_policy_coef) * losses
 
     def entropy_bonus(self, batch: Batch, entropy: torch.Tensor) -> torch.Tensor:
         if self.num_members == 1:
@@ -171,11 +176,20 @@ def as_leader(x_so: torch.Tensor) -> torch.Tensor:
     return x_so
 
 
-def importance(
+def log_importance(
     log_prob_k: torch.Tensor, follower_log_prob_k: torch.Tensor, cap: float
 ) -> torch.Tensor:
-    """mu = pi_leader_old / pi_follower_old, at most `cap`."""
-    return (log_prob_k - follower_log_prob_k).exp().clamp(max=cap)
+    """log mu = log (pi_leader_old / pi_follower_old), where mu is at most `cap`."""
+    return (log_prob_k - follower_log_prob_k).clamp(max=math.log(cap))
+
+
+def centered_surrogate(
+    log_ratio_b: torch.Tensor, log_center_b: torch.Tensor, advantages_b: torch.Tensor, clip: float
+) -> torch.Tensor:
+    """max(-A rho, -A clip(rho, mu (1 - clip), mu (1 + clip))), [B]."""
+    ratio, center = log_ratio_b.exp(), log_center_b.exp()
+    clipped = ratio.clamp(center * (1 - clip), center * (1 + clip))
+    return torch.maximum(-advantages_b * ratio, -advantages_b * clipped)
 
 
 def one_step_returns(

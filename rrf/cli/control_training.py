@@ -7,7 +7,7 @@ import importlib
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rrf.runners.tracker import Tracker
 
 
-def import_modules(names: Iterable[str]) -> None:
+def import_modules(names: Sequence[str]) -> None:
     """Import modules that register tasks, from here or installed, and accept their configs.
 
     Raises:
@@ -30,8 +30,9 @@ def import_modules(names: Iterable[str]) -> None:
     from rrf.registry import load_plugins
 
     load_plugins()
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    here = str(Path.cwd())
+    if names and here not in sys.path:
+        sys.path.append(here)
     for name in names:
         try:
             importlib.import_module(name)
@@ -39,7 +40,7 @@ def import_modules(names: Iterable[str]) -> None:
             if not name.startswith(str(error.name)):
                 raise
             raise ValueError(
-                f"--import: no module '{name}' here ({Path.cwd()}) or among the installed packages"
+                f"--import: no module '{name}' here ({here}) or among the installed packages"
             ) from error
         trust(name)
 

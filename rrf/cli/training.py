@@ -16,6 +16,9 @@ from rrf.cli import control_training
 
 RESULT = "result.json"
 _RUN = "run.json"
+# Where the parent lies must not change the key, what it holds is in `parent`; nor must where
+# decoded images are kept.
+_PLACES = ("init_from", "cache_dir")
 
 
 def train(
@@ -94,7 +97,7 @@ def run_training(
     with control_training.processes_of(cfg) if is_control else contextlib.nullcontext():
         if not resume:
             control_training.remove(run_dir)
-        _require_same_inputs(run_dir, inputs, cfg.to_dict())
+        _require_same_inputs(run_dir, inputs, cfg)
         result = _finished(run_dir)
         if result is None:
             result = _train(cfg, run_dir, lineage, inputs, video)
@@ -131,23 +134,23 @@ def run_inputs(config: dict, dataset: str | None, source: str, parent: str | Non
     """Digests of everything that decides a run's result."""
     from rrf import atomic
 
-    # Where the parent lies must not change the key, what it holds is in `parent`; nor must where
-    # decoded images are kept.
-    places = ("init_from", "cache_dir")
-    config = {name: value for name, value in config.items() if name not in places}
+    config = {name: value for name, value in config.items() if name not in _PLACES}
     digest = atomic.digest_of(config)
     return {"config": digest, "dataset": dataset, "source": source, "parent": parent}
 
 
-def _require_same_inputs(run_dir: Path, inputs: dict, config: dict) -> None:
+def _require_same_inputs(run_dir: Path, inputs: dict, cfg) -> None:
     from rrf.runners.checkpoint import config_differences
+    from rrf.runners.control_loop import FREE
 
     run = _read(run_dir / _RUN)
     known = run.get("inputs", inputs)
     changed = [name for name, value in inputs.items() if known.get(name) != value]
     if not changed:
         return
-    differences = config_differences(run["config"], config) if "config" in run else []
+    free = FREE if control_training.is_control(cfg) else _PLACES
+    known_config = run.get("config", cfg.to_dict())
+    differences = config_differences(known_config, cfg.to_dict(), free)
     shown = f" ({'; '.join(differences)})" if differences else ""
     raise ValueError(
         f"{run_dir} holds a run with another {', '.join(changed)}{shown}; give another --run-dir, "

@@ -1,7 +1,9 @@
 """Gymnasium's tasks by soft actor-critic and its variants, with the papers' hyperparameters.
 
-An iteration is 1,000 steps of one environment.
+An iteration is 1,000 transitions.
 """
+
+import typing
 
 from rrf.algorithms.off_policy_configs import DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
 from rrf.components.off_policy_configs import (
@@ -18,41 +20,44 @@ from rrf.networks.configs import plain_mlp
 from rrf.runners.control_configs import OffPolicyRunnerCfg
 
 _ANGULAR_VELOCITY = [2]  # of Pendulum-v1's observation: cosine, sine, angular velocity
-_PENDULUM = SACCfg(actor_lr=1e-3, critic_lr=1e-3, alpha_lr=1e-3, warmup_steps=500)
+_SMALL = plain_mlp([64, 64], "ReLU")
+_FAST: dict[str, typing.Any] = {"actor_lr": 1e-3, "critic_lr": 1e-3, "alpha_lr": 1e-3}
 
 
 def pendulum_sac() -> OffPolicyRunnerCfg:
     """Pendulum-v1, 20,000 steps."""
-    return _run("pendulum-sac", "Pendulum-v1", 20, _PENDULUM)
+    return _pendulum("pendulum-sac", SACCfg(gamma=0.95, warmup_steps=500, **_FAST), QNetworkCfg)
 
 
 def pendulum_dsact() -> OffPolicyRunnerCfg:
     """Pendulum-v1 by DSAC-T, 20,000 steps."""
-    algorithm = DSACTCfg(actor_lr=1e-3, critic_lr=1e-3, alpha_lr=1e-3, warmup_steps=500)
-    cfg = _run("pendulum-dsact", "Pendulum-v1", 20, algorithm)
-    return cfg.replace(policy=ActorQPackCfg(critic_cfg=DistributionalQCfg()))
+    algorithm = DSACTCfg(gamma=0.95, warmup_steps=500, **_FAST)
+    return _pendulum("pendulum-dsact", algorithm, DistributionalQCfg)
 
 
 def pendulum_hidden_sac() -> OffPolicyRunnerCfg:
     """Pendulum-v1 without its angular velocity: what a policy without memory makes of it."""
-    return _hidden("pendulum-hidden-sac", _PENDULUM, None)
+    algorithm = SACCfg(gamma=0.95, warmup_steps=1000, updates_per_step=0.25, **_FAST)
+    return _hidden("pendulum-hidden-sac", algorithm, None)
 
 
 def pendulum_hidden_sac_seq() -> OffPolicyRunnerCfg:
     """Pendulum-v1 without its angular velocity, with a recurrent policy."""
-    algorithm = SACSeqCfg(actor_lr=1e-3, critic_lr=1e-3, alpha_lr=1e-3, warmup_steps=1000)
+    algorithm = SACSeqCfg(
+        gamma=0.95, warmup_steps=1000, updates_per_step=0.25, sequence_length=16, **_FAST
+    )
     return _hidden("pendulum-hidden-sac-seq", algorithm, GRUEncoderCfg())
 
 
 def pendulum_hidden_sac_trans() -> OffPolicyRunnerCfg:
     """Pendulum-v1 without its angular velocity, with a transformer over its history."""
-    algorithm = SACTransCfg(actor_lr=1e-3, critic_lr=1e-3, alpha_lr=1e-3, warmup_steps=1000)
+    algorithm = SACTransCfg(gamma=0.95, warmup_steps=1000, updates_per_step=0.25, **_FAST)
     return _hidden("pendulum-hidden-sac-trans", algorithm, TransformerEncoderCfg())
 
 
 def inverted_pendulum_sac() -> OffPolicyRunnerCfg:
     """InvertedPendulum-v5, 20,000 steps."""
-    algorithm = SACCfg(warmup_steps=1000)
+    algorithm = SACCfg(warmup_steps=500, **_FAST)
     return _run("inverted-pendulum-sac", "InvertedPendulum-v5", 20, algorithm)
 
 
@@ -110,11 +115,21 @@ def _run(name: str, task: str, max_iterations: int, algorithm: SACCfg) -> OffPol
     )
 
 
-def _hidden(name: str, algorithm: SACCfg, encoder: SequenceEncoderCfg | None) -> OffPolicyRunnerCfg:
-    cfg = _run(name, "Pendulum-v1", 40, algorithm)
-    return cfg.replace(
-        env=GymnasiumEnvCfg(task="Pendulum-v1", hidden=_ANGULAR_VELOCITY),
+def _pendulum(name: str, algorithm: SACCfg, critic: type[QNetworkCfg]) -> OffPolicyRunnerCfg:
+    return _run(name, "Pendulum-v1", 20, algorithm).replace(
         policy=ActorQPackCfg(
-            actor_cfg=SACActorCfg(encoder=encoder), critic_cfg=QNetworkCfg(encoder=encoder)
+            actor_cfg=SACActorCfg(backbone_cfg=_SMALL), critic_cfg=critic(backbone_cfg=_SMALL)
+        )
+    )
+
+
+def _hidden(name: str, algorithm: SACCfg, encoder: SequenceEncoderCfg | None) -> OffPolicyRunnerCfg:
+    """40,000 steps of four environments together."""
+    return _run(name, "Pendulum-v1", 40, algorithm).replace(
+        env=GymnasiumEnvCfg(task="Pendulum-v1", num_envs=4, hidden=_ANGULAR_VELOCITY),
+        num_steps_per_env=250,
+        policy=ActorQPackCfg(
+            actor_cfg=SACActorCfg(backbone_cfg=_SMALL, encoder=encoder),
+            critic_cfg=QNetworkCfg(backbone_cfg=_SMALL, encoder=encoder),
         ),
     )

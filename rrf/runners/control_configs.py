@@ -120,9 +120,7 @@ class SAPGOnPolicyRunnerCfg(OnPolicyRunnerCfg):
 class EPOOnPolicyRunnerCfg(SAPGOnPolicyRunnerCfg):
     """A population in blocks of the environments, whose latents are bred by their returns."""
 
-    policy: PopulationPackCfg = PopulationPackCfg(
-        num_members=8, learn_latents=False, std_per_member=False
-    )
+    policy: PopulationPackCfg = PopulationPackCfg(num_members=8, learn_latents=False)
     """Actor and critic of the population."""
     algorithm: EPOCfg = EPOCfg()
     """How they learn and evolve."""

@@ -282,6 +282,8 @@ class ControlRunner:
             tensors |= {f"env/{name}": value for name, value in state.tensors.items()}
         path = self.run_dir / f"not_finite_{self.iteration + 1}"
         with atomic.directory(path) as root:
+            # Cloned: an environment may show its state itself, and no file holds a tensor twice.
+            tensors = {name: value.clone() for name, value in tensors.items()}
             checkpoint.write_tensors(root / "last_step.safetensors", tensors)
             facts = {"error": str(error), "iteration": self.iteration + 1}
             (root / "facts.json").write_text(json.dumps(facts, indent=2) + "\n")

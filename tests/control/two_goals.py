@@ -20,7 +20,7 @@ class TwoGoalsCfg(ControlEnvCfg):
 
 
 class TwoGoals:
-    """Observation: the position; an action moves it by 0.2 times itself. An episode is 30 steps."""
+    """Observation: the position; an action moves it by up to 0.2. An episode is 30 steps."""
 
     def __init__(self, cfg: TwoGoalsCfg, seed: int = 0, device: str = "cpu"):
         self.cfg, self.num_envs, self.num_actions, self.device = cfg, cfg.num_envs, 1, device
@@ -35,11 +35,12 @@ class TwoGoals:
         return self.get_observations(), {}
 
     def get_observations(self) -> TensorDict:
-        return TensorDict({"policy": self.position.unsqueeze(-1)}, batch_size=[self.num_envs])
+        observed = self.position.unsqueeze(-1).clone()
+        return TensorDict({"policy": observed}, batch_size=[self.num_envs])
 
     def step(self, actions):
         check_actions(actions, self.num_envs, 1)
-        self.position = self.position + 0.2 * actions[:, 0]
+        self.position = self.position + 0.2 * actions[:, 0].clamp(-1, 1)
         self.episode_length_buf = self.episode_length_buf + 1
         near = self.position.abs() < NEAR_EDGE
         far = self.position > FAR_EDGE

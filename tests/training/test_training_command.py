@@ -136,7 +136,7 @@ def test_a_run_knows_its_parent_by_content_and_not_by_place():
 def test_a_run_directory_of_other_inputs_is_refused_and_can_be_started_over(home, dataset):
     cfg = tiny_run_cfg(dataset, max_steps=2)
     run_training(cfg, home / "run")
-    with pytest.raises(ValueError, match=r"holds a run with another config; .*--no-resume"):
+    with pytest.raises(ValueError, match=r"another config \(seed: 0 -> 1\); .*--no-resume"):
         run_training(cfg.replace(seed=1), home / "run")
     assert run_training(cfg.replace(seed=1), home / "run", resume=False)["reused"] is False
 

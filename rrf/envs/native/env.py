@@ -16,7 +16,7 @@ from mjlab.entity.entity import EntityIndexing
 from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
 from mjlab.envs.mdp import actions
 from mjlab.scene import Scene
-from mjlab.sensor import CameraSensor, ContactSensor, RayCastSensor
+from mjlab.sensor import CameraSensor, RayCastSensor
 
 from rrf.envs.native.simulation import NativeSimulation
 from rrf.envs.native.snapshot import capture, restore
@@ -131,19 +131,16 @@ class NativeRlEnv(ManagerBasedRlEnv):
     def _probe_terms(self) -> None:
         """Evaluate every term once: those that cannot be, and which sensors observations read."""
         tensors, facts = self.capture()
-        contacts = [s for s in self.scene.sensors.values() if isinstance(s, ContactSensor)]
         unsupported = []
         for manager, name, func, params in self._terms():
-            for sensor in contacts:
+            for sensor in self.scene.sensors.values():
                 sensor._invalidate_cache()
             try:
                 func(self, **params)
             except UnsupportedFieldError as error:
                 unsupported.append(f"{manager} term '{name}' ({error})")
             if manager == "observation":
-                read = [s for s in contacts if s._cache_valid]
-                seen = self.sim.observed_contacts
-                seen.extend(s for s in read if s not in seen)
+                self.sim.observe(s for s in self.scene.sensors.values() if s._cache_valid)
         if unsupported:
             raise ValueError(_message(unsupported))
         self.restore(tensors, facts)

@@ -43,7 +43,7 @@ class PhysicsModel:
     force_dofs: np.ndarray  # dofs whose actuator force the block "qfrc_actuator" holds
     cheap_columns: np.ndarray  # columns that need neither contacts nor accelerations
     contact_columns: np.ndarray  # columns of contact sensors
-    has_acceleration_sensors: bool  # besides contacts: accelerometers, forces, limits, ...
+    acceleration_sensors: frozenset[str]  # besides contacts: accelerometers, forces, limits, ...
 
 
 def build_physics_model(slim: mujoco.MjSpec, full: mujoco.MjModel, configure) -> PhysicsModel:
@@ -159,7 +159,7 @@ def _describe(
 
     cheap = np.ones(model.nsensordata, dtype=bool)
     contact = np.zeros(model.nsensordata, dtype=bool)
-    others = False
+    others = set()
     for i in range(full.nsensor):
         own = slice(full.sensor_adr[i], full.sensor_adr[i] + full.sensor_dim[i])
         if full.sensor_type[i] == _SENSOR.mjSENS_CONTACT:
@@ -170,7 +170,8 @@ def _describe(
             _SENSOR.mjSENS_ACTUATORFRC,
             _SENSOR.mjSENS_JOINTACTFRC,
         ):
-            cheap[own], others = False, True
+            cheap[own] = False
+            others.add(full.sensor(i).name)
     scalar = np.isin(full.jnt_type, [int(kind) for kind in _SCALAR_JOINTS])
     return PhysicsModel(
         model=model,
@@ -179,7 +180,7 @@ def _describe(
         force_dofs=full.jnt_dofadr[scalar].astype(np.int64),
         cheap_columns=np.flatnonzero(cheap),
         contact_columns=np.flatnonzero(contact),
-        has_acceleration_sensors=others,
+        acceleration_sensors=frozenset(others),
     )
 
 

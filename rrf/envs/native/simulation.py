@@ -16,12 +16,13 @@ would have answered.
 # mujoco's compiled modules come without stubs.
 
 import typing
+from collections.abc import Iterable
 
 import mujoco
 import numpy as np
 import torch
 from mjlab.managers.event_manager import RecomputeLevel
-from mjlab.sensor import RayCastSensor
+from mjlab.sensor import BuiltinSensor, ContactSensor, RayCastSensor, Sensor
 from mjlab.sim import SimulationCfg
 
 from rrf.envs.native.physics_model import build_physics_model
@@ -61,7 +62,8 @@ class NativeSimulation:
         self.num_envs = num_envs
         self.decimation = decimation
         self.controls_are_held = False
-        self.observed_contacts: list = []  # contact sensors that observations read
+        self._observed_contacts: list[ContactSensor] = []
+        self._observes_accelerations = False
         self.diverged = torch.zeros(num_envs, dtype=torch.bool)  # in this control step
         slim = spec.copy()
         self.mj_model = spec.compile()
@@ -92,6 +94,15 @@ class NativeSimulation:
         self.controls_are_held = held
         self.stepper.set_num_substeps(self.decimation if held else 1)
 
+    def observe(self, sensors: Iterable[Sensor]) -> None:
+        """Say which sensors observations read, so that `forward` refreshes them."""
+        for sensor in sensors:
+            if isinstance(sensor, ContactSensor) and sensor not in self._observed_contacts:
+                self._observed_contacts.append(sensor)
+            elif isinstance(sensor, BuiltinSensor):
+                expensive = self.physics.acceleration_sensors
+                self._observes_accelerations |= sensor._name in expensive
+
     # What mjlab's environment calls.
 
     def step(self) -> None:
@@ -118,8 +129,8 @@ class NativeSimulation:
         changed |= (self.data.qvel != self._measured_qvel).any(1)
         self._dirty |= changed.numpy()
         self._write_state()
-        everyone = self.physics.has_acceleration_sensors or any(
-            not sensor._cache_valid for sensor in self.observed_contacts
+        everyone = self._observes_accelerations or any(
+            not sensor._cache_valid for sensor in self._observed_contacts
         )
         in_full = self._was_reset | everyone
         self._measure(np.flatnonzero(self._dirty & in_full), cheap=False)

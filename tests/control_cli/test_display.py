@@ -1,0 +1,65 @@
+"""What training shows while it runs: a line per log, or a table of the last iterations."""
+
+import io
+import warnings
+
+from rich.console import Console
+
+from rrf.cli import control_display
+from rrf.presets import resolve
+from rrf.runners.control_loop import ControlProgress
+
+METRICS = {
+    "rollout/return": 12.3456,
+    "rollout/length": 199.6,
+    "perf/steps_per_s": 5432.1,
+    "policy/kl": 0.01234,
+    "train/learning_rate": 0.00066,
+    "policy/std": 0.75,
+    "loss/value": 0.1234,
+    "env/Metrics/twist/error_vel_xy": 0.2,
+}
+
+
+def progress(iteration: int, metrics=METRICS) -> ControlProgress:
+    return ControlProgress(iteration, 300, iteration * 12288, 5432.1, 3725.0, metrics)
+
+
+def test_a_line_holds_what_there_is():
+    assert control_display.line(progress(7)) == (
+        "iteration 7/300 86016 steps return 12.35 length 200 steps/s 5432 kl 0.0123 lr 6.6e-04 "
+        "std 0.750 value loss 0.123 eta 1:02:05"
+    )
+    assert control_display.line(progress(1, {"policy/alpha": 0.25})) == (
+        "iteration 1/300 12288 steps alpha 0.25 eta 1:02:05"
+    )
+
+
+def test_a_terminal_shows_a_table_of_the_last_iterations_and_warnings_above_it(monkeypatch):
+    screen = io.StringIO()
+
+    def terminal():
+        return Console(file=screen, force_terminal=True, width=120, color_system=None)
+
+    monkeypatch.setattr("rich.console.Console", terminal)
+    with control_display.shown(resolve("go1-flat-ppo")) as on_progress:
+        for iteration in range(1, 31):
+            on_progress(progress(iteration))
+        warnings.warn("[the] mean return fell", stacklevel=1)
+    shown = screen.getvalue()
+    assert "warning: [the] mean return fell" in shown
+    last = shown[shown.rindex("go1-flat-ppo: iteration 30/300, 368640 steps, eta 1:02:05") :]
+    rows = [row.split("│")[1:-1] for row in last.splitlines() if row.startswith("│")]
+    assert [row[0].strip() for row in rows] == [str(i) for i in range(19, 31)]
+    assert [cell.strip() for cell in rows[-1][1:]] == [
+        *("12.35", "200", "5432", "0.0123", "6.6e-04", "0.750", "0.123")
+    ]
+
+
+def test_a_log_gets_lines_and_warnings_without_their_place_in_the_code(capsys):
+    with control_display.shown(resolve("go1-flat-ppo")) as on_progress:
+        on_progress(progress(1))
+        warnings.warn("new episodes have begun", stacklevel=1)
+    captured = capsys.readouterr()
+    assert captured.out.startswith("iteration 1/300 12288 steps return 12.35")
+    assert captured.err == "warning: new episodes have begun\n"
