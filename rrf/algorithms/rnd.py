@@ -64,9 +64,9 @@ class RND(Extension):
             x[step.dones] = self._read(step.final_observations)
         self._seen.append(x)
         # As in the paper, novelty does not end with an episode.
-        never = torch.zeros_like(step.dones)
-        scaled = self.scaler(self.errors(x), never)
-        self.intrinsic_rewards = self.weight * scaled
+        never = torch.zeros_like(step.dones).unsqueeze(0)
+        scaled = self.scaler(self.errors(x).unsqueeze(0), never)
+        self.intrinsic_rewards = self.weight * scaled.squeeze(0)
         return rewards + self.intrinsic_rewards
 
     def errors(self, x_bo: torch.Tensor) -> torch.Tensor:

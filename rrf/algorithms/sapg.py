@@ -74,8 +74,8 @@ class SAPG(PPO):
             step = dataclasses.replace(step, final_observations=final)
         super().observe(step)
 
-    def update(self, observations: TensorDict) -> dict[str, float]:
-        return super().update(self._told(observations, self.members))
+    def returns(self, observations: TensorDict) -> Samples:
+        return super().returns(self._told(observations, self.members))
 
     def augmented(self, samples: Samples) -> Samples:
         """The samples of all members, and some of the followers' taken over by the leader."""
@@ -114,10 +114,7 @@ class SAPG(PPO):
             values=values,
             returns=returns,
             advantages=returns - values,
-            extra={
-                LOG_CENTER: log_center,
-                SOURCE: torch.full_like(rows, self.num_members),
-            },
+            extra={LOG_CENTER: log_center, SOURCE: torch.full_like(rows, self.num_members)},
         )
 
     def normalized_advantages(self, samples: Samples) -> torch.Tensor:

@@ -108,11 +108,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
 
 
 def test_bad_settings_are_named():
+    few = populations.population(width=1, learn_latents=False)
     with pytest.raises(ValueError, match=r"num_members is 3 .*3 followers or more"):
-        policy = populations.population(width=1, learn_latents=False)
-        populations.learner(EPOCfg(), policy)
+        populations.learner(EPOCfg(), few)
+    learned = populations.population(width=1, num_members=6)
     with pytest.raises(ValueError, match=r"learn_latents true.*policy.learn_latents=false"):
-        policy = populations.population(width=1, num_members=6)
-        populations.learner(EPOCfg(), policy)
-    with pytest.raises(ValueError, match="elite_fraction is 1.0"):
+        populations.learner(EPOCfg(), learned)
+    with pytest.raises(ValueError, match=r"elite_fraction is 1.0"):
         EPOCfg(elite_fraction=1.0)

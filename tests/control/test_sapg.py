@@ -106,22 +106,17 @@ def test_taken_over_steps_are_worth_what_the_leader_makes_of_them():
     material = sapg.returns(seen[-1])
     critic, rollout = sapg.policy.critic, sapg.rollout
     for row in range(30, 50):
-        same = material.critic_obs[:30, :2] == material.critic_obs[row, :2]
-        original = same.all(-1).nonzero()[0].item()
+        original = (material.critic_obs[:30, 0] == material.critic_obs[row, 0]).nonzero()[0].item()
         t, env = divmod(original, 6)
         with torch.no_grad():
+            position = rollout["critic_obs"][t + 1, env, 0]
             if rollout["time_outs"][t, env]:
                 _, ended, final = next(f for f in rollout.finals if f[0] == t)
-                last = final["critic"][(ended == env).nonzero().item()]
-                coming = critic.value(torch.cat([last, torch.zeros(1)]))
-            else:
-                after = torch.cat([rollout["critic_obs"][t + 1, env, :2], torch.zeros(1)])
-                coming = critic.value(after)
+                position = final["policy"][(ended == env).nonzero().item(), 0]
+            coming = critic.value(torch.tensor([position, 0.0]))
             value = critic.value(material.critic_obs[row])
-        expected = rollout["rewards"][t, env] + 0.9 * coming
-        torch.testing.assert_close(material.returns[row], expected)
+        torch.testing.assert_close(material.returns[row], rollout["rewards"][t, env] + 0.9 * coming)
         torch.testing.assert_close(material.values[row], value)
-        assert material.extra[SOURCE][row] == 3
 
 
 def test_advantages_are_normalised_for_each_member_by_itself():
@@ -193,5 +188,5 @@ def test_bad_settings_are_named():
         SAPGOnPolicyRunnerCfg(env=CORRIDOR, policy=populations.pack(num_members=4))
     with pytest.raises(ValueError, match="normalize_advantage_per_mini_batch=false"):
         learner(SAPGCfg(normalize_advantage_per_mini_batch=True))
-    with pytest.raises(ValueError, match="max_importance is 0.0"):
+    with pytest.raises(ValueError, match=r"max_importance is 0.0"):
         SAPGCfg(max_importance=0.0)
