@@ -102,9 +102,9 @@ class SAPGOnPolicyRunnerCfg(OnPolicyRunnerCfg):
 
     env: ControlEnvCfg = GymnasiumEnvCfg(task="Pendulum-v1", num_envs=24)
     """What it learns in."""
-    policy: PopulationPackCfg = PopulationPackCfg()
+    policy: PopulationPackCfg = PopulationPackCfg()  # pyright: ignore[reportIncompatibleVariableOverride]
     """Actor and critic of the population."""
-    algorithm: SAPGCfg = SAPGCfg()
+    algorithm: SAPGCfg = SAPGCfg()  # pyright: ignore[reportIncompatibleVariableOverride]
     """How they learn."""
 
     def __post_init__(self):
@@ -122,7 +122,7 @@ class EPOOnPolicyRunnerCfg(SAPGOnPolicyRunnerCfg):
 
     policy: PopulationPackCfg = PopulationPackCfg(num_members=8, learn_latents=False)
     """Actor and critic of the population."""
-    algorithm: EPOCfg = EPOCfg()
+    algorithm: EPOCfg = EPOCfg()  # pyright: ignore[reportIncompatibleVariableOverride]
     """How they learn and evolve."""
 
 
