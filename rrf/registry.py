@@ -4,7 +4,7 @@ asked for."""
 import importlib
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 
 from rrf.config import did_you_mean, locate, trust
@@ -37,16 +37,19 @@ class Registry:
         return iter(sorted(self._targets))
 
 
-def lazy_attributes(package: str, targets: Mapping[str, str]) -> Callable[[str], typing.Any]:
+def lazy_attributes(
+    package: str, targets: Mapping[str, str], others: Iterable[str] = ()
+) -> Callable[[str], typing.Any]:
     """A module's `__getattr__` (PEP 562): name -> "module:attr", imported when first asked for.
 
-    Any other name is an AttributeError that lists the names there are.
+    Any other name is an AttributeError that lists the names there are, `others` among them.
     """
+    names = ", ".join(sorted({*targets, *others}))
 
     def get(name: str):
         if name in targets:
             return locate(targets[name])
-        raise AttributeError(f"{package} has no '{name}'; it has: {', '.join(sorted(targets))}")
+        raise AttributeError(f"{package} has no '{name}'; it has: {names}")
 
     return get
 

@@ -64,4 +64,5 @@ __getattr__ = lazy_attributes(
         "SAPG": "rrf.algorithms.sapg:SAPG",
         "VLAPPO": "rrf.algorithms.vla_ppo:VLAPPO",
     },
+    __all__,
 )

@@ -14,6 +14,24 @@ def mean(value: torch.Tensor) -> torch.Tensor:
     return value / dist.get_world_size()
 
 
+def total(values: torch.Tensor) -> torch.Tensor:
+    """The sum over the processes."""
+    if not dist.is_initialized():
+        return values
+    values = values.clone()
+    dist.all_reduce(values)
+    return values
+
+
+def from_first(values: torch.Tensor) -> torch.Tensor:
+    """What the first process has, in all of them."""
+    if not dist.is_initialized():
+        return values
+    values = values.clone()
+    dist.broadcast(values, src=0)
+    return values
+
+
 def normalized(values: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:
     """(x - mean) / (std + eps), with mean and unbiased std over all processes."""
     if not dist.is_initialized():

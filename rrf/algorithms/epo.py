@@ -14,6 +14,7 @@ Legend: N environments, M members, D latent width, F = M - 1 followers.
 import torch
 from tensordict import TensorDict
 
+from rrf.algorithms import distributed
 from rrf.algorithms.on_policy_configs import EPOCfg
 from rrf.algorithms.sapg import SAPG
 from rrf.components.actor_critic import ActorCritic
@@ -52,9 +53,12 @@ class EPO(SAPG):  # a second level of inheritance: its master learns exactly as 
     def update(self, observations: TensorDict) -> dict[str, float]:
         metrics = super().update(observations)
         self._age += 1
-        if self._age < self.cfg.evolution_interval or bool((self._sums[1, 1:] == 0).any()):
-            return metrics  # too early, or a follower whose fitness is not known yet
-        fitness = self._sums[0, 1:] / self._sums[1, 1:]
+        if self._age < self.cfg.evolution_interval:
+            return metrics
+        returns, episodes = distributed.total(self._sums)[:, 1:]
+        if bool((episodes == 0).any()):
+            return metrics  # there is a follower whose fitness is not known yet
+        fitness = returns / episodes
         is_replaced = self._evolve(fitness)
         changed = is_replaced[self.members]
         self._running = torch.where(changed, torch.nan, self._running)
@@ -71,6 +75,7 @@ class EPO(SAPG):  # a second level of inheritance: its master learns exactly as 
         children, is_child = offspring(
             latents[1:], fitness_f, cfg.elite_fraction, cfg.mutation_std, self.generator
         )
+        children = distributed.from_first(children)  # each process has random numbers of its own
         self.population.set_latents(torch.cat([latents[:1], children]))
         return torch.cat([torch.zeros_like(is_child[:1]), is_child])
 

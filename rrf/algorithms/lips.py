@@ -1,6 +1,7 @@
 """Three ways to a policy with a small Lipschitz constant, each a variant of PPO.
 
-* Lips: lambda E ||d mu / d s||_F^2, estimated by one random projection (`projected_jacobian`).
+* Lips: lambda E ||d mu / d s||_F^2, estimated by one projection on random signs
+  (`projected_jacobian`), which vary less than normal numbers: for one action it is exact.
 * LCP (arXiv:2410.11825): lambda E ||grad_s log pi(a|s)||^2 over the actions taken. The standard
   deviation counts as a constant in it: otherwise the penalty, which falls with 1 / std^4, is
   lowered most easily by a policy that acts at random.
@@ -33,7 +34,7 @@ class Lips(PPO):
         actor = self.policy.actor
         x = actor.normalized(batch.actor_obs).detach().requires_grad_()
         mean = actor.backbone(x).float()
-        directions = torch.empty_like(mean).normal_(generator=self.generator)
+        directions = torch.empty_like(mean).bernoulli_(generator=self.generator) * 2 - 1
         squares = projected_jacobian(mean, x, directions).square().sum(-1).mean()
         return self.cfg.jacobian_coef * squares, {"loss/jacobian": squares.detach()}
 

@@ -184,10 +184,11 @@ class PPO:
             critic_obs=self.policy.critic.read(observations),
         )
         values, final_values = self._values()
-        rewards = rollout["rewards"]
         if cfg.normalize_rewards:
-            rewards = self.reward_scaler(rewards, rollout["dones"])
-        rewards = add_time_limit_bootstrap(rewards, rollout["time_outs"], final_values, cfg.gamma)
+            rollout["rewards"].copy_(self.reward_scaler(rollout["rewards"], rollout["dones"]))
+        rewards = add_time_limit_bootstrap(
+            rollout["rewards"], rollout["time_outs"], final_values, cfg.gamma
+        )
         dones = torch.cat([torch.zeros_like(rollout["dones"][:1]), rollout["dones"]])
         advantages, returns = gae(rewards, values, dones, cfg.gamma, cfg.lam)
         samples = self.augmented(Samples.of(rollout, values[:-1], returns, advantages))

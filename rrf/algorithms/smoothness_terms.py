@@ -55,7 +55,7 @@ def projected_jacobian(
 ) -> torch.Tensor:
     """v^T J of every sample, [B, O], by one backward pass; it can be differentiated again.
 
-    For v ~ N(0, I), the mean of ||v^T J||^2 is ||J||_F^2, whatever A is.
+    For v with E v v^T = I, as of random signs, the mean of ||v^T J||^2 is ||J||_F^2, whatever A is.
     """
     (product,) = torch.autograd.grad(
         (outputs_ba * directions_ba).sum(), inputs_bo, create_graph=True

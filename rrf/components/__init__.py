@@ -74,4 +74,5 @@ __getattr__ = lazy_attributes(
         "TransformerEncoder": "rrf.components.sequence_encoder:TransformerEncoder",
         "VNetwork": "rrf.components.critics:VNetwork",
     },
+    __all__,
 )

@@ -7,6 +7,7 @@ import os
 
 GL_PLATFORM = "PYOPENGL_PLATFORM"
 """Environment variable by which a process is bound to one backend once it has used it."""
+_CHOICES = (GL_PLATFORM, "MUJOCO_GL")  # mjlab sets the latter when imported, MuJoCo obeys it
 
 
 def check_unbound(backend: str) -> None:
@@ -20,4 +21,4 @@ def check_unbound(backend: str) -> None:
 
 def unbound_environment() -> dict[str, str]:
     """The environment for a child process that may choose its own backend."""
-    return {key: value for key, value in os.environ.items() if key != GL_PLATFORM}
+    return {key: value for key, value in os.environ.items() if key not in _CHOICES}

@@ -23,6 +23,7 @@ _GO1_IN_MINUTES = {
     "commands.twist.ranges.heading": None,
     "commands.twist.ranges.lin_vel_y": [-0.7, 0.7],
     "commands.twist.ranges.ang_vel_z": [-0.7, 0.7],
+    "curriculum.command_vel": None,  # it would overwrite these ranges
     # With mjlab's weight of -0.1, exploring costs more than walking earns: it learns to stand.
     "rewards.action_rate_l2.weight": -0.02,
     "rewards.foot_clearance": None,

@@ -34,4 +34,5 @@ __getattr__ = lazy_attributes(
         "SAPGOnPolicyRunner": "rrf.runners.sapg:SAPGOnPolicyRunner",
         "SupervisedRunner": "rrf.runners.supervised:SupervisedRunner",
     },
+    __all__,
 )

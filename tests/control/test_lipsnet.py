@@ -8,6 +8,7 @@ from rrf.components.lipsnet import LipsNet, with_jacobian
 from rrf.envs.control_env import Interface
 from rrf.networks import plain_mlp
 from rrf.networks.configs import LAYERS_AFTER_LINEAR
+from rrf.runners.onnx_export import export
 from tests.control import linear
 
 INTERFACE = Interface({"policy": 3}, 2)
@@ -73,6 +74,13 @@ def test_penalty_by_hand():
     assert numbers["policy/lipschitz"].item() == pytest.approx(3.0)
     loss.backward()
     assert built.actor.lipsnet.raw_bound.grad.item() > 0
+
+
+def test_it_is_exported_with_its_jacobian(tmp_path):
+    pytest.importorskip("onnxruntime")
+    torch.manual_seed(3)
+    actor = LipsNetActorCfg(backbone_cfg=plain_mlp([8], "ELU")).build(INTERFACE)
+    assert export(actor, tmp_path / "policy.onnx") < 1e-5
 
 
 def test_only_a_lipsnet_is_trained_by_its_algorithm():

@@ -5,6 +5,7 @@ from tensordict import TensorDict
 from rrf.components import CategoricalActorCfg, StateIndStdActorCfg, VNetworkCfg
 from rrf.components.actor_configs import MemoryCfg
 from rrf.components.population import MEMBER
+from rrf.runners.onnx_export import export
 from tests.control import populations
 
 
@@ -32,6 +33,11 @@ def test_the_deployed_policy_acts_as_the_leader(std_per_member, normalizes):
     torch.testing.assert_close(
         plain.distribution(plain(x)).std, torch.full((50, 1), 0.3), rtol=1e-6, atol=0
     )
+
+
+def test_the_leader_is_exported_like_any_policy(tmp_path):
+    pytest.importorskip("onnxruntime")
+    assert export(populations.population().deployable().actor, tmp_path / "policy.onnx") < 1e-5
 
 
 def test_members_have_their_own_standard_deviations():

@@ -100,11 +100,15 @@ def test_the_leader_takes_over_as_many_steps_as_it_took():
         torch.testing.assert_close(material.extra[LOG_CENTER][row], log_mu.detach())
 
 
-def test_taken_over_steps_are_worth_what_the_leader_makes_of_them():
-    sapg = learner(SAPGCfg(off_policy_ratio=2.0, gamma=0.9))
+@pytest.mark.parametrize("scales", [False, True])
+def test_taken_over_steps_are_worth_what_the_leader_makes_of_them(scales):
+    sapg = learner(SAPGCfg(off_policy_ratio=2.0, gamma=0.9, normalize_rewards=scales))
     seen = linear.fill(sapg, CORRIDOR.build())
-    material = sapg.returns(seen[-1])
     critic, rollout = sapg.policy.critic, sapg.rollout
+    rewards = rollout["rewards"].clone()
+    material = sapg.returns(seen[-1])
+    if scales:
+        rewards = rewards / sapg.reward_scaler.statistics.std
     for row in range(30, 50):
         original = (material.critic_obs[:30, 0] == material.critic_obs[row, 0]).nonzero()[0].item()
         t, env = divmod(original, 6)
@@ -115,7 +119,7 @@ def test_taken_over_steps_are_worth_what_the_leader_makes_of_them():
                 position = final["policy"][(ended == env).nonzero().item(), 0]
             coming = critic.value(torch.tensor([position, 0.0]))
             value = critic.value(material.critic_obs[row])
-        torch.testing.assert_close(material.returns[row], rollout["rewards"][t, env] + 0.9 * coming)
+        torch.testing.assert_close(material.returns[row], rewards[t, env] + 0.9 * coming)
         torch.testing.assert_close(material.values[row], value)
 
 

@@ -7,13 +7,13 @@ from rrf.config import configclass
 from rrf.envs.control_configs import ControlEnvCfg
 from rrf.envs.control_env import EnvState, Interface, check_actions
 
-NEAR_EDGE, FAR_EDGE = 1.0, 2.2
+NEAR_EDGE, FAR_EDGE = 1.4, 1.9
 LENGTH = 30
 
 
 @configclass(builds="tests.control.two_goals:TwoGoals")
 class TwoGoalsCfg(ControlEnvCfg):
-    """Each step near the start (up to 1 away) earns 0.1, each beyond 2.2 on one side 1."""
+    """Each step near the start (up to 1.4 away) earns 0.1, each beyond 1.9 on one side 1."""
 
     task: str = "TwoGoals"
     num_envs: int = 32

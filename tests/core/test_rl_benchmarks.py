@@ -163,7 +163,7 @@ def test_of_costs_a_smaller_one_gives_a_ratio_above_one():
 
 
 def test_a_run_that_was_killed_is_not_complete():
-    cfg = rl_curves.config("halfcheetah-ppo", 0, ["max_iterations=2"])
+    cfg = rl_curves.config("halfcheetah-ppo", 0, ["max_iterations=4"])
     assert not rl_curves.is_complete(ROWS[:1], cfg)
     assert rl_curves.is_complete(ROWS, cfg)
 

@@ -43,6 +43,11 @@ class RandomisedParameters:
                 tensor = self._view.expanded[name]
                 self._pushed[name] = (tensor._version, tensor.clone())
 
+    @property
+    def have_derived(self) -> bool:
+        """Whether MuJoCo derives others from what events set."""
+        return any(name in _DERIVED for name in self._view.expanded)
+
     def push(self) -> list[int]:
         """Write what changed into the models; which environments that were."""
         changed: set[int] = set()

@@ -240,7 +240,9 @@ class NativeSimulation:
             mine.copy_(tensors[name])
         for name, tensor in self.model.expanded.items():
             tensor.copy_(tensors[f"model.{name}"])
-        self._parameters.recompute(self._push_model(), RecomputeLevel.none)
+        changed = self._push_model()
+        if self._parameters.have_derived:
+            self._parameters.recompute(changed, RecomputeLevel.none)
         self.stepper.state_NX[...] = tensors["state"].numpy()
         self.stepper.warmstart_NV[...] = tensors["warmstart"].numpy()
         self._measured_qpos.copy_(tensors["measured_qpos"])
