@@ -75,7 +75,7 @@ def test_a_hub_that_vanishes_midway_loses_nothing(hub, commit, tmp_path):  # noq
     with pytest.raises(
         ConnectionError, match=r"lab/pick is not reached: .* is kept in .* again to"
     ):
-        download(remote(hub), tmp_path / "pick")
+        download(remote(hub), tmp_path / "pick", include=[LARGE])
     assert not (tmp_path / "pick").exists()
     hub.start()
     hub.contents.clear()
