@@ -12,7 +12,6 @@ besides (random network distillation, symmetry) is an `Extension`.
 Legend: T time, N environments, S = T * N, B mini-batch, O observation width, A action width.
 """
 
-import contextlib
 import typing
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from rrf.algorithms.on_policy_configs import PPOCfg
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
 from rrf.algorithms.ppo_extension import Extension
 from rrf.algorithms.ppo_losses import adapted_learning_rate, clipped_surrogate, value_errors
+from rrf.algorithms.precision import autocast
 from rrf.algorithms.returns import add_time_limit_bootstrap, gae
 from rrf.algorithms.rsl_rl_interface import RslRlAlgorithm, construct
 from rrf.components.actor_critic import ActorCritic
@@ -233,7 +233,7 @@ class PPO:
 
     def _actor_gradients(self, batch: Batch) -> dict[str, torch.Tensor]:
         cfg = self.cfg
-        with self._precision():
+        with autocast(self.cfg.precision, self.device):
             distribution = self._distribution(batch)
             log_prob = distribution.log_prob(batch.actions)
             old = self.policy.actor.distribution_class.of_parameters(batch.distribution)
@@ -268,7 +268,7 @@ class PPO:
     def _critic_gradients(self, batch: Batch) -> dict[str, torch.Tensor]:
         cfg, critic = self.cfg, self.policy.critic
         clip = cfg.clip_param if cfg.use_clipped_value_loss else None
-        with self._precision():
+        with autocast(self.cfg.precision, self.device):
             if critic.memory is None:
                 values = critic.value(batch.critic_obs)
             else:
@@ -376,8 +376,3 @@ class PPO:
         ):
             if network.normalizer is not None:
                 network.normalizer.update(observed)
-
-    def _precision(self) -> typing.ContextManager:
-        if self.cfg.precision == "fp32":
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, torch.bfloat16)

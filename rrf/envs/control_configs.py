@@ -64,6 +64,10 @@ class MjlabEnvCfg(ControlEnvCfg):
     twice as long."""
     num_threads: int = 2
     """Threads of the native backend."""
+    fresh_contacts: bool = True
+    """Of the native backend: solve for contact forces once more after each step where observations
+    read them, as mjlab does. Without, they are those of the last substep, and steps cost a fifth
+    less."""
     play: bool = False
     """mjlab's variant for watching: no noise, no pushes, endless episodes."""
     overrides: dict[str, typing.Any] = {}

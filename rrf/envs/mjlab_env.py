@@ -65,7 +65,7 @@ def build(
         if backend == "native":
             from rrf.envs.native.env import NativeRlEnv
 
-            env: typing.Any = NativeRlEnv(task, cfg.num_threads)
+            env: typing.Any = NativeRlEnv(task, cfg.num_threads, fresh_contacts=cfg.fresh_contacts)
         else:
             from mjlab.envs import ManagerBasedRlEnv
 

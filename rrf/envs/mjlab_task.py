@@ -61,7 +61,7 @@ def quiet() -> typing.Iterator[None]:
 
 
 def apply_overrides(task: typing.Any, changes: Mapping[str, typing.Any]) -> None:
-    """Set dotted paths of mjlab's config; null removes an entry of a dict.
+    """Set dotted paths of mjlab's config; null removes an entry of a dict or tuple.
 
     A path goes through attributes, keys of dicts, and names or indices of tuples
     ("scene.sensors.feet_ground_contact.num_slots").
@@ -75,9 +75,13 @@ def apply_overrides(task: typing.Any, changes: Mapping[str, typing.Any]) -> None
             instead = f"set '{own}' of the environment instead" if own else "it is set by rrf"
             raise ValueError(f"'{path}' cannot be overridden; {instead}")
         *parents, leaf = path.split(".")
-        node = task
+        node = holder = task
         for depth, name in enumerate(parents):
-            node = _child(node, name, ".".join(parents[: depth + 1]))
+            holder, node = node, _child(node, name, ".".join(parents[: depth + 1]))
+        if isinstance(node, tuple) and value is None:
+            removed = _key(node, leaf, path)
+            value = [item for index, item in enumerate(node) if index != removed]
+            node, leaf = holder, parents[-1]
         _assign(node, leaf, value, path)
 
 
@@ -145,9 +149,11 @@ def _like(old: typing.Any, value: typing.Any, path: str) -> typing.Any:
 
 
 def _make_fast(task: typing.Any, name: str) -> None:
-    """Pyramidal friction cones, and half as many steps of twice the length.
+    """Pyramidal friction cones without torsional and rolling friction, and half as many steps of
+    twice the length.
 
-    Stepping Go1 costs about half (measured in `docs/benchmarks`); contacts slide a little more.
+    Stepping Go1 costs about a quarter; contacts slide a little more. How a policy trained so does
+    on exact physics is measured in `docs/benchmarks`.
     """
     if task.decimation % 2:
         raise ValueError(
@@ -162,12 +168,23 @@ def _make_fast(task: typing.Any, name: str) -> None:
         if getattr(sensor, "history_length", 0) == before:  # one control step, in substeps
             sensor.history_length = task.decimation
     for entity in task.scene.entities.values():
+        entity.collisions = tuple(_sliding_only(one) for one in entity.collisions)
         actuators = entity.articulation.actuators if entity.articulation else ()
         if any(actuator.delay_max_lag for actuator in actuators):
             raise ValueError(
                 f"the actuators of '{name}' have delays counted in substeps, which physics=fast "
                 "would double; use physics=exact"
             )
+
+
+def _sliding_only(collision: typing.Any) -> typing.Any:
+    """mjlab's `CollisionCfg` with contacts of three dimensions at most."""
+    condim = collision.condim
+    if isinstance(condim, dict):
+        condim = {pattern: min(number, 3) for pattern, number in condim.items()}
+    else:
+        condim = min(condim, 3)
+    return dataclasses.replace(collision, condim=condim)
 
 
 def _check_motion_files(task: typing.Any) -> None:

@@ -231,6 +231,7 @@ def test_fast_physics_takes_half_the_steps_of_twice_the_length():
     assert (options.timestep, env.env.cfg.decimation) == (pytest.approx(0.01), 2)
     assert options.cone == mujoco.mjtCone.mjCONE_PYRAMIDAL
     assert options.impratio == 1
+    assert env.env.sim.physics.model.geom_condim.max() == 3  # of Go1's feet otherwise 6
     assert env.interface.step_dt == pytest.approx(0.02)
     env.step(torch.zeros(2, 12))
     env.close()
@@ -246,13 +247,18 @@ def test_overrides_reach_every_part_of_mjlabs_config():
             "rewards.foot_slip": None,
             "observations.actor.terms.base_lin_vel": None,
             "scene.sensors.feet_ground_contact.history_length": 4,
+            "scene.sensors.foot_height_scan": None,
+            "observations.critic.terms.foot_height": None,
+            "rewards.foot_clearance": None,
+            "rewards.foot_swing_height": None,
             "commands.twist.ranges.lin_vel_y": [0.2, 0.3],
             "commands.twist.rel_forward_envs": 0,
             "commands.twist.rel_standing_envs": 0,
             "episode_length_s": 4,
         },
     )
-    assert env.interface.observation_dims == {"actor": 45, "critic": 72}
+    assert env.interface.observation_dims == {"actor": 45, "critic": 68}
+    assert "foot_height_scan" not in env.env.scene.sensors
     assert "foot_slip" not in env.reward_names
     assert env.env.reward_manager.get_term_cfg("air_time").weight == 1.5
     assert env.max_episode_length == 200
@@ -269,12 +275,36 @@ def test_overrides_reach_every_part_of_mjlabs_config():
         ({"episode_length_s": "long"}, r"20.0 \(float\); 'long' cannot take its place"),
         ({"decimation.x": 1}, "goes into a plain value"),
         ({"scene.num_envs": 7}, "set 'num_envs' of the environment instead"),
-        ({"scene.sensors.foot_height_scan": None}, "entry of a tuple"),
+        ({"scene.sensors.foot_height_scan": "none"}, "entry of a tuple"),
     ],
 )
 def test_bad_overrides_are_named(overrides, message):
     with pytest.raises(ValueError, match=message):
         build(overrides=overrides)
+
+
+_READ_CONTACTS = ("air_time", "foot_swing_height", "foot_slip", "soft_landing")
+
+
+def test_without_fresh_contacts_only_contacts_are_older():
+    # No reward reads the feet's contacts, so nothing caches those of the last substep.
+    overrides = {f"rewards.{name}": None for name in _READ_CONTACTS}
+    fresh, older = (
+        build(num_envs=6, overrides=overrides, fresh_contacts=is_fresh)
+        for is_fresh in (True, False)
+    )
+    generator = torch.Generator().manual_seed(0)
+    differs = torch.zeros(72, dtype=torch.bool)
+    for _ in range(15):
+        actions = torch.rand(6, 12, generator=generator) - 0.5
+        (one, _, dones, _), (other, _, _, _) = fresh.step(actions), older.step(actions)
+        assert_equal(one["actor"], other["actor"])
+        differs |= (one["critic"] != other["critic"])[~dones].any(0)
+    # The last terms of the critic's: foot_contact [4], foot_contact_forces [12].
+    assert differs[-12:].any()
+    assert not differs[:-16].any()
+    fresh.close()
+    older.close()
 
 
 # What cannot be

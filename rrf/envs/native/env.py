@@ -51,7 +51,9 @@ class NativeRlEnv(ManagerBasedRlEnv):
 
     sim: NativeSimulation  # type: ignore[assignment]
 
-    def __init__(self, cfg: ManagerBasedRlEnvCfg, num_threads: int = 1):
+    def __init__(
+        self, cfg: ManagerBasedRlEnvCfg, num_threads: int = 1, *, fresh_contacts: bool = True
+    ):
         # Not the parent's, which creates mujoco_warp's simulation.
         self.cfg = cfg
         if cfg.seed is not None:
@@ -67,13 +69,13 @@ class NativeRlEnv(ManagerBasedRlEnv):
         self.common_step_counter = 0
         self.episode_length_buf = torch.zeros(num_envs, dtype=torch.long)
         with naming_terms():
-            self._build_scene(num_threads)
+            self._build_scene(num_threads, fresh_contacts)
             self.load_managers()
             self.setup_manager_visualizers()
         self.sim.hold_controls(self._controls_are_held())
         self._probe_terms()
 
-    def _build_scene(self, num_threads: int) -> None:
+    def _build_scene(self, num_threads: int, fresh_contacts: bool) -> None:
         self.scene = Scene(self.cfg.scene, device="cpu")
         cameras = [n for n, s in self.scene.sensors.items() if isinstance(s, CameraSensor)]
         variants = [name.rstrip("/") for name, _ in self.scene.collect_variant_info()]
@@ -87,6 +89,7 @@ class NativeRlEnv(ManagerBasedRlEnv):
             spec=self.scene.spec,
             decimation=self.cfg.decimation,
             num_threads=num_threads,
+            fresh_contacts=fresh_contacts,
         )
         raycasts = [s for s in self.scene.sensors.values() if isinstance(s, RayCastSensor)]
         for sensor in raycasts:

@@ -8,8 +8,8 @@ As in mujoco_warp, what is derived after `step` belongs to the state before the 
 `forward`. `forward` works on the environments that changed since they were last measured. It
 solves for contact forces only where something will read them: for environments just reset, and
 for all if an observation reads a contact sensor that no reward has read (and so cached) in this
-step. For the rest contact sensors keep the values of the last substep, which is what their cache
-would have answered.
+step. For the rest, and without `fresh_contacts`, contact sensors keep the values of the last
+substep, which is what their cache would have answered.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -57,11 +57,14 @@ class NativeSimulation:
         spec: mujoco.MjSpec,
         decimation: int,
         num_threads: int,
+        *,
+        fresh_contacts: bool = True,
     ):
         self.cfg = cfg
         self.num_envs = num_envs
         self.decimation = decimation
         self.controls_are_held = False
+        self.fresh_contacts = fresh_contacts
         self._observed_contacts: list[ContactSensor] = []
         self._observes_accelerations = False
         self.diverged = torch.zeros(num_envs, dtype=torch.bool)  # in this control step
@@ -129,8 +132,9 @@ class NativeSimulation:
         changed |= (self.data.qvel != self._measured_qvel).any(1)
         self._dirty |= changed.numpy()
         self._write_state()
-        everyone = self._observes_accelerations or any(
-            not sensor._cache_valid for sensor in self._observed_contacts
+        everyone = self._observes_accelerations or (
+            self.fresh_contacts
+            and any(not sensor._cache_valid for sensor in self._observed_contacts)
         )
         in_full = self._was_reset | everyone
         self._measure(np.flatnonzero(self._dirty & in_full), cheap=False)

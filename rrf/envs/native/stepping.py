@@ -16,7 +16,7 @@ Legend: N environments, K of them chosen, S substeps, X width of a state, Y widt
 
 import contextlib
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import mujoco
 import mujoco.rollout
@@ -44,6 +44,7 @@ class Stepper:
         model = physics.model
         self.physics = physics
         self.models = [model] * num_envs
+        self._options = [model.opt]
         self._rollout = mujoco.rollout.Rollout(nthread=num_threads)
         self._datas = [mujoco.MjData(model) for _ in range(max(num_threads, 1))]
         size = mujoco.mj_stateSize(model, _STATE.mjSTATE_FULLPHYSICS)
@@ -66,6 +67,7 @@ class Stepper:
         """From now on `models[i]` may be changed without changing the others."""
         if len({id(model) for model in self.models}) < len(self.models):
             self.models = [copy.copy(self.physics.model) for _ in self.models]
+            self._options = [model.opt for model in self.models]
 
     def step(self, controls: np.ndarray, control_spec: int) -> np.ndarray:
         """Advance all by S substeps, the controls [N, S, C] in the order of `control_spec`.
@@ -113,7 +115,7 @@ class Stepper:
         everyone = len(rows) == len(self.models)
         models = self.models if everyone else [self.models[i] for i in rows]
         out = self._sensor_out_N1Y[: len(rows)]
-        with _kinematics_only(models) if cheap else contextlib.nullcontext():
+        with self._kinematics_only() if cheap else contextlib.nullcontext():
             self._rollout.rollout(
                 models,
                 self._datas,
@@ -128,21 +130,20 @@ class Stepper:
             )
         return out[:, 0]
 
+    @contextlib.contextmanager
+    def _kinematics_only(self) -> Iterator[None]:
+        first = self._options[0]
+        flags, integrator = first.disableflags, first.integrator
+        for option in self._options:
+            option.disableflags = flags | _KINEMATICS_ONLY
+            option.integrator = _EULER
+        try:
+            yield
+        finally:
+            for option in self._options:
+                option.disableflags = flags
+                option.integrator = integrator
+
     def close(self) -> None:
         if self._rollout.rollout_ is not None:
             self._rollout.close()
-
-
-@contextlib.contextmanager
-def _kinematics_only(models: Sequence[mujoco.MjModel]) -> Iterator[None]:
-    options = [model.opt for model in {id(model): model for model in models}.values()]
-    flags, integrator = options[0].disableflags, options[0].integrator
-    for option in options:
-        option.disableflags = flags | _KINEMATICS_ONLY
-        option.integrator = _EULER
-    try:
-        yield
-    finally:
-        for option in options:
-            option.disableflags = flags
-            option.integrator = integrator
