@@ -64,8 +64,9 @@ down: setup  ## stop what `make up` started
 status: setup  ## are the services up?
 	$(BIN)/python -m infra.services status
 
-bench: setup  ## measure the numbers of docs/benchmarks
+bench: setup  ## measure the numbers of docs/benchmarks (hours; python -m benchmarks.rl ID for one)
 	$(BIN)/python -m benchmarks.skeleton
+	$(BIN)/python -m benchmarks.rl
 
 bench-tables: setup  ## turn docs/benchmarks/*.json into the tables of README and docs
 	$(BIN)/python -m benchmarks.tables

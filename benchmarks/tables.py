@@ -7,7 +7,7 @@ They go to `docs/benchmarks/README.md` and, between marks such as `<!-- benchmar
 import json
 import re
 
-from benchmarks import headline_page
+from benchmarks import headline_page, rl_algorithms
 from benchmarks.record import RESULTS, ROOT
 from rrf import atomic
 
@@ -37,12 +37,22 @@ def main() -> None:
         numbers += rows
         machines = ", ".join(sorted({row["machine"] for row in rows}))
         sections.append(f"## {path.stem}\n\nMachine: {machines}.\n\n{table(rows)}")
+    sections.append(f"## Learning curves of state-based control\n\n{_curves()}")
     sections.append(f"## Reinforcement learning by task\n\n{headline_page.details()}")
     atomic.write_text(RESULTS / "README.md", "# Measured numbers\n\n" + "\n".join(sections))
     headline_page.draw()
     readme = ROOT / "README.md"
-    text = _put(readme.read_text(), "benchmarks", table(numbers))
+    algorithms = [row for row in numbers if row["id"].startswith("algorithm_")]
+    others = [row for row in numbers if row not in algorithms]
+    text = _put(readme.read_text(), "benchmarks", table(others))
+    text = _put(text, "algorithms", rl_algorithms.overview(algorithms))
     atomic.write_text(readme, _put(text, "headline", headline_page.overview()))
+
+
+def _curves() -> str:
+    """The pictures of `benchmarks.rl_curves`, and what was measured for each."""
+    found = sorted((RESULTS / "curves").glob("*.svg"))
+    return "".join(f"![{path.stem}](curves/{path.name})\n\n" for path in found)
 
 
 def _put(text: str, mark: str, content: str) -> str:

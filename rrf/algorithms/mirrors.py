@@ -73,7 +73,7 @@ def left_right(interface: Interface) -> Mapping[str, Mirror]:
     """Those of mjlab's velocity tasks (Go1, G1; flat and rough), by group and for "actions".
 
     The actor's terms are those `interface.robot` names; the critic's are the same and those of the
-    feet, as mjlab has them.
+    feet, as mjlab has them, with or without their heights.
 
     Raises:
         ValueError: For another robot or other observations.
@@ -95,10 +95,19 @@ def left_right(interface: Interface) -> Mapping[str, Mirror]:
     return found
 
 
+def pendulum(interface: Interface) -> Mapping[str, Mirror]:
+    """Those of Pendulum-v1, which observes cosine, sine and angular velocity."""
+    return {
+        "policy": SignedPermutation([0, 1, 2], [1.0, -1.0, -1.0]),
+        "actions": SignedPermutation([0], [-1.0]),
+    }
+
+
 def _of_group(
     group: str, width: int, actor_names: list[str], terms: dict[str, SignedPermutation]
 ) -> SignedPermutation:
-    for names in (actor_names, [*actor_names, *FOOT_TERMS]):
+    for feet in ((), FOOT_TERMS, FOOT_TERMS[1:]):  # the last in go1-flat-ppo
+        names = [*actor_names, *feet]
         unknown = [name for name in names if name not in terms]
         if unknown:
             raise ValueError(
@@ -110,8 +119,8 @@ def _of_group(
             return mirror
     raise ValueError(
         f"observation group '{group}' has {width} numbers, which are neither those of "
-        f"{', '.join(actor_names)} nor these and {', '.join(FOOT_TERMS)}; give "
-        "symmetry_cfg.mirrors=module:attr"
+        f"{', '.join(actor_names)} nor these and {', '.join(FOOT_TERMS)} (the first may be "
+        "missing); give symmetry_cfg.mirrors=module:attr"
     )
 
 

@@ -75,6 +75,16 @@ class MjlabEnvCfg(ControlEnvCfg):
     removes a term."""
 
 
+@configclass(builds="rrf.envs.two_goals:TwoGoals")
+class TwoGoalsEnvCfg(ControlEnvCfg):
+    """A line with a small reward near and a large one far: a test of exploration."""
+
+    task: str = "TwoGoals"
+    """Its name in reports."""
+    num_envs: int = 32
+    """Environments stepped together."""
+
+
 @configclass(builds="rrf.envs.registered_env:build")
 class RegisteredEnvCfg(ControlEnvCfg):
     """A task added by `gymnasium.register`: an mjlab environment, or one of Gymnasium's kind."""

@@ -93,7 +93,7 @@ def run_block(
     `on_step` is called before each step.
     """
     with block_env(protocol, block) as env, _one_thread():
-        check_fit(interface, env, protocol)
+        check_fit(policy, interface, env, protocol)
         command = commands_of(protocol)
         meter = EpisodeMeter(env, protocol, command)
         device = torch.device(env.device)
@@ -160,16 +160,24 @@ def place_of(protocol: ControlProtocolCfg, state: InitialState) -> tuple[int, in
     return block, protocol.tasks.index(state.task) * protocol.block_episodes + index
 
 
-def check_fit(interface: Interface, env: ControlEnv, protocol: ControlProtocolCfg) -> None:
-    """Raise ValueError where the policy was made for another environment than the protocol's."""
+def check_fit(
+    policy: ControlPolicy, interface: Interface, env: ControlEnv, protocol: ControlProtocolCfg
+) -> None:
+    """Raise ValueError where the policy was made for another environment than the protocol's. What
+    only its critic saw may differ.
+    """
     ours = env.interface
     for what, found, expected in (
         ("actions", interface.num_actions, ours.num_actions),
         ("choices", interface.num_choices, ours.num_choices),
         ("seconds per step", interface.step_dt, ours.step_dt),
         *(
-            (f"numbers in observation group '{name}'", width, ours.observation_dims.get(name))
-            for name, width in interface.observation_dims.items()
+            (
+                f"numbers in observation group '{name}'",
+                interface.observation_dims[name],
+                ours.observation_dims.get(name),
+            )
+            for name in policy.actor.groups
         ),
     ):
         if found != expected:

@@ -13,8 +13,9 @@ _GYMNASIUM = (
     *("halfcheetah-ppo", "hopper-ppo", "walker2d-ppo", "ant-ppo", "humanoid-ppo"),
 )
 _SMOOTH = ("pendulum-caps", "pendulum-l2c2", "pendulum-lips", "pendulum-lcp", "pendulum-lipsnet")
+_POPULATIONS = ("two-goals-ppo", "two-goals-sapg", "two-goals-epo")
 _OFF_POLICY = (
-    *("pendulum-sac", "pendulum-dsact", "inverted-pendulum-sac"),
+    *("pendulum-sac", "pendulum-dsac", "pendulum-dsact", "inverted-pendulum-sac"),
     *("pendulum-hidden-sac", "pendulum-hidden-sac-seq", "pendulum-hidden-sac-trans"),
     *("halfcheetah-sac", "hopper-sac", "walker2d-sac", "ant-sac", "humanoid-sac"),
     "halfcheetah-dsact",
@@ -49,6 +50,7 @@ PRESETS = Registry(
     | _functions("locomotion", _LOCOMOTION)
     | _functions("gymnasium", _GYMNASIUM)
     | _functions("smooth", _SMOOTH)
+    | _functions("populations", _POPULATIONS)
     | _functions("off_policy", _OFF_POLICY),
 )
 _KEYS = ("preset", "overrides")

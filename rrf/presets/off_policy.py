@@ -5,7 +5,7 @@ An iteration is 1,000 transitions.
 
 import typing
 
-from rrf.algorithms.off_policy_configs import DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
+from rrf.algorithms.off_policy_configs import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
 from rrf.components.off_policy_configs import (
     ActorQPackCfg,
     DistributionalQCfg,
@@ -26,13 +26,21 @@ _FAST: dict[str, typing.Any] = {"actor_lr": 1e-3, "critic_lr": 1e-3, "alpha_lr":
 
 def pendulum_sac() -> OffPolicyRunnerCfg:
     """Pendulum-v1, 20,000 steps."""
-    return _pendulum("pendulum-sac", SACCfg(gamma=0.95, warmup_steps=500, **_FAST), QNetworkCfg)
+    algorithm = SACCfg(gamma=0.95, warmup_steps=500, **_FAST)
+    return _pendulum("pendulum-sac", algorithm, QNetworkCfg(backbone_cfg=_SMALL))
+
+
+def pendulum_dsac() -> OffPolicyRunnerCfg:
+    """Pendulum-v1 by DSAC, 20,000 steps."""
+    algorithm = DSACCfg(gamma=0.95, warmup_steps=500, **_FAST)
+    critic = DistributionalQCfg(backbone_cfg=_SMALL, num_critics=1)
+    return _pendulum("pendulum-dsac", algorithm, critic)
 
 
 def pendulum_dsact() -> OffPolicyRunnerCfg:
     """Pendulum-v1 by DSAC-T, 20,000 steps."""
     algorithm = DSACTCfg(gamma=0.95, warmup_steps=500, **_FAST)
-    return _pendulum("pendulum-dsact", algorithm, DistributionalQCfg)
+    return _pendulum("pendulum-dsact", algorithm, DistributionalQCfg(backbone_cfg=_SMALL))
 
 
 def pendulum_hidden_sac() -> OffPolicyRunnerCfg:
@@ -115,11 +123,9 @@ def _run(name: str, task: str, max_iterations: int, algorithm: SACCfg) -> OffPol
     )
 
 
-def _pendulum(name: str, algorithm: SACCfg, critic: type[QNetworkCfg]) -> OffPolicyRunnerCfg:
+def _pendulum(name: str, algorithm: SACCfg, critic: QNetworkCfg) -> OffPolicyRunnerCfg:
     return _run(name, "Pendulum-v1", 20, algorithm).replace(
-        policy=ActorQPackCfg(
-            actor_cfg=SACActorCfg(backbone_cfg=_SMALL), critic_cfg=critic(backbone_cfg=_SMALL)
-        )
+        policy=ActorQPackCfg(actor_cfg=SACActorCfg(backbone_cfg=_SMALL), critic_cfg=critic)
     )
 
 

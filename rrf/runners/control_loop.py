@@ -7,13 +7,14 @@ episodes begin, and the run says so.
 Legend: N environments.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
 import time
 import typing
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -224,7 +225,8 @@ class ControlRunner:
         self._env_log = {}
         try:
             metrics = self._iterate()
-            self._require_finite(metrics)
+            with self.together():
+                self._require_finite(metrics)
         except NotFiniteError as error:
             self._recover(error)
             return False
@@ -232,6 +234,17 @@ class ControlRunner:
         self.iteration += 1
         self.metrics = self.metrics | metrics | self._env_metrics() | self.statistics.metrics()
         return True
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Where one process of a group meets a number that is not finite, all of them do."""
+        error = None
+        try:
+            yield
+        except NotFiniteError as met:
+            error = met
+        if process_group.agree(1 if error else None):
+            raise error or NotFiniteError("another process met a number that is not finite")
 
     def _require_finite(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
@@ -280,7 +293,8 @@ class ControlRunner:
         state = self.env.state()
         if state is not None:
             tensors |= {f"env/{name}": value for name, value in state.tensors.items()}
-        path = self.run_dir / f"not_finite_{self.iteration + 1}"
+        own = f"_rank_{process_group.rank()}" if process_group.size() > 1 else ""
+        path = self.run_dir / f"not_finite_{self.iteration + 1}{own}"
         with atomic.directory(path) as root:
             # Cloned: an environment may show its state itself, and no file holds a tensor twice.
             tensors = {name: value.clone() for name, value in tensors.items()}

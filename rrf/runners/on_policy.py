@@ -33,8 +33,9 @@ class OnPolicyRunner(ControlRunner):
     def _iterate(self) -> dict[str, float]:
         begin = time.perf_counter()
         self.algorithm.anneal(self.iteration / self.cfg.max_iterations)
-        for _ in range(self.cfg.num_steps_per_env):
-            self.algorithm.observe(self.step_env(self.algorithm.act(self.observations)))
+        with self.together():
+            for _ in range(self.cfg.num_steps_per_env):
+                self.algorithm.observe(self.step_env(self.algorithm.act(self.observations)))
         acted = time.perf_counter()
         metrics = self.algorithm.update(self.observations)
         times = {"time/rollout": acted - begin, "time/update": time.perf_counter() - acted}

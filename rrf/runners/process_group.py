@@ -29,12 +29,14 @@ def size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def agree(signum: int | None) -> int | None:
-    """The highest signal any process of the group has received: all stop in the same iteration."""
+def agree(number: int | None) -> int | None:
+    """The highest number that any process of the group has, None if none has one above 0: what one
+    has met (a signal, an error), all act upon in the same iteration.
+    """
     if not dist.is_initialized():
-        return signum
+        return number
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    highest = torch.tensor(signum or 0, device=device)
+    highest = torch.tensor(number or 0, device=device)
     dist.all_reduce(highest, dist.ReduceOp.MAX)
     return int(highest.item()) or None
 

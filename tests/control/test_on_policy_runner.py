@@ -13,7 +13,7 @@ from rrf.runners import GuardCfg, OnPolicyRunnerCfg, checkpoint
 from rrf.runners.control_checkpoint import load_control_policy
 from rrf.runners.divergence import DivergenceAlarm
 from rrf.runners.thread_tuning import ThreadTuner
-from tests.control.toy import Corridor, CorridorCfg
+from tests.control.toy import Corridor, CorridorCfg, Poisoned
 
 SMALL = plain_mlp([16], "ELU")
 
@@ -115,29 +115,10 @@ def test_checkpoint_of_another_architecture_names_key_and_shapes(tmp_path):
         run_cfg(policy=wide).build(tmp_path).run()
 
 
-class Poisoned(Corridor):
-    """Returns NaN in the step where `at` reaches 0."""
-
-    at = 10**9
-
-    def step(self, actions):
-        observations, rewards, dones, extras = super().step(actions)
-        self.at -= 1
-        if self.at == 0:
-            rewards[3] = float("nan")
-        return observations, rewards, dones, extras
-
-
-def poisoned(cfg, at):
-    env = Poisoned(cfg.env, seed=0)
-    env.at = at
-    return env
-
-
 def test_nan_stops_the_run_names_the_environment_and_dumps_the_step(tmp_path):
     cfg = run_cfg()
     with pytest.raises(ValueError, match=r"Corridor returned nan in 'rewards' of environment 3"):
-        cfg.build(tmp_path, env=poisoned(cfg, at=12 * 4 + 5)).run()
+        cfg.build(tmp_path, env=Poisoned(cfg.env, at=12 * 4 + 5)).run()
     dump = tmp_path / "not_finite_5"
     assert json.loads((dump / "facts.json").read_text())["iteration"] == 5
     assert (dump / "last_step.safetensors").is_file()
@@ -147,7 +128,7 @@ def test_nan_stops_the_run_names_the_environment_and_dumps_the_step(tmp_path):
 def test_nan_can_take_the_run_back_to_its_last_checkpoint(tmp_path):
     cfg = run_cfg(guard=GuardCfg(on_nan="rollback"), algorithm=PPOCfg(schedule="fixed"))
     with pytest.warns(UserWarning, match="back to global_step_3 with the learning rate halved"):
-        result = cfg.build(tmp_path, env=poisoned(cfg, at=12 * 4 + 5)).run()
+        result = cfg.build(tmp_path, env=Poisoned(cfg.env, at=12 * 4 + 5)).run()
     assert result["steps"] == 6
     assert result["metrics"]["train/learning_rate"] == pytest.approx(5e-4)
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from rrf.algorithms import PPOCfg, SAPGCfg, SymmetryCfg
-from rrf.algorithms.mirrors import joints, left_right
+from rrf.algorithms.mirrors import joints, left_right, pendulum
+from rrf.envs.control_configs import GymnasiumEnvCfg
 from rrf.envs.control_env import Interface
 from tests.control import linear, populations
 from tests.control.toy import CorridorCfg
@@ -139,6 +140,28 @@ def test_learning_with_augmentation_makes_a_policy_symmetric():
     for _ in range(10):
         metrics = algorithm.update(linear.fill(algorithm, env)[-1])
     assert metrics["loss/mirror"] < 0.5  # 4 at the start
+
+
+def test_without_foot_heights_the_critic_has_a_mirror_image_too():
+    whole = left_right(FLAT)["critic"]
+    without = Interface({"actor": 48, "critic": 68}, 12, robot=FLAT.robot)
+    x = torch.randn(3, 72)
+    kept = [*range(48), *range(52, 72)]
+    torch.testing.assert_close(left_right(without)["critic"](x[:, kept]), whole(x)[:, kept])
+
+
+def test_a_pendulum_falls_to_the_other_side_in_the_mirror():
+    env = GymnasiumEnvCfg(task="Pendulum-v1", num_envs=2).build(seed=0)
+    mirrors = pendulum(env.interface)
+    other = GymnasiumEnvCfg(task="Pendulum-v1", num_envs=2).build(seed=0)
+    for one in other.gym_envs:
+        one.unwrapped.state = -one.unwrapped.state
+    actions = torch.tensor([[0.7], [-0.3]])
+    for _ in range(5):
+        found, rewards, _, _ = env.step(actions)
+        seen, same, _, _ = other.step(mirrors["actions"](actions))
+    torch.testing.assert_close(mirrors["policy"](found["policy"]), seen["policy"])
+    torch.testing.assert_close(rewards, same)
 
 
 def test_members_of_a_population_keep_their_numbers():

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -58,3 +59,13 @@ def test_the_command_under_torchrun_leaves_one_run_and_reuses_it(tmp_path):
     anew = torchrun(tmp_path, *words, "--no-resume")
     assert anew.returncode == 0, anew.stderr
     assert "trained pendulum-ppo" in anew.stdout
+
+
+def test_where_one_process_meets_nan_both_go_back(tmp_path):
+    done = torchrun(tmp_path, "-m", "tests.control.distributed_rollback", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    assert first[:2] == [6, 1]
+    assert first[2] == pytest.approx(5e-4)
+    assert (tmp_path / "run/not_finite_4_rank_1").is_dir()

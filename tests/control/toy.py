@@ -78,3 +78,18 @@ class Corridor:
 
     def close(self):
         pass
+
+
+class Poisoned(Corridor):
+    """Returns NaN in its step number `at`, once."""
+
+    def __init__(self, cfg: CorridorCfg, at: int):
+        super().__init__(cfg)
+        self.left = at
+
+    def step(self, actions):
+        observations, rewards, dones, extras = super().step(actions)
+        self.left -= 1
+        if self.left == 0:
+            rewards[3] = float("nan")
+        return observations, rewards, dones, extras

@@ -7,11 +7,12 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from benchmarks import record, rl, rl_curves, rl_peers
+from benchmarks import record, rl, rl_algorithms, rl_curves, rl_peers
 from benchmarks.rl_curve_chart import Point, chart
 from benchmarks.rl_pace import Bench, NotMeasuredError, Pace, alternating, median_pace, ratio_row
 from benchmarks.rl_pace import peer_command as peer_command_of
-from rrf.presets import PRESETS
+from rrf.evaluation.protocols import load_protocol
+from rrf.presets import PRESETS, resolve
 
 NAMED = (
     *("go1_flat_env_steps_per_s", "go1_flat_ratio_vs_mjlab_cpu", "go1_flat_walk_wall_s"),
@@ -213,3 +214,23 @@ def test_a_picture_shows_the_band_and_every_seed():
     assert [(rect.get("y"), rect.get("height")) for rect in band] == [("40.0", "216.0")]
     lines = [line.get("points") for line in root.iter(f"{name}polyline")]
     assert lines == ["70.0,310.0 700.0,175.0", "700.0,283.0"]
+
+
+def test_the_table_of_algorithms_has_a_row_for_each_that_was_measured():
+    measured = {"value": -150.0, "train_cpu_s": 61.2, "peer_value": None}
+    smoother = measured | {"peer_value": -149.0, "smoothness": 0.004, "peer_smoothness": 0.008}
+    numbers = [{"id": "algorithm_ppo"} | measured, {"id": "algorithm_caps"} | smoother]
+    _, _, ppo, caps = rl_algorithms.overview(numbers).splitlines()
+    assert "`rrf train pendulum-ppo` | Pendulum: return -150 (61 CPU-s) |" in ppo
+    assert caps.endswith("return -150 (61 CPU-s); PPO: -149. Sm -50 % |")
+
+
+@pytest.mark.parametrize("key", rl_algorithms.ALGORITHMS)
+def test_what_the_table_of_algorithms_names_is_there(key):
+    algorithm = rl_algorithms.ALGORITHMS[key]
+    target, *overrides = algorithm.words.split()
+    cfg = resolve(target, overrides)
+    assert (record.ROOT / "rrf" / "algorithms" / algorithm.file).is_file()
+    protocol = load_protocol(record.ROOT / "configs/protocols" / f"{algorithm.protocol}.yaml")
+    assert protocol.is_about(cfg.env)
+    assert algorithm.beside is None or algorithm.beside in rl_algorithms.ALGORITHMS

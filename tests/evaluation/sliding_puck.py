@@ -97,7 +97,7 @@ class Following:
 
     def __init__(self, rule):
         self.rule, self.resets, self.steps = rule, [], 0
-        self.actor = types.SimpleNamespace(to=lambda device: None)
+        self.actor = types.SimpleNamespace(to=lambda device: None, groups=["policy"])
 
     def reset(self, where=None) -> None:
         self.resets.append(None if where is None else where.tolist())

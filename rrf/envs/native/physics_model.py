@@ -27,6 +27,8 @@ _TENDON = mujoco.mjtObj.mjOBJ_TENDON
 _SENSOR = mujoco.mjtSensor
 _SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 _AUTORESET = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
+_ISLAND = int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
+_WARP_TOLERANCE = 1e-6  # mujoco_warp raises the solver's to this, and so do we
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +59,10 @@ def build_physics_model(slim: mujoco.MjSpec, full: mujoco.MjModel, configure) ->
     blocks = _add_sensors(slim, full, names)
     model = slim.compile()
     configure(model)
-    # A state that diverged is to be seen, not replaced by the initial one.
-    model.opt.disableflags |= _AUTORESET
+    # A state that diverged is to be seen, not replaced by the initial one. A robot on the ground is
+    # one island of constraints: looking for islands takes time and finds nothing.
+    model.opt.disableflags |= _AUTORESET | _ISLAND
+    model.opt.tolerance = max(model.opt.tolerance, _WARP_TOLERANCE)
     for kind, known in names.items():
         assert [getattr(model, kind)(name).id for name in known] == list(range(len(known))), kind
     _check_same_physics(model, full)

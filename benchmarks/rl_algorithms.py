@@ -1,0 +1,230 @@
+"""Every algorithm on a task of minutes: `python -m benchmarks.rl_algorithms [KEY ...]`.
+
+Each command of the README's table is run with three seeds (two runs side by side), the last
+checkpoints are judged by a protocol of `configs/protocols`, and the means go to
+`docs/benchmarks/rl.json`. Runs that were finished before, of the same config, are reused.
+"""
+
+import argparse
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks.record import number, save
+from benchmarks.vla_experiments import train
+from rrf import workspace
+from rrf.config import did_you_mean
+
+SEEDS = (0, 1, 2)
+COMMAND = "python -m benchmarks.rl_algorithms"
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """A row of the README's table, and how it is measured."""
+
+    name: str
+    paper: str
+    file: str
+    words: str
+    """What `rrf train` is called with: a preset and overrides."""
+    protocol: str
+    task: str
+    beside: str | None = None
+    """The algorithm it is compared with."""
+    is_smoother: bool = False
+    """Compare how smooth actions are, too."""
+
+
+def _arxiv(number: str) -> str:
+    return f"[{number}](https://arxiv.org/abs/{number})"
+
+
+_UPRIGHT = ("pendulum", "Pendulum")
+_HIDDEN = ("pendulum-hidden", "Pendulum without its velocity")
+_GOALS = ("two-goals", "two goals")
+_LIPS = "[ICML 2023](https://proceedings.mlr.press/v202/song23b.html)"
+_MIRRORS = "algorithm.symmetry_cfg.mirrors=rrf.algorithms.mirrors:pendulum"
+
+ALGORITHMS = {
+    "ppo": Algorithm("PPO", _arxiv("1707.06347"), "ppo.py", "pendulum-ppo", *_UPRIGHT),
+    "caps": Algorithm(
+        "CAPS", _arxiv("2012.06644"), "caps.py", "pendulum-caps", *_UPRIGHT, "ppo", True
+    ),
+    "l2c2": Algorithm(
+        "L2C2", _arxiv("2202.07152"), "l2c2.py", "pendulum-l2c2", *_UPRIGHT, "ppo", True
+    ),
+    "lips": Algorithm(
+        "Lips (Jacobian penalty)", "", "lips.py", "pendulum-lips", *_UPRIGHT, "ppo", True
+    ),
+    "lcp": Algorithm(
+        "LCP", _arxiv("2410.11825"), "lips.py", "pendulum-lcp", *_UPRIGHT, "ppo", True
+    ),
+    "lipsnet": Algorithm("LipsNet", _LIPS, "lips.py", "pendulum-lipsnet", *_UPRIGHT, "ppo", True),
+    "ppo-short": Algorithm(
+        "PPO, a fifth of the steps",
+        _arxiv("1707.06347"),
+        "ppo.py",
+        "pendulum-ppo max_iterations=20",
+        *_UPRIGHT,
+    ),
+    "symmetry": Algorithm(
+        "Symmetry",
+        _arxiv("2403.04359"),
+        "symmetry.py",
+        f"pendulum-ppo max_iterations=20 {_MIRRORS}",
+        *_UPRIGHT,
+        "ppo-short",
+    ),
+    "two-goals-ppo": Algorithm("PPO", _arxiv("1707.06347"), "ppo.py", "two-goals-ppo", *_GOALS),
+    "rnd": Algorithm(
+        "RND",
+        _arxiv("1810.12894"),
+        "rnd.py",
+        "two-goals-ppo algorithm.rnd_cfg.weight=0.5",
+        *_GOALS,
+        "two-goals-ppo",
+    ),
+    "sapg": Algorithm(
+        "SAPG", _arxiv("2407.20230"), "sapg.py", "two-goals-sapg", *_GOALS, "two-goals-ppo"
+    ),
+    "epo": Algorithm(
+        "EPO", _arxiv("2503.19037"), "epo.py", "two-goals-epo", *_GOALS, "two-goals-ppo"
+    ),
+    "sac": Algorithm("SAC", _arxiv("1812.05905"), "sac.py", "pendulum-sac", *_UPRIGHT),
+    "dsac": Algorithm("DSAC", _arxiv("2001.02811"), "dsac.py", "pendulum-dsac", *_UPRIGHT, "sac"),
+    "dsact": Algorithm(
+        "DSAC-T", _arxiv("2310.05858"), "dsac.py", "pendulum-dsact", *_UPRIGHT, "sac"
+    ),
+    "hidden-sac": Algorithm("SAC", _arxiv("1812.05905"), "sac.py", "pendulum-hidden-sac", *_HIDDEN),
+    "sac-seq": Algorithm(
+        "SAC-Seq (recurrent)",
+        "[R2D2](https://openreview.net/forum?id=r1lyTjAqYX)",
+        "sac_seq.py",
+        "pendulum-hidden-sac-seq",
+        *_HIDDEN,
+        "hidden-sac",
+    ),
+    "sac-trans": Algorithm(
+        "SAC-Trans (transformer)",
+        "",
+        "sac_trans.py",
+        "pendulum-hidden-sac-trans",
+        *_HIDDEN,
+        "hidden-sac",
+    ),
+}
+
+
+def overview(numbers: Iterable[dict]) -> str:
+    """The README's table; an algorithm that was not measured has no row."""
+    rows = {row["id"]: row for row in numbers}
+    lines = ["| algorithm | paper | file | command | measured |", "|---|---|---|---|---|"]
+    for key, algorithm in ALGORITHMS.items():
+        row = rows.get(_id(key))
+        if row is not None:
+            lines.append(
+                f"| {algorithm.name} | {algorithm.paper} | `rrf/algorithms/{algorithm.file}` "
+                f"| `rrf train {algorithm.words}` | {_measured(algorithm, row)} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _measured(algorithm: Algorithm, row: dict) -> str:
+    text = f"{algorithm.task}: return {row['value']:g} ({row['train_cpu_s']:.0f} CPU-s)"
+    if algorithm.beside:
+        beside = ALGORITHMS[algorithm.beside].name
+        text += f"; {beside}: {row['peer_value']:g}"
+        if algorithm.is_smoother:
+            change = 100 * (row["smoothness"] / row["peer_smoothness"] - 1)
+            text += f". Sm {change:+.0f} %"
+    return text
+
+
+def _id(key: str) -> str:
+    return f"algorithm_{key}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What an algorithm reached, means over the seeds."""
+
+    returns: list[float]
+    smoothness: float | None
+    cpu_s: float
+
+
+def measure(key: str) -> dict:
+    """Train and judge an algorithm and what it is compared with; its row."""
+    algorithm, own = ALGORITHMS[key], _result(key)
+    beside = algorithm.beside
+    peer = _result(beside) if beside else None
+    row = number(
+        _id(key),
+        statistics.fmean(own.returns),
+        f"return, {algorithm.task}",
+        command=f"{COMMAND} {key}",
+        peer=ALGORITHMS[beside].name if beside else None,
+        peer_value=statistics.fmean(peer.returns) if peer else None,
+        seeds=SEEDS,
+    )
+    row |= {"by_seed": [round(one, 2) for one in own.returns], "train_cpu_s": round(own.cpu_s, 1)}
+    if algorithm.is_smoother and peer and own.smoothness and peer.smoothness:
+        row["smoothness"] = float(f"{own.smoothness:.3g}")
+        row["peer_smoothness"] = float(f"{peer.smoothness:.3g}")
+    return row
+
+
+def _result(key: str) -> Result:
+    with ThreadPoolExecutor(2) as pool:
+        trained = list(pool.map(lambda seed: _trained(key, seed), SEEDS))
+    judged = [_judged(one["checkpoint"], ALGORITHMS[key].protocol) for one in trained]
+    smoothness = [means["smoothness"] for means in judged if "smoothness" in means]
+    return Result(
+        returns=[means["return"] for means in judged],
+        smoothness=statistics.fmean(smoothness) if smoothness else None,
+        cpu_s=statistics.fmean(one["cpu_s"] for one in trained),
+    )
+
+
+def _trained(key: str, seed: int) -> dict:
+    preset, *overrides = ALGORITHMS[key].words.split()
+    run_dir = workspace.state() / "benchmarks" / "algorithms" / f"{key}-seed{seed}"
+    return train(preset, run_dir, [*overrides, f"seed={seed}", "device=cpu"])
+
+
+def _judged(checkpoint: str, protocol: str) -> dict[str, float]:
+    """Means over a trained policy's episodes."""
+    from rrf.evaluation.control_evaluate import evaluate_control
+    from rrf.evaluation.control_protocol import ControlProtocolCfg
+    from rrf.evaluation.protocols import load_protocol
+    from rrf.runners.control_checkpoint import load_control_policy
+
+    loaded = load_protocol(workspace.home() / "configs" / "protocols" / f"{protocol}.yaml")
+    assert isinstance(loaded, ControlProtocolCfg)
+    policy, interface = load_control_policy(Path(checkpoint))
+    return evaluate_control(policy, interface, loaded).mean_metrics()
+
+
+def main() -> None:
+    """Measure what is asked for, all by default, and write each number once known."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("keys", nargs="*", metavar="KEY", help=", ".join(ALGORITHMS))
+    words = parser.parse_args()
+    for key in words.keys:
+        if key not in ALGORITHMS:
+            parser.error(f"no algorithm '{key}'{did_you_mean(key, ALGORITHMS)}")
+    for key in words.keys or ALGORITHMS:
+        row = measure(key)
+        save("rl", [row])
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    workspace.settle_environment()
+    main()

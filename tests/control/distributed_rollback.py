@@ -1,0 +1,43 @@
+"""A run of two processes of which the second meets NaN once; torchrun starts it.
+
+Each leaves how many iterations it did, how often it went back, and its learning rate.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from rrf.algorithms import PPOCfg
+from rrf.components import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
+from rrf.networks import plain_mlp
+from rrf.runners import GuardCfg, OnPolicyRunnerCfg, process_group
+from tests.control.toy import Corridor, CorridorCfg, Poisoned
+
+SMALL = plain_mlp([16], "ELU")
+
+
+def main(folder: Path) -> None:
+    process_group.join("cpu")
+    rank = process_group.rank()
+    cfg = OnPolicyRunnerCfg(
+        env=CorridorCfg(num_envs=8),
+        policy=ActorCriticPackCfg(
+            actor_cfg=StateIndStdActorCfg(backbone_cfg=SMALL),
+            critic_cfg=VNetworkCfg(backbone_cfg=SMALL),
+        ),
+        algorithm=PPOCfg(schedule="fixed"),
+        guard=GuardCfg(on_nan="rollback"),
+        num_steps_per_env=10,
+        max_iterations=6,
+        save_interval=2,
+    )
+    env = Poisoned(cfg.env, at=35) if rank == 1 else Corridor(cfg.env)
+    runner = cfg.build(folder / "run", env=env)
+    result = runner.run()
+    found = [result["steps"], runner.num_rollbacks, result["metrics"]["train/learning_rate"]]
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+    process_group.leave()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
