@@ -33,7 +33,7 @@ _LEARNING: dict[str, typing.Any] = {
     "gamma": 0.95,
     "learner_threads": 1,
 }
-_POPULATION = _LEARNING | {"follower_entropy_coef": 0.3}
+_POPULATION: dict[str, typing.Any] = _LEARNING | {"follower_entropy_coef": 0.3}
 
 
 def two_goals_ppo() -> OnPolicyRunnerCfg:
