@@ -86,7 +86,6 @@ class PPO:
             actor_obs=x,
             critic_obs=self.policy.critic.read(observations),
             actions=actions,
-            log_prob=distribution.log_prob(actions),
             distribution=distribution.parameters,
         )
         return actions
@@ -191,6 +190,8 @@ class PPO:
         )
         dones = torch.cat([torch.zeros_like(rollout["dones"][:1]), rollout["dones"]])
         advantages, returns = gae(rewards, values, dones, cfg.gamma, cfg.lam)
+        acted = self.policy.actor.distribution_class.of_parameters(rollout["distribution"])
+        rollout["log_prob"] = acted.log_prob(rollout["actions"])
         samples = self.augmented(Samples.of(rollout, values[:-1], returns, advantages))
         if not cfg.normalize_advantage_per_mini_batch:
             samples.advantages = self.normalized_advantages(samples)

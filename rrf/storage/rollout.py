@@ -79,6 +79,10 @@ class Rollout:
         """Rows of all steps, [T, N, ...]; of observations [T + 1, N, ...]."""
         return self._tensors[name]
 
+    def __setitem__(self, name: str, values: torch.Tensor) -> None:
+        """What is known once the rollout is full, [T, N, ...]."""
+        self._tensors[name] = values
+
     @property
     def starts(self) -> torch.Tensor:
         """bool [T + 1, N]: an episode begins with this row. Never the first: its memory is kept."""

@@ -16,7 +16,6 @@ from rrf.algorithms.on_policy_configs import PPOCfg
 from rrf.algorithms.ppo import PPO
 from rrf.components.actor_configs import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
 from rrf.components.actor_critic import ActorCritic
-from rrf.components.distributions import DiagonalGaussian
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import plain_mlp
 from rrf.runners import process_group
@@ -61,9 +60,7 @@ def learned(rank: int, size: int) -> ActorCritic:
 
 def act_as_told(algorithm: PPO, observations: TensorDict, actions: torch.Tensor) -> None:
     algorithm.act(observations)
-    rollout = algorithm.rollout
-    distribution = DiagonalGaussian.of_parameters(rollout["distribution"][rollout.step])
-    rollout.write(actions=actions, log_prob=distribution.log_prob(actions))
+    algorithm.rollout.write(actions=actions)
 
 
 if __name__ == "__main__":
