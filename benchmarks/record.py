@@ -62,6 +62,7 @@ def machine() -> str:
 
 
 def commit() -> str:
+    """The commit that is measured, with a "+" if anything but the results differs from it."""
     found = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         cwd=ROOT,
@@ -70,6 +71,10 @@ def commit() -> str:
         check=False,
     )
     dirty = subprocess.run(
-        ["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "status", "--porcelain", "--", ".", ":(exclude)docs/benchmarks"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return (found.stdout.strip() or "none") + ("+" if dirty.stdout.strip() else "")

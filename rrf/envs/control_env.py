@@ -125,7 +125,7 @@ def check_step(
             raise ValueError(
                 f"{where} returned '{name}' for {value.shape[0]} environments, expected {num_envs}"
             )
-        # A sum is not finite if a number is not; it alone could be too large, hence the second look.
+        # A sum is finite only if every number is; large ones can make it infinite all the same.
         if value.is_floating_point() and not math.isfinite(value.sum().item()):
             if bool(torch.isfinite(value).all()):
                 continue
