@@ -110,7 +110,8 @@ def _sac_update() -> Callable[[], typing.Any]:
     generator = torch.Generator().manual_seed(SEED)
     num_envs, size = 1000, 100_000
     policy = ActorQPackCfg().build(Interface({"policy": _OBSERVATIONS}, _ACTIONS))
-    learner = SACCfg(batch_size=256).build(policy, num_envs, size, generator, "cpu")
+    algorithm = typing.cast(SACCfg, preset("halfcheetah-sac", []).algorithm)
+    learner = algorithm.build(policy, num_envs, size, generator, "cpu")
     for _ in range(size // num_envs):
         learner.replay.write(**_transitions(num_envs, generator))
 

@@ -76,14 +76,16 @@ class DSAC(SAC):
     def returns(self, batch: typing.Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and standard deviation of the return of what was done, each [K, B]."""
         critic = typing.cast(DistributionalQ, self.policy.critic)
-        return critic.mean_and_std(self.critic_features(batch), batch.steps.actions)
+        with self.precision():
+            return critic.mean_and_std(self.critic_features(batch), batch.steps.actions)
 
     def next_returns(
         self, batch: typing.Any, next_actions: torch.Tensor, noise: Noise
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and a sample, each [B], of the return from the state that follows, by the critic
         that expects least."""
-        mean, std = self.target_critic.mean_and_std(self.target_features(batch), next_actions)
+        with self.precision():
+            mean, std = self.target_critic.mean_and_std(self.target_features(batch), next_actions)
         samples = mean + std * noise.returns.clamp(-_LARGEST_NOISE, _LARGEST_NOISE)
         lowest, index = mean.min(0)
         return lowest, samples.gather(0, index.unsqueeze(0)).squeeze(0)

@@ -1,5 +1,7 @@
 """What the off-policy algorithms are told, as data. This file imports no torch."""
 
+import typing
+
 from rrf.config import Cfg, configclass
 
 
@@ -37,6 +39,9 @@ class SACCfg(Cfg):
     """Policy, temperature and slow copies move at every so many gradient steps of the critics."""
     max_grad_norm: float | None = None
     """Gradients of the critics, and of the policy, longer than this are scaled down; null never."""
+    precision: typing.Literal["fp32", "bf16", "auto"] = "fp32"
+    """Arithmetic of the update's hidden layers; auto: bf16 where the processor multiplies it
+    itself."""
 
     def __post_init__(self):
         for name in ("batch_size", "n_steps", "policy_delay"):
@@ -113,6 +118,8 @@ class SACSeqCfg(SACCfg):
             raise ValueError(f"burn_in is {self.burn_in}, allowed: 0 or more")
         if self.n_steps != 1:
             raise ValueError(f"n_steps is {self.n_steps}; sequences are learned from with 1")
+        if self.precision != "fp32":
+            raise ValueError(f"precision is {self.precision}; sequences are learned from in fp32")
 
 
 @configclass(builds="rrf.algorithms.sac_trans:SACTrans")

@@ -21,6 +21,7 @@ from torch import nn
 from rrf.algorithms.off_policy_configs import SACCfg
 from rrf.algorithms.off_policy_losses import alpha_loss, critic_loss, policy_loss, soft_target
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
+from rrf.algorithms.precision import autocast
 from rrf.components.actor_q import ActorQ
 from rrf.components.off_policy_actors import SACActor
 from rrf.storage.replay import Replay, RowLayout, Transitions
@@ -249,11 +250,13 @@ class SAC:
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The critics' loss, with numbers to log."""
         with torch.no_grad():
-            next_q = self.target_critic(self.target_features(batch), next_actions)
+            with self.precision():
+                next_q = self.target_critic(self.target_features(batch), next_actions)
             target = soft_target(
                 batch.steps.rewards, batch.discounts, next_q.amin(0), next_log_prob, alpha
             )
-        q = self.policy.critic(self.critic_features(batch), batch.steps.actions)
+        with self.precision():
+            q = self.policy.critic(self.critic_features(batch), batch.steps.actions)
         loss = critic_loss(q, target)
         return loss, {"loss/critic": loss.detach(), "value/mean": q.detach().mean()}
 
@@ -265,7 +268,9 @@ class SAC:
         actions, log_prob = policy.sample_with_log_prob(noise.actions)
         with torch.no_grad():
             features = self.critic_features(batch)
-        loss = policy_loss(log_prob, self.policy.critic(features, actions), alpha)
+        with self.precision():
+            q = self.policy.critic(features, actions)
+        loss = policy_loss(log_prob, q, alpha)
         self._backward(loss, "actor")
         of_alpha = alpha_loss(self.temperature.log_alpha, log_prob, self.target_entropy)
         if self.cfg.learn_alpha:
@@ -289,6 +294,10 @@ class SAC:
 
     # ------------------------------------------------------------------ passes through the networks
 
+    def precision(self) -> typing.ContextManager:
+        """For one pass: what autocast has cast without gradient does not serve one with it."""
+        return autocast(self.cfg.precision, self.device)
+
     @property
     def next_actor(self) -> SACActor:
         """Who acts in the states that follow."""
@@ -299,9 +308,12 @@ class SAC:
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
         """The actor's outputs in the states of the batch, if asked for, and (without gradient) in
         those that follow, each [B, 2A]."""
-        with torch.no_grad():
+        with torch.no_grad(), self.precision():
             after = self.next_actor(batch.steps.next_actor_obs)
-        return self.policy.actor(batch.steps.actor_obs) if needs_gradient else None, after
+        if not needs_gradient:
+            return None, after
+        with self.precision():
+            return self.policy.actor(batch.steps.actor_obs), after
 
     def critic_features(self, batch: typing.Any) -> torch.Tensor:
         """What the critics are told of the states of the batch, [B, D]."""

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from rrf.networks.configs import MLPCfg
+from rrf.networks.mlp import with_exact_outputs
 
 
 class BatchedMLP(nn.Module):
@@ -28,7 +29,7 @@ class BatchedMLP(nn.Module):
         """[K, B, O] for inputs [K, B, I], or [B, I] that all copies get."""
         if x.dim() == 2:
             x = x.expand(self.num_copies, -1, -1)
-        return self.layers(x)
+        return with_exact_outputs(self.layers, x)
 
 
 class BatchedLinear(nn.Module):

@@ -47,7 +47,8 @@ def go1_flat_ppo() -> OnPolicyRunnerCfg:
     cfg = _velocity("go1-flat-ppo", "Flat-Unitree-Go1", max_iterations=250)
     algorithm = cfg.algorithm.replace(entropy_coef=0.005, desired_kl=0.02, precision="auto")
     return cfg.replace(
-        env=cfg.env.replace(overrides=_GO1_IN_MINUTES, fresh_contacts=False),
+        env=cfg.env.replace(num_envs=1024, overrides=_GO1_IN_MINUTES, fresh_contacts=False),
+        num_steps_per_env=12,
         algorithm=algorithm,
     )
 
