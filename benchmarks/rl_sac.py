@@ -101,17 +101,17 @@ def _sac_update() -> Callable[[], typing.Any]:
     """One gradient step of SAC as training makes it, from a replay of random transitions."""
     import torch
 
-    from rrf.algorithms.off_policy_configs import SACCfg
     from rrf.components.off_policy_configs import ActorQPackCfg
     from rrf.envs.control_env import Interface
+    from rrf.runners.control_configs import OffPolicyRunnerCfg
 
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
     generator = torch.Generator().manual_seed(SEED)
     num_envs, size = 1000, 100_000
     policy = ActorQPackCfg().build(Interface({"policy": _OBSERVATIONS}, _ACTIONS))
-    algorithm = typing.cast(SACCfg, preset("halfcheetah-sac", []).algorithm)
-    learner = algorithm.build(policy, num_envs, size, generator, "cpu")
+    cfg = typing.cast(OffPolicyRunnerCfg, preset("halfcheetah-sac", []))
+    learner = cfg.algorithm.build(policy, num_envs, size, generator, "cpu")
     for _ in range(size // num_envs):
         learner.replay.write(**_transitions(num_envs, generator))
 

@@ -28,10 +28,11 @@ def with_exact_outputs(layers: nn.Sequential, x: torch.Tensor) -> torch.Tensor:
     """
     if not torch.is_autocast_enabled(x.device.type):
         return layers(x)
-    for layer in layers[:-1]:
+    *hidden, last = layers
+    for layer in hidden:
         x = layer(x)
     with torch.autocast(x.device.type, enabled=False):
-        return layers[-1](x.float())
+        return last(x.float())
 
 
 def _layer(name: str, arguments: dict, width: int) -> nn.Module:

@@ -62,6 +62,23 @@ def test_same_seed_twice_gives_equal_parameters(name):
     assert not torch.equal(first.policy.state_dict()[weights], other.policy.state_dict()[weights])
 
 
+@pytest.mark.parametrize("name", ["sac", "dsac", "dsact"])
+def test_bf16_learns_nearly_what_fp32_learns(name):
+    algorithm, policy = ALGORITHMS[name]
+    exact, rounded = (
+        Loop(algorithm.replace(precision=precision), policy) for precision in ("fp32", "bf16")
+    )
+    start = {key: value.clone() for key, value in exact.policy.named_parameters()}
+    for each in (exact, rounded):
+        each.run(14)  # a warm-up of 10 and a few gradient steps
+    for key, value in exact.policy.named_parameters():
+        moved, apart = (
+            (value - start[key]).norm(),
+            (rounded.policy.get_parameter(key) - value).norm(),
+        )
+        assert 0 < apart < 0.5 * moved, key
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_state_continues_bit_for_bit(name):
     original = loop(name).run(25)

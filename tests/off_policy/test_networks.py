@@ -20,6 +20,7 @@ from rrf.components.tanh_gaussian import TanhGaussian, log_tanh_slope
 from rrf.envs.control_env import Interface
 from rrf.networks.batched_mlp import BatchedMLP
 from rrf.networks.configs import MLPCfg, plain_mlp
+from rrf.networks.mlp import MLP
 
 ENCODERS = [
     GRUEncoderCfg(hidden_size=8),
@@ -78,6 +79,21 @@ def test_batched_critics_compute_what_single_networks_do(activation):
     (gradient,) = torch.autograd.grad(found[1].sum(), linears[0].weight)
     assert gradient[0].abs().max() == 0
     assert gradient[1].abs().max() > 0
+
+
+def test_outputs_are_exact_whatever_the_hidden_layers_are():
+    torch.manual_seed(0)
+    for network in (MLP(plain_mlp([8], "ReLU"), 4, 3), BatchedMLP(plain_mlp([8], "ReLU"), 2, 4, 3)):
+        x = torch.randn(6, 4)
+        hidden = network.layers[:-1](x if isinstance(network, MLP) else x.expand(2, -1, -1))
+        with torch.autocast("cpu", torch.bfloat16):
+            found = network(x)
+        assert found.dtype == torch.float32
+        assert not torch.equal(found, network(x))
+        torch.testing.assert_close(
+            found, network.layers[-1](hidden.bfloat16().float()), atol=2e-2, rtol=0
+        )
+        assert not torch.equal(found, found.bfloat16().float())
 
 
 def test_batched_layer_norm_has_a_scale_per_copy():
