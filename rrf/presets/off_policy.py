@@ -107,7 +107,7 @@ def halfcheetah_dsact() -> OffPolicyRunnerCfg:
 
 
 def _mujoco(name: str, task: str, max_iterations: int = 1000) -> OffPolicyRunnerCfg:
-    return _run(name, task, max_iterations, SACCfg(warmup_steps=10_000, precision="auto"))
+    return _run(name, task, max_iterations, SACCfg(warmup_steps=10_000))
 
 
 def _run(name: str, task: str, max_iterations: int, algorithm: SACCfg) -> OffPolicyRunnerCfg:
