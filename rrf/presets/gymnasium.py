@@ -41,22 +41,24 @@ def cartpole_ppo() -> OnPolicyRunnerCfg:
 
 
 def pendulum_ppo() -> OnPolicyRunnerCfg:
-    """Pendulum-v1, 200,000 steps."""
+    """Pendulum-v1, 205,000 steps."""
     return OnPolicyRunnerCfg(
         experiment_name="pendulum-ppo",
-        env=GymnasiumEnvCfg(task="Pendulum-v1", num_envs=8),
-        policy=_pack(StateIndStdActorCfg(backbone_cfg=_SMALL, obs_normalization=False)),
+        env=GymnasiumEnvCfg(task="Pendulum-v1", num_envs=16),
+        policy=_pack(StateIndStdActorCfg(backbone_cfg=_SMALL)),
         algorithm=PPOCfg(
-            gamma=0.9,
+            gamma=0.95,
             entropy_coef=0.0,
             num_learning_epochs=10,
             num_mini_batches=8,
-            schedule="fixed",
+            schedule="linear",
             learning_rate=1e-3,
+            use_clipped_value_loss=False,
             normalize_rewards=True,
+            learner_threads=1,
         ),
-        num_steps_per_env=256,
-        max_iterations=98,
+        num_steps_per_env=128,
+        max_iterations=100,
         save_interval=25,
     )
 
