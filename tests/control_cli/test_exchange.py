@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from tests.control_cli.conftest import TINY_PPO, TINY_SAC
 
-GAUSSIAN = ("pendulum-ppo", *TINY_PPO[1:], "policy.actor_cfg.obs_normalization=true")
+GAUSSIAN = ("pendulum-ppo", *TINY_PPO[1:])
 
 
 def test_an_onnx_file_is_checked_and_says_what_it_is_of(rrf, home):
@@ -53,7 +53,7 @@ def test_rsl_rl_and_back_leaves_every_weight_as_it_was(rrf, home):
     said = rrf("export", checkpoint, "--rsl-rl", "model_4.pt")
     assert said.lines == [
         "actor: hidden_dims=[64, 64], activation=tanh, obs_normalization=True, std_type=log",
-        "critic: hidden_dims=[64, 64], activation=tanh, obs_normalization=False",
+        "critic: hidden_dims=[64, 64], activation=tanh, obs_normalization=True",
         "rsl_rl model_4.pt",
     ]
     data = torch.load(home / "model_4.pt", weights_only=True)
