@@ -158,10 +158,10 @@ class CAPSCfg(PPOCfg):
 class L2C2Cfg(PPOCfg):
     """Locally Lipschitz continuous constraint (arXiv:2202.07152), between a state and the next."""
 
-    policy_coef: float = 1.0
+    policy_coef: float = 2.0
     """Weight of the squared distance of mean actions. The paper's bounds make it 0.111, which
     smooths little."""
-    value_coef: float = 0.1
+    value_coef: float = 0.2
     """Weight of the squared distance of values, a tenth of policy_coef as in the paper."""
 
     def __post_init__(self):
@@ -185,7 +185,7 @@ class LipsCfg(PPOCfg):
 class LCPCfg(PPOCfg):
     """Lipschitz-constrained policies (arXiv:2410.11825)."""
 
-    gradient_coef: float = 2e-3
+    gradient_coef: float = 1e-3
     """Weight of the squared gradient of log pi(a|s) by the normalised observation."""
 
     def __post_init__(self):
