@@ -2,18 +2,19 @@
 
 Each command of the README's table is run with three seeds (two runs side by side), the last
 checkpoints are judged by a protocol of `configs/protocols`, and the means go to
-`docs/benchmarks/rl.json`. Runs that were finished before, of the same config, are reused.
+`docs/benchmarks/rl.json`. Runs of the same commit that are finished are used again.
 """
 
 import argparse
 import dataclasses
 import json
+import shutil
 import statistics
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.record import number, save
+from benchmarks.record import commit, number, save
 from benchmarks.vla_experiments import train
 from rrf import workspace
 from rrf.config import did_you_mean
@@ -192,7 +193,10 @@ def _result(key: str) -> Result:
 
 def _trained(key: str, seed: int) -> dict:
     preset, *overrides = ALGORITHMS[key].words.split()
-    run_dir = workspace.state() / "benchmarks" / "algorithms" / f"{key}-seed{seed}"
+    measured = commit()
+    run_dir = workspace.state() / "benchmarks" / "algorithms" / f"{measured}-{key}-seed{seed}"
+    if measured.endswith("+"):  # not the code that an earlier run was of
+        shutil.rmtree(run_dir, ignore_errors=True)
     return train(preset, run_dir, [*overrides, f"seed={seed}", "device=cpu"])
 
 
