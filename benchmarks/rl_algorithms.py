@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.record import commit, number, save
+from benchmarks.rl_pace import judged, protocol_of
 from benchmarks.vla_experiments import train
 from rrf import workspace
 from rrf.config import did_you_mean
@@ -151,7 +152,7 @@ def _id(key: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What an algorithm reached, means over the seeds."""
+    """What an algorithm reached: a return per seed, the others as means over the seeds."""
 
     returns: list[float]
     smoothness: float | None
@@ -182,10 +183,11 @@ def measure(key: str) -> dict:
 def _result(key: str) -> Result:
     with ThreadPoolExecutor(2) as pool:
         trained = list(pool.map(lambda seed: _trained(key, seed), SEEDS))
-    judged = [_judged(one["checkpoint"], ALGORITHMS[key].protocol) for one in trained]
-    smoothness = [means["smoothness"] for means in judged if "smoothness" in means]
+    protocol = protocol_of(ALGORITHMS[key].protocol)
+    found = [judged(Path(one["checkpoint"]), protocol).mean_metrics() for one in trained]
+    smoothness = [means["smoothness"] for means in found if "smoothness" in means]
     return Result(
-        returns=[means["return"] for means in judged],
+        returns=[means["return"] for means in found],
         smoothness=statistics.fmean(smoothness) if smoothness else None,
         cpu_s=statistics.fmean(one["cpu_s"] for one in trained),
     )
@@ -198,19 +200,6 @@ def _trained(key: str, seed: int) -> dict:
     if measured.endswith("+"):  # not the code that an earlier run was of
         shutil.rmtree(run_dir, ignore_errors=True)
     return train(preset, run_dir, [*overrides, f"seed={seed}", "device=cpu"])
-
-
-def _judged(checkpoint: str, protocol: str) -> dict[str, float]:
-    """Means over a trained policy's episodes."""
-    from rrf.evaluation.control_evaluate import evaluate_control
-    from rrf.evaluation.control_protocol import ControlProtocolCfg
-    from rrf.evaluation.protocols import load_protocol
-    from rrf.runners.control_checkpoint import load_control_policy
-
-    loaded = load_protocol(workspace.home() / "configs" / "protocols" / f"{protocol}.yaml")
-    assert isinstance(loaded, ControlProtocolCfg)
-    policy, interface = load_control_policy(Path(checkpoint))
-    return evaluate_control(policy, interface, loaded).mean_metrics()
 
 
 def main() -> None:

@@ -15,14 +15,15 @@ from benchmarks.rl_pace import (
     Pace,
     alternating,
     command,
+    judged,
     of_training,
     preset,
+    protocol_of,
     ratio_row,
 )
 from benchmarks.vla_experiments import train
 from rrf import workspace
 
-PROTOCOL = "configs/protocols/go1-flat.yaml"
 MJLAB = "rsl_rl on mjlab, Warp on the CPU, 256 environments"
 
 
@@ -129,18 +130,11 @@ def _walk(bench: Bench, name: str, overrides: Sequence[str]) -> dict:
 
 def _evaluated(checkpoint: Path, bench: Bench) -> dict:
     """What a policy does under the protocol of the gate."""
-    from rrf.evaluation.control_evaluate import evaluate_control
-    from rrf.evaluation.control_protocol import ControlProtocolCfg
-    from rrf.evaluation.protocols import load_protocol
-    from rrf.runners.control_checkpoint import load_control_policy
-
-    protocol = load_protocol(workspace.home() / PROTOCOL)
-    assert isinstance(protocol, ControlProtocolCfg)
+    protocol = protocol_of("go1-flat")
     if bench.is_small:
         env = protocol.env.replace(num_envs=len(protocol.tasks))
         protocol = protocol.replace(episodes_per_task=1, max_episode_steps=100, env=env)
-    policy, interface = load_control_policy(checkpoint)
-    report = evaluate_control(policy, interface, protocol)
+    report = judged(checkpoint, protocol)
     report.save(checkpoint.parent / "evaluation" / "evaluation.json")
     return {
         "tracking_error_xy": report.mean_metrics()["tracking_error_xy"],

@@ -10,12 +10,15 @@ import tempfile
 import time
 import typing
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from benchmarks.record import ROOT, number
 from rrf.config import parse_overrides
 from rrf.presets import resolve
 
 if typing.TYPE_CHECKING:
+    from rrf.evaluation.control_protocol import ControlProtocolCfg
+    from rrf.evaluation.results import EvaluationReport
     from rrf.runners.control_configs import ControlRunnerCfg
 
 SB3, SBX = "Stable-Baselines3 2.9.2", "SBX 0.28.0"
@@ -80,6 +83,25 @@ def preset(name: str, overrides: Sequence[str]) -> "ControlRunnerCfg":
     cfg = resolve(name, parse_overrides([*overrides, f"seed={SEED}"]))
     assert isinstance(cfg, ControlRunnerCfg)
     return cfg
+
+
+def protocol_of(name: str) -> "ControlProtocolCfg":
+    """A protocol of state-based control, of `configs/protocols`."""
+    from rrf.evaluation.control_protocol import ControlProtocolCfg
+    from rrf.evaluation.protocols import load_protocol
+
+    protocol = load_protocol(ROOT / "configs" / "protocols" / f"{name}.yaml")
+    assert isinstance(protocol, ControlProtocolCfg)
+    return protocol
+
+
+def judged(checkpoint: Path, protocol: "ControlProtocolCfg") -> "EvaluationReport":
+    """What a trained policy does under a protocol."""
+    from rrf.evaluation.control_evaluate import evaluate_control
+    from rrf.runners.control_checkpoint import load_control_policy
+
+    policy, interface = load_control_policy(checkpoint)
+    return evaluate_control(policy, interface, protocol)
 
 
 def command(id: str) -> str:
