@@ -4,7 +4,8 @@ Members share actor and critic and differ in their latents, which no gradient ch
 `evolution_interval` iterations the followers are ranked by fitness, the mean return of the episodes
 they finished since the last time. The best live on unchanged. Each other one is replaced by a child
 of two of these: every coordinate of its latent comes from either parent with equal chance, and
-noise is added. The leader (the paper's master agent) keeps its latent and learns from all.
+noise is added; a standard deviation of its own is that of a parent. The leader (the paper's master
+agent) keeps its latent and learns from all.
 
 Hyper-parameters are ours; the paper's own were not available to us.
 
@@ -72,12 +73,19 @@ class EPO(SAPG):  # a second level of inheritance: its master learns exactly as 
     def _evolve(self, fitness_f: torch.Tensor) -> torch.Tensor:
         """Replace the latents of unfit followers; whether a member was replaced, bool [M]."""
         cfg, latents = self.cfg, self.population.latents
-        children, is_child = offspring(
+        bred = offspring(
             latents[1:], fitness_f, cfg.elite_fraction, cfg.mutation_std, self.generator
         )
-        children = distributed.from_first(children)  # each process has random numbers of its own
+        # Each process has random numbers of its own.
+        children, origins = (distributed.from_first(tensor) for tensor in bred)
         self.population.set_latents(torch.cat([latents[:1], children]))
-        return torch.cat([torch.zeros_like(is_child[:1]), is_child])
+        origins = torch.cat([torch.zeros_like(origins[:1]), origins + 1])
+        self.population.inherit_std(origins)
+        return origins != torch.arange(len(origins), device=origins.device)
+
+    def episodes_cut(self) -> None:
+        super().episodes_cut()
+        self._running.zero_()
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
         tensors, facts = super().state()
@@ -98,7 +106,8 @@ def offspring(
     mutation_std: float,
     generator: torch.Generator | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The next generation's latents [F, D], and which of them are children, bool [F].
+    """The next generation's latents [F, D], and where each comes from, int64 [F]: a child's number
+    of one of its parents, a survivor's own.
 
     At least two live on, and at least one is replaced; of equally fit ones those listed first.
     """
@@ -109,11 +118,12 @@ def offspring(
     shape = len(unfit), latents_fd.shape[-1]
     device = latents_fd.device
     pairs = torch.rand(len(unfit), num_elites, generator=generator, device=device)
-    parents = latents_fd[elites[pairs.argsort(-1)[:, :2]]]  # [children, 2, D], never twice the same
+    chosen = elites[pairs.argsort(-1)[:, :2]]  # [children, 2], never twice the same
+    parents = latents_fd[chosen]
     is_first = torch.rand(shape, generator=generator, device=device) < 0.5
     noise = torch.randn(shape, generator=generator, device=device)
     next_fd = latents_fd.clone()
     next_fd[unfit] = torch.where(is_first, parents[:, 0], parents[:, 1]) + mutation_std * noise
-    is_child = torch.zeros(count, dtype=torch.bool, device=device)
-    is_child[unfit] = True
-    return next_fd, is_child
+    origins = torch.arange(count, device=device)
+    origins[unfit] = chosen[:, 0]
+    return next_fd, origins

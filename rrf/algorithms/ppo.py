@@ -25,7 +25,7 @@ from rrf.algorithms.on_policy_configs import PPOCfg
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
 from rrf.algorithms.ppo_extension import Extension
 from rrf.algorithms.ppo_losses import adapted_learning_rate, clipped_surrogate, value_errors
-from rrf.algorithms.precision import autocast
+from rrf.algorithms.precision import autocast, is_bf16
 from rrf.algorithms.returns import add_time_limit_bootstrap, gae
 from rrf.algorithms.rsl_rl_interface import RslRlAlgorithm, construct
 from rrf.components.actor_critic import ActorCritic
@@ -190,8 +190,7 @@ class PPO:
         )
         dones = torch.cat([torch.zeros_like(rollout["dones"][:1]), rollout["dones"]])
         advantages, returns = gae(rewards, values, dones, cfg.gamma, cfg.lam)
-        acted = self.policy.actor.distribution_class.of_parameters(rollout["distribution"])
-        rollout["log_prob"] = acted.log_prob(rollout["actions"])
+        rollout["log_prob"] = self._acted().log_prob(rollout["actions"])
         samples = self.augmented(Samples.of(rollout, values[:-1], returns, advantages))
         if not cfg.normalize_advantage_per_mini_batch:
             samples.advantages = self.normalized_advantages(samples)
@@ -200,6 +199,17 @@ class PPO:
     def normalized_advantages(self, samples: Samples) -> torch.Tensor:
         """With zero mean and unit variance, [S]."""
         return distributed.normalized(samples.advantages)
+
+    def _acted(self) -> Distribution:
+        """What chose the actions, as learning computes it: else the ratio would not begin at 1."""
+        actor, rollout = self.policy.actor, self.rollout
+        if is_bf16(self.cfg.precision, self.device):
+            with autocast(self.cfg.precision, self.device):
+                outputs, _ = actor.sequence(
+                    rollout["actor_obs"][:-1], rollout.memories["actor"], rollout.starts[:-1]
+                )
+            rollout["distribution"] = actor.distribution(outputs.float()).parameters
+        return actor.distribution_class.of_parameters(rollout["distribution"])
 
     def _values(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Values [T + 1, N] of all observations, and [T, N] of those episodes ended in."""
@@ -344,13 +354,23 @@ class PPO:
         scaler = {key: tensors[f"reward_scaler/{key}"] for key in self.reward_scaler.state_dict()}
         self.reward_scaler.load_state_dict(scaler)
         self.rollout.restart()
-        self.actor_memory = tensors.get("memory/actor", self.actor_memory)
-        self.critic_memory = tensors.get("memory/critic", self.critic_memory)
+        if self.actor_memory is not None:
+            self.actor_memory = tensors["memory/actor"].to(self.device)
+        if self.critic_memory is not None:
+            self.critic_memory = tensors["memory/critic"].to(self.device)
         for (module, optimizer), name in zip(self._learners(), ("actor", "critic"), strict=True):
             prefix = f"optimizer/{name}/"
             restore_optimizer(optimizer, module, beneath(tensors, prefix))
         for name, extension in self.extensions.items():
             extension.load_state(beneath(tensors, f"{name}/"))
+
+    def episodes_cut(self) -> None:
+        """The environments were reset between rollouts: what their episodes left behind is void."""
+        if self.actor_memory is not None:
+            self.actor_memory = torch.zeros_like(self.actor_memory)
+        if self.critic_memory is not None:
+            self.critic_memory = torch.zeros_like(self.critic_memory)
+        self.reward_scaler.forget_running()
 
     @classmethod
     def construct_algorithm(

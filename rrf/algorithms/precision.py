@@ -10,11 +10,15 @@ Precision = typing.Literal["fp32", "bf16", "auto"]
 
 def autocast(precision: Precision, device: torch.device) -> typing.ContextManager:
     """Compute as `precision` says; auto is bf16 where the processor multiplies it itself."""
-    if precision == "auto":
-        precision = "bf16" if _multiplies_bf16(device) else "fp32"
-    if precision == "fp32":
+    if not is_bf16(precision, device):
         return contextlib.nullcontext()
-    return torch.autocast(device.type, torch.bfloat16)
+    # torch has one cache of cast weights for all threads; who leaves first would empty it.
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+
+
+def is_bf16(precision: Precision, device: torch.device) -> bool:
+    """Whether `precision` means bfloat16 products on this device."""
+    return precision == "bf16" or (precision == "auto" and _multiplies_bf16(device))
 
 
 def _multiplies_bf16(device: torch.device) -> bool:

@@ -37,7 +37,8 @@ class RND(Extension):
         self.target = cfg.network_cfg.build(width, cfg.num_features).requires_grad_(False)
         self.predictor = cfg.network_cfg.build(width, cfg.num_features)
         self.normalizer = EmpiricalNormalizer(width)
-        self.scaler = RewardScaler(algorithm.rollout.num_envs, algorithm.cfg.gamma)
+        # Each process for itself: where one meets a NaN and stops, the others must not wait for it.
+        self.scaler = RewardScaler(algorithm.rollout.num_envs, algorithm.cfg.gamma, is_shared=False)
         parts = [self.target, self.predictor, self.normalizer, self.scaler]
         self.network = nn.ModuleList(parts).to(algorithm.device)
         self.optimizer = torch.optim.Adam(

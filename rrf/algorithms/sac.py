@@ -93,6 +93,7 @@ class SAC:
         self.replay: typing.Any = self.make_replay(layout, replay_size, replay_memory_gib)
         self.num_observed = self.num_updates = 0
         self._due = 0.0  # gradient steps
+        self.slowness = 1.0  # share of the configured learning rates
 
     def check_policy(self) -> None:
         """Raise ValueError if the policy's networks are not of the kind this algorithm trains."""
@@ -352,6 +353,7 @@ class SAC:
             "num_observed": self.num_observed,
             "num_updates": self.num_updates,
             "due": self._due,
+            "slowness": self.slowness,
         }
         return tensors, facts
 
@@ -368,6 +370,7 @@ class SAC:
             restore_optimizer(self.optimizers[name], module, beneath(tensors, f"optimizer/{name}/"))
         self.num_observed, self.num_updates = facts["num_observed"], facts["num_updates"]
         self._due = facts["due"]
+        self._set_slowness(facts["slowness"])
 
     def episodes_cut(self) -> None:
         """The environments were reset between steps: the episodes that ran are over."""
@@ -379,8 +382,11 @@ class SAC:
             polyak(slow, fast, 1.0)
 
     def slow_down(self, factor: float) -> None:
-        """Set the learning rates to this share of the configured ones."""
-        cfg = self.cfg
+        """From now on learn `factor` times as fast."""
+        self._set_slowness(self.slowness * factor)
+
+    def _set_slowness(self, factor: float) -> None:
+        self.slowness, cfg = factor, self.cfg
         rates = {"actor": cfg.actor_lr, "critic": cfg.critic_lr, "alpha": cfg.alpha_lr}
         for name, rate in rates.items():
             self.optimizers[name].param_groups[0]["lr"] = rate * factor

@@ -73,13 +73,16 @@ class LipsNetActorCfg(StateIndStdActorCfg):
     """A Gaussian whose mean bounds its own Lipschitz constant (LipsNet, ICML 2023); train it with
     algorithms.LipsNetPPOCfg."""
 
-    init_lipschitz: float = 1.0
+    init_lipschitz: float = 5.0
     """The constant at the start: action units per standard deviation of the observation."""
     lipschitz_network_cfg: MLPCfg | None = None
     """A network that makes the constant depend on the state, e.g. one tanh layer of 32; null learns
     a single one."""
-    eps: float = 1e-4
-    """Added to the norm of the Jacobian before it divides."""
+    eps: float = 1e-2
+    """Added to the norm of the Jacobian before it divides. With the paper's 1e-4 actions leap where
+    the network is nearly flat."""
+    squash: bool = True
+    """A tanh after it, as in the paper: mean actions within [-1, 1]."""
 
     def __post_init__(self):
         super().__post_init__()

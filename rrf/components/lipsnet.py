@@ -1,12 +1,15 @@
 """LipsNet (Song et al., ICML 2023): a network that bounds its own Lipschitz constant.
 
-    a(s) = K(s) f(s) / (||J_f(s)||_F + eps),  J_f = df / ds
+    a(s) = tanh(K(s) f(s) / (||J_f(s)||_F + eps)),  J_f = df / ds
 
 With a piecewise linear f (ReLU) and a constant K, ||da/ds|| <= K inside every linear piece. The
 Jacobian is the exact product of the layers' matrices, from the outputs to the inputs: A times the
 cost of a forward pass, ordinary operations (it is differentiated and exported like any other).
 
-Ours: s is the normalised observation; no tanh after it.
+f starts with He's weights (Glorot's in the last layer), as in the authors' code: torch's own make
+||J_f|| so small that the division multiplies every step of the optimizer.
+
+Ours: s is the normalised observation.
 
 Legend: B batch or environments, O observation width, A action width, W width of a layer.
 """
@@ -71,7 +74,11 @@ class LipsNet(nn.Module):
     def __init__(self, cfg: LipsNetActorCfg, network: MLP, in_features: int):
         super().__init__()
         require_differentiable(network)
-        self.network, self.eps = network, cfg.eps
+        *hidden, last = [layer for layer in network.layers if isinstance(layer, nn.Linear)]
+        for layer in hidden:
+            nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
+        nn.init.xavier_uniform_(last.weight)
+        self.network, self.eps, self.squash = network, cfg.eps, cfg.squash
         start = torch.tensor(cfg.init_lipschitz).expm1().log().item()  # softplus gives it back
         if cfg.lipschitz_network_cfg is None:
             self.raw_bound = nn.Parameter(torch.tensor(start))
@@ -89,9 +96,11 @@ class LipsNet(nn.Module):
         return nn.functional.softplus(self.bound_network(x_bo)).squeeze(-1)
 
     def forward(self, x_bo: torch.Tensor) -> torch.Tensor:
-        outputs, jacobian = with_jacobian(self.network, x_bo)
-        norm = jacobian.square().sum((-2, -1)).sqrt()
-        return outputs * (self.bound(x_bo) / (norm + self.eps)).unsqueeze(-1)
+        with torch.autocast(x_bo.device.type, enabled=False):
+            outputs, jacobian = with_jacobian(self.network, x_bo)
+            norm = torch.linalg.vector_norm(jacobian, dim=(-2, -1))
+            outputs = outputs * (self.bound(x_bo) / (norm + self.eps)).unsqueeze(-1)
+        return outputs.tanh() if self.squash else outputs
 
 
 class LipsNetActor(GaussianActor):

@@ -31,10 +31,10 @@ class EmpiricalNormalizer(nn.Module):
         return (x - self.mean) / (self.std + EPS)
 
     @torch.no_grad()
-    def update(self, batch_bd: torch.Tensor) -> None:
-        """Merge a batch, of all processes where training is distributed."""
+    def update(self, batch_bd: torch.Tensor, is_shared: bool = True) -> None:
+        """Merge a batch, of all processes where training is distributed and `is_shared`."""
         batch_bd = batch_bd.reshape(-1, batch_bd.shape[-1])
-        count, mean, var = _moments(batch_bd)
+        count, mean, var = _moments(batch_bd, is_shared)
         self.count += count
         rate = count / self.count
         delta = mean - self.mean
@@ -49,9 +49,14 @@ class RewardScaler(nn.Module):
     Fed one step at a time it gives what rsl_rl's EmpiricalDiscountedVariationNormalization gives.
     """
 
-    def __init__(self, num_envs: int, gamma: float):
+    def __init__(self, num_envs: int, gamma: float, is_shared: bool = True):
+        """
+        Args:
+            is_shared: Whether the processes of distributed training have one standard deviation;
+                then all must call at the same time.
+        """
         super().__init__()
-        self.gamma = gamma
+        self.gamma, self.is_shared = gamma, is_shared
         self.statistics = EmpiricalNormalizer(1)
         self.register_buffer("returns", torch.zeros(num_envs))
 
@@ -62,19 +67,24 @@ class RewardScaler(nn.Module):
         for rewards, dones in zip(rewards_tn, dones_tn, strict=True):
             sums.append(self.returns * self.gamma + rewards)
             self.returns = torch.where(dones, 0.0, sums[-1])
-        self.statistics.update(torch.stack(sums).unsqueeze(-1))
+        self.statistics.update(torch.stack(sums).unsqueeze(-1), self.is_shared)
         std = self.statistics.std
         return torch.where(std > 0, rewards_tn / std, rewards_tn)
 
+    def forget_running(self) -> None:
+        """The episodes that run were given up."""
+        self.returns.zero_()
 
-def _moments(batch_bd: torch.Tensor) -> tuple[int, torch.Tensor, torch.Tensor]:
+
+def _moments(batch_bd: torch.Tensor, is_shared: bool) -> tuple[int, torch.Tensor, torch.Tensor]:
     count = len(batch_bd)
     var, mean = torch.var_mean(batch_bd, dim=0, unbiased=False)
-    if not torch.distributed.is_initialized():
+    if not is_shared or not torch.distributed.is_initialized():
         return count, mean, var
-    sums = torch.cat([mean.double(), (var + mean.square()).double()]) * count
+    mean, var = mean.double(), var.double()
+    sums = torch.cat([mean, var + mean.square()]) * count
     sums = torch.cat([sums, sums.new_tensor([count])])
     torch.distributed.all_reduce(sums)
     count = int(sums[-1].item())
     mean, squares = (sums[:-1] / count).chunk(2)
-    return count, mean.to(batch_bd), (squares - mean.square()).to(batch_bd)
+    return count, mean.to(batch_bd), (squares - mean.square()).clamp(min=0).to(batch_bd)

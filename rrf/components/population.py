@@ -137,6 +137,13 @@ class PopulationActorCritic(ActorCritic):
         for network in (self.actor, self.critic):
             network.backbone.latents.copy_(latents_md)
 
+    @torch.no_grad()
+    def inherit_std(self, origins_m: torch.Tensor) -> None:
+        """Every member gets the standard deviation of another (int64 [M]), if each has its own."""
+        assert isinstance(self.actor, PopulationActor)
+        if self.actor.has_own_std:
+            self.actor.log_stds.copy_(self.actor.log_stds[origins_m])
+
     def deployable(self) -> ControlPolicy:
         """The leader, ready to act."""
         return ControlPolicy(self.leader())

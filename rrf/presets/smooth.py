@@ -9,6 +9,7 @@ from rrf.algorithms.on_policy_configs import (
     PPOCfg,
 )
 from rrf.components.actor_configs import ActorCriticPackCfg, LipsNetActorCfg
+from rrf.networks.configs import plain_mlp
 from rrf.presets.gymnasium import pendulum_ppo
 from rrf.runners.control_configs import OnPolicyRunnerCfg
 
@@ -34,12 +35,12 @@ def pendulum_lcp() -> OnPolicyRunnerCfg:
 
 
 def pendulum_lipsnet() -> OnPolicyRunnerCfg:
-    """An actor that learns its own Lipschitz constant."""
+    """An actor that learns its own Lipschitz constant.
+
+    With ReLU, because only piecewise linear networks keep the bound exactly.
+    """
     cfg = _pendulum("pendulum-lipsnet", LipsNetPPOCfg)
-    plain = cfg.policy.actor_cfg
-    actor = LipsNetActorCfg(
-        backbone_cfg=plain.backbone_cfg, obs_normalization=plain.obs_normalization
-    )
+    actor = LipsNetActorCfg(backbone_cfg=plain_mlp([64, 64], "ReLU"))
     pack = ActorCriticPackCfg(actor_cfg=actor, critic_cfg=cfg.policy.critic_cfg)
     return cfg.replace(policy=pack)
 

@@ -267,8 +267,8 @@ class ControlRunner:
             ) from error
         rollbacks = self.num_rollbacks + 1
         self._load(last)
+        self.algorithm.slow_down(0.5 ** (rollbacks - self.num_rollbacks))
         self.num_rollbacks = rollbacks
-        self.algorithm.slow_down(0.5**rollbacks)
         self._new_episodes()
         warnings.warn(
             f"{error}; back to {last.name} with the learning rate halved (rollback {rollbacks} of "
@@ -280,6 +280,7 @@ class ControlRunner:
         """Give up the episodes that run, and begin others."""
         self.observations, _ = self.env.reset()
         self.statistics.forget_running()
+        self.algorithm.episodes_cut()
 
     def _dump(self, error: Exception) -> Path | None:
         """Write the last step of every environment and the simulator's state."""

@@ -42,5 +42,6 @@ class EpisodeStatistics:
     def load_state(self, sums: torch.Tensor, facts: dict) -> None:
         """Go on from what `state` gave."""
         self._sums.copy_(sums)
+        self._ended.clear()
         self._ended.extend(facts["ended"])
         self.num_episodes = facts["num_episodes"]

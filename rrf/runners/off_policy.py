@@ -5,7 +5,6 @@ result.
 """
 
 import time
-from pathlib import Path
 
 import torch
 
@@ -63,11 +62,3 @@ class OffPolicyRunner(ControlRunner):
             "replay/transitions": float(len(self.algorithm.replay)),
             "replay/gib": self.algorithm.replay.num_bytes / 2**30,
         }
-
-    def _new_episodes(self) -> None:
-        super()._new_episodes()
-        self.algorithm.episodes_cut()
-
-    def _load(self, path: Path) -> None:
-        super()._load(path)
-        self.algorithm.slow_down(0.5**self.num_rollbacks)

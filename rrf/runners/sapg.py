@@ -21,6 +21,10 @@ class SAPGOnPolicyRunner(OnPolicyRunner):
         self.leader.observe(step.rewards[: self.block], step.dones[: self.block])
         return step
 
+    def _new_episodes(self) -> None:
+        super()._new_episodes()
+        self.leader.forget_running()
+
     def _iterate(self) -> dict[str, float]:
         metrics = super()._iterate()
         if self.cfg.policy.num_members == 1:

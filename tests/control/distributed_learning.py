@@ -40,6 +40,7 @@ def learned(rank: int, size: int) -> ActorCritic:
     for rollout in range(ROLLOUTS):
         draw = torch.Generator().manual_seed(100 + rollout)
         obs = torch.randn(T + 1, N, O, generator=draw)[:, own]
+        obs[..., 0] = 9.81  # its variance, 0, is a difference of two large numbers
         actions = torch.randn(T, N, A, generator=draw)[:, own]
         rewards = torch.randn(T, N, generator=draw)[:, own]
         dones = (torch.rand(T, N, generator=draw) < 0.2)[:, own]

@@ -31,7 +31,7 @@ def main(folder: Path) -> None:
         max_iterations=6,
         save_interval=2,
     )
-    env = Poisoned(cfg.env, at=35) if rank == 1 else Corridor(cfg.env)
+    env = Poisoned(cfg.env, 35) if rank == 1 else Corridor(cfg.env)
     runner = cfg.build(folder / "run", env=env)
     result = runner.run()
     found = [result["steps"], runner.num_rollbacks, result["metrics"]["train/learning_rate"]]

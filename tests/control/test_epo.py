@@ -20,8 +20,9 @@ def generator(seed=0):
 
 
 def test_the_fittest_live_on_unchanged():
-    latents, is_child = offspring(LATENTS, FITNESS, 0.5, 0.3, generator())
-    assert is_child.tolist() == [False, True, False, True]
+    latents, origins = offspring(LATENTS, FITNESS, 0.5, 0.3, generator())
+    assert origins[[0, 2]].tolist() == [0, 2]
+    assert set(origins[[1, 3]].tolist()) <= {0, 2}
     assert torch.equal(latents[[0, 2]], LATENTS[[0, 2]])
     assert not torch.isclose(latents[[1, 3]], LATENTS[[1, 3]]).any()
 
@@ -43,8 +44,8 @@ def test_mutations_have_the_asked_for_size():
 
 @pytest.mark.parametrize(("fraction", "num_children"), [(0.01, 2), (0.99, 1)])
 def test_two_live_on_and_one_is_replaced_at_least(fraction, num_children):
-    _, is_child = offspring(LATENTS, FITNESS, fraction, 0.1, generator())
-    assert is_child.sum() == num_children
+    _, origins = offspring(LATENTS, FITNESS, fraction, 0.1, generator())
+    assert (origins != torch.arange(4)).sum() == num_children
 
 
 def epo(**settings):
@@ -84,6 +85,25 @@ def test_unfit_latents_change_and_those_of_elites_and_leader_stay():
     assert metrics["population/fitness_best"] >= metrics["population/fitness_mean"]
     # Episodes of replaced members count from their next beginning only.
     assert torch.equal(learner._running.isnan(), changed)
+
+
+def test_children_explore_as_a_parent_does():
+    learner = epo(elite_fraction=0.5)
+    population = learner.population
+    with torch.no_grad():
+        population.actor.log_stds.copy_(torch.arange(5.0).unsqueeze(-1))
+    is_replaced = learner._evolve(torch.tensor([5.0, -1.0, 7.0, 0.0]))
+    assert is_replaced.tolist() == [False, False, True, False, True]
+    stds = population.actor.log_stds[:, 0].tolist()
+    assert [stds[0], stds[1], stds[3]] == [0.0, 1.0, 3.0]
+    assert {stds[2], stds[4]} <= {1.0, 3.0}
+
+
+def test_what_ran_before_a_reset_counts_for_nobody():
+    learner = epo()
+    learner._running.fill_(5.0)
+    learner.episodes_cut()
+    assert learner._running.tolist() == [0.0] * 5
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):

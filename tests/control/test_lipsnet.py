@@ -29,20 +29,36 @@ def test_jacobian_is_the_one_automatic_differentiation_finds(activation):
 
 
 def test_a_linear_network_by_hand():
-    # f(s) = (3 s_0, 4 s_1): ||J||_F = 5, so with K = 2 a(s) = 0.4 f(s).
+    # f(s) = (3 s_0, 4 s_1): ||J||_F = 5, so with K = 2 a(s) = tanh(0.4 f(s)).
     network = linear.LINEAR.build(2, 2)
+    bounded = LipsNet(LipsNetActorCfg(init_lipschitz=2.0, eps=1e-9), network, 2)
     with torch.no_grad():
         network.layers[0].weight.copy_(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
         network.layers[0].bias.zero_()
-    bounded = LipsNet(LipsNetActorCfg(init_lipschitz=2.0, eps=1e-9), network, 2)
+    found = bounded(torch.tensor([[1.0, -1.0]]))
+    torch.testing.assert_close(found, torch.tensor([[1.2, -1.6]]).tanh())
+    bounded.squash = False
     found = bounded(torch.tensor([[1.0, -1.0]]))
     torch.testing.assert_close(found, torch.tensor([[1.2, -1.6]]))
+
+
+def test_where_the_network_is_flat_nothing_becomes_nan():
+    network = plain_mlp([4], "ReLU").build(3, 2)
+    bounded = LipsNet(LipsNetActorCfg(), network, 3)
+    with torch.no_grad():
+        network.layers[0].bias.fill_(-100.0)  # no unit is ever active
+        network.layers[2].bias.zero_()
+    outputs = bounded(torch.randn(5, 3))
+    outputs.sum().backward()
+    assert torch.equal(outputs, torch.zeros(5, 2))
+    assert all(bool(p.grad.isfinite().all()) for p in bounded.parameters() if p.grad is not None)
 
 
 @pytest.mark.parametrize("constant", [0.5, 3.0])
 def test_actions_change_no_faster_than_the_constant(constant):
     torch.manual_seed(1)
-    actor = LipsNetActorCfg(backbone_cfg=RELU, init_lipschitz=constant).build(INTERFACE)
+    cfg = LipsNetActorCfg(backbone_cfg=RELU, init_lipschitz=constant, squash=False)
+    actor = cfg.build(INTERFACE)
     actor = actor.double()
     x = torch.randn(500, 3, dtype=torch.float64)
     steps = 1e-7 * torch.nn.functional.normalize(torch.randn_like(x), dim=-1)

@@ -118,7 +118,7 @@ def test_checkpoint_of_another_architecture_names_key_and_shapes(tmp_path):
 def test_nan_stops_the_run_names_the_environment_and_dumps_the_step(tmp_path):
     cfg = run_cfg()
     with pytest.raises(ValueError, match=r"Corridor returned nan in 'rewards' of environment 3"):
-        cfg.build(tmp_path, env=Poisoned(cfg.env, at=12 * 4 + 5)).run()
+        cfg.build(tmp_path, env=Poisoned(cfg.env, 12 * 4 + 5)).run()
     dump = tmp_path / "not_finite_5"
     assert json.loads((dump / "facts.json").read_text())["iteration"] == 5
     assert (dump / "last_step.safetensors").is_file()
@@ -128,9 +128,19 @@ def test_nan_stops_the_run_names_the_environment_and_dumps_the_step(tmp_path):
 def test_nan_can_take_the_run_back_to_its_last_checkpoint(tmp_path):
     cfg = run_cfg(guard=GuardCfg(on_nan="rollback"), algorithm=PPOCfg(schedule="fixed"))
     with pytest.warns(UserWarning, match="back to global_step_3 with the learning rate halved"):
-        result = cfg.build(tmp_path, env=Poisoned(cfg.env, at=12 * 4 + 5)).run()
+        result = cfg.build(tmp_path, env=Poisoned(cfg.env, 12 * 4 + 5)).run()
     assert result["steps"] == 6
     assert result["metrics"]["train/learning_rate"] == pytest.approx(5e-4)
+
+
+def test_every_rollback_halves_the_learning_rate_once(tmp_path):
+    cfg = run_cfg(
+        max_iterations=9, guard=GuardCfg(on_nan="rollback"), algorithm=PPOCfg(schedule="fixed")
+    )
+    first = 12 * 4 + 5  # in iteration 5; from 3 on again, into iteration 8, which goes back to 6
+    with pytest.warns(UserWarning, match="back to global_step_6"):
+        result = cfg.build(tmp_path, env=Poisoned(cfg.env, first, first + 12 * 4 + 5)).run()
+    assert result["metrics"]["train/learning_rate"] == pytest.approx(2.5e-4)
 
 
 def test_wrong_shape_from_the_environment_is_named(tmp_path):

@@ -128,9 +128,14 @@ def test_every_epoch_shuffles_anew():
     assert first != second
 
 
-def test_first_mini_batch_has_ratio_one_and_no_divergence():
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_first_mini_batch_has_ratio_one_and_no_divergence(precision):
     env = CorridorCfg().build()
-    ppo = ppo_for(env, num_learning_epochs=1, num_mini_batches=1)
+    actor = StateIndStdActorCfg(backbone_cfg=plain_mlp([64, 64], "Tanh"), init_std=0.05)
+    policy = ActorCriticPackCfg(actor_cfg=actor)
+    ppo = ppo_for(
+        env, policy=policy, num_learning_epochs=1, num_mini_batches=1, precision=precision
+    )
     for _ in range(2):  # the second time observations are normalised
         metrics = ppo.update(fill(ppo, env))
         assert metrics["policy/kl"] == pytest.approx(0.0, abs=1e-6)
@@ -145,6 +150,17 @@ def test_memory_sees_in_the_update_what_it_saw_when_acting(kind):
     for _ in range(3):  # rollouts of 6 steps cut episodes of 4 at different places
         metrics = ppo.update(fill(ppo, env))
         assert metrics["policy/kl"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_reset_between_rollouts_clears_memories_and_running_sums():
+    env = CorridorCfg(num_envs=4).build()
+    ppo = ppo_for(env, policy=pack(MemoryCfg(hidden_size=8)), normalize_rewards=True)
+    ppo.update(fill(ppo, env))
+    kept = ppo.actor_memory, ppo.critic_memory, ppo.reward_scaler.returns
+    assert all(bool(tensor.any()) for tensor in kept)
+    ppo.episodes_cut()
+    kept = ppo.actor_memory, ppo.critic_memory, ppo.reward_scaler.returns
+    assert not any(bool(tensor.any()) for tensor in kept)
 
 
 def test_std_stays_within_its_limits():

@@ -81,15 +81,15 @@ class Corridor:
 
 
 class Poisoned(Corridor):
-    """Returns NaN in its step number `at`, once."""
+    """Returns NaN in its steps number `at`, counted from 1."""
 
-    def __init__(self, cfg: CorridorCfg, at: int):
+    def __init__(self, cfg: CorridorCfg, *at: int):
         super().__init__(cfg)
-        self.left = at
+        self.at, self.num_steps = at, 0
 
     def step(self, actions):
         observations, rewards, dones, extras = super().step(actions)
-        self.left -= 1
-        if self.left == 0:
+        self.num_steps += 1
+        if self.num_steps in self.at:
             rewards[3] = float("nan")
         return observations, rewards, dones, extras
