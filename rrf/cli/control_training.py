@@ -5,7 +5,6 @@ on, its video, and the processes of torchrun.
 import contextlib
 import importlib
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -107,15 +106,6 @@ def processes_of(cfg: "ControlRunnerCfg") -> Iterator[None]:
     process_group.join(cfg.device)
     yield
     process_group.leave()
-
-
-def remove(run_dir: Path) -> None:
-    """Delete a run directory, once for all processes."""
-    from rrf.runners import process_group
-
-    if process_group.rank() == 0 and run_dir.exists():
-        shutil.rmtree(run_dir)
-    process_group.wait()
 
 
 def stands_on(cfg: "ControlRunnerCfg", parent_digest: str | None) -> tuple[dict, dict]:

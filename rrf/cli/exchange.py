@@ -56,6 +56,8 @@ def import_(
     from rrf.runners import checkpoint, rsl_rl_checkpoint
     from rrf.runners.control_checkpoint import INTERFACE, interface_text
 
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise ValueError(f"--out {out} is there already; give a directory that is new or empty")
     found = rsl_rl_checkpoint.read(model)
     cfg = _config(preset, task, overrides or [])
     env = cfg.env.replace(num_envs=1).build(seed=0, device="cpu")

@@ -83,6 +83,15 @@ def test_a_model_of_another_task_is_refused_with_names_and_shapes(rrf):
     assert not Path("back").exists()
 
 
+def test_an_import_replaces_nothing(rrf, home):
+    (home / "back").mkdir()
+    (home / "back" / "thesis.txt").write_text("years of work")
+    said = rrf("import", "model_4.pt", "--preset", "pendulum-ppo", "--out", "back")
+    assert said.code == 2
+    assert "back is there already; give a directory that is new or empty" in said.err
+    assert (home / "back" / "thesis.txt").is_file()
+
+
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_a_missing_package_is_named_with_the_command_that_installs_it(rrf, monkeypatch, package):
     checkpoint = rrf("train", *GAUSSIAN).checkpoint
