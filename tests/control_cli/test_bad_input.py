@@ -158,6 +158,14 @@ def test_a_truncated_checkpoint(rrf):
     assert "model.safetensors" in one_line(rrf("export", path, "--onnx", "policy.onnx"))
 
 
+def test_a_checkpoint_whose_interface_got_lost_is_still_no_vla_policy(rrf):
+    path = rrf("train", *TINY_PPO).checkpoint
+    (path / "interface.json").unlink()
+    for words in (("play", path), ("eval", path), ("export", path, "--onnx", "policy.onnx")):
+        error = one_line(rrf(*words))
+        assert "global_step_4/interface.json is missing although manifest.json lists it" in error
+
+
 @pytest.mark.parametrize(
     ("preset", "env", "package", "extra"),
     [
