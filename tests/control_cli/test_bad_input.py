@@ -1,5 +1,6 @@
 """What goes wrong ends in one line that says what, where, and what to do; exit code 2."""
 
+import shutil
 import sys
 
 import pytest
@@ -156,6 +157,47 @@ def test_a_truncated_checkpoint(rrf):
     assert "model.safetensors was changed" in one_line(rrf("train", *TINY_PPO))
     weights.unlink()
     assert "model.safetensors" in one_line(rrf("export", path, "--onnx", "policy.onnx"))
+
+
+def test_a_run_whose_newest_checkpoint_is_damaged_says_how_to_go_on(rrf, home):
+    words = ("train", *TINY_PPO, "--run-dir", "run")
+    rrf(*words)
+    (home / "run/global_step_4/manifest.json").unlink()
+    message = (
+        "error: run/global_step_4 has no manifest.json: not a checkpoint, or an incomplete copy; "
+        "fetch it again. run/global_step_2 is intact; to go on from it: rm -r {}, then the same "
+        "command again"
+    )
+    assert one_line(rrf(*words)) == message.format("run/global_step_4 run/result.json")
+    (home / "run/result.json").unlink()
+    assert one_line(rrf(*words)) == message.format("run/global_step_4")
+    (home / "run/global_step_2/config.yaml").write_text("")
+    assert "; --no-resume starts over" in one_line(rrf(*words))
+
+
+def test_going_on_from_the_checkpoint_before_a_damaged_one_works_as_told(rrf, home):
+    words = ("train", *TINY_PPO, "--run-dir", "run")
+    path = rrf(*words).checkpoint
+    intact = (path / "model.safetensors").read_bytes()
+    (path / "trainer_state/optimizer.safetensors").write_bytes(b"")
+    assert "run/global_step_2 is intact" in one_line(rrf(*words))
+    shutil.rmtree(home / "run/global_step_4")
+    assert "to go on from it: rm -r run/result.json, then" in one_line(rrf(*words))
+    (home / "run/result.json").unlink()
+    assert (rrf(*words).checkpoint / "model.safetensors").read_bytes() == intact
+
+
+@pytest.mark.parametrize("name", ["result.json", "run.json"])
+def test_a_broken_file_of_a_run_directory_is_named(rrf, home, name):
+    words = ("train", *TINY_PPO, "--run-dir", "run")
+    rrf(*words)
+    for content in ("", "[]"):
+        (home / "run" / name).write_text(content)
+        error = one_line(rrf(*words))
+        assert error.startswith(f"error: run/{name} is damaged (")
+        assert f"rm run/{name}, then the same command again" in error
+    (home / "run" / name).unlink()
+    assert rrf(*words).checkpoint.name == "global_step_4"
 
 
 def test_a_checkpoint_whose_interface_got_lost_is_still_no_vla_policy(rrf):
