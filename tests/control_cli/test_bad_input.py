@@ -33,9 +33,11 @@ class Broken(gymnasium.Env):
             reward = np.inf
         if self.steps == 5 and self.what == "shape":
             observation = np.zeros(4, np.float32)
+        if self.what == "four":
+            return observation, reward, False, {}
         return observation, reward, False, False, {}
 
-for what in ("nan", "infinite-reward", "shape"):
+for what in ("nan", "infinite-reward", "shape", "four"):
     gymnasium.register(
         id=f"Broken-{what}-v0",
         entry_point=Broken,
@@ -47,6 +49,9 @@ for what in ("nan", "infinite-reward", "shape"):
             ),
         },
     )
+cfg = {"rrf_entry_point": OnPolicyRunnerCfg(trackers=[])}
+gymnasium.register(id="Gone-v0", entry_point="broken_tasks:Gone", kwargs=cfg)
+gymnasium.register(id="Lacking-v0", entry_point=Broken, kwargs=cfg)
 gymnasium.register(id="Unknown-v0", entry_point=Broken)
 """
 
@@ -137,6 +142,39 @@ def test_an_environment_that_returns_another_shape(rrf, broken):
     assert one_line(said) == (
         "error: Broken-shape-v0 returned an observation of shape [4] in environment 0, expected [3]"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("Broken-four-v0",),
+            "step of Broken-four-v0 returned 4 values, expected 5 as Gymnasium defines them",
+        ),
+        (
+            ("Gone-v0",),
+            "Gone-v0 is registered with entry_point='broken_tasks:Gone', which is not there",
+        ),
+        (("Lacking-v0",), "Lacking-v0 cannot be made with the arguments []: "),
+        (
+            ("Broken-nan-v0", "env.options.kwargs={wat: 1}"),
+            "Broken-nan-v0 takes no argument 'wat'; did you mean 'what'?",
+        ),
+        (
+            ("mytaks:Swing-v0",),
+            "task 'mytaks:Swing-v0': no module 'mytaks' among the installed packages; for a file "
+            "in the current directory add --import mytaks",
+        ),
+        (
+            ("needy_tasks:Swing-v0",),
+            "task 'needy_tasks:Swing-v0': 'needy_tasks' cannot be imported: No module named 'noth",
+        ),
+        (("Nope-v1",), "no Gymnasium task 'Nope-v1'; a task of your own is registered by the mod"),
+    ],
+)
+def test_a_task_that_cannot_be_used_is_named(rrf, home, broken, words, message):
+    (home / "needy_tasks.py").write_text("import nothing_like_this")
+    assert message in one_line(rrf("train", *broken, "--task", *words))
 
 
 def test_a_checkpoint_of_another_architecture(rrf):
