@@ -141,11 +141,11 @@ def write_manifest(root: str | Path, **facts) -> dict:
     return manifest
 
 
-def check_manifest(root: str | Path) -> dict:
-    """The manifest of `root`, once every file it lists is there unchanged and no other file is.
+def read_manifest(root: str | Path) -> dict:
+    """The manifest of `root`, without a look at the files it lists.
 
     Raises:
-        ValueError: Naming the first file that is missing, changed or unlisted.
+        ValueError: If there is none, or it cannot be read.
     """
     root = Path(root)
     if not (root / MANIFEST).is_file():
@@ -154,11 +154,22 @@ def check_manifest(root: str | Path) -> dict:
         )
     try:
         manifest = json.loads((root / MANIFEST).read_text())
-        listed = dict(manifest["files"])
+        return manifest | {"files": dict(manifest["files"])}
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{root / MANIFEST} is damaged ({error}); fetch the checkpoint again"
         ) from error
+
+
+def check_manifest(root: str | Path) -> dict:
+    """The manifest of `root`, once every file it lists is there unchanged and no other file is.
+
+    Raises:
+        ValueError: Naming the first file that is missing, changed or unlisted.
+    """
+    root = Path(root)
+    manifest = read_manifest(root)
+    listed = manifest["files"]
     for name, digest in listed.items():
         if not (root / name).is_file():
             raise ValueError(

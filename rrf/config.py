@@ -31,6 +31,7 @@ _CHECKED = pydantic.ConfigDict(
     ser_json_inf_nan="constants",
 )
 _trusted = {"rrf"}
+_CLOSE = 0.65  # of difflib's ratio; at its 0.6, "Nope-v1" would be close to "Hopper-v5"
 
 
 class Cfg:
@@ -233,8 +234,13 @@ def read_yaml(path: str | Path) -> dict:
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The tail of an error about an unknown name: the closest known one, else all of them."""
     known = sorted(names)
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known) or 'none'}"
+    close = closest(name, known)
+    return f"; did you mean '{close}'?" if close else f"; known: {', '.join(known) or 'none'}"
+
+
+def closest(name: str, names: Iterable[str]) -> str | None:
+    """The name of `names` that `name` may be a slip of the pen for, if any."""
+    return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=_CLOSE)), None)
 
 
 def _inherited_fields(cls) -> dict[str, typing.Any]:

@@ -6,6 +6,7 @@ parent), so running the same command again reuses a finished run and resumes an 
 
 import contextlib
 import json
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,8 @@ def run_training(
             _require_same_inputs(run_dir, inputs, cfg)
             result = _finished(run_dir)
         if result is None:
+            if resume and (newest := checkpoint.latest(run_dir)):
+                _require_intact(run_dir, newest)
             result = _train(cfg, run_dir, lineage, inputs, resume, video)
             if control_training.is_first_process():
                 atomic.write_json(run_dir / RESULT, result)
@@ -176,7 +179,58 @@ def _require_same_inputs(run_dir: Path, inputs: dict, cfg) -> None:
 
 
 def _read(path: Path) -> dict:
-    return json.loads(path.read_text()) if path.is_file() else {}
+    """What a file of the run directory holds; nothing if it is not there."""
+    if not path.is_file():
+        return {}
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
+    if not isinstance(data, dict):
+        raise _damaged(path, f"it holds {type(data).__name__}, not a mapping")
+    return data
+
+
+def _damaged(path: Path, why: str) -> ValueError:
+    return ValueError(
+        f"{path} is damaged ({why}). The checkpoints beside it do not need it: rm "
+        f"{shlex.quote(str(path))}, then the same command again goes on from the newest"
+    )
+
+
+def _require_intact(run_dir: Path, path: Path) -> None:
+    """
+    Raises:
+        ValueError: For a damaged checkpoint of a run, with the newest intact one before it and what
+            to type.
+    """
+    from rrf import atomic
+
+    try:
+        atomic.check_manifest(path)
+    except ValueError as error:
+        raise ValueError(f"{error}. {_way_on(run_dir, path)}") from error
+
+
+def _way_on(run_dir: Path, damaged: Path) -> str:
+    """How a run whose checkpoint `damaged` cannot be read goes on."""
+    from rrf import atomic
+    from rrf.runners import checkpoint
+
+    in_the_way: list[Path] = []
+    for path in reversed(checkpoint.steps(run_dir).values()):
+        try:
+            atomic.check_manifest(path)
+        except ValueError:
+            in_the_way.append(path)
+            continue
+        if damaged.exists() and damaged.resolve() not in [p.resolve() for p in in_the_way]:
+            break  # a newer one is intact, but the run needs this one too
+        if (run_dir / RESULT).is_file():  # speaks of a checkpoint that is no more
+            in_the_way.append(run_dir / RESULT)
+        words = shlex.join(map(str, in_the_way))
+        return f"{path} is intact; to go on from it: rm -r {words}, then the same command again"
+    return "No checkpoint can stand in for it; --no-resume starts over"
 
 
 def _finished(run_dir: Path) -> dict | None:
@@ -185,6 +239,9 @@ def _finished(run_dir: Path) -> dict | None:
     result = _read(run_dir / RESULT)
     if not result:
         return None
+    if missing := {"checkpoint", "checkpoint_digest"} - result.keys():
+        raise _damaged(run_dir / RESULT, f"it lacks {', '.join(sorted(missing))}")
+    _require_intact(run_dir, Path(result["checkpoint"]))
     if deployable_digest(result["checkpoint"]) != result["checkpoint_digest"]:
         raise ValueError(
             f"{result['checkpoint']} is not the checkpoint that {run_dir / RESULT} speaks of; "

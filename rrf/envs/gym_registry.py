@@ -9,15 +9,19 @@ import importlib
 import inspect
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from rrf.config import did_you_mean
+from rrf.config import closest, did_you_mean
 
 CONFIG_KWARGS = ("RoboRenForce_entry_point", "rrf_entry_point")
 """The kwargs of `gymnasium.register` under which a task names the config that trains it."""
+_HOW_TO_REGISTER = (
+    "a task of your own is registered by the module that --import names; all there are: python -c "
+    "'import gymnasium; gymnasium.pprint_registry()'"
+)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -25,14 +29,17 @@ def find_spec(task: str) -> EnvSpec:
     """What was registered as `task`; for "module:task" the module is imported first.
 
     Raises:
-        ValueError: For an unknown task, with the closest known one.
+        ValueError: For a module that cannot be imported, or an unknown task, with the closest known
+            one.
     """
     module, _, name = task.rpartition(":")
     if module:
-        importlib.import_module(module)
+        _import(module, task)
     spec = gymnasium.registry.get(name)
     if spec is None:
-        raise ValueError(f"no Gymnasium task '{name}'{did_you_mean(name, gymnasium.registry)}")
+        close = closest(name, gymnasium.registry)
+        hint = f"did you mean '{close}'?" if close else _HOW_TO_REGISTER
+        raise ValueError(f"no Gymnasium task '{name}'; {hint}")
     return spec
 
 
@@ -43,11 +50,13 @@ def make_envs(
     `rrf.envs.gymnasium_env` does itself.
 
     Raises:
-        ValueError: For an argument the task does not take.
+        ValueError: For an argument the task does not take, or an entry point that is not there.
         ImportError: Where the task's simulator is not installed, with the command that installs it.
     """
     arguments = {name: spec.kwargs[name] for name in spec.kwargs if name not in CONFIG_KWARGS}
-    bare = dataclasses.replace(spec, kwargs=arguments | dict(kwargs), order_enforce=False)
+    arguments |= kwargs
+    creator = _creator(spec)
+    bare = dataclasses.replace(spec, kwargs=arguments, order_enforce=False)
     try:
         return [
             gymnasium.make(bare, max_episode_steps=-1, disable_env_checker=True)
@@ -57,15 +66,54 @@ def make_envs(
         raise ImportError(f"{spec.id} cannot be made here: {error}") from error
     except TypeError as error:
         unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-        if unknown is None or unknown[1] not in kwargs:
+        if unknown is not None and unknown[1] in arguments:
+            close = did_you_mean(unknown[1], _parameters(creator))
+            raise ValueError(f"{spec.id} takes no argument '{unknown[1]}'{close}") from error
+        if _takes(creator, arguments):
             raise
-        close = did_you_mean(unknown[1], _parameters(bare))
-        raise ValueError(f"{spec.id} takes no argument '{unknown[1]}'{close}") from error
+        raise ValueError(
+            f"{spec.id} cannot be made with the arguments {sorted(arguments)}: {error}; they are "
+            "the kwargs it was registered with and env.kwargs"
+        ) from error
 
 
-def _parameters(spec: EnvSpec) -> list[str]:
-    creator = spec.entry_point
-    creator = load_env_creator(creator) if isinstance(creator, str) else creator
-    assert creator is not None
+def _import(module: str, task: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        is_missing = f"{module}.".startswith(f"{error.name}.")
+        if isinstance(error, ModuleNotFoundError) and is_missing:
+            raise ValueError(
+                f"task '{task}': no module '{module}' among the installed packages; for a file in "
+                f"the current directory add --import {module}"
+            ) from error
+        raise ValueError(f"task '{task}': '{module}' cannot be imported: {error}") from error
+
+
+def _creator(spec: EnvSpec) -> Callable:
+    """What makes the task's environments."""
+    entry = spec.entry_point
+    if callable(entry):
+        return entry
+    try:
+        return load_env_creator(entry or "")
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        raise ImportError(f"{spec.id} cannot be made here: {error}") from error
+    except (AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{spec.id} is registered with entry_point={entry!r}, which is not there ({error}); "
+            'give gymnasium.register a class, a function or "module:name"'
+        ) from error
+
+
+def _parameters(creator: Callable) -> list[str]:
     parameters = inspect.signature(creator).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind in _NAMED]
+
+
+def _takes(creator: Callable, arguments: Mapping[str, typing.Any]) -> bool:
+    try:
+        inspect.signature(creator).bind(**arguments)
+    except TypeError:
+        return False
+    return True

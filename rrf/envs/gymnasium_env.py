@@ -199,6 +199,8 @@ class GymnasiumEnv:
         reward: typing.Any
         for env, gym_env in enumerate(self.gym_envs):
             result = gym_env.step(actions[env])
+            if not isinstance(result, tuple) or len(result) != 5:
+                raise self._no_step(result)
             observation, reward, terminated[env], truncated[env], infos[env] = result
             if np.shape(observation) != self._shape or np.ndim(reward):
                 raise self._wrong_shape(env, observation, reward)
@@ -242,6 +244,14 @@ class GymnasiumEnv:
         dones = torch.zeros(self.num_envs, dtype=torch.bool)
         rewards_n = torch.from_numpy(rewards)
         check_step(self._group(observations), rewards_n, dones, self.num_envs, self.cfg.task)
+
+    def _no_step(self, result: typing.Any) -> ValueError:
+        what = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        return ValueError(
+            f"step of {self.cfg.task} returned {what}, expected 5 as Gymnasium defines them: "
+            "observation, reward, terminated, truncated, info (the four of the older gym end in "
+            "done, info)"
+        )
 
     def _wrong_shape(self, env: int, observation, reward: typing.Any = 0.0) -> ValueError:
         what, found, expected = "an observation", np.shape(observation), self._shape

@@ -13,8 +13,14 @@ INTERFACE = "interface.json"  # what a state-based policy must know of its envir
 
 
 def is_control_checkpoint(path: str | Path) -> bool:
-    """Whether a checkpoint holds a state-based policy, and not one that sees images."""
-    return (Path(path) / INTERFACE).is_file()
+    """Whether a checkpoint holds a state-based policy, and not one that sees images.
+
+    The manifest says so, not the file: one that got lost must not make another policy of it.
+
+    Raises:
+        ValueError: If the manifest is missing or cannot be read.
+    """
+    return INTERFACE in atomic.read_manifest(path)["files"]
 
 
 def deployable_digest(checkpoint: str | Path) -> str:

@@ -79,4 +79,11 @@ def open_trackers(
         OSError: If a store cannot be reached now; later outages only warn.
     """
     classes = [TRACKERS.get(name) for name in names]
-    return Trackers([cls(experiment, run_name, Path(run_dir), run_id) for cls in classes])
+    opened = Trackers([])
+    try:
+        for cls in classes:
+            opened.trackers.append(cls(experiment, run_name, Path(run_dir), run_id))
+    except BaseException:
+        opened.close("FAILED")  # else they would stay running for ever
+        raise
+    return opened

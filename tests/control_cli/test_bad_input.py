@@ -1,5 +1,6 @@
 """What goes wrong ends in one line that says what, where, and what to do; exit code 2."""
 
+import shutil
 import sys
 
 import pytest
@@ -32,9 +33,11 @@ class Broken(gymnasium.Env):
             reward = np.inf
         if self.steps == 5 and self.what == "shape":
             observation = np.zeros(4, np.float32)
+        if self.what == "four":
+            return observation, reward, False, {}
         return observation, reward, False, False, {}
 
-for what in ("nan", "infinite-reward", "shape"):
+for what in ("nan", "infinite-reward", "shape", "four"):
     gymnasium.register(
         id=f"Broken-{what}-v0",
         entry_point=Broken,
@@ -46,6 +49,9 @@ for what in ("nan", "infinite-reward", "shape"):
             ),
         },
     )
+cfg = {"rrf_entry_point": OnPolicyRunnerCfg(trackers=[])}
+gymnasium.register(id="Gone-v0", entry_point="broken_tasks:Gone", kwargs=cfg)
+gymnasium.register(id="Lacking-v0", entry_point=Broken, kwargs=cfg)
 gymnasium.register(id="Unknown-v0", entry_point=Broken)
 """
 
@@ -147,6 +153,39 @@ def test_an_environment_that_returns_another_shape(rrf, broken):
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("Broken-four-v0",),
+            "step of Broken-four-v0 returned 4 values, expected 5 as Gymnasium defines them",
+        ),
+        (
+            ("Gone-v0",),
+            "Gone-v0 is registered with entry_point='broken_tasks:Gone', which is not there",
+        ),
+        (("Lacking-v0",), "Lacking-v0 cannot be made with the arguments []: "),
+        (
+            ("Broken-nan-v0", "env.options.kwargs={wat: 1}"),
+            "Broken-nan-v0 takes no argument 'wat'; did you mean 'what'?",
+        ),
+        (
+            ("mytaks:Swing-v0",),
+            "task 'mytaks:Swing-v0': no module 'mytaks' among the installed packages; for a file "
+            "in the current directory add --import mytaks",
+        ),
+        (
+            ("needy_tasks:Swing-v0",),
+            "task 'needy_tasks:Swing-v0': 'needy_tasks' cannot be imported: No module named 'noth",
+        ),
+        (("Nope-v1",), "no Gymnasium task 'Nope-v1'; a task of your own is registered by the mod"),
+    ],
+)
+def test_a_task_that_cannot_be_used_is_named(rrf, home, broken, words, message):
+    (home / "needy_tasks.py").write_text("import nothing_like_this")
+    assert message in one_line(rrf("train", *broken, "--task", *words))
+
+
 def test_a_checkpoint_of_another_architecture(rrf):
     parent = rrf("train", *TINY_PPO).checkpoint
     wider = "policy.actor_cfg.backbone_cfg.hidden_features=[64, 32]"
@@ -165,6 +204,55 @@ def test_a_truncated_checkpoint(rrf):
     assert "model.safetensors was changed" in one_line(rrf("train", *TINY_PPO))
     weights.unlink()
     assert "model.safetensors" in one_line(rrf("export", path, "--onnx", "policy.onnx"))
+
+
+def test_a_run_whose_newest_checkpoint_is_damaged_says_how_to_go_on(rrf, home):
+    words = ("train", *TINY_PPO, "--run-dir", "run")
+    rrf(*words)
+    (home / "run/global_step_4/manifest.json").unlink()
+    message = (
+        "error: run/global_step_4 has no manifest.json: not a checkpoint, or an incomplete copy; "
+        "fetch it again. run/global_step_2 is intact; to go on from it: rm -r {}, then the same "
+        "command again"
+    )
+    assert one_line(rrf(*words)) == message.format("run/global_step_4 run/result.json")
+    (home / "run/result.json").unlink()
+    assert one_line(rrf(*words)) == message.format("run/global_step_4")
+    (home / "run/global_step_2/config.yaml").write_text("")
+    assert "; --no-resume starts over" in one_line(rrf(*words))
+
+
+def test_going_on_from_the_checkpoint_before_a_damaged_one_works_as_told(rrf, home):
+    words = ("train", *TINY_PPO, "--run-dir", "run")
+    path = rrf(*words).checkpoint
+    intact = (path / "model.safetensors").read_bytes()
+    (path / "trainer_state/optimizer.safetensors").write_bytes(b"")
+    assert "run/global_step_2 is intact" in one_line(rrf(*words))
+    shutil.rmtree(home / "run/global_step_4")
+    assert "to go on from it: rm -r run/result.json, then" in one_line(rrf(*words))
+    (home / "run/result.json").unlink()
+    assert (rrf(*words).checkpoint / "model.safetensors").read_bytes() == intact
+
+
+@pytest.mark.parametrize("name", ["result.json", "run.json"])
+def test_a_broken_file_of_a_run_directory_is_named(rrf, home, name):
+    words = ("train", *TINY_PPO, "--run-dir", "run")
+    rrf(*words)
+    for content in ("", "[]"):
+        (home / "run" / name).write_text(content)
+        error = one_line(rrf(*words))
+        assert error.startswith(f"error: run/{name} is damaged (")
+        assert f"rm run/{name}, then the same command again" in error
+    (home / "run" / name).unlink()
+    assert rrf(*words).checkpoint.name == "global_step_4"
+
+
+def test_a_checkpoint_whose_interface_got_lost_is_still_no_vla_policy(rrf):
+    path = rrf("train", *TINY_PPO).checkpoint
+    (path / "interface.json").unlink()
+    for words in (("play", path), ("eval", path), ("export", path, "--onnx", "policy.onnx")):
+        error = one_line(rrf(*words))
+        assert "global_step_4/interface.json is missing although manifest.json lists it" in error
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,15 @@ import dataclasses
 
 import pytest
 
-from rrf.config import Cfg, configclass, first_error, parse_overrides, read_yaml, trust
+from rrf.config import (
+    Cfg,
+    configclass,
+    did_you_mean,
+    first_error,
+    parse_overrides,
+    read_yaml,
+    trust,
+)
 
 trust(__name__)
 
@@ -142,6 +150,11 @@ def test_first_error_says_path_and_problem_on_one_line():
     with pytest.raises(ValueError, match="seed") as caught:
         RunCfg.from_dict({"seed": "many"})
     assert first_error(caught.value).startswith("seed: Input should be a valid integer")
+
+
+def test_what_is_far_off_is_not_taken_for_what_was_meant():
+    assert did_you_mean("Hoper-v5", ["Hopper-v5"]) == "; did you mean 'Hopper-v5'?"
+    assert did_you_mean("Nope-v1", ["Hopper-v5", "Ant-v5"]) == "; known: Ant-v5, Hopper-v5"
 
 
 def test_read_yaml_names_the_file_and_a_near_one(tmp_path):

@@ -63,6 +63,15 @@ def test_a_run_is_recorded_whole(home, run_dir):
     assert not (run_dir / UNSENT).exists()
 
 
+def test_a_tracker_that_cannot_open_ends_those_opened_before_as_failed(home, run_dir):
+    (run_dir / "tensorboard").write_text("a file where a directory belongs")
+    with pytest.raises(OSError, match="tensorboard"):
+        open_trackers(["mlflow", "tensorboard"], "train", "r", run_dir)
+    client = store.connect()
+    (run,) = client.search_runs([store.experiment_id(client, "train")])
+    assert run.info.status == "FAILED"
+
+
 def test_the_dataset_of_a_run_is_found_by_its_md5_and_leads_back_to_the_files(home, run_dir):
     import mlflow.data
 
