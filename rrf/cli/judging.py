@@ -1,6 +1,5 @@
 """What `rrf eval` does after the episodes: the gate's verdict, and a version in the registry."""
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,11 +49,9 @@ def judged(
 
 
 def registered(checkpoint: Path, name: str, folder: Path, verdict: "Verdict | None" = None) -> None:
-    """Make the checkpoint with its evaluation a version of `name`. A verdict that does not pass is
-    written to the version; one that does is for `rrf models promote` to use.
-    """
+    """Make the checkpoint with its evaluation, and the verdict on it, a version of `name`."""
     from rrf.cli.models import lineage_behind, run_of
-    from rrf.evaluation.verdicts import FILE_NAME
+    from rrf.evaluation.verdicts import verdict_file
     from rrf.tracking import registry
 
     lineage = lineage_behind(checkpoint)
@@ -62,9 +59,7 @@ def registered(checkpoint: Path, name: str, folder: Path, verdict: "Verdict | No
     typer.echo(f"{name} version {version} is @candidate")
     if verdict is None:
         return
+    registry.note_verdict(name, version, verdict)
     if verdict.passed:
-        written = folder / FILE_NAME
+        written = verdict_file(folder, verdict.gate)
         typer.echo(f"to promote it: rrf models promote {name} {version} --verdict {written}")
-        return
-    with contextlib.suppress(ValueError):  # it refuses, which is known here, and writes down why
-        registry.promote(name, version, verdict)

@@ -39,7 +39,17 @@ from rrf.tracking.versions import (
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = ["champion", "fetch", "find", "ledger", "promote", "register", "rollback", "versions"]
+__all__ = [
+    "champion",
+    "fetch",
+    "find",
+    "ledger",
+    "note_verdict",
+    "promote",
+    "register",
+    "rollback",
+    "versions",
+]
 
 CANDIDATE, PREVIOUS = "candidate", "previous"
 _LINEAGE = "lineage."
@@ -101,6 +111,18 @@ def register(
     return version
 
 
+def note_verdict(name: str, version: str, verdict: Verdict) -> None:
+    """Write a gate's answer to a version's tags; changes no alias.
+
+    Raises:
+        ValueError: For one that belongs to another checkpoint or evaluation.
+    """
+    client = store.connect()
+    with _locked(name):
+        _check_verdict_is_of(find(f"{name}/{version}", client), verdict)
+        _tag(client, name, version, evidence.verdict_tags(verdict))
+
+
 def promote(name: str, version: str, verdict: Verdict | None) -> Entry:
     """Make a version the champion; returns the ledger entry. Promoting the champion again changes
     nothing.
@@ -115,7 +137,7 @@ def promote(name: str, version: str, verdict: Verdict | None) -> Entry:
         raise ValueError(
             f"'{name}' version {version} has no verdict; evaluate it and run the gate, then "
             "promote with "
-            "--verdict verdict.json"
+            "--verdict verdict-GATE.json"
         )
     client = store.connect()
     with _locked(name):

@@ -20,7 +20,7 @@ max_episode_steps: {steps}
 success: {{return: {{min: -150}}}}
 """
 GATE = """
-name: quick
+name: {name}
 protocol: quick
 overall_lower_bound: {bound}
 limits: {{return: {{min: {least}}}}}
@@ -34,8 +34,8 @@ def home(tmp_path_factory):
     for name in ("protocols", "gates"):
         (home / "configs" / name).mkdir(parents=True)
     (home / "configs/protocols/quick.yaml").write_text(PROTOCOL.format(steps=20))
-    (home / "configs/gates/easy.yaml").write_text(GATE.format(bound=0.0, least=-1000))
-    (home / "configs/gates/hard.yaml").write_text(GATE.format(bound=0.0, least=0))
+    (home / "configs/gates/easy.yaml").write_text(GATE.format(name="easy", bound=0.0, least=-1000))
+    (home / "configs/gates/hard.yaml").write_text(GATE.format(name="hard", bound=0.0, least=0))
     shutil.copy(CONFIGS / "protocols/tiny.yaml", home / "configs/protocols/images.yaml")
     lineage = {"environment": {"task": "Pendulum-v1", "config_digest": "12"}, "git_revision": "ab"}
     write_control_checkpoint(home / "run", "Pendulum-v1", lineage)
@@ -86,18 +86,23 @@ def test_a_gate_brings_its_protocol_and_as_many_episodes_as_it_looks_at(home, rr
     before = json.loads((home / "b/0/evaluation.json").read_text())
     words = (home / "run", "--gate", home / "configs/gates/easy.yaml", "--num-videos", 0)
     output = rrf(*words, "--out", home / "b/1")
-    assert "gate quick: pass" in output
+    assert "gate easy: pass" in output
     after = json.loads((home / "b/1/evaluation.json").read_text())
     assert len(after["episodes"]) == 4
     assert after["episodes"][:2] == before["episodes"]
-    verdict = json.loads((home / "b/1/verdict.json").read_text())
+    verdict = json.loads((home / "b/1/verdict-easy.json").read_text())
     assert verdict["outcome"] == "pass"
-    assert "gate: pass" in (home / "b/1/report.html").read_text()
+    assert "gate easy: pass" in (home / "b/1/report.html").read_text()
     failed = rrf(*words[:1], "--gate", home / "configs/gates/hard.yaml", "--out", home / "b/1")
     assert "reused" in failed
-    assert "gate quick: fail" in failed
+    assert "gate hard: fail" in failed
     assert "fail: return: mean -" in failed
     assert "over 4 episodes, asked is at least 0" in failed
+    assert json.loads((home / "b/1/verdict-hard.json").read_text())["outcome"] == "fail"
+    assert json.loads((home / "b/1/verdict-easy.json").read_text()) == verdict
+    page = (home / "b/1/report.html").read_text()
+    assert "gate easy: pass" in page
+    assert "gate hard: fail" in page
 
 
 def test_what_does_not_go_together_is_refused(home, rrf):
