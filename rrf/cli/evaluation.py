@@ -51,19 +51,26 @@ def eval_(
         str | None, typer.Option(help="Make it a version of this registered model, @candidate.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Directory of the result; .rrf/evaluations/... by default.")
+        Path | None,
+        typer.Option(
+            help="Directory of the result; .rrf/evaluations/... by default.", file_okay=False
+        ),
     ] = None,
     workers: Annotated[
-        int, typer.Option(help="Processes that simulate, for policies that see images; 0 for none.")
+        int,
+        typer.Option(
+            help="Processes that simulate, for policies that see images; 0 for none.", min=0
+        ),
     ] = 2,
     slots: Annotated[
-        int | None, typer.Option(help="Episodes side by side, for policies that see images.")
+        int | None, typer.Option(help="Episodes side by side, for policies that see images.", min=1)
     ] = None,
     num_videos: Annotated[
-        int | None, typer.Option(help="Episodes shown in the report; 12, or 6 if state-based.")
+        int | None,
+        typer.Option(help="Episodes shown in the report; 12, or 6 if state-based.", min=0),
     ] = None,
     extra_episodes: Annotated[
-        int, typer.Option(help="More initial states per task than the protocol has.")
+        int, typer.Option(help="More initial states per task than the protocol has.", min=0)
     ] = 0,
     baselines: Annotated[
         bool, typer.Option(help="Also run the random and the mean-action policy.")

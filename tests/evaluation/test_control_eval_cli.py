@@ -120,6 +120,27 @@ def test_what_does_not_go_together_is_refused(home, rrf):
         rrf(home / "run", "--baselines", "--num-videos", 0, "--out", home / "c/0")
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--extra-episodes", "-10"), "greater than or equal to 0"),
+        (("--num-videos", "-1"), "greater than or equal to 0"),
+        (("--slots", "0"), "greater than or equal to 1"),
+        (("--workers", "-1"), "greater than or equal to 0"),
+        (("--out", __file__), "is a file"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_before_anything_runs(words, message):
+    from rrf.cli.evaluation import eval_
+
+    app = typer.Typer()
+    app.command("eval")(eval_)
+    result = typer.testing.CliRunner(env={"COLUMNS": "500"}).invoke(app, ["nowhere", *words])
+    assert result.exit_code == 2
+    assert f"Invalid value for '{words[0]}'" in result.output
+    assert message in result.output
+
+
 def test_a_protocol_of_another_task_is_refused(home, rrf):
     cartpole = CONFIGS / "protocols/cartpole.yaml"
     with pytest.raises(ValueError, match=r"no choices \(Pendulum-v1\), .*'cartpole' has 2"):
