@@ -11,6 +11,25 @@ if TYPE_CHECKING:
     from rrf.evaluation.verdicts import Verdict
 
 
+def require_model(name: str) -> None:
+    """Raise ValueError if no such model is registered; it may be one without a champion."""
+    from rrf.config import did_you_mean
+    from rrf.tracking import registry
+
+    if name not in (known := registry.models()):
+        raise ValueError(f"--champion: there is no model '{name}'{did_you_mean(name, known)}")
+
+
+def require_same_task(name: str, lineage: dict) -> None:
+    """Raise ValueError if the versions of a model learned another task."""
+    from rrf.tracking import registry
+
+    try:
+        registry.check_task(name, lineage)
+    except ValueError as error:
+        raise ValueError(f"--register: {error}") from error
+
+
 def judged(
     folder: Path,
     gate: "GateCfg",

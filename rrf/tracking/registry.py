@@ -32,6 +32,7 @@ from rrf.tracking.versions import (
     exists,
     find,
     ledger,
+    models,
     versions,
     versions_of,
 )
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "champion",
+    "check_task",
     "fetch",
     "find",
     "ledger",
+    "models",
     "note_verdict",
     "promote",
     "register",
@@ -76,8 +79,8 @@ def register(
         evaluation: The directory written by `rrf eval`; its report is attached to the run.
 
     Raises:
-        ValueError: For a name with odd characters, an unknown run, a damaged checkpoint, or an
-            evaluation of another one.
+        ValueError: For a name with odd characters, a model of another task, an unknown run, a
+            damaged checkpoint, or an evaluation of another one.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"model name {name!r} may hold letters, digits, '.', '_' and '-' only")
@@ -86,6 +89,7 @@ def register(
     if evaluation is not None:
         tags |= evidence.evaluation_tags(EvaluationReport.load(evaluation), digest)
     client = store.connect()
+    check_task(name, lineage)
     with _locked(name):
         _create_model(client, name)
         known = [v for v in versions_of(client, name) if v.checkpoint_digest == digest]
@@ -109,6 +113,24 @@ def register(
         stack = ledgers.champions(ledgers.read(client, name))
         _set_aliases(client, name, stack, candidate=version)
     return version
+
+
+def check_task(name: str, lineage: Mapping) -> None:
+    """Raise ValueError if the versions of `name` learned another simulated task than what the
+    lineage is of: a champion is replaced by one that does the same.
+    """
+    mine = flat(lineage).get("environment.task")
+    client = store.connect()
+    if mine is None or not exists(client, name):
+        return
+    tags = [version.tags for version in versions_of(client, name)]
+    theirs = {task for each in tags if (task := each.get(f"{_LINEAGE}environment.task"))}
+    if theirs and mine not in theirs:
+        proposed = f"{name}-{re.sub('[^a-z0-9]+', '-', mine.lower())}"
+        raise ValueError(
+            f"'{name}' holds policies of {', '.join(sorted(theirs))}, this one was trained on "
+            f"{mine}; give another name, e.g. {proposed}"
+        )
 
 
 def note_verdict(name: str, version: str, verdict: Verdict) -> None:

@@ -123,6 +123,42 @@ def test_what_does_not_go_together_is_refused(home, rrf):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("--gate", "hard"), r"no file 'hard'; did you mean 'configs/gates/hard\.yaml'"),
+        (
+            ("--gate", "haard.yaml"),
+            r"no file 'haard.yaml'; did you mean 'configs/gates/hard\.yaml'",
+        ),
+        (("--protocol", "quick"), r"no file 'quick'; did you mean 'configs/protocols/quick\.yaml'"),
+        (("--protocol", "x"), r"no file '.*x'"),
+    ],
+)
+def test_a_bare_name_is_answered_with_the_file_it_means(home, rrf, words, message):
+    with pytest.raises(ValueError, match=message):
+        rrf(home / "run", *words)
+
+
+def test_models_that_do_not_fit_are_refused_before_anything_runs(home, rrf):
+    from rrf.tracking import store
+
+    gate = ("--gate", home / "configs/gates/easy.yaml", "--num-videos", 0)
+    client = store.connect()
+    client.create_registered_model("walker")
+    with pytest.raises(ValueError, match="--champion: there is no model 'waker'; did you mean 'w"):
+        rrf(home / "run", *gate, "--champion", "waker", "--out", home / "d/0")
+    without = rrf(home / "run", *gate, "--champion", "walker", "--out", home / "d/1")
+    assert "'walker' has no champion yet; judged without one" in without
+    tags = {"lineage.environment.task": "CartPole-v1"}
+    client.create_registered_model("cp")
+    client.create_model_version("cp", str(home / "run"), tags=tags)
+    with pytest.raises(ValueError, match=r"--register: 'cp' holds policies of CartPole-v1, this"):
+        rrf(home / "run", "--register", "cp", "--out", home / "d/2")
+    assert not (home / "d/0").exists()
+    assert not (home / "d/2").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
         (("--extra-episodes", "-10"), "greater than or equal to 0"),
         (("--num-videos", "-1"), "greater than or equal to 0"),
         (("--slots", "0"), "greater than or equal to 1"),

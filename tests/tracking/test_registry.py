@@ -83,6 +83,18 @@ def test_a_passing_verdict_is_noted_and_still_promotes_after_another_gate_failed
         registry.note_verdict(NAME, add(2)[0], judge(report))
 
 
+def test_a_model_takes_policies_of_one_task_only(add):
+    add(1, lineage={"environment": {"task": "CartPole-v1"}})
+    add(2, lineage={"environment": {"task": "CartPole-v1"}})
+    message = (
+        f"'{NAME}' holds policies of CartPole-v1, this one was trained on Pendulum-v1; give "
+        f"another name, e.g. {NAME}-pendulum-v1"
+    )
+    with pytest.raises(ValueError, match=message):
+        add(3, lineage={"environment": {"task": "Pendulum-v1"}})
+    assert len(registry.versions(NAME)) == 2
+
+
 def test_registering_the_same_checkpoint_again_gives_the_same_version(add):
     assert add(1)[0] == add(1)[0] == "1"
     assert add(2)[0] == "2"
