@@ -16,9 +16,11 @@ Checked = Annotated[Path, typer.Argument(help="rsl_rl's model_*.pt, of any versi
 
 def export(
     checkpoint: PolicyArgument,
-    onnx: Annotated[Path | None, typer.Option(help="Write an ONNX file here.")] = None,
+    onnx: Annotated[
+        Path | None, typer.Option(help="Write an ONNX file here.", dir_okay=False)
+    ] = None,
     rsl_rl: Annotated[
-        Path | None, typer.Option(help="Write a model_*.pt of rsl_rl 5 here.")
+        Path | None, typer.Option(help="Write a model_*.pt of rsl_rl 5 here.", dir_okay=False)
     ] = None,
     any_batch: Annotated[
         bool, typer.Option(help="ONNX: take any number of observations, not only one.")
