@@ -119,11 +119,21 @@ def stands_on(cfg: "ControlRunnerCfg", parent_digest: str | None) -> tuple[dict,
     inputs = {
         "config": atomic.digest_of({k: v for k, v in config.items() if k not in FREE}),
         "simulators": atomic.digest_of(lineage["environment"]["packages"]),
-        "source": lineage["source_digest"],
+        "source": source_digest_with(config["env"]["task"]),
         "parent": parent_digest,
         "processes": os.environ.get("WORLD_SIZE", "1"),
     }
     return lineage, inputs
+
+
+def source_digest_with(task: str) -> str:
+    """A digest of this package's code, and of the file that a user's own task lies in."""
+    from rrf import atomic
+    from rrf.envs.gym_registry import source_of
+    from rrf.tracking.lineage import source_digest
+
+    file = source_of(task)
+    return atomic.digest_of([source_digest(), atomic.sha256(file)]) if file else source_digest()
 
 
 def film(runner: "ControlRunner", tracker: "Tracker") -> Path | None:
