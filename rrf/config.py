@@ -170,7 +170,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, typing.Any]:
     """`["a.b=1", "c=[2, 3]"]` as `{"a.b": 1, "c": [2, 3]}`; values are read as YAML.
 
     Raises:
-        ValueError: For a word without "=" or with an empty path.
+        ValueError: For a word without "=", with an empty path or with a value that is not YAML.
     """
     changes = {}
     for word in words:
@@ -179,7 +179,12 @@ def parse_overrides(words: Iterable[str]) -> dict[str, typing.Any]:
             raise ValueError(
                 f"override {word!r} is not of the form path=value, e.g. optimizer.lr=1e-3"
             )
-        changes[path] = yaml.safe_load(value)
+        try:
+            changes[path] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ValueError(
+                f"the value of override {word!r} is not YAML; lists are [1, 2], mappings {{a: 1}}"
+            ) from error
     return changes
 
 

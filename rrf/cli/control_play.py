@@ -1,6 +1,7 @@
 """`rrf play` of a state-based policy: numbers, a video, or MuJoCo's window."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,8 @@ def play(
 
     if steps is not None and seconds is not None:
         raise ValueError("--steps and --seconds say the same; give one")
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise ValueError(f"--seconds is {seconds:g}, allowed: more than 0")
     if viewer and video:
         raise ValueError("--viewer and --video cannot go together; give one")
     if viewer:

@@ -5,7 +5,6 @@ on, its video, and the processes of torchrun.
 import contextlib
 import importlib
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -109,15 +108,6 @@ def processes_of(cfg: "ControlRunnerCfg") -> Iterator[None]:
     process_group.leave()
 
 
-def remove(run_dir: Path) -> None:
-    """Delete a run directory, once for all processes."""
-    from rrf.runners import process_group
-
-    if process_group.rank() == 0 and run_dir.exists():
-        shutil.rmtree(run_dir)
-    process_group.wait()
-
-
 def stands_on(cfg: "ControlRunnerCfg", parent_digest: str | None) -> tuple[dict, dict]:
     """The lineage of a run, and digests of everything that decides its result."""
     from rrf import atomic
@@ -129,11 +119,21 @@ def stands_on(cfg: "ControlRunnerCfg", parent_digest: str | None) -> tuple[dict,
     inputs = {
         "config": atomic.digest_of({k: v for k, v in config.items() if k not in FREE}),
         "simulators": atomic.digest_of(lineage["environment"]["packages"]),
-        "source": lineage["source_digest"],
+        "source": source_digest_with(config["env"]["task"]),
         "parent": parent_digest,
         "processes": os.environ.get("WORLD_SIZE", "1"),
     }
     return lineage, inputs
+
+
+def source_digest_with(task: str) -> str:
+    """A digest of this package's code, and of the file that a user's own task lies in."""
+    from rrf import atomic
+    from rrf.envs.gym_registry import source_of
+    from rrf.tracking.lineage import source_digest
+
+    file = source_of(task)
+    return atomic.digest_of([source_digest(), atomic.sha256(file)]) if file else source_digest()
 
 
 def film(runner: "ControlRunner", tracker: "Tracker") -> Path | None:

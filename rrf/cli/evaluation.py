@@ -1,6 +1,7 @@
 """`rrf eval`: a policy closed loop under a fixed protocol, and what a gate says to the result."""
 
 import dataclasses
+import difflib
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rrf.evaluation.protocol import BaseProtocolCfg
     from rrf.evaluation.results import EpisodeResult, EvaluationReport
 
-_PROTOCOLS = Path("configs/protocols")
+_PROTOCOLS, _GATES = Path("configs/protocols"), Path("configs/gates")
 PolicyArgument = Annotated[
     str, typer.Argument(help="A checkpoint or run directory, NAME@champion, or models:/NAME@alias.")
 ]
@@ -51,19 +52,26 @@ def eval_(
         str | None, typer.Option(help="Make it a version of this registered model, @candidate.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Directory of the result; .rrf/evaluations/... by default.")
+        Path | None,
+        typer.Option(
+            help="Directory of the result; .rrf/evaluations/... by default.", file_okay=False
+        ),
     ] = None,
     workers: Annotated[
-        int, typer.Option(help="Processes that simulate, for policies that see images; 0 for none.")
+        int,
+        typer.Option(
+            help="Processes that simulate, for policies that see images; 0 for none.", min=0
+        ),
     ] = 2,
     slots: Annotated[
-        int | None, typer.Option(help="Episodes side by side, for policies that see images.")
+        int | None, typer.Option(help="Episodes side by side, for policies that see images.", min=1)
     ] = None,
     num_videos: Annotated[
-        int | None, typer.Option(help="Episodes shown in the report; 12, or 6 if state-based.")
+        int | None,
+        typer.Option(help="Episodes shown in the report; 12, or 6 if state-based.", min=0),
     ] = None,
     extra_episodes: Annotated[
-        int, typer.Option(help="More initial states per task than the protocol has.")
+        int, typer.Option(help="More initial states per task than the protocol has.", min=0)
     ] = 0,
     baselines: Annotated[
         bool, typer.Option(help="Also run the random and the mean-action policy.")
@@ -87,8 +95,12 @@ def eval_(
     import_modules(imports or [])
     if champion and not gate:
         raise ValueError("--champion is for a gate to compare with; give --gate too")
+    if champion and champion != register:  # that one may be about to get its first version
+        judging.require_model(champion)
     loaded = _load(checkpoint)
-    gate_cfg = load_gate(_at_home(gate)) if gate else None
+    if register:
+        judging.require_same_task(register, loaded.lineage)
+    gate_cfg = load_gate(_at_home(gate, _GATES)) if gate else None
     cfg = _protocol(loaded, protocol, gate_cfg, slots).extended(extra_episodes)
     folder = out or _default_folder(loaded.digest, cfg)
     options = _Options(workers, renderer, num_videos)
@@ -118,11 +130,22 @@ def _load(reference: str) -> _Loaded:
     return kind.load(path, label)
 
 
-def _at_home(path: Path) -> Path:
-    """A file here, or else of the repository."""
+def _at_home(path: Path, usual: Path) -> Path:
+    """A file here, or else of the repository.
+
+    Raises:
+        ValueError: If there is none, and the folder where such files usually lie has one of that
+            name.
+    """
     from rrf import workspace
 
-    return path if path.is_file() or path.is_absolute() else workspace.home() / path
+    if path.is_file() or path.is_absolute():
+        return path
+    if not (workspace.home() / path).is_file():
+        names = [file.stem for file in (workspace.home() / usual).glob("*.yaml")]
+        if near := difflib.get_close_matches(path.name.removesuffix(".yaml"), names, n=1):
+            raise ValueError(f"no file '{path}'; did you mean '{usual / near[0]}.yaml'?")
+    return workspace.home() / path
 
 
 def _protocol(
@@ -140,7 +163,7 @@ def _protocol(
         cfg = cfg.extended(max(0, gate.looks[0] - cfg.episodes_per_task))
     else:
         usual = loaded.default_protocol(workspace.home() / _PROTOCOLS) if not protocol else None
-        cfg = load_protocol(usual or _at_home(protocol or Path()))
+        cfg = load_protocol(usual or _at_home(protocol or Path(), _PROTOCOLS))
     if isinstance(cfg, ControlProtocolCfg) != isinstance(loaded, LoadedControl):
         kinds = ("a policy that sees images", "a state-based policy")
         kinds = kinds if isinstance(loaded, LoadedControl) else kinds[::-1]

@@ -16,9 +16,11 @@ Checked = Annotated[Path, typer.Argument(help="rsl_rl's model_*.pt, of any versi
 
 def export(
     checkpoint: PolicyArgument,
-    onnx: Annotated[Path | None, typer.Option(help="Write an ONNX file here.")] = None,
+    onnx: Annotated[
+        Path | None, typer.Option(help="Write an ONNX file here.", dir_okay=False)
+    ] = None,
     rsl_rl: Annotated[
-        Path | None, typer.Option(help="Write a model_*.pt of rsl_rl 5 here.")
+        Path | None, typer.Option(help="Write a model_*.pt of rsl_rl 5 here.", dir_okay=False)
     ] = None,
     any_batch: Annotated[
         bool, typer.Option(help="ONNX: take any number of observations, not only one.")
@@ -56,6 +58,8 @@ def import_(
     from rrf.runners import checkpoint, rsl_rl_checkpoint
     from rrf.runners.control_checkpoint import INTERFACE, interface_text
 
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise ValueError(f"--out {out} is there already; give a directory that is new or empty")
     found = rsl_rl_checkpoint.read(model)
     cfg = _config(preset, task, overrides or [])
     env = cfg.env.replace(num_envs=1).build(seed=0, device="cpu")

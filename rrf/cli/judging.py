@@ -1,6 +1,5 @@
 """What `rrf eval` does after the episodes: the gate's verdict, and a version in the registry."""
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,25 @@ import typer
 if TYPE_CHECKING:
     from rrf.evaluation.gates import GateCfg
     from rrf.evaluation.verdicts import Verdict
+
+
+def require_model(name: str) -> None:
+    """Raise ValueError if no such model is registered; it may be one without a champion."""
+    from rrf.config import did_you_mean
+    from rrf.tracking import registry
+
+    if name not in (known := registry.models()):
+        raise ValueError(f"--champion: there is no model '{name}'{did_you_mean(name, known)}")
+
+
+def require_same_task(name: str, lineage: dict) -> None:
+    """Raise ValueError if the versions of a model learned another task."""
+    from rrf.tracking import registry
+
+    try:
+        registry.check_task(name, lineage)
+    except ValueError as error:
+        raise ValueError(f"--register: {error}") from error
 
 
 def judged(
@@ -50,11 +68,9 @@ def judged(
 
 
 def registered(checkpoint: Path, name: str, folder: Path, verdict: "Verdict | None" = None) -> None:
-    """Make the checkpoint with its evaluation a version of `name`. A verdict that does not pass is
-    written to the version; one that does is for `rrf models promote` to use.
-    """
+    """Make the checkpoint with its evaluation, and the verdict on it, a version of `name`."""
     from rrf.cli.models import lineage_behind, run_of
-    from rrf.evaluation.verdicts import FILE_NAME
+    from rrf.evaluation.verdicts import verdict_file
     from rrf.tracking import registry
 
     lineage = lineage_behind(checkpoint)
@@ -62,9 +78,7 @@ def registered(checkpoint: Path, name: str, folder: Path, verdict: "Verdict | No
     typer.echo(f"{name} version {version} is @candidate")
     if verdict is None:
         return
+    registry.note_verdict(name, version, verdict)
     if verdict.passed:
-        written = folder / FILE_NAME
+        written = verdict_file(folder, verdict.gate)
         typer.echo(f"to promote it: rrf models promote {name} {version} --verdict {written}")
-        return
-    with contextlib.suppress(ValueError):  # it refuses, which is known here, and writes down why
-        registry.promote(name, version, verdict)

@@ -98,7 +98,8 @@ def promote(
     name: Model,
     version: Annotated[str, typer.Argument(help="The version to make @champion.")],
     verdict: Annotated[
-        Path | None, typer.Option(help="verdict.json of the gate; without it nothing is promoted.")
+        Path | None,
+        typer.Option(help="verdict-GATE.json of `rrf eval`; without it nothing is promoted."),
     ] = None,
 ) -> None:
     """Make a version the champion. Refused without a passing verdict for exactly this version."""

@@ -1,5 +1,6 @@
 """`rrf play`: a policy at work, as a video, as numbers or in a window."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,20 +9,31 @@ import typer
 from rrf.cli.evaluation import PolicyArgument
 from rrf.cli.image_evaluation import VIDEO_SIZE
 
+_VLA = ("task", "index", "size", "max_episode_steps", "renderer")
+_CONTROL = ("num_envs", "viewer", "steps", "seconds", "imports")
+
 
 def play(
+    context: typer.Context,
     checkpoint: PolicyArgument,
     task: Annotated[
-        str | None, typer.Option(help="A task, e.g. drawer-open-v3. A VLA policy needs it.")
+        str | None, typer.Option(help="VLA: the task, e.g. drawer-open-v3; it must be given.")
     ] = None,
     index: Annotated[int, typer.Option(help="VLA: initial state, 0..49.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the initial states.")] = 4242,
-    out: Annotated[Path, typer.Option(help="VLA: the video.")] = Path("episode.mp4"),
+    video: Annotated[
+        Path | None,
+        typer.Option(
+            "--video",
+            "--out",
+            help="Write a video, e.g. a.mp4; of a VLA policy episode.mp4 by default.",
+            dir_okay=False,
+        ),
+    ] = None,
     size: Annotated[int, typer.Option(help="VLA: side of the video in pixels.")] = VIDEO_SIZE,
     max_episode_steps: Annotated[int, typer.Option(help="VLA: horizon in action steps.")] = 40,
     renderer: Annotated[str, typer.Option(help="VLA: warp, egl, osmesa or auto.")] = "warp",
     num_envs: Annotated[int, typer.Option(help="Control: environments side by side.", min=1)] = 4,
-    video: Annotated[Path | None, typer.Option(help="Control: write a video, e.g. a.mp4.")] = None,
     viewer: Annotated[bool, typer.Option(help="Control: show MuJoCo's window.")] = False,
     steps: Annotated[
         int | None, typer.Option(help="Control: steps to play; 20 seconds by default.", min=1)
@@ -39,14 +51,35 @@ def play(
     from rrf.cli.policy_reference import locate
     from rrf.runners.deployable import is_control_checkpoint
 
+    if video is not None and video.suffix.lower() != ".mp4":
+        raise ValueError(f"--video {video}: the video is an MP4; give a name that ends in .mp4")
     path, label = locate(checkpoint)
     if is_control_checkpoint(path):
+        _refuse(context, _VLA, f"{label} is a state-based policy, which takes", _CONTROL)
         control_training.import_modules(imports or [])
         control_play.play(path, label, num_envs, steps, seconds, video, viewer, seed)
         return
+    _refuse(context, _CONTROL, f"{label} is a VLA policy, which takes", _VLA)
     if task is None:
         raise ValueError(f"{label} is a VLA policy; say what it shall do: --task drawer-open-v3")
-    _play_episode(path, label, task, index, seed, out, size, max_episode_steps, renderer)
+    video = video or Path("episode.mp4")
+    _play_episode(path, label, task, index, seed, video, size, max_episode_steps, renderer)
+
+
+def _refuse(
+    context: typer.Context, others: Sequence[str], policy_takes: str, own: Sequence[str]
+) -> None:
+    """Raise ValueError for an option of the other kind of policy, which would go unheard."""
+    flags = {option.name: option.opts[0] for option in context.command.params}
+    given = [name for name in others if _is_given(context, name)]
+    if given:
+        wrong, right = (", ".join(flags[name] for name in names) for names in (given, own))
+        raise ValueError(f"{wrong}: {policy_takes} --video, --seed, {right} instead")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _play_episode(

@@ -7,6 +7,7 @@ parent), so running the same command again reuses a finished run and resumes an 
 import contextlib
 import json
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -35,7 +36,10 @@ def train(
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option(help="Go on from the newest checkpoint there, or reuse the finished run."),
+        typer.Option(
+            help="Go on from the newest checkpoint there, or reuse the finished run; with "
+            "--no-resume the run there is deleted and begins anew."
+        ),
     ] = True,
     video: Annotated[
         bool, typer.Option(help="Film the trained policy; video_interval=N films in between too.")
@@ -96,14 +100,16 @@ def run_training(
     key = atomic.digest_of(inputs)
     run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
     with control_training.processes_of(cfg) if is_control else contextlib.nullcontext():
-        if not resume:
-            control_training.remove(run_dir)
-        _require_same_inputs(run_dir, inputs, cfg)
-        result = _finished(run_dir)
+        if control_training.is_first_process():
+            _require_run_or_nothing(run_dir)
+        result = None
+        if resume:
+            _require_same_inputs(run_dir, inputs, cfg)
+            result = _finished(run_dir)
         if result is None:
-            if newest := checkpoint.latest(run_dir):
+            if resume and (newest := checkpoint.latest(run_dir)):
                 _require_intact(run_dir, newest)
-            result = _train(cfg, run_dir, lineage, inputs, video)
+            result = _train(cfg, run_dir, lineage, inputs, resume, video)
             if control_training.is_first_process():
                 atomic.write_json(run_dir / RESULT, result)
         elif video and (path := control_training.film_finished(cfg, result, run_dir)):
@@ -140,6 +146,17 @@ def run_inputs(config: dict, dataset: str | None, source: str, parent: str | Non
     config = {name: value for name, value in config.items() if name not in _PLACES}
     digest = atomic.digest_of(config)
     return {"config": digest, "dataset": dataset, "source": source, "parent": parent}
+
+
+def _require_run_or_nothing(run_dir: Path) -> None:
+    """Raise ValueError for a directory that holds other things: training writes and deletes."""
+    if run_dir.exists() and not run_dir.is_dir():
+        raise ValueError(f"--run-dir {run_dir} is a file; give a directory")
+    if run_dir.is_dir() and any(run_dir.iterdir()) and not (run_dir / _RUN).is_file():
+        raise ValueError(
+            f"--run-dir {run_dir} holds files, but no run of `rrf train` (no {_RUN}); give a "
+            "directory that is new or empty"
+        )
 
 
 def _require_same_inputs(run_dir: Path, inputs: dict, cfg) -> None:
@@ -233,13 +250,14 @@ def _finished(run_dir: Path) -> dict | None:
     return {**result, "reused": True}
 
 
-def _train(cfg, run_dir: Path, lineage: dict, inputs: dict, video: bool) -> dict:
+def _train(cfg, run_dir: Path, lineage: dict, inputs: dict, resume: bool, video: bool) -> dict:
     from rrf import atomic
     from rrf.runners.interruption import SignalWatch
     from rrf.runners.tracker import closing
 
     with SignalWatch() as signals:
         runner, display = _runner(cfg, run_dir, lineage)
+        _settle(run_dir, resume)  # now that all there is to build was built
         tracker = _tracker(cfg, run_dir)
         with closing(tracker), display(cfg) as on_progress:
             if control_training.is_first_process():
@@ -253,6 +271,24 @@ def _train(cfg, run_dir: Path, lineage: dict, inputs: dict, video: bool) -> dict
             if video and (path := control_training.film(runner, tracker)):
                 result = {**result, "video": str(path)}
     return {**result, "run_id": tracker.run_id, "reused": False}
+
+
+def _settle(run_dir: Path, resume: bool) -> None:
+    """Make the directory of a run, once for all processes; one that is there is emptied unless the
+    run goes on."""
+    from rrf import atomic
+    from rrf.runners import process_group
+
+    if process_group.rank() == 0:
+        if run_dir.exists() and not resume:
+            shutil.rmtree(run_dir)
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"--run-dir {run_dir} cannot be made: {error.strerror}") from error
+        if not (run_dir / _RUN).is_file():  # whatever else is written, it is known as a run's
+            atomic.write_json(run_dir / _RUN, {})
+    process_group.wait()
 
 
 def _runner(cfg, run_dir: Path, lineage: dict):

@@ -35,6 +35,13 @@ class GymnasiumEnvCfg(ControlEnvCfg):
     max_episode_steps: int | None = None
     """Time limit in steps; null takes the task's own."""
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.max_episode_steps is not None and self.max_episode_steps < 1:
+            raise ValueError(
+                f"max_episode_steps is {self.max_episode_steps}, allowed: 1 or more, or null"
+            )
+
 
 @configclass(builds="rrf.envs.envpool_env:EnvPoolEnv")
 class EnvPoolEnvCfg(ControlEnvCfg):

@@ -10,6 +10,7 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
@@ -41,6 +42,19 @@ def find_spec(task: str) -> EnvSpec:
         hint = f"did you mean '{close}'?" if close else _HOW_TO_REGISTER
         raise ValueError(f"no Gymnasium task '{name}'; {hint}")
     return spec
+
+
+def source_of(task: str) -> Path | None:
+    """The file that a registered task's class or function lies in; None for a task that is not
+    registered, or part of an installed package, whose version is known otherwise."""
+    spec = gymnasium.registry.get(task.rpartition(":")[2])
+    if spec is None or spec.entry_point is None:
+        return None
+    try:
+        file = inspect.getsourcefile(_creator(spec))
+    except (TypeError, ImportError):
+        return None
+    return Path(file) if file and "site-packages" not in file else None
 
 
 def make_envs(

@@ -12,6 +12,7 @@ several checks need no further correction (intersection-union test, Berger 1982)
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,13 +33,15 @@ from rrf.evaluation.protocols import load_protocol, parse_protocol
 from rrf.evaluation.results import EpisodeResult, EvaluationReport, Rate
 from rrf.evaluation.verdicts import Check, Outcome, Verdict
 
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
 
 @configclass
 class GateCfg(Cfg):
     """What a candidate must show before it is promoted."""
 
     name: str
-    """Name shown with the verdict."""
+    """Name shown with the verdict, and in the name of its file."""
     protocol: BaseProtocolCfg
     """How candidates are evaluated; in YAML the name of a file under configs/protocols/."""
     overall_lower_bound: float
@@ -57,6 +60,11 @@ class GateCfg(Cfg):
     """
 
     def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(
+                f"gate name {self.name!r} names a file; it may hold letters, digits, '.', '_' and "
+                "'-' only"
+            )
         if not self.looks or self.looks != sorted(set(self.looks)) or self.looks[0] < 1:
             raise ValueError(f"gate '{self.name}': looks {self.looks} must rise, e.g. [20, 35, 50]")
         if self.looks[-1] > self.protocol.max_episodes_per_task:

@@ -6,7 +6,7 @@ from pathlib import Path
 from rrf.evaluation import gates
 from rrf.evaluation.report import write_report
 from rrf.evaluation.results import EvaluationReport
-from rrf.evaluation.verdicts import FILE_NAME, Verdict
+from rrf.evaluation.verdicts import Verdict, verdict_file
 
 
 def judge(
@@ -18,7 +18,8 @@ def judge(
     lineage: Mapping | None = None,
     config: Mapping | None = None,
 ) -> Verdict:
-    """Judge the evaluation in a directory; writes verdict.json there and report.html anew.
+    """Judge the evaluation in a directory; writes verdict-GATE.json there and report.html
+    anew.
 
     Args:
         evaluation: Written by `rrf eval`.
@@ -35,7 +36,7 @@ def judge(
     theirs = EvaluationReport.load(champion) if champion else None
     report = EvaluationReport.load(evaluation)
     verdict = gates.verdict(report, gate, theirs, round, champion_version)
-    verdict.save(Path(evaluation) / FILE_NAME)
+    verdict.save(verdict_file(evaluation, gate.name))
     write_report(evaluation, lineage, champion=theirs, config=config)
     return verdict
 

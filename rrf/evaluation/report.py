@@ -1,7 +1,7 @@
 """The evaluation report: one HTML file with everything inside, for people who decide about a
 policy.
 
-Built from the files of an evaluation directory (evaluation.json, verdict.json, videos/,
+Built from the files of an evaluation directory (evaluation.json, verdict-*.json, videos/,
 baseline-*.json) and what only the caller knows: lineage, training curves, the champion's
 evaluation.
 """
@@ -24,8 +24,7 @@ from rrf.evaluation.report_charts import (
 )
 from rrf.evaluation.report_page import badge, escape, key_table, page, section, table
 from rrf.evaluation.results import EvaluationReport
-from rrf.evaluation.verdicts import FILE_NAME as VERDICT
-from rrf.evaluation.verdicts import Verdict
+from rrf.evaluation.verdicts import Verdict, verdicts_of
 
 FILE_NAME = "report.html"
 BASELINE = "baseline-*.json"
@@ -54,7 +53,7 @@ def write_report(
     """Write `<folder>/report.html` from the evaluation in `folder`; returns its path.
 
     Args:
-        folder: Written by `rrf eval`; with a verdict.json once a gate has judged.
+        folder: Written by `rrf eval`; with a verdict-*.json of each gate that has judged.
         lineage: From `collect_lineage`, and whatever else belongs to it.
         curves: Metrics of the training run, (step, value) each.
         champion: The champion's evaluation under the same protocol.
@@ -62,15 +61,10 @@ def write_report(
     """
     folder = Path(folder)
     report = EvaluationReport.load(folder)
-    verdict = Verdict.load(folder / VERDICT) if (folder / VERDICT).is_file() else None
-    if verdict is not None and verdict.evaluation_digest != report.digest:
-        verdict = None  # of an earlier, shorter evaluation
+    verdicts = list(verdicts_of(folder, report.digest).values())
     others = {} if champion is None else {"champion": champion}
     others |= {path.stem: EvaluationReport.load(path) for path in sorted(folder.glob(BASELINE))}
-    sections = [_headline(report)]
-    if verdict is not None:
-        sections.append(_gate(verdict))
-    sections.append(_tasks(report, others))
+    sections = [_headline(report), *map(_gate, verdicts), _tasks(report, others)]
     if report.mean_metrics():
         sections.append(_metrics(report))
     if others:
@@ -86,7 +80,7 @@ def write_report(
         f"<div><h1>Evaluation of {escape(report.policy or report.checkpoint_digest[:12])}</h1>"
         f'<div class="soft">protocol {escape(str(report.protocol["name"]))} · '
         f"{escape(report.created)}"
-        f"</div></div>{badge(verdict.outcome) if verdict else ''}"
+        f"</div></div><div>{' '.join(badge(v.gate, v.outcome) for v in verdicts)}</div>"
     )
     footer = (
         "Bounds are two-sided Wilson 95 % score intervals; the gate's own bounds are stated with "

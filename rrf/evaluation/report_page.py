@@ -75,9 +75,9 @@ def section(title: str, *parts: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{''.join(parts)}</section>"
 
 
-def badge(outcome: str) -> str:
-    """The gate's answer as a coloured pill."""
-    return f'<span class="badge {escape(outcome)}">gate: {escape(outcome)}</span>'
+def badge(gate: str, outcome: str) -> str:
+    """A gate's answer as a coloured pill."""
+    return f'<span class="badge {escape(outcome)}">gate {escape(gate)}: {escape(outcome)}</span>'
 
 
 def key_table(rows: Mapping[str, object]) -> str:

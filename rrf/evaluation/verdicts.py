@@ -10,8 +10,20 @@ from pathlib import Path
 from rrf import atomic
 
 SCHEMA_VERSION = 1
-FILE_NAME = "verdict.json"
 Outcome = typing.Literal["pass", "hold", "fail"]
+
+
+def verdict_file(folder: str | Path, gate: str) -> Path:
+    """Where the verdict of a gate lies in an evaluation directory; every gate has a file there."""
+    return Path(folder) / f"verdict-{gate}.json"
+
+
+def verdicts_of(folder: str | Path, evaluation_digest: str) -> "dict[Path, Verdict]":
+    """The verdicts on one evaluation in its directory, by file; those of an earlier, shorter
+    evaluation are left out.
+    """
+    found = {path: Verdict.load(path) for path in sorted(Path(folder).glob("verdict-*.json"))}
+    return {path: v for path, v in found.items() if v.evaluation_digest == evaluation_digest}
 
 
 @dataclasses.dataclass(frozen=True)

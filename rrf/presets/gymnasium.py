@@ -33,6 +33,7 @@ def cartpole_ppo() -> OnPolicyRunnerCfg:
             num_mini_batches=1,
             schedule="linear",
             learning_rate=1e-3,
+            learner_threads=1,
         ),
         num_steps_per_env=32,
         max_iterations=391,

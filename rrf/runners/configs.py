@@ -70,6 +70,15 @@ class RunnerCfg(Cfg):
     trackers: list[str] = ["mlflow", "tensorboard"]
     """Where metrics go."""
 
+    def __post_init__(self):
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}, allowed: 0 or more")
+        if not self.experiment_name or "/" in self.experiment_name:
+            raise ValueError(
+                f"experiment_name is '{self.experiment_name}', allowed: a name without '/', which "
+                "run directories begin with"
+            )
+
 
 @configclass(builds="rrf.runners.supervised:SupervisedRunner")
 class SupervisedRunnerCfg(RunnerCfg):
@@ -128,6 +137,7 @@ class SupervisedRunnerCfg(RunnerCfg):
         return {self.dataset: 1.0, **self.mixture}
 
     def __post_init__(self):
+        super().__post_init__()
         for name, weight in self.mixture.items():
             if name == self.dataset or not 0 < weight < math.inf:
                 raise ValueError(
@@ -263,6 +273,7 @@ class VLARLRunnerCfg(RunnerCfg):
     """Run directory to go on from; null looks into this run's own."""
 
     def __post_init__(self):
+        super().__post_init__()
         counts = ("num_workers", "num_groups", "max_groups", "max_rounds", "validation_episodes")
         intervals = ("validation_interval", "save_interval", "num_checkpoints_kept")
         for name in (*counts, *intervals, "update_threads"):

@@ -66,6 +66,7 @@ class ControlRunnerCfg(RunnerCfg):
     """Checkpoint whose weights this run starts from; null starts at random."""
 
     def __post_init__(self):
+        super().__post_init__()
         intervals = ("save_interval", "log_interval", "statistics_window")
         for name in ("max_iterations", "num_checkpoints_kept", *intervals):
             if getattr(self, name) < 1:

@@ -80,8 +80,6 @@ class ControlRunner:
         Raises:
             ValueError: If device, environment and networks do not fit one another.
         """
-        if torch.device(cfg.device).type == "cuda" and not torch.cuda.is_available():
-            raise ValueError(f"device is '{cfg.device}', but torch sees no GPU; use device=cpu")
         self.cfg, self.run_dir = cfg, Path(run_dir)
         self.lineage = dict(lineage or {})
         self.device = process_group.join(cfg.device)
@@ -262,8 +260,8 @@ class ControlRunner:
             kept = f"the last good checkpoint is {last}" if last else "no checkpoint was saved yet"
             raise ValueError(
                 f"{error}, in iteration {self.iteration + 1} of {self.cfg.max_iterations}; stopped "
-                f"before it was saved, {kept}. The last step is in {dump}. Lower "
-                "algorithm.learning_rate, or let guard.on_nan=rollback try that"
+                f"before it was saved, {kept}. The last step is in {dump}. If the environment is "
+                "sound, lower algorithm.learning_rate, or let guard.on_nan=rollback try that"
             ) from error
         rollbacks = self.num_rollbacks + 1
         self._load(last)

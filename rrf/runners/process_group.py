@@ -7,10 +7,19 @@ import torch.distributed as dist
 
 
 def join(device: str) -> torch.device:
-    """Join the group that torchrun's variables describe, if any; this process's own device."""
+    """Join the group that torchrun's variables describe, if any; this process's own device.
+
+    Raises:
+        ValueError: For a device that torch does not know, or a GPU it does not see.
+    """
+    try:
+        own = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device is '{device}', allowed: cpu, cuda, cuda:1, ...") from error
+    if own.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is '{device}', but torch sees no GPU; use device=cpu")
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return torch.device(device)
-    own = torch.device(device)
+        return own
     if own.type == "cuda":
         own = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(own)

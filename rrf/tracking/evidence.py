@@ -12,8 +12,7 @@ from rrf.evaluation.report import FILE_NAME as REPORT
 from rrf.evaluation.report import write_report
 from rrf.evaluation.results import FILE_NAME as EVALUATION
 from rrf.evaluation.results import EvaluationReport
-from rrf.evaluation.verdicts import FILE_NAME as VERDICT
-from rrf.evaluation.verdicts import Verdict
+from rrf.evaluation.verdicts import Verdict, verdicts_of
 from rrf.tracking.mlflow_run import metric_history
 from rrf.tracking.versions import Version, champion
 
@@ -67,9 +66,9 @@ def attach(
     best = evaluation_of(champion(version.name), evaluation)
     config = read_yaml(Path(checkpoint) / "config.yaml")
     write_report(evaluation, facts, metric_history(version.run_id), best, config)
-    for name in (EVALUATION, VERDICT, REPORT):
-        if (evaluation / name).is_file():
-            client.log_artifact(version.run_id, str(evaluation / name), "evaluation")
+    verdicts = verdicts_of(evaluation, EvaluationReport.load(evaluation).digest)
+    for file in (evaluation / EVALUATION, *verdicts, evaluation / REPORT):
+        client.log_artifact(version.run_id, str(file), "evaluation")
 
 
 def evaluation_of(version: Version | None, like: str | Path) -> EvaluationReport | None:

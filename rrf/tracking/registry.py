@@ -32,6 +32,7 @@ from rrf.tracking.versions import (
     exists,
     find,
     ledger,
+    models,
     versions,
     versions_of,
 )
@@ -39,7 +40,19 @@ from rrf.tracking.versions import (
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = ["champion", "fetch", "find", "ledger", "promote", "register", "rollback", "versions"]
+__all__ = [
+    "champion",
+    "check_task",
+    "fetch",
+    "find",
+    "ledger",
+    "models",
+    "note_verdict",
+    "promote",
+    "register",
+    "rollback",
+    "versions",
+]
 
 CANDIDATE, PREVIOUS = "candidate", "previous"
 _LINEAGE = "lineage."
@@ -66,8 +79,8 @@ def register(
         evaluation: The directory written by `rrf eval`; its report is attached to the run.
 
     Raises:
-        ValueError: For a name with odd characters, an unknown run, a damaged checkpoint, or an
-            evaluation of another one.
+        ValueError: For a name with odd characters, a model of another task, an unknown run, a
+            damaged checkpoint, or an evaluation of another one.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"model name {name!r} may hold letters, digits, '.', '_' and '-' only")
@@ -76,6 +89,7 @@ def register(
     if evaluation is not None:
         tags |= evidence.evaluation_tags(EvaluationReport.load(evaluation), digest)
     client = store.connect()
+    check_task(name, lineage)
     with _locked(name):
         _create_model(client, name)
         known = [v for v in versions_of(client, name) if v.checkpoint_digest == digest]
@@ -101,6 +115,36 @@ def register(
     return version
 
 
+def check_task(name: str, lineage: Mapping) -> None:
+    """Raise ValueError if the versions of `name` learned another simulated task than what the
+    lineage is of: a champion is replaced by one that does the same.
+    """
+    mine = flat(lineage).get("environment.task")
+    client = store.connect()
+    if mine is None or not exists(client, name):
+        return
+    tags = [version.tags for version in versions_of(client, name)]
+    theirs = {task for each in tags if (task := each.get(f"{_LINEAGE}environment.task"))}
+    if theirs and mine not in theirs:
+        proposed = f"{name}-{re.sub('[^a-z0-9]+', '-', mine.lower())}"
+        raise ValueError(
+            f"'{name}' holds policies of {', '.join(sorted(theirs))}, this one was trained on "
+            f"{mine}; give another name, e.g. {proposed}"
+        )
+
+
+def note_verdict(name: str, version: str, verdict: Verdict) -> None:
+    """Write a gate's answer to a version's tags; changes no alias.
+
+    Raises:
+        ValueError: For one that belongs to another checkpoint or evaluation.
+    """
+    client = store.connect()
+    with _locked(name):
+        _check_verdict_is_of(find(f"{name}/{version}", client), verdict)
+        _tag(client, name, version, evidence.verdict_tags(verdict))
+
+
 def promote(name: str, version: str, verdict: Verdict | None) -> Entry:
     """Make a version the champion; returns the ledger entry. Promoting the champion again changes
     nothing.
@@ -115,7 +159,7 @@ def promote(name: str, version: str, verdict: Verdict | None) -> Entry:
         raise ValueError(
             f"'{name}' version {version} has no verdict; evaluate it and run the gate, then "
             "promote with "
-            "--verdict verdict.json"
+            "--verdict verdict-GATE.json"
         )
     client = store.connect()
     with _locked(name):

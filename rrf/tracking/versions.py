@@ -47,10 +47,15 @@ def ledger(name: str) -> list[Entry]:
     return ledgers.read(client, name)
 
 
+def models() -> list[str]:
+    """The names of all registered models."""
+    return sorted(model.name for model in store.connect().search_registered_models())
+
+
 def versions(name: str | None = None) -> list[Version]:
     """All versions of a model, or of all models, newest first."""
     client = store.connect()
-    names = [name] if name else sorted(model.name for model in client.search_registered_models())
+    names = [name] if name else models()
     return [version for each in names for version in versions_of(client, each)]
 
 

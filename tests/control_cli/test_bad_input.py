@@ -87,6 +87,15 @@ def one_line(said) -> str:
             ("cartpole-ppo", "device=cuda"),
             "device is 'cuda', but torch sees no GPU; use device=cpu",
         ),
+        (("cartpole-ppo", "device=banana"), "device is 'banana', allowed: cpu, cuda, cuda:1"),
+        (("cartpole-ppo", "max_iterations=[1"), "the value of override 'max_iterations=[1' is not"),
+        (("cartpole-ppo", "seed=-1"), "seed is -1, allowed: 0 or more"),
+        (("cartpole-ppo", "experiment_name=a/b"), "experiment_name is 'a/b', allowed: a name"),
+        (("cartpole-ppo", "env.max_episode_steps=0"), "max_episode_steps is 0, allowed: 1 or more"),
+        (
+            ("cartpole-ppo", "algorithm.num_mini_batches=1000"),
+            "num_mini_batches is 1000, allowed: up to 256, the samples of a rollout",
+        ),
         (("cartpole-ppo", "trackers=[mlfow]"), "no tracker 'mlfow'; did you mean 'mlflow'?"),
         ((), "name a preset, a training file or a --task; presets: "),
         (
@@ -270,6 +279,25 @@ def test_a_run_directory_of_another_config_shows_what_differs(rrf):
     )
     said = rrf("train", *TINY_PPO, "seed=3", "--run-dir", "run", "--no-resume")
     assert said.lines[-2].startswith("trained cartpole-ppo")
+
+
+def test_files_that_are_no_run_are_neither_deleted_nor_written_beside(rrf, home):
+    (home / "papers").mkdir()
+    (home / "papers" / "thesis.txt").write_text("years of work")
+    for words in ((), ("--no-resume",)):
+        error = one_line(rrf("train", *TINY_PPO, "--run-dir", "papers", *words))
+        assert "papers holds files, but no run of `rrf train`" in error
+        assert [path.name for path in (home / "papers").iterdir()] == ["thesis.txt"]
+    error = one_line(rrf("train", *TINY_PPO, "--run-dir", "papers/thesis.txt"))
+    assert "papers/thesis.txt is a file; give a directory" in error
+    error = one_line(rrf("train", *TINY_PPO, "--run-dir", "papers/thesis.txt/run"))
+    assert "papers/thesis.txt/run cannot be made: Not a directory" in error
+
+
+def test_a_typo_costs_no_run(rrf, home):
+    checkpoint = rrf("train", *TINY_PPO, "--run-dir", "run").checkpoint
+    one_line(rrf("train", *TINY_PPO, "env.task=CartPol-v1", "--run-dir", "run", "--no-resume"))
+    assert (home / checkpoint).is_dir()
 
 
 def test_what_is_no_checkpoint(rrf, home):

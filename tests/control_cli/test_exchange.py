@@ -39,6 +39,15 @@ def test_an_onnx_file_is_checked_and_says_what_it_is_of(rrf, home):
     assert metadata["run_path"] == f"{checkpoint.parent.name}/global_step_4"
 
 
+def test_a_directory_in_place_of_a_file_is_refused_by_the_name_of_its_option(rrf, home):
+    (home / "out").mkdir()
+    for option in ("--onnx", "--rsl-rl"):
+        said = rrf("export", "run", option, "out")
+        assert said.code == 2
+        assert f"Invalid value for '{option}'" in said.err
+        assert "'out' is a directory" in said.err
+
+
 def test_a_policy_of_sac_is_exported_for_any_number_of_observations(rrf, home):
     checkpoint = rrf("train", *TINY_SAC).checkpoint
     rrf("export", checkpoint, "--onnx", "policy.onnx", "--any-batch")
@@ -81,6 +90,15 @@ def test_a_model_of_another_task_is_refused_with_names_and_shapes(rrf):
     assert said.code == 2
     assert "actor.backbone.layers.0.weight is [64, 3], expected [64, 4]" in said.err
     assert not Path("back").exists()
+
+
+def test_an_import_replaces_nothing(rrf, home):
+    (home / "back").mkdir()
+    (home / "back" / "thesis.txt").write_text("years of work")
+    said = rrf("import", "model_4.pt", "--preset", "pendulum-ppo", "--out", "back")
+    assert said.code == 2
+    assert "back is there already; give a directory that is new or empty" in said.err
+    assert (home / "back" / "thesis.txt").is_file()
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])

@@ -91,6 +91,33 @@ def test_options_that_exclude_each_other_are_refused(rrf):
     assert "error: --viewer and --video cannot go together" in said.err
 
 
+def test_options_of_vla_policies_are_refused_with_those_that_apply(rrf, home):
+    checkpoint = rrf("train", *TINY_PPO).checkpoint
+    said = rrf("play", checkpoint, "--size", "192", "--task", "drawer-open-v3")
+    assert said.code == 2
+    assert "error: --task, --size: " in said.err
+    assert "state-based policy, which takes --video, --seed, --num-envs, --viewer" in said.err
+    said = rrf("play", checkpoint, "--steps", "4", "--out", "a.mp4")
+    assert said.lines[-1] == "video a.mp4"
+    assert (home / "a.mp4").is_file()
+
+
+def test_times_and_videos_that_cannot_be_are_refused(rrf, home):
+    checkpoint = rrf("train", *TINY_PPO).checkpoint
+    for seconds in ("0", "-3", "nan", "inf"):
+        said = rrf("play", checkpoint, "--seconds", seconds)
+        assert (said.code, said.out) == (2, "")
+        assert f"error: --seconds is {seconds}, allowed: more than 0" in said.err
+    for name in ("x.txt", "x.avi", "x"):
+        said = rrf("play", checkpoint, "--steps", "4", "--video", name)
+        assert said.code == 2
+        assert f"error: --video {name}: the video is an MP4; give a name that ends in" in said.err
+    (home / "clips.mp4").mkdir()
+    said = rrf("play", checkpoint, "--steps", "4", "--video", "clips.mp4")
+    assert said.code == 2
+    assert "'clips.mp4' is a directory" in said.err
+
+
 def test_an_environment_that_has_changed_since_is_refused(rrf):
     checkpoint = rrf("train", *TINY_PPO).checkpoint
     changed = checkpoint.parent / "global_step_9"

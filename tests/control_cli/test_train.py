@@ -216,6 +216,16 @@ def test_a_task_registered_with_its_config_trains_by_its_id(rrf, home):
     assert "8 episodes ended" in played.out
 
 
+def test_a_task_that_was_edited_is_trained_anew(rrf, home):
+    module = home / "edited_tasks.py"
+    module.write_text(PLUGIN.replace("Swing-v0", "Edited-v0"))
+    words = ("train", "--task", "Edited-v0", "--import", "edited_tasks", "env.num_envs=3")
+    assert rrf(*words).lines[-2].startswith("trained ")
+    assert rrf(*words).lines[-2].startswith("reused ")
+    module.write_text(module.read_text() + "# another reward\n")
+    assert rrf(*words).lines[-2].startswith("trained ")
+
+
 def test_a_child_starts_from_the_weights_of_its_parent(rrf):
     parent = rrf("train", *TINY_PPO).checkpoint
     frozen = ("max_iterations=1", "algorithm.schedule=fixed", "algorithm.learning_rate=1e-30")

@@ -20,7 +20,7 @@ max_episode_steps: {steps}
 success: {{return: {{min: -150}}}}
 """
 GATE = """
-name: quick
+name: {name}
 protocol: quick
 overall_lower_bound: {bound}
 limits: {{return: {{min: {least}}}}}
@@ -34,8 +34,8 @@ def home(tmp_path_factory):
     for name in ("protocols", "gates"):
         (home / "configs" / name).mkdir(parents=True)
     (home / "configs/protocols/quick.yaml").write_text(PROTOCOL.format(steps=20))
-    (home / "configs/gates/easy.yaml").write_text(GATE.format(bound=0.0, least=-1000))
-    (home / "configs/gates/hard.yaml").write_text(GATE.format(bound=0.0, least=0))
+    (home / "configs/gates/easy.yaml").write_text(GATE.format(name="easy", bound=0.0, least=-1000))
+    (home / "configs/gates/hard.yaml").write_text(GATE.format(name="hard", bound=0.0, least=0))
     shutil.copy(CONFIGS / "protocols/tiny.yaml", home / "configs/protocols/images.yaml")
     lineage = {"environment": {"task": "Pendulum-v1", "config_digest": "12"}, "git_revision": "ab"}
     write_control_checkpoint(home / "run", "Pendulum-v1", lineage)
@@ -86,18 +86,23 @@ def test_a_gate_brings_its_protocol_and_as_many_episodes_as_it_looks_at(home, rr
     before = json.loads((home / "b/0/evaluation.json").read_text())
     words = (home / "run", "--gate", home / "configs/gates/easy.yaml", "--num-videos", 0)
     output = rrf(*words, "--out", home / "b/1")
-    assert "gate quick: pass" in output
+    assert "gate easy: pass" in output
     after = json.loads((home / "b/1/evaluation.json").read_text())
     assert len(after["episodes"]) == 4
     assert after["episodes"][:2] == before["episodes"]
-    verdict = json.loads((home / "b/1/verdict.json").read_text())
+    verdict = json.loads((home / "b/1/verdict-easy.json").read_text())
     assert verdict["outcome"] == "pass"
-    assert "gate: pass" in (home / "b/1/report.html").read_text()
+    assert "gate easy: pass" in (home / "b/1/report.html").read_text()
     failed = rrf(*words[:1], "--gate", home / "configs/gates/hard.yaml", "--out", home / "b/1")
     assert "reused" in failed
-    assert "gate quick: fail" in failed
+    assert "gate hard: fail" in failed
     assert "fail: return: mean -" in failed
     assert "over 4 episodes, asked is at least 0" in failed
+    assert json.loads((home / "b/1/verdict-hard.json").read_text())["outcome"] == "fail"
+    assert json.loads((home / "b/1/verdict-easy.json").read_text()) == verdict
+    page = (home / "b/1/report.html").read_text()
+    assert "gate easy: pass" in page
+    assert "gate hard: fail" in page
 
 
 def test_what_does_not_go_together_is_refused(home, rrf):
@@ -113,6 +118,63 @@ def test_what_does_not_go_together_is_refused(home, rrf):
         rrf(home / "run", "--protocol", home / "configs/protocols/quikc.yaml")
     with pytest.raises(ValueError, match="--baselines are of policies that see images"):
         rrf(home / "run", "--baselines", "--num-videos", 0, "--out", home / "c/0")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--gate", "hard"), r"no file 'hard'; did you mean 'configs/gates/hard\.yaml'"),
+        (
+            ("--gate", "haard.yaml"),
+            r"no file 'haard.yaml'; did you mean 'configs/gates/hard\.yaml'",
+        ),
+        (("--protocol", "quick"), r"no file 'quick'; did you mean 'configs/protocols/quick\.yaml'"),
+        (("--protocol", "x"), r"no file '.*x'"),
+    ],
+)
+def test_a_bare_name_is_answered_with_the_file_it_means(home, rrf, words, message):
+    with pytest.raises(ValueError, match=message):
+        rrf(home / "run", *words)
+
+
+def test_models_that_do_not_fit_are_refused_before_anything_runs(home, rrf):
+    from rrf.tracking import store
+
+    gate = ("--gate", home / "configs/gates/easy.yaml", "--num-videos", 0)
+    client = store.connect()
+    client.create_registered_model("walker")
+    with pytest.raises(ValueError, match="--champion: there is no model 'waker'; did you mean 'w"):
+        rrf(home / "run", *gate, "--champion", "waker", "--out", home / "d/0")
+    without = rrf(home / "run", *gate, "--champion", "walker", "--out", home / "d/1")
+    assert "'walker' has no champion yet; judged without one" in without
+    tags = {"lineage.environment.task": "CartPole-v1"}
+    client.create_registered_model("cp")
+    client.create_model_version("cp", str(home / "run"), tags=tags)
+    with pytest.raises(ValueError, match=r"--register: 'cp' holds policies of CartPole-v1, this"):
+        rrf(home / "run", "--register", "cp", "--out", home / "d/2")
+    assert not (home / "d/0").exists()
+    assert not (home / "d/2").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--extra-episodes", "-10"), "greater than or equal to 0"),
+        (("--num-videos", "-1"), "greater than or equal to 0"),
+        (("--slots", "0"), "greater than or equal to 1"),
+        (("--workers", "-1"), "greater than or equal to 0"),
+        (("--out", __file__), "is a file"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_before_anything_runs(words, message):
+    from rrf.cli.evaluation import eval_
+
+    app = typer.Typer()
+    app.command("eval")(eval_)
+    result = typer.testing.CliRunner(env={"COLUMNS": "500"}).invoke(app, ["nowhere", *words])
+    assert result.exit_code == 2
+    assert f"Invalid value for '{words[0]}'" in result.output
+    assert message in result.output
 
 
 def test_a_protocol_of_another_task_is_refused(home, rrf):

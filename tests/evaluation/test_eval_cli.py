@@ -150,6 +150,12 @@ def test_playing_writes_a_video_larger_than_what_the_policy_sees(home, rrf):
         assert len(list(container.decode(video=0))) == 7 + 16  # the last one is held for a second
 
 
+def test_options_of_state_based_policies_are_refused(home, rrf):
+    words = ("play", home / "run", "--task", "drawer-open-v3", "--video", "x.mp4")
+    with pytest.raises(ValueError, match=r"--num-envs, --viewer: run.* is a VLA policy, .*--task,"):
+        rrf(*words, "--num-envs", 2, "--viewer")
+
+
 def test_unknown_tasks_and_checkpoints_are_refused(home, rrf):
     with pytest.raises(ValueError, match="drawer-open-v3"):
         rrf("play", home / "run", "--task", "drawer-opne-v3")

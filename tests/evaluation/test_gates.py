@@ -30,6 +30,11 @@ def gate(**changes) -> GateCfg:
     ).replace(**changes)
 
 
+def test_a_name_that_cannot_be_part_of_a_file_name_is_refused():
+    with pytest.raises(ValueError, match=r"gate name 'a/b' names a file; it may hold letters"):
+        gate(name="a/b")
+
+
 @pytest.mark.parametrize(
     ("first", "second", "outcome"),
     [

@@ -11,7 +11,7 @@ from rrf.evaluation.judging import judge, round_of
 from rrf.evaluation.limits import LimitCfg
 from rrf.evaluation.report import write_report
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
-from rrf.evaluation.verdicts import Verdict
+from rrf.evaluation.verdicts import Verdict, verdict_file
 
 GATES = Path(__file__).parents[2] / "configs/gates"
 LOCOMOTION = load_gate(GATES / "locomotion.yaml")
@@ -156,7 +156,7 @@ def test_judging_writes_the_verdict_and_the_report_with_its_table(tmp_path):
     report([0.1, 0.1, 0.3, 0.3]).save(tmp_path / "evaluation.json")
     write_report(tmp_path)
     found = judge(tmp_path, GATE, lineage={"environment": {"task": "Go1"}})
-    assert Verdict.load(tmp_path / "verdict.json") == found
+    assert Verdict.load(verdict_file(tmp_path, GATE.name)) == found
     page = (tmp_path / "report.html").read_text()
     assert "tracking error xy (m/s)" in page
     # the means of stand and go, and of both

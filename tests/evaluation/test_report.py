@@ -41,7 +41,7 @@ def folder(tmp_path):
     report.videos = save_videos(tmp_path, chosen, frames, fps=10)
     report.save(tmp_path / "evaluation.json")
     gate = GateCfg(name="g", protocol=PROTOCOL, overall_lower_bound=0.6, looks=[5])
-    verdict(report, gate).save(tmp_path / "verdict.json")
+    verdict(report, gate).save(tmp_path / "verdict-g.json")
     still = GoTowards()
     still.sample = lambda *_, **__: type("S", (), {"actions": np.zeros((1, 4, 2), np.float32)})()
     other = evaluate(
@@ -90,7 +90,7 @@ def test_the_report_holds_everything_and_needs_nothing_else(folder):
     words = " ".join(page.text.split())
     assert "50.0% success, all tasks" in words
     assert "23.7% 76.3%" in words
-    assert "gate: fail" in words
+    assert "gate g: fail" in words
     assert "overall: 5/10 solved" in words
     assert "dataset_md5 0123.dir" in words
     assert "git_revision not recorded" in words
@@ -104,7 +104,7 @@ def test_the_report_holds_everything_and_needs_nothing_else(folder):
 def test_a_verdict_on_an_earlier_evaluation_is_left_out(folder):
     longer = evaluate(GoTowards(), PointMassVecEnv(4), PROTOCOL.extended(1), label="longer")
     longer.save(folder / "evaluation.json")
-    assert "gate: fail" not in write_report(folder).read_text()
+    assert "gate g: fail" not in write_report(folder).read_text()
 
 
 def test_a_report_without_videos_curves_or_verdict_is_still_whole(tmp_path):

@@ -54,14 +54,14 @@ def test_the_way_of_a_checkpoint_from_run_to_champion_and_back_here(home, rrf, r
 
 
 def test_the_attached_report_shows_verdict_and_lineage(home, rrf, run_dir):
-    judge_file = home / "evaluation/verdict.json"
+    judge_file = home / "evaluation/verdict-g.json"
     (home / "verdict.json").rename(judge_file)
     words = ("register", run_dir / "global_step_3", "m", "--dataset", "demo")
     rrf(*words, "--evaluation", home / "evaluation")
     client = store.connect()
     run_id = json.loads((run_dir / "run.json").read_text())["run_id"]
     text = Path(client.download_artifacts(run_id, "evaluation/report.html", str(home))).read_text()
-    assert "gate: pass" in text
+    assert "gate g: pass" in text
     assert "0123456789abcdef0123456789abcdef.dir" in text
     assert "m version 1" in text
 
@@ -69,7 +69,7 @@ def test_the_attached_report_shows_verdict_and_lineage(home, rrf, run_dir):
 def test_refusals_say_what_to_do(home, rrf, run_dir):
     words = ("register", run_dir / "global_step_3", "m", "--dataset", "demo")
     rrf(*words, "--evaluation", home / "evaluation")
-    assert "--verdict verdict.json" in str(rrf("promote", "m", "1")[1])
+    assert "--verdict verdict-GATE.json" in str(rrf("promote", "m", "1")[1])
     assert "no verdict at" in str(rrf("promote", "m", "1", "--verdict", home / "no.json")[1])
     assert "no @champion; it has 1, @candidate" in str(rrf("fetch", "m@champion")[1])
     assert "no previous champion" in str(rrf("rollback", "m", "--reason", "x")[1])

@@ -70,6 +70,31 @@ def test_the_registered_version_carries_lineage_evaluation_and_report(home, clie
     assert "artifacts/checkpoint/model.safetensors" in files
 
 
+def test_a_passing_verdict_is_noted_and_still_promotes_after_another_gate_failed(add):
+    version, report = add(1)
+    registry.note_verdict(NAME, version, judge(report))
+    assert registry.find(f"{NAME}/1").tags["gate.outcome"] == "pass"
+    strict = dataclasses.replace(judge(report), gate="strict", outcome="fail")
+    registry.note_verdict(NAME, version, strict)
+    assert registry.find(f"{NAME}/1").tags["gate.outcome"] == "fail"
+    assert aliases() == {"candidate": "1"}
+    assert registry.promote(NAME, version, judge(report)).champion == "1"
+    with pytest.raises(ValueError, match="the verdict is about checkpoint"):
+        registry.note_verdict(NAME, add(2)[0], judge(report))
+
+
+def test_a_model_takes_policies_of_one_task_only(add):
+    add(1, lineage={"environment": {"task": "CartPole-v1"}})
+    add(2, lineage={"environment": {"task": "CartPole-v1"}})
+    message = (
+        f"'{NAME}' holds policies of CartPole-v1, this one was trained on Pendulum-v1; give "
+        f"another name, e.g. {NAME}-pendulum-v1"
+    )
+    with pytest.raises(ValueError, match=message):
+        add(3, lineage={"environment": {"task": "Pendulum-v1"}})
+    assert len(registry.versions(NAME)) == 2
+
+
 def test_registering_the_same_checkpoint_again_gives_the_same_version(add):
     assert add(1)[0] == add(1)[0] == "1"
     assert add(2)[0] == "2"
