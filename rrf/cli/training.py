@@ -150,9 +150,12 @@ def run_inputs(config: dict, dataset: str | None, source: str, parent: str | Non
 
 def _require_run_or_nothing(run_dir: Path) -> None:
     """Raise ValueError for a directory that holds other things: training writes and deletes."""
+    from rrf.runners import checkpoint
+
     if run_dir.exists() and not run_dir.is_dir():
         raise ValueError(f"--run-dir {run_dir} is a file; give a directory")
-    if run_dir.is_dir() and any(run_dir.iterdir()) and not (run_dir / _RUN).is_file():
+    is_run = (run_dir / _RUN).is_file() or checkpoint.latest(run_dir) is not None
+    if run_dir.is_dir() and any(run_dir.iterdir()) and not is_run:
         raise ValueError(
             f"--run-dir {run_dir} holds files, but no run of `rrf train` (no {_RUN}); give a "
             "directory that is new or empty"
