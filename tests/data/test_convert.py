@@ -119,7 +119,8 @@ def test_a_conversion_killed_at_any_moment_is_repeated_to_the_same_bytes(tmp_pat
                 break
         os.kill(process.pid, signal.SIGKILL)
         num_killed += process.wait() == -signal.SIGKILL
-        process.stdout.close()  # ends only when all its processes have
+        process.stdout.read()  # ends only when all its processes have
+        process.stdout.close()
         assert not out.exists() or content(out) == content(undisturbed)
     assert num_killed >= 1
     convert(cfg, raw, out)

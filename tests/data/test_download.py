@@ -149,7 +149,8 @@ def test_an_error_of_one_file_keeps_the_others(tmp_path):
     seen = []
     done = download(whole, tmp_path / "one", on_progress=seen.append)
     assert done.files == 3
-    assert set(whole.fetched) == {"z"} | ({"a", "b"} - {one.decode() for one in kept})
+    # What had arrived whole, but not been noted as such yet, may be asked for again.
+    assert set(whole.fetched) >= {"z"} | ({"a", "b"} - {one.decode() for one in kept})
     assert seen[0].bytes >= 1  # the first byte of z had arrived
     assert not (tmp_path / "one.download").exists()
 
