@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rrf.cli.control_training import source_digest_with
+from rrf.cli.control_training import with_task_source
 from rrf.cli.evaluation_display import showing
 
 if TYPE_CHECKING:
@@ -47,11 +47,12 @@ def load(path: Path, label: str) -> LoadedControl:
     from rrf.runners import checkpoint
     from rrf.runners.control_checkpoint import load_control_policy
     from rrf.runners.deployable import deployable_digest
+    from rrf.tracking.lineage import source_digest
 
     lineage = atomic.check_manifest(path).get("lineage") or {}
     policy, interface = load_control_policy(path)
     config, digest = checkpoint.load_config(path), deployable_digest(path)
-    source = source_digest_with(config["env"]["task"])
+    source = with_task_source(source_digest(), config["env"]["task"])
     return LoadedControl(policy, interface, path, digest, label, config, lineage, source)
 
 

@@ -119,21 +119,20 @@ def stands_on(cfg: "ControlRunnerCfg", parent_digest: str | None) -> tuple[dict,
     inputs = {
         "config": atomic.digest_of({k: v for k, v in config.items() if k not in FREE}),
         "simulators": atomic.digest_of(lineage["environment"]["packages"]),
-        "source": source_digest_with(config["env"]["task"]),
+        "source": with_task_source(lineage["source_digest"], config["env"]["task"]),
         "parent": parent_digest,
         "processes": os.environ.get("WORLD_SIZE", "1"),
     }
     return lineage, inputs
 
 
-def source_digest_with(task: str) -> str:
-    """A digest of this package's code, and of the file that a user's own task lies in."""
+def with_task_source(source: str, task: str) -> str:
+    """`source`, the digest of this package's code, joined by the file a user's own task lies in."""
     from rrf import atomic
     from rrf.envs.gym_registry import source_of
-    from rrf.tracking.lineage import source_digest
 
     file = source_of(task)
-    return atomic.digest_of([source_digest(), atomic.sha256(file)]) if file else source_digest()
+    return atomic.digest_of([source, atomic.sha256(file)]) if file else source
 
 
 def film(runner: "ControlRunner", tracker: "Tracker") -> Path | None:

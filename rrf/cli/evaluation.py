@@ -1,7 +1,6 @@
 """`rrf eval`: a policy closed loop under a fixed protocol, and what a gate says to the result."""
 
 import dataclasses
-import difflib
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -138,13 +137,14 @@ def _at_home(path: Path, usual: Path) -> Path:
             name.
     """
     from rrf import workspace
+    from rrf.config import closest
 
     if path.is_file() or path.is_absolute():
         return path
     if not (workspace.home() / path).is_file():
         names = [file.stem for file in (workspace.home() / usual).glob("*.yaml")]
-        if near := difflib.get_close_matches(path.name.removesuffix(".yaml"), names, n=1):
-            raise ValueError(f"no file '{path}'; did you mean '{usual / near[0]}.yaml'?")
+        if near := closest(path.name.removesuffix(".yaml"), names):
+            raise ValueError(f"no file '{path}'; did you mean '{usual / near}.yaml'?")
     return workspace.home() / path
 
 
