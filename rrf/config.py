@@ -98,11 +98,13 @@ class Cfg:
         if not (isinstance(named, type) and issubclass(named, cls)):
             raise ValueError(f"{path!r} is not a {cls.__name__}")
         names = [f.name for f in dataclasses.fields(named)]  # type: ignore[arg-type]
-        for name in value:
+        for name, given in value.items():
             if name not in names:
                 raise ValueError(
                     f"{named.__name__} has no field '{name}'{did_you_mean(name, names)}"
                 )
+            if isinstance(given, bool) and not _takes_bool(named, name):
+                raise ValueError(f"{name} is {str(given).lower()}, which is no number or text")
         return named(**value)
 
 
@@ -217,10 +219,8 @@ def read_yaml(path: str | Path) -> dict:
     """A YAML file that must hold a mapping. Raises ValueError naming the file otherwise."""
     path = Path(path)
     if not path.is_file():
-        near = difflib.get_close_matches(
-            path.name, [p.name for p in path.parent.glob("*.yaml")], n=1
-        )
-        hint = f"; did you mean '{path.parent / near[0]}'?" if near else ""
+        near = closest(path.name, [p.name for p in path.parent.glob("*.yaml")])
+        hint = f"; did you mean '{path.parent / near}'?" if near else ""
         raise ValueError(f"no file '{path}'{hint}")
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -241,6 +241,12 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 def closest(name: str, names: Iterable[str]) -> str | None:
     """The name of `names` that `name` may be a slip of the pen for, if any."""
     return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=_CLOSE)), None)
+
+
+def _takes_bool(cls, name: str) -> bool:
+    """Whether the field is for truth values; pydantic would take true for 1."""
+    hint = typing.get_type_hints(cls)[name]
+    return hint is typing.Any or bool in (hint, *typing.get_args(hint))
 
 
 def _inherited_fields(cls) -> dict[str, typing.Any]:

@@ -102,6 +102,7 @@ def eval_(
     gate_cfg = load_gate(_at_home(gate, _GATES)) if gate else None
     cfg = _protocol(loaded, protocol, gate_cfg, slots).extended(extra_episodes)
     folder = out or _default_folder(loaded.digest, cfg)
+    folder.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the episodes
     options = _Options(workers, renderer, num_videos)
     is_shown = _reuse(loaded, cfg, folder) and (folder / FILE_NAME).is_file() and not baselines
     if not is_shown:

@@ -187,13 +187,11 @@ def run_of(checkpoint: Path) -> str:
     """The MLflow run in whose run directory a checkpoint lies.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If there is none, or its file is damaged.
     """
-    import json
+    from rrf.cli.training import RUN, read_facts
 
     for folder in checkpoint.resolve().parents:
-        if (folder / "run.json").is_file():
-            run_id = json.loads((folder / "run.json").read_text()).get("run_id")
-            if run_id:
-                return run_id
+        if run_id := read_facts(folder / RUN).get("run_id"):
+            return run_id
     raise ValueError(f"'{checkpoint}' lies in no run directory with an MLflow run; give --run-id")

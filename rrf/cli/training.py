@@ -17,7 +17,7 @@ import typer
 from rrf.cli import control_training
 
 RESULT = "result.json"
-_RUN = "run.json"
+RUN = "run.json"
 # Where the parent lies must not change the key, what it holds is in `parent`; nor must where
 # decoded images are kept.
 _PLACES = ("init_from", "cache_dir")
@@ -154,10 +154,10 @@ def _require_run_or_nothing(run_dir: Path) -> None:
 
     if run_dir.exists() and not run_dir.is_dir():
         raise ValueError(f"--run-dir {run_dir} is a file; give a directory")
-    is_run = (run_dir / _RUN).is_file() or checkpoint.latest(run_dir) is not None
+    is_run = (run_dir / RUN).is_file() or checkpoint.latest(run_dir) is not None
     if run_dir.is_dir() and any(run_dir.iterdir()) and not is_run:
         raise ValueError(
-            f"--run-dir {run_dir} holds files, but no run of `rrf train` (no {_RUN}); give a "
+            f"--run-dir {run_dir} holds files, but no run of `rrf train` (no {RUN}); give a "
             "directory that is new or empty"
         )
 
@@ -166,7 +166,7 @@ def _require_same_inputs(run_dir: Path, inputs: dict, cfg) -> None:
     from rrf.runners.checkpoint import config_differences
     from rrf.runners.control_loop import FREE
 
-    run = _read(run_dir / _RUN)
+    run = read_facts(run_dir / RUN)
     known = run.get("inputs", inputs)
     changed = [name for name, value in inputs.items() if known.get(name) != value]
     if not changed:
@@ -181,7 +181,7 @@ def _require_same_inputs(run_dir: Path, inputs: dict, cfg) -> None:
     )
 
 
-def _read(path: Path) -> dict:
+def read_facts(path: Path) -> dict:
     """What a file of the run directory holds; nothing if it is not there."""
     if not path.is_file():
         return {}
@@ -239,7 +239,7 @@ def _way_on(run_dir: Path, damaged: Path) -> str:
 def _finished(run_dir: Path) -> dict | None:
     from rrf.runners.deployable import deployable_digest
 
-    result = _read(run_dir / RESULT)
+    result = read_facts(run_dir / RESULT)
     if not result:
         return None
     if missing := {"checkpoint", "checkpoint_digest"} - result.keys():
@@ -265,7 +265,7 @@ def _train(cfg, run_dir: Path, lineage: dict, inputs: dict, resume: bool, video:
         with closing(tracker), display(cfg) as on_progress:
             if control_training.is_first_process():
                 run = {"run_id": tracker.run_id, "inputs": inputs, "config": cfg.to_dict()}
-                atomic.write_json(run_dir / _RUN, run)
+                atomic.write_json(run_dir / RUN, run)
             tracker.log_config(cfg.to_dict())
             tracker.log_dataset(runner.lineage)
             tracker.set_tags({"run_key": atomic.digest_of(inputs)})
@@ -289,8 +289,8 @@ def _settle(run_dir: Path, resume: bool) -> None:
             run_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ValueError(f"--run-dir {run_dir} cannot be made: {error.strerror}") from error
-        if not (run_dir / _RUN).is_file():  # whatever else is written, it is known as a run's
-            atomic.write_json(run_dir / _RUN, {})
+        if not (run_dir / RUN).is_file():  # whatever else is written, it is known as a run's
+            atomic.write_json(run_dir / RUN, {})
     process_group.wait()
 
 
@@ -313,7 +313,7 @@ def _tracker(cfg, run_dir: Path):
 
     if not control_training.is_first_process():
         return NullTracker()
-    run_id = _read(run_dir / _RUN).get("run_id")
+    run_id = read_facts(run_dir / RUN).get("run_id")
     return open_trackers(cfg.trackers, cfg.experiment_name, run_dir.name, run_dir, run_id)
 
 

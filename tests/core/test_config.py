@@ -94,6 +94,7 @@ def test_dotted_overrides_replace_nested_values_and_leave_the_original_alone():
         ("optimizer.lrr=1", "no config field 'optimizer.lrr'; did you mean 'lr'"),
         ("optimiser.lr=1", "no config field 'optimiser'; did you mean 'optimizer'"),
         ("seed=abc", "seed"),
+        ("seed=true", "seed is true, which is no number or text"),
         ("seed.x=1", "'seed.x' goes into a plain value"),
     ],
 )

@@ -77,6 +77,8 @@ def test_refusals_say_what_to_do(home, rrf, run_dir):
     lonely = make_checkpoint(home / "lonely", 4)
     assert "give --run-id" in str(rrf("register", lonely, "m", "--dataset", "demo")[1])
     assert "give one with --dataset" in str(rrf("register", lonely, "m")[1])
+    (run_dir / "run.json").write_text("[]")
+    assert "run.json is damaged" in str(rrf(*words)[1])
 
 
 def test_a_checkpoint_is_registered_with_all_it_was_trained_on(home, rrf, run_dir):
