@@ -1,7 +1,6 @@
 """Off-policy algorithms learn what they are published to learn, and those with a memory what the
 others cannot."""
 
-import pytest
 import torch
 
 from rrf.algorithms import DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
@@ -81,13 +80,11 @@ def test_sac_balances_the_inverted_pendulum():
     assert learn(cfg, algorithm, pack(), 20_000, target=980) >= 950
 
 
-@pytest.mark.slow
 def test_plain_sac_fails_where_the_velocity_is_hidden():
     algorithm = SACCfg(gamma=0.95, warmup_steps=1000, updates_per_step=0.25, **RATES)
     assert learn(HIDDEN_VELOCITY, algorithm, pack(), 40_000, target=-300) < -600
 
 
-@pytest.mark.slow
 def test_recurrent_sac_infers_the_hidden_velocity():
     algorithm = SACSeqCfg(
         gamma=0.95, warmup_steps=1000, updates_per_step=0.25, sequence_length=16, **RATES
@@ -96,7 +93,6 @@ def test_recurrent_sac_infers_the_hidden_velocity():
     assert learn(HIDDEN_VELOCITY, algorithm, policy, 40_000, target=-220) >= -300
 
 
-@pytest.mark.slow
 def test_transformer_sac_infers_the_hidden_velocity():
     algorithm = SACTransCfg(gamma=0.95, warmup_steps=1000, updates_per_step=0.25, **RATES)
     policy = pack(encoder=TransformerEncoderCfg())
