@@ -62,7 +62,7 @@ def test_actions_become_smoother_at_little_cost(name, means):
     assert found_return > plain_return - 0.05 * abs(plain_return)
 
 
-@pytest.mark.parametrize("name", ["lcp", "lipsnet"])
-def test_other_smooth_policies_learn(name, tmp_path):
-    found_return, _ = learned(f"pendulum-{name}", tmp_path, max_iterations=QUARTER)
-    assert found_return > -300.0
+@pytest.mark.parametrize(("name", "num_iterations"), [("lcp", QUARTER), ("lipsnet", 2 * QUARTER)])
+def test_other_smooth_policies_learn(name, num_iterations, tmp_path):
+    found_return, _ = learned(f"pendulum-{name}", tmp_path, max_iterations=num_iterations)
+    assert found_return > -250.0
