@@ -245,8 +245,7 @@ def test_two_nights_of_the_same_champion_show_no_regression(live: Checkout):
     for _ in range(2):
         run = live.start("nightly-benchmark", model=MODEL, protocol="configs/protocols/tiny.yaml")
         live.wait_for_state(run, "Completed")
-        found = {"key": {"any_": ["nightly-benchmark"]}, "flow_run_id": {"any_": [run]}}
-        shown += live.artifacts(**found)
+        shown += live.artifacts(key={"any_": ["nightly-benchmark"]}, flow_run_id={"any_": [run]})
     assert shown == ["First night", "No regression"]
 
 
