@@ -217,7 +217,7 @@ class SAPGCfg(PPOCfg):
     off_policy_ratio: float = 1.0
     """Samples of followers that the leader learns from, per sample of its own."""
     off_policy_coef: float = 1.0
-    """Weight of their loss."""
+    """Weight of their losses, the policy's and the critic's."""
     max_importance: float = 2.0
     """A sample that the leader would have chosen this many times as often as its follower, or more
     often still, counts so many times."""

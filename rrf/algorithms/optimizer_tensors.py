@@ -21,12 +21,14 @@ def optimizer_tensors(
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, module: nn.Module, tensors: Mapping[str, torch.Tensor]
 ) -> None:
-    """Put back what `optimizer_tensors` took.
+    """Put back what `optimizer_tensors` took, and nothing else.
 
     A fused optimizer reads state and weights as flat memory, so each tensor gets the memory order
     of its parameter.
     """
     parameters = dict(module.named_parameters())
+    for parameter in parameters.values():
+        optimizer.state.pop(parameter, None)
     for path, value in tensors.items():
         key, _, name = path.partition("/")
         parameter = parameters[name]

@@ -53,11 +53,18 @@ class PPO:
             num_envs: Of this process.
             num_steps: Per rollout.
             generator: Decides actions and the order of samples; on `device`.
+
+        Raises:
+            ValueError: If a rollout cannot be split into `cfg.num_mini_batches`.
         """
         self.cfg, self.policy = cfg, policy
         self.generator, self.device = generator, torch.device(device)
         self.rollout = Rollout(num_steps, num_envs, device)
         self.is_recurrent = policy.actor.memory is not None or policy.critic.memory is not None
+        if self.is_recurrent:
+            _require_mini_batches(cfg, num_envs, "environments, whose sequences stay whole")
+        else:
+            _require_mini_batches(cfg, num_envs * num_steps, "samples of a rollout")
         self.actor_memory = policy.actor.initial_memory(num_envs)
         self.critic_memory = policy.critic.initial_memory(num_envs)
         self.slowness = 1.0
@@ -146,7 +153,7 @@ class PPO:
         count = num_envs if self.is_recurrent else len(samples)
         for _ in range(cfg.num_learning_epochs):
             order = torch.randperm(count, generator=self.generator, device=self.device)
-            for part in order.chunk(cfg.num_mini_batches):
+            for part in order.tensor_split(cfg.num_mini_batches):
                 if not self.is_recurrent:
                     yield samples.rows(part)
                     continue
@@ -169,6 +176,11 @@ class PPO:
     def surrogate(self, batch: Batch, log_prob: torch.Tensor, advantages: torch.Tensor):
         """The policy loss of each sample, [B]."""
         return clipped_surrogate(log_prob, batch.log_prob, advantages, self.cfg.clip_param)
+
+    def value_losses(self, batch: Batch, values: torch.Tensor) -> torch.Tensor:
+        """The critic's loss of each sample, [B]."""
+        clip = self.cfg.clip_param if self.cfg.use_clipped_value_loss else None
+        return value_errors(values, batch.values, batch.returns, clip)
 
     def entropy_bonus(self, batch: Batch, entropy: torch.Tensor) -> torch.Tensor:
         """What randomness earns, a scalar."""
@@ -278,13 +290,12 @@ class PPO:
 
     def _critic_gradients(self, batch: Batch) -> dict[str, torch.Tensor]:
         cfg, critic = self.cfg, self.policy.critic
-        clip = cfg.clip_param if cfg.use_clipped_value_loss else None
         with autocast(self.cfg.precision, self.device):
             if critic.memory is None:
                 values = critic.value(batch.critic_obs)
             else:
                 values = self._sequences(critic, "critic", batch, batch.critic_obs).squeeze(-1)
-            value_loss = value_errors(values.float(), batch.values, batch.returns, clip).mean()
+            value_loss = self.value_losses(batch, values.float()).mean()
             loss = cfg.value_loss_coef * value_loss
             extra = self.critic_penalty(batch, values)
             if extra:
@@ -397,3 +408,13 @@ class PPO:
         ):
             if network.normalizer is not None:
                 network.normalizer.update(observed)
+
+
+def _require_mini_batches(cfg: PPOCfg, count: int, what: str) -> None:
+    """What is normalised by itself needs two samples at least."""
+    allowed = count // 2 if cfg.normalize_advantage_per_mini_batch else count
+    if cfg.num_mini_batches > allowed:
+        raise ValueError(
+            f"algorithm.num_mini_batches is {cfg.num_mini_batches}, allowed: up to {allowed} for "
+            f"the {count} {what}"
+        )

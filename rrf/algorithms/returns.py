@@ -13,17 +13,19 @@ Legend: T time (chunks or steps), B environments, N groups, G members of a group
 
 import torch
 
+from rrf.envs.control_env import NotFiniteError
+
 
 def require_finite(name: str, values: torch.Tensor) -> None:
     """Stop at the first NaN or infinity.
 
     Raises:
-        ValueError: with the name, the index of the first offender and how many there are.
+        NotFiniteError: with the name, the index of the first offender and how many there are.
     """
     bad = (~torch.isfinite(values)).nonzero()
     if len(bad):
         index = bad[0].tolist()
-        raise ValueError(
+        raise NotFiniteError(
             f"{name}{index} is {values[tuple(index)].item()} ({len(bad)} of {values.numel()} "
             "entries are not finite); a policy update from it would destroy the policy"
         )

@@ -20,6 +20,7 @@ from rrf.algorithms.ppo import PPO
 from rrf.algorithms.ppo_extension import Extension
 from rrf.components.normalizer import EmpiricalNormalizer, RewardScaler
 from rrf.components.state_network import groups_of
+from rrf.networks.configs import without_dropout
 from rrf.storage.rollout import ControlStep
 
 _CLIP = 5.0
@@ -34,8 +35,9 @@ class RND(Extension):
         default = [group for group in algorithm.policy.actor.groups if group in dims]
         self.groups = groups_of(cfg.observation_groups or default, default, dims, "RND")
         width = sum(dims[group] for group in self.groups)
-        self.target = cfg.network_cfg.build(width, cfg.num_features).requires_grad_(False)
-        self.predictor = cfg.network_cfg.build(width, cfg.num_features)
+        network_cfg = without_dropout(cfg.network_cfg)
+        self.target = network_cfg.build(width, cfg.num_features).requires_grad_(False)
+        self.predictor = network_cfg.build(width, cfg.num_features)
         self.normalizer = EmpiricalNormalizer(width)
         # Each process for itself: where one meets a NaN and stops, the others must not wait for it.
         self.scaler = RewardScaler(algorithm.rollout.num_envs, algorithm.cfg.gamma, is_shared=False)
@@ -82,7 +84,7 @@ class RND(Extension):
         self.normalizer.update(x_so)
         order = torch.randperm(len(x_so), generator=self.generator, device=x_so.device)
         losses = []
-        for rows in order.chunk(self.cfg.num_mini_batches):
+        for rows in order.tensor_split(self.cfg.num_mini_batches):
             loss = self.errors(x_so[rows]).mean()
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()

@@ -41,7 +41,13 @@ ACTIVATIONS = {
     "swish": "SiLU",
     "mish": "Mish",
 }
-ONLY = {"optimizer": "adam", "share_cnn_encoders": False}  # settings of rsl_rl with one choice here
+# Settings of rsl_rl with one choice here.
+ONLY = {"optimizer": "adam", "share_cnn_encoders": False}
+_MODEL = {
+    *("class_name", "hidden_dims", "activation", "obs_normalization", "distribution_cfg"),
+    *("rnn_type", "rnn_hidden_dim", "rnn_num_layers"),
+}
+_DISTRIBUTION = {"class_name", "init_std", "std_type", "std_range", "learn_std"}
 
 
 class RslRlAlgorithm:
@@ -113,8 +119,9 @@ class RslRlAlgorithm:
             self.policy.critic.compile(mode=mode)
 
     def broadcast_parameters(self) -> None:
-        for tensor in self.policy.state_dict().values():
-            torch.distributed.broadcast(tensor, src=0)
+        for module in [self.policy] + ([self.rnd.network] if self.rnd else []):
+            for tensor in module.state_dict().values():
+                torch.distributed.broadcast(tensor, src=0)
 
     def save(self) -> dict:
         tensors, facts = self.algorithm.state()
@@ -133,7 +140,14 @@ class RslRlAlgorithm:
                 network.load_state_dict(loaded_dict[f"{name}_state_dict"], strict=strict)
         if wanted.get("optimizer"):
             state = loaded_dict["optimizer_state_dict"]
-            self.algorithm.load_state(state["tensors"], state["facts"])
+            own = self.algorithm.state()[0]
+            # What is kept for each environment fits no other number of them, and is void anyway.
+            tensors = {
+                name: own[name] if name in own and own[name].shape != value.shape else value
+                for name, value in state["tensors"].items()
+            }
+            self.algorithm.load_state(tensors, state["facts"])
+            self.algorithm.episodes_cut()
         return bool(wanted.get("iteration", False))
 
 
@@ -212,6 +226,11 @@ def construct(
     settings = cfg["algorithm"]
     settings.pop("class_name", None)
     settings.setdefault("rnd_cfg", None)  # the runner reads it
+    if settings.get("schedule") == "linear":
+        raise ValueError(
+            "algorithm.schedule is 'linear', but rsl_rl's runner does not tell how far it is; "
+            "allowed: 'adaptive', 'fixed'"
+        )
     algorithm_cfg = _config_class(owner).from_dict(_known(settings))
     interface = getattr(env, "interface", None) or Interface(
         observation_dims={name: value.shape[-1] for name, value in obs.items()},
@@ -238,6 +257,9 @@ def construct(
 def policy_config(actor: Mapping, critic: Mapping, obs_groups: Mapping) -> ActorCriticPackCfg:
     """Our config for rsl_rl's dicts of actor and critic."""
     distribution = dict(actor.get("distribution_cfg") or {})
+    _require_known(distribution, _DISTRIBUTION, "actor.distribution_cfg")
+    if not distribution.get("learn_std", True):
+        raise ValueError("actor.distribution_cfg.learn_std is False, allowed: True")
     kind = distribution.pop("class_name", "GaussianDistribution").rpartition(":")[-1]
     if kind.rpartition(".")[-1] != "GaussianDistribution":
         raise ValueError(f"actor.distribution_cfg is a {kind}; allowed: GaussianDistribution")
@@ -261,6 +283,7 @@ def _network(model: Mapping, groups: list[str] | None) -> dict[str, typing.Any]:
         raise ValueError(
             f"class_name '{name}' has no counterpart here; allowed: MLPModel, RNNModel"
         )
+    _require_known(model, _MODEL, "a model's config")
     memory = None
     if name == "RNNModel":
         memory = MemoryCfg(
@@ -281,6 +304,12 @@ def _backbone(model: Mapping) -> MLPCfg:
     if activation not in ACTIVATIONS:
         raise ValueError(f"no activation '{activation}'{did_you_mean(activation, ACTIVATIONS)}")
     return plain_mlp(list(model.get("hidden_dims", (256, 256, 256))), ACTIVATIONS[activation])
+
+
+def _require_known(settings: Mapping, names: set[str], where: str) -> None:
+    for name in settings:
+        if name not in names:
+            raise ValueError(f"{where} has no '{name}' here{did_you_mean(name, names)}")
 
 
 def _known(settings: Mapping) -> dict[str, typing.Any]:

@@ -134,8 +134,11 @@ class SAPG(PPO):
         log_center = batch.extra(LOG_CENTER)
         log_ratio = log_prob - batch.log_prob + log_center
         losses = centered_surrogate(log_ratio, log_center, advantages, self.cfg.clip_param)
-        is_own = batch.extra(SOURCE) < self.num_members
-        return torch.where(is_own, 1.0, self.cfg.off_policy_coef) * losses
+        return self._weights(batch) * losses
+
+    def value_losses(self, batch: Batch, values: torch.Tensor) -> torch.Tensor:
+        losses = super().value_losses(batch, values)
+        return losses if self.num_members == 1 else self._weights(batch) * losses
 
     def entropy_bonus(self, batch: Batch, entropy: torch.Tensor) -> torch.Tensor:
         if self.num_members == 1:
@@ -153,6 +156,10 @@ class SAPG(PPO):
         time_outs = rollout["time_outs"].flatten()[rows]
         final_values = torch.where(time_outs, final_values.flatten()[rows], 0.0)
         return rollout["rewards"].flatten()[rows], rollout["dones"].flatten()[rows], final_values
+
+    def _weights(self, batch: Batch) -> torch.Tensor:
+        is_own = batch.extra(SOURCE) < self.num_members
+        return torch.where(is_own, 1.0, self.cfg.off_policy_coef)
 
     def _members_of(self, x_so: torch.Tensor) -> torch.Tensor:
         return x_so[..., -1].long()

@@ -18,6 +18,7 @@ from rrf.cli import control_training
 
 RESULT = "result.json"
 RUN = "run.json"
+_ASIDE = ".replaced"  # in the directory of a run, what --no-resume is about to delete
 # Where the parent lies must not change the key, what it holds is in `parent`; nor must where
 # decoded images are kept.
 _PLACES = ("init_from", "cache_dir")
@@ -99,9 +100,8 @@ def run_training(
     lineage, inputs = _stands_on(cfg, parent, deployable_digest(parent) if parent else None)
     key = atomic.digest_of(inputs)
     run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
-    with control_training.processes_of(cfg) if is_control else contextlib.nullcontext():
-        if control_training.is_first_process():
-            _require_run_or_nothing(run_dir)
+    processes = control_training.processes_of(cfg) if is_control else contextlib.nullcontext()
+    with processes, _alone(run_dir):
         result = None
         if resume:
             _require_same_inputs(run_dir, inputs, cfg)
@@ -148,13 +148,37 @@ def run_inputs(config: dict, dataset: str | None, source: str, parent: str | Non
     return {"config": digest, "dataset": dataset, "source": source, "parent": parent}
 
 
+@contextlib.contextmanager
+def _alone(run_dir: Path) -> Iterator[None]:
+    """Within the block the run is this one's alone; of torchrun's processes, the first sees to it.
+
+    Raises:
+        ValueError: If another training is at work there, or the directory is for something else.
+    """
+    from rrf import atomic
+
+    if not control_training.is_first_process():
+        yield
+        return
+    _require_run_or_nothing(run_dir)
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--run-dir {run_dir} cannot be made: {error.strerror}") from error
+    busy = f"another `rrf train` is at work in {run_dir}; wait for it, or give another --run-dir"
+    with atomic.alone(run_dir, busy):
+        yield
+
+
 def _require_run_or_nothing(run_dir: Path) -> None:
     """Raise ValueError for a directory that holds other things: training writes and deletes."""
+    from rrf import atomic
     from rrf.runners import checkpoint
 
     if run_dir.exists() and not run_dir.is_dir():
         raise ValueError(f"--run-dir {run_dir} is a file; give a directory")
-    is_run = (run_dir / RUN).is_file() or checkpoint.latest(run_dir) is not None
+    found = checkpoint.steps(run_dir).values()
+    is_run = (run_dir / RUN).is_file() or any((p / atomic.MANIFEST).is_file() for p in found)
     if run_dir.is_dir() and any(run_dir.iterdir()) and not is_run:
         raise ValueError(
             f"--run-dir {run_dir} holds files, but no run of `rrf train` (no {RUN}); give a "
@@ -244,6 +268,9 @@ def _finished(run_dir: Path) -> dict | None:
         return None
     if missing := {"checkpoint", "checkpoint_digest"} - result.keys():
         raise _damaged(run_dir / RESULT, f"it lacks {', '.join(sorted(missing))}")
+    for name, folder in (("checkpoint", run_dir), ("video", run_dir / "videos")):
+        if name in result:  # the run may have been moved
+            result[name] = str(folder / Path(str(result[name])).name)
     _require_intact(run_dir, Path(result["checkpoint"]))
     if deployable_digest(result["checkpoint"]) != result["checkpoint_digest"]:
         raise ValueError(
@@ -260,8 +287,8 @@ def _train(cfg, run_dir: Path, lineage: dict, inputs: dict, resume: bool, video:
 
     with SignalWatch() as signals:
         runner, display = _runner(cfg, run_dir, lineage)
-        _settle(run_dir, resume)  # now that all there is to build was built
-        tracker = _tracker(cfg, run_dir)
+        with _settled(run_dir, resume):  # now that all there is to build was built
+            tracker = _tracker(cfg, run_dir)
         with closing(tracker), display(cfg) as on_progress:
             if control_training.is_first_process():
                 run = {"run_id": tracker.run_id, "inputs": inputs, "config": cfg.to_dict()}
@@ -276,22 +303,42 @@ def _train(cfg, run_dir: Path, lineage: dict, inputs: dict, resume: bool, video:
     return {**result, "run_id": tracker.run_id, "reused": False}
 
 
-def _settle(run_dir: Path, resume: bool) -> None:
-    """Make the directory of a run, once for all processes; one that is there is emptied unless the
-    run goes on."""
+@contextlib.contextmanager
+def _settled(run_dir: Path, resume: bool) -> Iterator[None]:
+    """Within the block the directory is known as a run's, and empty unless the run goes on. If the
+    block fails, all that was there is there again; if not, it is deleted."""
     from rrf import atomic
     from rrf.runners import process_group
 
-    if process_group.rank() == 0:
-        if run_dir.exists() and not resume:
-            shutil.rmtree(run_dir)
-        try:
-            run_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"--run-dir {run_dir} cannot be made: {error.strerror}") from error
-        if not (run_dir / RUN).is_file():  # whatever else is written, it is known as a run's
-            atomic.write_json(run_dir / RUN, {})
+    if process_group.rank() > 0:
+        process_group.wait()
+        yield
+        return
+    aside = run_dir / _ASIDE
+    if not resume:
+        _move(run_dir, aside)
+    if not (run_dir / RUN).is_file():  # whatever else is written, it is known as a run's
+        atomic.write_json(run_dir / RUN, {})
     process_group.wait()
+    try:
+        yield
+    except BaseException:
+        if not resume:
+            _move(aside, run_dir)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _move(source: Path, destination: Path) -> None:
+    """Put what is in one directory in place of what is in the other, which may lie within it."""
+    for path in destination.iterdir() if destination.is_dir() else ():
+        if path != source:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    destination.mkdir(exist_ok=True)
+    # run.json last: killed in between, the directory is still known as a run's.
+    for path in sorted(source.iterdir(), key=lambda path: path.name == RUN):
+        if path != destination:
+            path.rename(destination / path.name)
 
 
 def _runner(cfg, run_dir: Path, lineage: dict):

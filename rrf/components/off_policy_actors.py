@@ -11,6 +11,7 @@ from rrf.components.off_policy_configs import SACActorCfg
 from rrf.components.state_network import groups_of
 from rrf.components.tanh_gaussian import TanhGaussian
 from rrf.envs.control_env import Interface
+from rrf.networks.configs import without_dropout
 
 
 class SACActor(EncodedNetwork):
@@ -29,7 +30,8 @@ class SACActor(EncodedNetwork):
         super().__init__(cfg, groups_of(cfg.observation_groups, ACTOR_GROUPS, dims, "actor"), dims)
         self.num_actions, self.action_limit = interface.num_actions, cfg.action_limit
         self.log_std_bounds = (cfg.min_log_std, cfg.max_log_std)
-        self.backbone = cfg.backbone_cfg.build(self.num_features, 2 * interface.num_actions)
+        backbone_cfg = without_dropout(cfg.backbone_cfg)
+        self.backbone = backbone_cfg.build(self.num_features, 2 * interface.num_actions)
 
     def forward(self, x_bo: torch.Tensor) -> torch.Tensor:
         """Outputs [B, 2A] for joined observations; for actors without a memory."""

@@ -13,6 +13,7 @@ from torch import nn
 from rrf.components.actor_configs import MemoryCfg, StateNetworkCfg
 from rrf.components.normalizer import EmpiricalNormalizer
 from rrf.config import did_you_mean
+from rrf.networks.configs import without_dropout
 
 
 class StateNetwork(nn.Module):
@@ -31,7 +32,7 @@ class StateNetwork(nn.Module):
         self.normalizer = EmpiricalNormalizer(self.width) if cfg.obs_normalization else None
         self.memory = Memory(cfg.memory, self.width) if cfg.memory else None
         features = cfg.memory.hidden_size if cfg.memory else self.width
-        self.backbone = cfg.backbone_cfg.build(features, num_outputs)
+        self.backbone = without_dropout(cfg.backbone_cfg).build(features, num_outputs)
 
     def read(self, observations: TensorDict) -> torch.Tensor:
         """The groups this network reads, joined: float32 [..., O], not yet normalised."""

@@ -90,14 +90,18 @@ class ControlEnv(typing.Protocol):
 
 
 def check_actions(actions: torch.Tensor, num_envs: int, num_actions: int) -> None:
-    """Raise ValueError for actions of another shape than [N, A] or with a NaN or Inf."""
+    """
+    Raises:
+        ValueError: For another shape than [N, A].
+        NotFiniteError: For a NaN or Inf, naming environment and dimension.
+    """
     if tuple(actions.shape) != (num_envs, num_actions):
         raise ValueError(
             f"actions have shape {list(actions.shape)}, expected [N, A] = {[num_envs, num_actions]}"
         )
     if not bool(torch.isfinite(actions).all()):
         env, dimension = (~torch.isfinite(actions)).nonzero()[0].tolist()
-        raise ValueError(
+        raise NotFiniteError(
             f"the action of environment {env}, dimension {dimension}, is "
             f"{actions[env, dimension].item()}; not executed"
         )

@@ -283,6 +283,15 @@ class MjlabEnv:
         groups = _part(state, "observations")[0]
         self._observations = self._group({name: value.clone() for name, value in groups.items()})
 
+    def set_progress(self, num_steps: int, seed: int) -> None:
+        """Go on, with the next `reset`, as after so many steps: for where `state` is None.
+
+        Curricula that go by the number of steps do. Levels of terrain begin anew, as in mjlab.
+        """
+        self.env.common_step_counter = num_steps
+        self.env._sim_step_counter = num_steps * self.env.cfg.decimation
+        self._randomness = GlobalRandomness(seed, self.device)
+
     # Its own.
 
     @contextlib.contextmanager

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import nn
 
-from rrf.networks.configs import MLPCfg
+from rrf.networks.configs import MLPCfg, without_dropout
 from rrf.networks.mlp import with_exact_outputs
 
 
@@ -20,7 +20,8 @@ class BatchedMLP(nn.Module):
         self.num_copies = num_copies
         layers: list[nn.Module] = []
         widths = [in_features, *cfg.hidden_features, out_features]
-        for fan_in, fan_out, after in zip(widths, widths[1:], cfg.activations, strict=False):
+        layers_after = without_dropout(cfg).activations
+        for fan_in, fan_out, after in zip(widths, widths[1:], layers_after, strict=False):
             layers.append(BatchedLinear(num_copies, fan_in, fan_out))
             layers.extend(_layer(name, given, num_copies, fan_out) for name, given in after)
         self.layers = nn.Sequential(*layers)
@@ -62,11 +63,6 @@ class BatchedLayerNorm(nn.Module):
 def _layer(name: str, given: dict, num_copies: int, width: int) -> nn.Module:
     if name == "LayerNorm":
         return BatchedLayerNorm(num_copies, width, **given)
-    if name == "Dropout":
-        raise ValueError(
-            "activations: 'Dropout' draws from torch's global generator, so a resumed run would "
-            "differ; critics take LayerNorm instead"
-        )
     if name == "ReLU":  # what a batched product returns is nobody else's
         return nn.ReLU(inplace=True)
     return getattr(nn, name)(**given)

@@ -33,6 +33,21 @@ class MLPCfg(Cfg):
                 )
 
 
+def without_dropout(cfg: MLPCfg) -> MLPCfg:
+    """`cfg` itself, for networks that act while they learn.
+
+    Raises:
+        ValueError: If it has dropout, which draws from torch's global generator: a resumed run
+            would differ, and what acted would not be what is learned from.
+    """
+    if "Dropout" in (name for after in cfg.activations for name, _ in after):
+        raise ValueError(
+            "activations: 'Dropout' is random where reinforcement learning must repeat what it "
+            "computed; use LayerNorm instead"
+        )
+    return cfg
+
+
 def plain_mlp(hidden_features: list[int], activation: str) -> MLPCfg:
     """The usual network: the same activation after each hidden layer, none after the output."""
     hidden = [[(activation, {})] for _ in hidden_features]

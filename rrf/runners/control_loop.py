@@ -90,6 +90,7 @@ class ControlRunner:
         self.iteration = self.num_steps = self.num_rollbacks = 0
         self.metrics: dict[str, float] = {}
         self.statistics = EpisodeStatistics(self.env.num_envs, cfg.statistics_window)
+        self.all_statistics = {"episodes": self.statistics}
         self.alarm = DivergenceAlarm(cfg.guard)
         self._env_log: dict[str, list] = {}
         self._last_step: ControlStep | None = None
@@ -169,8 +170,10 @@ class ControlRunner:
     def save(self) -> Path:
         """Write a checkpoint of the iteration and remove the oldest ones."""
         tensors, facts = self.algorithm.state()
-        sums, episodes = self.statistics.state()
-        tensors = tensors | {"episodes": sums, "generator": self.generator.get_state()}
+        tensors = tensors | {"generator": self.generator.get_state()}
+        episodes = {}
+        for name, statistics in self.all_statistics.items():
+            tensors[name], episodes[name] = statistics.state()
         env_state = self.env.state()
         if env_state is not None:
             tensors |= {f"env/{name}": value for name, value in env_state.tensors.items()}
@@ -277,7 +280,8 @@ class ControlRunner:
     def _new_episodes(self) -> None:
         """Give up the episodes that run, and begin others."""
         self.observations, _ = self.env.reset()
-        self.statistics.forget_running()
+        for statistics in self.all_statistics.values():
+            statistics.forget_running()
         self.algorithm.episodes_cut()
 
     def _dump(self, error: Exception) -> Path | None:
@@ -335,11 +339,13 @@ class ControlRunner:
             )
 
     def _env_metrics(self) -> dict[str, float]:
-        """The environment's own numbers, each the mean over the steps that told it."""
-        return {
-            (name if "/" in name else f"env/{name}"): sum(map(float, values)) / len(values)
-            for name, values in self._env_log.items()
-        }
+        """The environment's own numbers, each the mean over the steps that told a finite one."""
+        means = {}
+        for name, values in self._env_log.items():
+            told = [value for value in map(float, values) if math.isfinite(value)]
+            if told:
+                means[name if "/" in name else f"env/{name}"] = sum(told) / len(told)
+        return means
 
     def _is_due(self, interval: int) -> bool:
         return self.iteration % interval == 0 or self.iteration == self.cfg.max_iterations
@@ -372,7 +378,8 @@ class ControlRunner:
         self.generator.set_state(tensors.pop("generator"))
         if rank := process_group.rank():  # the state saved is the first process's
             self.generator.manual_seed(mixed_seed(self.cfg.seed, 1, rank, facts["iteration"]))
-        self.statistics.load_state(tensors.pop("episodes"), facts["episodes"])
+        for name, statistics in self.all_statistics.items():
+            statistics.load_state(tensors.pop(name), facts["episodes"][name])
         env_names = [name for name in tensors if name.startswith("env/")]
         env_tensors = {name.removeprefix("env/"): tensors.pop(name) for name in env_names}
         self.algorithm.load_state(tensors, facts["algorithm"])
@@ -385,12 +392,22 @@ class ControlRunner:
             self.env.load_state(EnvState(env_tensors, facts["env"]))
             self.observations = self.env.get_observations()
         else:
+            self._tell_progress()
             self._new_episodes()
             warnings.warn(
                 f"{self.env.interface.task} cannot go on in the middle of its episodes; new ones "
                 "have begun",
                 stacklevel=2,
             )
+
+    def _tell_progress(self) -> None:
+        """To an environment whose curricula go by it: how long training has gone on."""
+        env = getattr(self.env, "unwrapped", self.env)
+        set_progress = getattr(env, "set_progress", None)
+        if set_progress is not None:
+            num_envs = self.env.num_envs * process_group.size()
+            seed = mixed_seed(self.cfg.seed, process_group.rank(), self.iteration)
+            set_progress(self.num_steps // num_envs, seed)
 
     def _result(self) -> dict:
         path = checkpoint.latest(self.run_dir)

@@ -17,11 +17,6 @@ class OnPolicyRunner(ControlRunner):
         cfg, env = self.cfg, self.env
         self.policy = cfg.policy.build(env.interface).to(self.device)
         self.steps_per_iteration = env.num_envs * cfg.num_steps_per_env
-        if cfg.algorithm.num_mini_batches > self.steps_per_iteration:
-            raise ValueError(
-                f"algorithm.num_mini_batches is {cfg.algorithm.num_mini_batches}, allowed: up to "
-                f"{self.steps_per_iteration}, the samples of a rollout"
-            )
         self.algorithm = cfg.algorithm.build(
             self.policy, env.num_envs, cfg.num_steps_per_env, self.generator, self.device
         )
@@ -34,6 +29,10 @@ class OnPolicyRunner(ControlRunner):
                 generator=self.generator,
                 device=self.device,
             )
+
+    def _new_episodes(self) -> None:
+        super()._new_episodes()
+        self._begin()
 
     def _iterate(self) -> dict[str, float]:
         begin = time.perf_counter()

@@ -10,6 +10,7 @@ writes, in its format.
 Legend: N observations at once, O observation width, A action width, L layers, D width of a memory.
 """
 
+import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -75,7 +76,8 @@ def export(
 
     Raises:
         ImportError: If onnx or onnxruntime is not installed, with the command that installs it.
-        ValueError: If the results differ by more than `TOLERANCE`; nothing is written then.
+        ValueError: If the results differ by more than `TOLERANCE`, or are not finite; nothing is
+            written then.
     """
     onnx = require("onnx", extra="onnx")
     require("onnxruntime", extra="onnx")
@@ -93,7 +95,9 @@ def export(
     finally:
         scratch.unlink(missing_ok=True)
     difference = largest_difference(exported, content, _NUM_CHECKED if any_batch else 1)
-    if not difference <= TOLERANCE:
+    if math.isnan(difference):
+        raise ValueError(f"the actions are not finite numbers; {path} was not written")
+    if difference > TOLERANCE:
         raise ValueError(
             f"onnxruntime's actions differ from the policy's by {difference:.2g}, allowed: "
             f"{TOLERANCE:g}; {path} was not written"
@@ -103,7 +107,8 @@ def export(
 
 
 def largest_difference(exported: ExportedActor, content: bytes, batch: int) -> float:
-    """Between actions of torch and of onnxruntime, whose memories are each their own."""
+    """Between actions of torch and of onnxruntime, whose memories are each their own; NaN if any
+    is not finite."""
     onnxruntime = require("onnxruntime", extra="onnx")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -122,6 +127,8 @@ def largest_difference(exported: ExportedActor, content: bytes, batch: int) -> f
             fed = {"obs": obs.numpy()} | dict(zip(names, other, strict=True))
             found, *other = session.run(None, fed)
             difference = (torch.from_numpy(found) - actions).abs().max().item()
+            if not math.isfinite(difference):
+                return math.nan
             worst = max(worst, difference / max(1.0, actions.abs().max().item()))
     return worst
 

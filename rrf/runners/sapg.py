@@ -15,15 +15,12 @@ class SAPGOnPolicyRunner(OnPolicyRunner):
         super()._build()
         self.block = self.env.num_envs // self.cfg.policy.num_members
         self.leader = EpisodeStatistics(self.block, self.cfg.statistics_window)
+        self.all_statistics["leader"] = self.leader
 
     def step_env(self, actions) -> ControlStep:
         step = super().step_env(actions)
         self.leader.observe(step.rewards[: self.block], step.dones[: self.block])
         return step
-
-    def _new_episodes(self) -> None:
-        super()._new_episodes()
-        self.leader.forget_running()
 
     def _iterate(self) -> dict[str, float]:
         metrics = super()._iterate()

@@ -3,7 +3,8 @@
 Two threads on contended cores are several times slower than one, on free ones up to twice as fast,
 and which it is depends on the size of the networks as much as on the machine. So iterations take
 turns with both numbers, and the one that was faster stays. Rounding depends on the number of
-threads: a run that must be repeatable to the last bit fixes it.
+threads: a run that must be repeatable to the last bit fixes it. A critic that learns in a thread of
+its own (`learner_threads`) keeps to one, whatever is tried.
 """
 
 import torch

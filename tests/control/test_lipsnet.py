@@ -105,10 +105,10 @@ def test_only_a_lipsnet_is_trained_by_its_algorithm():
 
 
 def test_what_it_cannot_bound_is_refused():
-    with pytest.raises(ValueError, match="Dropout, whose Jacobian"):
-        LipsNetActorCfg(backbone_cfg=plain_mlp([4], "Dropout")).build(INTERFACE)
+    with pytest.raises(ValueError, match="LayerNorm, whose Jacobian"):
+        LipsNetActorCfg(backbone_cfg=plain_mlp([4], "LayerNorm")).build(INTERFACE)
     with pytest.raises(ValueError, match="memory=null"):
         LipsNetActorCfg(memory=MemoryCfg()).build(INTERFACE)
     with pytest.raises(ValueError, match=r"init_lipschitz is -1.0, allowed: above 0"):
         LipsNetActorCfg(init_lipschitz=-1.0)
-    assert "Dropout" in LAYERS_AFTER_LINEAR
+    assert "LayerNorm" in LAYERS_AFTER_LINEAR

@@ -1,6 +1,7 @@
 """The on-policy loop: repeatable, resumable, guarded."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -141,6 +142,90 @@ def test_every_rollback_halves_the_learning_rate_once(tmp_path):
     with pytest.warns(UserWarning, match="back to global_step_6"):
         result = cfg.build(tmp_path, env=Poisoned(cfg.env, first, first + 12 * 4 + 5)).run()
     assert result["metrics"]["train/learning_rate"] == pytest.approx(2.5e-4)
+
+
+def test_weights_that_become_nan_between_steps_take_the_run_back_as_well(tmp_path):
+    cfg = run_cfg(guard=GuardCfg(on_nan="rollback"))
+    env = Corridor(cfg.env)
+    runner = cfg.build(tmp_path, env=env)
+    step, calls = env.step, []
+
+    def spoil(actions):
+        calls.append(actions)
+        if len(calls) == 12 * 4 + 5:
+            torch.nn.utils.vector_to_parameters(
+                torch.full((sum(p.numel() for p in runner.policy.parameters()),), torch.nan),
+                runner.policy.parameters(),
+            )
+        return step(actions)
+
+    env.step = spoil
+    with pytest.warns(UserWarning, match=r"action of environment 0.*; back to global_step_3"):
+        assert runner.run()["steps"] == 6
+    assert (tmp_path / "not_finite_5").is_dir()
+
+
+class Forgetful(Corridor):
+    """Cannot tell its state; its curriculum goes by the number of steps."""
+
+    def state(self):
+        return None
+
+    def set_progress(self, num_steps, seed):
+        self.progress = (num_steps, seed)
+
+
+def test_episodes_after_a_resume_begin_anywhere_and_later_in_the_curriculum(tmp_path):
+    cfg = run_cfg()
+    shutil.rmtree(cfg.build(tmp_path, env=Forgetful(cfg.env)).run()["checkpoint"])
+    again = Forgetful(cfg.env)
+    shown = []
+    runner = cfg.build(tmp_path, env=again)
+    step = again.step
+
+    def watched(actions):
+        shown.append(again.episode_length_buf.clone())
+        return step(actions)
+
+    again.step = watched
+    with pytest.warns(UserWarning, match="new ones have begun"):
+        runner.run()
+    assert again.progress[0] == 3 * 12
+    assert len(shown[0].unique()) > 4
+
+
+def test_a_number_of_the_environments_that_is_not_finite_is_left_out(tmp_path):
+    class Odd(Corridor):
+        def step(self, actions):
+            *result, extras = super().step(actions)
+            log = {"error": torch.tensor(float("nan")), "speed": torch.tensor(2.0)}
+            return *result, extras | {"log": log}
+
+    cfg = run_cfg(max_iterations=1)
+    metrics = cfg.build(tmp_path, env=Odd(cfg.env)).run()["metrics"]
+    assert metrics["env/speed"] == 2.0
+    assert "env/error" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("memory", "alone", "count", "message"),
+    [
+        (None, False, 193, "193, allowed: up to 192 for the 192 samples of a rollout"),
+        (None, True, 97, "up to 96 for the 192 samples"),
+        (MemoryCfg(), False, 17, "up to 16 for the 16 environments, whose sequences stay whole"),
+    ],
+)
+def test_more_mini_batches_than_samples_are_refused(tmp_path, memory, alone, count, message):
+    algorithm = PPOCfg(num_mini_batches=count, normalize_advantage_per_mini_batch=alone)
+    with pytest.raises(ValueError, match=message):
+        run_cfg(memory, algorithm=algorithm).build(tmp_path)
+
+
+def test_dropout_is_refused(tmp_path):
+    actor = StateIndStdActorCfg(backbone_cfg=plain_mlp([4], "Dropout"))
+    policy = ActorCriticPackCfg(actor_cfg=actor)
+    with pytest.raises(ValueError, match="'Dropout' is random"):
+        run_cfg(policy=policy).build(tmp_path)
 
 
 def test_wrong_shape_from_the_environment_is_named(tmp_path):

@@ -130,6 +130,15 @@ def test_metadata_are_written_as_mjlab_writes_them(tmp_path):
             assert as_text(value) == list_to_csv_str(value)
 
 
+def test_a_policy_of_nan_is_not_written(tmp_path):
+    actor = made(StateIndStdActorCfg())
+    with torch.no_grad():
+        next(actor.backbone.parameters()).fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"the actions are not finite numbers; .* was not written"):
+        export(actor, tmp_path / "policy.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_file_that_computes_something_else_is_not_written(tmp_path, monkeypatch):
     actor = made(StateIndStdActorCfg())
 

@@ -5,6 +5,7 @@ import torch
 from tensordict import TensorDict
 
 from rrf.algorithms import PPOCfg
+from rrf.algorithms.optimizer_tensors import restore_optimizer
 from rrf.algorithms.ppo_losses import adapted_learning_rate, clipped_surrogate, value_errors
 from rrf.components import (
     ActorCriticPackCfg,
@@ -74,7 +75,7 @@ def test_learning_rate_stays_in_its_range():
 
 def test_time_out_is_bootstrapped_with_the_value_of_the_final_observation():
     env = CorridorCfg(num_envs=2, length=3).build()
-    ppo = ppo_for(env, num_steps=3, gamma=0.9, lam=1.0, normalize_advantage_per_mini_batch=True)
+    ppo = ppo_for(env, num_steps=3, gamma=0.9, lam=1.0, num_mini_batches=1)
     finals = []
     observations = env.get_observations()
     for _ in range(3):
@@ -94,18 +95,19 @@ def test_time_out_is_bootstrapped_with_the_value_of_the_final_observation():
 
 
 def test_termination_is_not_bootstrapped():
-    env = CorridorCfg(num_envs=1, length=100).build()
+    env = CorridorCfg(num_envs=2, length=100).build()
     env.position[:] = -1.95
-    ppo = ppo_for(env, num_steps=1, gamma=0.9, normalize_advantage_per_mini_batch=True)
+    ppo = ppo_for(env, num_steps=1, gamma=0.9, num_mini_batches=1)
     observations = env.get_observations()
     ppo.act(observations)
-    step = ControlStep.of(observations, torch.tensor([[-1.0]]), env.step(torch.tensor([[-1.0]])))
+    actions = torch.full((2, 1), -1.0)
+    step = ControlStep.of(observations, actions, env.step(actions))
     ppo.observe(step)
     samples = ppo.returns(step.next_observations)
-    assert step.dones.item()
-    assert not step.time_outs.item()
-    assert samples.returns.item() == pytest.approx(-3.15, abs=1e-5)
-    assert not samples.goes_on.item()
+    assert step.dones.all()
+    assert not step.time_outs.any()
+    assert samples.returns.tolist() == pytest.approx([-3.15, -3.15], abs=1e-5)
+    assert not samples.goes_on.any()
 
 
 def test_an_environment_without_final_observations_lends_the_one_before():
@@ -195,3 +197,12 @@ def test_unknown_observation_group_is_named():
     actor = StateIndStdActorCfg(observation_groups=["polcy"])
     with pytest.raises(ValueError, match=r"group 'polcy'.*did you mean 'policy'"):
         ActorCriticPackCfg(actor_cfg=actor).build(Interface({"policy": 2}, 1))
+
+
+def test_restoring_an_optimizer_leaves_nothing_of_what_it_had():
+    layer = torch.nn.Linear(2, 1)
+    adam = torch.optim.Adam(layer.parameters())
+    layer(torch.ones(1, 2)).sum().backward()
+    adam.step()
+    restore_optimizer(adam, layer, {})
+    assert not adam.state

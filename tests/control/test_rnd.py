@@ -12,6 +12,7 @@ SMALL = plain_mlp([16], "Tanh")
 
 
 def learner(num_envs=2, num_steps=3, **settings):
+    torch.manual_seed(0)
     cfg = PPOCfg(rnd_cfg=RNDCfg(network_cfg=SMALL, num_features=8, **settings))
     return linear.algorithm(cfg, linear.policy([[1.0]]), num_envs, num_steps)
 

@@ -25,9 +25,9 @@ GAUSSIAN = {"class_name": "GaussianDistribution", "init_std": 0.7, "std_type": "
 class Rl:
     """Corridor as a VecEnv of others: no `interface`, no "final_obs"."""
 
-    def __init__(self):
-        self._env = CorridorCfg(num_envs=6).build(seed=3)
-        self.num_envs, self.num_actions, self.device = 6, 1, "cpu"
+    def __init__(self, num_envs=6):
+        self._env = CorridorCfg(num_envs=num_envs).build(seed=3)
+        self.num_envs, self.num_actions, self.device = num_envs, 1, "cpu"
         self.max_episode_length, self.cfg = 10, {}
 
     @property
@@ -167,6 +167,23 @@ def test_recurrent_models_are_taken_over():
         policy.as_jit()
 
 
+def test_a_checkpoint_fits_another_number_of_environments(tmp_path):
+    cfg = settings("rrf.algorithms:PPO", normalize_rewards=True, rnd_cfg={"weight": 0.1})
+    for name in ("actor", "critic"):
+        cfg[name] |= {"class_name": "RNNModel", "rnn_type": "gru", "rnn_hidden_dim": 8}
+    runner = RslRlRunner(Rl(), copy.deepcopy(cfg), str(tmp_path), "cpu")
+    runner.learn(2)
+    assert runner.alg.algorithm.actor_memory.abs().max() > 0
+    other = RslRlRunner(Rl(3), copy.deepcopy(cfg), None, "cpu")
+    other.load(str(tmp_path / "model_1.pt"))
+    for name, value in weights(runner).items():
+        assert torch.equal(value, weights(other)[name]), name
+    # Its environments begin their episodes, and have nothing to remember.
+    assert other.alg.algorithm.actor_memory.abs().max() == 0
+    assert other.alg.algorithm.actor_memory.shape[1] == 3
+    other.learn(1)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -175,6 +192,10 @@ def test_recurrent_models_are_taken_over():
         (("actor", "activation", "eluu"), "did you mean 'elu'"),
         (("critic", "class_name", "CNNModel"), "'CNNModel' has no counterpart"),
         (("actor", "distribution_cfg", {"class_name": "BetaDistribution"}), "BetaDistribution"),
+        (("actor", "distribution_cfg", {"learn_std": False}), "learn_std is False, allowed: True"),
+        (("actor", "distribution_cfg", {"init_stdd": 1.0}), "did you mean 'init_std'"),
+        (("critic", "hiden_dims", [8]), "did you mean 'hidden_dims'"),
+        (("algorithm", "schedule", "linear"), "does not tell how far it is"),
     ],
 )
 def test_a_setting_that_does_not_exist_is_named(change, message):

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from rrf.algorithms import PPOCfg, SAPGCfg
+from rrf.algorithms.ppo_losses import value_errors
 from rrf.algorithms.sapg import (
     LOG_CENTER,
     SOURCE,
@@ -142,6 +143,16 @@ def test_followers_are_paid_more_for_randomness():
     assert bonus.item() == pytest.approx((0.3 + 0.3 + 1.0) / 3)
 
 
+def test_steps_taken_over_weigh_alike_in_both_losses():
+    sapg = learner(SAPGCfg(off_policy_coef=0.25, num_mini_batches=1))
+    batch = sapg.returns(linear.fill(sapg, CORRIDOR.build())[-1]).rows(torch.arange(40))
+    plain = value_errors(batch.returns + 1, batch.values, batch.returns, sapg.cfg.clip_param)
+    found = sapg.value_losses(batch, batch.returns + 1)
+    expected = torch.where(batch.extra(SOURCE) == 3, 0.25, 1.0)
+    assert set(expected.tolist()) == {0.25, 1.0}
+    torch.testing.assert_close(found, expected * plain)
+
+
 def test_with_one_member_it_is_ppo_to_the_last_bit(tmp_path):
     common = {
         "env": CORRIDOR,
@@ -181,6 +192,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
     rest.run()
     for name, value in whole.policy.state_dict().items():
         assert torch.equal(value, rest.policy.state_dict()[name]), name
+    for name in ("rollout/return_leader", "rollout/length_leader"):
+        assert whole.metrics[name] == rest.metrics[name]
 
 
 def test_bad_settings_are_named():

@@ -197,7 +197,7 @@ def test_bad_settings_are_named():
     with pytest.raises(ValueError, match=r"other_groups does not say how to mirror 'policy'"):
         linear.algorithm(symmetric("other_groups"), linear.policy([[1.0]]))
     with pytest.raises(ValueError, match="single steps"):
-        linear.algorithm(symmetric("flipped"), linear.recurrent_policy())
+        linear.algorithm(symmetric("flipped"), linear.recurrent_policy(), num_envs=8)
     with pytest.raises(ValueError, match="expected module:attr"):
         SymmetryCfg(mirrors="flipped")
     with pytest.raises(ValueError, match="nothing is left to do"):

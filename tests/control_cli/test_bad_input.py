@@ -5,11 +5,13 @@ import sys
 
 import pytest
 
+from rrf import atomic
 from tests.control_cli.conftest import TINY_PPO
 
 ENVPOOL = "env={type: 'rrf.envs.control_configs:EnvPoolEnvCfg'}"
 BROKEN = """
 import gymnasium, numpy as np
+from rrf import atomic
 from rrf.networks import plain_mlp
 from rrf.runners import OnPolicyRunnerCfg
 
@@ -94,7 +96,7 @@ def one_line(said) -> str:
         (("cartpole-ppo", "env.max_episode_steps=0"), "max_episode_steps is 0, allowed: 1 or more"),
         (
             ("cartpole-ppo", "algorithm.num_mini_batches=1000"),
-            "num_mini_batches is 1000, allowed: up to 256, the samples of a rollout",
+            "num_mini_batches is 1000, allowed: up to 256 for the 256 samples of a rollout",
         ),
         (("cartpole-ppo", "trackers=[mlfow]"), "no tracker 'mlfow'; did you mean 'mlflow'?"),
         ((), "name a preset, a training file or a --task; presets: "),
@@ -295,9 +297,30 @@ def test_files_that_are_no_run_are_neither_deleted_nor_written_beside(rrf, home)
 
 
 def test_a_typo_costs_no_run(rrf, home):
-    checkpoint = rrf("train", *TINY_PPO, "--run-dir", "run").checkpoint
-    one_line(rrf("train", *TINY_PPO, "env.task=CartPol-v1", "--run-dir", "run", "--no-resume"))
-    assert (home / checkpoint).is_dir()
+    rrf("train", *TINY_PPO, "--run-dir", "run")
+    before = contents(home / "run")
+    for typo in ("env.task=CartPol-v1", "trackers=[tensorbord]"):
+        one_line(rrf("train", *TINY_PPO, typo, "--run-dir", "run", "--no-resume"))
+        assert contents(home / "run") == before
+    assert rrf("train", *TINY_PPO, "--run-dir", "run").lines[-2].startswith("reused")
+
+
+def test_checkpoints_of_others_make_no_run(rrf, home):
+    (home / "theirs" / "global_step_10").mkdir(parents=True)
+    error = one_line(rrf("train", *TINY_PPO, "--run-dir", "theirs", "--no-resume"))
+    assert "theirs holds files, but no run of `rrf train`" in error
+    assert (home / "theirs" / "global_step_10").is_dir()
+
+
+def test_two_trainings_do_not_share_a_directory(rrf, home):
+    with atomic.alone(home / "run", "busy"):
+        error = one_line(rrf("train", *TINY_PPO, "--run-dir", "run"))
+    assert "another `rrf train` is at work in run; wait for it, or give another" in error
+    assert rrf("train", *TINY_PPO, "--run-dir", "run").code == 0
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_what_is_no_checkpoint(rrf, home):

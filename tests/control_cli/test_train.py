@@ -101,6 +101,10 @@ def test_a_finished_run_is_reused_until_told_otherwise(rrf):
     anew = rrf("train", *TINY_PPO, "--no-resume")
     assert anew.lines[-2].startswith("trained cartpole-ppo")
     assert anew.checkpoint == first.checkpoint
+    moved = first.checkpoint.parent.rename(first.checkpoint.parent.with_name("moved"))
+    found = rrf("train", *TINY_PPO, "--run-dir", str(moved))
+    assert found.lines[-2].startswith("reused")
+    assert found.checkpoint == moved / "global_step_4"
     other = rrf("train", *TINY_PPO, "algorithm.gamma=0.5")
     assert other.checkpoint.parent != first.checkpoint.parent
 

@@ -13,6 +13,24 @@ from tests.control.toy import Corridor, CorridorCfg
 from tests.off_policy.toy import ALGORITHMS, pack, run_cfg
 
 
+def test_weights_that_become_nan_inside_an_iteration_take_the_run_back(tmp_path):
+    cfg = run_cfg("sac", guard=GuardCfg(on_nan="rollback"), save_interval=1)
+    runner = cfg.build(tmp_path)
+    update, calls = runner.algorithm.update, []
+
+    def spoil():
+        calls.append(1)
+        if len(calls) == 25:  # of 40 environment steps; an iteration has ten of them
+            with torch.no_grad():
+                for parameter in runner.policy.actor.parameters():
+                    parameter.fill_(torch.nan)
+        return update()
+
+    runner.algorithm.update = spoil
+    with pytest.warns(UserWarning, match="action of environment 0.*; back to global_step_2"):
+        assert runner.run()["steps"] == 4
+
+
 def everything(result: dict) -> dict[str, torch.Tensor]:
     """Deployed weights, and all that training needs."""
     path = result["checkpoint"]
