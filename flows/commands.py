@@ -1,4 +1,4 @@
-"""The two programs that flows run as processes of their own: `rrf` and `dvc`.
+"""The programs that flows run as processes of their own, first of all `rrf` and `dvc`.
 
 A process per command keeps torch, renderers and their memory out of the flow, lets a cancelled
 flow end training with SIGTERM (which saves a checkpoint), and gives each step a log file.
@@ -34,7 +34,12 @@ def rrf(step: str, *words: str | Path) -> list[str]:
     Raises:
         processes.CommandError: If it fails, with its last lines and the path of its log.
     """
-    return _run(step, [sys.executable, "-m", "rrf.cli", *map(str, words)])
+    return module(step, "rrf.cli", *words)
+
+
+def module(step: str, name: str, *words: str | Path) -> list[str]:
+    """Run `python -m NAME WORDS`; its lines. Raises as `rrf` does."""
+    return _run(step, [sys.executable, "-m", name, *map(str, words)])
 
 
 def dvc(step: str, *words: str | Path) -> list[str]:
@@ -45,7 +50,7 @@ def dvc(step: str, *words: str | Path) -> list[str]:
         processes.CommandError: If it fails otherwise.
     """
     try:
-        return _run(step, [sys.executable, "-m", "dvc", *map(str, words)])
+        return module(step, "dvc", *words)
     except processes.CommandError as error:
         for mark, hint in _HINTS.items():
             if any(mark in line for line in error.tail):

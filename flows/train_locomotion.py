@@ -7,14 +7,21 @@ from typing import Annotated
 from prefect import flow
 from pydantic import Field
 
+from flows import commands
 from flows.promote import ModelName
 from flows.steps import step
-from flows.training import GateFile, TrainFile, conclude, train
+from flows.training import GateFile, TrainFile, as_words, conclude, train
 
 Overrides = Annotated[
     dict[str, bool | int | float | str | list | None] | None,
     Field(description="Dotted overrides of the training run, e.g. algorithm.learning_rate."),
 ]
+
+
+@step(name="check")
+def check(preset: str, gate: str, model: str, overrides: dict) -> None:
+    """Refuse now what would be refused after the training: see `flows.fitting`."""
+    commands.module("check", "flows.fitting", preset, gate, model, *as_words(overrides))
 
 
 @step(name="lineage")
@@ -40,6 +47,7 @@ def train_locomotion(
         model: Name of the model in the registry.
         overrides: Dotted overrides of the run, e.g. {"max_iterations": 100}.
     """
+    check(preset, gate, model, overrides or {})
     policy = train("rl", preset, overrides or {})
     lineage = lineage_of(policy["checkpoint"])
     return conclude(model, policy, gate, lineage) | {"training": {"rl": policy}}

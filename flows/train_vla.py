@@ -14,6 +14,7 @@ from flows.promote import ModelName
 from flows.training import GateFile, TrainFile, conclude, train
 from rrf import atomic
 from rrf.config import did_you_mean
+from rrf.evaluation.gates import load_gate
 from rrf.tracking.lineage import datasets_of
 
 STAGES = ("pretrain", "sft", "rl")
@@ -47,6 +48,8 @@ def train_vla(
         overrides: Dotted overrides with the stage in front, e.g. {"sft.optimizer.lr": 0.001}.
     """
     changes, training = by_stage(overrides or {}), {}
+    gate = rl_gate if rl else gate
+    load_gate(gate)  # what is wrong with it is said before the training
     lineage = bring_dataset(dataset)
     if pretrain:
         parent = train("pretrain", pretrain, {"dataset": dataset} | changes["pretrain"])
@@ -55,7 +58,6 @@ def train_vla(
     policy = training["sft"] = train("sft", sft, {"dataset": dataset} | changes["sft"])
     before = None
     if rl:
-        gate = rl_gate
         before = run_evaluation(policy["checkpoint"], protocol_file(gate))
         changes["rl"] = {"init_from": policy["checkpoint"]} | changes["rl"]
         policy = training["rl"] = train("rl", rl, changes["rl"])

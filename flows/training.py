@@ -19,9 +19,8 @@ GateFile = Annotated[str, Field(description="A file of configs/gates/.")]
 @step(name="train", task_run_name="{stage}")
 def train(stage: str, target: str, overrides: dict) -> dict:
     """Train in a process of its own: result.json. Finished runs are reused, interrupted resumed."""
-    words = [f"{path}={json.dumps(value)}" for path, value in overrides.items()]
     with slots.gpu_slot():
-        lines = commands.rrf(stage, "train", target, *words)
+        lines = commands.rrf(stage, "train", target, *as_words(overrides))
     checkpoint = Path(lines[-1].removeprefix("checkpoint "))
     is_reused = any(line.startswith("reused ") for line in lines)
     return json.loads((run_of(checkpoint) / "result.json").read_text()) | {"reused": is_reused}
@@ -59,6 +58,11 @@ def conclude(model: str, policy: dict, gate: str, lineage: dict, before: str | N
         "evaluation": evaluation,
         "lineage": lineage,
     }
+
+
+def as_words(overrides: dict) -> list[str]:
+    """Overrides as they are typed; JSON is YAML."""
+    return [f"{path}={json.dumps(value)}" for path, value in overrides.items()]
 
 
 def run_of(checkpoint: Path) -> Path:

@@ -14,6 +14,7 @@ import difflib
 import functools
 import importlib
 import inspect
+import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -23,6 +24,8 @@ import yaml
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 TYPE_KEY = "type"
+_FLAT = "overrides"  # a mapping of this name has dotted paths for keys
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
 _CHECKED = pydantic.ConfigDict(
     extra="forbid",
     validate_assignment=True,
@@ -32,6 +35,18 @@ _CHECKED = pydantic.ConfigDict(
 )
 _trusted = {"rrf"}
 _CLOSE = 0.65  # of difflib's ratio; at its 0.6, "Nope-v1" would be close to "Hopper-v5"
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-3 as the number it is in YAML 1.2; PyYAML's 1.1 takes it for text."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the text "1e-3"."""
+
+
+for _side in (_Loader, _Dumper):
+    _side.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
 
 
 class Cfg:
@@ -65,12 +80,16 @@ class Cfg:
     def override(self, changes: Mapping[str, typing.Any]) -> typing.Self:
         """A copy with dotted paths replaced (`{"optimizer.lr": 1e-3}`), checked as a whole.
 
+        In a plain mapping, one that is no config, a path makes the keys that are missing. One named
+        `overrides` has dotted paths for keys: what follows its name is one key, so that
+        "env.overrides.rewards.air_time.weight" sets that entry and leaves the others.
+
         Raises:
             ValueError: Naming the path and the closest known field.
         """
         data = self.to_dict()
         for path, value in changes.items():
-            *parents, leaf = path.split(".")
+            *parents, leaf = _keys(path)
             node = data
             for depth, parent in enumerate(parents):
                 node = _step_into(node, parent, path=".".join(parents[: depth + 1]))
@@ -80,12 +99,12 @@ class Cfg:
 
     def to_yaml(self) -> str:
         """The config as YAML in declaration order; `from_yaml` reads back an equal config."""
-        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+        return yaml.dump(self.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
     @classmethod
     def from_yaml(cls, text: str) -> typing.Self:
         """The config `to_yaml` came from. Raises ValueError as `from_dict` does."""
-        return cls.from_dict(yaml.safe_load(text) or {})
+        return cls.from_dict(yaml.load(text, _Loader) or {})
 
     @pydantic.model_validator(mode="wrap")
     @classmethod
@@ -94,14 +113,14 @@ class Cfg:
             return handler(value)
         value = dict(value)
         path = value.pop(TYPE_KEY, None)
-        named: typing.Any = _locate_trusted(path) if path else cls
+        named: typing.Any = cls if path is None else _locate_trusted(path)
         if not (isinstance(named, type) and issubclass(named, cls)):
             raise ValueError(f"{path!r} is not a {cls.__name__}")
         names = [f.name for f in dataclasses.fields(named)]  # type: ignore[arg-type]
         for name, given in value.items():
             if name not in names:
                 raise ValueError(
-                    f"{named.__name__} has no field '{name}'{did_you_mean(name, names)}"
+                    f"{named.__name__} has no field '{name}'{did_you_mean(str(name), names)}"
                 )
             if isinstance(given, bool) and not _takes_bool(named, name):
                 raise ValueError(f"{name} is {str(given).lower()}, which is no number or text")
@@ -182,7 +201,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, typing.Any]:
                 f"override {word!r} is not of the form path=value, e.g. optimizer.lr=1e-3"
             )
         try:
-            changes[path] = yaml.safe_load(value)
+            changes[path] = yaml.load(value, _Loader)
         except yaml.YAMLError as error:
             raise ValueError(
                 f"the value of override {word!r} is not YAML; lists are [1, 2], mappings {{a: 1}}"
@@ -223,7 +242,7 @@ def read_yaml(path: str | Path) -> dict:
         hint = f"; did you mean '{path.parent / near}'?" if near else ""
         raise ValueError(f"no file '{path}'{hint}")
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML: {error}") from error
     if not isinstance(data, dict):
@@ -254,7 +273,9 @@ def _inherited_fields(cls) -> dict[str, typing.Any]:
     return {f.name: f.type for base in bases for f in dataclasses.fields(base)}
 
 
-def _locate_trusted(path: str):
+def _locate_trusted(path):
+    if not isinstance(path, str):
+        raise ValueError(f"type is {path!r}; expected text such as 'module:Name'")
     package = path.partition(":")[0].partition(".")[0]
     if package not in _trusted:
         raise ValueError(f"type {path!r} lies outside the trusted packages {sorted(_trusted)}")
@@ -264,9 +285,18 @@ def _locate_trusted(path: str):
         raise ValueError(f"type {path!r} does not exist: {error}") from error
 
 
+def _keys(path: str) -> list[str]:
+    """The keys that a dotted path goes through; what follows `overrides` is one key."""
+    keys = path.split(".")
+    if _FLAT not in keys[:-1]:
+        return keys
+    start = keys.index(_FLAT) + 1
+    return [*keys[:start], ".".join(keys[start:])]
+
+
 def _step_into(node, key: str, path: str) -> dict:
     _check_key(node, key, path)
-    if node[key] is None:
+    if node.get(key) is None:
         node[key] = {}
     return node[key]
 

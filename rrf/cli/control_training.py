@@ -62,10 +62,15 @@ def config_of(target: str | None, overrides: Sequence[str], task: str | None) ->
     if target is not None and "=" not in target:
         raise ValueError(f"--task {task} already names what to train; drop '{target}'")
     words = [target, *overrides] if target else overrides
-    return _registered(task).override(parse_overrides(words))
+    return registered_cfg(task).override(parse_overrides(words))
 
 
-def _registered(task: str) -> "ControlRunnerCfg":
+def registered_cfg(task: str) -> "ControlRunnerCfg":
+    """The config that a task was registered with, its env that task.
+
+    Raises:
+        ValueError: For an unknown task, one without a config, or one of another task.
+    """
     from rrf.envs.control_configs import RegisteredEnvCfg
     from rrf.envs.registered_env import required_runner_cfg
     from rrf.runners.control_configs import ControlRunnerCfg

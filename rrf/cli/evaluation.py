@@ -97,8 +97,10 @@ def eval_(
     if champion and champion != register:  # that one may be about to get its first version
         judging.require_model(champion)
     loaded = _load(checkpoint)
+    if isinstance(loaded, LoadedControl):
+        _refuse(loaded.label, {"--slots": slots, "--baselines": baselines})
     if register:
-        judging.require_same_task(register, loaded.lineage)
+        judging.require_registrable(loaded.path, register, loaded.lineage)
     gate_cfg = load_gate(_at_home(gate, _GATES)) if gate else None
     cfg = _protocol(loaded, protocol, gate_cfg, slots).extended(extra_episodes)
     folder = out or _default_folder(loaded.digest, cfg)
@@ -128,6 +130,14 @@ def _load(reference: str) -> _Loaded:
     path, label = locate(reference)
     kind = control_evaluation if is_control_checkpoint(path) else image_evaluation
     return kind.load(path, label)
+
+
+def _refuse(label: str, options: dict[str, Any]) -> None:
+    """Raise ValueError for options that a state-based policy would not hear."""
+    if given := [flag for flag, value in options.items() if value]:
+        raise ValueError(
+            f"{', '.join(given)}: for policies that see images; {label} is a state-based one"
+        )
 
 
 def _at_home(path: Path, usual: Path) -> Path:
@@ -195,8 +205,7 @@ def _complete(loaded: _Loaded, cfg: Any, folder: Path, options: _Options) -> Non
 
 
 def _run_baselines(loaded: _Loaded, cfg: Any, folder: Path, options: _Options) -> None:
-    if isinstance(loaded, LoadedControl):
-        raise ValueError("--baselines are of policies that see images; this one does not")
+    assert isinstance(loaded, LoadedImagePolicy)  # else refused
     image_evaluation.run_baselines(loaded, cfg, folder, options.workers, options.renderer)
 
 

@@ -9,7 +9,7 @@ import typer
 from rrf.cli.evaluation import PolicyArgument
 
 if TYPE_CHECKING:
-    from rrf.runners.control_configs import OnPolicyRunnerCfg
+    from rrf.runners.control_configs import ControlRunnerCfg, OnPolicyRunnerCfg
 
 Checked = Annotated[Path, typer.Argument(help="rsl_rl's model_*.pt, of any version.")]
 
@@ -48,16 +48,22 @@ def import_(
         str, typer.Option(help="Preset or training file with its environment and activations.")
     ] = "",
     task: Annotated[
-        str, typer.Option(help="In place of a preset: the task, of mjlab or Gymnasium.")
+        str, typer.Option(help="In place of a preset: the task, of mjlab, Gymnasium or your own.")
     ] = "",
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Dotted overrides of the preset's config.")
     ] = None,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="A module that registers tasks. May be repeated."),
+    ] = None,
 ) -> None:
     """Make a checkpoint of rsl_rl's, to play, evaluate, or train on with init_from=OUT."""
+    from rrf.cli.control_training import import_modules
     from rrf.runners import checkpoint, rsl_rl_checkpoint
     from rrf.runners.control_checkpoint import INTERFACE, interface_text
 
+    import_modules(imports or [])
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise ValueError(f"--out {out} is there already; give a directory that is new or empty")
     found = rsl_rl_checkpoint.read(model)
@@ -115,7 +121,7 @@ def _export_rsl_rl(path: Path, out: Path) -> None:
 
 def _config(preset: str, task: str, overrides: list[str]) -> "OnPolicyRunnerCfg":
     """The run config that the imported policy shall belong to."""
-    from rrf.envs.control_configs import GymnasiumEnvCfg, MjlabEnvCfg
+    from rrf.config import parse_overrides
     from rrf.presets import resolve
     from rrf.runners.control_configs import OnPolicyRunnerCfg
 
@@ -126,14 +132,25 @@ def _config(preset: str, task: str, overrides: list[str]) -> "OnPolicyRunnerCfg"
         )
     if preset:
         cfg = resolve(preset, overrides)
-        if not isinstance(cfg, OnPolicyRunnerCfg):
-            raise ValueError(f"{preset} trains no policy of PPO, which is what rsl_rl's are")
-        return cfg
-    from rrf.config import parse_overrides
+    else:
+        cfg = _of_task(task).override(parse_overrides(overrides))
+    if not isinstance(cfg, OnPolicyRunnerCfg):
+        raise ValueError(f"{preset or task} trains no policy of PPO, which is what rsl_rl's are")
+    return cfg
 
-    kind = MjlabEnvCfg if task.startswith("Mjlab-") else GymnasiumEnvCfg
-    cfg = OnPolicyRunnerCfg(experiment_name=task.lower(), env=kind(task=task))
-    return cfg.override(parse_overrides(overrides))
+
+def _of_task(task: str) -> "ControlRunnerCfg":
+    """What a task was registered with, else the defaults."""
+    from rrf.cli.control_training import registered_cfg
+    from rrf.envs.control_configs import GymnasiumEnvCfg, MjlabEnvCfg
+    from rrf.envs.registered_env import runner_cfg_of
+    from rrf.runners.control_configs import OnPolicyRunnerCfg
+
+    is_mjlab = task.startswith("Mjlab-")
+    if not is_mjlab and runner_cfg_of(task) is not None:
+        return registered_cfg(task)
+    kind = MjlabEnvCfg if is_mjlab else GymnasiumEnvCfg
+    return OnPolicyRunnerCfg(experiment_name=task.lower(), env=kind(task=task))
 
 
 def _lineage(cfg: "OnPolicyRunnerCfg", model: Path) -> dict:

@@ -20,12 +20,16 @@ def require_model(name: str) -> None:
         raise ValueError(f"--champion: there is no model '{name}'{did_you_mean(name, known)}")
 
 
-def require_same_task(name: str, lineage: dict) -> None:
-    """Raise ValueError if the versions of a model learned another task."""
+def require_registrable(checkpoint: Path, name: str, lineage: dict) -> None:
+    """Raise ValueError if the versions of a model learned another task, or it is not known what a
+    checkpoint was trained on, or in which run."""
+    from rrf.cli.models import lineage_behind, run_of
     from rrf.tracking import registry
 
     try:
         registry.check_task(name, lineage)
+        lineage_behind(checkpoint)
+        run_of(checkpoint)
     except ValueError as error:
         raise ValueError(f"--register: {error}") from error
 

@@ -180,7 +180,10 @@ def lineage_behind(checkpoint: Path, dataset: str | None = None) -> dict:
         return collect_lineage(*datasets)
     if "environment" in written:
         return written
-    raise ValueError(f"{checkpoint} was trained on no known dataset; give one with --dataset")
+    raise ValueError(
+        f"{checkpoint} was trained on no known dataset; name it by: rrf models register "
+        f"{checkpoint} NAME --dataset DATASET"
+    )
 
 
 def run_of(checkpoint: Path) -> str:
@@ -194,4 +197,7 @@ def run_of(checkpoint: Path) -> str:
     for folder in checkpoint.resolve().parents:
         if run_id := read_facts(folder / RUN).get("run_id"):
             return run_id
-    raise ValueError(f"'{checkpoint}' lies in no run directory with an MLflow run; give --run-id")
+    raise ValueError(
+        f"'{checkpoint}' lies in no run directory with an MLflow run; name it by: rrf models "
+        f"register {checkpoint} NAME --run-id RUN"
+    )

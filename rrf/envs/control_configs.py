@@ -98,8 +98,13 @@ class RegisteredEnvCfg(ControlEnvCfg):
 
     task: str = "CartPole-v1"
     """The id it was registered under; "module:id" imports the module that registers it first."""
-    num_envs: int = 64
-    """Environments stepped together."""
+    num_envs: int = 0
+    """Environments stepped together; 0 takes the scene.num_envs of a registered mjlab config that
+    has more than one, which is mjlab's default, and 64 otherwise."""
     options: dict[str, typing.Any] = {}
     """Further fields of MjlabEnvCfg (e.g. physics) or of GymnasiumEnvCfg (e.g. hidden), whichever
     the entry point needs."""
+
+    def __post_init__(self):
+        if self.num_envs != 0:
+            super().__post_init__()

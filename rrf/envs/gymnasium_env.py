@@ -10,6 +10,8 @@ Legend: N environments, A width of an action, O visible width of an observation,
 # pyright: reportAttributeAccessIssue=false
 # mujoco's compiled modules come without stubs.
 
+import functools
+import math
 import typing
 from collections.abc import Callable, Sequence
 
@@ -31,6 +33,8 @@ if typing.TYPE_CHECKING:
 UNLIMITED = 2**31 - 1
 """`max_episode_length` of a task without a time limit."""
 _REWARD_PREFIX = "reward_"
+_REST = "reward_rest"
+_NUM_SCRATCH_STEPS = 3
 
 
 class GymnasiumEnv:
@@ -112,28 +116,44 @@ class GymnasiumEnv:
         )
 
     def reward_terms(self) -> dict[str, torch.Tensor]:
-        """The parts of the last step's reward that the task tells apart, each float32 [N]; none
-        before the first step. MuJoCo v5 tasks name them reward_forward, reward_ctrl, ...
+        """The parts of the last step's reward that the task tells apart, each float32 [N]; they add
+        up to it. None before the first step. MuJoCo v5 tasks name them reward_forward,
+        reward_ctrl, ...; what those leave out is reward_rest.
         """
         if not self._infos:
             return {}
-        names = [name for name in self._infos[0] if name.startswith(_REWARD_PREFIX)]
-        columns = {name: [info[name] for info in self._infos] for name in names}
-        return {
-            name: torch.tensor(np.array(values), dtype=torch.float32, device=self.device)
-            for name, values in columns.items()
+        terms = {
+            name: torch.tensor(
+                np.array([info[name] for info in self._infos]),
+                dtype=torch.float32,
+                device=self.device,
+            )
+            for name in self.reward_names
+            if name != _REST
         }
+        if _REST in self.reward_names:
+            terms[_REST] = self._rewards - torch.stack(list(terms.values())).sum(0)
+        return terms
 
-    @property
+    @functools.cached_property
     def reward_names(self) -> list[str]:
-        """The keys of `reward_terms`, found by one step of a scratch environment."""
+        """The keys of `reward_terms`, found by some steps of a scratch environment: reward_rest
+        is among them if it was not 0 there.
+        """
         spec = gym_registry.find_spec(self.cfg.task)
         scratch = gym_registry.make_envs(spec, self.cfg.kwargs)[0]
         scratch.reset(seed=0)
         scratch.action_space.seed(0)
-        info = scratch.step(scratch.action_space.sample())[4]
+        has_rest, info = False, {}
+        for _ in range(_NUM_SCRATCH_STEPS):
+            _, reward, *ends, info = scratch.step(scratch.action_space.sample())
+            told = sum(value for name, value in info.items() if name.startswith(_REWARD_PREFIX))
+            has_rest |= not math.isclose(float(reward), told, rel_tol=1e-5, abs_tol=1e-6)
+            if any(ends):
+                break
         scratch.close()
-        return [name for name in info if name.startswith(_REWARD_PREFIX)]
+        names = [name for name in info if name.startswith(_REWARD_PREFIX)]
+        return [*names, _REST] if names and has_rest else names
 
     def state(self) -> EnvState | None:
         """None for tasks that are not Gymnasium's own (`rrf.envs.gymnasium_state`)."""
@@ -206,6 +226,7 @@ class GymnasiumEnv:
                 raise self._wrong_shape(env, observation, reward)
             observations[env], rewards[env] = observation, reward
         self._infos = infos
+        self._rewards = torch.from_numpy(rewards).to(self.device)
         if self._hides:
             observations = observations[:, self._visible]
         self._check(observations, rewards)

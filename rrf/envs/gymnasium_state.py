@@ -40,24 +40,35 @@ def can_save(env: gymnasium.Env) -> bool:
 def save(envs: Sequence[gymnasium.Env]) -> EnvState:
     """The state of `envs`, copies of one task for which `can_save` holds."""
     bare = [env.unwrapped for env in envs]
-    arrays: dict[str, list[np.ndarray]] = {}
-    attributes = []
-    for env in bare:
-        kept = {name: vars(env)[name] for name in _CARRIED if name in vars(env)}
-        if isinstance(env, MujocoEnv):
-            physics = np.empty(mujoco.mj_stateSize(env.model, _PHYSICS))
-            mujoco.mj_getState(env.model, env.data, physics, _PHYSICS)
-            kept |= {"physics": physics} | {name: getattr(env.data, name) for name in _LAGGING}
-        plain = {}
-        for name, value in kept.items():
-            if isinstance(value, np.ndarray):
-                arrays.setdefault(name, []).append(value)
-            else:
-                plain[name] = _plain(value)
-        attributes.append(plain)
-    tensors = {name: torch.from_numpy(np.stack(values)) for name, values in arrays.items()}
+    kept = [_kept(env) for env in bare]
+    tensors = {}
+    for name in kept[0]:
+        values: list[typing.Any] = [of_env.get(name) for of_env in kept]
+        if _are_alike(values):
+            tensors[name] = torch.from_numpy(np.stack(values))
+    attributes = [
+        {name: _plain(value) for name, value in of_env.items() if name not in tensors}
+        for of_env in kept
+    ]
     generators = [copy.deepcopy(env.np_random.bit_generator.state) for env in bare]
     return EnvState(tensors, {"attributes": attributes, "generators": generators})
+
+
+def _kept(env: typing.Any) -> dict[str, typing.Any]:
+    kept = {name: vars(env)[name] for name in _CARRIED if name in vars(env)}
+    if isinstance(env, MujocoEnv):
+        physics = np.empty(mujoco.mj_stateSize(env.model, _PHYSICS))
+        mujoco.mj_getState(env.model, env.data, physics, _PHYSICS)
+        kept |= {"physics": physics} | {name: getattr(env.data, name) for name in _LAGGING}
+    return kept
+
+
+def _are_alike(values: Sequence[typing.Any]) -> bool:
+    """Whether all are arrays of one kind. MountainCar's state is an array after a reset and a tuple
+    after a step, MountainCarContinuous' has another type.
+    """
+    kinds = {(v.dtype, v.shape) if isinstance(v, np.ndarray) else None for v in values}
+    return len(kinds) == 1 and None not in kinds
 
 
 def load(envs: Sequence[gymnasium.Env], state: EnvState) -> None:
@@ -68,7 +79,8 @@ def load(envs: Sequence[gymnasium.Env], state: EnvState) -> None:
         of_env = {name: values[index].copy() for name, values in arrays.items()}
         if isinstance(bare, MujocoEnv):
             _load_physics(bare, of_env)
-        vars(bare).update(of_env | state.facts["attributes"][index])
+        attributes = state.facts["attributes"][index]
+        vars(bare).update(of_env | {name: _restored(v) for name, v in attributes.items()})
         bare.np_random.bit_generator.state = state.facts["generators"][index]
 
 
@@ -84,7 +96,17 @@ def _load_physics(env: MujocoEnv, arrays: dict[str, np.ndarray]) -> None:
         getattr(env.data, name)[:] = arrays.pop(name)
 
 
-def _plain(value) -> typing.Any:
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
+def _plain(value: typing.Any) -> typing.Any:
+    """As JSON can hold it, with the type of what NumPy and tuples hold."""
+    if isinstance(value, np.ndarray | np.generic):
+        return {"values": value.tolist(), "dtype": value.dtype.str}
+    return {"tuple": [_plain(item) for item in value]} if isinstance(value, tuple) else value
+
+
+def _restored(plain: typing.Any) -> typing.Any:
+    """The inverse of `_plain`."""
+    if not isinstance(plain, dict):
+        return plain
+    if "tuple" in plain:
+        return tuple(_restored(item) for item in plain["tuple"])
+    return np.array(plain["values"], plain["dtype"])[()]

@@ -18,6 +18,7 @@ _OWN_FIELDS = {
     "auto_reset": None,
     "decimation": "physics",
 }
+_COUNT_SUBSTEPS = ("self_collision_cost",)
 
 
 def task_config(cfg: MjlabEnvCfg, seed: int, given: typing.Any = None) -> typing.Any:
@@ -29,9 +30,15 @@ def task_config(cfg: MjlabEnvCfg, seed: int, given: typing.Any = None) -> typing
     Raises:
         ImportError: If mjlab is not installed, with the command that installs it.
         ValueError: For an unknown task or path, naming the closest known one; for a motion
-            tracking task without a motion file; for `physics: fast` where a step cannot be halved.
+            tracking task without a motion file; for `physics: fast` where a step cannot be halved;
+            for `play` of a given config.
     """
     require("mjlab", extra="locomotion")
+    if given is not None and cfg.play:
+        raise ValueError(
+            f"play is the variant for watching of mjlab's own tasks; '{cfg.task}' brings its "
+            "config along. Leave play out, and change what is to be watched by overrides"
+        )
     with quiet():
         task = copy.deepcopy(given) if given is not None else _registered(cfg.task, cfg.play)
     if cfg.physics == "fast":
@@ -152,8 +159,8 @@ def _make_fast(task: typing.Any, name: str) -> None:
     """Pyramidal friction cones without torsional and rolling friction, and half as many steps of
     twice the length.
 
-    Stepping Go1 costs about a quarter; contacts slide a little more. How a policy trained so does
-    on exact physics is measured in `docs/benchmarks`.
+    Stepping Go1 costs about a quarter; contacts slide a little more. Rewards that count substeps
+    weigh double. How a policy trained so does on exact physics is measured in `docs/benchmarks`.
     """
     if task.decimation % 2:
         raise ValueError(
@@ -167,6 +174,7 @@ def _make_fast(task: typing.Any, name: str) -> None:
     for sensor in task.scene.sensors:
         if getattr(sensor, "history_length", 0) == before:  # one control step, in substeps
             sensor.history_length = task.decimation
+            _weigh_counts(task.rewards, sensor.name, before / task.decimation)
     for entity in task.scene.entities.values():
         entity.collisions = tuple(_sliding_only(one) for one in entity.collisions)
         actuators = entity.articulation.actuators if entity.articulation else ()
@@ -175,6 +183,14 @@ def _make_fast(task: typing.Any, name: str) -> None:
                 f"the actuators of '{name}' have delays counted in substeps, which physics=fast "
                 "would double; use physics=exact"
             )
+
+
+def _weigh_counts(rewards: Mapping[str, typing.Any], sensor: str, factor: float) -> None:
+    """Scale the rewards that count in how many substeps `sensor` has a contact."""
+    for term in filter(None, rewards.values()):
+        counts = getattr(term.func, "__name__", "") in _COUNT_SUBSTEPS
+        if counts and term.params.get("sensor_name") == sensor:
+            term.weight *= factor
 
 
 def _sliding_only(collision: typing.Any) -> typing.Any:

@@ -27,6 +27,7 @@ from rrf.envs.gym_registry import CONFIG_KWARGS, find_spec
 ENV_CFG_KWARG = "env_cfg_entry_point"
 """Under which an mjlab task names its environment's config."""
 _MJLAB_ENV = "ManagerBasedRlEnv"
+_NUM_ENVS = 64  # where neither the user nor the registered config says
 
 
 def runner_cfg_of(task: str) -> Cfg | None:
@@ -76,7 +77,7 @@ def build(cfg: RegisteredEnvCfg, seed: int = 0, device: torch.device | str = "cp
         ValueError: For an unknown task or option, or an mjlab task without environment config.
     """
     spec = find_spec(cfg.task)
-    given = cfg.options | {"task": cfg.task, "num_envs": cfg.num_envs}
+    given = cfg.options | {"task": cfg.task, "num_envs": cfg.num_envs or _NUM_ENVS}
     if not _is_mjlab(spec):
         return GymnasiumEnvCfg.from_dict(given).build(seed=seed, device=device)
     if ENV_CFG_KWARG not in spec.kwargs:
@@ -85,6 +86,8 @@ def build(cfg: RegisteredEnvCfg, seed: int = 0, device: torch.device | str = "cp
             f"{cfg.task} is an mjlab environment registered without {ENV_CFG_KWARG}{close}"
         )
     env_cfg = _resolved(spec, ENV_CFG_KWARG)
+    if cfg.num_envs == 0 and env_cfg.scene.num_envs > 1:
+        given["num_envs"] = env_cfg.scene.num_envs
     return MjlabEnvCfg.from_dict(given).build(seed=seed, device=device, env_cfg=env_cfg)
 
 

@@ -144,12 +144,12 @@ def commands_of(protocol: ControlProtocolCfg) -> torch.Tensor | None:
     if not protocol.commands:
         return None
     commands = torch.tensor(list(protocol.commands.values()), dtype=torch.float32)
-    return commands.repeat_interleave(protocol.block_episodes, 0)
+    return commands.repeat(protocol.block_episodes, 1)
 
 
 def state_of(protocol: ControlProtocolCfg, block: int, row: int) -> InitialState:
     """The episode that environment `row` of a block runs."""
-    task, index = divmod(row, protocol.block_episodes)
+    index, task = divmod(row, len(protocol.tasks))
     number = block * protocol.block_episodes + index
     return InitialState(protocol.tasks[task], protocol.seed, number)
 
@@ -157,7 +157,7 @@ def state_of(protocol: ControlProtocolCfg, block: int, row: int) -> InitialState
 def place_of(protocol: ControlProtocolCfg, state: InitialState) -> tuple[int, int]:
     """Block and environment that run an episode: the inverse of `state_of`."""
     block, index = divmod(state.index, protocol.block_episodes)
-    return block, protocol.tasks.index(state.task) * protocol.block_episodes + index
+    return block, index * len(protocol.tasks) + protocol.tasks.index(state.task)
 
 
 def check_fit(

@@ -2,7 +2,9 @@
 
 Environments are stepped together in blocks of `env.num_envs`, each of which runs one episode; a
 block has its own seed and always the same size. So the first episodes stay what they are, to the
-last bit, when a protocol is extended by further blocks, and batch sizes never vary.
+last bit, when a protocol is extended by further blocks, and batch sizes never vary. The commands
+alternate from environment to environment, because simulators give kinds of ground to environments
+in one piece: so every command meets every kind.
 """
 
 from rrf.atomic import digest_of
@@ -50,6 +52,8 @@ class ControlProtocolCfg(BaseProtocolCfg):
                     f"{where}: command '{name}' is {command}, not [forward m/s, left m/s, "
                     "turn left rad/s]"
                 )
+        if self.env.num_envs < 1:
+            raise ValueError(f"{where}: env.num_envs is {self.env.num_envs}; say how many")
         if self.env.num_envs % len(self.tasks):
             raise ValueError(
                 f"{where}: env.num_envs is {self.env.num_envs}, which {len(self.tasks)} commands "
@@ -79,6 +83,8 @@ class ControlProtocolCfg(BaseProtocolCfg):
     def hash(self) -> str:
         data = {k: v for k, v in self.to_dict().items() if k not in _NOT_IN_HASH}
         data["env"].pop("num_threads", None)  # decides the time it takes and nothing else
+        if self.commands:
+            data["rows"] = "commands alternate"  # once each had a block of neighbours to itself
         return digest_of(data)
 
     def initial_states(self) -> list[InitialState]:

@@ -140,6 +140,10 @@ class EvaluationReport:
             ValueError: For another schema version, a missing key, or rates that contradict the
                 episodes.
         """
+        if not isinstance(data, dict):
+            raise ValueError(
+                f"{where} holds a {type(data).__name__}, not an evaluation; evaluate again"
+            )
         if data.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(
                 f"{where}: schema_version is {data.get('schema_version')!r}, this rrf reads "

@@ -83,9 +83,13 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, data: dict, where: str = "verdict") -> "Verdict":
-        """The verdict `to_dict` came from. Raises ValueError if it was edited or is of another
-        version.
+        """The verdict `to_dict` came from. Raises ValueError if it is none, was edited or is of
+        another version.
         """
+        if not isinstance(data, dict):
+            raise ValueError(
+                f"{where} holds a {type(data).__name__}, not a verdict; run the gate again"
+            )
         content = {key: value for key, value in data.items() if key != "digest"}
         if data.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(

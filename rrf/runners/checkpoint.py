@@ -18,7 +18,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import torch
-import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as serialize
@@ -26,7 +25,7 @@ from torch import nn
 
 from rrf import atomic
 from rrf.components.configs import PolicyCfg
-from rrf.config import Cfg, first_error
+from rrf.config import Cfg, first_error, read_yaml
 from rrf.runners.deployable import TRAINER_STATE, copy_deployable
 
 CONFIG, WEIGHTS, NORM_STATS = "config.yaml", "model.safetensors", "norm_stats.json"
@@ -72,9 +71,10 @@ def save(
 
 
 def steps(run_dir: str | Path) -> dict[int, Path]:
-    """The checkpoints of a run by step, oldest first."""
-    found = Path(run_dir).glob(f"{_PREFIX}*")
-    return dict(sorted((int(path.name.removeprefix(_PREFIX)), path) for path in found))
+    """The checkpoints of a run by step, oldest first; `global_step_2.bak` is none."""
+    paths = Path(run_dir).glob(f"{_PREFIX}*")
+    found = [(path.name.removeprefix(_PREFIX), path) for path in paths]
+    return dict(sorted((int(step), path) for step, path in found if step.isdecimal()))
 
 
 def latest(run_dir: str | Path) -> Path | None:
@@ -99,8 +99,9 @@ def find(path: str | Path) -> Path:
 
 
 def load_config(checkpoint: str | Path) -> dict:
-    """The resolved config the checkpoint was trained with, as plain data."""
-    return yaml.safe_load((Path(checkpoint) / CONFIG).read_text(encoding="utf-8"))
+    """The resolved config the checkpoint was trained with, as plain data. Raises ValueError as
+    `read_yaml` does."""
+    return read_yaml(Path(checkpoint) / CONFIG)
 
 
 def load_lineage(checkpoint: str | Path | None) -> dict:

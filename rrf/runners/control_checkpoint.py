@@ -19,8 +19,19 @@ def interface_text(interface: Interface) -> str:
 
 
 def load_interface(path: str | Path) -> Interface:
-    """What the checkpoint's policy knows of its environment."""
-    return Interface(**json.loads((Path(path) / INTERFACE).read_text()))
+    """What the checkpoint's policy knows of its environment.
+
+    Raises:
+        ValueError: For a file that this version cannot read.
+    """
+    file = Path(path) / INTERFACE
+    try:
+        return Interface(**json.loads(file.read_text(encoding="utf-8")))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{file} describes no interface that this rrf knows ({error}); it is damaged, or of "
+            "another version"
+        ) from error
 
 
 def load_module(path: str | Path, device: str = "cpu") -> Deployed:

@@ -34,8 +34,8 @@ class DeployedControl:
             reset: New episodes begin: forget what was seen before.
 
         Raises:
-            ValueError: For a group that is missing or of another width, or another number of robots
-                than remembered.
+            ValueError: For a group that is missing, of another width or not finite, or another
+                number of robots than remembered. What is remembered stays.
         """
         rows = self._checked(groups)
         num_robots = len(next(iter(rows.values())))
@@ -63,5 +63,11 @@ class DeployedControl:
             if len(shape) != 2 or shape[1] != width:
                 raise ValueError(
                     f"observation group '{name}' has shape {list(shape)}, expected [N, {width}]"
+                )
+            if not np.isfinite(rows[name]).all():
+                robot, dimension = np.argwhere(~np.isfinite(rows[name]))[0]
+                raise ValueError(
+                    f"observation group '{name}' of robot {robot}, dimension {dimension}, is "
+                    f"{rows[name][robot, dimension]}; the policy was not asked"
                 )
         return rows

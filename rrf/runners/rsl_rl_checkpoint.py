@@ -25,7 +25,12 @@ import torch
 from torch import nn
 
 from rrf import atomic
-from rrf.components.actor_configs import ActorCriticPackCfg, StateNetworkCfg
+from rrf.components.actor_configs import (
+    ActorCriticPackCfg,
+    StateIndStdActorCfg,
+    StateNetworkCfg,
+    VNetworkCfg,
+)
 from rrf.components.actor_critic import ActorCritic
 from rrf.components.actors import GaussianActor
 from rrf.components.lipsnet import LipsNetActor
@@ -74,14 +79,15 @@ def read(path: str | Path) -> RslRlCheckpoint:
     """Read a checkpoint of any generation.
 
     Raises:
-        ValueError: If it is none, naming what it holds instead.
+        ValueError: If it is none, naming what it holds instead; for a weight that is no tensor, or
+            not finite.
     """
     data = _load(path)
     if "model_state_dict" in data:
-        parts = {name: _first_generation(data, name) for name in ("actor", "critic")}
+        parts = {name: _first_generation(data, name, path) for name in ("actor", "critic")}
         generation = "3"
     elif "actor_state_dict" in data and "critic_state_dict" in data:
-        parts = {name: dict(data[f"{name}_state_dict"]) for name in ("actor", "critic")}
+        parts = {who: _tensors(data, f"{who}_state_dict", path) for who in ("actor", "critic")}
         is_newest = any(name.startswith("distribution.") for name in parts["actor"])
         generation = "5" if is_newest else "4"
     else:
@@ -94,12 +100,19 @@ def read(path: str | Path) -> RslRlCheckpoint:
         for name in ("normalizer.mean", "normalizer.var", "normalizer.std"):
             if name in weights:
                 weights[name] = weights[name].squeeze(0)
-    return RslRlCheckpoint(actor, critic, int(data.get("iter", 0)), generation)
+    if not isinstance(iteration := data.get("iter", 0), int):
+        raise ValueError(f"{path}: iter is {iteration!r}, expected the number of iterations")
+    return RslRlCheckpoint(actor, critic, iteration, generation)
 
 
 def fitted(cfg: ActorCriticPackCfg, found: RslRlCheckpoint) -> ActorCriticPackCfg:
     """`cfg` with the layer widths, memory, normaliser and kind of standard deviation that the
-    checkpoint has. Activations and observation groups, which it does not tell, stay."""
+    checkpoint has. Activations and observation groups, which it does not tell, stay.
+
+    Raises:
+        ValueError: For a `cfg` of networks that rsl_rl does not have, by name.
+    """
+    _require_expressible(cfg)
     actor = _fitted(cfg.actor_cfg, found.actor, "actor")
     if "log_std" in found.actor or "std" in found.actor:
         actor = actor.override({"use_log_std": "log_std" in found.actor})
@@ -181,6 +194,19 @@ def activation(cfg: MLPCfg, who: str) -> str:
     return names[0]
 
 
+def _require_expressible(cfg: ActorCriticPackCfg) -> None:
+    for where, part, theirs in (
+        ("policy", cfg, ActorCriticPackCfg),
+        ("policy.actor_cfg", cfg.actor_cfg, StateIndStdActorCfg),
+        ("policy.critic_cfg", cfg.critic_cfg, VNetworkCfg),
+    ):
+        if part._builds != theirs._builds:
+            raise ValueError(
+                f"{where} is {type(part).__name__}, which rsl_rl does not have; it holds Gaussian "
+                f"policies of PPO ({theirs.__name__}), so give a preset of one, e.g. go1-flat-ppo"
+            )
+
+
 def _load(path: str | Path) -> dict:
     if Path(path).is_file() and not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is not a torch checkpoint, or was cut off")
@@ -194,18 +220,40 @@ def _load(path: str | Path) -> dict:
     return data
 
 
-def _first_generation(data: dict, who: str) -> Weights:
+def _tensors(data: dict, key: str, path: str | Path) -> Weights:
+    """The tensors by name that `data` has under `key`. Raises ValueError for anything else there,
+    and for numbers that are not finite."""
+    if not isinstance(found := data[key], dict):
+        raise ValueError(
+            f"{path}: {key} is a {type(found).__name__}, expected tensors by name as rsl_rl writes"
+        )
+    for name, value in found.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise ValueError(
+                f"{path}: {key} has a {type(value).__name__} under {name!r}, expected tensors by "
+                "name as rsl_rl writes"
+            )
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(
+                f"{path}: {name} of {key} holds a NaN or Inf; take a checkpoint from before "
+                "training diverged"
+            )
+    return dict(found)
+
+
+def _first_generation(data: dict, who: str, path: str | Path) -> Weights:
     """The part of `model_state_dict` that is `who`'s, by the names of 4.x."""
     found = {}
-    for name, value in data["model_state_dict"].items():
+    for name, value in _tensors(data, "model_state_dict", path).items():
         if who == "actor" and name in ("std", "log_std"):
             found[name] = value
         for old, new in _FIRST_GENERATION[who]:
             if name.startswith(old):
                 found[new + name.removeprefix(old)] = value
     for key in _OLD_NORMALIZERS[who]:
-        for name, value in (data.get(key) or {}).items():
-            found[f"obs_normalizer.{name}"] = value
+        if data.get(key) is not None:
+            statistics = _tensors(data, key, path)
+            found |= {f"obs_normalizer.{name}": value for name, value in statistics.items()}
     return found
 
 

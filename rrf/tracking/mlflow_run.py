@@ -33,6 +33,7 @@ _MISTAKES = (
     "RESOURCE_DOES_NOT_EXIST",
     "PERMISSION_DENIED",
 )
+_FILE_MISTAKES = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 log = logging.getLogger(__name__)
 
 
@@ -177,6 +178,8 @@ class MLflowTracker:
             if error.error_code not in _MISTAKES:
                 return str(error)
             log.warning("MLflow refused a record of run %s: %s", self.run_id, error)
+        except _FILE_MISTAKES as error:
+            log.warning("MLflow could not take a record of run %s: %s", self.run_id, error)
         except OSError as error:
             return str(error)
         return None

@@ -82,14 +82,12 @@ def register(
         ValueError: For a name with odd characters, a model of another task, an unknown run, a
             damaged checkpoint, or an evaluation of another one.
     """
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"model name {name!r} may hold letters, digits, '.', '_' and '-' only")
+    check_task(name, lineage)
     digest = deployable_digest(checkpoint)
     tags = {f"{_LINEAGE}{key}": _text(value) for key, value in flat(lineage).items()}
     if evaluation is not None:
         tags |= evidence.evaluation_tags(EvaluationReport.load(evaluation), digest)
     client = store.connect()
-    check_task(name, lineage)
     with _locked(name):
         _create_model(client, name)
         known = [v for v in versions_of(client, name) if v.checkpoint_digest == digest]
@@ -116,9 +114,11 @@ def register(
 
 
 def check_task(name: str, lineage: Mapping) -> None:
-    """Raise ValueError if the versions of `name` learned another simulated task than what the
-    lineage is of: a champion is replaced by one that does the same.
+    """Raise ValueError for a name with odd characters, or if the versions of `name` learned another
+    simulated task than what the lineage is of: a champion is replaced by one that does the same.
     """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"model name {name!r} may hold letters, digits, '.', '_' and '-' only")
     mine = flat(lineage).get("environment.task")
     client = store.connect()
     if mine is None or not exists(client, name):

@@ -3,6 +3,7 @@
 Names are those of `TRACKERS`; a tracker that fails later in the run warns and never stops training.
 """
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -52,8 +53,9 @@ class Trackers:
             tracker.log_dataset(lineage)
 
     def close(self, status: Status) -> None:
-        for tracker in self.trackers:
-            tracker.close(status)
+        with contextlib.ExitStack() as stack:  # closes the others if one raises
+            for tracker in reversed(self.trackers):
+                stack.callback(tracker.close, status)
 
 
 def open_trackers(

@@ -1,11 +1,17 @@
 """A run as TensorBoard event files under `<run_dir>/tensorboard/`, written without torch or
 TensorFlow.
+
+Once the file cannot be written any more, a warning is all training notices.
 """
 
+import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
+
+log = logging.getLogger(__name__)
 
 
 class TensorBoardTracker:
@@ -18,6 +24,7 @@ class TensorBoardTracker:
 
         self._writer = EventFileWriter(str(Path(run_dir) / "tensorboard"))
         self._tags: dict[str, str] = {}
+        self._is_gone = False
 
     def log_config(self, cfg: dict) -> None:
         self._text("config", yaml.safe_dump(cfg, sort_keys=False))
@@ -40,7 +47,8 @@ class TensorBoardTracker:
 
     def close(self, status: str) -> None:
         self.set_tags({"status": status})
-        self._writer.close()
+        self._tell(self._writer.flush)  # raises what the writer's thread met; closing does not
+        self._tell(self._writer.close)
 
     def _text(self, name: str, text: str) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata  # type: ignore[attr-defined]
@@ -60,4 +68,14 @@ class TensorBoardTracker:
     def _add(self, summary, step: int) -> None:
         from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[attr-defined]
 
-        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+        event = Event(wall_time=time.time(), step=step, summary=summary)
+        self._tell(lambda: self._writer.add_event(event))
+
+    def _tell(self, call: Callable[[], object]) -> None:
+        if self._is_gone:
+            return
+        try:
+            call()
+        except OSError as error:  # also of the writer's thread, which is over then
+            self._is_gone = True
+            log.warning("TensorBoard's file is lost, training goes on without: %s", error)

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
+from rrf.config import did_you_mean
 from rrf.tracking import ledger as ledgers
 from rrf.tracking import store
 from rrf.tracking.ledger import Entry
@@ -53,9 +54,15 @@ def models() -> list[str]:
 
 
 def versions(name: str | None = None) -> list[Version]:
-    """All versions of a model, or of all models, newest first."""
-    client = store.connect()
-    names = [name] if name else models()
+    """All versions of a model, or of all models, newest first.
+
+    Raises:
+        ValueError: If there is no such model.
+    """
+    client, known = store.connect(), models()
+    if name and name not in known:
+        raise ValueError(f"there is no model '{name}'{did_you_mean(name, known)}")
+    names = [name] if name else known
     return [version for each in names for version in versions_of(client, each)]
 
 

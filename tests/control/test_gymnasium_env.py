@@ -80,6 +80,27 @@ def test_it_obeys_the_contract_and_continues_bit_for_bit(task):
     assert_equal(*runs)
 
 
+@pytest.mark.parametrize(
+    "task", ["CartPole-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"]
+)
+def test_it_continues_where_one_environment_was_just_reset_and_another_was_not(task):
+    env = build(task, num_envs=3)
+    generator = torch.Generator().manual_seed(0)
+    env.step(random_actions(env, generator))
+    env.episode_length_buf[1] = env.max_episode_length - 1
+    assert env.step(random_actions(env, generator))[2].tolist() == [False, True, False]
+    state = env.state()
+    state.facts = json.loads(json.dumps(state.facts))
+    other = build(task, num_envs=3, seed=1)
+    other.load_state(state)
+    for ours, theirs in zip(other.gym_envs, env.gym_envs, strict=True):
+        found, expected = ours.unwrapped.state, theirs.unwrapped.state
+        assert type(found) is type(expected)
+        assert np.asarray(found).dtype == np.asarray(expected).dtype
+    runs = [trajectory(e, torch.Generator().manual_seed(1), 60) for e in (env, other)]
+    assert_equal(*runs)
+
+
 def test_steps_and_resets_are_those_of_the_task_itself():
     ours = build("Hopper-v5", num_envs=2, seed=3)
     theirs = [gymnasium.make("Hopper-v5") for _ in range(2)]
@@ -223,6 +244,19 @@ def test_reward_terms_add_up_to_the_reward():
     terms = env.reward_terms()
     assert terms["reward_ctrl"].tolist() == pytest.approx([-0.15, -0.15])  # -0.1 * 6 * 0.5^2
     torch.testing.assert_close(sum(terms.values()), rewards)
+
+
+@pytest.mark.parametrize("task", ["InvertedDoublePendulum-v5", "HumanoidStandup-v5"])
+def test_what_the_tasks_terms_leave_of_the_reward_is_a_term(task):
+    env = build(task)
+    assert env.reward_names[-1] == "reward_rest"
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        _, rewards, _, _ = env.step(random_actions(env, generator))
+        terms = env.reward_terms()
+        assert list(terms) == env.reward_names
+        assert (terms["reward_rest"].abs() > 1e-5).all()
+        torch.testing.assert_close(sum(terms.values()), rewards)
 
 
 def test_seeds_differ_between_environments_and_runs():

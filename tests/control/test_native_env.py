@@ -10,14 +10,24 @@ import torch
 
 pytest.importorskip("mjlab")
 
-from mjlab.sensor import GridPatternCfg
+import mjlab.tasks  # noqa: F401, registers them
+from mjlab.envs.mdp import dr
+from mjlab.managers.event_manager import EventTermCfg, requires_model_fields
+from mjlab.managers.observation_manager import ObservationTermCfg
+from mjlab.managers.reward_manager import RewardTermCfg
+from mjlab.managers.scene_entity_config import SceneEntityCfg
+from mjlab.sensor import BuiltinSensorCfg, GridPatternCfg, ObjRef
+from mjlab.tasks.registry import load_env_cfg
 
 from rrf.envs.control_configs import MjlabEnvCfg
+from rrf.envs.mjlab_task import task_config
 from rrf.envs.native.raycast import TerrainRays
 from tests.control.contract import assert_equal, check_contract, trajectory
 from tests.control.standing_motion import write_standing_motion
 
 GO1 = "Mjlab-Velocity-Flat-Unitree-Go1"
+ROUGH = "Mjlab-Velocity-Rough-Unitree-Go1"
+CARTPOLE = "Mjlab-Cartpole-Balance"
 SLOW = pytest.mark.slow
 TASKS = [
     GO1,
@@ -32,6 +42,12 @@ TASKS = [
 
 def build(task: str = GO1, num_envs: int = 4, seed: int = 0, **fields):
     return MjlabEnvCfg(task=task, num_envs=num_envs, **fields).build(seed=seed)
+
+
+def build_with_event(task: str, func, *, mode: str = "startup", **params):
+    cfg = load_env_cfg(task)
+    cfg.events["added"] = EventTermCfg(mode=mode, func=func, params=params)
+    return MjlabEnvCfg(task=task, num_envs=3).build(env_cfg=cfg)
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +238,148 @@ def test_interface_says_what_mjlabs_own_export_writes(go1):
     assert go1.interface.robot == expected
 
 
+@pytest.mark.parametrize("kind", ["jointlimitpos", "jointlimitvel"])
+def test_observed_limits_of_joints_are_mujocos(kind):
+    cfg = load_env_cfg(CARTPOLE)
+    slider = ObjRef(type="joint", name="slider", entity="cartpole")
+    cfg.scene.sensors = (BuiltinSensorCfg(name="limit", sensor_type=kind, obj=slider),)
+    cfg.observations["actor"].terms["limit"] = ObservationTermCfg(
+        func=lambda env: env.scene["cartpole/limit"].data
+    )
+    env = MjlabEnvCfg(num_envs=2).build(env_cfg=cfg)
+    sim = env.env.sim
+    sim.data.qpos[:, 0] = 1.85  # 5 cm beyond its end
+    observed = env.step(torch.ones(2, 1))[0]["actor"][0, -1]
+    expected = mujoco.MjData(sim.mj_model)
+    expected.qpos[:], expected.qvel[:] = sim.data.qpos[0].numpy(), sim.data.qvel[0].numpy()
+    mujoco.mj_forward(sim.mj_model, expected)
+    assert abs(float(observed)) > 0.01
+    assert float(observed) == pytest.approx(expected.sensordata[0], abs=1e-5)
+    env.close()
+
+
+# What events set
+
+
+def test_sizes_of_geoms_that_events_set_are_stepped():
+    pole = SceneEntityCfg("cartpole", geom_names=("pole.*",))
+    env = build_with_event(
+        CARTPOLE, dr.geom_size, ranges=(1.2, 1.4), operation="scale", asset_cfg=pole
+    )
+    geom = env.mj_model.geom("cartpole/pole_1").id
+    default = env.mj_model.geom_size[geom, :2]
+    for model in env.env.sim.stepper.models:
+        radius, half = model.geom_size[geom, :2]
+        assert (model.geom_size[geom, :2] > 1.19 * default).all()
+        np.testing.assert_allclose(
+            model.geom_aabb[geom], [0, 0, 0, radius, radius, half + radius], rtol=1e-6
+        )
+        # The tree of boxes around a body's geoms is the compiler's, and of their old sizes.
+        assert model.opt.disableflags & int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)
+    assert len({float(m.geom_size[geom, 0]) for m in env.env.sim.stepper.models}) == 3
+    env.step(torch.zeros(3, 1))
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("func", "params"),
+    [
+        (dr.body_com_offset, {"ranges": (0.005, 0.01), "operation": "add"}),
+        (dr.pseudo_inertia, {"t_range": (0.005, 0.01)}),
+    ],
+)
+def test_the_centre_of_mass_of_a_free_body_can_be_moved(func, params):
+    cube = SceneEntityCfg("cube", body_names=(".*",))
+    env = build_with_event("Mjlab-Lift-Cube-Yam", func, asset_cfg=cube, **params)
+    body = env.mj_model.body("cube/cube").id
+    for model in env.env.sim.stepper.models:
+        assert (np.abs(model.body_ipos[body]) > 0.004).all()
+    env.step(torch.zeros(3, env.num_actions))
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("func", "params"), [(dr.mat_rgba, {"ranges": (0.2, 0.4)}), (dr.geom_matid, {})]
+)
+def test_looks_that_events_set_do_not_touch_the_physics(func, params):
+    looks = SceneEntityCfg("cartpole", geom_names=("pole.*",), material_names=("pole", "cart"))
+    runs = []
+    for env in (
+        build_with_event(CARTPOLE, func, mode="reset", asset_cfg=looks, **params),
+        build(CARTPOLE, num_envs=3),
+    ):
+        env.env.sim.data.qpos[:] = 0.1
+        runs.append(env.step(torch.ones(3, 1))[0]["actor"][:, :2])
+        env.close()
+    assert torch.equal(*runs)
+
+
+def fails(env, env_ids=None):
+    raise RuntimeError("no luck")
+
+
+def sets_gravity(env, env_ids):
+    env.sim.model.opt.gravity[:] = 0.0
+
+
+@pytest.mark.parametrize(
+    ("func", "message"),
+    [
+        (fails, "event term 'added' failed: RuntimeError: no luck"),
+        (sets_gravity, r"cannot compute: event term 'added' \(model.opt\)"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["startup", "reset"])
+def test_an_event_that_fails_is_named(func, message, mode):
+    with pytest.raises(ValueError, match=message) as error:
+        build_with_event(CARTPOLE, func, mode=mode)
+    assert error.value.__cause__ is not None
+
+
+def test_an_event_after_which_constants_cannot_be_recomputed_is_named(monkeypatch):
+    def refuse(model, data):
+        raise mujoco.FatalError("no constants")
+
+    @requires_model_fields("body_mass", recompute=3)
+    def heavier(env, env_ids):
+        env.sim.model.body_mass[:] *= 2
+
+    monkeypatch.setattr(mujoco, "mj_setConst", refuse)
+    with pytest.raises(ValueError, match="event term 'added' failed: FatalError: no constants"):
+        build_with_event(CARTPOLE, heavier)
+
+
+def test_other_terms_that_fail_are_named():
+    cfg = load_env_cfg(CARTPOLE)
+    cfg.rewards["unlucky"] = RewardTermCfg(func=fails, weight=1.0)
+    with pytest.raises(ValueError, match="reward term 'unlucky' failed: RuntimeError: no luck"):
+        MjlabEnvCfg(num_envs=2).build(env_cfg=cfg)
+    cfg = load_env_cfg(CARTPOLE)
+    calls = iter(range(100))
+    cfg.rewards["unlucky"] = RewardTermCfg(
+        func=lambda env: fails(env) if next(calls) == 2 else torch.zeros(2), weight=1.0
+    )
+    env = MjlabEnvCfg(num_envs=2).build(env_cfg=cfg)
+    env.step(torch.zeros(2, 1))
+    with pytest.raises(ValueError, match="reward term 'unlucky' failed: RuntimeError: no luck"):
+        env.step(torch.zeros(2, 1))
+    env.close()
+
+
 # Fast physics and overrides
+
+
+def test_what_cannot_restore_its_state_goes_on_later_in_its_curricula():
+    env = build(num_envs=2)
+    first = env.reset()[0]["actor"]
+    env.set_progress(1200, seed=1)
+    again = env.reset()[0]["actor"]
+    assert env.env.common_step_counter == 1200
+    assert not torch.equal(first, again)  # other random numbers
+    env.step(torch.zeros(2, env.num_actions))
+    assert env.env.common_step_counter == 1201
+    assert env.env._sim_step_counter == 1201 * env.env.cfg.decimation
+    env.close()
 
 
 def test_fast_physics_takes_half_the_steps_of_twice_the_length():
@@ -237,6 +394,22 @@ def test_fast_physics_takes_half_the_steps_of_twice_the_length():
     env.close()
     with pytest.raises(ValueError, match=r"5 substeps .* odd"):
         build("Mjlab-Cartpole-Balance", physics="fast")
+
+
+def test_fast_physics_punishes_collisions_as_much():
+    weights = {
+        physics: {
+            name: term.weight
+            for name, term in task_config(
+                MjlabEnvCfg(task=ROUGH, physics=physics), seed=0
+            ).rewards.items()
+        }
+        for physics in ("exact", "fast")
+    }
+    counted = ("self_collisions", "shank_collision", "trunk_head_collision")
+    for name, weight in weights["exact"].items():
+        assert weights["fast"][name] == weight * (2 if name in counted else 1), name
+    assert all(weights["exact"][name] < 0 for name in counted)
 
 
 def test_overrides_reach_every_part_of_mjlabs_config():
@@ -325,9 +498,7 @@ def test_tasks_that_cannot_be_built_say_why(task, overrides, message):
 
 def test_all_terms_that_cannot_be_computed_are_named():
     from mjlab.envs import mdp
-    from mjlab.managers.reward_manager import RewardTermCfg
     from mjlab.managers.termination_manager import TerminationTermCfg
-    from mjlab.tasks.registry import load_env_cfg
 
     cfg = load_env_cfg(GO1)
     cfg.rewards["smooth"] = RewardTermCfg(func=mdp.joint_acc_l2, weight=-1.0)
@@ -349,8 +520,6 @@ def test_a_missing_mjlab_is_named_with_the_line_that_installs_it(monkeypatch):
 
 
 def test_controls_that_change_between_substeps_are_stepped_one_by_one():
-    from mjlab.tasks.registry import load_env_cfg
-
     cfg = load_env_cfg(GO1)
     for actuator in cfg.scene.entities["robot"].articulation.actuators:
         actuator.delay_min_lag, actuator.delay_max_lag = 2, 2

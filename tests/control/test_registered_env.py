@@ -174,6 +174,28 @@ def test_an_mjlab_entry_point_is_stepped_by_the_mjlab_backends(entry_point):
     env.close()
 
 
+def test_as_many_environments_are_stepped_as_asked_for_or_registered():
+    pytest.importorskip("mjlab")
+    cfg = mjlab_cart_pole()
+    task = register("mjlab.envs:ManagerBasedRlEnv", env_cfg_entry_point=cfg)
+    assert cfg.scene.num_envs == 1
+    for registered, asked, expected in ((1, 0, 64), (5, 0, 5), (5, 64, 64), (5, 3, 3)):
+        cfg.scene.num_envs = registered
+        env = RegisteredEnvCfg(task=task, num_envs=asked).build()
+        assert env.num_envs == expected
+        env.close()
+    assert RegisteredEnvCfg(task=register()).build().num_envs == 64
+    with pytest.raises(ValueError, match="num_envs is -1, allowed: 1 or more"):
+        RegisteredEnvCfg(num_envs=-1)
+
+
+def test_a_variant_for_watching_is_not_looked_for_where_the_config_is_given():
+    pytest.importorskip("mjlab")
+    task = register("mjlab.envs:ManagerBasedRlEnv", env_cfg_entry_point=mjlab_cart_pole)
+    with pytest.raises(ValueError, match=r"'RoboRenForce-Count-PPO' brings its config along"):
+        RegisteredEnvCfg(task=task, options={"play": True}).build()
+
+
 def test_an_mjlab_task_without_environment_config_says_so():
     task = register("mjlab.envs:ManagerBasedRlEnv", env_cfg_entrypoint=1)
     with pytest.raises(ValueError, match="env_cfg_entry_point; did you mean 'env_cfg_entrypoint'"):

@@ -12,7 +12,9 @@ from rrf.algorithms.ppo import PPO
 from rrf.components.actor_configs import (
     ActorCriticPackCfg,
     CategoricalActorCfg,
+    LipsNetActorCfg,
     MemoryCfg,
+    PopulationPackCfg,
     StateIndStdActorCfg,
     VNetworkCfg,
 )
@@ -201,6 +203,37 @@ def test_what_rsl_rl_does_not_have_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match=r"actor_cfg\.backbone_cfg.* none behind"):
         write(tmp_path / "model.pt", pack.build(INTERFACE), 0)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("pack", "name"),
+    [
+        (ActorCriticPackCfg(actor_cfg=CategoricalActorCfg()), "actor_cfg is CategoricalActorCfg"),
+        (ActorCriticPackCfg(actor_cfg=LipsNetActorCfg()), "actor_cfg is LipsNetActorCfg"),
+        (PopulationPackCfg(), "policy is PopulationPackCfg"),
+    ],
+)
+def test_what_rsl_rl_does_not_have_is_not_imported_either(pack, name):
+    with pytest.raises(ValueError, match=f"{name}, which rsl_rl does not have"):
+        fitted(pack, read(GOLDEN / "rsl_rl_model_2.pt"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_state_dict": [1]}, "model_state_dict is a list, expected tensors by name"),
+        ({"actor_state_dict": None}, "actor_state_dict is a NoneType"),
+        ({"critic_state_dict": {3: torch.ones(1)}}, "critic_state_dict has a Tensor under 3"),
+        ({"actor_state_dict": {"std": 1.0}}, "actor_state_dict has a float under 'std'"),
+        ({"actor_state_dict": {"std": torch.tensor([1, torch.inf])}}, "std of actor_state_dict ho"),
+        ({"iter": None}, "iter is None, expected the number of iterations"),
+    ],
+)
+def test_a_damaged_file_is_refused_by_the_name_of_what_is_wrong(changes, message, tmp_path):
+    data = torch.load(GOLDEN / "rsl_rl_model_2.pt", weights_only=True)
+    torch.save(data | changes, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=rf"model\.pt: {message}"):
+        read(tmp_path / "model.pt")
 
 
 def test_other_files_are_refused_with_what_they_hold(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from tests.control_cli.conftest import TINY_PPO, TINY_SAC
@@ -90,6 +91,37 @@ def test_a_model_of_another_task_is_refused_with_names_and_shapes(rrf):
     assert said.code == 2
     assert "actor.backbone.layers.0.weight is [64, 3], expected [64, 4]" in said.err
     assert not Path("back").exists()
+
+
+OWN_TASK = """
+import gymnasium
+from gymnasium.envs.classic_control import PendulumEnv
+from rrf.components.actor_configs import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
+from rrf.networks.configs import plain_mlp
+from rrf.runners import OnPolicyRunnerCfg
+
+small = plain_mlp([16, 16], "Tanh")
+policy = ActorCriticPackCfg(
+    actor_cfg=StateIndStdActorCfg(backbone_cfg=small), critic_cfg=VNetworkCfg(backbone_cfg=small)
+)
+cfg = OnPolicyRunnerCfg(experiment_name="own", policy=policy)
+gymnasium.register(
+    id="Own-v0", entry_point=PendulumEnv, max_episode_steps=30, kwargs={"rrf_entry_point": cfg}
+)
+"""
+
+
+def test_a_model_of_a_users_own_task_is_imported_with_the_config_registered(rrf, home):
+    checkpoint = rrf("train", *GAUSSIAN).checkpoint
+    rrf("export", checkpoint, "--rsl-rl", "model_4.pt")
+    (home / "own_tasks.py").write_text(OWN_TASK)
+    words = ("import", "model_4.pt", "--task", "Own-v0", "--out", "back", "--import", "own_tasks")
+    config = yaml.safe_load((rrf(*words).checkpoint / "config.yaml").read_text())
+    assert config["experiment_name"] == "own"
+    assert config["env"]["type"] == "rrf.envs.control_configs:RegisteredEnvCfg"
+    assert config["policy"]["actor_cfg"]["backbone_cfg"]["activations"][0] == [["Tanh", {}]]
+    played = rrf("play", "back", "--import", "own_tasks", "--steps", "10")
+    assert played.code == 0, played.err
 
 
 def test_an_import_replaces_nothing(rrf, home):

@@ -1,6 +1,7 @@
 """Configs: overriding, checking, round trips, building, trust."""
 
 import dataclasses
+import typing
 
 import pytest
 
@@ -35,6 +36,8 @@ class RunCfg(Cfg):
     optimizer: OptimizerCfg = OptimizerCfg()
     name: str | None = None
     tags: dict[str, str] = {}
+    options: dict[str, typing.Any] = {}
+    overrides: dict[str, typing.Any] = {}
 
 
 class Optimizer:
@@ -88,6 +91,37 @@ def test_dotted_overrides_replace_nested_values_and_leave_the_original_alone():
     assert (cfg.optimizer.lr, cfg.seed) == (1e-3, 0)
 
 
+def test_a_path_into_a_mapping_makes_the_keys_that_are_missing():
+    changed = RunCfg(options={"hidden": [1]}).override({"options.kwargs.mode": "ok"})
+    assert changed.options == {"hidden": [1], "kwargs": {"mode": "ok"}}
+
+
+def test_what_follows_overrides_is_one_key_of_dotted_paths():
+    cfg = RunCfg(overrides={"rewards.a.weight": -0.02, "events.push": None})
+    changed = cfg.override({"overrides.rewards.a.weight": -0.05, "overrides.curriculum": None})
+    assert changed.overrides == {"rewards.a.weight": -0.05, "events.push": None, "curriculum": None}
+    assert cfg.override({"overrides": {}}).overrides == {}
+    deeper = RunCfg().override({"options.overrides.rewards.a.weight": 1})
+    assert deeper.options == {"overrides": {"rewards.a.weight": 1}}
+
+
+def test_an_exponent_without_a_point_is_a_number_and_quotes_make_it_text(tmp_path):
+    words = ["a=1e-3", "b={c: [-1E5, 1e-05, .5e+2]}", "d='1e-3'", "e=1e", "f=12", "g=1.5"]
+    assert parse_overrides(words) == {
+        "a": 0.001,
+        "b": {"c": [-100000.0, 0.00001, 50.0]},
+        "d": "1e-3",
+        "e": "1e",
+        "f": 12,
+        "g": 1.5,
+    }
+    (tmp_path / "train.yaml").write_text("g: 1e-3")
+    assert read_yaml(tmp_path / "train.yaml") == {"g": 0.001}
+    assert RunCfg.from_yaml("options: {g: 1e-3}").options == {"g": 0.001}
+    cfg = RunCfg(name="1e-3", options={"g": 1e-5})
+    assert RunCfg.from_yaml(cfg.to_yaml()) == cfg
+
+
 @pytest.mark.parametrize(
     ("word", "message"),
     [
@@ -118,6 +152,13 @@ def test_yaml_round_trip_keeps_nested_subclasses():
 def test_a_type_outside_the_trusted_packages_is_refused():
     with pytest.raises(ValueError, match="lies outside the trusted packages"):
         RunCfg.from_dict({"optimizer": {"type": "subprocess:Popen", "args": "true"}})
+
+
+def test_a_type_or_field_that_is_no_text_is_refused():
+    with pytest.raises(ValueError, match=r"type is 5; expected text such as 'module:Name'"):
+        RunCfg.from_dict({"optimizer": {"type": 5}})
+    with pytest.raises(ValueError, match="RunCfg has no field '5'; known: "):
+        RunCfg.from_dict({5: 1})
 
 
 def test_a_trusted_type_that_is_not_a_subclass_is_refused():

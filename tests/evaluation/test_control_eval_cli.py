@@ -116,8 +116,9 @@ def test_what_does_not_go_together_is_refused(home, rrf):
         rrf(home / "run", "--protocol", home / "configs/protocols/images.yaml")
     with pytest.raises(ValueError, match=r"no file .*quikc\.yaml.*did you mean '.*quick\.yaml'"):
         rrf(home / "run", "--protocol", home / "configs/protocols/quikc.yaml")
-    with pytest.raises(ValueError, match="--baselines are of policies that see images"):
-        rrf(home / "run", "--baselines", "--num-videos", 0, "--out", home / "c/0")
+    with pytest.raises(ValueError, match="--slots, --baselines: for policies that see images; run"):
+        rrf(home / "run", "--slots", 2, "--baselines", "--out", home / "c/0")
+    assert not (home / "c/0").exists()
 
 
 @pytest.mark.parametrize(
@@ -152,8 +153,11 @@ def test_models_that_do_not_fit_are_refused_before_anything_runs(home, rrf):
     client.create_model_version("cp", str(home / "run"), tags=tags)
     with pytest.raises(ValueError, match=r"--register: 'cp' holds policies of CartPole-v1, this"):
         rrf(home / "run", "--register", "cp", "--out", home / "d/2")
-    assert not (home / "d/0").exists()
-    assert not (home / "d/2").exists()
+    with pytest.raises(ValueError, match=r"--register: '.*' lies in no .* NAME --run-id RUN"):
+        rrf(home / "run", "--register", "new", "--out", home / "d/3")
+    with pytest.raises(ValueError, match="--register: model name 'a/b' may hold letters"):
+        rrf(home / "run", "--register", "a/b", "--out", home / "d/4")
+    assert [path.name for path in (home / "d").iterdir()] == ["1"]
 
 
 @pytest.mark.parametrize(

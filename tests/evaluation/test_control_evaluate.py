@@ -1,6 +1,7 @@
 """State-based policies under a protocol: numbers worked by hand, on pucks and on CartPole."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,9 +9,10 @@ import torch
 from rrf.envs.control_configs import GymnasiumEnvCfg
 from rrf.envs.control_env import Interface
 from rrf.envs.vec_env import InitialState
-from rrf.evaluation.control_evaluate import evaluate_control, place_of, state_of
+from rrf.evaluation.control_evaluate import commands_of, evaluate_control, place_of, state_of
 from rrf.evaluation.control_protocol import ControlProtocolCfg
 from rrf.evaluation.limits import LimitCfg
+from rrf.evaluation.protocols import load_protocol
 from tests.evaluation.sliding_puck import Following, SlidingPucksCfg
 
 PUCK = Interface({"policy": 4}, 3, None, 0.1, "Pucks")
@@ -119,14 +121,33 @@ def test_a_sampling_policy_gives_the_same_episodes_each_time():
 def test_the_policy_forgets_where_an_episode_ended():
     policy = Following(follow)
     evaluate_control(policy, PUCK, protocol(commands={"rush": RUSH, "go": GO}))
-    assert policy.resets[:2] == [None, [True, True, False, False]]
+    assert policy.resets[:2] == [None, [True, False, True, False]]
 
 
 def test_place_and_state_are_inverse():
     cfg = protocol()
-    assert state_of(cfg, 3, 1) == InitialState("stand", 7, 7)
-    assert state_of(cfg, 3, 2) == InitialState("go", 7, 6)
-    assert place_of(cfg, InitialState("go", 7, 6)) == (3, 2)
+    assert state_of(cfg, 3, 1) == InitialState("go", 7, 6)
+    assert state_of(cfg, 3, 2) == InitialState("stand", 7, 7)
+    assert place_of(cfg, InitialState("go", 7, 6)) == (3, 1)
+    assert place_of(cfg, InitialState("stand", 7, 7)) == (3, 2)
+    assert commands_of(cfg).tolist() == [STAND, GO, STAND, GO]
+
+
+@pytest.mark.parametrize("name", ["go1-rough", "g1-rough"])
+def test_every_command_meets_every_kind_of_ground(name):
+    pytest.importorskip("mjlab")
+    from mjlab.terrains import TerrainEntity
+
+    from rrf.envs.mjlab_task import task_config
+
+    cfg = load_protocol(Path(__file__).parents[2] / f"configs/protocols/{name}.yaml")
+    terrain = task_config(cfg.env, seed=0).scene.terrain
+    terrain.num_envs = cfg.env.num_envs
+    kinds = TerrainEntity(terrain, device="cpu").terrain_types.tolist()
+    assert len(kinds) == cfg.env.num_envs
+    for task in cfg.tasks:
+        met = [kind for row, kind in enumerate(kinds) if state_of(cfg, 0, row).task == task]
+        assert met == [0, 0, 1, 1, 2, 2, 3, 4, 5, 6], task
 
 
 def gym_protocol(**changes) -> ControlProtocolCfg:

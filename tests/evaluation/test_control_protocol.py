@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rrf.envs.control_configs import GymnasiumEnvCfg, MjlabEnvCfg
+from rrf.atomic import digest_of
+from rrf.envs.control_configs import GymnasiumEnvCfg, MjlabEnvCfg, RegisteredEnvCfg
 from rrf.evaluation.control_protocol import ControlProtocolCfg
 from rrf.evaluation.limits import LimitCfg
 from rrf.evaluation.protocol import ProtocolCfg
@@ -56,6 +57,12 @@ def test_hash_leaves_out_the_name_and_the_threads():
     assert walking(name="other", env=faster).hash == walking().hash
 
 
+def test_evaluations_of_commands_in_pieces_have_another_hash():
+    data = {k: v for k, v in walking().to_dict().items() if k not in ("name", "type")}
+    data["env"].pop("num_threads")
+    assert walking().hash != digest_of(data), "what earlier versions computed"
+
+
 def test_a_protocol_survives_plain_data():
     assert parse_protocol(walking().to_dict()) == walking()
 
@@ -67,6 +74,7 @@ def test_a_protocol_survives_plain_data():
         ({"success": {"retrun": LimitCfg(min=1)}}, "did you mean 'return'"),
         ({"commands": {"go": [1, 0]}}, r"command 'go' is \[1.0, 0.0\], not \[forward"),
         ({"env": MjlabEnvCfg(num_envs=5, backend="native")}, "2 commands cannot share equally"),
+        ({"env": RegisteredEnvCfg()}, "env.num_envs is 0; say how many"),
         ({"env": MjlabEnvCfg(num_envs=4)}, "env.backend is auto"),
         ({"max_episode_steps": 0}, "max_episode_steps is 0, not at least 1"),
     ],

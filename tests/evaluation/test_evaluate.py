@@ -167,6 +167,9 @@ def test_reports_of_another_version_or_missing_ones_say_what_to_do(tmp_path):
     (tmp_path / "evaluation.json").write_text('{"schema_version": 0}')
     with pytest.raises(ValueError, match="schema_version is 0, this rrf reads 1"):
         EvaluationReport.load(tmp_path)
+    (tmp_path / "evaluation.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"evaluation\.json holds a list, not an evaluation"):
+        EvaluationReport.load(tmp_path)
 
 
 def test_timings_count_the_episodes_run():

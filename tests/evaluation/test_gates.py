@@ -182,6 +182,9 @@ def test_a_verdict_survives_the_disk_and_notices_edits(tmp_path):
     (tmp_path / "verdict.json").write_text(json.dumps(data))
     with pytest.raises(ValueError, match="edited after the gate wrote it"):
         Verdict.load(tmp_path / "verdict.json")
+    (tmp_path / "verdict.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"verdict\.json holds a list, not a verdict"):
+        Verdict.load(tmp_path / "verdict.json")
 
 
 def test_verdict_depends_on_its_arguments_alone():

@@ -18,12 +18,22 @@ import pytest
 import yaml
 from PIL import Image
 
-from flows import artifacts, commands, demo, prefect_plugin, progress
+from flows import (
+    artifacts,
+    commands,
+    demo,
+    fitting,
+    prefect_plugin,
+    progress,
+    train_locomotion,
+    train_vla,
+)
 from flows.train_vla import by_stage, datasets_behind
 from infra import services
 from rrf.config import locate
 from rrf.envs.video import write_video
 from rrf.evaluation.results import EvaluationReport
+from rrf.tracking import store
 
 
 def test_overrides_go_to_the_stage_they_name():
@@ -59,14 +69,57 @@ def test_every_deployment_is_a_flow_of_its_name():
 
 
 def test_training_flows_default_to_files_that_exist():
-    from flows.train_locomotion import train_locomotion
     from rrf.evaluation.gates import load_gate
     from rrf.presets import resolve
 
-    defaults = {name: p.default for name, p in signature(train_locomotion.fn).parameters.items()}
+    flow = train_locomotion.train_locomotion
+    defaults = {name: p.default for name, p in signature(flow.fn).parameters.items()}
     cfg = resolve(defaults["preset"])
     gate = load_gate(Path(demo.__file__).parents[1] / defaults["gate"])
     assert gate.protocol.is_about(cfg.env)
+
+
+@pytest.mark.parametrize(
+    ("preset", "gate", "message"),
+    [
+        ("cartpole-ppo", "cartpol.yaml", r"no file '.*cartpol\.yaml'; did you mean"),
+        ("cartpole-ppo", "tiny.yaml", "'tiny' is for a policy that sees images, cartpole-ppo tr"),
+        ("compact-vla-sft", "tiny.yaml", "trains a policy that sees images; the flow train-vla"),
+        ("pendulum-sac", "cartpole.yaml", r"no choices \(Pendulum-v1\), protocol 'cartpole' has 2"),
+    ],
+)
+def test_what_the_gate_does_not_judge_is_refused_before_training(
+    tmp_path, monkeypatch, preset, gate, message
+):
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    folder = Path(demo.__file__).parents[1] / "configs/gates"
+    with pytest.raises(ValueError, match=message):
+        fitting.check(preset, str(folder / gate), "new")
+
+
+def test_what_the_gate_judges_fits_unless_the_model_is_of_another_task(tmp_path, monkeypatch):
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    gate = str(Path(demo.__file__).parents[1] / "configs/gates/cartpole.yaml")
+    fitting.check("cartpole-ppo", gate, "walker", ["max_iterations=2"])
+    client = store.connect()
+    client.create_registered_model("walker")
+    tags = {"lineage.environment.task": "Walker2d-v5"}
+    client.create_model_version("walker", str(tmp_path), tags=tags)
+    with pytest.raises(ValueError, match=r"'walker' holds policies of Walker2d-v5"):
+        fitting.check("cartpole-ppo", gate, "walker")
+
+
+def test_flows_look_at_the_gate_before_they_train(monkeypatch):
+    def refuse(*_):
+        raise ValueError("does not fit")
+
+    for module, step in ((train_locomotion, "train"), (train_vla, "bring_dataset")):
+        monkeypatch.setattr(module, step, lambda *_: pytest.fail("began to train"))
+    monkeypatch.setattr(train_locomotion, "check", refuse)
+    with pytest.raises(ValueError, match="does not fit"):
+        train_locomotion.train_locomotion.fn()
+    with pytest.raises(ValueError, match=r"no file 'gone\.yaml'"):
+        train_vla.train_vla.fn(rl_gate="gone.yaml")
 
 
 def test_a_video_artifact_is_a_small_moving_picture(tmp_path, monkeypatch):

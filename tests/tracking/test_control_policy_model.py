@@ -16,8 +16,9 @@ from rrf.evaluation.control_evaluate import evaluate_control
 from rrf.evaluation.control_protocol import ControlProtocolCfg
 from rrf.evaluation.gates import GateCfg, verdict
 from rrf.evaluation.limits import LimitCfg
-from rrf.runners.control_checkpoint import load_control_policy
+from rrf.runners.control_checkpoint import load_control_policy, load_interface
 from rrf.runners.deployable import deployable_digest
+from rrf.runners.deployed_control import DeployedControl
 from rrf.tracking import registry, store
 from rrf.tracking.lineage import environment_lineage, flat, lacking
 from tests.evaluation.control_checkpoints import write_control_checkpoint
@@ -119,6 +120,30 @@ def test_a_recurrent_model_remembers_until_it_is_reset(champion, model):
     with pytest.raises(ValueError, match="remembers 2 robots, these are 1; begin anew with reset"):
         model.predict({"policy": SEEN[:1].numpy()})
     model.predict({"policy": SEEN[:1].numpy()}, params={"reset": True})
+
+
+def test_an_observation_that_is_not_finite_is_refused_and_not_remembered(tmp_path):
+    memory = MemoryCfg(hidden_size=4)
+    path = write_control_checkpoint(tmp_path / "run", "Pendulum-v1", {}, memory)
+    broken, whole = DeployedControl(path), DeployedControl(path)
+    seen = SEEN.numpy()
+    for deployed in (broken, whole):
+        deployed.act({"policy": seen})
+    for value in (np.nan, np.inf):
+        wrong = seen.copy()
+        wrong[1, 2] = value
+        with pytest.raises(ValueError, match=f"'policy' of robot 1, dimension 2, is {value}; the"):
+            broken.act({"policy": wrong})
+    np.testing.assert_array_equal(broken.act({"policy": seen}), whole.act({"policy": seen}))
+
+
+def test_an_interface_of_another_version_is_named(tmp_path):
+    path = write_control_checkpoint(tmp_path / "run", "Pendulum-v1", {})
+    data = json.loads((path / "interface.json").read_text())
+    for content in (data | {"colour": "red"}, []):
+        (path / "interface.json").write_text(json.dumps(content))
+        with pytest.raises(ValueError, match=r"interface\.json describes no interface that this"):
+            load_interface(path)
 
 
 def test_a_fetched_policy_is_the_same_one(home, champion):

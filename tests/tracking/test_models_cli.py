@@ -74,9 +74,13 @@ def test_refusals_say_what_to_do(home, rrf, run_dir):
     assert "no @champion; it has 1, @candidate" in str(rrf("fetch", "m@champion")[1])
     assert "no previous champion" in str(rrf("rollback", "m", "--reason", "x")[1])
     assert "there is no model 'n'" in str(rrf("ledger", "n")[1])
+    assert str(rrf("list", "n")[1]) == "there is no model 'n'; known: m"
     lonely = make_checkpoint(home / "lonely", 4)
-    assert "give --run-id" in str(rrf("register", lonely, "m", "--dataset", "demo")[1])
-    assert "give one with --dataset" in str(rrf("register", lonely, "m")[1])
+    known = rrf("register", lonely, "m", "--dataset", "demo")[1]
+    assert f"rrf models register {lonely} NAME --run-id RUN" in str(known)
+    assert f"rrf models register {lonely} NAME --dataset DATASET" in str(
+        rrf("register", lonely, "m")[1]
+    )
     (run_dir / "run.json").write_text("[]")
     assert "run.json is damaged" in str(rrf(*words)[1])
 

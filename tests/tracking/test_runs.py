@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from rrf.tracking import store
 from rrf.tracking.lineage import collect_lineage
 from rrf.tracking.mlflow_run import UNSENT, MLflowTracker, flatten, metric_history
-from rrf.tracking.runs import open_trackers
+from rrf.tracking.runs import Trackers, open_trackers
 from tests.tracking.conftest import add_dataset, write_json
 
 CONFIG = {"seed": 1, "policy": {"type": "x:Y", "words": ["open", "drawer"] * 100, "lr": 0.001}}
@@ -130,6 +131,50 @@ def test_tensorboard_files_hold_scalars_and_text(home, run_dir):
     assert b"seed: 1" in text[0].tensor_proto.string_val[0]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_full_disk_ends_tensorboard_with_one_warning_and_not_training(
+    run_dir, monkeypatch, caplog
+):
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    def full(*_):
+        raise OSError("No space left on device")
+
+    tracker = open_trackers(["tensorboard"], "train", "r", run_dir)
+    monkeypatch.setattr(RecordWriter, "write", full)
+    for step in range(30):  # the writer's thread fails at some time
+        tracker.log_metrics({"loss": 1.0}, step)
+        time.sleep(0.01)
+    tracker.close("FINISHED")
+    assert caplog.text.count("No space left on device") == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_removed_tensorboard_directory_keeps_no_other_tracker_open(home, run_dir, caplog):
+    tracker = open_trackers(["tensorboard", "mlflow"], "train", "r", run_dir)
+    shutil.rmtree(run_dir / "tensorboard")
+    tracker.close("FINISHED")
+    assert "TensorBoard's file is lost" in caplog.text
+    assert store.connect().get_run(tracker.run_id).info.status == "FINISHED"
+
+
+def test_every_tracker_is_closed_even_if_one_raises():
+    closed = []
+
+    class Recorded:
+        def close(self, status):
+            closed.append(status)
+
+    class Broken(Recorded):
+        def close(self, status):
+            super().close(status)
+            raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        Trackers([Broken(), Recorded()]).close("FAILED")
+    assert closed == ["FAILED", "FAILED"]
+
+
 def test_a_resumed_run_continues_in_the_same_mlflow_run(run_dir):
     first = open_mlflow(run_dir)
     first.log_config(CONFIG)
@@ -193,6 +238,16 @@ def test_a_record_mlflow_refuses_is_named_and_the_next_one_arrives(run_dir, capl
     tracker.close("FINISHED")
     assert "MLflow refused a record" in caplog.text
     assert store.connect().get_run(tracker.run_id).data.tags["after"] == "yes"
+
+
+def test_an_artifact_that_is_gone_is_named_and_the_next_record_arrives(run_dir, caplog):
+    tracker = open_mlflow(run_dir)
+    tracker.log_artifact(run_dir / "gone.mp4", "videos")
+    tracker.set_tags({"after": "yes"})
+    tracker.close("FINISHED")
+    assert "gone.mp4" in caplog.text
+    run = store.connect().get_run(tracker.run_id)
+    assert (run.data.tags["after"], run.info.status) == ("yes", "FINISHED")
 
 
 def test_an_absent_server_is_reported_at_the_start(home, run_dir, monkeypatch):

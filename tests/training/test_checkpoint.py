@@ -64,6 +64,21 @@ def test_a_loaded_policy_acts_exactly_as_the_one_that_was_saved(runner):
     assert not policy.training
 
 
+def test_what_lies_beside_the_checkpoints_is_none(tmp_path):
+    for name in ("global_step_9", "global_step_10", "global_step_10.bak", "global_step_"):
+        (tmp_path / name).mkdir()
+    assert [path.name for path in checkpoint.steps(tmp_path).values()] == [
+        *("global_step_9", "global_step_10")
+    ]
+
+
+def test_a_config_that_is_no_mapping_is_named(copy):
+    (copy / "config.yaml").write_text("[]")
+    atomic.write_manifest(copy)
+    with pytest.raises(ValueError, match=r"config\.yaml must hold a mapping at top level, found l"):
+        checkpoint.load_policy(copy)
+
+
 def test_an_export_lacks_the_trainer_state_and_has_the_same_digest(runner, copy):
     assert sorted(p.name for p in copy.iterdir()) == [
         "config.yaml",

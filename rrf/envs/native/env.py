@@ -5,16 +5,24 @@ commands, events and curricula are its own too; only what stands below them diff
 be answered there is an error that names the terms that ask for it.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# mujoco's compiled modules come without stubs.
+
 import contextlib
+import itertools
+import types
 import typing
 from collections.abc import Iterator
 
+import mujoco
 import torch
 from mjlab.actuator.xml_actuator import XmlActuator
 from mjlab.entity import Entity
 from mjlab.entity.entity import EntityIndexing
 from mjlab.envs import ManagerBasedRlEnv, ManagerBasedRlEnvCfg
 from mjlab.envs.mdp import actions
+from mjlab.managers.event_manager import EventManager
+from mjlab.managers.manager_base import ManagerBase
 from mjlab.scene import Scene
 from mjlab.sensor import CameraSensor, RayCastSensor
 
@@ -36,7 +44,7 @@ _HELD_ACTIONS = (
     actions.SiteEffortAction,
 )
 
-
+_FAILURES = (RuntimeError, ValueError, mujoco.FatalError)
 _NOT_STATE = (
     ManagerBasedRlEnv, Scene, NativeSimulation, NativeData, NativeModel, Entity, EntityIndexing,
 )  # fmt: skip
@@ -83,6 +91,9 @@ class NativeRlEnv(ManagerBasedRlEnv):
             what = [f"camera sensor '{n}'" for n in cameras]
             what += [f"mesh variants of entity '{n}'" for n in variants]
             raise UnsupportedFieldError(", ".join(what))
+        if self._moves_centres_of_mass():
+            for body in self.scene.spec.bodies[1:]:
+                body.simple = 0  # a shortcut of the compiler, for centres of mass in the origin
         self.sim = NativeSimulation(
             num_envs=self.scene.num_envs,
             cfg=self.cfg.sim,
@@ -100,6 +111,12 @@ class NativeRlEnv(ManagerBasedRlEnv):
             data=self.sim.data,  # type: ignore[arg-type]
         )
         self.sim.use_raycasts(raycasts)
+
+    def _moves_centres_of_mass(self) -> bool:
+        """Whether an event does so."""
+        terms = [term for term in self.cfg.events.values() if term is not None]
+        fields = {name for term in terms for name in getattr(term.func, "model_fields", ())}
+        return not fields.isdisjoint(("body_ipos", "body_iquat"))
 
     def close(self) -> None:
         self.sim.close()
@@ -142,6 +159,8 @@ class NativeRlEnv(ManagerBasedRlEnv):
                 func(self, **params)
             except UnsupportedFieldError as error:
                 unsupported.append(f"{manager} term '{name}' ({error})")
+            except _FAILURES as error:
+                raise ValueError(_failure(f"{manager} term '{name}'", error)) from error
             if manager == "observation":
                 self.sim.observe(s for s in self.scene.sensors.values() if s._cache_valid)
         if unsupported:
@@ -165,21 +184,52 @@ class NativeRlEnv(ManagerBasedRlEnv):
 
 @contextlib.contextmanager
 def naming_terms() -> Iterator[None]:
-    """Turn an `UnsupportedFieldError` into a ValueError that names the term which asked for it."""
+    """Turn what a term cannot do here, or fails in, into a ValueError that names the term."""
     try:
         yield
     except UnsupportedFieldError as error:
-        term = None
-        trace = error.__traceback__
-        while trace:
-            local = trace.tb_frame.f_locals
-            term = local.get("term_name", term)
-            if "term_cfg" in local and "mode" in local:  # mjlab's event manager
-                names = local["self"]._mode_term_names[local["mode"]]
-                term = names[local["self"]._mode_term_cfgs[local["mode"]].index(local["term_cfg"])]
-            trace = trace.tb_next
-        what = f"term '{term}' ({error})" if isinstance(term, str) else str(error)
+        term = _failing_term(error.__traceback__)
+        what = f"{term} ({error})" if term else str(error)
         raise ValueError(_message([what])) from error
+    except _FAILURES as error:
+        term = _failing_term(error.__traceback__)
+        if term is None:
+            raise
+        raise ValueError(_failure(term, error)) from error
+
+
+def _failing_term(trace: types.TracebackType | None) -> str | None:
+    """Which term of which manager was at work, e.g. "event term 'push_robot'"."""
+    while trace:
+        caller, trace = trace.tb_frame.f_locals, trace.tb_next
+        manager = caller.get("self")
+        if not isinstance(manager, ManagerBase) or trace is None:
+            continue
+        names = _names_at_work(manager, caller, trace.tb_frame.f_code.co_name)
+        if names:
+            kind = type(manager).__name__.removesuffix("Manager").lower()
+            return f"{kind} term {' or '.join(repr(name) for name in names)}"
+    return None
+
+
+def _names_at_work(manager: ManagerBase, caller: dict[str, typing.Any], called: str) -> list[str]:
+    """The terms that a method of `manager`, with these local variables, was running."""
+    if isinstance(manager, EventManager) and "mode" in caller:
+        terms = manager._mode_term_cfgs[caller["mode"]]
+        if called == "recompute_constants":
+            own = [hasattr(term.func, "recompute") and term.func.recompute > 0 for term in terms]
+        else:
+            own = [term is caller.get("term_cfg") for term in terms]
+        return list(itertools.compress(manager._mode_term_names[caller["mode"]], own))
+    for variable in ("term_name", "name"):
+        if isinstance(caller.get(variable), str):
+            return [caller[variable]]
+    terms = getattr(manager, "_terms", {})
+    return [name for name, term in terms.items() if term is caller.get("term")]
+
+
+def _failure(term: str, error: Exception) -> str:
+    return f"{term} failed: {type(error).__name__}: {error}"
 
 
 def _message(unsupported: list[str]) -> str:

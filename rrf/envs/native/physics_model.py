@@ -25,6 +25,11 @@ _JOINT = mujoco.mjtObj.mjOBJ_JOINT
 _ACTUATOR = mujoco.mjtObj.mjOBJ_ACTUATOR
 _TENDON = mujoco.mjtObj.mjOBJ_TENDON
 _SENSOR = mujoco.mjtSensor
+_NO_SOLVER = (_SENSOR.mjSENS_ACTUATORFRC, _SENSOR.mjSENS_JOINTACTFRC)  # of the acceleration stage
+_LIMITS = (
+    *(_SENSOR.mjSENS_JOINTLIMITPOS, _SENSOR.mjSENS_JOINTLIMITVEL),
+    *(_SENSOR.mjSENS_TENDONLIMITPOS, _SENSOR.mjSENS_TENDONLIMITVEL),
+)  # read the constraints, at an earlier stage
 _SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 _AUTORESET = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
 _ISLAND = int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
@@ -166,14 +171,10 @@ def _describe(
     others = set()
     for i in range(full.nsensor):
         own = slice(full.sensor_adr[i], full.sensor_adr[i] + full.sensor_dim[i])
-        if full.sensor_type[i] == _SENSOR.mjSENS_CONTACT:
+        kind, stage = full.sensor_type[i], full.sensor_needstage[i]
+        if kind == _SENSOR.mjSENS_CONTACT:
             contact[own], cheap[own] = True, False
-        elif full.sensor_needstage[i] == mujoco.mjtStage.mjSTAGE_ACC and full.sensor_type[
-            i
-        ] not in (
-            _SENSOR.mjSENS_ACTUATORFRC,
-            _SENSOR.mjSENS_JOINTACTFRC,
-        ):
+        elif kind in _LIMITS or (stage == mujoco.mjtStage.mjSTAGE_ACC and kind not in _NO_SOLVER):
             cheap[own] = False
             others.add(full.sensor(i).name)
     scalar = np.isin(full.jnt_type, [int(kind) for kind in _SCALAR_JOINTS])

@@ -17,6 +17,7 @@ from mjlab.managers.event_manager import _DERIVED_FIELDS, RecomputeLevel
 from rrf.envs.native.stepping import Stepper
 from rrf.envs.native.views import NativeModel
 
+_MIDPHASE = int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)
 _DERIVED = {name for names in _DERIVED_FIELDS.values() for name in names}
 _SAME_FRAME = {
     "body_ipos": "body_sameframe",
@@ -26,6 +27,8 @@ _SAME_FRAME = {
     "site_pos": "site_sameframe",
     "site_quat": "site_sameframe",
 }  # compiled shortcuts for frames that coincide, which hold no longer
+_LOOKS = ("mat_", "tex_", "geom_matid")  # of what the stepped model was left without
+_IN_TREES = {"geom_pos", "geom_quat", "geom_size"}  # boxes around geoms, compiled into trees
 
 
 class RandomisedParameters:
@@ -36,10 +39,14 @@ class RandomisedParameters:
         self._pushed: dict[str, tuple[int, torch.Tensor]] = {}  # tensor's version and values
 
     def watch(self, fields: Iterable[str]) -> None:
-        """Let events set these fields. Those MuJoCo derives from others are only read back."""
+        """Let events set these fields. Those MuJoCo derives from others are only read back, and
+        looks stay in the view.
+        """
         for name in fields:
             self._view.expand(name)
-            if name not in _DERIVED:
+            if name in _IN_TREES:
+                self._stepper.physics.model.opt.disableflags |= _MIDPHASE
+            if name not in _DERIVED and not name.startswith(_LOOKS):
                 tensor = self._view.expanded[name]
                 self._pushed[name] = (tensor._version, tensor.clone())
 
@@ -75,6 +82,7 @@ class RandomisedParameters:
 
 
 def _set(model: mujoco.MjModel, name: str, values: np.ndarray) -> None:
-    getattr(model, name)[...] = values
+    field = getattr(model, name)
+    field[...] = values.reshape(field.shape)
     if name in _SAME_FRAME:
         getattr(model, _SAME_FRAME[name])[...] = int(mujoco.mjtSameFrame.mjSAMEFRAME_NONE)

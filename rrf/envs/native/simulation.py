@@ -181,9 +181,7 @@ class NativeSimulation:
     def get_default_field(self, field: str) -> torch.Tensor:
         """A field's values in the compiled model, before any event."""
         if field not in self._defaults:
-            like = getattr(self.model, field)
-            value = torch.as_tensor(getattr(self.mj_model, field), dtype=like.dtype)
-            self._defaults[field] = value.clone()
+            self._defaults[field] = self.model.row(field)
         return self._defaults[field]
 
     @property

@@ -19,6 +19,9 @@ from mjlab.utils.lab_api.math import matrix_from_quat, quat_apply, quat_mul
 
 from rrf.envs.native.physics_model import PhysicsModel
 
+_NOT_STEPPED = ("opt", "stat", "vis")  # what is set in them would reach no simulation
+_SHAPES = {"geom_aabb": (2, 3), "cam_mat0": (3, 3)}  # of one object, where mujoco_warp's differ
+
 
 class UnsupportedFieldError(AttributeError):
     """A term asked for something the native simulation does not have."""
@@ -164,23 +167,32 @@ class NativeModel:
         self.expanded[name] = one_row.contiguous().clone()
         setattr(self, name, self.expanded[name])
 
+    def row(self, name: str) -> torch.Tensor:
+        """A copy of a field as the model was compiled, without environments in front."""
+        compiled, is_parameter = getattr(self._model, name), name in _PER_ENVIRONMENT
+        value = torch.from_numpy(_widen(compiled, is_parameter=is_parameter))
+        return value.reshape(-1, *_SHAPES[name]) if name in _SHAPES else value
+
     def __getattr__(self, name: str) -> typing.Any:
         value = getattr(self._model, name, None)
-        if value is None or name.startswith("_"):
+        if value is None or name.startswith("_") or name in _NOT_STEPPED:
             raise UnsupportedFieldError(f"model.{name}")
         if isinstance(value, np.ndarray):
-            value = torch.from_numpy(_widen(value))
+            value = self.row(name)
             if name in _PER_ENVIRONMENT:
                 value = value.expand(self._num_envs, *value.shape)
             setattr(self, name, value)
         return value
 
 
-def _widen(array: np.ndarray) -> np.ndarray:
-    """A copy in the type mujoco_warp has: reals float32, indices what torch can index with."""
+def _widen(array: np.ndarray, *, is_parameter: bool) -> np.ndarray:
+    """A copy in the type mujoco_warp has: reals float32; indices what torch can index with, unless
+    events may set them.
+    """
     if array.dtype.kind == "f":
         return array.astype(np.float32)
-    return array.astype(np.int64 if array.dtype.kind in "iu" else array.dtype)
+    is_index = array.dtype.kind in "iu" and not is_parameter
+    return array.astype(np.int64 if is_index else array.dtype)
 
 
 def _fields_per_environment() -> frozenset[str]:
