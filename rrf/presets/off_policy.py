@@ -71,7 +71,8 @@ def inverted_pendulum_sac() -> OffPolicyRunnerCfg:
 
 def halfcheetah_sac() -> OffPolicyRunnerCfg:
     """HalfCheetah-v5, a million steps."""
-    return _mujoco("halfcheetah-sac", "HalfCheetah-v5")
+    algorithm = SACCfg(warmup_steps=10_000, precision="auto")
+    return _run("halfcheetah-sac", "HalfCheetah-v5", 1000, algorithm)
 
 
 def hopper_sac() -> OffPolicyRunnerCfg:
