@@ -8,6 +8,7 @@ import contextlib
 import json
 import shlex
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,7 @@ from rrf.cli import control_training
 
 RESULT = "result.json"
 RUN = "run.json"
+_PATIENCE_S = 20.0  # a training that was told to stop saves a checkpoint first
 _ASIDE = ".replaced"  # in the directory of a run, what --no-resume is about to delete
 # Where the parent lies must not change the key, what it holds is in `parent`; nor must where
 # decoded images are kept.
@@ -166,7 +168,16 @@ def _alone(run_dir: Path) -> Iterator[None]:
     except OSError as error:
         raise ValueError(f"--run-dir {run_dir} cannot be made: {error.strerror}") from error
     busy = f"another `rrf train` is at work in {run_dir}; wait for it, or give another --run-dir"
-    with atomic.alone(run_dir, busy):
+    deadline = time.monotonic() + _PATIENCE_S
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(atomic.alone(run_dir, busy))
+                break
+            except ValueError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
         yield
 
 
