@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,15 +109,16 @@ def resumable(path: str | Path, busy: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def alone(path: str | Path, busy: str) -> Iterator[None]:
+def alone(path: str | Path, busy: str, patience_s: float = 0.0) -> Iterator[None]:
     """Hold a directory within the block, ours alone; it is made if it is not there, and removed
     afterwards if it is empty.
 
     Raises:
-        ValueError: With the message `busy`, if another process holds the directory.
+        ValueError: With the message `busy`, if another process holds the directory for longer than
+            `patience_s`.
     """
     path = Path(path)
-    descriptor = _lock(path, busy)
+    descriptor = _lock(path, busy, patience_s)
     try:
         yield
     finally:
@@ -211,8 +213,9 @@ def _remove_if_abandoned(leftover: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _lock(path: Path, busy: str) -> int:
+def _lock(path: Path, busy: str, patience_s: float) -> int:
     """A descriptor of directory `path` that holds its lock; the lock goes with the process."""
+    deadline = time.monotonic() + patience_s
     while True:
         path.mkdir(parents=True, exist_ok=True)
         try:
@@ -225,7 +228,10 @@ def _lock(path: Path, busy: str) -> int:
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
-            raise ValueError(busy) from None
+            if time.monotonic() >= deadline:
+                raise ValueError(busy) from None
+            time.sleep(0.1)
+            continue
         except FileNotFoundError:
             pass
         os.close(descriptor)

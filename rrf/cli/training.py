@@ -8,7 +8,6 @@ import contextlib
 import json
 import shlex
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -168,16 +167,7 @@ def _alone(run_dir: Path) -> Iterator[None]:
     except OSError as error:
         raise ValueError(f"--run-dir {run_dir} cannot be made: {error.strerror}") from error
     busy = f"another `rrf train` is at work in {run_dir}; wait for it, or give another --run-dir"
-    deadline = time.monotonic() + _PATIENCE_S
-    with contextlib.ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(atomic.alone(run_dir, busy))
-                break
-            except ValueError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.2)
+    with atomic.alone(run_dir, busy, _PATIENCE_S):
         yield
 
 

@@ -1,10 +1,12 @@
 """Files and directories that appear whole or not at all."""
 
+import contextlib
 import errno
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 
@@ -125,3 +127,15 @@ def test_a_directory_without_or_with_a_damaged_manifest_is_refused(tmp_path):
 def test_a_digest_does_not_depend_on_key_order():
     assert atomic.digest_of({"a": 1, "b": [2]}) == atomic.digest_of({"b": [2], "a": 1})
     assert atomic.digest_of({"a": 1}) != atomic.digest_of({"a": 2})
+
+
+def test_a_directory_is_waited_for_as_long_as_said(tmp_path):
+    held = contextlib.ExitStack()
+    held.enter_context(atomic.alone(tmp_path / "run", "busy"))
+    with pytest.raises(ValueError, match="busy"), atomic.alone(tmp_path / "run", "busy", 0.2):
+        pass
+    release = threading.Timer(0.3, held.close)
+    release.start()
+    with atomic.alone(tmp_path / "run", "busy", 20.0):
+        assert (tmp_path / "run").is_dir()
+    release.join()
