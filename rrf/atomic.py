@@ -90,6 +90,21 @@ def directory(path: str | Path) -> Iterator[Path]:
     _fsync_directory(path.parent)
 
 
+def remove(path: str | Path) -> None:
+    """Remove a file or a directory; a process killed meanwhile leaves no directory with half of its
+    files under that name. What such a process has left beside it is removed too."""
+    path = Path(path)
+    for leftover in path.parent.glob(f"{_TMP_PREFIX}*-old"):
+        if leftover != path:
+            _remove_if_abandoned(leftover)
+    if path.is_dir() and not path.is_symlink():
+        doomed = path.with_name(f"{_TMP_PREFIX}{path.name}-{os.getpid()}-old")
+        path.rename(doomed)
+        shutil.rmtree(doomed)
+    else:
+        path.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def resumable(path: str | Path, busy: str) -> Iterator[Path]:
     """Yield a directory for work that may be interrupted, ours alone within the block.
@@ -101,11 +116,8 @@ def resumable(path: str | Path, busy: str) -> Iterator[Path]:
     """
     with alone(path, busy):
         yield Path(path)
-        for entry in Path(path).iterdir():
-            if entry.is_dir():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+        for entry in list(Path(path).iterdir()):
+            remove(entry)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,6 @@ global_step_N/
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -222,7 +221,7 @@ def prune(run_dir: str | Path, num_kept: int, keep: Collection[int] = ()) -> Non
     """Remove all but the newest `num_kept` checkpoints of a run and those of the steps `keep`."""
     for step, path in list(steps(run_dir).items())[:-num_kept]:
         if step not in keep:
-            shutil.rmtree(path)
+            atomic.remove(path)
 
 
 def write_tensors(file: Path, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -93,6 +93,31 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path):
     assert (target / "x").read_text() == "whole"
 
 
+def test_a_directory_whose_removal_is_killed_is_not_there_with_half_of_its_files(tmp_path):
+    script = textwrap.dedent("""
+        import os, pathlib, shutil, signal, sys
+        from rrf import atomic
+        def half(path):
+            next(pathlib.Path(path).iterdir()).unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        shutil.rmtree = half
+        with atomic.resumable(sys.argv[1], "busy"):
+            pass
+    """)
+    for name in ("one", "two"):
+        (tmp_path / "work" / name).mkdir(parents=True)
+        (tmp_path / "work" / name / "x").write_text("")
+        (tmp_path / "work" / name / "y").write_text("")
+    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path / "work")], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    whole = [path for path in (tmp_path / "work").iterdir() if path.name in ("one", "two")]
+    assert len(whole) == 1
+    assert len(list(whole[0].iterdir())) == 2
+    with atomic.resumable(tmp_path / "work", "busy"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_manifest_finds_changed_missing_and_unlisted_files(tmp_path):
     (tmp_path / "a").write_text("abc")
     (tmp_path / "sub").mkdir()

@@ -10,7 +10,6 @@ A part is there whole or not at all, and its name is a digest of all it depends 
 
 import contextlib
 import json
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -95,9 +94,9 @@ def read_part(path: Path, schema: Schema) -> Iterator[EncodedEpisode]:
 
 def remove_others(folder: Path, wanted: set[str]) -> None:
     """Remove what belongs to other recordings, or to other content or settings of these."""
-    for path in folder.iterdir():
+    for path in list(folder.iterdir()):
         if path.name not in wanted:
-            shutil.rmtree(path)
+            atomic.remove(path)
 
 
 def _arrow_schema(schema: Schema) -> pa.Schema:
