@@ -1,8 +1,26 @@
 """Means over all processes of a distributed run (torchrun); without one, over this process."""
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 import torch.distributed as dist
 from torch import nn
+
+from rrf.envs.control_env import NotFiniteError
+
+
+@contextlib.contextmanager
+def together(device: torch.device) -> Iterator[None]:
+    """Where one process meets a number that is not finite within the block, all of them do: else
+    the others would wait for it later, in vain."""
+    error = None
+    try:
+        yield
+    except NotFiniteError as met:
+        error = met
+    if total(torch.tensor(float(error is not None), device=device)) > 0:
+        raise error or NotFiniteError("another process met a number that is not finite")
 
 
 def mean(value: torch.Tensor) -> torch.Tensor:

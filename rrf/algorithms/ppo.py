@@ -26,7 +26,7 @@ from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore
 from rrf.algorithms.ppo_extension import Extension
 from rrf.algorithms.ppo_losses import adapted_learning_rate, clipped_surrogate, value_errors
 from rrf.algorithms.precision import autocast, is_bf16
-from rrf.algorithms.returns import add_time_limit_bootstrap, gae
+from rrf.algorithms.returns import add_time_limit_bootstrap, gae, require_finite
 from rrf.algorithms.rsl_rl_interface import RslRlAlgorithm, construct
 from rrf.components.actor_critic import ActorCritic
 from rrf.components.distributions import Distribution
@@ -62,9 +62,10 @@ class PPO:
         self.rollout = Rollout(num_steps, num_envs, device)
         self.is_recurrent = policy.actor.memory is not None or policy.critic.memory is not None
         if self.is_recurrent:
-            _require_mini_batches(cfg, num_envs, "environments, whose sequences stay whole")
+            what = "environments, whose sequences stay whole"
+            _require_mini_batches(cfg, num_envs, num_steps, what)
         else:
-            _require_mini_batches(cfg, num_envs * num_steps, "samples of a rollout")
+            _require_mini_batches(cfg, num_envs * num_steps, 1, "samples of a rollout")
         self.actor_memory = policy.actor.initial_memory(num_envs)
         self.critic_memory = policy.critic.initial_memory(num_envs)
         self.slowness = 1.0
@@ -195,6 +196,11 @@ class PPO:
             critic_obs=self.policy.critic.read(observations),
         )
         values, final_values = self._values()
+        counted = torch.where(rollout["time_outs"], final_values, 0.0)
+        with distributed.together(self.device):
+            require_finite("rewards", rollout["rewards"])
+            require_finite("values", values)
+            require_finite("values at time limits", counted)
         if cfg.normalize_rewards:
             rollout["rewards"].copy_(self.reward_scaler(rollout["rewards"], rollout["dones"]))
         rewards = add_time_limit_bootstrap(
@@ -410,9 +416,11 @@ class PPO:
                 network.normalizer.update(observed)
 
 
-def _require_mini_batches(cfg: PPOCfg, count: int, what: str) -> None:
-    """What is normalised by itself needs two samples at least."""
-    allowed = count // 2 if cfg.normalize_advantage_per_mini_batch else count
+def _require_mini_batches(cfg: PPOCfg, count: int, samples_each: int, what: str) -> None:
+    """`count` things of `samples_each` can be shared out; a mini-batch that is normalised by itself
+    needs two samples at least."""
+    is_enough = samples_each > 1 or not cfg.normalize_advantage_per_mini_batch
+    allowed = count if is_enough else count // 2
     if cfg.num_mini_batches > allowed:
         raise ValueError(
             f"algorithm.num_mini_batches is {cfg.num_mini_batches}, allowed: up to {allowed} for "

@@ -31,6 +31,12 @@ class RND(Extension):
 
     def __init__(self, cfg: RNDCfg, algorithm: PPO):
         self.cfg, self.generator = cfg, algorithm.generator
+        count = algorithm.rollout.num_envs * algorithm.rollout.num_steps
+        if cfg.num_mini_batches > count:
+            raise ValueError(
+                f"algorithm.rnd_cfg.num_mini_batches is {cfg.num_mini_batches}, allowed: up to "
+                f"{count}, the samples of a rollout"
+            )
         dims = algorithm.policy.interface.observation_dims
         default = [group for group in algorithm.policy.actor.groups if group in dims]
         self.groups = groups_of(cfg.observation_groups or default, default, dims, "RND")

@@ -47,6 +47,8 @@ _MODEL = {
     *("class_name", "hidden_dims", "activation", "obs_normalization", "distribution_cfg"),
     *("rnn_type", "rnn_hidden_dim", "rnn_num_layers"),
 }
+# mjlab's runner renames what it loads, as if an older rsl_rl had written it.
+_RENAMED = {"distribution.std_param": "std", "distribution.log_std_param": "log_std"}
 _DISTRIBUTION = {"class_name", "init_std", "std_type", "std_range", "learn_std"}
 
 
@@ -137,7 +139,9 @@ class RslRlAlgorithm:
         wanted = everything if load_cfg is None else load_cfg
         for name, network in (("actor", self.policy.actor), ("critic", self.policy.critic)):
             if wanted.get(name):
-                network.load_state_dict(loaded_dict[f"{name}_state_dict"], strict=strict)
+                weights: dict[str, torch.Tensor] = loaded_dict[f"{name}_state_dict"]
+                weights = {_RENAMED.get(key, key): value for key, value in weights.items()}
+                network.load_state_dict(weights, strict=strict)
         if wanted.get("optimizer"):
             state = loaded_dict["optimizer_state_dict"]
             own = self.algorithm.state()[0]

@@ -108,6 +108,13 @@ class SAC:
         """The empty replay."""
         return Replay(layout, size, self.num_envs, self.device, memory_gib)
 
+    @classmethod
+    def construct_algorithm(cls, obs: TensorDict, env: typing.Any, cfg: dict, device: str):
+        """rsl_rl's runners, which collect rollouts, ask for it; raises ValueError."""
+        raise ValueError(
+            f"{cls.__name__} is off-policy: rsl_rl's runners cannot train it; use `rrf train`"
+        )
+
     # ------------------------------------------------------------------ the three verbs
 
     @torch.no_grad()

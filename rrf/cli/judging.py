@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 def require_model(name: str) -> None:
     """Raise ValueError if no such model is registered; it may be one without a champion."""
-    from rrf.config import did_you_mean
     from rrf.tracking import registry
 
-    if name not in (known := registry.models()):
-        raise ValueError(f"--champion: there is no model '{name}'{did_you_mean(name, known)}")
+    try:
+        registry.versions(name)
+    except ValueError as error:
+        raise ValueError(f"--champion: {error}") from error
 
 
 def require_registrable(checkpoint: Path, name: str, lineage: dict) -> None:

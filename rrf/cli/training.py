@@ -157,8 +157,10 @@ def _alone(run_dir: Path) -> Iterator[None]:
         ValueError: If another training is at work there, or the directory is for something else.
     """
     from rrf import atomic
+    from rrf.runners import process_group
 
     if not control_training.is_first_process():
+        process_group.wait()
         yield
         return
     _require_run_or_nothing(run_dir)
@@ -168,6 +170,7 @@ def _alone(run_dir: Path) -> Iterator[None]:
         raise ValueError(f"--run-dir {run_dir} cannot be made: {error.strerror}") from error
     busy = f"another `rrf train` is at work in {run_dir}; wait for it, or give another --run-dir"
     with atomic.alone(run_dir, busy, _PATIENCE_S):
+        process_group.wait()  # the others look no earlier at what is there
         yield
 
 
@@ -179,7 +182,8 @@ def _require_run_or_nothing(run_dir: Path) -> None:
     if run_dir.exists() and not run_dir.is_dir():
         raise ValueError(f"--run-dir {run_dir} is a file; give a directory")
     found = checkpoint.steps(run_dir).values()
-    is_run = (run_dir / RUN).is_file() or any((p / atomic.MANIFEST).is_file() for p in found)
+    is_run = any((run_dir / name).is_file() for name in (RUN, f"{_ASIDE}/{RUN}"))
+    is_run |= any((p / atomic.MANIFEST).is_file() for p in found)
     if run_dir.is_dir() and any(run_dir.iterdir()) and not is_run:
         raise ValueError(
             f"--run-dir {run_dir} holds files, but no run of `rrf train` (no {RUN}); give a "

@@ -23,6 +23,7 @@ from rrf.components.actor_configs import LipsNetActorCfg
 from rrf.components.actors import GaussianActor
 from rrf.config import did_you_mean
 from rrf.envs.control_env import Interface
+from rrf.networks.configs import without_dropout
 from rrf.networks.mlp import MLP
 
 # Derivative of an elementwise layer from its module, input and output.
@@ -84,7 +85,8 @@ class LipsNet(nn.Module):
             self.raw_bound = nn.Parameter(torch.tensor(start))
             self.bound_network = None
         else:
-            self.bound_network = cfg.lipschitz_network_cfg.build(in_features, 1)
+            bound_cfg = without_dropout(cfg.lipschitz_network_cfg)
+            self.bound_network = bound_cfg.build(in_features, 1)
             output = [layer for layer in self.bound_network.layers if isinstance(layer, nn.Linear)]
             nn.init.zeros_(output[-1].weight)
             nn.init.constant_(output[-1].bias, start)

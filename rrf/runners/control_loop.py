@@ -7,20 +7,20 @@ episodes begin, and the run says so.
 Legend: N environments.
 """
 
-import contextlib
 import dataclasses
 import json
 import math
 import time
 import typing
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
 from tensordict import TensorDict
 
 from rrf import atomic
+from rrf.algorithms import distributed
 from rrf.components.actor_critic import Deployed
 from rrf.data.sampling import mixed_seed
 from rrf.envs.control_env import ControlEnv, EnvState, NotFiniteError, check_step
@@ -226,7 +226,7 @@ class ControlRunner:
         self._env_log = {}
         try:
             metrics = self._iterate()
-            with self.together():
+            with distributed.together(self.device):
                 self._require_finite(metrics)
         except NotFiniteError as error:
             self._recover(error)
@@ -235,17 +235,6 @@ class ControlRunner:
         self.iteration += 1
         self.metrics = self.metrics | metrics | self._env_metrics() | self.statistics.metrics()
         return True
-
-    @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """Where one process of a group meets a number that is not finite, all of them do."""
-        error = None
-        try:
-            yield
-        except NotFiniteError as met:
-            error = met
-        if process_group.agree(1 if error else None):
-            raise error or NotFiniteError("another process met a number that is not finite")
 
     def _require_finite(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():

@@ -4,6 +4,7 @@ import time
 
 import torch
 
+from rrf.algorithms import distributed
 from rrf.runners.control_configs import OnPolicyRunnerCfg
 from rrf.runners.control_loop import ControlRunner
 
@@ -37,7 +38,7 @@ class OnPolicyRunner(ControlRunner):
     def _iterate(self) -> dict[str, float]:
         begin = time.perf_counter()
         self.algorithm.anneal(self.iteration / self.cfg.max_iterations)
-        with self.together():
+        with distributed.together(self.device):
             for _ in range(self.cfg.num_steps_per_env):
                 self.algorithm.observe(self.step_env(self.algorithm.act(self.observations)))
         acted = time.perf_counter()

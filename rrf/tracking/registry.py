@@ -32,7 +32,6 @@ from rrf.tracking.versions import (
     exists,
     find,
     ledger,
-    models,
     versions,
     versions_of,
 )
@@ -46,7 +45,6 @@ __all__ = [
     "fetch",
     "find",
     "ledger",
-    "models",
     "note_verdict",
     "promote",
     "register",

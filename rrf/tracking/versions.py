@@ -50,7 +50,12 @@ def ledger(name: str) -> list[Entry]:
 
 def models() -> list[str]:
     """The names of all registered models."""
-    return sorted(model.name for model in store.connect().search_registered_models())
+    client, names, token = store.connect(), [], ""
+    while token is not None:
+        page = client.search_registered_models(page_token=token or None)
+        names += [model.name for model in page]
+        token = page.token or None
+    return sorted(names)
 
 
 def versions(name: str | None = None) -> list[Version]:
@@ -59,10 +64,10 @@ def versions(name: str | None = None) -> list[Version]:
     Raises:
         ValueError: If there is no such model.
     """
-    client, known = store.connect(), models()
-    if name and name not in known:
-        raise ValueError(f"there is no model '{name}'{did_you_mean(name, known)}")
-    names = [name] if name else known
+    client = store.connect()
+    if name and not exists(client, name):
+        raise ValueError(f"there is no model '{name}'{did_you_mean(name, models())}")
+    names = [name] if name else models()
     return [version for each in names for version in versions_of(client, each)]
 
 

@@ -1,4 +1,5 @@
-"""A run of two processes of which the second meets NaN once; torchrun starts it.
+"""A run of two processes of which the second meets NaN once, in a reward or (its observation being
+huge) in a value; torchrun starts it.
 
 Each leaves how many iterations it did, how often it went back, and its learning rate.
 """
@@ -16,7 +17,20 @@ from tests.control.toy import Corridor, CorridorCfg, Poisoned
 SMALL = plain_mlp([16], "ELU")
 
 
-def main(folder: Path) -> None:
+class Huge(Corridor):
+    """After its 40th step, the last of a rollout, one observation is too large for the critic."""
+
+    num_steps = 0
+
+    def step(self, actions):
+        observations, *rest = super().step(actions)
+        self.num_steps += 1
+        if self.num_steps == 40:
+            observations["critic"][3] = 3e38
+        return observations, *rest
+
+
+def main(folder: Path, kind: str) -> None:
     process_group.join("cpu")
     rank = process_group.rank()
     cfg = OnPolicyRunnerCfg(
@@ -31,7 +45,9 @@ def main(folder: Path) -> None:
         max_iterations=6,
         save_interval=2,
     )
-    env = Poisoned(cfg.env, 35) if rank == 1 else Corridor(cfg.env)
+    env = Corridor(cfg.env)
+    if rank == 1:
+        env = Huge(cfg.env) if kind == "value" else Poisoned(cfg.env, 35)
     runner = cfg.build(folder / "run", env=env)
     result = runner.run()
     found = [result["steps"], runner.num_rollbacks, result["metrics"]["train/learning_rate"]]
@@ -40,4 +56,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -8,7 +8,13 @@ import torch
 
 import rrf
 from rrf.algorithms import PPOCfg
-from rrf.components import ActorCriticPackCfg, MemoryCfg, StateIndStdActorCfg, VNetworkCfg
+from rrf.components import (
+    ActorCriticPackCfg,
+    LipsNetActorCfg,
+    MemoryCfg,
+    StateIndStdActorCfg,
+    VNetworkCfg,
+)
 from rrf.networks import plain_mlp
 from rrf.runners import GuardCfg, OnPolicyRunnerCfg, checkpoint
 from rrf.runners.control_checkpoint import load_control_policy
@@ -213,6 +219,7 @@ def test_a_number_of_the_environments_that_is_not_finite_is_left_out(tmp_path):
         (None, False, 193, "193, allowed: up to 192 for the 192 samples of a rollout"),
         (None, True, 97, "up to 96 for the 192 samples"),
         (MemoryCfg(), False, 17, "up to 16 for the 16 environments, whose sequences stay whole"),
+        (MemoryCfg(), True, 17, "up to 16 for the 16 environments, whose sequences stay whole"),
     ],
 )
 def test_more_mini_batches_than_samples_are_refused(tmp_path, memory, alone, count, message):
@@ -221,8 +228,14 @@ def test_more_mini_batches_than_samples_are_refused(tmp_path, memory, alone, cou
         run_cfg(memory, algorithm=algorithm).build(tmp_path)
 
 
-def test_dropout_is_refused(tmp_path):
-    actor = StateIndStdActorCfg(backbone_cfg=plain_mlp([4], "Dropout"))
+@pytest.mark.parametrize(
+    "actor",
+    [
+        StateIndStdActorCfg(backbone_cfg=plain_mlp([4], "Dropout")),
+        LipsNetActorCfg(lipschitz_network_cfg=plain_mlp([4], "Dropout")),
+    ],
+)
+def test_dropout_is_refused(tmp_path, actor):
     policy = ActorCriticPackCfg(actor_cfg=actor)
     with pytest.raises(ValueError, match="'Dropout' is random"):
         run_cfg(policy=policy).build(tmp_path)

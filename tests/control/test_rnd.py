@@ -33,6 +33,11 @@ def step(following, dones=(False, False), final=None):
     )
 
 
+def test_more_mini_batches_than_samples_are_refused():
+    with pytest.raises(ValueError, match=r"rnd_cfg\.num_mini_batches is 7, allowed: up to 6"):
+        learner(num_mini_batches=7)
+
+
 def test_what_was_seen_often_earns_less_than_what_is_new():
     algorithm = learner(num_envs=64, num_steps=1, learning_rate=1e-2, num_mini_batches=8)
     rnd = algorithm.extensions["rnd"]

@@ -1,6 +1,7 @@
 """Our algorithms in rsl_rl's unmodified runner, and rsl_rl's algorithm in our environments."""
 
 import copy
+import types
 
 import numpy as np
 import pytest
@@ -91,6 +92,31 @@ def test_rsl_rls_runner_trains_saves_loads_and_exports_our_algorithm(tmp_path):
     runner.export_policy_to_jit(str(tmp_path))
     jit = torch.jit.load(tmp_path / "policy.pt")
     torch.testing.assert_close(jit(observations["policy"][:1]), actions[:1])
+
+
+@pytest.mark.parametrize("std_type", ["log", "scalar"])
+def test_mjlabs_runner_trains_saves_and_loads_our_algorithm(tmp_path, std_type):
+    runner_class = pytest.importorskip("mjlab.rl.runner").MjlabOnPolicyRunner
+
+    def made(log_dir):
+        cfg = settings("rrf.algorithms:PPO")
+        cfg["actor"]["distribution_cfg"] |= {"std_type": std_type}
+        env = Rl()
+        env.unwrapped = types.SimpleNamespace(common_step_counter=0)
+        cfg |= {"logger": "tensorboard", "upload_model": False}
+        return runner_class(env, cfg, log_dir, "cpu")
+
+    runner = made(str(tmp_path))
+    runner.learn(2)
+    again = made(None)
+    again.load(str(tmp_path / "model_1.pt"))
+    for name, value in weights(again).items():
+        assert torch.equal(value, weights(runner)[name]), name
+
+
+def test_what_is_off_policy_is_refused_with_the_way_to_train_it(tmp_path):
+    with pytest.raises(ValueError, match=r"SACTrans is off-policy.*use `rrf train`"):
+        RslRlRunner(Rl(), settings("rrf.algorithms:SACTrans"), str(tmp_path), "cpu")
 
 
 def test_policy_is_exported_to_onnx_as_mjlab_does_it(tmp_path):

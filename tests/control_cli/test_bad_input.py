@@ -296,6 +296,16 @@ def test_files_that_are_no_run_are_neither_deleted_nor_written_beside(rrf, home)
     assert "papers/thesis.txt/run cannot be made: Not a directory" in error
 
 
+def test_a_training_killed_while_it_puts_the_old_run_aside_leaves_a_run(rrf, home):
+    rrf("train", *TINY_PPO, "--run-dir", "run")
+    (home / "run/.replaced").mkdir()
+    for path in list((home / "run").iterdir()):
+        if path.name != ".replaced":
+            path.rename(home / "run/.replaced" / path.name)
+    assert rrf("train", *TINY_PPO, "--run-dir", "run").lines[-2].startswith("trained")
+    assert not (home / "run/.replaced").exists()
+
+
 def test_a_typo_costs_no_run(rrf, home):
     rrf("train", *TINY_PPO, "--run-dir", "run")
     before = contents(home / "run")

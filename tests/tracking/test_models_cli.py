@@ -85,6 +85,15 @@ def test_refusals_say_what_to_do(home, rrf, run_dir):
     assert "run.json is damaged" in str(rrf(*words)[1])
 
 
+def test_there_may_be_more_models_than_the_store_tells_at_once(home, rrf):
+    client = store.connect()
+    for number in range(103):
+        client.create_registered_model(f"m{number:03}")
+    assert registry.versions("m102") == []
+    assert str(rrf("list", "m103")[1]).startswith("there is no model 'm103'; did you mean 'm10")
+    assert str(rrf("list", "n")[1]).endswith("m102")
+
+
 def test_a_checkpoint_is_registered_with_all_it_was_trained_on(home, rrf, run_dir):
     lineage = {"datasets": [{"dataset": "demo"}, {"dataset": "lab"}]}
     make_checkpoint(run_dir / "global_step_4", 4, lineage)
