@@ -318,8 +318,8 @@ def main() -> None:
         for seed in words.seeds:
             cfg = config(preset, seed, words.override)
             path = words.out / f"{preset}-seed{seed}.csv"
-            place = workspace.state() / "curves" if words.out == CURVES else words.out / "runs"
-            run_dir = place / f"{preset}-seed{seed}"
+            variant = "" if words.out == CURVES else words.out.name
+            run_dir = workspace.state() / "curves" / variant / f"{preset}-seed{seed}"
             if words.fresh:
                 shutil.rmtree(run_dir, ignore_errors=True)
                 path.unlink(missing_ok=True)

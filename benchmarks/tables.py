@@ -1,15 +1,19 @@
 """`make bench-tables`: the measured numbers as markdown tables.
 
 They go to `docs/benchmarks/README.md` and, between marks such as `<!-- benchmarks -->` and
-`<!-- /benchmarks -->`, to the README, so that no number is typed by hand.
+`<!-- /benchmarks -->`, to the README and `docs/locomotion.md`, so that no number is typed by hand.
 """
 
 import json
 import re
+import statistics
+from pathlib import Path
 
-from benchmarks import headline_page, rl_algorithms
+from benchmarks import headline_page, rl_algorithms, rl_curves
 from benchmarks.record import RESULTS, ROOT
 from rrf import atomic
+from rrf.presets import PRESETS, resolve
+from rrf.runners.control_configs import ControlRunnerCfg
 
 
 def table(numbers: list[dict]) -> str:
@@ -30,7 +34,14 @@ def table(numbers: list[dict]) -> str:
 
 
 def main() -> None:
-    """Rewrite the tables from the JSON files."""
+    """Rewrite the tables from the JSON and CSV files."""
+    headline_page.draw()
+    for path, text in pages().items():
+        atomic.write_text(path, text)
+
+
+def pages() -> dict[Path, str]:
+    """The files that have tables, as they should be."""
     sections, numbers = [], []
     for path in sorted(RESULTS.glob("*.json")):
         rows = json.loads(path.read_text())
@@ -39,25 +50,66 @@ def main() -> None:
         sections.append(f"## {path.stem}\n\nMachine: {machines}.\n\n{table(rows)}")
     sections.append(f"## Learning curves of state-based control\n\n{_curves()}")
     sections.append(f"## Reinforcement learning by task\n\n{headline_page.details()}")
-    atomic.write_text(RESULTS / "README.md", "# Measured numbers\n\n" + "\n".join(sections))
-    headline_page.draw()
-    readme = ROOT / "README.md"
+    readme, locomotion = ROOT / "README.md", ROOT / "docs" / "locomotion.md"
     algorithms = [row for row in numbers if row["id"].startswith("algorithm_")]
     others = [row for row in numbers if row not in algorithms]
     text = _put(readme.read_text(), "benchmarks", table(others))
     text = _put(text, "algorithms", rl_algorithms.overview(algorithms))
-    atomic.write_text(readme, _put(text, "headline", headline_page.overview()))
+    return {
+        RESULTS / "README.md": "# Measured numbers\n\n" + "\n".join(sections),
+        readme: _put(text, "headline", headline_page.overview()),
+        locomotion: _put(locomotion.read_text(), "precision", _precision()),
+    }
 
 
 def _curves() -> str:
-    """The pictures of `benchmarks.rl_curves`, and what was measured for each."""
-    found = sorted((RESULTS / "curves").glob("*.svg"))
-    return "".join(f"![{path.stem}](curves/{path.name})\n\n" for path in found)
+    """What `benchmarks.rl_curves` measured of each preset, what was never run, and the pictures."""
+    lines = [
+        "| preset | steps | seed: greedy return at the end | training of one, mean |",
+        "|---|---|---|---|",
+    ]
+    pictures = sorted(rl_curves.CURVES.glob("*.svg"))
+    for preset in (path.stem for path in pictures):
+        ends = {seed: rows[-1] for seed, rows in rl_curves.known(preset).items()}
+        returns = ", ".join(f"{seed}: {row.return_greedy_mean:.0f}" for seed, row in ends.items())
+        wall, cpu = (
+            statistics.fmean(getattr(row, name) for row in ends.values()) / 60
+            for name in ("wall_s", "cpu_s")
+        )
+        steps = next(iter(ends.values())).steps
+        lines.append(f"| `{preset}` | {steps:,} | {returns} | {wall:.0f} min, {cpu:.0f} CPU-min |")
+    measured = {path.stem for path in pictures} | {"go1-flat-ppo"}
+    measured |= {one.words.split()[0] for one in rl_algorithms.ALGORITHMS.values()}
+    missing = [f"`{name}`" for name in PRESETS if _is_control(name) and name not in measured]
+    images = "".join(f"![{path.stem}](curves/{path.name})\n\n" for path in pictures)
+    table = "\n".join(lines)
+    return f"{table}\n\nPresets that were not run to their end: {', '.join(missing)}.\n\n{images}"
+
+
+def _is_control(preset: str) -> bool:
+    return isinstance(resolve(preset, {}), ControlRunnerCfg)
+
+
+def _precision() -> str:
+    """HalfCheetah by SAC in bfloat16, the preset, beside fp32; the same seed."""
+    preset, seed = "halfcheetah-sac", 0
+    ours, exact = (
+        {row.steps: row for row in rl_curves.read(folder / f"{preset}-seed{seed}.csv")}
+        for folder in (rl_curves.CURVES, rl_curves.CURVES / "fp32")
+    )
+    lines = ["| steps | bfloat16 | fp32 |", "|---|---|---|"]
+    for steps in sorted({*exact, max(ours)}):
+        cells = [
+            f"{row.return_greedy_mean:,.0f} ({row.return_train or 0:,.0f})" if row else "not run"
+            for row in (ours.get(steps), exact.get(steps))
+        ]
+        lines.append(f"| {steps:,} | {cells[0]} | {cells[1]} |")
+    return "".join(f"  {line}\n" for line in lines)
 
 
 def _put(text: str, mark: str, content: str) -> str:
     """`text` with `content` between the marks of this name."""
-    between = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
+    between = re.compile(rf"(<!-- {mark} -->\n).*?( *<!-- /{mark} -->)", re.DOTALL)
     return between.sub(lambda found: found[1] + content + found[2], text)
 
 

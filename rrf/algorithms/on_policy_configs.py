@@ -198,7 +198,7 @@ class LipsNetPPOCfg(PPOCfg):
     """PPO of an actor whose Lipschitz constant is learned (components.LipsNetActorCfg; LipsNet,
     ICML 2023)."""
 
-    lipschitz_coef: float = 1e-3
+    lipschitz_coef: float = 2e-3
     """Weight of the squared Lipschitz constant."""
 
     def __post_init__(self):

@@ -3,10 +3,12 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
 import rrf
+from benchmarks.rl_curves import greedy_returns
 from rrf.algorithms import PPOCfg
 from rrf.components import (
     ActorCriticPackCfg,
@@ -16,6 +18,7 @@ from rrf.components import (
     VNetworkCfg,
 )
 from rrf.networks import plain_mlp
+from rrf.presets import resolve
 from rrf.runners import GuardCfg, OnPolicyRunnerCfg, checkpoint
 from rrf.runners.control_checkpoint import load_control_policy
 from rrf.runners.divergence import DivergenceAlarm
@@ -57,6 +60,12 @@ def test_learns_to_walk(tmp_path):
     # Standing still earns about -15, walking straight there about -5.
     assert result["metrics"]["rollout/return"] > -8
     assert result["num_steps"] == 40 * 16 * 12
+
+
+def test_balances_the_pole(tmp_path):
+    runner = resolve("cartpole-ppo", {"trackers": []}).build(tmp_path)
+    runner.run()
+    assert np.mean(greedy_returns(runner)) >= 475
 
 
 @pytest.mark.parametrize("threads", [1, 2])

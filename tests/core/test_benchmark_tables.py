@@ -19,6 +19,11 @@ def test_a_row_shows_value_peer_and_ratio():
     assert expected in tables.table([row]).splitlines()
 
 
+def test_every_table_shows_what_was_measured_last():
+    for path, text in tables.pages().items():
+        assert path.read_text() == text, f"{path}: type make bench-tables"
+
+
 def test_saving_replaces_numbers_by_id_and_keeps_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "RESULTS", tmp_path)
     record.save("x", [{"id": "a", "value": 1}, {"id": "b", "value": 2}])

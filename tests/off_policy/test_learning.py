@@ -3,7 +3,7 @@ others cannot."""
 
 import torch
 
-from rrf.algorithms import DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
+from rrf.algorithms import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
 from rrf.components import (
     ActorQPackCfg,
     DistributionalQCfg,
@@ -66,6 +66,13 @@ def learn(cfg: GymnasiumEnvCfg, algorithm_cfg, policy_cfg, num_steps: int, targe
 def test_sac_swings_the_pendulum_up():
     algorithm = SACCfg(gamma=0.95, warmup_steps=500, **RATES)
     assert learn(PENDULUM, algorithm, pack(), 8000, target=-170) >= -200
+
+
+def test_dsac_swings_the_pendulum_up():
+    algorithm = DSACCfg(gamma=0.95, warmup_steps=500, **RATES)
+    critic = DistributionalQCfg(backbone_cfg=HIDDEN, num_critics=1)
+    policy = pack().replace(critic_cfg=critic)
+    assert learn(PENDULUM, algorithm, policy, 20_000, target=-170) >= -200
 
 
 def test_dsac_t_swings_the_pendulum_up():
