@@ -3,6 +3,7 @@
 # pyright: reportAttributeAccessIssue=false
 # mujoco's compiled modules come without stubs.
 
+import math
 import os
 import sys
 import time
@@ -10,6 +11,7 @@ import typing
 
 import mujoco
 
+from rrf.envs import tracking_camera
 from rrf.envs.control_env import ControlEnv
 from rrf.envs.wrappers.wrapper import ControlEnvWrapper
 
@@ -55,8 +57,22 @@ class PassiveViewer:
         self._shown = mujoco.MjData(model)
         self._model, self._step_dt = model, env.interface.step_dt
         self._copy_pose()
-        self._viewer = mujoco.viewer.launch_passive(model, self._shown)
+        # Without the panels (Tab and Shift-Tab bring them), which fill a small window.
+        self._viewer = mujoco.viewer.launch_passive(
+            model, self._shown, show_left_ui=False, show_right_ui=False
+        )
+        self._look_at_robot()
         self._next = time.perf_counter()
+
+    def _look_at_robot(self) -> None:
+        """From where videos show it; the mouse takes over from there."""
+        view, camera = tracking_camera.view_of(self._model), self._viewer.cam
+        if view.is_followed:
+            camera.type, camera.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, view.root
+        x, y, z = -view.offset
+        camera.lookat[:], camera.distance = view.center, math.hypot(x, y, z)
+        camera.azimuth = math.degrees(math.atan2(y, x))
+        camera.elevation = math.degrees(math.atan2(z, math.hypot(x, y)))
 
     @property
     def is_open(self) -> bool:

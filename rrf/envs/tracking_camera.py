@@ -27,22 +27,30 @@ _MOVING_ROOTS = (mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_SLIDE)
 
 
 @dataclasses.dataclass(frozen=True)
-class TrackedModel:
-    """A model with a tracking camera."""
+class View:
+    """Where a model's robot is seen from."""
 
-    spec: mujoco.MjSpec
-    model: mujoco.MjModel
     root: int  # the body whose subtree is the robot
     is_followed: bool
     offset: np.ndarray  # float64 [3], from what is looked at to the camera, m
     center: np.ndarray  # float64 [3], what is looked at unless the robot is followed, m
 
+
+@dataclasses.dataclass(frozen=True)
+class TrackedModel:
+    """A model with a tracking camera."""
+
+    spec: mujoco.MjSpec
+    model: mujoco.MjModel
+    view: View
+
     def place(self, data: mujoco.MjData) -> None:
         """Move the camera of a state whose kinematics are up to date."""
-        target = data.subtree_com[self.root] if self.is_followed else self.center
+        view = self.view
+        target = data.subtree_com[view.root] if view.is_followed else view.center
         camera = self.model.camera(NAME).id
-        data.cam_xpos[camera] = target + self.offset
-        data.cam_xmat[camera] = _looking_along(-self.offset).reshape(-1)
+        data.cam_xpos[camera] = target + view.offset
+        data.cam_xmat[camera] = _looking_along(-view.offset).reshape(-1)
 
 
 def add_tracking_camera(spec: mujoco.MjSpec) -> TrackedModel:
@@ -51,6 +59,11 @@ def add_tracking_camera(spec: mujoco.MjSpec) -> TrackedModel:
     spec.worldbody.add_camera(name=NAME, fovy=_FOVY_DEG)
     _check_floors(spec)
     model = spec.compile()
+    return TrackedModel(spec, model, view_of(model))
+
+
+def view_of(model: mujoco.MjModel) -> View:
+    """The view of a model's robot as it stands in its first keyframe, or where it has none at 0."""
     data = mujoco.MjData(model)
     if model.nkey:
         mujoco.mj_resetDataKeyframe(model, data, 0)
@@ -60,7 +73,7 @@ def add_tracking_camera(spec: mujoco.MjSpec) -> TrackedModel:
     radius = _radius(model, data, root, center)
     distance = radius / np.tan(np.deg2rad(_FOVY_DEG / 2)) / _FILLED
     offset = _ASIDE / np.linalg.norm(_ASIDE) * distance
-    return TrackedModel(spec, model, root, _can_leave(model, root), offset, center)
+    return View(root, _can_leave(model, root), offset, center)
 
 
 def posed(

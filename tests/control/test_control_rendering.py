@@ -61,15 +61,15 @@ def colored(image, channel):
 
 def test_the_camera_follows_what_can_leave():
     tracked = add_tracking_camera(mujoco.MjSpec.from_string(WALKER))
-    assert tracked.is_followed
-    assert tracked.model.body(tracked.root).name == "robot"
+    assert tracked.view.is_followed
+    assert tracked.model.body(tracked.view.root).name == "robot"
     data, scratch = mujoco.MjData(tracked.model), [mujoco.MjData(tracked.model)]
     seen = []
     for position in ([0, 0, 0.5], [7, -3, 1.5]):
         data.qpos[:3] = position
         (one,) = posed(tracked, [data], scratch)
         camera = tracked.model.camera(NAME).id
-        seen.append(one.cam_xpos[camera] - one.subtree_com[tracked.root])
+        seen.append(one.cam_xpos[camera] - one.subtree_com[tracked.view.root])
         toward = -one.cam_xmat[camera].reshape(3, 3)[:, 2]
         np.testing.assert_allclose(toward, -seen[-1] / np.linalg.norm(seen[-1]), atol=1e-9)
     np.testing.assert_allclose(seen[0], seen[1], atol=1e-9)
@@ -79,9 +79,9 @@ def test_the_camera_follows_what_can_leave():
 
 def test_what_is_bolted_down_or_slides_between_stops_is_watched_from_one_place():
     for task in ("Reacher-v5", "InvertedPendulum-v5"):
-        assert not add_tracking_camera(build(task).mj_spec).is_followed
+        assert not add_tracking_camera(build(task).mj_spec).view.is_followed
     for task in ("HalfCheetah-v5", "Humanoid-v5"):
-        assert add_tracking_camera(build(task).mj_spec).is_followed
+        assert add_tracking_camera(build(task).mj_spec).view.is_followed
 
 
 def test_a_robot_stays_in_the_middle_while_the_floor_passes():
