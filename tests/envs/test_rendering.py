@@ -127,8 +127,11 @@ def test_a_textured_mesh_without_texture_coordinates_does_not_crash():
         sys.exit(0 if color == [255, 0, 0] else f"drew {color}")
         """
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    for _ in range(2):  # on a new machine the first compiles kernels, of which Warp tells
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
     assert done.stdout == done.stderr == ""  # and nothing is printed
 
 
