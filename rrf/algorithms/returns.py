@@ -73,11 +73,11 @@ def gae(
     rewards_tb, values_tb = rewards_tb.float(), values_tb.float()
     goes_on_tb = (~dones_tb[1:]).float()
     deltas_tb = rewards_tb + gamma * values_tb[1:] * goes_on_tb - values_tb[:-1]
-    advantages_tb = torch.empty_like(deltas_tb)
-    advantage_b = torch.zeros_like(values_tb[0])
-    for t in reversed(range(len(deltas_tb))):
-        advantage_b = deltas_tb[t] + gamma * lam * goes_on_tb[t] * advantage_b
-        advantages_tb[t] = advantage_b
+    decay_tb = gamma * lam * goes_on_tb
+    advantages = [torch.zeros_like(values_tb[0])]  # from the last step to the first
+    for delta_b, decay_b in zip(deltas_tb.flip(0), decay_tb.flip(0), strict=True):
+        advantages.append(delta_b + decay_b * advantages[-1])
+    advantages_tb = torch.stack(advantages[:0:-1])
     return advantages_tb, advantages_tb + values_tb[:-1]
 
 

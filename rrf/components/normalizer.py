@@ -63,10 +63,11 @@ class RewardScaler(nn.Module):
     @torch.no_grad()
     def forward(self, rewards_tn: torch.Tensor, dones_tn: torch.Tensor) -> torch.Tensor:
         """Scaled rewards, [T, N], of a rollout; `dones_tn` end the discounted sums."""
-        sums = []
+        sums, running = [], self.returns
         for rewards, dones in zip(rewards_tn, dones_tn, strict=True):
-            sums.append(self.returns * self.gamma + rewards)
-            self.returns = torch.where(dones, 0.0, sums[-1])
+            sums.append(running * self.gamma + rewards)
+            running = sums[-1].masked_fill(dones, 0.0)
+        self.returns = running
         self.statistics.update(torch.stack(sums).unsqueeze(-1), self.is_shared)
         std = self.statistics.std
         return torch.where(std > 0, rewards_tn / std, rewards_tn)

@@ -15,10 +15,11 @@ class EpisodeStatistics:
 
     def observe(self, rewards: torch.Tensor, dones: torch.Tensor) -> None:
         """One step: float32 [N] and bool [N], on any device."""
-        self._sums[0] += rewards.detach().to("cpu", torch.float64)
-        self._sums[1] += 1
-        ended = dones.to("cpu").nonzero().squeeze(-1)
-        if len(ended):
+        returns, lengths = self._sums
+        returns += rewards.detach().cpu()
+        lengths += 1
+        if dones.any():
+            ended = dones.cpu().nonzero().squeeze(-1)
             self._ended.extend(self._sums[:, ended].T.tolist())
             self._sums[:, ended] = 0.0
             self.num_episodes += len(ended)
