@@ -80,7 +80,7 @@ def halfcheetah_ppo() -> OnPolicyRunnerCfg:
     algorithm = cfg.algorithm.replace(
         clip_param=0.1,
         entropy_coef=0.0004,
-        num_learning_epochs=4,
+        num_learning_epochs=3,
         num_mini_batches=2,
         schedule="fixed",
         learning_rate=3e-4,
