@@ -280,7 +280,7 @@ class PPO:
             extras = [penalty for penalty in penalties if penalty]
             for penalty, _ in extras:
                 loss = loss + penalty
-        self.actor_optimizer.zero_grad(set_to_none=True)
+        self.policy.actor.zero_grad()
         loss.backward()
         with torch.no_grad():
             is_clipped = (log_prob - batch.log_prob).exp().sub(1).abs() > cfg.clip_param
@@ -306,7 +306,7 @@ class PPO:
             extra = self.critic_penalty(batch, values)
             if extra:
                 loss = loss + extra[0]
-        self.critic_optimizer.zero_grad(set_to_none=True)
+        critic.zero_grad()
         loss.backward()
         return {"loss/value": value_loss.detach()} | (extra[1] if extra else {})
 
