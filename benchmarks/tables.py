@@ -82,8 +82,8 @@ def _curves() -> str:
     measured |= {one.words.split()[0] for one in rl_algorithms.ALGORITHMS.values()}
     missing = [f"`{name}`" for name in PRESETS if _is_control(name) and name not in measured]
     images = "".join(f"![{path.stem}](curves/{path.name})\n\n" for path in pictures)
-    table = "\n".join(lines)
-    return f"{table}\n\nPresets that were not run to their end: {', '.join(missing)}.\n\n{images}"
+    rows = "\n".join(lines)
+    return f"{rows}\n\nPresets that were not run to their end: {', '.join(missing)}.\n\n{images}"
 
 
 def _is_control(preset: str) -> bool:

@@ -26,7 +26,7 @@ from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore
 from rrf.algorithms.ppo_extension import Extension
 from rrf.algorithms.ppo_losses import adapted_learning_rate, clipped_surrogate, value_errors
 from rrf.algorithms.precision import autocast, is_bf16
-from rrf.algorithms.returns import add_time_limit_bootstrap, gae, require_finite
+from rrf.algorithms.returns import add_time_limit_bootstrap, gae
 from rrf.algorithms.rsl_rl_interface import RslRlAlgorithm, construct
 from rrf.components.actor_critic import ActorCritic
 from rrf.components.distributions import Distribution
@@ -196,18 +196,14 @@ class PPO:
             critic_obs=self.policy.critic.read(observations),
         )
         values, final_values = self._values()
-        counted = torch.where(rollout["time_outs"], final_values, 0.0)
-        with distributed.together(self.device):
-            require_finite("rewards", rollout["rewards"])
-            require_finite("values", values)
-            require_finite("values at time limits", counted)
         if cfg.normalize_rewards:
             rollout["rewards"].copy_(self.reward_scaler(rollout["rewards"], rollout["dones"]))
-        rewards = add_time_limit_bootstrap(
-            rollout["rewards"], rollout["time_outs"], final_values, cfg.gamma
-        )
         dones = torch.cat([torch.zeros_like(rollout["dones"][:1]), rollout["dones"]])
-        advantages, returns = gae(rewards, values, dones, cfg.gamma, cfg.lam)
+        with distributed.together(self.device):
+            rewards = add_time_limit_bootstrap(
+                rollout["rewards"], rollout["time_outs"], final_values, cfg.gamma
+            )
+            advantages, returns = gae(rewards, values, dones, cfg.gamma, cfg.lam)
         rollout["log_prob"] = self._acted().log_prob(rollout["actions"])
         samples = self.augmented(Samples.of(rollout, values[:-1], returns, advantages))
         if not cfg.normalize_advantage_per_mini_batch:

@@ -43,12 +43,12 @@ ACTIVATIONS = {
 }
 # Settings of rsl_rl with one choice here.
 ONLY = {"optimizer": "adam", "share_cnn_encoders": False}
+# rsl_rl 5's names of what is `std` or `log_std` here and in rsl_rl 4.
+STD_NAMES = {"distribution.std_param": "std", "distribution.log_std_param": "log_std"}
 _MODEL = {
     *("class_name", "hidden_dims", "activation", "obs_normalization", "distribution_cfg"),
     *("rnn_type", "rnn_hidden_dim", "rnn_num_layers"),
 }
-# mjlab's runner renames what it loads, as if an older rsl_rl had written it.
-_RENAMED = {"distribution.std_param": "std", "distribution.log_std_param": "log_std"}
 _DISTRIBUTION = {"class_name", "init_std", "std_type", "std_range", "learn_std"}
 
 
@@ -140,7 +140,8 @@ class RslRlAlgorithm:
         for name, network in (("actor", self.policy.actor), ("critic", self.policy.critic)):
             if wanted.get(name):
                 weights: dict[str, torch.Tensor] = loaded_dict[f"{name}_state_dict"]
-                weights = {_RENAMED.get(key, key): value for key, value in weights.items()}
+                # mjlab's runner renames what it loads, as if rsl_rl 4 had written it.
+                weights = {STD_NAMES.get(key, key): value for key, value in weights.items()}
                 network.load_state_dict(weights, strict=strict)
         if wanted.get("optimizer"):
             state = loaded_dict["optimizer_state_dict"]

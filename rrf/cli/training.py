@@ -182,8 +182,8 @@ def _require_run_or_nothing(run_dir: Path) -> None:
     if run_dir.exists() and not run_dir.is_dir():
         raise ValueError(f"--run-dir {run_dir} is a file; give a directory")
     found = checkpoint.steps(run_dir).values()
-    is_run = any((run_dir / name).is_file() for name in (RUN, f"{_ASIDE}/{RUN}"))
-    is_run |= any((p / atomic.MANIFEST).is_file() for p in found)
+    marks = [run_dir / RUN, run_dir / _ASIDE / RUN, *(path / atomic.MANIFEST for path in found)]
+    is_run = any(mark.is_file() for mark in marks)
     if run_dir.is_dir() and any(run_dir.iterdir()) and not is_run:
         raise ValueError(
             f"--run-dir {run_dir} holds files, but no run of `rrf train` (no {RUN}); give a "

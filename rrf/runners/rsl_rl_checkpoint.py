@@ -25,6 +25,7 @@ import torch
 from torch import nn
 
 from rrf import atomic
+from rrf.algorithms.rsl_rl_interface import STD_NAMES
 from rrf.components.actor_configs import (
     ActorCriticPackCfg,
     StateIndStdActorCfg,
@@ -43,8 +44,7 @@ _TO_OURS = (  # what stands at the beginning of a name
     ("obs_normalizer._", "normalizer."),
     ("obs_normalizer.", "normalizer."),
     ("rnn.rnn.", "memory.rnn."),
-    ("distribution.std_param", "std"),
-    ("distribution.log_std_param", "log_std"),
+    *STD_NAMES.items(),
 )
 _FIRST_GENERATION = {
     "actor": (
