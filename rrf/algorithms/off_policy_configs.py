@@ -41,7 +41,7 @@ class SACCfg(Cfg):
     """Gradients of the critics, and of the policy, longer than this are scaled down; null never."""
     precision: typing.Literal["fp32", "bf16", "auto"] = "fp32"
     """Arithmetic of the update's hidden layers; auto: bf16 where the processor multiplies it
-    itself."""
+    faster: with AMX, or with AVX512-BF16 by AMD."""
 
     def __post_init__(self):
         for name in ("batch_size", "n_steps", "policy_delay"):

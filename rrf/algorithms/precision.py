@@ -1,7 +1,9 @@
 """The arithmetic of learning: 32-bit floats, or bfloat16 products with 32-bit weights."""
 
 import contextlib
+import functools
 import typing
+from pathlib import Path
 
 import torch
 
@@ -9,7 +11,7 @@ Precision = typing.Literal["fp32", "bf16", "auto"]
 
 
 def autocast(precision: Precision, device: torch.device) -> typing.ContextManager:
-    """Compute as `precision` says; auto is bf16 where the processor multiplies it itself."""
+    """Compute as `precision` says; auto is bf16 where that is faster."""
     if not is_bf16(precision, device):
         return contextlib.nullcontext()
     # torch has one cache of cast weights for all threads; who leaves first would empty it.
@@ -24,5 +26,16 @@ def is_bf16(precision: Precision, device: torch.device) -> bool:
 def _multiplies_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type != "cpu":
+        return False
     # torch says no more publicly than "AVX512", with which bf16 may be emulated, slowly.
-    return device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
+    if torch.cpu._is_amx_tile_supported():
+        return True
+    # Without AMX it is twice as fast as fp32 on AMD's Zen 4, and half as fast on an Intel Xeon.
+    return torch.cpu._is_avx512_bf16_supported() and _is_amd()
+
+
+@functools.cache
+def _is_amd() -> bool:
+    cpu_info = Path("/proc/cpuinfo")  # of Linux
+    return cpu_info.is_file() and "AuthenticAMD" in cpu_info.read_text()
