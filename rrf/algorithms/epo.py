@@ -85,7 +85,7 @@ class EPO(SAPG):  # a second level of inheritance: its master learns exactly as 
 
     def episodes_cut(self) -> None:
         super().episodes_cut()
-        self._running.zero_()
+        self._running.fill_(torch.nan)
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
         tensors, facts = super().state()

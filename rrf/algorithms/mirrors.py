@@ -37,7 +37,9 @@ class SignedPermutation:
         return len(self.indices)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return x[..., self.indices.to(x.device)] * self.signs.to(x)
+        if self.indices.device != x.device:  # once: a copy makes the CPU wait for a GPU
+            self.indices, self.signs = self.indices.to(x.device), self.signs.to(x.device)
+        return x[..., self.indices] * self.signs.to(x.dtype)
 
 
 def chained(parts: list[SignedPermutation]) -> SignedPermutation:

@@ -17,7 +17,8 @@ class RNDCfg(Cfg):
     """Random network distillation (arXiv:1810.12894): reward for states that are new."""
 
     weight: float = 0.5
-    """What the intrinsic reward, whose standard deviation is kept at 1, is multiplied by."""
+    """What the intrinsic reward, whose discounted sum has a standard deviation of 1, is multiplied
+    by."""
     final_weight: float | None = None
     """The weight moves in a straight line to this; null keeps it."""
     num_weight_iterations: int = 100
@@ -51,8 +52,8 @@ class SymmetryCfg(Cfg):
     use_data_augmentation: bool = True
     """Learn from every sample and from its mirror image."""
     mirror_loss_coef: float = 0.0
-    """Weight of the squared distance between the mean action in a mirrored state and the mirrored
-    mean action."""
+    """Weight of the squared difference, the mean over the action's dimensions, between the mean
+    action in a mirrored state and the mirrored mean action."""
 
     def __post_init__(self):
         _require_not_negative(self, "mirror_loss_coef")
@@ -130,6 +131,12 @@ class PPOCfg(Cfg):
             raise ValueError(
                 f"min_learning_rate is {self.min_learning_rate} and max_learning_rate "
                 f"{self.max_learning_rate}, allowed: above 0 and in this order"
+            )
+        low, high = self.min_learning_rate, self.max_learning_rate
+        if self.schedule == "adaptive" and not low <= self.learning_rate <= high:
+            raise ValueError(
+                f"learning_rate is {self.learning_rate}, allowed with an adaptive schedule: from "
+                f"min_learning_rate={low} to max_learning_rate={high}"
             )
         if self.entropy_coef < 0 or self.value_loss_coef < 0:
             raise ValueError(

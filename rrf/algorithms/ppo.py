@@ -31,12 +31,15 @@ from rrf.algorithms.rsl_rl_interface import RslRlAlgorithm, construct
 from rrf.components.actor_critic import ActorCritic
 from rrf.components.distributions import Distribution
 from rrf.components.normalizer import RewardScaler
+from rrf.components.population import MEMBER
 from rrf.components.state_network import forget
 from rrf.storage.rollout import Batch, ControlStep, Rollout, Samples
 
 
 class PPO:
     """`act` and `observe` for `num_steps` steps, then `update`; and so on."""
+
+    trains_populations = False
 
     def __init__(
         self,
@@ -55,8 +58,15 @@ class PPO:
             generator: Decides actions and the order of samples; on `device`.
 
         Raises:
-            ValueError: If a rollout cannot be split into `cfg.num_mini_batches`.
+            ValueError: If a rollout cannot be split into `cfg.num_mini_batches`, or the policy is
+                of a kind this algorithm does not train.
         """
+        if not self.trains_populations and MEMBER in policy.actor.groups:
+            raise ValueError(
+                f"{type(self).__name__} trains one actor, but this policy is a population of "
+                f"{policy.actor.num_members}; use algorithms.SAPGCfg, algorithms.EPOCfg or "
+                "policy.num_members=1"
+            )
         self.cfg, self.policy = cfg, policy
         self.generator, self.device = generator, torch.device(device)
         self.rollout = Rollout(num_steps, num_envs, device)
@@ -309,9 +319,15 @@ class PPO:
     def _distribution(self, batch: Batch) -> Distribution:
         actor = self.policy.actor
         if actor.memory is None:
-            outputs = actor(batch.actor_obs)
-        else:
-            outputs = self._sequences(actor, "actor", batch, batch.actor_obs)
+            return self.distribution_in(batch.actor_obs)
+        outputs = self._sequences(actor, "actor", batch, batch.actor_obs)
+        return actor.distribution(outputs.float())
+
+    def distribution_in(self, x_so: torch.Tensor) -> Distribution:
+        """What an actor without a memory does in some states, as learning computes it."""
+        actor = self.policy.actor
+        with autocast(self.cfg.precision, self.device):
+            outputs = actor(x_so)
         return actor.distribution(outputs.float())
 
     def _sequences(self, network, name: str, batch: Batch, x_so: torch.Tensor) -> torch.Tensor:
@@ -326,7 +342,7 @@ class PPO:
     def _adapt(self, kl: torch.Tensor) -> None:
         cfg = self.cfg
         if cfg.schedule == "adaptive":
-            low, high = cfg.min_learning_rate, cfg.max_learning_rate
+            low, high = self.slowness * cfg.min_learning_rate, self.slowness * cfg.max_learning_rate
             self.set_learning_rate(
                 adapted_learning_rate(self.learning_rate, kl, cfg.desired_kl, low, high)
             )

@@ -9,6 +9,7 @@ as rsl_rl's; cfg["actor"] and cfg["critic"] are rsl_rl's own. Policies that rsl_
 Legend: N environments, O observation width, A action width.
 """
 
+import copy
 import typing
 from collections.abc import Mapping
 
@@ -205,7 +206,8 @@ class RslRlExport(nn.Module):
                 "rsl_rl's export of a recurrent policy is for its own networks; save it and "
                 "write the file with rrf.runners.onnx_export"
             )
-        self.actor = actor
+        # A copy: mjlab's runner moves what it exports to the CPU, in the middle of training.
+        self.actor = copy.deepcopy(actor).cpu()
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         return self.actor.distribution(self.actor(obs)).mode
@@ -241,6 +243,12 @@ def construct(
         observation_dims={name: value.shape[-1] for name, value in obs.items()},
         num_actions=env.num_actions,
     )
+    mode = cfg.get("torch_compile_mode")
+    if mode in ("reduce-overhead", "max-autotune"):  # refused by rsl_rl's own algorithms, too
+        raise ValueError(
+            f"torch_compile_mode is '{mode}', whose CUDA graphs overwrite what the last pass "
+            "returned; allowed: 'default', 'max-autotune-no-cudagraphs', None"
+        )
     if cfg.get("policy_cfg"):
         policy_cfg = ActorCriticPackCfg.from_dict(cfg["policy_cfg"])
     else:
@@ -255,7 +263,7 @@ def construct(
             algorithm_cfg, policy, env.num_envs, cfg["num_steps_per_env"], generator, device
         )
     adapted = RslRlAlgorithm(algorithm)
-    adapted.compile(cfg.get("torch_compile_mode"))
+    adapted.compile(mode)
     return adapted
 
 

@@ -41,6 +41,7 @@ class SAPG(PPO):
     """PPO of a population whose leader learns from all."""
 
     cfg: SAPGCfg
+    trains_populations = True
 
     def __init__(self, cfg: SAPGCfg, policy: ActorCritic, num_envs: int, *args, **runtime):
         if not isinstance(policy, PopulationActorCritic):
@@ -60,6 +61,8 @@ class SAPG(PPO):
             )
         super().__init__(cfg, policy, num_envs, *args, **runtime)
         self.num_members = policy.num_members
+        if self.num_members > 1:
+            self._require_samples()
         envs = torch.arange(num_envs, device=self.device)
         self.members = envs // (num_envs // self.num_members)  # int64 [N]
         shares = torch.linspace(0, 1, self.num_members, device=self.device)
@@ -83,7 +86,7 @@ class SAPG(PPO):
             return super().augmented(samples)
         members = self._members_of(samples.actor_obs)
         followers = (members != LEADER).nonzero().squeeze(-1)
-        count = round(self.cfg.off_policy_ratio * (len(samples) - len(followers)))
+        count = self._num_taken_over(len(samples) - len(followers))
         order = torch.randperm(len(followers), generator=self.generator, device=self.device)
         samples.extra |= {LOG_CENTER: torch.zeros_like(samples.advantages), SOURCE: members}
         if count:
@@ -93,13 +96,13 @@ class SAPG(PPO):
     def taken_over(self, samples: Samples, rows: torch.Tensor) -> Samples:
         """Followers' samples at `rows` (int64 [K]) as the leader's, their weight in `extra`."""
         rewards, dones, final_values = self._outcomes(rows)
-        actor, critic = self.policy.actor, self.policy.critic
+        critic = self.policy.critic
         observed = {
             name: as_leader(getattr(samples, name)[rows])
             for name in ("actor_obs", "critic_obs", "next_actor_obs", "next_critic_obs")
         }
         actions = samples.actions[rows]
-        distribution = actor.distribution(actor(observed["actor_obs"]))
+        distribution = self.distribution_in(observed["actor_obs"])
         log_prob = distribution.log_prob(actions)
         values = critic.value(observed["critic_obs"])
         next_values = critic.value(observed["next_critic_obs"])
@@ -144,6 +147,26 @@ class SAPG(PPO):
         if self.num_members == 1:
             return super().entropy_bonus(batch, entropy)
         return (self.entropy_coefs[self._members_of(batch.actor_obs)] * entropy).mean()
+
+    def _num_taken_over(self, num_own: int) -> int:
+        """Of followers' samples, for so many of the leader's."""
+        return round(self.cfg.off_policy_ratio * num_own)
+
+    def _require_samples(self) -> None:
+        """Every set of samples that is normalised by itself has two at least."""
+        num_own = self.rollout.num_envs * self.rollout.num_steps // self.num_members
+        count, num_others = self._num_taken_over(num_own), num_own * (self.num_members - 1)
+        if num_own < 2:
+            raise ValueError(
+                "a rollout holds 1 sample of each member, whose advantages cannot be normalised; "
+                "set num_steps_per_env to 2 or more"
+            )
+        if count == 1 or count > num_others:
+            raise ValueError(
+                f"algorithm.off_policy_ratio is {self.cfg.off_policy_ratio}: the leader, with "
+                f"{num_own} samples of its own, would take over {count} of its followers' "
+                f"{num_others}; allowed: 0, or from {2 / num_own:.3g} to {self.num_members - 1}"
+            )
 
     def _outcomes(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Rewards and dones of the samples at `rows`, and what the leader thinks is yet to come

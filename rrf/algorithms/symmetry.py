@@ -2,9 +2,9 @@
 
 Data augmentation: beside every sample (s, a) its mirror image (m(s), m(a)), with the return and the
 advantage of the original and with the probability by which that was chosen. Mirror loss:
-E ||mu(m(s)) - m(mu(s))||^2, whose second part is held constant.
+E ||mu(m(s)) - m(mu(s))||^2 / A, whose second part is held constant.
 
-Legend: S samples, O observation width.
+Legend: S samples, O observation width, A action width.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from rrf.algorithms.mirrors import Mirror
 from rrf.algorithms.on_policy_configs import SymmetryCfg
 from rrf.algorithms.ppo import PPO
 from rrf.algorithms.ppo_extension import Extension, Penalty
+from rrf.components.actors import GaussianActor
 from rrf.components.distributions import Distribution
 from rrf.components.population import MEMBER
 from rrf.components.state_network import StateNetwork
@@ -30,7 +31,8 @@ class Symmetry(Extension):
     def __init__(self, cfg: SymmetryCfg, algorithm: PPO):
         """
         Raises:
-            ValueError: For recurrent networks, and for groups that `cfg.mirrors` does not mirror.
+            ValueError: For recurrent networks, for groups that `cfg.mirrors` does not mirror, and
+                for a mirror loss on actions that are choices.
         """
         if algorithm.is_recurrent:
             raise ValueError(
@@ -38,6 +40,13 @@ class Symmetry(Extension):
                 "from; set symmetry_cfg=null or memory=null"
             )
         self.cfg, self.policy = cfg, algorithm.policy
+        self.distribution_in = algorithm.distribution_in
+        if cfg.mirror_loss_coef > 0 and not isinstance(self.policy.actor, GaussianActor):
+            raise ValueError(
+                f"symmetry_cfg.mirror_loss_coef is {cfg.mirror_loss_coef}, but "
+                f"{type(self.policy.actor).__name__} chooses from a list, of which there is no "
+                "distance; set mirror_loss_coef=0 and use_data_augmentation=true"
+            )
         interface = algorithm.policy.interface
         self.mirrors: dict[str, Mirror] = dict(locate(cfg.mirrors)(interface))
         self.widths = interface.observation_dims | {MEMBER: 1}
@@ -69,15 +78,14 @@ class Symmetry(Extension):
             critic_obs=self.mirrored(critic, samples.critic_obs),
             next_critic_obs=self.mirrored(critic, samples.next_critic_obs),
             actions=self.mirrors[ACTIONS](samples.actions),
-            distribution=actor.distribution(actor(actor_obs)).parameters,
+            distribution=self.distribution_in(actor_obs).parameters,
         )
         return samples.joined(images)
 
     def penalty(self, batch: Batch, distribution: Distribution) -> Penalty | None:
         if self.cfg.mirror_loss_coef == 0:
             return None
-        actor = self.policy.actor
-        image = actor.distribution(actor(self.mirrored(actor, batch.actor_obs)).float())
+        image = self.distribution_in(self.mirrored(self.policy.actor, batch.actor_obs))
         target = self.mirrors[ACTIONS](distribution.mode).detach()
         loss = (image.mode - target).square().mean()
         return self.cfg.mirror_loss_coef * loss, {"loss/mirror": loss.detach()}

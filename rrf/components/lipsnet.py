@@ -14,6 +14,7 @@ Ours: s is the normalised observation.
 Legend: B batch or environments, O observation width, A action width, W width of a layer.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -80,7 +81,8 @@ class LipsNet(nn.Module):
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
         nn.init.xavier_uniform_(last.weight)
         self.network, self.eps, self.squash = network, cfg.eps, cfg.squash
-        start = torch.tensor(cfg.init_lipschitz).expm1().log().item()  # softplus gives it back
+        k = cfg.init_lipschitz
+        start = k + math.log(-math.expm1(-k))  # log(e^k - 1): softplus gives k back
         if cfg.lipschitz_network_cfg is None:
             self.raw_bound = nn.Parameter(torch.tensor(start))
             self.bound_network = None

@@ -22,6 +22,7 @@ class BatchedMLP(nn.Module):
         widths = [in_features, *cfg.hidden_features, out_features]
         layers_after = without_dropout(cfg).activations
         for fan_in, fan_out, after in zip(widths, widths[1:], layers_after, strict=False):
+            self.output = len(layers)  # index of the output layer, in the end
             layers.append(BatchedLinear(num_copies, fan_in, fan_out))
             layers.extend(_layer(name, given, num_copies, fan_out) for name, given in after)
         self.layers = nn.Sequential(*layers)
@@ -30,7 +31,7 @@ class BatchedMLP(nn.Module):
         """[K, B, O] for inputs [K, B, I], or [B, I] that all copies get."""
         if x.dim() == 2:
             x = x.expand(self.num_copies, -1, -1)
-        return with_exact_outputs(self.layers, x)
+        return with_exact_outputs(self.layers, self.output, x)
 
 
 class BatchedLinear(nn.Module):

@@ -14,25 +14,29 @@ class MLP(nn.Module):
         layers: list[nn.Module] = []
         widths = [in_features, *cfg.hidden_features, out_features]
         for fan_in, fan_out, after in zip(widths, widths[1:], cfg.activations, strict=False):
+            self.output = len(layers)  # index of the output layer, in the end
             layers.append(nn.Linear(fan_in, fan_out))
             layers.extend(_layer(name, arguments, fan_out) for name, arguments in after)
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x_bi: torch.Tensor) -> torch.Tensor:
-        return with_exact_outputs(self.layers, x_bi)
+        return with_exact_outputs(self.layers, self.output, x_bi)
 
 
-def with_exact_outputs(layers: nn.Sequential, x: torch.Tensor) -> torch.Tensor:
-    """What the layers make of `x`, the last one in float32 even under autocast: a value of 1,000
-    in bfloat16 is known to within 4 only.
+def with_exact_outputs(layers: nn.Sequential, output: int, x: torch.Tensor) -> torch.Tensor:
+    """What the layers make of `x`, from number `output` on in float32 even under autocast: a value
+    of 1,000 in bfloat16 is known to within 4 only.
     """
     if not torch.is_autocast_enabled(x.device.type):
         return layers(x)
-    *hidden, last = layers
-    for layer in hidden:
+    every = list(layers)
+    for layer in every[:output]:
         x = layer(x)
     with torch.autocast(x.device.type, enabled=False):
-        return last(x.float())
+        x = x.float()
+        for layer in every[output:]:
+            x = layer(x)
+    return x
 
 
 def _layer(name: str, arguments: dict, width: int) -> nn.Module:

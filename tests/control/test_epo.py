@@ -103,7 +103,7 @@ def test_what_ran_before_a_reset_counts_for_nobody():
     learner = epo()
     learner._running.fill_(5.0)
     learner.episodes_cut()
-    assert learner._running.tolist() == [0.0] * 5
+    assert learner._running.isnan().all()  # nor do the first ones after it, which begin anywhere
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):

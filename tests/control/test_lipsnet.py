@@ -54,6 +54,12 @@ def test_where_the_network_is_flat_nothing_becomes_nan():
     assert all(bool(p.grad.isfinite().all()) for p in bounded.parameters() if p.grad is not None)
 
 
+@pytest.mark.parametrize("constant", [1e-3, 4.0, 100.0])
+def test_the_constant_starts_where_it_is_told(constant):
+    lipsnet = LipsNetActorCfg(backbone_cfg=RELU, init_lipschitz=constant).build(INTERFACE).lipsnet
+    torch.testing.assert_close(lipsnet.bound(torch.zeros(1, 3)), torch.tensor([constant]))
+
+
 @pytest.mark.parametrize("constant", [0.5, 3.0])
 def test_actions_change_no_faster_than_the_constant(constant):
     torch.manual_seed(1)

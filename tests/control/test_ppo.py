@@ -165,6 +165,20 @@ def test_a_reset_between_rollouts_clears_memories_and_running_sums():
     assert not any(bool(tensor.any()) for tensor in kept)
 
 
+def test_who_was_slowed_down_does_not_adapt_back_to_the_old_speed():
+    ppo = ppo_for(CorridorCfg().build(), learning_rate=4e-3, max_learning_rate=4e-3)
+    ppo.slow_down(0.5)
+    for _ in range(3):
+        ppo._adapt(torch.tensor(1e-4))  # far below what is desired
+    assert ppo.learning_rate.item() == pytest.approx(2e-3)
+
+
+def test_an_adaptive_learning_rate_begins_in_its_range():
+    with pytest.raises(ValueError, match=r"learning_rate is 0.1, .* max_learning_rate=0.01"):
+        PPOCfg(learning_rate=0.1)
+    PPOCfg(learning_rate=0.1, schedule="fixed")
+
+
 def test_std_stays_within_its_limits():
     env = CorridorCfg().build()
     actor = StateIndStdActorCfg(backbone_cfg=SMALL, init_std=1.0, min_std=0.9, max_std=1.1)

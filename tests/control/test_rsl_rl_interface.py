@@ -123,7 +123,9 @@ def test_policy_is_exported_to_onnx_as_mjlab_does_it(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     runner = RslRlRunner(Rl(), settings(), None, "cpu")
     runner.learn(1)
-    model = runner.alg.get_policy().as_onnx(verbose=False)
+    model = runner.alg.get_policy().as_onnx(verbose=False).double()
+    assert runner.alg.policy.actor.log_std.dtype == torch.float32  # it learns on, where it was
+    model.float()
     torch.onnx.export(
         model,
         model.get_dummy_inputs(),
@@ -213,6 +215,7 @@ def test_a_checkpoint_fits_another_number_of_environments(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ((None, "torch_compile_mode", "reduce-overhead"), "CUDA graphs .* allowed: 'default'"),
         (("algorithm", "temporal_coeff", 1.0), "did you mean 'temporal_coef'"),
         (("algorithm", "optimizer", "sgd"), "optimizer is 'sgd', allowed: 'adam'"),
         (("actor", "activation", "eluu"), "did you mean 'elu'"),
@@ -227,7 +230,7 @@ def test_a_checkpoint_fits_another_number_of_environments(tmp_path):
 def test_a_setting_that_does_not_exist_is_named(change, message):
     cfg = copy.deepcopy(settings())
     part, name, value = change
-    cfg[part][name] = value
+    (cfg[part] if part else cfg)[name] = value
     with pytest.raises(ValueError, match=message):
         RslRlRunner(Rl(), cfg, None, "cpu")
 

@@ -124,6 +124,14 @@ def test_taken_over_steps_are_worth_what_the_leader_makes_of_them(scales):
         torch.testing.assert_close(material.values[row], value)
 
 
+def test_in_bfloat16_what_is_taken_over_is_judged_as_learning_computes_it():
+    sapg = learner(SAPGCfg(off_policy_ratio=2.0, precision="bf16"))
+    material = sapg.returns(linear.fill(sapg, CORRIDOR.build())[-1])
+    metrics = sapg._actor_gradients(material.rows(torch.arange(len(material))))
+    assert metrics["policy/kl"].item() == 0.0
+    assert metrics["policy/clip_fraction"].item() == 0.0
+
+
 def test_advantages_are_normalised_for_each_member_by_itself():
     sapg = learner()
     material = sapg.returns(linear.fill(sapg, CORRIDOR.build())[-1])
@@ -205,5 +213,14 @@ def test_bad_settings_are_named():
         SAPGOnPolicyRunnerCfg(env=CORRIDOR, policy=populations.pack(num_members=4))
     with pytest.raises(ValueError, match="normalize_advantage_per_mini_batch=false"):
         learner(SAPGCfg(normalize_advantage_per_mini_batch=True))
+    with pytest.raises(ValueError, match=r"10 samples .* take over 1 of .* 20; allowed: 0, or fr"):
+        learner(SAPGCfg(off_policy_ratio=0.1))
+    with pytest.raises(ValueError, match=r"over 30 of .* 20; allowed: 0, or from 0.2 to 2"):
+        learner(SAPGCfg(off_policy_ratio=3.0))
+    few = {"num_envs": 3, "num_steps": 1}
+    with pytest.raises(ValueError, match="1 sample of each member"):
+        populations.learner(SAPGCfg(num_mini_batches=1), populations.population(), **few)
+    with pytest.raises(ValueError, match=r"PPO trains one actor, .* a population of 3; use"):
+        populations.learner(PPOCfg(), populations.population())
     with pytest.raises(ValueError, match=r"max_importance is 0.0"):
         SAPGCfg(max_importance=0.0)

@@ -6,6 +6,7 @@ import torch
 
 from rrf.algorithms import PPOCfg, SAPGCfg, SymmetryCfg
 from rrf.algorithms.mirrors import joints, left_right, pendulum
+from rrf.components import ActorCriticPackCfg, CategoricalActorCfg
 from rrf.envs.control_configs import GymnasiumEnvCfg
 from rrf.envs.control_env import Interface
 from tests.control import linear, populations
@@ -108,8 +109,10 @@ def test_samples_are_doubled():
         assert torch.equal(values[image], values[own])
 
 
-def test_divergence_is_measured_from_what_the_policy_did_in_the_mirror():
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_divergence_is_measured_from_what_the_policy_did_in_the_mirror(precision):
     algorithm = learner({}, width=1, num_envs=2, num_steps=3)
+    algorithm.cfg = algorithm.cfg.replace(precision=precision)
     with torch.no_grad():
         algorithm.policy.actor.backbone.layers[0].bias.fill_(5.0)  # far from symmetric
     material = algorithm.returns(linear.fill(algorithm, CorridorCfg(num_envs=2).build())[-1])
@@ -198,6 +201,12 @@ def test_bad_settings_are_named():
         linear.algorithm(symmetric("other_groups"), linear.policy([[1.0]]))
     with pytest.raises(ValueError, match="single steps"):
         linear.algorithm(symmetric("flipped"), linear.recurrent_policy(), num_envs=8)
+    chooses = ActorCriticPackCfg(actor_cfg=CategoricalActorCfg())
+    with pytest.raises(ValueError, match="CategoricalActor chooses from a list"):
+        linear.algorithm(
+            PPOCfg(symmetry_cfg=SymmetryCfg(mirrors=f"{__name__}:flipped", mirror_loss_coef=1.0)),
+            chooses.build(Interface({"policy": 1}, 1, num_choices=2)),
+        )
     with pytest.raises(ValueError, match="expected module:attr"):
         SymmetryCfg(mirrors="flipped")
     with pytest.raises(ValueError, match="nothing is left to do"):

@@ -96,6 +96,15 @@ def test_outputs_are_exact_whatever_the_hidden_layers_are():
         assert not torch.equal(found, found.bfloat16().float())
 
 
+def test_outputs_are_exact_with_an_activation_after_them():
+    torch.manual_seed(0)
+    cfg = MLPCfg(hidden_features=[8], activations=[[["ReLU", {}]], [["Tanh", {}]]])
+    for network in (MLP(cfg, 4, 3), BatchedMLP(cfg, 2, 4, 3)):
+        with torch.autocast("cpu", torch.bfloat16):
+            found = network(torch.randn(6, 4)).atanh()
+        assert not torch.allclose(found, found.bfloat16().float(), rtol=1e-5)
+
+
 def test_batched_layer_norm_has_a_scale_per_copy():
     hidden = [("LayerNorm", {}), ("ReLU", {})]
     batched = BatchedMLP(MLPCfg(hidden_features=[4], activations=[hidden, []]), 2, 3, 1)
