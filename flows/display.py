@@ -38,7 +38,7 @@ class Display:
             TimeElapsedColumn(),
             TextColumn("[dim]{task.fields[line]}"),
         )
-        self._bars = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._bars = Progress(*columns, console=console, disable=not console.is_interactive)
         self._step = ""
         self._bar = TaskID(0)
         self._began = self._printed = 0.0
@@ -85,7 +85,7 @@ class Display:
         self._step = ""
 
     def _plain(self, line: str) -> None:
-        if not self.console.is_terminal:
+        if not self.console.is_interactive:
             text = f"  {TITLES.get(self._step, self._step)}: {line}"
             self.console.print(text, markup=False, soft_wrap=True)
             self._printed = time.monotonic()

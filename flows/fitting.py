@@ -7,6 +7,7 @@ It is a program because simulators and torch take a gigabyte, which the flow wou
 import sys
 from collections.abc import Iterable
 
+from rrf import workspace
 from rrf.config import first_error
 from rrf.evaluation.control_protocol import ControlProtocolCfg
 from rrf.evaluation.gates import load_gate
@@ -14,6 +15,7 @@ from rrf.presets import resolve
 from rrf.registry import load_plugins
 from rrf.runners.control_configs import ControlRunnerCfg
 from rrf.tracking import registry
+from rrf.tracking.lineage import environment_lineage
 
 
 def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> None:
@@ -25,7 +27,8 @@ def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> 
         overrides: "path=value" words.
 
     Raises:
-        ValueError: If the gate cannot be read, or its protocol or the model is for other policies.
+        ValueError: If the gate cannot be read, its protocol or the model is for other policies, or
+            what is trained could be no version, or none to promote.
     """
     from rrf.evaluation.control_evaluate import block_env, check_fit
 
@@ -37,7 +40,17 @@ def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> 
             f"protocol '{protocol.name}' is for a policy that sees images, {preset} trains a "
             "state-based policy"
         )
-    registry.check_task(model, {"environment": {"task": cfg.env.task}})
+    lineage = environment_lineage(cfg.env.to_dict())
+    registry.check_task(model, lineage)
+    if "mlflow" not in cfg.trackers:
+        raise ValueError(
+            f"trackers is {cfg.trackers}; a version belongs to an MLflow run, so add mlflow"
+        )
+    if lineage["git_revision"] is None:
+        raise ValueError(
+            f"{workspace.home()} is no git repository with a commit, without which no version is "
+            "promoted; run `git commit`"
+        )
     env = cfg.env.replace(num_envs=1).build(seed=0, device="cpu")
     interface = env.interface
     env.close()

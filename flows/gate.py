@@ -6,6 +6,7 @@ from flows import artifacts, progress
 from flows.evaluate import run_evaluation
 from flows.steps import step
 from rrf import atomic
+from rrf.config import read_yaml
 from rrf.evaluation import gates, judging
 from rrf.evaluation.results import EvaluationReport
 from rrf.evaluation.verdicts import Verdict
@@ -50,8 +51,18 @@ def judge(
 
 
 def protocol_file(gate: str) -> str:
-    """The file of the protocol that a gate names."""
-    name = gates.load_gate(gate).protocol.name
+    """The file of the protocol that a gate names.
+
+    Raises:
+        ValueError: For a gate that cannot be read, or holds its protocol itself.
+    """
+    gates.load_gate(gate)
+    name = read_yaml(gate)["protocol"]
+    if not isinstance(name, str):
+        raise ValueError(
+            f"{gate} holds its protocol itself, flows evaluate by a file: write it to "
+            "configs/protocols/NAME.yaml, and `protocol: NAME` into the gate"
+        )
     return str(Path(gate).parent.parent / "protocols" / f"{name}.yaml")
 
 

@@ -8,6 +8,7 @@ from prefect import flow
 from pydantic import Field
 
 from flows import commands
+from flows.gate import protocol_file
 from flows.promote import ModelName
 from flows.steps import step
 from flows.training import GateFile, TrainFile, as_words, conclude, train
@@ -21,6 +22,7 @@ Overrides = Annotated[
 @step(name="check")
 def check(preset: str, gate: str, model: str, overrides: dict) -> None:
     """Refuse now what would be refused after the training: see `flows.fitting`."""
+    protocol_file(gate)
     commands.module("check", "flows.fitting", preset, gate, model, *as_words(overrides))
 
 

@@ -14,7 +14,6 @@ from flows.promote import ModelName
 from flows.training import GateFile, TrainFile, conclude, train
 from rrf import atomic
 from rrf.config import did_you_mean
-from rrf.evaluation.gates import load_gate
 from rrf.tracking.lineage import datasets_of
 
 STAGES = ("pretrain", "sft", "rl")
@@ -49,7 +48,7 @@ def train_vla(
     """
     changes, training = by_stage(overrides or {}), {}
     gate = rl_gate if rl else gate
-    load_gate(gate)  # what is wrong with it is said before the training
+    protocol = protocol_file(gate)  # what is wrong with the gate is said before the training
     lineage = bring_dataset(dataset)
     if pretrain:
         parent = train("pretrain", pretrain, {"dataset": dataset} | changes["pretrain"])
@@ -58,7 +57,7 @@ def train_vla(
     policy = training["sft"] = train("sft", sft, {"dataset": dataset} | changes["sft"])
     before = None
     if rl:
-        before = run_evaluation(policy["checkpoint"], protocol_file(gate))
+        before = run_evaluation(policy["checkpoint"], protocol)
         changes["rl"] = {"init_from": policy["checkpoint"]} | changes["rl"]
         policy = training["rl"] = train("rl", rl, changes["rl"])
     trained_on = datasets_behind(policy["checkpoint"])

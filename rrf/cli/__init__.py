@@ -36,7 +36,9 @@ def show(
 ) -> None:
     """Print a preset or a training file resolved to the last field, as YAML."""
     from rrf.presets import resolve
+    from rrf.registry import load_plugins
 
+    load_plugins()
     typer.echo(resolve(target, overrides or []).to_yaml(), nl=False)
 
 

@@ -28,7 +28,7 @@ def shown(cfg) -> Iterator[Callable]:
 
     console = Console()
     with warnings.catch_warnings():
-        if not console.is_terminal:
+        if not console.is_interactive:
             warnings.showwarning = _warning_line
             yield lambda progress: typer.echo(line(progress))
             return

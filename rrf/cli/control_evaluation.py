@@ -31,7 +31,7 @@ class LoadedControl:
     label: str
     config: dict
     lineage: dict
-    source: str  # digest of the code that evaluates it
+    source: str  # digest of the code and simulators that evaluate it
 
     def default_protocol(self, folder: Path) -> Path:
         """The file of `folder` about the task that the policy was trained in."""
@@ -47,12 +47,13 @@ def load(path: Path, label: str) -> LoadedControl:
     from rrf.runners import checkpoint
     from rrf.runners.control_checkpoint import load_control_policy
     from rrf.runners.deployable import deployable_digest
-    from rrf.tracking.lineage import source_digest
+    from rrf.tracking.lineage import simulator_versions, source_digest
 
     lineage = atomic.check_manifest(path).get("lineage") or {}
     policy, interface = load_control_policy(path)
     config, digest = checkpoint.load_config(path), deployable_digest(path)
     source = with_task_source(source_digest(), config["env"]["task"])
+    source = atomic.digest_of([source, simulator_versions()])
     return LoadedControl(policy, interface, path, digest, label, config, lineage, source)
 
 
@@ -63,8 +64,9 @@ def evaluate(
     num_videos: int | None,
     known: "Sequence[EpisodeResult]",
 ) -> "EvaluationReport":
-    """The episodes of the protocol, with videos of some in `folder`."""
+    """The episodes of the protocol, in evaluation.json of `folder` before some are filmed."""
     from rrf.evaluation.control_evaluate import evaluate_control
+    from rrf.evaluation.results import FILE_NAME
 
     with showing(f"evaluating {loaded.label}", len(cfg.initial_states())) as on_episode:
         report = evaluate_control(
@@ -77,6 +79,7 @@ def evaluate(
             known=known,
         )
     report.source_digest = loaded.source
+    report.save(folder / FILE_NAME)
     report.videos = _videos(loaded, cfg, report, folder, num_videos)
     return report
 
@@ -98,6 +101,6 @@ def _videos(
         return []
     try:
         return film_episodes(loaded.policy, loaded.interface, cfg, chosen, folder)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         typer.echo(f"warning: no videos: {error}", err=True)
         return []

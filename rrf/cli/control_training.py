@@ -71,7 +71,7 @@ def registered_cfg(task: str) -> "ControlRunnerCfg":
     Raises:
         ValueError: For an unknown task, one without a config, or one of another task.
     """
-    from rrf.envs.control_configs import RegisteredEnvCfg
+    from rrf.envs.control_configs import RegisteredEnvCfg, task_id
     from rrf.envs.registered_env import required_runner_cfg
     from rrf.runners.control_configs import ControlRunnerCfg
 
@@ -83,12 +83,12 @@ def registered_cfg(task: str) -> "ControlRunnerCfg":
         )
     if cfg.env == ControlRunnerCfg().env:  # left as it is
         return cfg.replace(env=RegisteredEnvCfg(task=task))
-    if cfg.env.task != task:
+    if task_id(cfg.env.task) != task_id(task):
         raise ValueError(
             f"the config registered with {task} trains in env.task={cfg.env.task}; leave its env "
             f"out, or set env=RegisteredEnvCfg(task='{task}')"
         )
-    return cfg
+    return cfg.replace(env=cfg.env.replace(task=task))
 
 
 def is_control(cfg: "RunnerCfg") -> bool:
@@ -132,12 +132,12 @@ def stands_on(cfg: "ControlRunnerCfg", parent_digest: str | None) -> tuple[dict,
 
 
 def with_task_source(source: str, task: str) -> str:
-    """`source`, the digest of this package's code, joined by the file a user's own task lies in."""
+    """`source`, the digest of this package's code, joined by what a registered task is made of."""
     from rrf import atomic
     from rrf.envs.gym_registry import source_of
 
-    file = source_of(task)
-    return atomic.digest_of([source, atomic.sha256(file)]) if file else source
+    made_of = source_of(task)
+    return atomic.digest_of([source, made_of]) if made_of else source
 
 
 def film(runner: "ControlRunner", tracker: "Tracker") -> Path | None:
@@ -156,7 +156,7 @@ def film_finished(cfg: "ControlRunnerCfg", result: dict, run_dir: Path) -> Path 
         return path
     try:
         return film(cfg.env, load_module(result["checkpoint"]), path, seed=cfg.seed)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         typer.echo(f"warning: no video: {error}", err=True)
         return None
 

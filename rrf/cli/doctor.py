@@ -55,7 +55,9 @@ def _packages() -> tuple[str, str, str]:
 
 
 def _cores() -> tuple[str, str, str]:
-    return _OK, "CPU cores", f"{len(os.sched_getaffinity(0))}, load {os.getloadavg()[0]:.1f}"
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux alone tells which are ours
+    cores = len(affinity(0)) if affinity else os.cpu_count()
+    return _OK, "CPU cores", f"{cores}, load {os.getloadavg()[0]:.1f}"
 
 
 def _disk() -> tuple[str, str, str]:

@@ -31,7 +31,7 @@ def showing(title: str, total: int) -> "Iterator[OnEpisode]":
         counts["done"] += 1
         return f"success {counts['solved'] / counts['done']:.1%}"
 
-    if not console.is_terminal:
+    if not console.is_interactive:
         every = max(1, total // 20)
 
         def line(episode, done: int, of: int) -> None:

@@ -25,11 +25,17 @@ def export(
     any_batch: Annotated[
         bool, typer.Option(help="ONNX: take any number of observations, not only one.")
     ] = False,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="A module that the policy's config names. May be repeated."),
+    ] = None,
 ) -> None:
     """Write a state-based policy as ONNX, or as a checkpoint that rsl_rl goes on training from."""
+    from rrf.cli.control_training import import_modules
     from rrf.cli.policy_reference import locate
     from rrf.runners.deployable import is_control_checkpoint
 
+    import_modules(imports or [])
     if onnx is None and rsl_rl is None:
         raise ValueError("say what to write: --onnx policy.onnx, --rsl-rl model_1000.pt, or both")
     path, label = locate(checkpoint)
@@ -104,16 +110,15 @@ def _export_onnx(path: Path, label: str, out: Path, any_batch: bool) -> None:
 
 
 def _export_rsl_rl(path: Path, out: Path) -> None:
+    from rrf import atomic
     from rrf.runners import checkpoint, rsl_rl_checkpoint
     from rrf.runners.control_checkpoint import load_module
     from rrf.runners.deployable import TRAINER_STATE
 
     policy = rsl_rl_checkpoint.expressible(load_module(path))
-    tensors, iteration = {}, 0
-    if (path / TRAINER_STATE).is_dir():
-        state = checkpoint.load_trainer_state(path)
-        tensors, iteration = state.tensors, state.facts["iteration"]
-    rsl_rl_checkpoint.write(out, policy, iteration, tensors)
+    is_whole = (path / TRAINER_STATE).is_dir()
+    tensors = checkpoint.load_trainer_state(path).tensors if is_whole else {}
+    rsl_rl_checkpoint.write(out, policy, atomic.read_manifest(path)["step"], tensors)
     for who, text in rsl_rl_checkpoint.described(policy).items():
         typer.echo(f"{who}: {text}")
     typer.echo(f"rsl_rl {out}")

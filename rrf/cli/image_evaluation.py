@@ -97,11 +97,14 @@ def evaluate(
     workers: int,
     renderer: str,
 ) -> "EvaluationReport":
-    """The episodes of the protocol, with videos in `folder` of some that ran now."""
+    """The episodes of the protocol, in evaluation.json of `folder` before videos are made of some
+    that ran now."""
+    from rrf.evaluation.results import FILE_NAME
     from rrf.evaluation.videos import choose_for_video, save_videos
 
     with showing(f"evaluating {loaded.label}", len(cfg.initial_states())) as on_episode:
         report = run(loaded, cfg, workers, renderer, on_episode, known)
+    report.save(folder / FILE_NAME)
     limit = _NUM_VIDEOS if num_videos is None else num_videos
     chosen = choose_for_video([e for e in report.episodes if e.actions is not None], limit)
     if chosen:

@@ -67,8 +67,10 @@ def judged(
     for reason in verdict.reasons:
         typer.echo(f"  {reason}")
     if verdict.outcome == "hold":
-        more = verdict.more_episodes_per_task
-        typer.echo(f"  undecided; again with --extra-episodes {more} more per task")
+        judged_on = report.protocol["episodes_per_task"]
+        first = max(gate.protocol.episodes_per_task, gate.looks[0])  # without --extra-episodes
+        extra = judged_on + verdict.more_episodes_per_task - first
+        typer.echo(f"  undecided; again with --extra-episodes {extra}")
     return verdict
 
 

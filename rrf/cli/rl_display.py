@@ -15,7 +15,7 @@ def shown(cfg) -> Iterator[Callable]:
     from rich.live import Live
 
     console = Console()
-    if not console.is_terminal:
+    if not console.is_interactive:
         yield lambda progress: typer.echo(line(progress))
         return
     history: list = []

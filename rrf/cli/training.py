@@ -390,7 +390,7 @@ def _display(cfg) -> Iterator:
     from rich.progress import TimeRemainingColumn as Eta
 
     console = Console()
-    if not console.is_terminal:
+    if not console.is_interactive:
         yield lambda progress: typer.echo(_line(progress))
         return
     name, numbers = TextColumn("[bold]{task.description}"), TextColumn("{task.fields[numbers]}")

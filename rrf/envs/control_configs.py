@@ -108,3 +108,8 @@ class RegisteredEnvCfg(ControlEnvCfg):
     def __post_init__(self):
         if self.num_envs != 0:
             super().__post_init__()
+
+
+def task_id(task: str) -> str:
+    """Without the module that registers it: "my_tasks:MyTask-v0" is MyTask-v0."""
+    return task.rpartition(":")[2]

@@ -9,9 +9,9 @@ in one piece: so every command meets every kind.
 
 from rrf.atomic import digest_of
 from rrf.config import configclass
-from rrf.envs.control_configs import ControlEnvCfg, MjlabEnvCfg
+from rrf.envs.control_configs import ControlEnvCfg, MjlabEnvCfg, task_id
 from rrf.envs.vec_env import InitialState
-from rrf.evaluation.limits import LimitCfg, check_metrics
+from rrf.evaluation.limits import OF_COMMANDS, LimitCfg, check_metrics
 from rrf.evaluation.protocol import BaseProtocolCfg
 
 _NOT_IN_HASH = ("name", "type")
@@ -43,6 +43,13 @@ class ControlProtocolCfg(BaseProtocolCfg):
         if not self.success:
             raise ValueError(f"{where}: success is empty; e.g. success: {{return: {{min: 475}}}}")
         check_metrics(self.success, where)
+        unmeasured = [name for name in self.success if name in OF_COMMANDS]
+        if unmeasured and not self.commands:
+            raise ValueError(
+                f"{where}: success asks for {', '.join(unmeasured)}, measured only under "
+                "`commands`, of which there are none; no episode could succeed. Add commands, or "
+                "ask for return or length"
+            )
         for field in ("episodes_per_task", "max_episode_steps"):
             if getattr(self, field) < 1:
                 raise ValueError(f"{where}: {field} is {getattr(self, field)}, not at least 1")
@@ -94,6 +101,8 @@ class ControlProtocolCfg(BaseProtocolCfg):
     def is_about(self, env: ControlEnvCfg) -> bool:
         """Whether a policy trained in `env` has what this protocol asks for: the same task, seen
         through the same observations."""
-        places = ("task", "hidden", "kwargs")
+        places = ("hidden", "kwargs")
         ours, theirs = self.env.to_dict(), env.to_dict()
+        if task_id(self.env.task) != task_id(env.task):
+            return False
         return all((ours.get(place) or None) == (theirs.get(place) or None) for place in places)

@@ -20,6 +20,8 @@ METRICS = {
     "action_change": "mean |Δa| per step, action units",
 }
 """Numbers of an episode and their units; `rrf.evaluation.control_metrics` computes them."""
+OF_COMMANDS = ("fall", "tracking_error_xy", "tracking_error_yaw", "power", "cost_of_transport")
+"""Those that are measured only where velocities are commanded."""
 
 
 @configclass

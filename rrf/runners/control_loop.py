@@ -35,10 +35,11 @@ from rrf.runners.thread_tuning import ThreadTuner
 from rrf.runners.tracker import NullTracker, Tracker
 from rrf.storage.rollout import ControlStep
 
-# What may change between a run and its continuation without changing any result.
+# What may change between a run and its continuation without changing any result; `guard` speaks
+# only where something went wrong.
 FREE = (
     *("trackers", "experiment_name", "save_interval", "num_checkpoints_kept", "log_interval"),
-    *("video_interval", "init_from"),
+    *("video_interval", "init_from", "guard"),
 )
 
 
@@ -82,6 +83,7 @@ class ControlRunner:
         """
         self.cfg, self.run_dir = cfg, Path(run_dir)
         self.lineage = dict(lineage or {})
+        self.signals: SignalWatch | None = None
         self.device = process_group.join(cfg.device)
         self.threads = ThreadTuner(cfg.num_threads)
         rank = process_group.rank()
@@ -126,10 +128,11 @@ class ControlRunner:
             metrics, wall_s and cpu_s, the times summed over all resumptions.
 
         Raises:
-            Interrupted: After a signal noted by `signals`, once the iteration has been saved.
+            Interrupted: After a signal noted by `signals`, once all that was learned is saved.
             ValueError: For a number that is not finite, or a checkpoint of another config.
         """
         tracker = tracker if tracker and process_group.rank() == 0 else NullTracker()
+        self.signals = signals
         if not self._resume():
             self._begin()
         began = time.monotonic() - self._wall_s, time.process_time() - self._cpu_s
@@ -213,7 +216,7 @@ class ControlRunner:
         path = self.run_dir / "videos" / f"iteration_{self.iteration}.mp4"
         try:
             film(self.cfg.env, self.policy, path, seed=self.cfg.seed)
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             warnings.warn(f"no video: {error}", stacklevel=2)
             return None
         (tracker or NullTracker()).log_artifact(path, "videos")
@@ -253,7 +256,8 @@ class ControlRunner:
             raise ValueError(
                 f"{error}, in iteration {self.iteration + 1} of {self.cfg.max_iterations}; stopped "
                 f"before it was saved, {kept}. The last step is in {dump}. If the environment is "
-                "sound, lower algorithm.learning_rate, or let guard.on_nan=rollback try that"
+                "sound, lower algorithm.learning_rate, or add guard.on_nan=rollback to the same "
+                "command, which tries that from its last checkpoint"
             ) from error
         rollbacks = self.num_rollbacks + 1
         self._load(last)

@@ -1,7 +1,8 @@
 """The loop of off-policy algorithms: a step of all environments, the gradient steps that are due.
 
 An iteration is `num_steps_per_env` such steps; it exists for logging and saving and changes no
-result.
+result. It may take half a minute, longer than whoever stops a run waits: a signal is heeded between
+two steps, and the run then goes on in the middle of the iteration.
 """
 
 import time
@@ -11,6 +12,7 @@ import torch
 from rrf.runners import process_group
 from rrf.runners.control_configs import OffPolicyRunnerCfg
 from rrf.runners.control_loop import ControlRunner
+from rrf.runners.interruption import Interrupted
 
 
 class OffPolicyRunner(ControlRunner):
@@ -46,7 +48,9 @@ class OffPolicyRunner(ControlRunner):
         counts: dict[str, int] = {}
         acting = 0.0
         begin = time.perf_counter()
-        for _ in range(self.cfg.num_steps_per_env):
+        num_steps = self.cfg.num_steps_per_env
+        for _ in range(self.num_steps // self.env.num_envs % num_steps, num_steps):
+            self._stop_if_told()
             start = time.perf_counter()
             self.algorithm.observe(self.step_env(self.algorithm.act(self.observations)))
             acting += time.perf_counter() - start
@@ -62,3 +66,9 @@ class OffPolicyRunner(ControlRunner):
             "replay/transitions": float(len(self.algorithm.replay)),
             "replay/gib": self.algorithm.replay.num_bytes / 2**30,
         }
+
+    def _stop_if_told(self) -> None:
+        stop = self.signals.received if self.signals else None
+        if stop:
+            self._require_finite({})
+            raise Interrupted(stop, f"saved {self.save()}")

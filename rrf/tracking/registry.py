@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rrf.envs.control_configs import task_id
 from rrf.evaluation.results import EvaluationReport
 from rrf.evaluation.verdicts import Verdict
 from rrf.runners.deployable import deployable_digest
@@ -114,6 +115,7 @@ def register(
 def check_task(name: str, lineage: Mapping) -> None:
     """Raise ValueError for a name with odd characters, or if the versions of `name` learned another
     simulated task than what the lineage is of: a champion is replaced by one that does the same.
+    The module before the id of a task, "my_tasks:MyTask-v0", makes it no other one.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"model name {name!r} may hold letters, digits, '.', '_' and '-' only")
@@ -122,7 +124,8 @@ def check_task(name: str, lineage: Mapping) -> None:
     if mine is None or not exists(client, name):
         return
     tags = [version.tags for version in versions_of(client, name)]
-    theirs = {task for each in tags if (task := each.get(f"{_LINEAGE}environment.task"))}
+    told = {task for each in tags if (task := each.get(f"{_LINEAGE}environment.task"))}
+    mine, theirs = task_id(mine), {task_id(task) for task in told}
     if theirs and mine not in theirs:
         proposed = f"{name}-{re.sub('[^a-z0-9]+', '-', mine.lower())}"
         raise ValueError(

@@ -149,6 +149,14 @@ def test_nan_can_take_the_run_back_to_its_last_checkpoint(tmp_path):
     assert result["metrics"]["train/learning_rate"] == pytest.approx(5e-4)
 
 
+def test_a_run_that_nan_ended_goes_on_with_the_rollback_its_message_speaks_of(tmp_path):
+    cfg = run_cfg()
+    with pytest.raises(ValueError, match=r"add guard\.on_nan=rollback to the same command"):
+        cfg.build(tmp_path, env=Poisoned(cfg.env, 12 * 4 + 5)).run()
+    runner = cfg.replace(guard=GuardCfg(on_nan="rollback")).build(tmp_path)
+    assert runner.run()["steps"] == 6
+
+
 def test_every_rollback_halves_the_learning_rate_once(tmp_path):
     cfg = run_cfg(
         max_iterations=9, guard=GuardCfg(on_nan="rollback"), algorithm=PPOCfg(schedule="fixed")

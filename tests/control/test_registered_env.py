@@ -10,6 +10,7 @@ import torch
 
 from rrf.config import Cfg, configclass
 from rrf.envs.control_configs import MjlabEnvCfg, RegisteredEnvCfg
+from rrf.envs.gym_registry import source_of
 from rrf.envs.gymnasium_env import GymnasiumEnv
 from rrf.envs.registered_env import required_runner_cfg, runner_cfg_of
 from tests.control.contract import check_contract
@@ -200,3 +201,34 @@ def test_an_mjlab_task_without_environment_config_says_so():
     task = register("mjlab.envs:ManagerBasedRlEnv", env_cfg_entrypoint=1)
     with pytest.raises(ValueError, match="env_cfg_entry_point; did you mean 'env_cfg_entrypoint'"):
         RegisteredEnvCfg(task=task).build()
+
+
+def test_a_task_is_known_by_its_files_time_limit_and_kwargs(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "walking_cfg.py").write_text("def walking():\n    pass\n")
+    (tmp_path / "walking_tasks.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register(\n"
+        '    "Walking-v0", "mjlab.envs:ManagerBasedRlEnv",\n'
+        '    kwargs={"env_cfg_entry_point": "walking_cfg:walking"},\n'
+        ")\n"
+    )
+    made_of = source_of("walking_tasks:Walking-v0")  # nobody has imported it before
+    assert made_of == source_of("walking_tasks:Walking-v0")
+    assert len(made_of["files"]) == 2
+    (tmp_path / "walking_cfg.py").write_text("def walking():\n    return 1\n")
+    edited = source_of("walking_tasks:Walking-v0")
+    assert len({*made_of["files"], *edited["files"]}) == 3
+    (alone,) = source_of("Walking-v0")["files"]  # as after --import, of a module it cannot know
+    assert alone in edited["files"]
+
+    def counting(**changes):
+        gymnasium.registry.pop("Counting-v0", None)
+        gymnasium.register("Counting-v0", Counter, **changes)
+        return source_of("Counting-v0")
+
+    assert counting() == counting()
+    assert counting(max_episode_steps=9) != counting(max_episode_steps=8)
+    assert counting(kwargs={"goal": 9}) != counting(kwargs={"goal": 8})
+    assert counting(kwargs={"goal": object()}) == counting(kwargs={"goal": object()})
+    assert source_of("Nowhere-v0") is None

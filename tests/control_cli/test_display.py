@@ -2,10 +2,11 @@
 
 import io
 import warnings
+from types import SimpleNamespace
 
 from rich.console import Console
 
-from rrf.cli import control_display
+from rrf.cli import control_display, evaluation_display, rl_display, training
 from rrf.presets import resolve
 from rrf.runners.control_loop import ControlProgress
 
@@ -41,6 +42,7 @@ def test_a_terminal_shows_a_table_of_the_last_iterations_and_warnings_above_it(m
     def terminal():
         return Console(file=screen, force_terminal=True, width=120, color_system=None)
 
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("rich.console.Console", terminal)
     with control_display.shown(resolve("go1-flat-ppo")) as on_progress:
         for iteration in range(1, 31):
@@ -63,3 +65,27 @@ def test_a_log_gets_lines_and_warnings_without_their_place_in_the_code(capsys):
     captured = capsys.readouterr()
     assert captured.out.startswith("iteration 1/300 12288 steps return 12.35")
     assert captured.err == "warning: new episodes have begun\n"
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch, capsys):
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("rich.console.Console", lambda: Console(force_terminal=True))
+    with control_display.shown(None) as on_progress:
+        on_progress(progress(1))
+    assert capsys.readouterr().out.startswith("iteration 1/300 ")
+    with evaluation_display.showing("go1", 1) as on_episode:
+        on_episode(SimpleNamespace(success=True), 1, 1)
+    assert capsys.readouterr().out == "episode 1/1 success 100.0%\n"
+    with training._display(None) as on_progress:
+        numbers = {"loss": 0.5, "validation_loss": None, "learning_rate": 1e-3}
+        on_progress(SimpleNamespace(step=1, max_steps=2, samples_per_s=9.0, eta_s=60.0, **numbers))
+    assert capsys.readouterr().out.startswith("step 1/2 loss 0.5000")
+    with rl_display.shown(None) as on_progress:
+        metrics = {"env/success_once": 0.5, "actor/approx_kl": 0.01}
+        times = {"episodes_per_s": 1.0, "eta_s": 60.0}
+        on_progress(
+            SimpleNamespace(
+                round=1, max_rounds=2, episodes=8, validation=None, metrics=metrics, **times
+            )
+        )
+    assert capsys.readouterr().out.startswith("round 1/2 8 episodes success 50.0%")

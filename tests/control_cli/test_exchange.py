@@ -75,6 +75,8 @@ def test_rsl_rl_and_back_leaves_every_weight_as_it_was(rrf, home):
     after = load_file(imported.checkpoint / "model.safetensors")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
+    rrf("export", "back", "--rsl-rl", "again.pt")
+    assert torch.load(home / "again.pt", weights_only=True)["iter"] == 4
     played = rrf("play", "back", "--steps", "10")
     original = rrf("play", checkpoint, "--steps", "10")
     assert played.out.partition(": ")[2] == original.out.partition(": ")[2]
@@ -122,6 +124,8 @@ def test_a_model_of_a_users_own_task_is_imported_with_the_config_registered(rrf,
     assert config["policy"]["actor_cfg"]["backbone_cfg"]["activations"][0] == [["Tanh", {}]]
     played = rrf("play", "back", "--import", "own_tasks", "--steps", "10")
     assert played.code == 0, played.err
+    exported = rrf("export", "back", "--rsl-rl", "own.pt", "--import", "own_tasks")
+    assert exported.code == 0, exported.err
 
 
 def test_an_import_replaces_nothing(rrf, home):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ import yaml
 from safetensors.torch import load_file
 
 import rrf as package
+from rrf import presets
 from rrf.runners import checkpoint
 from tests.control_cli.conftest import TINY_PPO, TINY_SAC
 
@@ -95,7 +97,8 @@ def test_the_same_seed_twice_gives_equal_weights_and_another_seed_others(rrf, wo
 
 def test_a_finished_run_is_reused_until_told_otherwise(rrf):
     first = rrf("train", *TINY_PPO)
-    again = rrf("train", *TINY_PPO, "save_interval=3", "log_interval=2")  # these decide nothing
+    free = ("save_interval=3", "log_interval=2", "guard.on_nan=rollback")  # these decide nothing
+    again = rrf("train", *TINY_PPO, *free)
     assert again.checkpoint == first.checkpoint
     assert again.lines[-2].startswith("reused cartpole-ppo: return ")
     anew = rrf("train", *TINY_PPO, "--no-resume")
@@ -191,6 +194,19 @@ def test_a_video_is_made_at_the_end_and_also_of_a_run_that_was_finished_without(
     assert anew.lines[-2] == f"video {video}"
 
 
+def test_a_video_that_cannot_be_written_ends_no_training(rrf, monkeypatch):
+    def fail(*_, **__):
+        raise PermissionError(13, "Permission denied", "/home/me/.cache/warp")
+
+    monkeypatch.setattr("rrf.runners.control_video.film", fail)
+    trained = rrf("train", *TINY_PPO, "--video", "video_interval=2")
+    assert trained.checkpoint.name == "global_step_4"
+    assert "warning: no video: [Errno 13] Permission denied: '/home/me/.cache/warp'" in trained.err
+    reused = rrf("train", *TINY_PPO, "--video", "video_interval=2")
+    assert reused.checkpoint == trained.checkpoint
+    assert "warning: no video: [Errno 13]" in reused.err
+
+
 def test_the_video_reaches_the_trackers(rrf):
     words = [word for word in TINY_PPO if not word.startswith("trackers")]
     said = rrf("train", *words, "trackers=[mlflow]", "--video")
@@ -228,6 +244,27 @@ def test_a_task_that_was_edited_is_trained_anew(rrf, home):
     assert rrf(*words).lines[-2].startswith("reused ")
     module.write_text(module.read_text() + "# another reward\n")
     assert rrf(*words).lines[-2].startswith("trained ")
+
+
+def test_the_module_before_the_id_of_a_task_is_as_good_as_an_import(rrf, home, monkeypatch):
+    monkeypatch.syspath_prepend(home)
+    env = '    env = RegisteredEnvCfg(task="Named-v0", num_envs=3)\n    trackers'
+    text = PLUGIN.replace("Swing-v0", "Named-v0").replace("    trackers", env)
+    first = "from rrf.envs.control_configs import RegisteredEnvCfg\n"
+    (home / "named_tasks.py").write_text(first + text)
+    said = rrf("train", "--task", "named_tasks:Named-v0")
+    config = yaml.safe_load((said.checkpoint / "config.yaml").read_text())
+    assert config["env"]["task"] == "named_tasks:Named-v0"
+
+
+def test_a_preset_of_a_plugin_is_shown(rrf, monkeypatch):
+    def register():
+        presets.PRESETS.register("plugin-ppo", presets.PRESETS._targets["cartpole-ppo"])
+
+    point = SimpleNamespace(load=lambda: register, module="plugin", name="plugin")
+    monkeypatch.setattr("rrf.registry.entry_points", lambda group: [point])
+    monkeypatch.setattr(presets.PRESETS, "_targets", dict(presets.PRESETS._targets))
+    assert "task: CartPole-v1" in rrf("show", "plugin-ppo").out
 
 
 def test_a_child_starts_from_the_weights_of_its_parent(rrf):

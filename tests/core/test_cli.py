@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rrf.cli.doctor import _cores
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -15,6 +17,12 @@ def _rrf(*words: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "rrf.cli", *words]
     env = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}  # or each run compiles its imports anew
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=env)
+
+
+def test_cores_are_counted_where_the_system_does_not_tell_which_are_ours(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 10)
+    assert _cores()[2].startswith("10, load ")
 
 
 def test_help_lists_every_command_and_costs_at_most_half_a_cpu_second():

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import typer
 import typer.testing
+import yaml
 
+from rrf.tracking import lineage
 from tests.evaluation.control_checkpoints import write_control_checkpoint
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -60,7 +62,7 @@ def rrf(home, monkeypatch):
     return run
 
 
-def test_the_protocol_of_its_task_is_found_and_everything_written(home, rrf):
+def test_the_protocol_of_its_task_is_found_and_everything_written(home, rrf, monkeypatch):
     output = rrf(home / "run", "--num-videos", 1, "--out", home / "a/0")
     assert "episode 2/2" in output
     assert output.splitlines()[-1] == f"report {home / 'a/0/report.html'}"
@@ -79,6 +81,8 @@ def test_the_protocol_of_its_task_is_found_and_everything_written(home, rrf):
     assert "dataset_md5" not in page
     assert "reused" in rrf(home / "run", "--out", home / "a/0")
     assert video.is_file()
+    monkeypatch.setattr(lineage, "simulator_versions", lambda: {"mujoco": "4.0"})
+    assert "episode 2/2" in rrf(home / "run", "--num-videos", 0, "--out", home / "a/0")
 
 
 def test_a_gate_brings_its_protocol_and_as_many_episodes_as_it_looks_at(home, rrf):
@@ -103,6 +107,39 @@ def test_a_gate_brings_its_protocol_and_as_many_episodes_as_it_looks_at(home, rr
     page = (home / "b/1/report.html").read_text()
     assert "gate easy: pass" in page
     assert "gate hard: fail" in page
+
+
+def test_an_evaluation_is_kept_whatever_becomes_of_its_videos(home, rrf, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def fail(error):
+        def film(*_):
+            raise error
+
+        monkeypatch.setattr("rrf.evaluation.control_videos.film_episodes", film)
+
+    fail(PermissionError("no place for kernels"))
+    assert "warning: no videos: no place for kernels" in rrf(home / "run", "--out", home / "k/0")
+    fail(Killed())
+    with pytest.raises(Killed):
+        rrf(home / "run", "--out", home / "k/1")
+    assert not (home / "k/1/report.html").exists()
+    assert "reused" in rrf(home / "run", "--out", home / "k/1")
+    assert (home / "k/1/report.html").is_file()
+
+
+def test_what_a_hold_advises_leads_to_the_next_look(home, rrf):
+    """None of four solved may still be half of all (bound 0.62), none of eight may not (0.45)."""
+    gate = home / "configs/gates/holds.yaml"
+    steep = yaml.safe_load(PROTOCOL.format(steps=20).replace("min: -150", "min: 0"))
+    text = GATE.format(name="holds", bound=0.5, least=-1000).replace("quick", json.dumps(steep))
+    gate.write_text(text.replace("[4]", "[4, 6, 8]") + "alpha: 0.015\n")
+    words = (home / "run", "--gate", gate, "--num-videos", 0, "--out")
+    assert rrf(*words, home / "h/0").splitlines()[-2].endswith("again with --extra-episodes 2")
+    second = rrf(*words, home / "h/1", "--extra-episodes", 2)
+    assert second.splitlines()[-2].endswith("again with --extra-episodes 4")
+    assert "gate holds: fail" in rrf(*words, home / "h/2", "--extra-episodes", 4)
 
 
 def test_what_does_not_go_together_is_refused(home, rrf):
@@ -139,7 +176,7 @@ def test_a_bare_name_is_answered_with_the_file_it_means(home, rrf, words, messag
 
 
 def test_models_that_do_not_fit_are_refused_before_anything_runs(home, rrf):
-    from rrf.tracking import store
+    from rrf.tracking import registry, store
 
     gate = ("--gate", home / "configs/gates/easy.yaml", "--num-videos", 0)
     client = store.connect()
@@ -153,6 +190,7 @@ def test_models_that_do_not_fit_are_refused_before_anything_runs(home, rrf):
     client.create_model_version("cp", str(home / "run"), tags=tags)
     with pytest.raises(ValueError, match=r"--register: 'cp' holds policies of CartPole-v1, this"):
         rrf(home / "run", "--register", "cp", "--out", home / "d/2")
+    registry.check_task("cp", {"environment": {"task": "my_tasks:CartPole-v1"}})
     with pytest.raises(ValueError, match=r"--register: '.*' lies in no .* NAME --run-id RUN"):
         rrf(home / "run", "--register", "new", "--out", home / "d/3")
     with pytest.raises(ValueError, match="--register: model name 'a/b' may hold letters"):

@@ -77,6 +77,7 @@ def test_a_protocol_survives_plain_data():
         ({"env": RegisteredEnvCfg()}, "env.num_envs is 0; say how many"),
         ({"env": MjlabEnvCfg(num_envs=4)}, "env.backend is auto"),
         ({"max_episode_steps": 0}, "max_episode_steps is 0, not at least 1"),
+        ({"commands": {}}, "success asks for fall, measured only under `commands`"),
     ],
 )
 def test_bad_protocols_are_refused(change, message):
@@ -112,6 +113,12 @@ def test_every_file_of_ours_is_the_only_one_about_its_task():
         if isinstance(cfg, ControlProtocolCfg):
             assert find_protocol(CONFIGS / "protocols", cfg.env).stem == name
     assert {"go1-flat", "go1-rough", "g1-flat", "g1-rough", "pendulum", "halfcheetah"} <= set(found)
+
+
+def test_the_module_before_the_id_of_a_task_makes_it_no_other_one():
+    mine = GymnasiumEnvCfg(task="MyTask-v0", num_envs=4)
+    assert small(env=mine).is_about(RegisteredEnvCfg(task="my_tasks:MyTask-v0"))
+    assert not small(env=mine).is_about(RegisteredEnvCfg(task="my_tasks:MyTask-v1"))
 
 
 def test_a_task_without_a_protocol_says_what_to_do():

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from rich.console import Console
 
 from flows import (
     artifacts,
@@ -28,6 +29,8 @@ from flows import (
     train_locomotion,
     train_vla,
 )
+from flows.display import Display
+from flows.gate import protocol_file
 from flows.train_vla import by_stage, datasets_behind
 from infra import services
 from rrf.config import locate
@@ -68,6 +71,13 @@ def test_every_deployment_is_a_flow_of_its_name():
     assert "train-locomotion" in {deployment["name"] for deployment in deployments}
 
 
+def commit(home: Path) -> None:
+    """A repository with a commit."""
+    me = ("-c", "user.name=me", "-c", "user.email=me@here")
+    for command in (("init", "-q"), (*me, "commit", "--allow-empty", "-qm", "begin")):
+        subprocess.run(["git", *command], cwd=home, check=True)
+
+
 def test_training_flows_default_to_files_that_exist():
     from rrf.evaluation.gates import load_gate
     from rrf.presets import resolve
@@ -92,6 +102,7 @@ def test_what_the_gate_does_not_judge_is_refused_before_training(
     tmp_path, monkeypatch, preset, gate, message
 ):
     monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    commit(tmp_path)
     folder = Path(demo.__file__).parents[1] / "configs/gates"
     with pytest.raises(ValueError, match=message):
         fitting.check(preset, str(folder / gate), "new")
@@ -100,13 +111,32 @@ def test_what_the_gate_does_not_judge_is_refused_before_training(
 def test_what_the_gate_judges_fits_unless_the_model_is_of_another_task(tmp_path, monkeypatch):
     monkeypatch.setenv("RRF_HOME", str(tmp_path))
     gate = str(Path(demo.__file__).parents[1] / "configs/gates/cartpole.yaml")
+    with pytest.raises(ValueError, match=r"is no git repository with a commit.* `git commit`"):
+        fitting.check("cartpole-ppo", gate, "walker")
+    commit(tmp_path)
     fitting.check("cartpole-ppo", gate, "walker", ["max_iterations=2"])
+    with pytest.raises(ValueError, match=r"trackers is \['tensorboard'\]; .* add mlflow"):
+        fitting.check("cartpole-ppo", gate, "walker", ["trackers=[tensorboard]"])
     client = store.connect()
     client.create_registered_model("walker")
     tags = {"lineage.environment.task": "Walker2d-v5"}
     client.create_model_version("walker", str(tmp_path), tags=tags)
     with pytest.raises(ValueError, match=r"'walker' holds policies of Walker2d-v5"):
         fitting.check("cartpole-ppo", gate, "walker")
+
+
+def test_flows_evaluate_by_the_file_that_the_gate_names(tmp_path):
+    for folder in ("gates", "protocols"):
+        (tmp_path / folder).mkdir()
+    protocol = (Path(demo.__file__).parents[1] / "configs/protocols/cartpole.yaml").read_text()
+    (tmp_path / "protocols/mine.yaml").write_text(protocol)  # its name is cartpole
+    gate = tmp_path / "gates/mine.yaml"
+    gate.write_text("name: mine\nprotocol: mine\noverall_lower_bound: 0\n")
+    assert protocol_file(str(gate)) == str(tmp_path / "protocols/mine.yaml")
+    inline = json.dumps(yaml.safe_load(protocol))
+    gate.write_text(f"name: mine\nprotocol: {inline}\noverall_lower_bound: 0\n")
+    with pytest.raises(ValueError, match=r"mine\.yaml holds its protocol itself.*`protocol: NAME`"):
+        train_locomotion.check.fn("cartpole-ppo", str(gate), "walker", {})
 
 
 def test_flows_look_at_the_gate_before_they_train(monkeypatch):
@@ -146,6 +176,17 @@ def test_a_listener_hears_every_line_of_its_step():
         report("step 1/10")
         report("step 2/10")
     assert heard == [("sft", ""), ("sft", "step 1/10"), ("sft", "step 2/10")]
+
+
+def test_the_demo_prints_lines_where_the_cursor_cannot_move(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    screen = io.StringIO()
+    with Display(Console(file=screen, force_terminal=True, color_system=None)) as display:
+        display("gate", "look 1 of 2: pass")
+    assert [line.strip() for line in screen.getvalue().splitlines()] == [
+        "Gate: begins",
+        "Gate: done after 0 s",
+    ]
 
 
 def test_the_plugin_leaves_an_unknown_prefect_alone(monkeypatch):
