@@ -77,7 +77,11 @@ class ControlEnv(typing.Protocol):
         ...
 
     def state(self) -> EnvState | None:
-        """What `load_state` needs to go on bit for bit; None if this environment cannot tell."""
+        """What `load_state` needs to go on bit for bit; None if this environment cannot tell.
+
+        A resumed run then calls `set_progress(num_steps, seed)`, where there is one, and `reset`:
+        how many steps each environment had, and the seed of other episodes than the first.
+        """
         ...
 
     def load_state(self, state: EnvState) -> None:

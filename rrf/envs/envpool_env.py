@@ -10,6 +10,7 @@ Legend: N environments, A width of an action, O visible width of an observation,
 
 import typing
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -47,13 +48,8 @@ class EnvPoolEnv:
         self.cfg = cfg
         self.num_envs = cfg.num_envs
         self.device = torch.device(device)
-        self._pool: typing.Any = envpool.make(
-            cfg.task,
-            env_type="gymnasium",
-            num_envs=cfg.num_envs,
-            num_threads=min(cfg.num_threads, cfg.num_envs),
-            seed=mixed_seed(seed) % _MAX_SEED,
-        )
+        self._make: Callable[..., typing.Any] = envpool.make
+        self._pool: typing.Any = self._make_pool(seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that bounds lose precision as float32
             space, action_space = self._pool.observation_space, self._pool.action_space
@@ -116,9 +112,24 @@ class EnvPoolEnv:
         """
         raise ValueError("EnvPool cannot continue from a state; train in a GymnasiumEnvCfg instead")
 
+    def set_progress(self, num_steps: int, seed: int) -> None:
+        """Begin anew, with the next `reset`, from `seed`: a resumed run is not to see its first
+        episodes again. The number of steps so far decides nothing here.
+        """
+        self._pool = self._make_pool(seed)
+
     def close(self) -> None:
         """End the threads. Calling it twice is allowed."""
         self._pool = None
+
+    def _make_pool(self, seed: int) -> typing.Any:
+        return self._make(
+            self.cfg.task,
+            env_type="gymnasium",
+            num_envs=self.num_envs,
+            num_threads=min(self.cfg.num_threads, self.num_envs),
+            seed=mixed_seed(seed) % _MAX_SEED,
+        )
 
     def _begin_again(self, ended: np.ndarray) -> np.ndarray:
         """Reset some environments; their first observations [K, O]."""

@@ -75,7 +75,7 @@ class GymnasiumEnv:
         )
         self.before_reset: Callable[[list[int]], None] | None = None
         self._infos: list[dict] = []
-        self._reset_all([mixed_seed(seed, index) for index in range(cfg.num_envs)])
+        self.set_progress(0, seed)
 
     def get_observations(self) -> TensorDict:
         """What the policy sees now, {"policy": float32 [N, O]}."""
@@ -124,7 +124,7 @@ class GymnasiumEnv:
             return {}
         terms = {
             name: torch.tensor(
-                np.array([info[name] for info in self._infos]),
+                np.array([info.get(name, 0.0) for info in self._infos]),
                 dtype=torch.float32,
                 device=self.device,
             )
@@ -137,23 +137,28 @@ class GymnasiumEnv:
 
     @functools.cached_property
     def reward_names(self) -> list[str]:
-        """The keys of `reward_terms`, found by some steps of a scratch environment: reward_rest
-        is among them if it was not 0 there.
+        """The keys of `reward_terms`, found by some steps of a scratch environment. reward_rest is
+        among them if it was not 0 there, and where the task is not Gymnasium's own: of those nobody
+        can tell what they add later.
         """
         spec = gym_registry.find_spec(self.cfg.task)
         scratch = gym_registry.make_envs(spec, self.cfg.kwargs)[0]
         scratch.reset(seed=0)
         scratch.action_space.seed(0)
-        has_rest, info = False, {}
+        has_rest, parts = not gymnasium_state.can_save(scratch), {}
         for _ in range(_NUM_SCRATCH_STEPS):
             _, reward, *ends, info = scratch.step(scratch.action_space.sample())
-            told = sum(value for name, value in info.items() if name.startswith(_REWARD_PREFIX))
+            parts = {
+                name: value
+                for name, value in info.items()
+                if name.startswith(_REWARD_PREFIX) and isinstance(value, float | int | np.number)
+            }
+            told = sum(parts.values())
             has_rest |= not math.isclose(float(reward), told, rel_tol=1e-5, abs_tol=1e-6)
             if any(ends):
                 break
         scratch.close()
-        names = [name for name in info if name.startswith(_REWARD_PREFIX)]
-        return [*names, _REST] if names and has_rest else names
+        return [*parts, _REST] if parts and has_rest else list(parts)
 
     def state(self) -> EnvState | None:
         """None for tasks that are not Gymnasium's own (`rrf.envs.gymnasium_state`)."""
@@ -182,6 +187,12 @@ class GymnasiumEnv:
         self.episode_length_buf[:] = rest.pop("episode_length").to(self.device)
         gymnasium_state.load(self.gym_envs, EnvState(rest, state.facts))
         self._infos = []
+
+    def set_progress(self, num_steps: int, seed: int) -> None:
+        """Begin anew from `seed`, for where `state` is None: a resumed run is not to see its first
+        episodes again. The number of steps so far decides nothing here.
+        """
+        self._reset_all([mixed_seed(seed, index) for index in range(self.num_envs)])
 
     @property
     def mj_model(self) -> "mujoco.MjModel | None":

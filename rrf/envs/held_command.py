@@ -16,7 +16,8 @@ def hold(env: typing.Any, command: torch.Tensor | None) -> None:
     """
     term = _velocity_command(env)
     if command is None:
-        vars(term).pop("_resample_command", None)
+        if vars(term).pop("_resample_command", None) is not None:
+            term.time_left[:] = 0.0  # it was to last for ever
         return
     if tuple(command.shape) != (env.num_envs, 3):
         raise ValueError(

@@ -152,7 +152,8 @@ class MjlabEnv:
             final = current[ids].apply(lambda group: torch.nan_to_num(group))
             if self.before_reset is not None:
                 self.before_reset(ids.tolist())
-            fresh, extras = self.env.reset(env_ids=ids)
+            with _others_metrics_kept(self.env.command_manager, ~dones):
+                fresh, extras = self.env.reset(env_ids=ids)
             log |= extras["log"]
             for name, group in fresh.items():
                 current[name][ids] = group[ids]
@@ -242,8 +243,10 @@ class MjlabEnv:
     # Going on later.
 
     def state(self) -> EnvState | None:
-        """Everything that decides the future, on the native backend; None on mjlab's."""
-        if not self._is_native:
+        """Everything that decides the future, on the native backend; None on mjlab's, and where a
+        term keeps a random generator, a deque or a set.
+        """
+        if not self._is_native or self.env.unsaved():
             return None
         env: NativeRlEnv = self.env
         parts = {
@@ -331,6 +334,19 @@ class MjlabEnv:
         if "robot" not in entities:
             raise ValueError(f"'{self.cfg.task}' has no robot with a free base")
         return entities["robot"]
+
+
+@contextlib.contextmanager
+def _others_metrics_kept(manager: typing.Any, others: torch.Tensor) -> Iterator[None]:
+    """A reset of some environments measures how all follow their commands, which adds the same
+    instant a second time; with `auto_reset`, mjlab measures once a step. `others` is bool [N].
+    """
+    metrics = [manager.get_term(name).metrics for name in manager.active_terms]
+    before = [{name: values[others] for name, values in of.items()} for of in metrics]
+    yield
+    for of, kept in zip(metrics, before, strict=True):
+        for name, values in kept.items():
+            of[name][others] = values
 
 
 def _check_groups(env: typing.Any) -> None:

@@ -1,11 +1,11 @@
-"""A task of mjlab as `MjlabEnvCfg` describes it: found by name, made faster, overridden."""
+"""A task of mjlab as `MjlabEnvCfg` describes it: found by name, overridden, made faster."""
 
 import contextlib
 import copy
 import dataclasses
 import io
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rrf.config import did_you_mean
@@ -18,6 +18,7 @@ _OWN_FIELDS = {
     "auto_reset": None,
     "decimation": "physics",
 }
+_FAST = {"sim.mujoco.cone": "pyramidal", "sim.mujoco.impratio": 1.0}
 _COUNT_SUBSTEPS = ("self_collision_cost",)
 
 
@@ -30,8 +31,8 @@ def task_config(cfg: MjlabEnvCfg, seed: int, given: typing.Any = None) -> typing
     Raises:
         ImportError: If mjlab is not installed, with the command that installs it.
         ValueError: For an unknown task or path, naming the closest known one; for a motion
-            tracking task without a motion file; for `physics: fast` where a step cannot be halved;
-            for `play` of a given config.
+            tracking task without a motion file; for `physics: fast` where a step cannot be halved
+            or an override sets what it sets; for `play` of a given config; for recorders.
     """
     require("mjlab", extra="locomotion")
     if given is not None and cfg.play:
@@ -41,10 +42,11 @@ def task_config(cfg: MjlabEnvCfg, seed: int, given: typing.Any = None) -> typing
         )
     with quiet():
         task = copy.deepcopy(given) if given is not None else _registered(cfg.task, cfg.play)
-    if cfg.physics == "fast":
-        _make_fast(task, cfg.task)
     apply_overrides(task, cfg.overrides)
+    if cfg.physics == "fast":
+        _make_fast(task, cfg.task, cfg.overrides)
     _check_motion_files(task)
+    check_recorders([name for name, term in task.recorders.items() if term is not None])
     task.scene.num_envs = cfg.num_envs
     task.seed = seed % 2**32  # what NumPy takes
     task.auto_reset = False
@@ -155,20 +157,26 @@ def _like(old: typing.Any, value: typing.Any, path: str) -> typing.Any:
     return value
 
 
-def _make_fast(task: typing.Any, name: str) -> None:
+def _make_fast(task: typing.Any, name: str, overrides: Mapping[str, typing.Any]) -> None:
     """Pyramidal friction cones without torsional and rolling friction, and half as many steps of
     twice the length.
 
     Stepping Go1 costs about a quarter; contacts slide a little more. Rewards that count substeps
     weigh double. How a policy trained so does on exact physics is measured in `docs/benchmarks`.
     """
+    for path, value in _FAST.items():
+        if overrides.get(path, value) != value:
+            raise ValueError(
+                f"physics=fast sets '{path}' to {value!r}, the overrides to {overrides[path]!r}; "
+                "leave that override out, or use physics=exact"
+            )
     if task.decimation % 2:
         raise ValueError(
             f"physics=fast halves the {task.decimation} substeps of '{name}', which is odd; "
             "use physics=exact"
         )
     mujoco = task.sim.mujoco
-    mujoco.cone, mujoco.impratio = "pyramidal", 1.0
+    apply_overrides(task, _FAST)
     mujoco.timestep *= 2
     before, task.decimation = task.decimation, task.decimation // 2
     for sensor in task.scene.sensors:
@@ -201,6 +209,18 @@ def _sliding_only(collision: typing.Any) -> typing.Any:
     else:
         condim = min(condim, 3)
     return dataclasses.replace(collision, condim=condim)
+
+
+def check_recorders(names: Sequence[str]) -> None:
+    """
+    Raises:
+        ValueError: If there are any.
+    """
+    if names:
+        raise ValueError(
+            f"mjlab's recorder '{names[0]}' would not be told when episodes end, because rrf "
+            f"resets what ended; remove it by overrides: {{'recorders.{names[0]}': null}}"
+        )
 
 
 def _check_motion_files(task: typing.Any) -> None:

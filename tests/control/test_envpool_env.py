@@ -75,6 +75,13 @@ def test_a_time_limit_that_is_brought_forward_resets_the_task_itself():
         assert env.episode_length_buf.tolist() == [step, 51 + step]
 
 
+def test_a_resumed_run_begins_other_episodes_than_at_first():
+    env, first = build("Hopper-v5"), build("Hopper-v5").get_observations()["policy"]
+    env.set_progress(1200, seed=1)
+    assert (env.reset()[0]["policy"] != first).any(dim=1).all()
+    env.step(torch.zeros(4, 3))
+
+
 def test_hidden_dimensions_are_nowhere():
     hidden, whole = build("Hopper-v5", hidden=[0, 10], seed=3), build("Hopper-v5", seed=3)
     assert hidden.interface.observation_dims == {"policy": 9}

@@ -259,11 +259,40 @@ def test_what_the_tasks_terms_leave_of_the_reward_is_a_term(task):
         torch.testing.assert_close(sum(terms.values()), rewards)
 
 
+class Bonus(Broken):
+    """Tells a part of its reward, and hands out a bonus in the fifth step that it does not tell."""
+
+    def step(self, action):
+        observation, _, *ends, _ = super().step(action)
+        info = {"reward_steps": 1.0, "reward_parts": {"steps": 1.0}}
+        return observation, 11.0 if self.steps == 5 else 1.0, *ends, info
+
+
+def test_what_a_task_of_ones_own_leaves_of_the_reward_is_a_term():
+    gymnasium.register("Bonus-v0", entry_point=Bonus)
+    env = build("Bonus-v0")
+    assert env.reward_names == ["reward_steps", "reward_rest"]
+    for step in range(1, 6):
+        env.step(torch.zeros(2, 1))
+        rest = 10.0 if step == 5 else 0.0
+        assert env.reward_terms()["reward_rest"].tolist() == [rest, rest]
+
+
 def test_seeds_differ_between_environments_and_runs():
     starts = [build("Hopper-v5", seed=seed).get_observations()["policy"] for seed in (0, 0, 1)]
     assert torch.equal(starts[0], starts[1])
     assert not torch.equal(starts[0], starts[2])
     assert not torch.equal(starts[0][0], starts[0][1])
+
+
+def test_a_resumed_run_begins_other_episodes_than_at_first():
+    first = build("Hopper-v5").reset()[0]["policy"]
+    resumed = [build("Hopper-v5") for _ in range(2)]
+    for env in resumed:
+        env.set_progress(1200, seed=7)
+    one, two = (env.reset()[0]["policy"] for env in resumed)
+    assert (one != first).any(dim=1).all()
+    assert torch.equal(one, two)
 
 
 def test_a_state_of_something_else_is_refused():

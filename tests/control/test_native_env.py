@@ -14,6 +14,7 @@ import mjlab.tasks  # noqa: F401, registers them
 from mjlab.envs.mdp import dr
 from mjlab.managers.event_manager import EventTermCfg, requires_model_fields
 from mjlab.managers.observation_manager import ObservationTermCfg
+from mjlab.managers.recorder_manager import RecorderTerm, RecorderTermCfg
 from mjlab.managers.reward_manager import RewardTermCfg
 from mjlab.managers.scene_entity_config import SceneEntityCfg
 from mjlab.sensor import BuiltinSensorCfg, GridPatternCfg, ObjRef
@@ -198,10 +199,29 @@ def test_a_held_command_is_seen_at_once_and_survives_resets(go1):
         assert torch.equal(go1.command, command)
         assert torch.equal(observations["critic"][:, 45:48], command)
     go1.set_command(None)
-    go1.reset()
-    assert not torch.equal(go1.command, command)
+    go1.step(torch.zeros(6, 12))
+    assert (go1.command != command).any(dim=1).all(), "drawn again, and not only after a reset"
     with pytest.raises(ValueError, match=r"expected \[N, 3\] = \[6, 3\]"):
         go1.set_command(command[:2])
+
+
+def test_a_metric_of_a_command_is_measured_once_a_step_where_another_environment_ends():
+    """mjlab adds |error| / (steps between two commands) per step, of every environment."""
+    env = build(num_envs=2, overrides={"events.push_robot": None})
+    term = env.env.command_manager.get_term("twist")
+    steps = term.cfg.resampling_time_range[1] / env.env.step_dt
+    for is_ending in (False, True):
+        env.episode_length_buf = torch.tensor(
+            [env.max_episode_length - 1 if is_ending else 0, 0], dtype=torch.long
+        )
+        before = term.metrics["error_vel_xy"].clone()
+        _, _, dones, extras = env.step(torch.zeros(2, 12))
+        assert dones.tolist() == [is_ending, False]
+        error = (env.command - env.body_velocity())[:, :2].norm(dim=1)
+        added = term.metrics["error_vel_xy"] - before
+        assert float(added[1]) == pytest.approx(float(error[1]) / steps, rel=1e-4)
+    assert extras["log"]["Metrics/twist/error_vel_xy"] > 0
+    env.close()
 
 
 def test_what_evaluation_reads_of_a_standing_robot():
@@ -412,6 +432,25 @@ def test_fast_physics_punishes_collisions_as_much():
     assert all(weights["exact"][name] < 0 for name in counted)
 
 
+def test_fast_physics_is_made_of_what_overrides_left():
+    overrides = {
+        "rewards.self_collisions.weight": -1.0,
+        "sim.mujoco.timestep": 0.004,
+        "sim.mujoco.impratio": 1.0,
+    }
+    cfg = MjlabEnvCfg(task=ROUGH, physics="fast", overrides=overrides)
+    task = task_config(cfg, seed=0)
+    assert task.rewards["self_collisions"].weight == -2.0
+    assert task.sim.mujoco.timestep * task.decimation == pytest.approx(4 * 0.004)
+    assert task.sim.mujoco.cone == "pyramidal"
+    message = r"sets 'sim.mujoco.cone' to 'pyramidal', the overrides to 'elliptic'"
+    with pytest.raises(ValueError, match=message):
+        task_config(cfg.replace(overrides={"sim.mujoco.cone": "elliptic"}), seed=0)
+    delay = "scene.entities.robot.articulation.actuators.0.delay_max_lag"
+    with pytest.raises(ValueError, match="delays counted in substeps"):
+        task_config(cfg.replace(overrides={delay: 2}), seed=0)
+
+
 def test_overrides_reach_every_part_of_mjlabs_config():
     env = build(
         num_envs=2,
@@ -494,6 +533,15 @@ def test_without_fresh_contacts_only_contacts_are_older():
 def test_tasks_that_cannot_be_built_say_why(task, overrides, message):
     with pytest.raises(ValueError, match=message):
         build(task, overrides=overrides)
+
+
+def test_what_would_do_nothing_here_is_refused():
+    cfg = load_env_cfg(CARTPOLE)
+    cfg.recorders["csv"] = RecorderTermCfg(func=RecorderTerm)
+    with pytest.raises(ValueError, match=r"recorder 'csv' .* \{'recorders.csv': null\}"):
+        MjlabEnvCfg(num_envs=2).build(env_cfg=cfg)
+    with pytest.raises(ValueError, match=r"sim.nan_guard.enabled is true"):
+        build(CARTPOLE, overrides={"sim.nan_guard.enabled": True})
 
 
 def test_all_terms_that_cannot_be_computed_are_named():

@@ -1,5 +1,7 @@
 """The wrapper chain: each wrapper is an environment again, over every kind of environment."""
 
+import types
+
 import pytest
 import torch
 
@@ -283,6 +285,15 @@ def test_named_cameras_have_groups_of_their_own():
 
 
 # The seed's names
+
+
+def test_recorders_of_mjlab_are_refused():
+    pytest.importorskip("mjlab")
+    from rrf.envs.wrappers.mjlab_wrappers import RoboRenForceMJLabEnvWrapper
+
+    env = types.SimpleNamespace(recorder_manager=types.SimpleNamespace(active_terms=["csv"]))
+    with pytest.raises(ValueError, match="recorder 'csv' would not be told when episodes end"):
+        RoboRenForceMJLabEnvWrapper(env)
 
 
 @pytest.mark.slow

@@ -5,16 +5,12 @@ commands, events and curricula are its own too; only what stands below them diff
 be answered there is an error that names the terms that ask for it.
 """
 
-# pyright: reportAttributeAccessIssue=false
-# mujoco's compiled modules come without stubs.
-
 import contextlib
 import itertools
 import types
 import typing
 from collections.abc import Iterator
 
-import mujoco
 import torch
 from mjlab.actuator.xml_actuator import XmlActuator
 from mjlab.entity import Entity
@@ -24,10 +20,10 @@ from mjlab.envs.mdp import actions
 from mjlab.managers.event_manager import EventManager
 from mjlab.managers.manager_base import ManagerBase
 from mjlab.scene import Scene
-from mjlab.sensor import CameraSensor, RayCastSensor
+from mjlab.sensor import CameraSensor, ContactSensor, RayCastSensor, Sensor
 
 from rrf.envs.native.simulation import NativeSimulation
-from rrf.envs.native.snapshot import capture, restore
+from rrf.envs.native.snapshot import capture, restore, unsaved
 from rrf.envs.native.views import NativeData, NativeModel, UnsupportedFieldError
 
 _MANAGERS = (
@@ -44,7 +40,7 @@ _HELD_ACTIONS = (
     actions.SiteEffortAction,
 )
 
-_FAILURES = (RuntimeError, ValueError, mujoco.FatalError)
+_BLIND_UPDATES = (Sensor.update, ContactSensor.update)  # they look at contacts, or at nothing
 _NOT_STATE = (
     ManagerBasedRlEnv, Scene, NativeSimulation, NativeData, NativeModel, Entity, EntityIndexing,
 )  # fmt: skip
@@ -76,6 +72,10 @@ class NativeRlEnv(ManagerBasedRlEnv):
         self._command_dt = torch.zeros(num_envs)
         self.common_step_counter = 0
         self.episode_length_buf = torch.zeros(num_envs, dtype=torch.long)
+        self.reset_buf, self.reset_terminated, self.reset_time_outs = torch.zeros(
+            3, num_envs, dtype=torch.bool
+        )  # mjlab makes these four in its first step, and terms that are probed may read them
+        self.reward_buf = torch.zeros(num_envs)
         with naming_terms():
             self._build_scene(num_threads, fresh_contacts)
             self.load_managers()
@@ -84,6 +84,12 @@ class NativeRlEnv(ManagerBasedRlEnv):
         self._probe_terms()
 
     def _build_scene(self, num_threads: int, fresh_contacts: bool) -> None:
+        if self.cfg.sim.nan_guard.enabled:
+            raise ValueError(
+                "sim.nan_guard.enabled is true, and is of mjlab's own simulation alone; leave it "
+                "out (the native backend resets what diverges, and guard.on_nan says what training "
+                "does about a NaN), or use backend=mjlab"
+            )
         self.scene = Scene(self.cfg.scene, device="cpu")
         cameras = [n for n, s in self.scene.sensors.items() if isinstance(s, CameraSensor)]
         variants = [name.rstrip("/") for name, _ in self.scene.collect_variant_info()]
@@ -132,11 +138,17 @@ class NativeRlEnv(ManagerBasedRlEnv):
         """Everything but the simulation's state and the random generators."""
         return capture(self.state_roots(), skip=_NOT_STATE)
 
+    def unsaved(self) -> list[str]:
+        """Where terms keep what `capture` leaves out: random generators, deques, sets."""
+        return unsaved(self.state_roots(), skip=_NOT_STATE)
+
     def restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, typing.Any]) -> None:
         restore(self.state_roots(), tensors, facts, skip=_NOT_STATE)
 
     def _controls_are_held(self) -> bool:
-        """Whether no term, actuator or metric looks at the state between two substeps."""
+        """Whether no term, actuator, sensor or metric looks at the state between two substeps."""
+        if any(type(sensor).update not in _BLIND_UPDATES for sensor in self.scene.sensors.values()):
+            return False
         for entity in self.scene.entities.values():
             if entity._fused_actuator_group._groups or entity._builtin_group._delayed_groups:
                 return False
@@ -159,7 +171,7 @@ class NativeRlEnv(ManagerBasedRlEnv):
                 func(self, **params)
             except UnsupportedFieldError as error:
                 unsupported.append(f"{manager} term '{name}' ({error})")
-            except _FAILURES as error:
+            except Exception as error:  # a border: terms are others' code and may raise anything
                 raise ValueError(_failure(f"{manager} term '{name}'", error)) from error
             if manager == "observation":
                 self.sim.observe(s for s in self.scene.sensors.values() if s._cache_valid)
@@ -191,7 +203,7 @@ def naming_terms() -> Iterator[None]:
         term = _failing_term(error.__traceback__)
         what = f"{term} ({error})" if term else str(error)
         raise ValueError(_message([what])) from error
-    except _FAILURES as error:
+    except Exception as error:  # a border, as in `NativeRlEnv._probe_terms`
         term = _failing_term(error.__traceback__)
         if term is None:
             raise

@@ -20,12 +20,17 @@ import numpy as np
 
 _XBODY = mujoco.mjtObj.mjOBJ_XBODY
 _BODY = mujoco.mjtObj.mjOBJ_BODY
+_GEOM = mujoco.mjtObj.mjOBJ_GEOM
 _SITE = mujoco.mjtObj.mjOBJ_SITE
 _JOINT = mujoco.mjtObj.mjOBJ_JOINT
 _ACTUATOR = mujoco.mjtObj.mjOBJ_ACTUATOR
 _TENDON = mujoco.mjtObj.mjOBJ_TENDON
 _SENSOR = mujoco.mjtSensor
 _NO_SOLVER = (_SENSOR.mjSENS_ACTUATORFRC, _SENSOR.mjSENS_JOINTACTFRC)  # of the acceleration stage
+_SEE_LOOKS = (
+    *(_SENSOR.mjSENS_RANGEFINDER, _SENSOR.mjSENS_TACTILE),
+    *(_SENSOR.mjSENS_GEOMDIST, _SENSOR.mjSENS_GEOMNORMAL, _SENSOR.mjSENS_GEOMFROMTO),
+)  # also geoms that touch nothing
 _LIMITS = (
     *(_SENSOR.mjSENS_JOINTLIMITPOS, _SENSOR.mjSENS_JOINTLIMITVEL),
     *(_SENSOR.mjSENS_TENDONLIMITPOS, _SENSOR.mjSENS_TENDONLIMITVEL),
@@ -59,7 +64,7 @@ def build_physics_model(slim: mujoco.MjSpec, full: mujoco.MjModel, configure) ->
     full: The scene compiled, with its options set.
     configure: Sets the options of a compiled model (mjlab's `MujocoCfg.apply`).
     """
-    _remove_looks(slim)
+    _remove_looks(slim, full)
     names = _name_everything(slim)
     blocks = _add_sensors(slim, full, names)
     model = slim.compile()
@@ -74,22 +79,39 @@ def build_physics_model(slim: mujoco.MjSpec, full: mujoco.MjModel, configure) ->
     return _describe(model, full, blocks)
 
 
-def _remove_looks(spec: mujoco.MjSpec) -> None:
+def _remove_looks(spec: mujoco.MjSpec, full: mujoco.MjModel) -> None:
+    if any(sensor.type in _SEE_LOOKS for sensor in spec.sensors):
+        return
+    touched = {name for pair in spec.pairs for name in (pair.geomname1, pair.geomname2)}
+    touched |= {sensor.objname for sensor in spec.sensors if sensor.objtype == _GEOM}
+    touched |= {sensor.refname for sensor in spec.sensors if sensor.reftype == _GEOM}
     used = set()
-    for geom in spec.geoms:
-        geom.material = ""
-        is_mesh = geom.type == mujoco.mjtGeom.mjGEOM_MESH
-        if is_mesh and geom.contype == 0 and geom.conaffinity == 0:
-            geom.type = mujoco.mjtGeom.mjGEOM_SPHERE
-            geom.size = [0.01, 0, 0]
-            geom.mass = 0
-            geom.meshname = ""
-        used.add(geom.meshname)
+    for index, body in enumerate(spec.bodies):
+        for geom in body.geoms:
+            geom.material = ""
+            is_mesh = geom.type == mujoco.mjtGeom.mjGEOM_MESH
+            is_look = geom.contype == 0 and geom.conaffinity == 0 and geom.name not in touched
+            if is_mesh and is_look:
+                geom.type = mujoco.mjtGeom.mjGEOM_SPHERE
+                geom.size = [0.01, 0, 0]
+                geom.mass = 0
+                geom.meshname = ""
+                _fix_inertia(body, full, index)
+            used.add(geom.meshname)
     for mesh in list(spec.meshes):
         if mesh.name not in used:
             spec.delete(mesh)
     for thing in [*spec.materials, *spec.textures]:
         spec.delete(thing)
+
+
+def _fix_inertia(body: mujoco.MjsBody, full: mujoco.MjModel, index: int) -> None:
+    """The inertia of a body whose looks may have had mass, where only its geoms tell it."""
+    if body.explicitinertial or full.body_mass[index] == 0:
+        return
+    body.explicitinertial = True
+    body.mass, body.inertia = full.body_mass[index], full.body_inertia[index]
+    body.ipos, body.iquat = full.body_ipos[index], full.body_iquat[index]
 
 
 def _name_everything(spec: mujoco.MjSpec) -> dict[str, list[str]]:

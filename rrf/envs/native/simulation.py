@@ -39,6 +39,7 @@ _INPUTS = {
     "mocap_pos": int(_STATE.mjSTATE_MOCAP_POS),
     "mocap_quat": int(_STATE.mjSTATE_MOCAP_QUAT),
 }  # in the order in which MuJoCo packs them
+_MOVING = ("qpos", "qvel", "mocap_pos", "mocap_quat")  # what poses and velocities follow from
 _BUFFERS = (
     "qpos", "qvel", "act", "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat",
     "time", "sensordata", "measured",
@@ -87,8 +88,7 @@ class NativeSimulation:
         self._dirty = np.ones(num_envs, dtype=bool)  # changed since last measured
         self._was_reset = np.ones(num_envs, dtype=bool)  # since the last forward
         self._to_sense = np.ones(num_envs, dtype=bool)  # moved since rays were last cast
-        self._measured_qpos = torch.zeros_like(self.data.qpos)
-        self._measured_qvel = torch.zeros_like(self.data.qvel)
+        self._measured = {name: torch.zeros_like(getattr(self.data, name)) for name in _MOVING}
         self.reset()
         self.forward()
 
@@ -128,9 +128,10 @@ class NativeSimulation:
     def forward(self) -> None:
         """Refresh what is derived, for the environments that changed."""
         self._push_model()
-        changed = (self.data.qpos != self._measured_qpos).any(1)
-        changed |= (self.data.qvel != self._measured_qvel).any(1)
-        self._dirty |= changed.numpy()
+        for name, measured in self._measured.items():
+            if measured.numel():
+                changed = (getattr(self.data, name) != measured).flatten(1).any(1)
+                self._dirty |= changed.numpy()
         self._write_state()
         everyone = self._observes_accelerations or (
             self.fresh_contacts
@@ -215,11 +216,10 @@ class NativeSimulation:
         """Copies of all that decides how the simulation goes on."""
         tensors = {name: getattr(self.data, name).clone() for name in _BUFFERS}
         tensors |= {f"model.{name}": t.clone() for name, t in self.model.expanded.items()}
+        tensors |= {f"measured_{name}": t.clone() for name, t in self._measured.items()}
         tensors |= {
             "state": torch.from_numpy(self.stepper.state_NX.copy()),
             "warmstart": torch.from_numpy(self.stepper.warmstart_NV.copy()),
-            "measured_qpos": self._measured_qpos.clone(),
-            "measured_qvel": self._measured_qvel.clone(),
             "flags": torch.from_numpy(np.stack([self._dirty, self._was_reset, self._to_sense])),
         }
         return tensors, {"inputs": list(self._inputs), "substep": self._substep}
@@ -247,8 +247,8 @@ class NativeSimulation:
             self._parameters.recompute(changed, RecomputeLevel.none)
         self.stepper.state_NX[...] = tensors["state"].numpy()
         self.stepper.warmstart_NV[...] = tensors["warmstart"].numpy()
-        self._measured_qpos.copy_(tensors["measured_qpos"])
-        self._measured_qvel.copy_(tensors["measured_qvel"])
+        for name, measured in self._measured.items():  # older states have no "measured_mocap_pos"
+            measured.copy_(tensors.get(f"measured_{name}", tensors[name]))
         self._dirty, self._was_reset, self._to_sense = tensors["flags"].numpy().copy()
         self._inputs, self._substep = list(facts["inputs"]), facts["substep"]
         self.data.forget_derived()
@@ -320,12 +320,13 @@ class NativeSimulation:
         else:
             data.sensordata[at[:, None], self._cheap] = sensors[:, self._cheap].float()  # type: ignore[index]
         data.measured[at] = sensors[:, first:].float()
-        self._measured_qpos[at] = data.qpos[at]
-        self._measured_qvel[at] = data.qvel[at]
+        for name, measured in self._measured.items():
+            measured[at] = getattr(data, name)[at]
         data.forget_derived()
 
     def _push_model(self) -> list[int]:
         """Write parameters that events changed into the models; which environments those are."""
+        self.model.check_unwritten()
         changed = self._parameters.push()
         self._dirty[changed] = True
         return changed

@@ -6,7 +6,9 @@ attributes, dicts, lists and tuples; `restore` writes into an object built from 
 Tensors of the same shape are written in place, so whoever shares them still does.
 """
 
+import collections
 import enum
+import random
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +20,10 @@ _SCALARS = (bool, int, float, str, type(None))
 _OPAQUE = (
     "builtins", "functools", "inspect", "logging", "mujoco", "mujoco_warp", "numpy", "pathlib",
     "re", "threading", "torch", "types", "typing", "viser", "warp",
+)  # fmt: skip
+_UNSAVED = (
+    collections.deque, set, random.Random, np.random.Generator, np.random.RandomState,
+    torch.Generator,
 )  # fmt: skip
 _DERIVED = ("_cached_data", "_cache_valid")  # of sensors: recomputed before they are next read
 Path = tuple[str, ...]
@@ -44,11 +50,19 @@ def capture(
         name = "/".join(place.path)
         if isinstance(place.value, torch.Tensor):
             tensors[name] = place.value.detach().clone()
+        elif isinstance(place.value, _UNSAVED):
+            continue
         elif isinstance(place.value, np.ndarray):
             tensors[name] = torch.from_numpy(place.value.copy())
         else:
             facts[name] = list(place.value) if isinstance(place.value, tuple) else place.value
     return tensors, facts
+
+
+def unsaved(roots: Mapping[str, typing.Any], *, skip: tuple[type, ...] = ()) -> list[str]:
+    """Paths of random generators, deques and sets, which `capture` leaves out."""
+    places = _places(roots, skip)
+    return ["/".join(place.path) for place in places if isinstance(place.value, _UNSAVED)]
 
 
 def restore(
@@ -68,8 +82,13 @@ def restore(
         name = "/".join(place.path)
         if name in left:
             _write(place, left.pop(name), name)
-    for name, value in left.items():
-        _create(roots, name, value)
+    for name in sorted(left, key=_natural):
+        _create(roots, name, left[name])
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sorts a list's entry 2 before its entry 10."""
+    return [(len(part), part) for part in name.split("/")]
 
 
 def _write(place: _Place, value: typing.Any, name: str) -> None:
@@ -98,20 +117,24 @@ def _write(place: _Place, value: typing.Any, name: str) -> None:
 
 
 def _create(roots: Mapping[str, typing.Any], name: str, value: typing.Any) -> None:
-    """A value that came into being after construction: a dict's new entry."""
+    """A value that came into being after construction: a dict's or list's new entry."""
     *parents, leaf = name.split("/")
     node: typing.Any = roots
     for parent in parents:
-        child = node.get(parent) if isinstance(node, Mapping) else getattr(node, parent, None)
+        child = next((value for key, value, _ in _children(node) if key == parent), None)
         if child is None and isinstance(node, dict):
             child = node[parent] = {}
         node = child
-    if not isinstance(node, dict):
+    value = value.clone() if isinstance(value, torch.Tensor) else value
+    if isinstance(node, list) and leaf == str(len(node)):
+        node.append(value)
+    elif isinstance(node, dict):
+        node[leaf] = value
+    else:
         raise ValueError(
             f"the state has '{name}', for which there is no place here; it comes from an "
             "environment of another config"
         )
-    node[leaf] = value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def _places(roots: Mapping[str, typing.Any], skip: tuple[type, ...]) -> Iterator[_Place]:
@@ -140,7 +163,7 @@ def _walk(
     if id(value) in seen:
         return
     seen.add(id(value))
-    if isinstance(value, torch.Tensor | np.ndarray):
+    if isinstance(value, (torch.Tensor, np.ndarray, *_UNSAVED)):
         yield _Place(path, value, replace)
         return
     for name, child, setter in _children(value):

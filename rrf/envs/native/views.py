@@ -53,16 +53,22 @@ class NativeData:
         self._model = model
         self._derived: list[str] = []
         self.measured = torch.zeros(num_envs, m.nsensordata - physics.num_task_columns)
-        self.sensordata = torch.zeros(num_envs, physics.num_task_columns)
-        self.qpos = torch.zeros(num_envs, m.nq)
-        self.qvel = torch.zeros(num_envs, m.nv)
-        self.act = torch.zeros(num_envs, m.na)
-        self.ctrl = torch.zeros(num_envs, m.nu)
-        self.qfrc_applied = torch.zeros(num_envs, m.nv)
-        self.xfrc_applied = torch.zeros(num_envs, m.nbody, 6)
-        self.mocap_pos = torch.zeros(num_envs, m.nmocap, 3)
-        self.mocap_quat = torch.zeros(num_envs, m.nmocap, 4)
-        self.time = torch.zeros(num_envs)
+        vars(self).update(
+            sensordata=torch.zeros(num_envs, physics.num_task_columns),
+            qpos=torch.zeros(num_envs, m.nq),
+            qvel=torch.zeros(num_envs, m.nv),
+            act=torch.zeros(num_envs, m.na),
+            ctrl=torch.zeros(num_envs, m.nu),
+            qfrc_applied=torch.zeros(num_envs, m.nv),
+            xfrc_applied=torch.zeros(num_envs, m.nbody, 6),
+            mocap_pos=torch.zeros(num_envs, m.nmocap, 3),
+            mocap_quat=torch.zeros(num_envs, m.nmocap, 4),
+            time=torch.zeros(num_envs),
+        )
+
+    def __setattr__(self, name: str, value: typing.Any) -> None:
+        _check_is_no_field(mujoco.MjData, "data", name)
+        super().__setattr__(name, value)
 
     def forget_derived(self) -> None:
         """The sensor data changed."""
@@ -74,8 +80,7 @@ class NativeData:
         compute = _DERIVED.get(name)
         if compute is None:
             raise UnsupportedFieldError(f"data.{name}")
-        value = compute(self)
-        setattr(self, name, value)
+        vars(self)[name] = value = compute(self)
         self._derived.append(name)
         return value
 
@@ -151,21 +156,38 @@ class NativeModel:
     """Parameters of the model: [N, ...] where mujoco_warp allows one per environment, [...] else.
 
     Fields in `expand` are tensors of their own that events may write; the others are one row,
-    expanded.
+    expanded, and what is written there would reach no simulation.
     """
 
     def __init__(self, model: mujoco.MjModel, num_envs: int):
         self._model = model
         self._num_envs = num_envs
         self.expanded: dict[str, torch.Tensor] = {}
+        self._to_read: dict[str, tuple[torch.Tensor, int]] = {}  # with their versions when made
+
+    def __setattr__(self, name: str, value: typing.Any) -> None:
+        _check_is_no_field(mujoco.MjModel, "model", name)
+        super().__setattr__(name, value)
+
+    def check_unwritten(self) -> None:
+        """
+        Raises:
+            UnsupportedFieldError: For a field that was written and is not in `expanded`.
+        """
+        for name, (tensor, version) in self._to_read.items():
+            if tensor._version != version:
+                raise UnsupportedFieldError(
+                    f"model.{name}, which was written although no event declares it: "
+                    f'@requires_model_fields("{name}") goes over the function of one'
+                )
 
     def expand(self, name: str) -> None:
         """Give every environment its own values of a field."""
         if name in self.expanded:
             return
         one_row = getattr(self, name)
-        self.expanded[name] = one_row.contiguous().clone()
-        setattr(self, name, self.expanded[name])
+        vars(self)[name] = self.expanded[name] = one_row.contiguous().clone()
+        self._to_read.pop(name, None)
 
     def row(self, name: str) -> torch.Tensor:
         """A copy of a field as the model was compiled, without environments in front."""
@@ -178,11 +200,21 @@ class NativeModel:
         if value is None or name.startswith("_") or name in _NOT_STEPPED:
             raise UnsupportedFieldError(f"model.{name}")
         if isinstance(value, np.ndarray):
-            value = self.row(name)
+            with torch.inference_mode(False):  # tensors made in it have no version
+                value = self.row(name)
             if name in _PER_ENVIRONMENT:
                 value = value.expand(self._num_envs, *value.shape)
-            setattr(self, name, value)
+            vars(self)[name] = value
+            self._to_read[name] = (value, value._version)
         return value
+
+
+def _check_is_no_field(of: type, view: str, name: str) -> None:
+    """Assigned, a field would hide the tensor that is stepped from."""
+    if hasattr(of, name):
+        raise UnsupportedFieldError(
+            f"{view}.{name} = ...; write into it: {view}.{name}[:] = ..., as in mjlab"
+        )
 
 
 def _widen(array: np.ndarray, *, is_parameter: bool) -> np.ndarray:

@@ -19,6 +19,7 @@ from tensordict import TensorDict
 from rrf.envs.control_configs import MjlabEnvCfg
 from rrf.envs.global_randomness import GlobalRandomness
 from rrf.envs.mjlab_env import MjlabEnv
+from rrf.envs.mjlab_task import check_recorders
 from rrf.envs.wrappers.dynamic_env import DynamicEnv
 from rrf.envs.wrappers.group_vec import GroupVecWrapper
 
@@ -37,7 +38,11 @@ class RoboRenForceMJLabEnvWrapper(MjlabEnv):
         Args:
             env: A `ManagerBasedRlEnv`.
             seed: Of the random numbers its terms draw from here on.
+
+        Raises:
+            ValueError: If it has recorders.
         """
+        check_recorders(env.recorder_manager.active_terms)
         env.cfg.auto_reset = False
         cfg = MjlabEnvCfg(task=_TASK, num_envs=env.num_envs, backend="mjlab")
         super().__init__(cfg, env, GlobalRandomness(seed, env.device))
