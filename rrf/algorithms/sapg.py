@@ -161,7 +161,7 @@ class SAPG(PPO):
                 "a rollout holds 1 sample of each member, whose advantages cannot be normalised; "
                 "set num_steps_per_env to 2 or more"
             )
-        if count == 1 or count > num_others:
+        if (self.cfg.off_policy_ratio > 0 and count < 2) or count > num_others:
             raise ValueError(
                 f"algorithm.off_policy_ratio is {self.cfg.off_policy_ratio}: the leader, with "
                 f"{num_own} samples of its own, would take over {count} of its followers' "

@@ -134,7 +134,7 @@ def stands_on(cfg: "ControlRunnerCfg", parent_digest: str | None) -> tuple[dict,
 def with_task_source(source: str, task: str) -> str:
     """`source`, the digest of this package's code, joined by what a registered task is made of."""
     from rrf import atomic
-    from rrf.envs.gym_registry import source_of
+    from rrf.envs.task_source import source_of
 
     made_of = source_of(task)
     return atomic.digest_of([source, made_of]) if made_of else source

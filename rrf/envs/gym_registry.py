@@ -4,21 +4,16 @@ A task may carry the config that trains it among its kwargs (`CONFIG_KWARGS`); t
 before the environment's constructor sees the rest.
 """
 
-import contextlib
 import dataclasses
 import importlib
 import inspect
 import re
-import sys
-import types
 import typing
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from rrf import atomic
 from rrf.config import closest, did_you_mean
 
 CONFIG_KWARGS = ("RoboRenForce_entry_point", "rrf_entry_point")
@@ -27,7 +22,6 @@ _HOW_TO_REGISTER = (
     "a task of your own is registered by the module that --import names; all there are: python -c "
     "'import gymnasium; gymnasium.pprint_registry()'"
 )
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -47,28 +41,6 @@ def find_spec(task: str) -> EnvSpec:
         hint = f"did you mean '{close}'?" if close else _HOW_TO_REGISTER
         raise ValueError(f"no Gymnasium task '{name}'; {hint}")
     return spec
-
-
-def source_of(task: str) -> dict | None:
-    """What a registered task is made of, as plain data: digests of the files that its class and its
-    configs lie in, but of installed packages, whose versions are known otherwise; its time limit
-    and kwargs. None for a task that is not registered."""
-    module, _, name = task.rpartition(":")
-    if module:
-        with contextlib.suppress(ValueError):  # whoever makes the task hears of it
-            _import(module, task)
-    spec = gymnasium.registry.get(name)
-    if spec is None:
-        return None
-    configs = (value for key, value in spec.kwargs.items() if key.endswith("_entry_point"))
-    files = {
-        _own_file(made_by) for made_by in (sys.modules.get(module), spec.entry_point, *configs)
-    }
-    return {
-        "files": sorted(atomic.sha256(file) for file in files if file is not None),
-        "max_episode_steps": spec.max_episode_steps,
-        "kwargs": _ADDRESS.sub("", repr(sorted(spec.kwargs.items()))),
-    }
 
 
 def make_envs(
@@ -103,17 +75,6 @@ def make_envs(
             f"{spec.id} cannot be made with the arguments {sorted(arguments)}: {error}; they are "
             "the kwargs it was registered with and env.kwargs"
         ) from error
-
-
-def _own_file(made_by: typing.Any) -> Path | None:
-    """The file of a module, class, function or "module:name" of one, or of an object's class."""
-    try:
-        found = load_env_creator(made_by) if isinstance(made_by, str) else made_by
-        is_code = isinstance(found, type | types.FunctionType | types.ModuleType)
-        file = inspect.getsourcefile(found if is_code else type(found))
-    except (TypeError, ImportError, AttributeError, ValueError, gymnasium.error.Error):
-        return None  # built in, or not there
-    return Path(file) if file and "site-packages" not in file else None
 
 
 def _import(module: str, task: str) -> None:

@@ -151,7 +151,9 @@ class GymnasiumEnv:
             parts = {
                 name: value
                 for name, value in info.items()
-                if name.startswith(_REWARD_PREFIX) and isinstance(value, float | int | np.number)
+                if name.startswith(_REWARD_PREFIX)
+                and np.asarray(value).dtype.kind in "bifu"
+                and np.ndim(value) == 0
             }
             told = sum(parts.values())
             has_rest |= not math.isclose(float(reward), told, rel_tol=1e-5, abs_tol=1e-6)

@@ -341,12 +341,21 @@ def _others_metrics_kept(manager: typing.Any, others: torch.Tensor) -> Iterator[
     """A reset of some environments measures how all follow their commands, which adds the same
     instant a second time; with `auto_reset`, mjlab measures once a step. `others` is bool [N].
     """
-    metrics = [manager.get_term(name).metrics for name in manager.active_terms]
-    before = [{name: values[others] for name, values in of.items()} for of in metrics]
-    yield
-    for of, kept in zip(metrics, before, strict=True):
-        for name, values in kept.items():
-            of[name][others] = values
+    compute = manager.compute
+
+    def compute_for_some(*args: typing.Any, **kwargs: typing.Any) -> None:
+        metrics = [manager.get_term(name).metrics for name in manager.active_terms]
+        before = [{name: values[others] for name, values in of.items()} for of in metrics]
+        compute(*args, **kwargs)
+        for of, kept in zip(metrics, before, strict=True):
+            for name, values in kept.items():
+                of[name][others] = values
+
+    manager.compute = compute_for_some
+    try:
+        yield
+    finally:
+        del manager.compute  # the class has its own
 
 
 def _check_groups(env: typing.Any) -> None:

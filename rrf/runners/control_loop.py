@@ -97,6 +97,8 @@ class ControlRunner:
         self._env_log: dict[str, list] = {}
         self._last_step: ControlStep | None = None
         self._wall_s = self._cpu_s = 0.0
+        self._began = 0.0, 0.0  # where both clocks were when they would have shown 0
+        self._num_stepped = 0  # in the last iteration, of which a resumed run makes the rest
         with torch.random.fork_rng():
             torch.manual_seed(cfg.seed)
             self._build()
@@ -135,15 +137,14 @@ class ControlRunner:
         self.signals = signals
         if not self._resume():
             self._begin()
-        began = time.monotonic() - self._wall_s, time.process_time() - self._cpu_s
+        self._began = time.monotonic() - self._wall_s, time.process_time() - self._cpu_s
         try:
             while self.iteration < self.cfg.max_iterations:
                 begin = time.perf_counter()
                 if not self._try_iteration():
                     continue
                 seconds = time.perf_counter() - begin
-                self._wall_s = time.monotonic() - began[0]
-                self._cpu_s = time.process_time() - began[1]
+                self._read_clocks()
                 self._report(seconds, tracker, on_progress)
                 stop = process_group.agree(signals.received if signals else None)
                 if stop or self._is_due(self.cfg.save_interval):
@@ -155,6 +156,10 @@ class ControlRunner:
         finally:
             self.env.close()
         return self._result()
+
+    def _read_clocks(self) -> None:
+        self._wall_s = time.monotonic() - self._began[0]
+        self._cpu_s = time.process_time() - self._began[1]
 
     def step_env(self, actions: torch.Tensor) -> ControlStep:
         """Execute actions in all environments; the step is checked and counted."""
@@ -224,7 +229,7 @@ class ControlRunner:
 
     def _try_iteration(self) -> bool:
         """One iteration; False if it went wrong and the run went back to its last checkpoint."""
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), self.num_steps
         self.threads.begin()
         self._env_log = {}
         try:
@@ -234,7 +239,9 @@ class ControlRunner:
         except NotFiniteError as error:
             self._recover(error)
             return False
-        self.threads.end(time.perf_counter() - begin)
+        self._num_stepped = self.num_steps - before
+        if self._num_stepped == self.steps_per_iteration * process_group.size():
+            self.threads.end(time.perf_counter() - begin)
         self.iteration += 1
         self.metrics = self.metrics | metrics | self._env_metrics() | self.statistics.metrics()
         return True
@@ -253,11 +260,16 @@ class ControlRunner:
         dump = self._dump(error)
         if guard.on_nan == "stop" or last is None or self.num_rollbacks >= guard.max_rollbacks:
             kept = f"the last good checkpoint is {last}" if last else "no checkpoint was saved yet"
+            advice = "lower algorithm.learning_rate"
+            if guard.on_nan == "stop" and last:
+                advice += (
+                    ", or add guard.on_nan=rollback to the same command, which tries that from its "
+                    "last checkpoint"
+                )
             raise ValueError(
                 f"{error}, in iteration {self.iteration + 1} of {self.cfg.max_iterations}; stopped "
                 f"before it was saved, {kept}. The last step is in {dump}. If the environment is "
-                "sound, lower algorithm.learning_rate, or add guard.on_nan=rollback to the same "
-                "command, which tries that from its last checkpoint"
+                f"sound, {advice}"
             ) from error
         rollbacks = self.num_rollbacks + 1
         self._load(last)
@@ -306,7 +318,7 @@ class ControlRunner:
         on_progress: Callable[[ControlProgress], None] | None,
     ) -> None:
         cfg = self.cfg
-        steps_per_s = self.steps_per_iteration * process_group.size() / seconds
+        steps_per_s = self._num_stepped / seconds
         self.metrics |= {
             "perf/steps_per_s": steps_per_s,
             "perf/num_steps": float(self.num_steps),
@@ -399,7 +411,8 @@ class ControlRunner:
         set_progress = getattr(env, "set_progress", None)
         if set_progress is not None:
             num_envs = self.env.num_envs * process_group.size()
-            seed = mixed_seed(self.cfg.seed, process_group.rank(), self.iteration)
+            where = self.num_steps, self.num_rollbacks
+            seed = mixed_seed(self.cfg.seed, process_group.rank(), *where)
             set_progress(self.num_steps // num_envs, seed)
 
     def _result(self) -> dict:

@@ -71,4 +71,5 @@ class OffPolicyRunner(ControlRunner):
         stop = self.signals.received if self.signals else None
         if stop:
             self._require_finite({})
+            self._read_clocks()
             raise Interrupted(stop, f"saved {self.save()}")

@@ -63,6 +63,24 @@ def test_what_would_reach_no_simulation_is_refused(func, message):
         build(cfg)
 
 
+class KeepsField:
+    """Holds the model's own tensor, as terms may that only read it."""
+
+    def __init__(self, cfg, env):
+        self.bodies = env.sim.model.geom_bodyid
+
+    def __call__(self, env):
+        return torch.zeros(env.num_envs)
+
+
+def test_a_term_may_keep_a_field_it_only_reads():
+    env = build(with_reward(KeepsField))
+    env.step(torch.zeros(2, 1))
+    env.load_state(env.state())
+    env.step(torch.zeros(2, 1))
+    env.close()
+
+
 def test_a_mocap_body_that_was_moved_is_seen_there_after_forward():
     env = build(load_env_cfg(CARTPOLE))
     sim, cartpole = env.env.sim, env.env.scene["cartpole"]

@@ -214,6 +214,14 @@ def test_episodes_after_a_resume_begin_anywhere_and_later_in_the_curriculum(tmp_
     with pytest.warns(UserWarning, match="new ones have begun"):
         runner.run()
     assert again.progress[0] == 3 * 12
+    runner._tell_progress()
+    seeds = {again.progress[1]}
+    runner.num_steps += 1  # a stop within an iteration
+    runner._tell_progress()
+    seeds.add(again.progress[1])
+    runner.num_rollbacks += 1
+    runner._tell_progress()
+    assert len({*seeds, again.progress[1]}) == 3
     assert len(shown[0].unique()) > 4
 
 

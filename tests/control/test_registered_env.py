@@ -1,6 +1,7 @@
 """Tasks added by `gymnasium.register`: their config is found, and their environment is built."""
 
 import contextlib
+import importlib
 import io
 
 import gymnasium
@@ -10,9 +11,9 @@ import torch
 
 from rrf.config import Cfg, configclass
 from rrf.envs.control_configs import MjlabEnvCfg, RegisteredEnvCfg
-from rrf.envs.gym_registry import source_of
 from rrf.envs.gymnasium_env import GymnasiumEnv
 from rrf.envs.registered_env import required_runner_cfg, runner_cfg_of
+from rrf.envs.task_source import source_of
 from tests.control.contract import check_contract
 
 
@@ -231,4 +232,32 @@ def test_a_task_is_known_by_its_files_time_limit_and_kwargs(tmp_path, monkeypatc
     assert counting(max_episode_steps=9) != counting(max_episode_steps=8)
     assert counting(kwargs={"goal": 9}) != counting(kwargs={"goal": 8})
     assert counting(kwargs={"goal": object()}) == counting(kwargs={"goal": object()})
+    ground = np.zeros(2000)
+    flat = counting(kwargs={"ground": ground.copy()})
+    ground[1000] = 1.0
+    assert counting(kwargs={"ground": ground}) != flat
+    odd = counting(kwargs={"goal": {"flip", "hit", "fall"}, "bound": np.inf})
+    assert odd["settings"]["kwargs"] == {"goal": ['"fall"', '"flip"', '"hit"'], "bound": "inf"}
     assert source_of("Nowhere-v0") is None
+
+
+def test_a_task_is_known_by_the_functions_its_config_holds(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "hopping.py").write_text(
+        "import functools\n"
+        "import gymnasium\n"
+        "def reward(weight):\n"
+        "    return weight\n"
+        "class Cfg:\n"
+        "    def __init__(self):\n"
+        "        self.rewards, self.me = {'hop': functools.partial(reward, 2)}, self\n"
+        "gymnasium.register('Hopping-v0', 'mjlab.envs:ManagerBasedRlEnv',\n"
+        "                   kwargs={'env_cfg_entry_point': Cfg()})\n"
+    )
+    importlib.import_module("hopping")
+    made_of = source_of("Hopping-v0")
+    assert len(made_of["files"]) == 1
+    assert made_of["settings"]["kwargs"]["env_cfg_entry_point"] == [
+        "Cfg",
+        {"rewards": {"hop": ["reward", [2], {}]}, "me": "..."},
+    ]

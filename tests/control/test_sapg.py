@@ -215,6 +215,8 @@ def test_bad_settings_are_named():
         learner(SAPGCfg(normalize_advantage_per_mini_batch=True))
     with pytest.raises(ValueError, match=r"10 samples .* take over 1 of .* 20; allowed: 0, or fr"):
         learner(SAPGCfg(off_policy_ratio=0.1))
+    with pytest.raises(ValueError, match=r"take over 0 of .* allowed: 0, or from 0.2 to 2"):
+        learner(SAPGCfg(off_policy_ratio=0.04))
     with pytest.raises(ValueError, match=r"over 30 of .* 20; allowed: 0, or from 0.2 to 2"):
         learner(SAPGCfg(off_policy_ratio=3.0))
     few = {"num_envs": 3, "num_steps": 1}

@@ -83,6 +83,21 @@ def test_a_run_stopped_in_the_middle_of_an_iteration_continues_bit_for_bit(tmp_p
     assert resumed["num_steps"] == 4 * 40
 
 
+def test_a_part_of_an_iteration_is_timed_as_such(tmp_path):
+    cfg, signals = run_cfg("sac", num_threads=None, max_iterations=1), SignalWatch()
+    signals.received = signal.SIGTERM
+    with pytest.raises(Interrupted):
+        cfg.build(tmp_path).run(signals=signals)
+    facts = checkpoint.load_trainer_state(tmp_path / "global_step_0").facts
+    assert facts["wall_s"] > 0
+    rest = cfg.build(tmp_path)
+    rest.num_steps = 9 * 4  # of ten steps one is left
+    rest._resume = lambda: True
+    rest.run()
+    assert rest._num_stepped == 4
+    assert not any(rest.threads._times.values())
+
+
 def test_iterations_say_what_was_learned(tmp_path):
     result = run_cfg("sac").build(tmp_path).run()
     metrics = result["metrics"]

@@ -97,7 +97,7 @@ def _write(place: _Place, value: typing.Any, name: str) -> None:
         if old.shape == value.shape and old.dtype == value.dtype:
             if 0 in old.stride() and old.numel() > 1 and not old.is_contiguous():
                 place.replace(value.clone())
-            else:
+            elif not torch.equal(old, value):  # it may be the model's own, which nobody writes
                 old.copy_(value)
             return
         if old.ndim != value.ndim:
