@@ -42,7 +42,16 @@ def conclude(model: str, policy: dict, gate: str, lineage: dict, before: str | N
         gate: File of configs/gates/.
         lineage: What stands behind the policy.
         before: Evaluation of the policy that training started from.
+
+    Raises:
+        ValueError: If a reused policy was trained without MLflow, to whose runs versions belong.
     """
+    if policy["run_id"] is None:
+        run_dir = run_of(Path(policy["checkpoint"]))
+        raise ValueError(
+            f"{run_dir} was trained without MLflow, and a version belongs to an MLflow run; move "
+            "it away, or train with another seed"
+        )
     evaluation, verdict = evaluate_and_judge(policy["checkpoint"], gate, model, lineage, before)
     version = register(model, policy, evaluation, lineage)
     decide = promote_version if verdict.passed else refuse_version

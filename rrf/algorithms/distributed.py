@@ -43,6 +43,12 @@ def total(values: torch.Tensor) -> torch.Tensor:
     return values
 
 
+def once(values: torch.Tensor) -> torch.Tensor:
+    """`values` in the first process and zeros in the others, so that `total` counts them once."""
+    is_first = not dist.is_initialized() or dist.get_rank() == 0
+    return values if is_first else torch.zeros_like(values)
+
+
 def from_first(values: torch.Tensor) -> torch.Tensor:
     """What the first process has, in all of them."""
     if not dist.is_initialized():

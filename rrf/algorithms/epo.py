@@ -95,7 +95,7 @@ class EPO(SAPG):  # a second level of inheritance: its master learns exactly as 
     def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
         super().load_state(tensors, facts)
         self._running = tensors["fitness/running"].to(self.device)
-        self._sums.copy_(tensors["fitness/sums"])
+        self._sums.copy_(distributed.once(tensors["fitness/sums"]))  # of the first process
         self._age = facts["age"]
 
 

@@ -31,7 +31,7 @@ class LoadedControl:
     label: str
     config: dict
     lineage: dict
-    source: str  # digest of the code and simulators that evaluate it
+    source: str  # digest of the code and simulators
 
     def default_protocol(self, folder: Path) -> Path:
         """The file of `folder` about the task that the policy was trained in."""
@@ -39,6 +39,10 @@ class LoadedControl:
         from rrf.evaluation.protocols import find_protocol
 
         return find_protocol(folder, ControlEnvCfg.from_dict(self.config["env"]))
+
+    def source_under(self, cfg: "ControlProtocolCfg") -> str:
+        """Digest of all code that evaluates it under `cfg`, a task of one's own among it."""
+        return with_task_source(self.source, cfg.env.task)
 
 
 def load(path: Path, label: str) -> LoadedControl:
@@ -52,8 +56,7 @@ def load(path: Path, label: str) -> LoadedControl:
     lineage = atomic.check_manifest(path).get("lineage") or {}
     policy, interface = load_control_policy(path)
     config, digest = checkpoint.load_config(path), deployable_digest(path)
-    source = with_task_source(source_digest(), config["env"]["task"])
-    source = atomic.digest_of([source, simulator_versions()])
+    source = atomic.digest_of([source_digest(), simulator_versions()])
     return LoadedControl(policy, interface, path, digest, label, config, lineage, source)
 
 
@@ -78,7 +81,7 @@ def evaluate(
             label=loaded.label,
             known=known,
         )
-    report.source_digest = loaded.source
+    report.source_digest = loaded.source_under(cfg)
     report.save(folder / FILE_NAME)
     report.videos = _videos(loaded, cfg, report, folder, num_videos)
     return report

@@ -224,7 +224,7 @@ def _default_folder(digest: str, cfg: "BaseProtocolCfg") -> Path:
     return workspace.state() / "evaluations" / f"{digest[:12]}-{cfg.hash[:12]}"
 
 
-def _finished(folder: Path, loaded: _Loaded, cfg: "BaseProtocolCfg") -> "EvaluationReport | None":
+def _finished(folder: Path, loaded: _Loaded, cfg: Any) -> "EvaluationReport | None":
     """The evaluation at `folder` if it is the one asked for; one that cannot be read is not."""
     from rrf.evaluation.results import EvaluationReport
 
@@ -233,10 +233,10 @@ def _finished(folder: Path, loaded: _Loaded, cfg: "BaseProtocolCfg") -> "Evaluat
     except (OSError, ValueError):
         return None  # `_known` says why
     found = (report.checkpoint_digest, report.protocol_hash, report.source_digest)
-    return report if found == (loaded.digest, cfg.hash, loaded.source) else None
+    return report if found == (loaded.digest, cfg.hash, loaded.source_under(cfg)) else None
 
 
-def _known(parent: Path, loaded: _Loaded, cfg: "BaseProtocolCfg") -> "list[EpisodeResult]":
+def _known(parent: Path, loaded: _Loaded, cfg: Any) -> "list[EpisodeResult]":
     """Episodes of the same policy, by the same code and under the same conditions, in sibling
     evaluations, e.g. of an earlier look. One that this version cannot read is named and left out.
     """
@@ -244,7 +244,7 @@ def _known(parent: Path, loaded: _Loaded, cfg: "BaseProtocolCfg") -> "list[Episo
     from rrf.evaluation.protocols import parse_protocol
     from rrf.evaluation.results import EvaluationReport
 
-    wanted = (loaded.digest, cfg.replace(episodes_per_task=1).hash, loaded.source)
+    wanted = (loaded.digest, cfg.replace(episodes_per_task=1).hash, loaded.source_under(cfg))
     found = {}
     for path in sorted(parent.glob("*/evaluation.json")):
         try:

@@ -37,6 +37,10 @@ class LoadedImagePolicy:
         """The file of `folder` that policies are held to unless told otherwise."""
         return folder / _DEFAULT_PROTOCOL
 
+    def source_under(self, _cfg: "ProtocolCfg") -> str:
+        """Digest of all code that evaluates it."""
+        return self.source
+
 
 def load(path: Path, label: str) -> LoadedImagePolicy:
     """The policy in a checkpoint."""

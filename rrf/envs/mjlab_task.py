@@ -19,6 +19,7 @@ _OWN_FIELDS = {
     "decimation": "physics",
 }
 _FAST = {"sim.mujoco.cone": "pyramidal", "sim.mujoco.impratio": 1.0}
+_FAST_CONDIM = 3  # contacts slide; with 4 and 6 dimensions they twist and roll too
 _COUNT_SUBSTEPS = ("self_collision_cost",)
 
 
@@ -170,6 +171,13 @@ def _make_fast(task: typing.Any, name: str, overrides: Mapping[str, typing.Any])
                 f"physics=fast sets '{path}' to {value!r}, the overrides to {overrides[path]!r}; "
                 "leave that override out, or use physics=exact"
             )
+    for path, value in overrides.items():
+        condims = value.values() if isinstance(value, Mapping) else [value]
+        if "condim" in path.split(".") and any(condim > _FAST_CONDIM for condim in condims):
+            raise ValueError(
+                f"physics=fast has contacts of {_FAST_CONDIM} dimensions at most, the overrides "
+                f"set '{path}' to {value!r}; leave that override out, or use physics=exact"
+            )
     if task.decimation % 2:
         raise ValueError(
             f"physics=fast halves the {task.decimation} substeps of '{name}', which is odd; "
@@ -202,12 +210,12 @@ def _weigh_counts(rewards: Mapping[str, typing.Any], sensor: str, factor: float)
 
 
 def _sliding_only(collision: typing.Any) -> typing.Any:
-    """mjlab's `CollisionCfg` with contacts of three dimensions at most."""
+    """mjlab's `CollisionCfg` with contacts that slide and do not twist or roll."""
     condim = collision.condim
     if isinstance(condim, dict):
-        condim = {pattern: min(number, 3) for pattern, number in condim.items()}
+        condim = {pattern: min(number, _FAST_CONDIM) for pattern, number in condim.items()}
     else:
-        condim = min(condim, 3)
+        condim = min(condim, _FAST_CONDIM)
     return dataclasses.replace(collision, condim=condim)
 
 

@@ -446,6 +446,10 @@ def test_fast_physics_is_made_of_what_overrides_left():
     message = r"sets 'sim.mujoco.cone' to 'pyramidal', the overrides to 'elliptic'"
     with pytest.raises(ValueError, match=message):
         task_config(cfg.replace(overrides={"sim.mujoco.cone": "elliptic"}), seed=0)
+    feet = "scene.entities.robot.collisions.0.condim"
+    with pytest.raises(ValueError, match=rf"3 dimensions at most, the overrides set '{feet}'"):
+        task_config(cfg.replace(overrides={feet: {".*": 4}}), seed=0)
+    task_config(cfg.replace(overrides={feet: {".*": 3}}), seed=0)
     delay = "scene.entities.robot.articulation.actuators.0.delay_max_lag"
     with pytest.raises(ValueError, match="delays counted in substeps"):
         task_config(cfg.replace(overrides={delay: 2}), seed=0)

@@ -61,6 +61,13 @@ def test_the_command_under_torchrun_leaves_one_run_and_reuses_it(tmp_path):
     assert "trained pendulum-ppo" in anew.stdout
 
 
+def test_fitness_that_both_processes_load_counts_once(tmp_path):
+    done = torchrun(tmp_path, "-m", "tests.control.distributed_fitness", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        assert json.loads((tmp_path / f"{rank}.json").read_text()) == [[6.0] * 5] * 2
+
+
 @pytest.mark.parametrize("kind", ["reward", "value"])
 def test_where_one_process_meets_nan_both_go_back(tmp_path, kind):
     done = torchrun(tmp_path, "-m", "tests.control.distributed_rollback", str(tmp_path), kind)

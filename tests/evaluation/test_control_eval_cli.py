@@ -28,6 +28,15 @@ overall_lower_bound: {bound}
 limits: {{return: {{min: {least}}}}}
 looks: [4]
 """
+JUDGED = """
+import gymnasium
+from gymnasium.envs.classic_control import PendulumEnv
+
+class Judged(PendulumEnv):
+    pass
+
+gymnasium.register(id="Judged-v0", entry_point=Judged, max_episode_steps=20)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -223,3 +232,17 @@ def test_a_protocol_of_another_task_is_refused(home, rrf):
     cartpole = CONFIGS / "protocols/cartpole.yaml"
     with pytest.raises(ValueError, match=r"no choices \(Pendulum-v1\), .*'cartpole' has 2"):
         rrf(home / "run", "--protocol", cartpole)
+
+
+def test_an_edited_task_of_a_protocol_is_another_evaluation(home, rrf, monkeypatch):
+    monkeypatch.syspath_prepend(home)
+    module = home / "judged_tasks.py"
+    module.write_text(JUDGED)
+    text = PROTOCOL.format(steps=20).replace("Pendulum-v1", "Judged-v0")
+    (home / "judged.yaml").write_text(text.replace("name: quick", "name: judged"))
+    words = (home / "run", "--protocol", home / "judged.yaml", "--import", "judged_tasks")
+    words = (*words, "--num-videos", 0, "--out", home / "judged/0")
+    assert "episode 2/2" in rrf(*words)
+    assert "reused" in rrf(*words)
+    module.write_text(JUDGED + "# another reward\n")
+    assert "episode 2/2" in rrf(*words)

@@ -32,6 +32,7 @@ from flows import (
 from flows.display import Display
 from flows.gate import protocol_file
 from flows.train_vla import by_stage, datasets_behind
+from flows.training import conclude
 from infra import services
 from rrf.config import locate
 from rrf.envs.video import write_video
@@ -52,6 +53,13 @@ def test_overrides_go_to_the_stage_they_name():
 def test_an_override_without_a_stage_is_an_error(path):
     with pytest.raises(ValueError, match=f"override '{path}' does not begin with a stage"):
         by_stage({path: 1})
+
+
+def test_a_policy_reused_from_a_run_without_mlflow_is_refused_before_it_is_evaluated(tmp_path):
+    (tmp_path / "result.json").write_text("{}")
+    policy = {"checkpoint": str(tmp_path / "global_step_1"), "run_id": None}
+    with pytest.raises(ValueError, match=rf"{tmp_path} was trained without MLflow.*move it away"):
+        conclude("walker", policy, "configs/gates/locomotion.yaml", {})
 
 
 def test_a_policy_stands_on_all_datasets_in_its_manifest(tmp_path):
