@@ -26,7 +26,8 @@ def pendulum_l2c2() -> OnPolicyRunnerCfg:
 
 def pendulum_lips() -> OnPolicyRunnerCfg:
     """A penalty on the Jacobian."""
-    return _pendulum("pendulum-lips", LipsCfg)
+    cfg = _pendulum("pendulum-lips", LipsCfg)
+    return cfg.replace(algorithm=cfg.algorithm.replace(jacobian_coef=7.5e-3))
 
 
 def pendulum_lcp() -> OnPolicyRunnerCfg:

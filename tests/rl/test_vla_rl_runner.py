@@ -80,7 +80,7 @@ def imitate_timidly(policy, reach):
 )
 def test_a_flow_policy_goes_past_what_it_imitated(tmp_path, head, ppo, reach):
     # With a critic slower than this, flow_cps learns in one seed of three.
-    cfg = runner_cfg(HEADS[head], ppo, max_rounds=60, validation_interval=60, value_lr=1e-2)
+    cfg = runner_cfg(HEADS[head], ppo, max_rounds=120, validation_interval=120, value_lr=1e-2)
     cfg = cfg.replace(validation_episodes=40)
     runner = build(cfg, tmp_path / "run", lambda policy: imitate_timidly(policy, reach))
     runner.run()
