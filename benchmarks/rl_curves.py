@@ -253,17 +253,17 @@ def draw(preset: str, curves: dict[int, list[Row]], folder: Path) -> Path:
     """The picture of a preset's curves."""
     published = PUBLISHED.get(preset, ())
     means = [entry.mean for entry in published]
-    points = {
-        f"seed {seed}": [
-            Point(row.steps, row.return_greedy_mean, row.return_greedy_std) for row in rows
-        ]
-        for seed, rows in curves.items()
-    }
+    points = {f"seed {seed}": to_points(rows) for seed, rows in curves.items()}
     path = folder / f"{preset}.svg"
     title = f"{preset}: greedy return, {NUM_EPISODES} episodes"
     band = (min(means), max(means)) if means else None
     atomic.write_text(path, chart(title, points, band, "; ".join(map(str, published))))
     return path
+
+
+def to_points(rows: Iterable[Row]) -> list[Point]:
+    """Greedy returns as a picture has them."""
+    return [Point(row.steps, row.return_greedy_mean, row.return_greedy_std) for row in rows]
 
 
 def number_row(preset: str, curves: dict[int, list[Row]]) -> dict:

@@ -11,9 +11,16 @@ from pathlib import Path
 
 from benchmarks import headline_page, rl_algorithms, rl_curves
 from benchmarks.record import RESULTS, ROOT
+from benchmarks.rl_curve_chart import chart
 from rrf import atomic
 from rrf.presets import PRESETS, resolve
 from rrf.runners.control_configs import ControlRunnerCfg
+
+_PRECISIONS = {  # column -> folder of its curve
+    "bfloat16, Intel Xeon": "",
+    "fp32, Intel Xeon": "fp32",
+    "fp32, AMD EPYC": "fp32-epyc",
+}
 
 
 def table(numbers: list[dict]) -> str:
@@ -36,6 +43,7 @@ def table(numbers: list[dict]) -> str:
 def main() -> None:
     """Rewrite the tables from the JSON and CSV files."""
     headline_page.draw()
+    _draw_precision()
     for path, text in pages().items():
         atomic.write_text(path, text)
 
@@ -92,19 +100,29 @@ def _is_control(preset: str) -> bool:
 
 def _precision() -> str:
     """HalfCheetah by SAC in bfloat16, the preset, beside fp32; the same seed."""
-    preset, seed = "halfcheetah-sac", 0
-    ours, exact = (
-        {row.steps: row for row in rl_curves.read(folder / f"{preset}-seed{seed}.csv")}
-        for folder in (rl_curves.CURVES, rl_curves.CURVES / "fp32")
-    )
-    lines = ["| steps | bfloat16 | fp32 |", "|---|---|---|"]
-    for steps in sorted({*exact, max(ours)}):
+    runs = [{row.steps: row for row in rows} for rows in _precision_runs().values()]
+    lines = [f"| steps | {' | '.join(_PRECISIONS)} |", "|---" * (1 + len(runs)) + "|"]
+    for steps in sorted(set().union(*runs)):
         cells = [
             f"{row.return_greedy_mean:,.0f} ({row.return_train or 0:,.0f})" if row else "not run"
-            for row in (ours.get(steps), exact.get(steps))
+            for row in (run.get(steps) for run in runs)
         ]
-        lines.append(f"| {steps:,} | {cells[0]} | {cells[1]} |")
+        lines.append(f"| {steps:,} | {' | '.join(cells)} |")
     return "".join(f"  {line}\n" for line in lines)
+
+
+def _precision_runs() -> dict[str, list[rl_curves.Row]]:
+    folders = {name: rl_curves.CURVES / folder for name, folder in _PRECISIONS.items()}
+    return {
+        name: rl_curves.read(folder / "halfcheetah-sac-seed0.csv")
+        for name, folder in folders.items()
+    }
+
+
+def _draw_precision() -> None:
+    curves = {name: rl_curves.to_points(rows) for name, rows in _precision_runs().items()}
+    picture = chart("halfcheetah-sac, seed 0: greedy return, 20 episodes", curves)
+    atomic.write_text(RESULTS / "sac-precision.svg", picture)
 
 
 def _put(text: str, mark: str, content: str) -> str:
