@@ -1,8 +1,4 @@
-"""Penalties on roughness make a policy smoother and cost it little: the presets as they are.
-
-What a seed learns varies from one type of processor to another as it does from seed to seed, so a
-mean over three may miss its limit by twice its standard error.
-"""
+"""Penalties on roughness make a policy smoother and cost it little: the presets as they are."""
 
 import numpy as np
 import pytest
@@ -32,15 +28,15 @@ def learned(preset, directory, seed=0, **changes):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Returns and Sm of a preset, each an array over the seeds; made once."""
+def means(tmp_path_factory):
+    """Return and Sm of a preset, means over the seeds; made once."""
     known = {}
 
     def of(preset):
         if preset not in known:
             directory = tmp_path_factory.mktemp(preset)
             found = [learned(preset, directory / str(seed), seed) for seed in SEEDS]
-            known[preset] = np.array(found).T
+            known[preset] = np.mean(found, axis=0)
         return known[preset]
 
     return of
@@ -50,18 +46,11 @@ def runs(tmp_path_factory):
     "name",
     ["caps", "l2c2", "lips", pytest.param("lcp", marks=SLOW), pytest.param("lipsnet", marks=SLOW)],
 )
-def test_actions_become_smoother_at_little_cost(name, runs):
-    costs, roughness = runs(f"pendulum-{name}") * [[-1], [1]]
-    plain_costs, plain_roughness = runs("pendulum-ppo") * [[-1], [1]]
-    assert roughness.max() < plain_roughness.min()
-    assert_not_above(roughness, 0.7 * plain_roughness)
-    assert_not_above(costs, 1.05 * plain_costs)
-
-
-def assert_not_above(found, limit):
-    """By more than twice the standard error of the means' difference."""
-    error = np.sqrt((found.var(ddof=1) + limit.var(ddof=1)) / len(SEEDS))
-    assert found.mean() < limit.mean() + 2 * error
+def test_actions_become_smoother_at_little_cost(name, means):
+    found_return, found_sm = means(f"pendulum-{name}")
+    plain_return, plain_sm = means("pendulum-ppo")
+    assert found_sm < 0.7 * plain_sm
+    assert found_return > plain_return - 0.05 * abs(plain_return)
 
 
 @pytest.mark.parametrize(("name", "num_iterations"), [("lcp", QUARTER), ("lipsnet", 2 * QUARTER)])
