@@ -71,6 +71,7 @@ def evaluate(
     from rrf.evaluation.control_evaluate import evaluate_control
     from rrf.evaluation.results import FILE_NAME
 
+    source = loaded.source_under(cfg)  # of the code as it is now; someone may edit it meanwhile
     with showing(f"evaluating {loaded.label}", len(cfg.initial_states())) as on_episode:
         report = evaluate_control(
             loaded.policy,
@@ -81,7 +82,7 @@ def evaluate(
             label=loaded.label,
             known=known,
         )
-    report.source_digest = loaded.source_under(cfg)
+    report.source_digest = source
     report.save(folder / FILE_NAME)
     report.videos = _videos(loaded, cfg, report, folder, num_videos)
     return report

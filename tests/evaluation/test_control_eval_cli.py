@@ -9,6 +9,7 @@ import typer
 import typer.testing
 import yaml
 
+from rrf.evaluation import control_evaluate
 from rrf.tracking import lineage
 from tests.evaluation.control_checkpoints import write_control_checkpoint
 
@@ -245,4 +246,24 @@ def test_an_edited_task_of_a_protocol_is_another_evaluation(home, rrf, monkeypat
     assert "episode 2/2" in rrf(*words)
     assert "reused" in rrf(*words)
     module.write_text(JUDGED + "# another reward\n")
+    assert "episode 2/2" in rrf(*words)
+
+
+def test_a_task_that_is_edited_while_it_is_judged_is_judged_again(home, rrf, monkeypatch):
+    monkeypatch.syspath_prepend(home)
+    module = home / "changing_tasks.py"
+    module.write_text(JUDGED.replace("Judged-v0", "Changing-v0"))
+    text = PROTOCOL.format(steps=20).replace("Pendulum-v1", "Changing-v0")
+    (home / "changing.yaml").write_text(text.replace("name: quick", "name: changing"))
+    evaluate = control_evaluate.evaluate_control
+
+    def evaluate_slowly(*args, **options):
+        report = evaluate(*args, **options)
+        module.write_text(module.read_text() + "# another reward\n")
+        return report
+
+    monkeypatch.setattr(control_evaluate, "evaluate_control", evaluate_slowly)
+    words = (home / "run", "--protocol", home / "changing.yaml", "--import", "changing_tasks")
+    words = (*words, "--num-videos", 0, "--out", home / "changing/0")
+    assert "episode 2/2" in rrf(*words)
     assert "episode 2/2" in rrf(*words)
