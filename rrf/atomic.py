@@ -268,8 +268,9 @@ def _fsync_directory(path: Path) -> None:
 
 def _explained(error: OSError, path: Path, size: int | None = None) -> OSError:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        is_nameless = error.errno is not None and error.filename is None  # as pyarrow's are
-        return OSError(error.errno, error.strerror, str(path)) if is_nameless else error
+        if error.errno is None:
+            return error
+        return OSError(error.errno, error.strerror, str(path))  # not the name it has meanwhile
     free = shutil.disk_usage(path.parent).free
     need = f" of {size} bytes" if size is not None else ""
     return OSError(

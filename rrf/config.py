@@ -31,6 +31,7 @@ _CHECKED = pydantic.ConfigDict(
     validate_assignment=True,
     arbitrary_types_allowed=True,
     use_attribute_docstrings=True,
+    allow_inf_nan=False,
     ser_json_inf_nan="constants",
 )
 _trusted = {"rrf"}

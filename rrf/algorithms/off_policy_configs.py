@@ -20,7 +20,7 @@ class SACCfg(Cfg):
     """Transitions with uniformly random actions before learning begins."""
     n_steps: int = 1
     """Rewards that are summed before the critic's estimate takes over; fewer where the episode
-    ends."""
+    ends, or the sequence that is learned from."""
     actor_lr: float = 3e-4
     """Learning rate of the policy."""
     critic_lr: float = 3e-4
@@ -116,8 +116,6 @@ class SACSeqCfg(SACCfg):
                 raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
         if self.burn_in < 0:
             raise ValueError(f"burn_in is {self.burn_in}, allowed: 0 or more")
-        if self.n_steps != 1:
-            raise ValueError(f"n_steps is {self.n_steps}; sequences are learned from with 1")
         if self.precision != "fp32":
             raise ValueError(f"precision is {self.precision}; sequences are learned from in fp32")
 
@@ -129,6 +127,6 @@ class SACTransCfg(SACSeqCfg):
 
     batch_size = 32
     sequence_length = 8
-    burn_in = 8
+    burn_in = 7
     """Steps before them that are only looked back on."""
     stride = 1

@@ -193,7 +193,8 @@ class LCPCfg(PPOCfg):
     """Lipschitz-constrained policies (arXiv:2410.11825)."""
 
     gradient_coef: float = 1e-3
-    """Weight of the squared gradient of log pi(a|s) by the normalised observation."""
+    """Weight of the squared gradient of log pi(a|s) by the normalised observation. The authors' is
+    0.002, on other tasks; half of it suffices for Pendulum."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -206,7 +207,8 @@ class LipsNetPPOCfg(PPOCfg):
     ICML 2023)."""
 
     lipschitz_coef: float = 2e-3
-    """Weight of the squared Lipschitz constant."""
+    """Weight of the squared Lipschitz constant. The authors' code has 0.1, on other tasks; a
+    fiftieth of it suffices for Pendulum."""
 
     def __post_init__(self):
         super().__post_init__()

@@ -69,6 +69,11 @@ class PPO:
             )
         self.cfg, self.policy = cfg, policy
         self.generator, self.device = generator, torch.device(device)
+        if num_envs * num_steps < 2:
+            raise ValueError(
+                "a rollout holds 1 sample, whose advantage cannot be normalised; set "
+                "num_steps_per_env to 2 or more"
+            )
         self.rollout = Rollout(num_steps, num_envs, device)
         self.is_recurrent = policy.actor.memory is not None or policy.critic.memory is not None
         if self.is_recurrent:

@@ -167,6 +167,9 @@ class SAC:
         if step.final_observations is not None:
             next_observations = next_observations.clone()
             next_observations[step.dones] = self.joined(step.final_observations)
+        # What comes after a termination is worth nothing, and may be anything, if physics diverged.
+        terminated = step.dones & ~step.time_outs
+        next_observations = torch.where(terminated.unsqueeze(-1), observations, next_observations)
         for network, part in (
             (self.policy.actor, observations[:, : self.policy.actor.width]),
             (self.policy.critic, observations[:, -self.policy.critic.width :]),
@@ -177,7 +180,7 @@ class SAC:
             "observations": observations,
             "actions": step.actions,
             "rewards": step.rewards,
-            "terminated": step.dones & ~step.time_outs,
+            "terminated": terminated,
             "ended": step.dones,
             "next_observations": next_observations,
         }

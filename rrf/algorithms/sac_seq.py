@@ -4,7 +4,8 @@ Actor and critics each have an encoder of histories. Sequences come with the mem
 networks had when they acted; a burn-in brings them up to date with today's weights, then every
 remaining step is a sample of SAC's own gradient step. Resets inside a sequence empty the memory,
 and the state after a step is encoded from the observation it really led to, so that time limits
-bootstrap there too. Twin critics share one encoder, which only the critics' loss trains.
+bootstrap there too. Returns over several steps end with the sequence. Twin critics share one
+encoder, which only the critics' loss trains.
 
 Legend: T time, B sequences, S = length * B samples, N environments, A action width.
 """
@@ -20,7 +21,7 @@ from rrf.algorithms.off_policy_configs import SACSeqCfg
 from rrf.algorithms.sac import SAC, Noise
 from rrf.components.sequence_encoder import GRUEncoder
 from rrf.components.state_network import forget
-from rrf.storage.replay import RowLayout, Transitions
+from rrf.storage.replay import RowLayout, Transitions, over_n_steps
 from rrf.storage.rollout import ControlStep
 from rrf.storage.sequences import SequenceReplay, Sequences
 
@@ -32,6 +33,7 @@ class SequenceBatch:
     sequences: Sequences  # [T, B], burn-in included
     steps: Transitions  # [S], what is learned from, flat
     discounts: torch.Tensor  # [S]
+    last: torch.Tensor  # int64 [S], the sample that a sample's return ends with
 
 
 class SACSeq(SAC):
@@ -100,8 +102,7 @@ class SACSeq(SAC):
         size = cfg.sequence_length * cfg.batch_size
         for _ in range(count):
             sequences = self.replay.sample(cfg.batch_size, self.generator)
-            steps = self._trained(sequences)
-            batch = SequenceBatch(sequences, steps, cfg.gamma * (1 - steps.terminated))
+            batch = SequenceBatch(sequences, *self._trained(sequences))
             yield batch, next(self.draw_noise(1, size))
 
     def episodes_cut(self) -> None:
@@ -118,7 +119,7 @@ class SACSeq(SAC):
             outputs = self.policy.actor.backbone(now) if needs_gradient else None
         with torch.no_grad():
             assert after is not None
-            return outputs, self.policy.actor.backbone(after)
+            return outputs, self.policy.actor.backbone(after[batch.last])
 
     def critic_features(self, batch: SequenceBatch) -> torch.Tensor:
         return self._unroll("critic", self.policy.critic, batch, with_next=False)[0]
@@ -126,7 +127,7 @@ class SACSeq(SAC):
     def target_features(self, batch: SequenceBatch) -> torch.Tensor:
         after = self._unroll("critic", self.target_critic, batch, with_next=True)[1]
         assert after is not None
-        return after
+        return after[batch.last]
 
     def _unroll(
         self, name: str, network: typing.Any, batch: SequenceBatch, with_next: bool
@@ -154,9 +155,16 @@ class SACSeq(SAC):
         next_x = steps.next_actor_obs if name == "actor" else steps.next_critic_obs
         return x[part], next_x[part]
 
-    def _trained(self, sequences: Sequences) -> Transitions:
-        rows = sequences.steps.rows[self.cfg.burn_in :]
-        return Transitions(rows.flatten(0, 1), self.replay.replay.layout)
+    def _trained(self, sequences: Sequences) -> tuple[Transitions, torch.Tensor, torch.Tensor]:
+        """Transitions over `n_steps`, the worth of what follows, and the sample each ends with."""
+        cfg, rows = self.cfg, sequences.steps.rows[self.cfg.burn_in :]
+        num_sequences, samples = rows.shape[1], rows.flatten(0, 1)
+        first = torch.arange(len(samples), device=rows.device)
+        ahead = torch.arange(cfg.n_steps, device=rows.device).unsqueeze(1)
+        places = first + ahead * num_sequences  # [n, S]
+        steps = Transitions(samples[places.clamp(max=len(samples) - 1)], sequences.steps.layout)
+        merged, discounts, last = over_n_steps(steps, places[1:] < len(samples), cfg.gamma)
+        return merged, discounts, first + last * num_sequences
 
     # ------------------------------------------------------------------ state
 

@@ -148,6 +148,14 @@ class SAPG(PPO):
             return super().entropy_bonus(batch, entropy)
         return (self.entropy_coefs[self._members_of(batch.actor_obs)] * entropy).mean()
 
+    def _update_normalizers(self, samples: Samples) -> None:
+        if self.num_members > 1:  # what the leader took over was seen once
+            seen = samples.extra[SOURCE] < self.num_members
+            samples = dataclasses.replace(
+                samples, actor_obs=samples.actor_obs[seen], critic_obs=samples.critic_obs[seen]
+            )
+        super()._update_normalizers(samples)
+
     def _num_taken_over(self, num_own: int) -> int:
         """Of followers' samples, for so many of the leader's."""
         return round(self.cfg.off_policy_ratio * num_own)

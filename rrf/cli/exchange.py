@@ -79,7 +79,8 @@ def import_(
     env.close()
     cfg = cfg.replace(policy=rsl_rl_checkpoint.fitted(cfg.policy, found))
     weights = rsl_rl_checkpoint.weights_of(found)
-    checkpoint.fill(cfg.policy.build(interface), weights, what=str(model))
+    policy = cfg.policy.build(interface)
+    checkpoint.fill(policy, weights, what=str(model))
     with tempfile.TemporaryDirectory() as scratch:
         made = checkpoint.save(
             scratch,
@@ -95,6 +96,9 @@ def import_(
     typer.echo(
         f"{model} (rsl_rl {found.generation}.x, iteration {found.iteration}) for {interface.task}"
     )
+    for name, network in rsl_rl_checkpoint.described(policy).items():
+        typer.echo(f"{name}: {network}")
+    typer.echo("of these the file tells no activation; it is the preset's")
     typer.echo(f"checkpoint {out}")
 
 

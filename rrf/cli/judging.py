@@ -76,16 +76,16 @@ def judged(
 
 def registered(checkpoint: Path, name: str, folder: Path, verdict: "Verdict | None" = None) -> None:
     """Make the checkpoint with its evaluation, and the verdict on it, a version of `name`."""
-    from rrf.cli.models import lineage_behind, run_of
+    from rrf.cli.models import lineage_behind, run_of, tell_standing
     from rrf.evaluation.verdicts import verdict_file
     from rrf.tracking import registry
 
     lineage = lineage_behind(checkpoint)
     version = registry.register(checkpoint, name, run_of(checkpoint), lineage, folder)
-    typer.echo(f"{name} version {version} is @candidate")
+    is_champion = tell_standing(name, version)
     if verdict is None:
         return
     registry.note_verdict(name, version, verdict)
-    if verdict.passed:
+    if verdict.passed and not is_champion:
         written = verdict_file(folder, verdict.gate)
         typer.echo(f"to promote it: rrf models promote {name} {version} --verdict {written}")

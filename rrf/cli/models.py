@@ -88,7 +88,7 @@ def register(
     checkpoint = find(checkpoint)
     lineage = lineage_behind(checkpoint, dataset)
     version = registry.register(checkpoint, name, run_id or run_of(checkpoint), lineage, evaluation)
-    typer.echo(f"{name} version {version} is @candidate")
+    tell_standing(name, version)
     for problem in lineage["missing"]:
         typer.echo(f"lineage lacks {problem}")
 
@@ -201,3 +201,14 @@ def run_of(checkpoint: Path) -> str:
         f"'{checkpoint}' lies in no run directory with an MLflow run; name it by: rrf models "
         f"register {checkpoint} NAME --run-id RUN"
     )
+
+
+def tell_standing(name: str, version: str) -> bool:
+    """Say under which alias a version was registered; whether it is the champion already."""
+    from rrf.tracking.versions import champion
+
+    best = champion(name)
+    is_champion = best is not None and best.version == version
+    alias = "@champion already" if is_champion else "@candidate"
+    typer.echo(f"{name} version {version} is {alias}")
+    return is_champion

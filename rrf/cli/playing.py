@@ -8,6 +8,7 @@ import typer
 
 from rrf.cli.evaluation import PolicyArgument
 from rrf.cli.image_evaluation import VIDEO_SIZE
+from rrf.cli.options import is_given
 
 _VLA = ("task", "index", "size", "max_episode_steps", "renderer")
 _CONTROL = ("num_envs", "viewer", "steps", "seconds", "imports")
@@ -71,15 +72,10 @@ def _refuse(
 ) -> None:
     """Raise ValueError for an option of the other kind of policy, which would go unheard."""
     flags = {option.name: option.opts[0] for option in context.command.params}
-    given = [name for name in others if _is_given(context, name)]
+    given = [name for name in others if is_given(context, name)]
     if given:
         wrong, right = (", ".join(flags[name] for name in names) for names in (given, own))
         raise ValueError(f"{wrong}: {policy_takes} --video, --seed, {right} instead")
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _play_episode(

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from rrf.cli import control_training
+from rrf.cli.options import is_given
 
 RESULT = "result.json"
 RUN = "run.json"
@@ -26,6 +27,7 @@ _PLACES = ("init_from", "cache_dir")
 
 
 def train(
+    context: typer.Context,
     target: Annotated[
         str | None, typer.Argument(help="A preset name or a configs/train/*.yaml file.")
     ] = None,
@@ -61,7 +63,8 @@ def train(
     control_training.import_modules(imports or [])
     cfg = control_training.config_of(target, overrides or [], task)
     try:
-        result = run_training(cfg, run_dir, resume, video)
+        expects_run = resume and is_given(context, "resume")
+        result = run_training(cfg, run_dir, resume, video, expects_run)
     except Interrupted as stop:
         if control_training.is_first_process():
             typer.echo(f"{stop}; the same command goes on from there", err=True)
@@ -79,12 +82,17 @@ def train(
 
 
 def run_training(
-    cfg, run_dir: Path | None = None, resume: bool = True, video: bool = False
+    cfg,
+    run_dir: Path | None = None,
+    resume: bool = True,
+    video: bool = False,
+    expects_run: bool = False,
 ) -> dict:
     """Train what `cfg` describes, or reuse a finished run of the same key.
 
     Args:
         video: Film a state-based policy at the end.
+        expects_run: If there is nothing to go on with, tell how the newest run is another one.
 
     Returns:
         What stands in `<run_dir>/result.json`: checkpoint, checkpoint_digest, run_id, steps,
@@ -101,6 +109,8 @@ def run_training(
     lineage, inputs = _stands_on(cfg, parent, deployable_digest(parent) if parent else None)
     key = atomic.digest_of(inputs)
     run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
+    if expects_run and not run_dir.exists():
+        _tell_newest(run_dir, cfg)
     processes = control_training.processes_of(cfg) if is_control else contextlib.nullcontext()
     with processes, _alone(run_dir):
         result = None
@@ -192,22 +202,38 @@ def _require_run_or_nothing(run_dir: Path) -> None:
 
 
 def _require_same_inputs(run_dir: Path, inputs: dict, cfg) -> None:
-    from rrf.runners.checkpoint import config_differences
-    from rrf.runners.control_loop import FREE
-
     run = read_facts(run_dir / RUN)
     known = run.get("inputs", inputs)
     changed = [name for name, value in inputs.items() if known.get(name) != value]
     if not changed:
         return
-    free = FREE if control_training.is_control(cfg) else _PLACES
-    known_config = run.get("config", cfg.to_dict())
-    differences = config_differences(known_config, cfg.to_dict(), free)
+    differences = _differences(run, cfg)
     shown = f" ({'; '.join(differences)})" if differences else ""
     raise ValueError(
         f"{run_dir} holds a run with another {', '.join(changed)}{shown}; give another --run-dir, "
         "or --no-resume to start over"
     )
+
+
+def _tell_newest(run_dir: Path, cfg) -> None:
+    runs = run_dir.parent.glob(f"{cfg.experiment_name}-*/{RUN}")
+    newest = max(runs, key=lambda path: path.stat().st_mtime, default=None)
+    if newest is not None:
+        differences = _differences(read_facts(newest), cfg) or ["its source, data or parent"]
+        typer.echo(
+            f"no run to go on with: {newest.parent} differs in {'; '.join(differences)}. "
+            "Training begins anew",
+            err=True,
+        )
+
+
+def _differences(run: dict, cfg) -> list[str]:
+    """In what the config of a run is not `cfg`, but for what may change."""
+    from rrf.runners.checkpoint import config_differences
+    from rrf.runners.control_loop import FREE
+
+    free = FREE if control_training.is_control(cfg) else _PLACES
+    return config_differences(run.get("config", cfg.to_dict()), cfg.to_dict(), free)
 
 
 def read_facts(path: Path) -> dict:
@@ -290,8 +316,8 @@ def _train(cfg, run_dir: Path, lineage: dict, inputs: dict, resume: bool, video:
     from rrf.runners.interruption import SignalWatch
     from rrf.runners.tracker import closing
 
+    runner, display = _runner(cfg, run_dir, lineage)  # a signal ends it: nothing is to be saved yet
     with SignalWatch() as signals:
-        runner, display = _runner(cfg, run_dir, lineage)
         with _settled(run_dir, resume):  # now that all there is to build was built
             tracker = _tracker(cfg, run_dir)
         with closing(tracker), display(cfg) as on_progress:

@@ -117,8 +117,10 @@ def groups_of(
     """The observation groups a network reads: those asked for, else the first default there is.
 
     Raises:
-        ValueError: For a group the environment does not have, naming the closest one.
+        ValueError: For no group at all, or one the environment does not have, naming the closest.
     """
+    if asked == []:
+        raise ValueError(f"the {who} reads no observation group; name some, or null for the usual")
     groups = asked or next(([name] for name in defaults if name in observation_dims), defaults[:1])
     for name in groups:
         if name not in observation_dims:

@@ -4,6 +4,8 @@ import typing
 
 from rrf.config import Cfg, configclass
 
+_MAX_ENVS = 1_000_000  # more is a slip of the pen that would fill the memory
+
 
 @configclass
 class ControlEnvCfg(Cfg):
@@ -18,8 +20,8 @@ class ControlEnvCfg(Cfg):
     """Environments stepped together."""
 
     def __post_init__(self):
-        if self.num_envs < 1:
-            raise ValueError(f"num_envs is {self.num_envs}, allowed: 1 or more")
+        if not 1 <= self.num_envs <= _MAX_ENVS:
+            raise ValueError(f"num_envs is {self.num_envs}, allowed: 1 to {_MAX_ENVS:,}")
 
 
 @configclass(builds="rrf.envs.gymnasium_env:GymnasiumEnv")
@@ -54,6 +56,11 @@ class EnvPoolEnvCfg(ControlEnvCfg):
     hidden: list[int] = []
     """Dimensions of the observation that the policy may not see."""
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_threads < 1:
+            raise ValueError(f"num_threads is {self.num_threads}, allowed: 1 or more")
+
 
 @configclass(builds="rrf.envs.mjlab_env:build")
 class MjlabEnvCfg(ControlEnvCfg):
@@ -80,6 +87,13 @@ class MjlabEnvCfg(ControlEnvCfg):
     overrides: dict[str, typing.Any] = {}
     """Changes to mjlab's own config by dotted path, e.g. {"rewards.air_time.weight": 1.0}; null
     removes a term."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_threads < 0:
+            raise ValueError(
+                f"num_threads is {self.num_threads}, allowed: 0 (none beside this one) or more"
+            )
 
 
 @configclass(builds="rrf.envs.two_goals:TwoGoals")
@@ -108,6 +122,9 @@ class RegisteredEnvCfg(ControlEnvCfg):
     def __post_init__(self):
         if self.num_envs != 0:
             super().__post_init__()
+        for name in ("task", "num_envs"):
+            if name in self.options:
+                raise ValueError(f"options names {name}, which is a field of its own: set {name}")
 
 
 def task_id(task: str) -> str:

@@ -133,12 +133,35 @@ def check_step(
             raise ValueError(
                 f"{where} returned '{name}' for {value.shape[0]} environments, expected {num_envs}"
             )
-        # A sum is finite only if every number is; large ones can make it infinite all the same.
-        if value.is_floating_point() and not math.isfinite(value.sum().item()):
-            if bool(torch.isfinite(value).all()):
-                continue
-            place = (~torch.isfinite(value)).nonzero()[0].tolist()
-            raise NotFiniteError(
-                f"{where} returned {value[tuple(place)].item()} in '{name}' of environment "
-                f"{place[0]}" + (f", dimension {place[1]}" if len(place) > 1 else "")
+        _check_finite(value, f"'{name}'", None, where)
+
+
+def check_final(final: TensorDict | None, dones: torch.Tensor, where: str) -> None:
+    """Refuse last observations of ended episodes that an environment must not return, as
+    `check_step` does those that go on."""
+    if final is None:
+        return
+    envs = dones.nonzero().squeeze(-1)
+    for name, value in final.items():
+        if value.shape[0] != len(envs):
+            raise ValueError(
+                f"{where} returned the last '{name}' of {value.shape[0]} episodes, but "
+                f"{len(envs)} ended"
             )
+        _check_finite(value, f"the last '{name}'", envs, where)
+
+
+def _check_finite(value: torch.Tensor, name: str, envs: torch.Tensor | None, where: str) -> None:
+    """`envs` int64 [K] are the environments of the rows, if not all of them."""
+    # A sum is finite only if every number is; large ones can make it infinite all the same.
+    if not value.is_floating_point() or math.isfinite(value.sum().item()):
+        return
+    wrong = (~torch.isfinite(value)).nonzero()
+    if not len(wrong):
+        return
+    place = wrong[0].tolist()
+    env = place[0] if envs is None else envs[place[0]].item()
+    raise NotFiniteError(
+        f"{where} returned {value[tuple(place)].item()} in {name} of environment {env}"
+        + (f", dimension {place[1]}" if len(place) > 1 else "")
+    )

@@ -49,6 +49,7 @@ class EnvPoolEnv:
         self.num_envs = cfg.num_envs
         self.device = torch.device(device)
         self._make: Callable[..., typing.Any] = envpool.make
+        self.max_episode_length = int(envpool.make_spec(cfg.task).config.max_episode_steps)
         self._pool: typing.Any = self._make_pool(seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that bounds lose precision as float32
@@ -56,7 +57,6 @@ class EnvPoolEnv:
         self._map_actions = ActionMap(action_space, cfg.num_envs, cfg.task)
         self._visible = visible_dimensions(space, cfg.hidden, cfg.task)
         self.num_actions = self._map_actions.num_actions
-        self.max_episode_length = int(self._pool.config["max_episode_steps"])
         self.episode_length_buf = torch.zeros(cfg.num_envs, dtype=torch.int64, device=self.device)
         self.interface = Interface(
             observation_dims={"policy": len(self._visible)},
@@ -87,7 +87,7 @@ class EnvPoolEnv:
         observations = results[0].astype(np.float32)[:, self._visible]
         rewards, terminated, truncated = results[1].astype(np.float32), results[2], results[3]
         self._check(observations, rewards)
-        self.episode_length_buf += 1
+        self.episode_length_buf = self.episode_length_buf + 1  # it may be the caller's
         late = self.episode_length_buf.cpu().numpy() >= self.max_episode_length
         time_outs = (truncated | late) & ~terminated
         dones = terminated | time_outs
@@ -129,6 +129,8 @@ class EnvPoolEnv:
             num_envs=self.num_envs,
             num_threads=min(self.cfg.num_threads, self.num_envs),
             seed=mixed_seed(seed) % _MAX_SEED,
+            # In the last step of its own limit it does not tell whether the task ended too.
+            max_episode_steps=self.max_episode_length + 1,
         )
 
     def _begin_again(self, ended: np.ndarray) -> np.ndarray:

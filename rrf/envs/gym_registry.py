@@ -39,6 +39,10 @@ def find_spec(task: str) -> EnvSpec:
     if spec is None:
         close = closest(name, gymnasium.registry)
         hint = f"did you mean '{close}'?" if close else _HOW_TO_REGISTER
+        if name.startswith("Mjlab-"):
+            hint = (
+                f"tasks of mjlab itself train by a preset: rrf train go1-flat-ppo env.task={name}"
+            )
         raise ValueError(f"no Gymnasium task '{name}'; {hint}")
     return spec
 
@@ -55,7 +59,7 @@ def make_envs(
     """
     arguments = {name: spec.kwargs[name] for name in spec.kwargs if name not in CONFIG_KWARGS}
     arguments |= kwargs
-    creator = _creator(spec)
+    creator = creator_of(spec)
     bare = dataclasses.replace(spec, kwargs=arguments, order_enforce=False)
     try:
         return [
@@ -69,7 +73,7 @@ def make_envs(
         if unknown is not None and unknown[1] in arguments:
             close = did_you_mean(unknown[1], _parameters(creator))
             raise ValueError(f"{spec.id} takes no argument '{unknown[1]}'{close}") from error
-        if _takes(creator, arguments):
+        if accepts(creator, arguments):
             raise
         raise ValueError(
             f"{spec.id} cannot be made with the arguments {sorted(arguments)}: {error}; they are "
@@ -90,8 +94,13 @@ def _import(module: str, task: str) -> None:
         raise ValueError(f"task '{task}': '{module}' cannot be imported: {error}") from error
 
 
-def _creator(spec: EnvSpec) -> Callable:
-    """What makes the task's environments."""
+def creator_of(spec: EnvSpec) -> Callable:
+    """What makes the task's environments.
+
+    Raises:
+        ValueError: For an entry point that is not there.
+        ImportError: Where the task's simulator is not installed.
+    """
     entry = spec.entry_point
     if callable(entry):
         return entry
@@ -111,9 +120,10 @@ def _parameters(creator: Callable) -> list[str]:
     return [parameter.name for parameter in parameters if parameter.kind in _NAMED]
 
 
-def _takes(creator: Callable, arguments: Mapping[str, typing.Any]) -> bool:
+def accepts(function: Callable, arguments: Mapping[str, typing.Any]) -> bool:
+    """Whether it can be called with these."""
     try:
-        inspect.signature(creator).bind(**arguments)
+        inspect.signature(function).bind(**arguments)
     except TypeError:
         return False
     return True

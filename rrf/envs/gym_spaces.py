@@ -14,6 +14,8 @@ from gymnasium import spaces
 
 from rrf.envs.control_env import check_actions
 
+_UNBOUNDED = 1e9  # who writes a larger bound (often the dtype's largest number) means none
+
 
 class ActionMap:
     """Maps float32 [N, A] to what the environments of `space` take."""
@@ -43,10 +45,11 @@ class ActionMap:
             )
         self.num_actions = space.shape[0]
         self._dtype = space.dtype
-        low, high = self._low_a, self._high_a = space.low, space.high
-        is_bounded = np.isfinite(low) & np.isfinite(high)
-        center_a = np.where(is_bounded, (_finite(low) + _finite(high)) / 2, 0.0)
-        scale_a = np.where(is_bounded, (_finite(high) - _finite(low)) / 2, 1.0)
+        self._low_a, self._high_a = space.low, space.high
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        is_bounded = (np.abs(low) < _UNBOUNDED) & (np.abs(high) < _UNBOUNDED)
+        low, high = np.where(is_bounded, low, -1.0), np.where(is_bounded, high, 1.0)
+        center_a, scale_a = (low + high) / 2, (high - low) / 2
         self._center_a, self._scale_a = center_a.astype(self._dtype), scale_a.astype(self._dtype)
         self._is_stretched = bool((center_a != 0).any() or (scale_a != 1).any())
 
@@ -100,7 +103,3 @@ def visible_dimensions(space: spaces.Space, hidden: list[int], task: str) -> np.
 
 def _is_finite(array: np.ndarray) -> bool:
     return bool(np.isfinite(array).all())
-
-
-def _finite(bounds: np.ndarray) -> np.ndarray:
-    return np.where(np.isfinite(bounds), bounds, 0.0)

@@ -35,6 +35,7 @@ UNLIMITED = 2**31 - 1
 _REWARD_PREFIX = "reward_"
 _REST = "reward_rest"
 _NUM_SCRATCH_STEPS = 3
+_BOOLS = (bool, np.bool_)
 
 
 class GymnasiumEnv:
@@ -96,7 +97,7 @@ class GymnasiumEnv:
             ValueError: Also for a NaN, an Inf or a wrong shape that the task returns.
         """
         observations, rewards, terminated, truncated = self._advance(self._map_actions(actions))
-        self.episode_length_buf += 1
+        self.episode_length_buf = self.episode_length_buf + 1  # it may be the caller's
         late = self.episode_length_buf.cpu().numpy() >= self.max_episode_length
         time_outs = (truncated | late) & ~terminated
         dones = terminated | time_outs
@@ -234,10 +235,17 @@ class GymnasiumEnv:
             result = gym_env.step(actions[env])
             if not isinstance(result, tuple) or len(result) != 5:
                 raise self._no_step(result)
-            observation, reward, terminated[env], truncated[env], infos[env] = result
+            observation, reward, *ends, infos[env] = result
             if np.shape(observation) != self._shape or np.ndim(reward):
                 raise self._wrong_shape(env, observation, reward)
-            observations[env], rewards[env] = observation, reward
+            for end in ends:
+                if type(end) not in _BOOLS and not (np.ndim(end) == 0 and end in (0, 1)):
+                    raise self._unfit(f"{end!r} for terminated or truncated", env, "True or False")
+            terminated[env], truncated[env] = ends
+            try:
+                observations[env], rewards[env] = observation, reward
+            except (TypeError, ValueError) as error:
+                raise self._unfit(f"what is no number ({error})", env, "numbers") from error
         self._infos = infos
         self._rewards = torch.from_numpy(rewards).to(self.device)
         if self._hides:
@@ -251,25 +259,40 @@ class GymnasiumEnv:
         if self.before_reset is not None:
             self.before_reset(ended.tolist())
         for env in ended:
-            observations[env] = self._visible_part(env, self.gym_envs[env].reset()[0])
+            observations[env] = self._first_observation(env)
         self._check(observations)
         self.episode_length_buf[torch.from_numpy(ended)] = 0
         return final
 
     def _reset_all(self, seeds: Sequence[int | None]) -> None:
         rows = [
-            self._visible_part(index, env.reset(seed=seed)[0])
-            for index, (env, seed) in enumerate(zip(self.gym_envs, seeds, strict=True))
+            self._first_observation(env, **({} if seed is None else {"seed": seed}))
+            for env, seed in enumerate(seeds)
         ]
         self._observations = np.stack(rows)
         self._check(self._observations)
-        self.episode_length_buf[:] = 0
+        self.episode_length_buf = torch.zeros_like(self.episode_length_buf)
         self._infos = []
 
-    def _visible_part(self, env: int, observation: typing.Any) -> np.ndarray:
-        if np.shape(observation) != self._shape:
-            raise self._wrong_shape(env, observation)
-        return np.asarray(observation, np.float32)[self._visible]
+    def _first_observation(self, env: int, **seed: typing.Any) -> np.ndarray:
+        reset = self.gym_envs[env].unwrapped.reset
+        if seed and not gym_registry.accepts(reset, seed):
+            raise ValueError(
+                f"reset of {self.cfg.task} takes no seed; Gymnasium defines "
+                "reset(self, *, seed=None, options=None)"
+            )
+        result = self.gym_envs[env].reset(**seed)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise ValueError(
+                f"reset of {self.cfg.task} returned {_described(result)}, expected 2 as Gymnasium "
+                "defines them: observation, info (the older gym returned the first alone)"
+            )
+        if np.shape(result[0]) != self._shape:
+            raise self._wrong_shape(env, result[0])
+        try:
+            return np.asarray(result[0], np.float32)[self._visible]
+        except (TypeError, ValueError) as error:
+            raise self._unfit(f"what is no number ({error})", env, "numbers") from error
 
     def _check(self, observations: np.ndarray, rewards: np.ndarray | None = None) -> None:
         if np.isfinite(observations).all() and (rewards is None or np.isfinite(rewards).all()):
@@ -280,11 +303,16 @@ class GymnasiumEnv:
         check_step(self._group(observations), rewards_n, dones, self.num_envs, self.cfg.task)
 
     def _no_step(self, result: typing.Any) -> ValueError:
-        what = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
         return ValueError(
-            f"step of {self.cfg.task} returned {what}, expected 5 as Gymnasium defines them: "
+            f"step of {self.cfg.task} returned {_described(result)}, expected 5 as Gymnasium "
+            "defines them: "
             "observation, reward, terminated, truncated, info (the four of the older gym end in "
             "done, info)"
+        )
+
+    def _unfit(self, what: str, env: int, expected: str) -> ValueError:
+        return ValueError(
+            f"{self.cfg.task} returned {what} in environment {env}, expected {expected}"
         )
 
     def _wrong_shape(self, env: int, observation, reward: typing.Any = 0.0) -> ValueError:
@@ -299,6 +327,10 @@ class GymnasiumEnv:
     def _group(self, observations: np.ndarray) -> TensorDict:
         tensor = torch.from_numpy(observations.copy()).to(self.device)
         return TensorDict({"policy": tensor}, [len(observations)])
+
+
+def _described(result: typing.Any) -> str:
+    return f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
 
 
 def step_dt(env: gymnasium.Env) -> float:

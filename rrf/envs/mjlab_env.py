@@ -149,7 +149,9 @@ class MjlabEnv:
         current, final = self._group(observations), None
         ids = dones.nonzero().squeeze(-1)
         if len(ids):
-            final = current[ids].apply(lambda group: torch.nan_to_num(group))
+            final = current[ids]
+            if diverged.any():
+                final[diverged[ids]] = final[diverged[ids]].apply(_finite)
             if self.before_reset is not None:
                 self.before_reset(ids.tolist())
             with _others_metrics_kept(self.env.command_manager, ~dones):
@@ -314,7 +316,8 @@ class MjlabEnv:
             yield
 
     def _group(self, observations: dict[str, torch.Tensor]) -> TensorDict:
-        return TensorDict(dict(observations), batch_size=[self.num_envs])  # type: ignore[arg-type]
+        groups: dict[str, typing.Any] = {name: x.float() for name, x in observations.items()}
+        return TensorDict(groups, batch_size=[self.num_envs])
 
     def _diverged(self) -> torch.Tensor:
         if self._is_native:
@@ -367,6 +370,10 @@ def _check_groups(env: typing.Any) -> None:
                 f"{', '.join(manager.active_terms[group])}; remove it by overrides: "
                 f"{{'observations.{group}': null}}"
             )
+
+
+def _finite(x: torch.Tensor) -> torch.Tensor:
+    return torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _part(state: EnvState, part: str) -> tuple[dict[str, torch.Tensor], dict[str, typing.Any]]:

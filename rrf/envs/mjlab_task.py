@@ -20,6 +20,7 @@ _OWN_FIELDS = {
 }
 _FAST = {"sim.mujoco.cone": "pyramidal", "sim.mujoco.impratio": 1.0}
 _FAST_CONDIM = 3  # contacts slide; with 4 and 6 dimensions they twist and roll too
+_LONGEST = 200  # characters of a value in a message
 _COUNT_SUBSTEPS = ("self_collision_cost",)
 
 
@@ -44,6 +45,8 @@ def task_config(cfg: MjlabEnvCfg, seed: int, given: typing.Any = None) -> typing
     with quiet():
         task = copy.deepcopy(given) if given is not None else _registered(cfg.task, cfg.play)
     apply_overrides(task, cfg.overrides)
+    if task.episode_length_s <= 0:
+        raise ValueError(f"episode_length_s is {task.episode_length_s}, allowed: above 0")
     if cfg.physics == "fast":
         _make_fast(task, cfg.task, cfg.overrides)
     _check_motion_files(task)
@@ -129,11 +132,26 @@ def _assign(node: typing.Any, name: str, value: typing.Any, path: str) -> None:
     if isinstance(node, tuple):
         raise ValueError(f"'{path}' is an entry of a tuple; set its fields or the whole tuple")
     old = getattr(node, key) if dataclasses.is_dataclass(node) else node[key]
+    if value is None and old is not None and not _may_be_none(node, name):
+        raise ValueError(f"'{path}' is {_shortened(old)} and cannot be left out: null is no value")
     new = _like(old, value, path)
     if dataclasses.is_dataclass(node):
         setattr(node, key, new)
     else:
         node[key] = new
+
+
+def _may_be_none(node: typing.Any, name: str) -> bool:
+    """By the type that a dataclass gives to its field; lists may hold anything."""
+    if not dataclasses.is_dataclass(node):
+        return True
+    kind = type(node)
+    return type(None) in typing.get_args(typing.get_type_hints(kind)[name])
+
+
+def _shortened(value: typing.Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _like(old: typing.Any, value: typing.Any, path: str) -> typing.Any:
@@ -150,7 +168,7 @@ def _like(old: typing.Any, value: typing.Any, path: str) -> typing.Any:
         fits = isinstance(old, str | dict) and isinstance(value, type(old))
     if not fits:
         raise ValueError(
-            f"'{path}' is {old!r} ({type(old).__name__}); {value!r} cannot take its place"
+            f"'{path}' is {_shortened(old)} ({type(old).__name__}); {value!r} cannot take its place"
         )
     if isinstance(old, float | list | tuple):
         kind: typing.Any = type(old)

@@ -22,11 +22,12 @@ from gymnasium.envs.registration import EnvSpec
 from rrf.config import Cfg, did_you_mean, trust
 from rrf.envs.control_configs import GymnasiumEnvCfg, MjlabEnvCfg, RegisteredEnvCfg
 from rrf.envs.control_env import ControlEnv
-from rrf.envs.gym_registry import CONFIG_KWARGS, find_spec
+from rrf.envs.gym_registry import CONFIG_KWARGS, creator_of, find_spec
 
 ENV_CFG_KWARG = "env_cfg_entry_point"
 """Under which an mjlab task names its environment's config."""
 _MJLAB_ENV = "ManagerBasedRlEnv"
+_MJLAB_CLASS = ("mjlab.envs.manager_based_rl_env", _MJLAB_ENV)
 _NUM_ENVS = 64  # where neither the user nor the registered config says
 
 
@@ -79,6 +80,7 @@ def build(cfg: RegisteredEnvCfg, seed: int = 0, device: torch.device | str = "cp
     spec = find_spec(cfg.task)
     given = cfg.options | {"task": cfg.task, "num_envs": cfg.num_envs or _NUM_ENVS}
     if not _is_mjlab(spec):
+        _check_entry_point(spec)
         return GymnasiumEnvCfg.from_dict(given).build(seed=seed, device=device)
     if ENV_CFG_KWARG not in spec.kwargs:
         close = did_you_mean(ENV_CFG_KWARG, spec.kwargs)
@@ -98,6 +100,17 @@ def _is_mjlab(spec: EnvSpec) -> bool:
     else:
         module, name = getattr(entry, "__module__", ""), getattr(entry, "__name__", "")
     return module.partition(".")[0] == "mjlab" and name == _MJLAB_ENV
+
+
+def _check_entry_point(spec: EnvSpec) -> None:
+    """Raise ValueError for a class of mjlab's kind that is not mjlab's own."""
+    kinds = getattr(creator_of(spec), "__mro__", ())
+    if any((kind.__module__, kind.__name__) == _MJLAB_CLASS for kind in kinds):
+        raise ValueError(
+            f"{spec.id} is registered with a subclass of mjlab's {_MJLAB_ENV}, whose own steps "
+            'would not be made; use entry_point="mjlab.envs:ManagerBasedRlEnv" and put what is '
+            f"yours into the terms of {ENV_CFG_KWARG}"
+        )
 
 
 def _resolved(spec: EnvSpec, kwarg: str) -> typing.Any:

@@ -20,6 +20,8 @@ class MLPCfg(Cfg):
     """For each linear layer, the last too: torch.nn layers that follow it, as (name, arguments)."""
 
     def __post_init__(self):
+        if min(self.hidden_features, default=1) < 1:
+            raise ValueError(f"hidden_features is {self.hidden_features}, allowed: 1 or more each")
         expected = len(self.hidden_features) + 1
         if len(self.activations) != expected:
             raise ValueError(

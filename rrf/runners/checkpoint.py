@@ -87,6 +87,10 @@ def find(path: str | Path) -> Path:
     Raises:
         ValueError: If there is neither.
     """
+    if (name := str(path).removeprefix("models:/")) != str(path):
+        raise ValueError(
+            f"'{path}' is in the registry; fetch it first: rrf models fetch {name} --out DIRECTORY"
+        )
     path = Path(path)
     if (path / atomic.MANIFEST).is_file():
         return path

@@ -71,8 +71,8 @@ class RunnerCfg(Cfg):
     """Where metrics go."""
 
     def __post_init__(self):
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}, allowed: 0 or more")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed is {self.seed}, allowed: 0 to 2**63 - 1")
         if not self.experiment_name or "/" in self.experiment_name:
             raise ValueError(
                 f"experiment_name is '{self.experiment_name}', allowed: a name without '/', which "

@@ -23,7 +23,7 @@ from rrf import atomic
 from rrf.algorithms import distributed
 from rrf.components.actor_critic import Deployed
 from rrf.data.sampling import mixed_seed
-from rrf.envs.control_env import ControlEnv, EnvState, NotFiniteError, check_step
+from rrf.envs.control_env import ControlEnv, EnvState, NotFiniteError, check_final, check_step
 from rrf.runners import checkpoint, process_group
 from rrf.runners.control_checkpoint import INTERFACE, interface_text
 from rrf.runners.control_configs import ControlRunnerCfg
@@ -66,6 +66,7 @@ class ControlRunner:
     policy: Deployed
     algorithm: typing.Any
     steps_per_iteration: int
+    learning_rates = "algorithm.learning_rate"  # what advice calls them
 
     def __init__(
         self,
@@ -168,6 +169,7 @@ class ControlRunner:
         self._last_step = step
         where = self.env.interface.task or "the environment"
         check_step(step.next_observations, step.rewards, step.dones, self.env.num_envs, where)
+        check_final(step.final_observations, step.dones, where)
         self.statistics.observe(step.rewards, step.dones)
         for name, value in result[3].get("log", {}).items():
             self._env_log.setdefault(name, []).append(value)
@@ -260,7 +262,7 @@ class ControlRunner:
         dump = self._dump(error)
         if guard.on_nan == "stop" or last is None or self.num_rollbacks >= guard.max_rollbacks:
             kept = f"the last good checkpoint is {last}" if last else "no checkpoint was saved yet"
-            advice = "lower algorithm.learning_rate"
+            advice = f"lower {self.learning_rates}"
             if guard.on_nan == "stop" and last:
                 advice += (
                     ", or add guard.on_nan=rollback to the same command, which tries that from its "

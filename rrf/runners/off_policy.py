@@ -19,6 +19,7 @@ class OffPolicyRunner(ControlRunner):
     """Trains with SAC or one of its variants."""
 
     cfg: OffPolicyRunnerCfg
+    learning_rates = "algorithm.actor_lr and algorithm.critic_lr"
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

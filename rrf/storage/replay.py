@@ -1,8 +1,8 @@
 """What off-policy algorithms remember: transitions of N environments, the oldest overwritten.
 
 One matrix on the learner's device holds everything, a transition per row, so a batch is a single
-gather. The observation after a step is stored as it really was, also where the episode ended in it;
-a time limit can therefore be bootstrapped, and only a termination cuts the return off.
+gather. The observation after a step is stored as it really was, also where a time limit ended the
+episode; it can therefore be bootstrapped, and only a termination cuts the return off.
 
 Legend: N environments, B batch, W width of a row, O observation width, A action width.
 """
@@ -37,7 +37,7 @@ class Transitions:
     """Rows of a replay, [..., W], as learning material."""
 
     def __init__(self, rows: torch.Tensor, layout: RowLayout):
-        self.rows, self._layout = rows, layout
+        self.rows, self.layout = rows, layout
         widths = (layout.observation_width, layout.num_actions, 1, 1, 1, layout.observation_width)
         self._now, self.actions, rewards, terminated, ended, self._next = rows.split(widths, -1)
         self.rewards = rewards.squeeze(-1)  # [...]
@@ -46,7 +46,7 @@ class Transitions:
 
     @property
     def actor_obs(self) -> torch.Tensor:
-        return self._now[..., : self._layout.actor_width]
+        return self._now[..., : self.layout.actor_width]
 
     @property
     def critic_obs(self) -> torch.Tensor:
@@ -54,16 +54,16 @@ class Transitions:
 
     @property
     def next_actor_obs(self) -> torch.Tensor:
-        return self._next[..., : self._layout.actor_width]
+        return self._next[..., : self.layout.actor_width]
 
     @property
     def next_critic_obs(self) -> torch.Tensor:
         return self._of_critic(self._next)
 
     def _of_critic(self, observations: torch.Tensor) -> torch.Tensor:
-        if self._layout.critic_width is None:
+        if self.layout.critic_width is None:
             return observations
-        return observations[..., self._layout.actor_width :]
+        return observations[..., self.layout.actor_width :]
 
 
 class Replay:
@@ -162,28 +162,13 @@ class Replay:
         comes the observation that led to. The worth is gamma to the number of steps, and 0 after a
         termination.
         """
-        first = self.gather(rows_b)
         if num_steps == 1:
-            return first, gamma * (1 - first.terminated)
-        last, returns = first, first.rewards.clone()
-        discounts = torch.full_like(returns, gamma)
-        goes_on = first.ended < 0.5
-        age = self._steps_before_newest(rows_b)
-        for k in range(1, num_steps):
-            goes_on = goes_on & (age >= k)
-            later = self.gather((rows_b + k * self.num_envs) % self.capacity)
-            returns = torch.where(goes_on, returns + discounts * later.rewards, returns)
-            discounts = torch.where(goes_on, discounts * gamma, discounts)
-            last = Transitions(
-                torch.where(goes_on.unsqueeze(-1), later.rows, last.rows), self.layout
-            )
-            goes_on = goes_on & (later.ended < 0.5)
-        merged = last.rows.clone()
-        kept = self.layout.observation_width + self.layout.num_actions
-        merged[:, :kept] = first.rows[:, :kept]
-        merged[:, kept] = returns
-        merged = Transitions(merged, self.layout)
-        return merged, discounts * (1 - merged.terminated)
+            steps = self.gather(rows_b)
+            return steps, gamma * (1 - steps.terminated)
+        ahead = torch.arange(num_steps, device=rows_b.device).unsqueeze(1)
+        steps = self.gather((rows_b + ahead * self.num_envs) % self.capacity)
+        is_stored = self._steps_before_newest(rows_b) >= ahead[1:]
+        return over_n_steps(steps, is_stored, gamma)[:2]
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
         """The filled part and where it goes on; a view, not a copy."""
@@ -201,6 +186,34 @@ class Replay:
     def _steps_before_newest(self, rows: torch.Tensor) -> torch.Tensor:
         newest = (self.total_steps - 1) % self.num_steps
         return (newest - rows // self.num_envs) % self.num_steps
+
+
+def over_n_steps(
+    steps: Transitions, is_stored: torch.Tensor, gamma: float
+) -> tuple[Transitions, torch.Tensor, torch.Tensor]:
+    """A step and those after it as one transition, as far as the episode goes on.
+
+    Args:
+        steps: [n, B], what is learned from first, and the n - 1 steps after it.
+        is_stored: bool [n - 1, B], whether the step after is known at all.
+
+    Returns:
+        The transitions [B], with rewards summed, each discounted, and the observation that the last
+        step led to; the worth of what follows [B], gamma to the number of steps, and 0 after a
+        termination; which step was the last, int64 [B] from 0.
+    """
+    rewards, layout = steps.rewards, steps.layout
+    goes_on = (steps.ended[:-1] < 0.5) & is_stored
+    counts = torch.cat([torch.ones_like(rewards[:1]), goes_on.to(rewards.dtype)]).cumprod(0)
+    powers = gamma ** torch.arange(len(rewards), device=rewards.device).unsqueeze(1)
+    returns = torch.where(counts > 0, powers * rewards, 0.0).sum(0)  # the others may be anything
+    num_steps = counts.sum(0)
+    last = num_steps.long() - 1
+    end = steps.rows[last, torch.arange(len(last), device=last.device)]
+    kept = layout.observation_width + layout.num_actions
+    rows = torch.cat([steps.rows[0, :, :kept], returns.unsqueeze(-1), end[:, kept + 1 :]], -1)
+    merged = Transitions(rows, layout)
+    return merged, gamma**num_steps * (1 - merged.terminated), last
 
 
 def check_memory(num_bytes: int, num_transitions: int, limit_gib: float | None) -> None:

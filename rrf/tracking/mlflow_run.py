@@ -89,9 +89,15 @@ class MLflowTracker:
         params = [Param(key[:250], _shortened(value)) for key, value in flatten(cfg).items()]
         for start in range(0, len(params), _PARAMS):
             part = params[start : start + _PARAMS]
-            self._call(lambda part=part: self._client.log_batch(self.run_id, params=part))
+            self._call(lambda part=part: self._log_params(part))
         text = yaml.safe_dump(cfg, sort_keys=False, allow_unicode=True)
         self._call(lambda: self._client.log_text(self.run_id, text, "config.yaml"))
+
+    def _log_params(self, params: list) -> None:
+        """Those that are new: a run that goes on may have changed some, which MLflow refuses."""
+        known = self._client.get_run(self.run_id).data.params
+        new = [param for param in params if param.key not in known]
+        self._client.log_batch(self.run_id, params=new)
 
     def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         now = int(time.time() * 1000)

@@ -255,7 +255,8 @@ def _set_aliases(
 ) -> None:
     current = {alias: str(v) for alias, v in client.get_registered_model(name).aliases.items()}
     wanted = {PREVIOUS: (stack[-2:-1] or [None])[0], CHAMPION: (stack[-1:] or [None])[0]}
-    candidate = candidate or current.get(CANDIDATE)
+    if candidate is None or candidate == wanted[CHAMPION]:
+        candidate = current.get(CANDIDATE)
     wanted[CANDIDATE] = None if candidate == wanted[CHAMPION] else candidate
     for alias, version in wanted.items():
         if version is None and alias in current:

@@ -14,13 +14,16 @@ from tensordict import TensorDict
 from rrf.envs.control_env import ControlEnv
 
 
-def check_contract(make: Callable[[], ControlEnv], num_steps: int = 60) -> None:
+def check_contract(
+    make: Callable[[], ControlEnv], num_steps: int = 60, *, has_state: bool = True
+) -> None:
     env = make()
     try:
         check_attributes(env)
         check_steps(env, num_steps)
         check_time_limit(env)
         check_bad_actions(env)
+        assert (env.state() is not None) == has_state
         check_state(env, make)
     finally:
         env.close()

@@ -17,7 +17,7 @@ def build(task, num_envs=4, seed=0, **fields):
 
 @pytest.mark.parametrize("task", ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v5", "Hopper-v5"])
 def test_it_obeys_the_contract(task):
-    check_contract(lambda: build(task, num_envs=3, seed=5))
+    check_contract(lambda: build(task, num_envs=3, seed=5), has_state=False)
 
 
 @pytest.mark.parametrize("task", ["HalfCheetah-v5", "Hopper-v5"])
@@ -102,3 +102,27 @@ def test_unknown_tasks_and_states_are_refused():
 def test_observations_that_are_no_vector_are_refused_by_their_space():
     with pytest.raises(ValueError, match="observation space"):
         build("FrozenLake-v1")
+
+
+def test_a_task_that_ends_in_the_last_step_allowed_is_no_time_out():
+    env = build("CartPole-v1", num_envs=64)
+    env.max_episode_length = 9
+    env.set_progress(0, seed=0)  # a pool that knows the limit
+    env.reset()
+    generator, num_fallen = torch.Generator().manual_seed(0), 0
+    for _ in range(120):
+        actions = torch.randint(2, (64, 1), generator=generator).float()
+        _, _, dones, extras = env.step(actions)
+        if not dones.any():
+            continue
+        # CartPole ends beyond 2.4 m or 12 degrees.
+        final = extras["final_obs"]["policy"]
+        is_fallen = (final[:, 0].abs() > 2.4) | (final[:, 2].abs() > 12 * torch.pi / 180)
+        assert torch.equal(extras["time_outs"][dones], ~is_fallen)
+        num_fallen += int(is_fallen.sum())
+    assert num_fallen > 10
+
+
+def test_no_thread_is_refused():
+    with pytest.raises(ValueError, match="num_threads is 0, allowed: 1 or more"):
+        EnvPoolEnvCfg(num_threads=0)

@@ -52,6 +52,14 @@ class Broken(gymnasium.Env):
                 observation = np.zeros(3)
             elif self.fault == "reward":
                 reward = np.zeros(2)
+            elif self.fault == "none":
+                reward = None
+            elif self.fault == "text":
+                observation = np.array(["a", "b"])
+            elif self.fault == "ends":
+                return observation, reward, np.array([True, False]), False, {}
+            elif self.fault == "never":
+                return observation, reward, None, False, {}
         return observation, reward, self.steps == 10, False, {}
 
 
@@ -204,6 +212,10 @@ def test_hidden_dimensions_are_nowhere():
         ("nan", "Broken-v0 returned nan in 'policy' of environment 1, dimension 1"),
         ("width", r"Broken-v0 returned an observation of shape \[3\] in environment 1, .*\[2\]"),
         ("reward", r"Broken-v0 returned a reward of shape \[2\] in environment 1, expected \[\]"),
+        ("none", "Broken-v0 returned nan in 'rewards' of environment 1"),
+        ("text", "Broken-v0 returned what is no number .* in environment 1, expected numbers"),
+        ("ends", r"returned array\(.* for terminated or truncated in environment 1, expected True"),
+        ("never", "returned None for terminated or truncated in environment 1, expected True"),
     ],
 )
 def test_what_a_task_must_not_return_is_named(fault, message):
@@ -212,6 +224,47 @@ def test_what_a_task_must_not_return_is_named(fault, message):
     env.step(torch.zeros(2, 1))
     with pytest.raises(ValueError, match=message):
         env.step(torch.zeros(2, 1))
+
+
+class OlderReset(Broken):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0]
+
+
+class Seedless(Broken):
+    def reset(self):
+        return np.zeros(2), {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (OlderReset, "reset of Odd-v0 returned ndarray, expected 2 .* observation, info"),
+        (Seedless, "reset of Odd-v0 takes no seed; Gymnasium defines"),
+    ],
+)
+def test_a_reset_of_another_kind_is_explained(kind, message):
+    gymnasium.register(id="Odd-v0", entry_point=kind)
+    with pytest.raises(ValueError, match=message):
+        build("Odd-v0")
+
+
+def test_lengths_that_were_given_stay_the_callers():
+    env, lengths = build("Pendulum-v1"), torch.tensor([3, 4])
+    env.episode_length_buf = lengths
+    env.step(torch.zeros(2, 1))
+    assert lengths.tolist() == [3, 4]
+    assert env.episode_length_buf.tolist() == [4, 5]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_largest_number_is_no_bound_and_half_precision_overflows_nowhere(dtype):
+    most = np.finfo(dtype).max
+    actions = torch.tensor([[0.0, 0.5]])
+    wide = ActionMap(BOX(-most, most, (2,), dtype), 1, "wide")
+    assert wide(actions).tolist() == [[0.0, 0.5]]
+    half = ActionMap(BOX(-1e4, 6e4, (2,), np.float16), 1, "half")
+    assert half(actions)[0] == pytest.approx([2.5e4, 4.25e4], rel=1e-3)
 
 
 def test_unknown_tasks_and_arguments_get_the_closest_known_name():

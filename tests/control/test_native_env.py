@@ -21,6 +21,7 @@ from mjlab.sensor import BuiltinSensorCfg, GridPatternCfg, ObjRef
 from mjlab.tasks.registry import load_env_cfg
 
 from rrf.envs.control_configs import MjlabEnvCfg
+from rrf.envs.control_env import NotFiniteError, check_final
 from rrf.envs.mjlab_task import task_config
 from rrf.envs.native.raycast import TerrainRays
 from tests.control.contract import assert_equal, check_contract, trajectory
@@ -386,6 +387,60 @@ def test_other_terms_that_fail_are_named():
     env.close()
 
 
+def counts(env):
+    """A reward that grows with each call; the count lies on the environment itself."""
+    env._my_count = getattr(env, "_my_count", 0) + 1
+    return torch.full((env.num_envs,), float(env._my_count))
+
+
+def test_what_terms_keep_on_the_environment_is_saved_too():
+    cfg = load_env_cfg(CARTPOLE)
+    cfg.rewards = {"counts": RewardTermCfg(func=counts, weight=1.0)}
+    env, again = (MjlabEnvCfg(num_envs=2).build(env_cfg=cfg) for _ in range(2))
+    zeros = torch.zeros(2, 1)
+    first = env.step(zeros)[1]
+    torch.testing.assert_close(first, torch.full((2,), env.env.step_dt))  # it was called once
+    env.step(zeros)
+    again.load_state(env.state())
+    assert torch.equal(again.step(zeros)[1], env.step(zeros)[1])
+    assert again.env._my_count == 3
+    env.close()
+    again.close()
+
+
+def test_a_term_of_other_rows_or_another_precision():
+    cfg = load_env_cfg(CARTPOLE)
+    group = cfg.observations["actor"]
+    func = ObservationTermCfg(func=lambda env: torch.zeros(env.num_envs, 1, dtype=torch.float64))
+    group.terms["double"] = func
+    env = MjlabEnvCfg(num_envs=2).build(env_cfg=cfg)
+    assert env.get_observations()["actor"].dtype == torch.float32
+    env.close()
+    cfg.rewards["long"] = RewardTermCfg(func=lambda env: torch.zeros(3), weight=1.0)
+    with pytest.raises(ValueError, match=r"reward term 'long' gives .* \[3\], expected 2 rows"):
+        MjlabEnvCfg(num_envs=2).build(env_cfg=cfg)
+
+
+def test_a_last_observation_that_is_not_finite_is_told():
+    cfg = load_env_cfg(CARTPOLE)
+    is_last = []
+
+    def bad(env):
+        value = torch.inf if is_last else 0.0
+        return torch.full((env.num_envs, 1), value)
+
+    cfg.observations["actor"].terms["bad"] = ObservationTermCfg(func=bad)
+    env = MjlabEnvCfg(num_envs=2).build(env_cfg=cfg)
+    env.episode_length_buf = torch.full((2,), env.max_episode_length - 1)
+    is_last.append(True)
+    env.before_reset = lambda _: is_last.clear()
+    observations, _, dones, extras = env.step(torch.zeros(2, 1))
+    assert torch.isfinite(observations["actor"]).all()
+    with pytest.raises(NotFiniteError, match="inf in the last 'actor' of environment 0"):
+        check_final(extras["final_obs"], dones, CARTPOLE)
+    env.close()
+
+
 # Fast physics and overrides
 
 
@@ -492,6 +547,9 @@ def test_overrides_reach_every_part_of_mjlabs_config():
         ({"decimation.x": 1}, "goes into a plain value"),
         ({"scene.num_envs": 7}, "set 'num_envs' of the environment instead"),
         ({"scene.sensors.foot_height_scan": "none"}, "entry of a tuple"),
+        ({"scene": None}, "'scene' is SceneCfg.* cannot be left out: null is no value"),
+        ({"sim.mujoco.timestep": None}, "'sim.mujoco.timestep' is 0.005 and cannot be left out"),
+        ({"episode_length_s": -1.0}, "episode_length_s is -1.0, allowed: above 0"),
     ],
 )
 def test_bad_overrides_are_named(overrides, message):

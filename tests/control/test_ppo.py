@@ -94,6 +94,11 @@ def test_time_out_is_bootstrapped_with_the_value_of_the_final_observation():
     torch.testing.assert_close(samples.returns.view(3, 2)[0], expected)
 
 
+def test_one_sample_is_no_rollout():
+    with pytest.raises(ValueError, match=r"holds 1 sample, .* set num_steps_per_env to 2 or more"):
+        ppo_for(CorridorCfg(num_envs=1).build(), num_steps=1, num_mini_batches=1)
+
+
 def test_termination_is_not_bootstrapped():
     env = CorridorCfg(num_envs=2, length=100).build()
     env.position[:] = -1.95

@@ -94,7 +94,7 @@ def test_the_config_is_found_and_the_environment_never_sees_it(kwarg, given, see
 
 def test_the_environment_obeys_the_contract():
     task = register(rrf_entry_point=TrainCfg)
-    check_contract(lambda: RegisteredEnvCfg(task=task, num_envs=3).build(seed=1))
+    check_contract(lambda: RegisteredEnvCfg(task=task, num_envs=3).build(seed=1), has_state=False)
 
 
 def test_a_config_is_a_copy_and_can_be_written_and_read_again():
@@ -134,6 +134,10 @@ def test_unknown_tasks_and_options_get_the_closest_known_name():
         runner_cfg_of("RoboRenForce-Cuont-PPO")
     with pytest.raises(ValueError, match="GymnasiumEnvCfg has no field 'hiden'; did you mean 'hid"):
         RegisteredEnvCfg(task=task, options={"hiden": [0]}).build()
+    with pytest.raises(ValueError, match=r"options names num_envs, .* set num_envs"):
+        RegisteredEnvCfg(task=task, options={"num_envs": 7})
+    with pytest.raises(ValueError, match=r"rrf train go1-flat-ppo env.task=Mjlab-Cartpole-Balance"):
+        RegisteredEnvCfg(task="Mjlab-Cartpole-Balance").build()
 
 
 def test_a_module_that_registers_the_task_is_imported_first(monkeypatch, tmp_path):
@@ -187,7 +191,7 @@ def test_as_many_environments_are_stepped_as_asked_for_or_registered():
         assert env.num_envs == expected
         env.close()
     assert RegisteredEnvCfg(task=register()).build().num_envs == 64
-    with pytest.raises(ValueError, match="num_envs is -1, allowed: 1 or more"):
+    with pytest.raises(ValueError, match="num_envs is -1, allowed: 1 to 1,000,000"):
         RegisteredEnvCfg(num_envs=-1)
 
 
@@ -196,6 +200,17 @@ def test_a_variant_for_watching_is_not_looked_for_where_the_config_is_given():
     task = register("mjlab.envs:ManagerBasedRlEnv", env_cfg_entry_point=mjlab_cart_pole)
     with pytest.raises(ValueError, match=r"'RoboRenForce-Count-PPO' brings its config along"):
         RegisteredEnvCfg(task=task, options={"play": True}).build()
+
+
+def test_a_subclass_of_mjlabs_environment_is_refused_by_name():
+    envs = pytest.importorskip("mjlab.envs")
+
+    class Mine(envs.ManagerBasedRlEnv):
+        pass
+
+    task = register(Mine, env_cfg_entry_point=mjlab_cart_pole)
+    with pytest.raises(ValueError, match=r"subclass of mjlab's ManagerBasedRlEnv.*into the terms"):
+        RegisteredEnvCfg(task=task).build()
 
 
 def test_an_mjlab_task_without_environment_config_says_so():

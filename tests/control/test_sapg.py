@@ -13,7 +13,7 @@ from rrf.algorithms.sapg import (
     log_importance,
     one_step_returns,
 )
-from rrf.components import ActorCriticPackCfg, PopulationPackCfg
+from rrf.components import ActorCriticPackCfg, PopulationPackCfg, StateIndStdActorCfg
 from rrf.runners import OnPolicyRunnerCfg, SAPGOnPolicyRunnerCfg
 from tests.control import linear, populations
 from tests.control.toy import CorridorCfg
@@ -159,6 +159,17 @@ def test_steps_taken_over_weigh_alike_in_both_losses():
     expected = torch.where(batch.extra(SOURCE) == 3, 0.25, 1.0)
     assert set(expected.tolist()) == {0.25, 1.0}
     torch.testing.assert_close(found, expected * plain)
+
+
+def test_what_the_leader_takes_over_was_seen_once():
+    actor = StateIndStdActorCfg(backbone_cfg=populations.MLP, obs_normalization=True)
+    sapg = learner(SAPGCfg(off_policy_ratio=2), actor_cfg=actor)
+    after = linear.fill(sapg, CORRIDOR.build())[-1]
+    seen = sapg.rollout["actor_obs"][:-1, ..., :-1].flatten(0, 1).clone()
+    sapg.update(after)
+    normalizer = sapg.policy.actor.normalizer.inner
+    assert normalizer.count == len(seen) == 30
+    torch.testing.assert_close(normalizer.mean, seen.mean(0))
 
 
 def test_with_one_member_it_is_ppo_to_the_last_bit(tmp_path):

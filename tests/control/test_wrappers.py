@@ -32,8 +32,11 @@ def build(kind, seed=0):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_wrapper_and_the_chain_obey_the_contract(kind):
-    check_contract(lambda: DynamicEnv(build(kind)), num_steps=30)
-    check_contract(lambda: GroupVecWrapper(DynamicEnv(build(kind)), num_eval_envs=2), num_steps=30)
+    def chain():
+        return GroupVecWrapper(DynamicEnv(build(kind)), num_eval_envs=2)
+
+    for make in (lambda: DynamicEnv(build(kind)), chain):
+        check_contract(make, num_steps=30, has_state=kind != "envpool")
 
 
 @pytest.mark.parametrize("kind", ["choices", "registered", "mjlab"])
@@ -320,6 +323,10 @@ def test_an_mjlab_environment_of_ones_own_is_wrapped_by_the_names_it_had():
     assert dones.tolist() == [True, False]
     assert extras["final_obs"]["actor"].shape == (1, 48)
     torch.testing.assert_close(extras["dynamics"]["reward_terms"].sum(dim=1), rewards)
-    group = MJLabGroupVecWrapper(wrapped.env, num_eval_envs=1)
-    assert group.step(torch.zeros(1, 12))[1].shape == (1,)
+    group = MJLabGroupVecWrapper(wrapped, num_eval_envs=1)
+    assert group.dim_params == wrapped.dim_params
+    observations, rewards, _, extras = group.step(torch.zeros(1, 12))
+    assert rewards.shape == (1,)
+    assert group.policy_observations(observations).shape == (1, 48)
+    assert extras["dynamics"]["reward_terms"].shape == (1, len(group.reward_names))
     wrapped.close()

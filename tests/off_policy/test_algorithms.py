@@ -1,5 +1,6 @@
 """How off-policy algorithms act, count and remember."""
 
+import dataclasses
 import json
 
 import pytest
@@ -8,7 +9,9 @@ import torch
 from rrf.algorithms import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
 from rrf.components import DistributionalQCfg, GRUEncoderCfg, SACActorCfg
 from rrf.networks import plain_mlp
+from rrf.storage.replay import Transitions
 from rrf.storage.rollout import ControlStep
+from rrf.storage.sequences import Sequences
 from tests.control.toy import CorridorCfg
 from tests.off_policy.golden_files import GOLDEN
 from tests.off_policy.toy import ALGORITHMS, GRU, TRANSFORMER, pack
@@ -219,7 +222,7 @@ def test_the_learning_rate_can_be_lowered():
         (DSACCfg(), pack(), "DSAC learns distributions"),
         (SACSeqCfg(), pack(encoder=TRANSFORMER), "must be a components.GRUEncoderCfg for SACSeq"),
         (SACTransCfg(), pack(encoder=GRU), "must be a components.TransformerEncoderCfg"),
-        (SACTransCfg(), pack(encoder=TRANSFORMER), "sequence_length is 16, but .*context is 8"),
+        (SACTransCfg(), pack(encoder=TRANSFORMER), "sequence_length is 15, .*context is 8"),
     ],
 )
 def test_a_policy_of_another_kind_is_refused(algorithm, policy, message):
@@ -234,7 +237,6 @@ def test_a_policy_of_another_kind_is_refused(algorithm, policy, message):
         (lambda: SACCfg(batch_size=0), "batch_size is 0, allowed: 1 or more"),
         (lambda: SACCfg(updates_per_step=0.0), "updates_per_step is 0.0"),
         (lambda: SACCfg(max_grad_norm=-1.0), "max_grad_norm is -1.0"),
-        (lambda: SACSeqCfg(n_steps=3), "n_steps is 3; sequences"),
         (lambda: SACSeqCfg(burn_in=-1), "burn_in is -1"),
         (lambda: DSACTCfg(tau_b=0.0), "tau_b is 0.0"),
         (lambda: SACActorCfg(min_log_std=3.0), "min_log_std is 3.0"),
@@ -283,3 +285,59 @@ def test_wide_networks_have_the_parameters_they_should():
     critic = sum(p.numel() for p in it.policy.critic.parameters())
     assert actor == (1 * 256 + 256) + (256 * 256 + 256) + (256 * 2 + 2)
     assert critic == 2 * ((3 * 256 + 256) + (256 * 256 + 256) + 257)
+
+
+def test_returns_over_several_steps_end_with_episode_and_sequence():
+    algorithm, policy = ALGORITHMS["sac_seq"]
+    changes = {"sequence_length": 4, "burn_in": 1, "n_steps": 3, "gamma": 0.5}
+    it = Loop(algorithm.replace(**changes), policy).algorithm
+    layout = it.replay.replay.layout  # rows: 3 observed, 2 actions, reward, terminated, ended, next
+    reward = layout.observation_width + layout.num_actions
+    rows = torch.zeros(5, 2, layout.width)
+    rows[..., 0] = torch.arange(10.0).view(5, 2)
+    rows[..., reward + 3] = 100 + rows[..., 0]  # what each led to
+    rows[1:, 0, reward] = torch.tensor([1.0, 2.0, 4.0, 8.0])
+    rows[1:, 1, reward] = torch.tensor([1.0, 2.0, 4.0, 8.0])
+    rows[2, 1, reward + 1 : reward + 3] = 1.0  # terminated
+    found = Sequences(Transitions(rows, layout), torch.zeros(5, 2, dtype=torch.bool), {})
+    steps, discounts, last = it._trained(found)
+    # Of the first sequence 1 + 2/2 + 4/4, 2 + 4/2 + 8/4, then fewer; of the second 1 + 2/2 and 2.
+    expected = [3.0, 2.0, 6.0, 2.0, 8.0, 8.0, 8.0, 8.0]
+    assert steps.rewards.tolist() == expected
+    assert discounts.tolist() == [0.125, 0.0, 0.125, 0.0, 0.25, 0.25, 0.5, 0.5]
+    assert last.tolist() == [4, 3, 6, 3, 6, 7, 6, 7]
+    assert steps.actor_obs[:, 0].tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert steps.next_actor_obs[:, 0].tolist() == [106, 105, 108, 105, 108, 109, 108, 109]
+
+
+@pytest.mark.parametrize("name", ["sac_seq", "sac_trans"])
+def test_sequences_are_learned_from_over_several_steps(name):
+    algorithm, policy = ALGORITHMS[name]
+    one, three = (Loop(algorithm.replace(n_steps=n), policy).run(25) for n in (1, 3))
+    assert one.algorithm.num_updates == three.algorithm.num_updates > 0
+    weights = [it.policy.critic.backbone.layers[0].weight for it in (one, three)]
+    assert torch.isfinite(weights[1]).all()
+    assert not torch.equal(*weights)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_diverged_environment_ended_in_is_not_learned_from(name):
+    algorithm, policy = ALGORITHMS[name]
+    policy = policy.override(
+        {"actor_cfg.obs_normalization": True, "critic_cfg.obs_normalization": True}
+    )
+    it = Loop(algorithm, policy)
+    ends = torch.tensor([True, False, False, False])
+    for t in range(30):
+        actions = it.algorithm.act(it.observations)
+        step = ControlStep.of(it.observations, actions, it.env.step(actions))
+        it.observations = step.next_observations
+        if t in (12, 16):
+            final = step.next_observations[:1].apply(lambda x: torch.full_like(x, torch.inf))
+            changes = {"dones": ends, "time_outs": ~ends & ends, "final_observations": final}
+            step = dataclasses.replace(step, **changes)
+        it.algorithm.observe(step)
+        it.algorithm.update()
+    assert it.algorithm.num_updates > 0
+    for key, value in it.everything().items():
+        assert torch.isfinite(value).all(), key

@@ -45,7 +45,8 @@ def test_a_time_limit_is_bootstrapped_and_a_termination_is_not():
 
 
 def test_three_steps_are_summed_until_the_episode_or_the_memory_ends():
-    replay = filled(8)
+    replay = filled(12)
+    replay.rows[8:] = torch.nan  # not written yet
     steps, discounts = replay.gather_n_step(torch.arange(8), 3, gamma=0.5)
     # Env 0: 1 + 0.5 * 2 then terminated; 2; 3 + 0.5 * 4 as far as is known; 4.
     # Env 1: 10 + 0.5 * 20 + 0.25 * 30; 20 + 0.5 * 30 to the time limit; 30; 40.

@@ -147,6 +147,14 @@ def test_promoting_the_champion_again_changes_nothing(add):
     assert len(registry.ledger(NAME)) == 1
 
 
+def test_registering_the_champion_again_leaves_the_candidate_what_it_is(add):
+    version, report = add(1)
+    registry.promote(NAME, version, judge(report))
+    add(2)
+    assert add(1)[0] == version
+    assert aliases() == {"champion": "1", "candidate": "2"}
+
+
 def test_without_a_verdict_nothing_is_promoted(add):
     version, _ = add(1)
     with pytest.raises(ValueError, match="has no verdict"):

@@ -6,6 +6,8 @@ be answered there is an error that names the terms that ask for it.
 """
 
 import contextlib
+import dis
+import functools
 import itertools
 import types
 import typing
@@ -132,7 +134,13 @@ class NativeRlEnv(ManagerBasedRlEnv):
         """The objects whose values decide how this environment goes on."""
         roots = {name: getattr(self, name) for name in _MANAGERS}
         roots |= {f"entity.{name}": entity for name, entity in self.scene.entities.items()}
-        return roots | {f"sensor.{name}": sensor for name, sensor in self.scene.sensors.items()}
+        roots |= {f"sensor.{name}": sensor for name, sensor in self.scene.sensors.items()}
+        return roots | {"env": self._kept_by_terms()}
+
+    def _kept_by_terms(self) -> dict[str, typing.Any]:
+        """The attributes that terms have given to this object: all that no method of it sets."""
+        own = _attributes_set_by(type(self))
+        return {name: value for name, value in vars(self).items() if name not in own}
 
     def capture(self) -> tuple[dict[str, torch.Tensor], dict[str, typing.Any]]:
         """Everything but the simulation's state and the random generators."""
@@ -143,7 +151,9 @@ class NativeRlEnv(ManagerBasedRlEnv):
         return unsaved(self.state_roots(), skip=_NOT_STATE)
 
     def restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, typing.Any]) -> None:
-        restore(self.state_roots(), tensors, facts, skip=_NOT_STATE)
+        roots = self.state_roots()
+        restore(roots, tensors, facts, skip=_NOT_STATE)
+        vars(self).update(roots["env"])
 
     def _controls_are_held(self) -> bool:
         """Whether no term, actuator, sensor or metric looks at the state between two substeps."""
@@ -163,20 +173,30 @@ class NativeRlEnv(ManagerBasedRlEnv):
     def _probe_terms(self) -> None:
         """Evaluate every term once: those that cannot be, and which sensors observations read."""
         tensors, facts = self.capture()
+        known = set(vars(self))
         unsupported = []
         for manager, name, func, params in self._terms():
             for sensor in self.scene.sensors.values():
                 sensor._invalidate_cache()
             try:
-                func(self, **params)
+                value = func(self, **params)
             except UnsupportedFieldError as error:
                 unsupported.append(f"{manager} term '{name}' ({error})")
+                continue
             except Exception as error:  # a border: terms are others' code and may raise anything
                 raise ValueError(_failure(f"{manager} term '{name}'", error)) from error
+            shape = tuple(getattr(value, "shape", ()))
+            if manager != "metrics" and shape[:1] != (self.num_envs,):
+                raise ValueError(
+                    f"{manager} term '{name}' gives a tensor of shape {list(shape)}, expected "
+                    f"{self.num_envs} rows, one per environment"
+                )
             if manager == "observation":
                 self.sim.observe(s for s in self.scene.sensors.values() if s._cache_valid)
         if unsupported:
             raise ValueError(_message(unsupported))
+        for name in set(vars(self)) - known:  # made by a term, which will make it again
+            delattr(self, name)
         self.restore(tensors, facts)
 
     def _terms(self) -> Iterator[tuple[str, str, typing.Any, dict]]:
@@ -192,6 +212,15 @@ class NativeRlEnv(ManagerBasedRlEnv):
             for name, term in zip(owner._term_names, owner._term_cfgs, strict=True):
                 if getattr(term, "weight", 1.0) != 0.0:
                     yield manager, name, term.func, term.params
+
+
+@functools.cache
+def _attributes_set_by(kind: type) -> frozenset[str]:
+    """What the methods of a class assign to, of any object."""
+    methods = [value for one in kind.__mro__ for value in vars(one).values()]
+    codes = [method.__code__ for method in methods if isinstance(method, types.FunctionType)]
+    steps = itertools.chain.from_iterable(map(dis.get_instructions, codes))
+    return frozenset(step.argval for step in steps if step.opname == "STORE_ATTR")
 
 
 @contextlib.contextmanager
@@ -211,10 +240,16 @@ def naming_terms() -> Iterator[None]:
 
 
 def _failing_term(trace: types.TracebackType | None) -> str | None:
-    """Which term of which manager was at work, e.g. "event term 'push_robot'"."""
+    """Which term of which manager, or which sensor, was at work: "event term 'push_robot'"."""
+    sensors: dict[str, Sensor] = {}
     while trace:
         caller, trace = trace.tb_frame.f_locals, trace.tb_next
         manager = caller.get("self")
+        if isinstance(manager, Scene):
+            sensors = manager.sensors
+        for name, sensor in sensors.items():
+            if sensor is manager:
+                return f"sensor '{name}'"
         if not isinstance(manager, ManagerBase) or trace is None:
             continue
         names = _names_at_work(manager, caller, trace.tb_frame.f_code.co_name)

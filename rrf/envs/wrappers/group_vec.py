@@ -188,6 +188,11 @@ class GroupVecWrapper(ControlEnvWrapper):
 
     def load_state(self, state: EnvState) -> None:
         """See `ControlEnv.load_state`."""
+        if _STATE not in state.tensors:
+            raise ValueError(
+                "the state was saved without environments that evaluate; load it into the "
+                "environment itself, not into GroupVecWrapper"
+            )
         rest = {name: tensor for name, tensor in state.tensors.items() if name != _STATE}
         self.env.load_state(EnvState(rest, state.facts))
         observations = self.env.get_observations()[self._num_train :]

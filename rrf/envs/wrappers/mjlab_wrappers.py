@@ -33,11 +33,11 @@ class RoboRenForceMJLabEnvWrapper(MjlabEnv):
     environment's `auto_reset` is switched off.
     """
 
-    def __init__(self, env: typing.Any, seed: int = 0):
+    def __init__(self, env: typing.Any, seed: int | None = None):
         """
         Args:
             env: A `ManagerBasedRlEnv`.
-            seed: Of the random numbers its terms draw from here on.
+            seed: Of the random numbers its terms draw from here on; None takes that of its config.
 
         Raises:
             ValueError: If it has recorders.
@@ -45,7 +45,8 @@ class RoboRenForceMJLabEnvWrapper(MjlabEnv):
         check_recorders(env.recorder_manager.active_terms)
         env.cfg.auto_reset = False
         cfg = MjlabEnvCfg(task=_TASK, num_envs=env.num_envs, backend="mjlab")
-        super().__init__(cfg, env, GlobalRandomness(seed, env.device))
+        of_cfg: int = env.cfg.seed or 0
+        super().__init__(cfg, env, GlobalRandomness(of_cfg if seed is None else seed, env.device))
 
 
 class MJLabDynamicEnvWrapper(DynamicEnv):
@@ -77,11 +78,16 @@ class MJLabGroupVecWrapper(GroupVecWrapper):
     """The training view of an mjlab environment, whose last environments evaluate."""
 
     def __init__(self, env: typing.Any, num_eval_envs: int, **runtime: typing.Any):
-        """`env` is a `ManagerBasedRlEnv`, or a `ControlEnv`; the rest as `GroupVecWrapper`."""
+        """`env` is a `ManagerBasedRlEnv`, an `MJLabDynamicEnvWrapper` or a `ControlEnv`.
+
+        The rest as `GroupVecWrapper`.
+        """
         super().__init__(_as_control_env(env), num_eval_envs, **runtime)
 
 
 def _as_control_env(env: typing.Any) -> typing.Any:
     from mjlab.envs import ManagerBasedRlEnv
 
+    if isinstance(env, MJLabDynamicEnvWrapper):
+        return DynamicEnv(env.env)
     return RoboRenForceMJLabEnvWrapper(env) if isinstance(env, ManagerBasedRlEnv) else env

@@ -7,6 +7,8 @@ from tensordict import TensorDict
 
 from rrf.envs.control_env import ControlEnv, EnvState, Interface
 
+_OF_DYNAMIC_ENV = ("dim_params", "reward_names", "policy_observations")
+
 
 class ControlEnvWrapper:
     """Behaves as `env` does; subclasses change what they are for.
@@ -20,6 +22,11 @@ class ControlEnvWrapper:
         self.env = env
         inner = env.unwrapped if isinstance(env, ControlEnvWrapper) else env
         self.unwrapped: typing.Any = inner
+
+    def __getattr__(self, name: str) -> typing.Any:
+        if name in _OF_DYNAMIC_ENV:
+            return getattr(self.env, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
 
     @property
     def num_envs(self) -> int:
