@@ -1,6 +1,5 @@
 """What a training run is, as data: the config a preset returns. This file imports no torch."""
 
-import math
 import typing
 
 from rrf.algorithms.configs import BehaviorCloningCfg, GRPOCfg, PolicyGradientCfg
@@ -139,7 +138,7 @@ class SupervisedRunnerCfg(RunnerCfg):
     def __post_init__(self):
         super().__post_init__()
         for name, weight in self.mixture.items():
-            if name == self.dataset or not 0 < weight < math.inf:
+            if name == self.dataset or weight <= 0:
                 raise ValueError(
                     f"mixture is {{{name}: {weight}}}, allowed: datasets other than `dataset`, "
                     "with a weight above 0"

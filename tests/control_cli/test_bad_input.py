@@ -91,7 +91,7 @@ def one_line(said) -> str:
         ),
         (("cartpole-ppo", "device=banana"), "device is 'banana', allowed: cpu, cuda, cuda:1"),
         (("cartpole-ppo", "max_iterations=[1"), "the value of override 'max_iterations=[1' is not"),
-        (("cartpole-ppo", "seed=-1"), "seed is -1, allowed: 0 or more"),
+        (("cartpole-ppo", "seed=-1"), "seed is -1, allowed: 0 to 2**63 - 1"),
         (("cartpole-ppo", "experiment_name=a/b"), "experiment_name is 'a/b', allowed: a name"),
         (("cartpole-ppo", "env.max_episode_steps=0"), "max_episode_steps is 0, allowed: 1 or more"),
         (
