@@ -199,7 +199,8 @@ def run_of(checkpoint: Path) -> str:
             return run_id
     raise ValueError(
         f"'{checkpoint}' lies in no run directory with an MLflow run; name it by: rrf models "
-        f"register {checkpoint} NAME --run-id RUN"
+        f"register {checkpoint} NAME --run-id RUN (an imported policy has none before it is "
+        f"trained on here: rrf train PRESET init_from={checkpoint})"
     )
 
 
