@@ -127,6 +127,6 @@ class SACTransCfg(SACSeqCfg):
 
     batch_size = 32
     sequence_length = 8
-    burn_in = 7
+    burn_in = 8
     """Steps before them that are only looked back on."""
     stride = 1

@@ -2,8 +2,9 @@
 
 A stretch of stored steps is read once: each step attends to those before it in its episode, and the
 last `sequence_length`, with at least `burn_in` behind them or the episode's beginning, are learned
-from. A stretch and the state after it are no longer than the memory of the deployed policy, so what
-is trained is what acts.
+from. A stretch is as long as the memory of the deployed policy, or shorter, so what is trained is
+what acts; as long is better, for the longest look back is what acts most of the time. (In targets,
+the state after a stretch's last step sees one observation more, by way of those before it.)
 There is no memory to store: a history is observations, and those are in the replay.
 """
 
@@ -22,9 +23,9 @@ class SACTrans(SACSeq):
         window = self.cfg.burn_in + self.cfg.sequence_length
         for name in ("actor", "critic"):
             context = getattr(self.policy, name).memory.context
-            if window >= context:
+            if window > context:
                 raise ValueError(
-                    f"burn_in + sequence_length is {window}, and one more is the state after them, "
-                    f"but policy.{name}_cfg.encoder.context is {context}: the deployed policy "
-                    "looks back no further; lower the first, or raise the second"
+                    f"burn_in + sequence_length is {window}, but policy.{name}_cfg.encoder.context "
+                    f"is {context}: the deployed policy looks back no further; lower the first, or "
+                    "raise the second"
                 )

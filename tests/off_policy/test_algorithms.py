@@ -222,7 +222,7 @@ def test_the_learning_rate_can_be_lowered():
         (DSACCfg(), pack(), "DSAC learns distributions"),
         (SACSeqCfg(), pack(encoder=TRANSFORMER), "must be a components.GRUEncoderCfg for SACSeq"),
         (SACTransCfg(), pack(encoder=GRU), "must be a components.TransformerEncoderCfg"),
-        (SACTransCfg(), pack(encoder=TRANSFORMER), "sequence_length is 15, .*context is 8"),
+        (SACTransCfg(), pack(encoder=TRANSFORMER), "sequence_length is 16, but .*context is 8"),
     ],
 )
 def test_a_policy_of_another_kind_is_refused(algorithm, policy, message):

@@ -42,7 +42,7 @@ ALGORITHMS = {
         pack(encoder=GRU),
     ),
     "sac_trans": (
-        SACTransCfg(batch_size=4, sequence_length=4, burn_in=3, **COMMON),
+        SACTransCfg(batch_size=4, sequence_length=4, burn_in=4, **COMMON),
         pack(encoder=TRANSFORMER),
     ),
 }
