@@ -19,6 +19,7 @@ from rrf.runners.control_configs import ControlRunnerCfg
 _PRECISIONS = {  # column -> folder of its curve
     "bfloat16, Intel Xeon": "",
     "fp32, Intel Xeon": "fp32",
+    "bfloat16, AMD EPYC": "bf16-epyc",
     "fp32, AMD EPYC": "fp32-epyc",
 }
 
