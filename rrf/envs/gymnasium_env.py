@@ -36,6 +36,13 @@ _REWARD_PREFIX = "reward_"
 _REST = "reward_rest"
 _NUM_SCRATCH_STEPS = 3
 _BOOLS = (bool, np.bool_)
+_OF_STEP = (
+    "5 as Gymnasium defines them: observation, reward, terminated, truncated, info (the four of "
+    "the older gym end in done, info)"
+)
+_OF_RESET = (
+    "2 as Gymnasium defines them: observation, info (the older gym returned the first alone)"
+)
 
 
 class GymnasiumEnv:
@@ -234,7 +241,7 @@ class GymnasiumEnv:
         for env, gym_env in enumerate(self.gym_envs):
             result = gym_env.step(actions[env])
             if not isinstance(result, tuple) or len(result) != 5:
-                raise self._no_step(result)
+                raise self._wrong_count("step", result, _OF_STEP)
             observation, reward, *ends, infos[env] = result
             if np.shape(observation) != self._shape or np.ndim(reward):
                 raise self._wrong_shape(env, observation, reward)
@@ -265,28 +272,22 @@ class GymnasiumEnv:
         return final
 
     def _reset_all(self, seeds: Sequence[int | None]) -> None:
-        rows = [
-            self._first_observation(env, **({} if seed is None else {"seed": seed}))
-            for env, seed in enumerate(seeds)
-        ]
+        rows = [self._first_observation(env, seed) for env, seed in enumerate(seeds)]
         self._observations = np.stack(rows)
         self._check(self._observations)
         self.episode_length_buf = torch.zeros_like(self.episode_length_buf)
         self._infos = []
 
-    def _first_observation(self, env: int, **seed: typing.Any) -> np.ndarray:
-        reset = self.gym_envs[env].unwrapped.reset
-        if seed and not gym_registry.accepts(reset, seed):
+    def _first_observation(self, env: int, seed: int | None = None) -> np.ndarray:
+        gym_env = self.gym_envs[env]
+        if seed is not None and not gym_registry.accepts(gym_env.unwrapped.reset, {"seed": seed}):
             raise ValueError(
                 f"reset of {self.cfg.task} takes no seed; Gymnasium defines "
                 "reset(self, *, seed=None, options=None)"
             )
-        result = self.gym_envs[env].reset(**seed)
+        result = gym_env.reset(seed=seed)
         if not isinstance(result, tuple) or len(result) != 2:
-            raise ValueError(
-                f"reset of {self.cfg.task} returned {_described(result)}, expected 2 as Gymnasium "
-                "defines them: observation, info (the older gym returned the first alone)"
-            )
+            raise self._wrong_count("reset", result, _OF_RESET)
         if np.shape(result[0]) != self._shape:
             raise self._wrong_shape(env, result[0])
         try:
@@ -302,13 +303,9 @@ class GymnasiumEnv:
         rewards_n = torch.from_numpy(rewards)
         check_step(self._group(observations), rewards_n, dones, self.num_envs, self.cfg.task)
 
-    def _no_step(self, result: typing.Any) -> ValueError:
-        return ValueError(
-            f"step of {self.cfg.task} returned {_described(result)}, expected 5 as Gymnasium "
-            "defines them: "
-            "observation, reward, terminated, truncated, info (the four of the older gym end in "
-            "done, info)"
-        )
+    def _wrong_count(self, method: str, result: typing.Any, expected: str) -> ValueError:
+        what = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        return ValueError(f"{method} of {self.cfg.task} returned {what}, expected {expected}")
 
     def _unfit(self, what: str, env: int, expected: str) -> ValueError:
         return ValueError(
@@ -327,10 +324,6 @@ class GymnasiumEnv:
     def _group(self, observations: np.ndarray) -> TensorDict:
         tensor = torch.from_numpy(observations.copy()).to(self.device)
         return TensorDict({"policy": tensor}, [len(observations)])
-
-
-def _described(result: typing.Any) -> str:
-    return f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
 
 
 def step_dt(env: gymnasium.Env) -> float:

@@ -334,8 +334,8 @@ def test_what_a_diverged_environment_ended_in_is_not_learned_from(name):
         it.observations = step.next_observations
         if t in (12, 16):
             final = step.next_observations[:1].apply(lambda x: torch.full_like(x, torch.inf))
-            changes = {"dones": ends, "time_outs": ~ends & ends, "final_observations": final}
-            step = dataclasses.replace(step, **changes)
+            none = torch.zeros_like(ends)
+            step = dataclasses.replace(step, dones=ends, time_outs=none, final_observations=final)
         it.algorithm.observe(step)
         it.algorithm.update()
     assert it.algorithm.num_updates > 0
