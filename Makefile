@@ -37,7 +37,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	touch $@
 
 demo: setup  ## from robot data to a promoted policy, with report and videos (minutes)
-	$(BIN)/python -m flows.demo
+	$(BIN)/python -m infra.demo
 
 test: setup  ## the tests that CI runs (minutes)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"

@@ -23,7 +23,8 @@ def run(precision: str, steps: int = STEPS, dataset: str | None = None) -> tuple
     """Samples per CPU-second of training, and the validation loss after `steps`."""
     from rrf.presets import resolve
     from rrf.runners import SupervisedRunnerCfg
-    from rrf.runners.frames import split_of
+    from rrf.runners.supervised.frames import split_of
+    from rrf.runners.supervised.runner import SupervisedRunner
 
     cfg = resolve(
         "compact-vla-pretrain",
@@ -41,7 +42,7 @@ def run(precision: str, steps: int = STEPS, dataset: str | None = None) -> tuple
         np.arange(split.training.num_frames)
     )  # decode once, outside the measurement
     with tempfile.TemporaryDirectory() as run_dir:
-        result = cfg.build(split, run_dir).run()
+        result = SupervisedRunner(cfg, split, run_dir).run()
     return steps * cfg.batch_size / result["cpu_s"], result["metrics"]["validation/total"]
 
 

@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 from benchmarks import record
-from rrf.envs.collect import CollectCfg, collect
-from rrf.envs.gl_platform import unbound_environment
-from rrf.envs.rendering import probe_renderer
+from rrf.envs.metaworld.collect import CollectCfg, collect
+from rrf.envs.rendering.gl_platform import unbound_environment
+from rrf.envs.rendering.renderers import probe_renderer
 from rrf.envs.vec_env import InitialState
 
 COMMAND = "python -m benchmarks.skeleton"
@@ -51,7 +51,7 @@ print(statistics.median(rates))
 
 def images_per_cpu_s_64() -> dict:
     """Images per CPU-second of the ray tracer, median over rounds of 32 images in batches of 8."""
-    from rrf.envs.metaworld_engine import TaskEngine
+    from rrf.envs.metaworld.engine import TaskEngine
 
     engine = TaskEngine(TASK, action_repeat=5, cameras=["corner2"])
     episodes = [engine.begin(InitialState(TASK, SEED, index)) for index in range(NUM_EPISODES)]

@@ -3,7 +3,7 @@
 from benchmarks import vla_experiments as experiments
 from benchmarks.record import ROOT
 from rrf import atomic
-from rrf.evaluation.report_charts import curves_chart
+from rrf.evaluation.reports.charts import curves_chart
 
 CURVE = ROOT / "docs" / "images" / "learning-curve.svg"
 HEADLINE = "metaworld-grpo-compact"

@@ -18,8 +18,8 @@ import numpy as np
 
 from rrf import workspace
 from rrf.data.schema import Observation
-from rrf.envs.gl_platform import GL_PLATFORM
-from rrf.envs.metaworld_tasks import INSTRUCTIONS
+from rrf.envs.metaworld.tasks import INSTRUCTIONS
+from rrf.envs.rendering.gl_platform import GL_PLATFORM
 
 TASK = "drawer-open-v3"
 _DECISIONS, _ACTION_REPEAT, _SIZE = 15, 5, 64
@@ -27,7 +27,7 @@ _DECISIONS, _ACTION_REPEAT, _SIZE = 15, 5, 64
 
 def episodes_per_s(peer: str, checkpoint: Path, episodes: int) -> float | None:
     """Measure a peer in a process of its own; None where there is no OpenGL by EGL."""
-    from rrf.envs.rendering import probe_renderer
+    from rrf.envs.rendering.renderers import probe_renderer
 
     if probe_renderer("egl") != "ok":
         return None
@@ -95,7 +95,7 @@ def _lerobot() -> tuple[Callable, Callable, Callable]:
 def main() -> None:
     """Play and print the rate of all episodes but the first."""
     warnings.filterwarnings("ignore")
-    from rrf.runners.checkpoint import load_policy
+    from rrf.runners.checkpoints.checkpoint import load_policy
 
     peer, checkpoint, episodes = sys.argv[1], sys.argv[2], int(sys.argv[3])
     policy = load_policy(checkpoint)

@@ -107,7 +107,7 @@ def _sb3_return(bench: Bench, seed: int) -> float:
 def _envpool_pace(num_steps: int) -> Pace:
     import torch
 
-    from rrf.envs.control_configs import EnvPoolEnvCfg
+    from rrf.envs.gymnasium.configs import EnvPoolEnvCfg
 
     torch.set_num_threads(1)
     num_envs = 8

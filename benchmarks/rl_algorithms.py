@@ -52,60 +52,73 @@ _LIPS = "[ICML 2023](https://proceedings.mlr.press/v202/song23b.html)"
 _MIRRORS = "algorithm.symmetry_cfg.mirrors=rrf.algorithms.mirrors:pendulum"
 
 ALGORITHMS = {
-    "ppo": Algorithm("PPO", _arxiv("1707.06347"), "ppo.py", "pendulum-ppo", *_UPRIGHT),
+    "ppo": Algorithm("PPO", _arxiv("1707.06347"), "on_policy/ppo.py", "pendulum-ppo", *_UPRIGHT),
     "caps": Algorithm(
-        "CAPS", _arxiv("2012.06644"), "caps.py", "pendulum-caps", *_UPRIGHT, "ppo", True
+        "CAPS", _arxiv("2012.06644"), "smooth/caps.py", "pendulum-caps", *_UPRIGHT, "ppo", True
     ),
     "l2c2": Algorithm(
-        "L2C2", _arxiv("2202.07152"), "l2c2.py", "pendulum-l2c2", *_UPRIGHT, "ppo", True
+        "L2C2", _arxiv("2202.07152"), "smooth/l2c2.py", "pendulum-l2c2", *_UPRIGHT, "ppo", True
     ),
     "lips": Algorithm(
-        "Lips (Jacobian penalty)", "", "lips.py", "pendulum-lips", *_UPRIGHT, "ppo", True
+        "Lips (Jacobian penalty)", "", "smooth/lips.py", "pendulum-lips", *_UPRIGHT, "ppo", True
     ),
     "lcp": Algorithm(
-        "LCP", _arxiv("2410.11825"), "lips.py", "pendulum-lcp", *_UPRIGHT, "ppo", True
+        "LCP", _arxiv("2410.11825"), "smooth/lips.py", "pendulum-lcp", *_UPRIGHT, "ppo", True
     ),
-    "lipsnet": Algorithm("LipsNet", _LIPS, "lips.py", "pendulum-lipsnet", *_UPRIGHT, "ppo", True),
+    "lipsnet": Algorithm(
+        "LipsNet", _LIPS, "smooth/lips.py", "pendulum-lipsnet", *_UPRIGHT, "ppo", True
+    ),
     "ppo-short": Algorithm(
         "PPO, a fifth of the steps",
         _arxiv("1707.06347"),
-        "ppo.py",
+        "on_policy/ppo.py",
         "pendulum-ppo max_iterations=20",
         *_UPRIGHT,
     ),
     "symmetry": Algorithm(
         "Symmetry",
         _arxiv("2403.04359"),
-        "symmetry.py",
+        "on_policy/symmetry.py",
         f"pendulum-ppo max_iterations=20 {_MIRRORS}",
         *_UPRIGHT,
         "ppo-short",
     ),
-    "two-goals-ppo": Algorithm("PPO", _arxiv("1707.06347"), "ppo.py", "two-goals-ppo", *_GOALS),
+    "two-goals-ppo": Algorithm(
+        "PPO", _arxiv("1707.06347"), "on_policy/ppo.py", "two-goals-ppo", *_GOALS
+    ),
     "rnd": Algorithm(
         "RND",
         _arxiv("1810.12894"),
-        "rnd.py",
+        "on_policy/rnd.py",
         "two-goals-ppo algorithm.rnd_cfg.weight=0.5",
         *_GOALS,
         "two-goals-ppo",
     ),
     "sapg": Algorithm(
-        "SAPG", _arxiv("2407.20230"), "sapg.py", "two-goals-sapg", *_GOALS, "two-goals-ppo"
+        "SAPG",
+        _arxiv("2407.20230"),
+        "on_policy/sapg.py",
+        "two-goals-sapg",
+        *_GOALS,
+        "two-goals-ppo",
     ),
     "epo": Algorithm(
-        "EPO", _arxiv("2503.19037"), "epo.py", "two-goals-epo", *_GOALS, "two-goals-ppo"
+        "EPO", _arxiv("2503.19037"), "on_policy/epo.py", "two-goals-epo", *_GOALS, "two-goals-ppo"
     ),
-    "sac": Algorithm("SAC", _arxiv("1812.05905"), "sac.py", "pendulum-sac", *_UPRIGHT),
-    "dsac": Algorithm("DSAC", _arxiv("2001.02811"), "dsac.py", "pendulum-dsac", *_UPRIGHT, "sac"),
+    "sac": Algorithm("SAC", _arxiv("1812.05905"), "off_policy/sac.py", "pendulum-sac", *_UPRIGHT),
+    "dsac": Algorithm(
+        "DSAC", _arxiv("2001.02811"), "off_policy/dsac.py", "pendulum-dsac", *_UPRIGHT, "sac"
+    ),
     "dsact": Algorithm(
-        "DSAC-T", _arxiv("2310.05858"), "dsac.py", "pendulum-dsact", *_UPRIGHT, "sac"
+        "DSAC-T", _arxiv("2310.05858"), "off_policy/dsac.py", "pendulum-dsact", *_UPRIGHT, "sac"
     ),
-    "hidden-sac": Algorithm("SAC", _arxiv("1812.05905"), "sac.py", "pendulum-hidden-sac", *_HIDDEN),
+    "hidden-sac": Algorithm(
+        "SAC", _arxiv("1812.05905"), "off_policy/sac.py", "pendulum-hidden-sac", *_HIDDEN
+    ),
     "sac-seq": Algorithm(
         "SAC-Seq (recurrent)",
         "[R2D2](https://openreview.net/forum?id=r1lyTjAqYX)",
-        "sac_seq.py",
+        "off_policy/sac_seq.py",
         "pendulum-hidden-sac-seq",
         *_HIDDEN,
         "hidden-sac",
@@ -113,7 +126,7 @@ ALGORITHMS = {
     "sac-trans": Algorithm(
         "SAC-Trans (transformer)",
         "",
-        "sac_trans.py",
+        "off_policy/sac_trans.py",
         "pendulum-hidden-sac-trans",
         *_HIDDEN,
         "hidden-sac",

@@ -26,8 +26,8 @@ from rrf.config import parse_overrides
 from rrf.presets import resolve
 
 if typing.TYPE_CHECKING:
-    from rrf.runners.control_configs import ControlRunnerCfg
-    from rrf.runners.control_loop import ControlProgress, ControlRunner
+    from rrf.runners.control.configs import ControlRunnerCfg
+    from rrf.runners.control.loop import ControlProgress, ControlRunner
 
 CURVES = RESULTS / "curves"
 COMMAND = "python -m benchmarks.rl_curves"
@@ -156,10 +156,10 @@ class Curve:
 
 def greedy_returns(runner: "ControlRunner", num_episodes: int = NUM_EPISODES) -> list[float]:
     """Returns of the policy as it is now, in environments of their own."""
-    from rrf.envs.control_configs import MjlabEnvCfg
-    from rrf.evaluation.control_evaluate import evaluate_control
-    from rrf.evaluation.control_protocol import ControlProtocolCfg
-    from rrf.evaluation.limits import LimitCfg
+    from rrf.envs.mjlab.configs import MjlabEnvCfg
+    from rrf.evaluation.control.evaluate import evaluate_control
+    from rrf.evaluation.control.protocol import ControlProtocolCfg
+    from rrf.evaluation.protocols.limits import LimitCfg
 
     env = runner.cfg.env.replace(num_envs=num_episodes)
     if isinstance(env, MjlabEnvCfg):
@@ -179,7 +179,7 @@ def greedy_returns(runner: "ControlRunner", num_episodes: int = NUM_EPISODES) ->
 
 def config(preset: str, seed: int, overrides: Sequence[str] = ()) -> "ControlRunnerCfg":
     """A preset as a curve trains it. Raises ValueError for a preset of another kind."""
-    from rrf.runners.control_configs import ControlRunnerCfg
+    from rrf.runners.control.configs import ControlRunnerCfg
 
     cfg = resolve(preset, parse_overrides(overrides))
     if not isinstance(cfg, ControlRunnerCfg):

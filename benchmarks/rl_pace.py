@@ -17,9 +17,9 @@ from rrf.config import parse_overrides
 from rrf.presets import resolve
 
 if typing.TYPE_CHECKING:
-    from rrf.evaluation.control_protocol import ControlProtocolCfg
+    from rrf.evaluation.control.protocol import ControlProtocolCfg
     from rrf.evaluation.results import EvaluationReport
-    from rrf.runners.control_configs import ControlRunnerCfg
+    from rrf.runners.control.configs import ControlRunnerCfg
 
 SB3, SBX = "Stable-Baselines3 2.9.2", "SBX 0.28.0"
 TASK = "HalfCheetah-v5"
@@ -78,7 +78,7 @@ def peer_command(python: str, peer: str, *words: str | int) -> list[str]:
 
 def preset(name: str, overrides: Sequence[str]) -> "ControlRunnerCfg":
     """The config of a preset of state-based control."""
-    from rrf.runners.control_configs import ControlRunnerCfg
+    from rrf.runners.control.configs import ControlRunnerCfg
 
     cfg = resolve(name, parse_overrides([*overrides, f"seed={SEED}"]))
     assert isinstance(cfg, ControlRunnerCfg)
@@ -87,8 +87,8 @@ def preset(name: str, overrides: Sequence[str]) -> "ControlRunnerCfg":
 
 def protocol_of(name: str) -> "ControlProtocolCfg":
     """A protocol of state-based control, of `configs/protocols`."""
-    from rrf.evaluation.control_protocol import ControlProtocolCfg
-    from rrf.evaluation.protocols import load_protocol
+    from rrf.evaluation.control.protocol import ControlProtocolCfg
+    from rrf.evaluation.protocols.files import load_protocol
 
     protocol = load_protocol(ROOT / "configs" / "protocols" / f"{name}.yaml")
     assert isinstance(protocol, ControlProtocolCfg)
@@ -97,8 +97,8 @@ def protocol_of(name: str) -> "ControlProtocolCfg":
 
 def judged(checkpoint: Path, protocol: "ControlProtocolCfg") -> "EvaluationReport":
     """What a trained policy does under a protocol."""
-    from rrf.evaluation.control_evaluate import evaluate_control
-    from rrf.runners.control_checkpoint import load_control_policy
+    from rrf.evaluation.control.evaluate import evaluate_control
+    from rrf.runners.checkpoints.control import load_control_policy
 
     policy, interface = load_control_policy(checkpoint)
     return evaluate_control(policy, interface, protocol)

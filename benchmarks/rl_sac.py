@@ -101,9 +101,9 @@ def _sac_update() -> Callable[[], typing.Any]:
     """One gradient step of SAC as training makes it, from a replay of random transitions."""
     import torch
 
-    from rrf.components.off_policy_configs import ActorQPackCfg
     from rrf.envs.control_env import Interface
-    from rrf.runners.control_configs import OffPolicyRunnerCfg
+    from rrf.policies.control.off_policy_configs import ActorQPackCfg
+    from rrf.runners.control.configs import OffPolicyRunnerCfg
 
     torch.set_num_threads(1)
     torch.manual_seed(SEED)

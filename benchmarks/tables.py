@@ -14,7 +14,7 @@ from benchmarks.record import RESULTS, ROOT
 from benchmarks.rl_curve_chart import chart
 from rrf import atomic
 from rrf.presets import PRESETS, resolve
-from rrf.runners.control_configs import ControlRunnerCfg
+from rrf.runners.control.configs import ControlRunnerCfg
 
 _PRECISIONS = {  # column -> folder of its curve
     "bfloat16, Intel Xeon": "",

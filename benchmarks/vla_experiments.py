@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks import record
 from rrf import atomic, workspace
-from rrf.envs.metaworld_tasks import TASKS
+from rrf.envs.metaworld.tasks import TASKS
 from rrf.evaluation.results import EvaluationReport
 from rrf.presets.compact_vla import TARGET_TASKS
 

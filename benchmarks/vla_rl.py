@@ -55,7 +55,7 @@ def _rate(name: str, parent: Path, run_dir: Path) -> dict:
     import torch
 
     from rrf.presets import resolve
-    from rrf.runners.configs import VLARLRunnerCfg
+    from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 
     torch.set_num_threads(1)
     cfg = resolve("metaworld-grpo-compact", [f"init_from={parent}"])

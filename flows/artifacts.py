@@ -9,9 +9,9 @@ from prefect.artifacts import (
     create_table_artifact,
 )
 
-from rrf.envs.video import preview
+from rrf.envs.rendering.video import preview
+from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.results import EvaluationReport
-from rrf.evaluation.verdicts import Verdict
 
 
 def show_evaluation(report: EvaluationReport, where: Path) -> None:

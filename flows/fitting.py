@@ -9,11 +9,10 @@ from collections.abc import Iterable
 
 from rrf import workspace
 from rrf.config import first_error
-from rrf.evaluation.control_protocol import ControlProtocolCfg
-from rrf.evaluation.gates import load_gate
+from rrf.evaluation.gates.gate import load_gate
 from rrf.presets import resolve
 from rrf.registry import load_plugins
-from rrf.runners.control_configs import ControlRunnerCfg
+from rrf.runners.checkpoints.deployable import CONTROL, described
 from rrf.tracking import registry
 from rrf.tracking.lineage import environment_lineage
 
@@ -30,17 +29,13 @@ def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> 
         ValueError: If the gate cannot be read, its protocol or the model is for other policies, or
             what is trained could be no version, or none to promote.
     """
-    from rrf.evaluation.control_evaluate import block_env, check_fit
-
     cfg, protocol = resolve(preset, overrides), load_gate(gate).protocol
-    if not isinstance(cfg, ControlRunnerCfg):
-        raise ValueError(f"{preset} trains a policy that sees images; the flow train-vla does that")
-    if not isinstance(protocol, ControlProtocolCfg):
+    if cfg.policy_kind != CONTROL:
         raise ValueError(
-            f"protocol '{protocol.name}' is for a policy that sees images, {preset} trains a "
-            "state-based policy"
+            f"{preset} trains {described(cfg.policy_kind)}; the flow train-vla does that"
         )
-    lineage = environment_lineage(cfg.env.to_dict())
+    protocol.check_kind(cfg.policy_kind, f"what {preset} trains")
+    lineage = environment_lineage(cfg.to_dict()["env"])
     registry.check_task(model, lineage)
     if "mlflow" not in cfg.trackers:
         raise ValueError(
@@ -51,12 +46,7 @@ def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> 
             f"{workspace.home()} is no git repository with a commit, without which no version is "
             "promoted; run `git commit`"
         )
-    env = cfg.env.replace(num_envs=1).build(seed=0, device="cpu")
-    interface = env.interface
-    env.close()
-    policy = cfg.policy.build(interface).deployable()  # type: ignore[attr-defined]
-    with block_env(protocol, 0) as judged:
-        check_fit(policy, interface, judged, protocol)
+    protocol.check_training(cfg)
 
 
 def main() -> None:

@@ -7,9 +7,10 @@ from flows.evaluate import run_evaluation
 from flows.steps import step
 from rrf import atomic
 from rrf.config import read_yaml
-from rrf.evaluation import gates, judging
+from rrf.evaluation import judging
+from rrf.evaluation.gates import gate as gates
+from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.results import EvaluationReport
-from rrf.evaluation.verdicts import Verdict
 from rrf.tracking import registry
 
 EVALUATION, BEFORE = "evaluation.json", "baseline-before-training.json"

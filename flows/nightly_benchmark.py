@@ -19,7 +19,7 @@ from flows.gate import champion_of
 from flows.promote import ModelName
 from flows.steps import step
 from rrf import workspace
-from rrf.evaluation.regression import compare
+from rrf.evaluation.gates.regression import compare
 from rrf.evaluation.results import EvaluationReport
 
 

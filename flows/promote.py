@@ -8,7 +8,7 @@ from pydantic import Field
 
 from flows import slots
 from flows.steps import step
-from rrf.evaluation.verdicts import Verdict
+from rrf.evaluation.gates.verdicts import Verdict
 from rrf.tracking import registry
 
 ModelName = Annotated[

@@ -29,7 +29,7 @@ def check(preset: str, gate: str, model: str, overrides: dict) -> None:
 @step(name="lineage")
 def lineage_of(checkpoint: str) -> dict:
     """The environment and code behind a policy, as its training wrote them down."""
-    from rrf.runners.checkpoint import load_lineage
+    from rrf.runners.checkpoints.checkpoint import load_lineage
 
     return load_lineage(checkpoint)
 

@@ -1,0 +1,1 @@
+"""What runs the flows: the services of `make up`, deployments, and `make demo`."""

@@ -23,7 +23,8 @@ import pydantic
 import yaml
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-TYPE_KEY = "type"
+from rrf.saved_names import TYPE_KEY, located, settled
+
 _FLAT = "overrides"  # a mapping of this name has dotted paths for keys
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
 _CHECKED = pydantic.ConfigDict(
@@ -62,6 +63,10 @@ class Cfg:
     def to_dict(self) -> dict:
         """Plain data (dict, list, scalar), each nested config naming its class under "type"."""
         return _dump(self)
+
+    def identity(self) -> dict:
+        """`to_dict` for digests: it stays the same when a class moves (`rrf.saved_names`)."""
+        return settled(self.to_dict())
 
     @classmethod
     def from_dict(cls, data: Mapping) -> typing.Self:
@@ -172,6 +177,8 @@ def _configclass(cls, builds: str | None):
                 f"{did_you_mean(name, inherited)}"
             )
         annotations.setdefault(name, inherited.get(name))
+        if typing.get_origin(annotations[name]) is typing.ClassVar:
+            continue
         if not isinstance(value, dataclasses.Field) and type(value).__hash__ is None:
             setattr(
                 cls,
@@ -281,7 +288,7 @@ def _locate_trusted(path):
     if package not in _trusted:
         raise ValueError(f"type {path!r} lies outside the trusted packages {sorted(_trusted)}")
     try:
-        return locate(path)
+        return located(path)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"type {path!r} does not exist: {error}") from error
 

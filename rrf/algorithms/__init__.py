@@ -1,25 +1,9 @@
 """Learning algorithms. Configs import without torch; the algorithms load it when asked for."""
 
-from rrf.algorithms.configs import AugmentationCfg, BehaviorCloningCfg, GRPOCfg, VLAPPOCfg
-from rrf.algorithms.off_policy_configs import (
-    DSACCfg,
-    DSACTCfg,
-    SACCfg,
-    SACSeqCfg,
-    SACTransCfg,
-)
-from rrf.algorithms.on_policy_configs import (
-    CAPSCfg,
-    EPOCfg,
-    L2C2Cfg,
-    LCPCfg,
-    LipsCfg,
-    LipsNetPPOCfg,
-    PPOCfg,
-    RNDCfg,
-    SAPGCfg,
-    SymmetryCfg,
-)
+from rrf.algorithms.off_policy.configs import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
+from rrf.algorithms.on_policy.configs import EPOCfg, PPOCfg, RNDCfg, SAPGCfg, SymmetryCfg
+from rrf.algorithms.smooth.configs import CAPSCfg, L2C2Cfg, LCPCfg, LipsCfg, LipsNetPPOCfg
+from rrf.algorithms.vla.configs import AugmentationCfg, BehaviorCloningCfg, GRPOCfg, VLAPPOCfg
 from rrf.registry import lazy_attributes
 
 __all__ = [
@@ -47,22 +31,22 @@ __all__ = [
 __getattr__ = lazy_attributes(
     __name__,
     {
-        "BehaviorCloning": "rrf.algorithms.behavior_cloning:BehaviorCloning",
-        "CAPS": "rrf.algorithms.caps:CAPS",
-        "DSAC": "rrf.algorithms.dsac:DSAC",
-        "DSACT": "rrf.algorithms.dsac:DSACT",
-        "EPO": "rrf.algorithms.epo:EPO",
-        "GRPO": "rrf.algorithms.grpo:GRPO",
-        "L2C2": "rrf.algorithms.l2c2:L2C2",
-        "LCP": "rrf.algorithms.lips:LCP",
-        "Lips": "rrf.algorithms.lips:Lips",
-        "LipsNetPPO": "rrf.algorithms.lips:LipsNetPPO",
-        "PPO": "rrf.algorithms.ppo:PPO",
-        "SAC": "rrf.algorithms.sac:SAC",
-        "SACSeq": "rrf.algorithms.sac_seq:SACSeq",
-        "SACTrans": "rrf.algorithms.sac_trans:SACTrans",
-        "SAPG": "rrf.algorithms.sapg:SAPG",
-        "VLAPPO": "rrf.algorithms.vla_ppo:VLAPPO",
+        "BehaviorCloning": "rrf.algorithms.vla.behavior_cloning:BehaviorCloning",
+        "CAPS": "rrf.algorithms.smooth.caps:CAPS",
+        "DSAC": "rrf.algorithms.off_policy.dsac:DSAC",
+        "DSACT": "rrf.algorithms.off_policy.dsac:DSACT",
+        "EPO": "rrf.algorithms.on_policy.epo:EPO",
+        "GRPO": "rrf.algorithms.vla.grpo:GRPO",
+        "L2C2": "rrf.algorithms.smooth.l2c2:L2C2",
+        "LCP": "rrf.algorithms.smooth.lips:LCP",
+        "Lips": "rrf.algorithms.smooth.lips:Lips",
+        "LipsNetPPO": "rrf.algorithms.smooth.lips:LipsNetPPO",
+        "PPO": "rrf.algorithms.on_policy.ppo:PPO",
+        "SAC": "rrf.algorithms.off_policy.sac:SAC",
+        "SACSeq": "rrf.algorithms.off_policy.sac_seq:SACSeq",
+        "SACTrans": "rrf.algorithms.off_policy.sac_trans:SACTrans",
+        "SAPG": "rrf.algorithms.on_policy.sapg:SAPG",
+        "VLAPPO": "rrf.algorithms.vla.ppo:VLAPPO",
     },
     __all__,
 )

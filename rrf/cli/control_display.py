@@ -22,7 +22,7 @@ _COLUMNS = {  # what is there of these is shown
 
 @contextlib.contextmanager
 def shown(cfg) -> Iterator[Callable]:
-    """Yields a callback for `rrf.runners.control_loop.ControlProgress`; warnings become lines."""
+    """Yields a callback for `rrf.runners.control.loop.ControlProgress`; warnings become lines."""
     from rich.console import Console
     from rich.live import Live
 

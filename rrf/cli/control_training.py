@@ -3,45 +3,21 @@ on, its video, and the processes of torchrun.
 """
 
 import contextlib
-import importlib
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from rrf.cli import control_display
+from rrf.cli.trainings import Training
+
 if TYPE_CHECKING:
     from rrf.runners.configs import RunnerCfg
-    from rrf.runners.control_configs import ControlRunnerCfg
-    from rrf.runners.control_loop import ControlRunner
+    from rrf.runners.control.configs import ControlRunnerCfg
+    from rrf.runners.control.loop import ControlRunner
     from rrf.runners.tracker import Tracker
-
-
-def import_modules(names: Sequence[str]) -> None:
-    """Import modules that register tasks, from here or installed, and accept their configs.
-
-    Raises:
-        ValueError: For a module that is not there.
-    """
-    from rrf.config import trust
-    from rrf.registry import load_plugins
-
-    load_plugins()
-    here = str(Path.cwd())
-    if names and here not in sys.path:
-        sys.path.append(here)
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if not name.startswith(str(error.name)):
-                raise
-            raise ValueError(
-                f"--import: no module '{name}' here ({here}) or among the installed packages"
-            ) from error
-        trust(name)
 
 
 def config_of(target: str | None, overrides: Sequence[str], task: str | None) -> "RunnerCfg":
@@ -71,9 +47,10 @@ def registered_cfg(task: str) -> "ControlRunnerCfg":
     Raises:
         ValueError: For an unknown task, one without a config, or one of another task.
     """
-    from rrf.envs.control_configs import RegisteredEnvCfg, task_id
-    from rrf.envs.registered_env import required_runner_cfg
-    from rrf.runners.control_configs import ControlRunnerCfg
+    from rrf.envs.configs import task_id
+    from rrf.envs.gymnasium.configs import RegisteredEnvCfg
+    from rrf.envs.gymnasium.registered import required_runner_cfg
+    from rrf.runners.control.configs import ControlRunnerCfg
 
     cfg = required_runner_cfg(task)
     if not isinstance(cfg, ControlRunnerCfg):
@@ -91,86 +68,82 @@ def registered_cfg(task: str) -> "ControlRunnerCfg":
     return cfg.replace(env=cfg.env.replace(task=task))
 
 
-def is_control(cfg: "RunnerCfg") -> bool:
-    """Whether `cfg` trains a state-based policy."""
-    from rrf.runners.control_configs import ControlRunnerCfg
-
-    return isinstance(cfg, ControlRunnerCfg)
-
-
 def is_first_process() -> bool:
     """Whether this process is the one that writes and speaks; see torchrun."""
     return os.environ.get("RANK", "0") == "0"
 
 
-@contextlib.contextmanager
-def processes_of(cfg: "ControlRunnerCfg") -> Iterator[None]:
-    """Within the block the processes that torchrun started, if it did, form a group."""
-    from rrf.runners import process_group
+class ControlTraining(Training):
+    """Reinforcement learning of a state-based policy."""
 
-    process_group.join(cfg.device)
-    yield
-    process_group.leave()
+    can_film = True
 
+    def free(self) -> Collection[str]:
+        """See `Training.free`."""
+        from rrf.runners.control.loop import FREE
 
-def stands_on(cfg: "ControlRunnerCfg", parent_digest: str | None) -> tuple[dict, dict]:
-    """The lineage of a run, and digests of everything that decides its result."""
-    from rrf import atomic
-    from rrf.runners.control_loop import FREE
-    from rrf.tracking.lineage import environment_lineage
+        return FREE
 
-    config = cfg.to_dict()
-    lineage = environment_lineage(config["env"])
-    inputs = {
-        "config": atomic.digest_of({k: v for k, v in config.items() if k not in FREE}),
-        "simulators": atomic.digest_of(lineage["environment"]["packages"]),
-        "source": with_task_source(lineage["source_digest"], config["env"]["task"]),
-        "parent": parent_digest,
-        "processes": os.environ.get("WORLD_SIZE", "1"),
-    }
-    return lineage, inputs
+    def stands_on(self, parent: Path | None, parent_digest: str | None) -> tuple[dict, dict]:
+        """See `Training.stands_on`; there is no dataset."""
+        from rrf import atomic
+        from rrf.envs.gymnasium.task_source import joined
+        from rrf.tracking.lineage import environment_lineage
 
+        config = self.cfg.to_dict()
+        lineage = environment_lineage(config["env"])
+        decides = {k: v for k, v in self.cfg.identity().items() if k not in self.free()}
+        inputs = {
+            "config": atomic.digest_of(decides),
+            "simulators": atomic.digest_of(lineage["environment"]["packages"]),
+            "source": joined(lineage["source_digest"], config["env"]["task"]),
+            "parent": parent_digest,
+            "processes": os.environ.get("WORLD_SIZE", "1"),
+        }
+        return lineage, inputs
 
-def with_task_source(source: str, task: str) -> str:
-    """`source`, the digest of this package's code, joined by what a registered task is made of."""
-    from rrf import atomic
-    from rrf.envs.task_source import source_of
+    @contextlib.contextmanager
+    def processes(self) -> Iterator[None]:
+        """The processes that torchrun started, if it did."""
+        from rrf.runners.control import process_group
 
-    made_of = source_of(task)
-    return atomic.digest_of([source, made_of]) if made_of else source
+        process_group.join(self.cfg.device)
+        yield
+        process_group.leave()
 
+    def shown(self):
+        """See `rrf.cli.control_display`."""
+        return control_display.shown(self.cfg)
 
-def film(runner: "ControlRunner", tracker: "Tracker") -> Path | None:
-    """The video of a policy that has just been trained; None where nothing can be drawn."""
-    path = runner.run_dir / "videos" / f"iteration_{runner.iteration}.mp4"
-    return path if path.is_file() else runner.film(tracker)
+    def film(self, runner: "ControlRunner", tracker: "Tracker") -> Path | None:
+        """See `Training.film`."""
+        path = runner.run_dir / "videos" / f"iteration_{runner.iteration}.mp4"
+        return path if path.is_file() else runner.film(tracker)
 
+    def film_finished(self, result: dict, run_dir: Path) -> Path | None:
+        """See `Training.film_finished`."""
+        from rrf.runners.checkpoints.control import load_module
+        from rrf.runners.control.video import film
 
-def film_finished(cfg: "ControlRunnerCfg", result: dict, run_dir: Path) -> Path | None:
-    """The video of a finished run, made now if it was not; None where nothing can be drawn."""
-    from rrf.runners.control_checkpoint import load_module
-    from rrf.runners.control_video import film
+        path = run_dir / "videos" / f"iteration_{result['steps']}.mp4"
+        if path.is_file():
+            return path
+        try:
+            return film(self.cfg.env, load_module(result["checkpoint"]), path, seed=self.cfg.seed)
+        except (ValueError, OSError) as error:
+            typer.echo(f"warning: no video: {error}", err=True)
+            return None
 
-    path = run_dir / "videos" / f"iteration_{result['steps']}.mp4"
-    if path.is_file():
-        return path
-    try:
-        return film(cfg.env, load_module(result["checkpoint"]), path, seed=cfg.seed)
-    except (ValueError, OSError) as error:
-        typer.echo(f"warning: no video: {error}", err=True)
-        return None
-
-
-def outcome(result: dict) -> str:
-    """A finished run in a few words."""
-    metrics = result["metrics"]
-    earned = (
-        f"return {metrics['rollout/return']:.4g} over {metrics['rollout/length']:.0f} steps"
-        if "rollout/return" in metrics
-        else "no episode has ended"
-    )
-    rate = result["num_steps"] / max(result["wall_s"], 1e-9)
-    return (
-        f"{earned} after {result['steps']} iterations, {result['num_steps']} steps, "
-        f"{rate:.0f} steps/s"
-    )
+    def outcome(self, result: dict) -> str:
+        """See `Training.outcome`."""
+        metrics = result["metrics"]
+        earned = (
+            f"return {metrics['rollout/return']:.4g} over {metrics['rollout/length']:.0f} steps"
+            if "rollout/return" in metrics
+            else "no episode has ended"
+        )
+        rate = result["num_steps"] / max(result["wall_s"], 1e-9)
+        return (
+            f"{earned} after {result['steps']} iterations, {result['num_steps']} steps, "
+            f"{rate:.0f} steps/s"
+        )

@@ -36,8 +36,8 @@ def collect(
     from rich.table import Table
 
     from rrf import workspace
-    from rrf.envs.collect import CollectCfg, Progress, collect
-    from rrf.envs.metaworld_tasks import TASKS
+    from rrf.envs.metaworld.collect import CollectCfg, Progress, collect
+    from rrf.envs.metaworld.tasks import TASKS
 
     cfg = CollectCfg(
         episodes=episodes,

@@ -66,7 +66,7 @@ def _disk() -> tuple[str, str, str]:
 
 
 def _renderers() -> list[tuple[str, str, str]]:
-    from rrf.envs.rendering import probe_renderers
+    from rrf.envs.rendering.renderers import probe_renderers
 
     found = probe_renderers()
     rows = []

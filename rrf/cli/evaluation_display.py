@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from rrf.evaluation.evaluate import OnEpisode
+    from rrf.evaluation.protocols.base import OnEpisode
     from rrf.evaluation.results import EvaluationReport
 
 
@@ -53,15 +53,21 @@ def showing(title: str, total: int) -> "Iterator[OnEpisode]":
         yield lambda episode, done, of: bar.update(task, completed=done, text=count(episode))
 
 
+def echo(line: str) -> None:
+    """A line for people; warnings to stderr."""
+    typer.echo(line, err=line.startswith("warning:"))
+
+
 def summary(report: "EvaluationReport") -> str:
     """Success overall and by task, the means of what was measured, and the cost."""
-    from rrf.evaluation.limits import METRICS
+    from rrf.evaluation.protocols.files import parse_protocol
 
+    units = parse_protocol(report.protocol).metrics
     timings = report.timings
     lines = [f"{report.policy}: success {report.overall}"]
     lines += [f"  {task}: {rate}" for task, rate in report.per_task.items()]
     lines += [
-        f"  {name} {mean:.4g} ({METRICS[name]})" for name, mean in report.mean_metrics().items()
+        f"  {name} {mean:.4g} ({units[name]})" for name, mean in report.mean_metrics().items()
     ]
     lines.append(
         f"  {timings['wall_s']:.1f} s wall, {timings['cpu_s']:.1f} s CPU, "

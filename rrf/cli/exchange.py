@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rrf.cli.evaluation import PolicyArgument
+from rrf.cli.options import Imports, PolicyArgument, import_modules
 
 if TYPE_CHECKING:
-    from rrf.runners.control_configs import ControlRunnerCfg, OnPolicyRunnerCfg
+    from rrf.runners.control.configs import ControlRunnerCfg, OnPolicyRunnerCfg
 
 Checked = Annotated[Path, typer.Argument(help="rsl_rl's model_*.pt, of any version.")]
 
@@ -31,16 +31,15 @@ def export(
     ] = None,
 ) -> None:
     """Write a state-based policy as ONNX, or as a checkpoint that rsl_rl goes on training from."""
-    from rrf.cli.control_training import import_modules
     from rrf.cli.policy_reference import locate
-    from rrf.runners.deployable import is_control_checkpoint
+    from rrf.runners.checkpoints.deployable import CONTROL, described, kind_of
 
-    import_modules(imports or [])
+    import_modules(imports)
     if onnx is None and rsl_rl is None:
         raise ValueError("say what to write: --onnx policy.onnx, --rsl-rl model_1000.pt, or both")
     path, label = locate(checkpoint)
-    if not is_control_checkpoint(path):
-        raise ValueError(f"{label} is a VLA policy; `rrf export` takes state-based ones")
+    if (kind := kind_of(path)) != CONTROL:
+        raise ValueError(f"{label} is {described(kind)}; `rrf export` takes state-based ones")
     if onnx is not None:
         _export_onnx(path, label, onnx, any_batch)
     if rsl_rl is not None:
@@ -59,17 +58,13 @@ def import_(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Dotted overrides of the preset's config.")
     ] = None,
-    imports: Annotated[
-        list[str] | None,
-        typer.Option("--import", help="A module that registers tasks. May be repeated."),
-    ] = None,
+    imports: Imports = None,
 ) -> None:
     """Make a checkpoint of rsl_rl's, to play, evaluate, or train on with init_from=OUT."""
-    from rrf.cli.control_training import import_modules
-    from rrf.runners import checkpoint, rsl_rl_checkpoint
-    from rrf.runners.control_checkpoint import INTERFACE, interface_text
+    from rrf.runners.checkpoints import checkpoint, rsl_rl_checkpoint
+    from rrf.runners.checkpoints.control import INTERFACE, interface_text
 
-    import_modules(imports or [])
+    import_modules(imports)
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise ValueError(f"--out {out} is there already; give a directory that is new or empty")
     found = rsl_rl_checkpoint.read(model)
@@ -103,8 +98,8 @@ def import_(
 
 
 def _export_onnx(path: Path, label: str, out: Path, any_batch: bool) -> None:
-    from rrf.runners.control_checkpoint import load_control_policy
-    from rrf.runners.onnx_export import export
+    from rrf.runners.checkpoints.control import load_control_policy
+    from rrf.runners.checkpoints.onnx_export import export
 
     policy, interface = load_control_policy(path)
     facts: dict[str, Any] = {"run_path": label, "task": interface.task} | interface.robot
@@ -115,9 +110,9 @@ def _export_onnx(path: Path, label: str, out: Path, any_batch: bool) -> None:
 
 def _export_rsl_rl(path: Path, out: Path) -> None:
     from rrf import atomic
-    from rrf.runners import checkpoint, rsl_rl_checkpoint
-    from rrf.runners.control_checkpoint import load_module
-    from rrf.runners.deployable import TRAINER_STATE
+    from rrf.runners.checkpoints import checkpoint, rsl_rl_checkpoint
+    from rrf.runners.checkpoints.control import load_module
+    from rrf.runners.checkpoints.deployable import TRAINER_STATE
 
     policy = rsl_rl_checkpoint.expressible(load_module(path))
     is_whole = (path / TRAINER_STATE).is_dir()
@@ -132,7 +127,7 @@ def _config(preset: str, task: str, overrides: list[str]) -> "OnPolicyRunnerCfg"
     """The run config that the imported policy shall belong to."""
     from rrf.config import parse_overrides
     from rrf.presets import resolve
-    from rrf.runners.control_configs import OnPolicyRunnerCfg
+    from rrf.runners.control.configs import OnPolicyRunnerCfg
 
     if bool(preset) == bool(task):
         raise ValueError(
@@ -151,9 +146,10 @@ def _config(preset: str, task: str, overrides: list[str]) -> "OnPolicyRunnerCfg"
 def _of_task(task: str) -> "ControlRunnerCfg":
     """What a task was registered with, else the defaults."""
     from rrf.cli.control_training import registered_cfg
-    from rrf.envs.control_configs import GymnasiumEnvCfg, MjlabEnvCfg
-    from rrf.envs.registered_env import runner_cfg_of
-    from rrf.runners.control_configs import OnPolicyRunnerCfg
+    from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+    from rrf.envs.gymnasium.registered import runner_cfg_of
+    from rrf.envs.mjlab.configs import MjlabEnvCfg
+    from rrf.runners.control.configs import OnPolicyRunnerCfg
 
     is_mjlab = task.startswith("Mjlab-")
     if not is_mjlab and runner_cfg_of(task) is not None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from rrf.evaluation.gates import GateCfg
-    from rrf.evaluation.verdicts import Verdict
+    from rrf.evaluation.gates.gate import GateCfg
+    from rrf.evaluation.gates.verdicts import Verdict
 
 
 def require_model(name: str) -> None:
@@ -77,7 +77,7 @@ def judged(
 def registered(checkpoint: Path, name: str, folder: Path, verdict: "Verdict | None" = None) -> None:
     """Make the checkpoint with its evaluation, and the verdict on it, a version of `name`."""
     from rrf.cli.models import lineage_behind, run_of, tell_standing
-    from rrf.evaluation.verdicts import verdict_file
+    from rrf.evaluation.gates.verdicts import verdict_file
     from rrf.tracking import registry
 
     lineage = lineage_behind(checkpoint)

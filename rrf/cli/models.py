@@ -82,7 +82,7 @@ def register(
     ] = None,
 ) -> None:
     """Add a checkpoint as a version and make it @candidate."""
-    from rrf.runners.checkpoint import find
+    from rrf.runners.checkpoints.checkpoint import find
     from rrf.tracking import registry
 
     checkpoint = find(checkpoint)
@@ -103,7 +103,7 @@ def promote(
     ] = None,
 ) -> None:
     """Make a version the champion. Refused without a passing verdict for exactly this version."""
-    from rrf.evaluation.verdicts import Verdict
+    from rrf.evaluation.gates.verdicts import Verdict
     from rrf.tracking import registry
 
     entry = registry.promote(name, version, Verdict.load(verdict) if verdict else None)
@@ -171,7 +171,7 @@ def lineage_behind(checkpoint: Path, dataset: str | None = None) -> dict:
     Raises:
         ValueError: If it knows neither and none is given.
     """
-    from rrf.runners.checkpoint import load_lineage
+    from rrf.runners.checkpoints.checkpoint import load_lineage
     from rrf.tracking.lineage import collect_lineage, datasets_of
 
     written = load_lineage(checkpoint)

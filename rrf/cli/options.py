@@ -1,9 +1,54 @@
-"""What a command line says beyond the values of its options."""
+"""Options that several commands have, and what a command line says beyond their values."""
+
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated
 
 import typer
+
+PolicyArgument = Annotated[
+    str, typer.Argument(help="A checkpoint or run directory, NAME@champion, or models:/NAME@alias.")
+]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option("--import", help="A module that registers tasks. May be repeated."),
+]
 
 
 def is_given(context: typer.Context, name: str) -> bool:
     """Whether an option was typed, and did not come by default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
+
+
+def flags(context: typer.Context, names: Iterable[str]) -> str:
+    """What the options of a command are typed as: "--task, --index"."""
+    known = {option.name: option.opts[0] for option in context.command.params}
+    return ", ".join(known[name] for name in names)
+
+
+def import_modules(names: Sequence[str] | None) -> None:
+    """Import modules that register tasks, from here or installed, and accept their configs.
+
+    Raises:
+        ValueError: For a module that is not there.
+    """
+    from rrf.config import trust
+    from rrf.registry import load_plugins
+
+    load_plugins()
+    here = str(Path.cwd())
+    if names and here not in sys.path:
+        sys.path.append(here)
+    for name in names or ():
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not name.startswith(str(error.name)):
+                raise
+            raise ValueError(
+                f"--import: no module '{name}' here ({here}) or among the installed packages"
+            ) from error
+        trust(name)

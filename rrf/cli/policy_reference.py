@@ -14,7 +14,7 @@ def locate(reference: str) -> tuple[Path, str]:
         ValueError: If there is no such thing.
     """
     from rrf import workspace
-    from rrf.runners import checkpoint
+    from rrf.runners.checkpoints import checkpoint
     from rrf.tracking.fetching import is_reference
 
     if not is_reference(reference):

@@ -10,7 +10,7 @@ _SHOWN_ROUNDS = 12
 
 @contextlib.contextmanager
 def shown(cfg) -> Iterator[Callable]:
-    """Yields a callback for `rrf.runners.rl_roles.RoundProgress`."""
+    """Yields a callback for `rrf.runners.vla_rl.roles.RoundProgress`."""
     from rich.console import Console
     from rich.live import Live
 

@@ -14,16 +14,14 @@ from typing import Annotated
 
 import typer
 
-from rrf.cli import control_training
-from rrf.cli.options import is_given
+from rrf.cli.control_training import config_of, is_first_process
+from rrf.cli.options import Imports, import_modules, is_given
+from rrf.cli.trainings import Training, training_of
 
 RESULT = "result.json"
 RUN = "run.json"
 _PATIENCE_S = 20.0  # a training that was told to stop saves a checkpoint first
 _ASIDE = ".replaced"  # in the directory of a run, what --no-resume is about to delete
-# Where the parent lies must not change the key, what it holds is in `parent`; nor must where
-# decoded images are kept.
-_PLACES = ("init_from", "cache_dir")
 
 
 def train(
@@ -52,28 +50,25 @@ def train(
         str | None,
         typer.Option(help="In place of a preset: a Gymnasium task registered with its config."),
     ] = None,
-    imports: Annotated[
-        list[str] | None,
-        typer.Option("--import", help="A module that registers tasks. May be repeated."),
-    ] = None,
+    imports: Imports = None,
 ) -> None:
     """Train a policy. SIGTERM or Ctrl-C saves a checkpoint first; the same command then goes on."""
     from rrf.runners.interruption import Interrupted
 
-    control_training.import_modules(imports or [])
-    cfg = control_training.config_of(target, overrides or [], task)
+    import_modules(imports)
+    cfg = config_of(target, overrides or [], task)
     try:
         expects_run = resume and is_given(context, "resume")
         result = run_training(cfg, run_dir, resume, video, expects_run)
     except Interrupted as stop:
-        if control_training.is_first_process():
+        if is_first_process():
             typer.echo(f"{stop}; the same command goes on from there", err=True)
         raise
-    if not control_training.is_first_process():
+    if not is_first_process():
         return
     verb = "reused" if result["reused"] else "trained"
     typer.echo(
-        f"{verb} {cfg.experiment_name}: {_outcome(result)}, "
+        f"{verb} {cfg.experiment_name}: {training_of(cfg).outcome(result)}, "
         f"{result['wall_s']:.0f} s wall, {result['cpu_s']:.0f} s CPU"
     )
     if result.get("video"):
@@ -99,64 +94,32 @@ def run_training(
         metrics, wall_s, cpu_s, reused; and video, if one was asked for and could be made.
     """
     from rrf import atomic, workspace
-    from rrf.runners import checkpoint
-    from rrf.runners.deployable import deployable_digest
+    from rrf.runners.checkpoints import checkpoint
+    from rrf.runners.checkpoints.deployable import deployable_digest
 
-    is_control = control_training.is_control(cfg)
-    if video and not is_control:
+    training = training_of(cfg)
+    if video and not training.can_film:
         raise ValueError("--video films state-based policies; see `rrf play --help` for others")
     parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
-    lineage, inputs = _stands_on(cfg, parent, deployable_digest(parent) if parent else None)
+    lineage, inputs = training.stands_on(parent, deployable_digest(parent) if parent else None)
     key = atomic.digest_of(inputs)
     run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
     if expects_run and not run_dir.exists():
-        _tell_newest(run_dir, cfg)
-    processes = control_training.processes_of(cfg) if is_control else contextlib.nullcontext()
-    with processes, _alone(run_dir):
+        _tell_newest(run_dir, training)
+    with training.processes(), _alone(run_dir):
         result = None
         if resume:
-            _require_same_inputs(run_dir, inputs, cfg)
+            _require_same_inputs(run_dir, inputs, training)
             result = _finished(run_dir)
         if result is None:
             if resume and (newest := checkpoint.latest(run_dir)):
                 _require_intact(run_dir, newest)
-            result = _train(cfg, run_dir, lineage, inputs, resume, video)
-            if control_training.is_first_process():
+            result = _train(training, run_dir, lineage, inputs, resume, video)
+            if is_first_process():
                 atomic.write_json(run_dir / RESULT, result)
-        elif video and (path := control_training.film_finished(cfg, result, run_dir)):
+        elif video and (path := training.film_finished(result, run_dir)):
             result["video"] = str(path)
     return result
-
-
-def _stands_on(cfg, parent: Path | None, parent_digest: str | None) -> tuple[dict, dict]:
-    """The lineage of a run, and digests of everything that decides its result."""
-    from rrf import workspace
-    from rrf.data.files import content_digest
-    from rrf.runners import checkpoint
-    from rrf.runners.configs import SupervisedRunnerCfg
-    from rrf.tracking.lineage import collect_lineage, datasets_of, each, source_digest
-
-    if control_training.is_control(cfg):
-        return control_training.stands_on(cfg, parent_digest)
-    # A run in simulation reads no dataset; it stands on those its policy was imitated from.
-    is_supervised = isinstance(cfg, SupervisedRunnerCfg)
-    names = cfg.datasets if is_supervised else datasets_of(checkpoint.load_lineage(parent))
-    lineage = collect_lineage(*names)
-    versions = [
-        one["dataset_md5"] or content_digest(workspace.dataset(one["dataset"]))
-        for one in each(lineage)
-    ]
-    source = lineage.get("source_digest") or source_digest()
-    return lineage, run_inputs(cfg.to_dict(), ", ".join(versions) or None, source, parent_digest)
-
-
-def run_inputs(config: dict, dataset: str | None, source: str, parent: str | None) -> dict:
-    """Digests of everything that decides a run's result."""
-    from rrf import atomic
-
-    config = {name: value for name, value in config.items() if name not in _PLACES}
-    digest = atomic.digest_of(config)
-    return {"config": digest, "dataset": dataset, "source": source, "parent": parent}
 
 
 @contextlib.contextmanager
@@ -167,9 +130,9 @@ def _alone(run_dir: Path) -> Iterator[None]:
         ValueError: If another training is at work there, or the directory is for something else.
     """
     from rrf import atomic
-    from rrf.runners import process_group
+    from rrf.runners.control import process_group
 
-    if not control_training.is_first_process():
+    if not is_first_process():
         process_group.wait()
         yield
         return
@@ -187,7 +150,7 @@ def _alone(run_dir: Path) -> Iterator[None]:
 def _require_run_or_nothing(run_dir: Path) -> None:
     """Raise ValueError for a directory that holds other things: training writes and deletes."""
     from rrf import atomic
-    from rrf.runners import checkpoint
+    from rrf.runners.checkpoints import checkpoint
 
     if run_dir.exists() and not run_dir.is_dir():
         raise ValueError(f"--run-dir {run_dir} is a file; give a directory")
@@ -201,13 +164,13 @@ def _require_run_or_nothing(run_dir: Path) -> None:
         )
 
 
-def _require_same_inputs(run_dir: Path, inputs: dict, cfg) -> None:
+def _require_same_inputs(run_dir: Path, inputs: dict, training: Training) -> None:
     run = read_facts(run_dir / RUN)
     known = run.get("inputs", inputs)
     changed = [name for name, value in inputs.items() if known.get(name) != value]
     if not changed:
         return
-    differences = _differences(run, cfg)
+    differences = _differences(run, training)
     shown = f" ({'; '.join(differences)})" if differences else ""
     raise ValueError(
         f"{run_dir} holds a run with another {', '.join(changed)}{shown}; give another --run-dir, "
@@ -215,11 +178,11 @@ def _require_same_inputs(run_dir: Path, inputs: dict, cfg) -> None:
     )
 
 
-def _tell_newest(run_dir: Path, cfg) -> None:
-    runs = run_dir.parent.glob(f"{cfg.experiment_name}-*/{RUN}")
+def _tell_newest(run_dir: Path, training: Training) -> None:
+    runs = run_dir.parent.glob(f"{training.cfg.experiment_name}-*/{RUN}")
     newest = max(runs, key=lambda path: path.stat().st_mtime, default=None)
     if newest is not None:
-        differences = _differences(read_facts(newest), cfg) or ["its source, data or parent"]
+        differences = _differences(read_facts(newest), training) or ["its source, data or parent"]
         typer.echo(
             f"no run to go on with: {newest.parent} differs in {'; '.join(differences)}. "
             "Training begins anew",
@@ -227,13 +190,13 @@ def _tell_newest(run_dir: Path, cfg) -> None:
         )
 
 
-def _differences(run: dict, cfg) -> list[str]:
-    """In what the config of a run is not `cfg`, but for what may change."""
-    from rrf.runners.checkpoint import config_differences
-    from rrf.runners.control_loop import FREE
+def _differences(run: dict, training: Training) -> list[str]:
+    """In what the config of a run is not the training's, but for what may change."""
+    from rrf.runners.checkpoints.checkpoint import config_differences
+    from rrf.saved_names import current
 
-    free = FREE if control_training.is_control(cfg) else _PLACES
-    return config_differences(run.get("config", cfg.to_dict()), cfg.to_dict(), free)
+    config = training.cfg.to_dict()
+    return config_differences(current(run.get("config", config)), config, training.free())
 
 
 def read_facts(path: Path) -> dict:
@@ -273,7 +236,7 @@ def _require_intact(run_dir: Path, path: Path) -> None:
 def _way_on(run_dir: Path, damaged: Path) -> str:
     """How a run whose checkpoint `damaged` cannot be read goes on."""
     from rrf import atomic
-    from rrf.runners import checkpoint
+    from rrf.runners.checkpoints import checkpoint
 
     in_the_way: list[Path] = []
     for path in reversed(checkpoint.steps(run_dir).values()):
@@ -292,7 +255,7 @@ def _way_on(run_dir: Path, damaged: Path) -> str:
 
 
 def _finished(run_dir: Path) -> dict | None:
-    from rrf.runners.deployable import deployable_digest
+    from rrf.runners.checkpoints.deployable import deployable_digest
 
     result = read_facts(run_dir / RESULT)
     if not result:
@@ -311,17 +274,20 @@ def _finished(run_dir: Path) -> dict | None:
     return {**result, "reused": True}
 
 
-def _train(cfg, run_dir: Path, lineage: dict, inputs: dict, resume: bool, video: bool) -> dict:
+def _train(
+    training: Training, run_dir: Path, lineage: dict, inputs: dict, resume: bool, video: bool
+) -> dict:
     from rrf import atomic
     from rrf.runners.interruption import SignalWatch
     from rrf.runners.tracker import closing
 
-    runner, display = _runner(cfg, run_dir, lineage)  # a signal ends it: nothing is to be saved yet
+    cfg = training.cfg
+    runner = training.runner(run_dir, lineage)  # a signal ends it: nothing is to be saved yet
     with SignalWatch() as signals:
         with _settled(run_dir, resume):  # now that all there is to build was built
             tracker = _tracker(cfg, run_dir)
-        with closing(tracker), display(cfg) as on_progress:
-            if control_training.is_first_process():
+        with closing(tracker), training.shown() as on_progress:
+            if is_first_process():
                 run = {"run_id": tracker.run_id, "inputs": inputs, "config": cfg.to_dict()}
                 atomic.write_json(run_dir / RUN, run)
             tracker.log_config(cfg.to_dict())
@@ -329,7 +295,7 @@ def _train(cfg, run_dir: Path, lineage: dict, inputs: dict, resume: bool, video:
             tracker.set_tags({"run_key": atomic.digest_of(inputs)})
             result = runner.run(tracker, on_progress, signals)
             tracker.set_tags({"checkpoint_digest": result["checkpoint_digest"]})
-            if video and (path := control_training.film(runner, tracker)):
+            if video and (path := training.film(runner, tracker)):
                 result = {**result, "video": str(path)}
     return {**result, "run_id": tracker.run_id, "reused": False}
 
@@ -339,7 +305,7 @@ def _settled(run_dir: Path, resume: bool) -> Iterator[None]:
     """Within the block the directory is known as a run's, and empty unless the run goes on. If the
     block fails, all that was there is there again; if not, it is deleted."""
     from rrf import atomic
-    from rrf.runners import process_group
+    from rrf.runners.control import process_group
 
     if process_group.rank() > 0:
         process_group.wait()
@@ -372,68 +338,12 @@ def _move(source: Path, destination: Path) -> None:
             path.rename(destination / path.name)
 
 
-def _runner(cfg, run_dir: Path, lineage: dict):
-    """What trains `cfg`, and how its progress is shown."""
-    from rrf.cli import control_display, rl_display
-    from rrf.runners.configs import SupervisedRunnerCfg
-    from rrf.runners.frames import split_of
-
-    if isinstance(cfg, SupervisedRunnerCfg):
-        return cfg.build(split_of(cfg), run_dir, lineage), _display
-    display = control_display if control_training.is_control(cfg) else rl_display
-    return cfg.build(run_dir, lineage), display.shown
-
-
 def _tracker(cfg, run_dir: Path):
     """The trackers of a run, continued; of torchrun's processes, only the first has any."""
     from rrf.runners.tracker import NullTracker
     from rrf.tracking.runs import open_trackers
 
-    if not control_training.is_first_process():
+    if not is_first_process():
         return NullTracker()
     run_id = read_facts(run_dir / RUN).get("run_id")
     return open_trackers(cfg.trackers, cfg.experiment_name, run_dir.name, run_dir, run_id)
-
-
-def _outcome(result: dict) -> str:
-    if "num_steps" in result:
-        return control_training.outcome(result)
-    if validations := result.get("validations"):
-        first, best = validations[0], max(validations, key=lambda entry: entry["success"])
-        return (
-            f"{result['steps']} rounds, validation success {first['success']:.1%} before, "
-            f"{best['success']:.1%} after round {best['round']}"
-        )
-    loss = result["metrics"].get("validation/total", result["metrics"]["loss/total"])
-    return f"{result['steps']} steps, loss {loss:.4f}"
-
-
-@contextlib.contextmanager
-def _display(cfg) -> Iterator:
-    """Yields a callback that shows progress: a live bar on a terminal, plain lines in a log."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Eta
-
-    console = Console()
-    if not console.is_interactive:
-        yield lambda progress: typer.echo(_line(progress))
-        return
-    name, numbers = TextColumn("[bold]{task.description}"), TextColumn("{task.fields[numbers]}")
-    with Progress(name, BarColumn(), MofNCompleteColumn(), Eta(), numbers, console=console) as bar:
-        task = bar.add_task(cfg.experiment_name, total=cfg.max_steps, numbers="")
-        yield lambda progress: bar.update(task, completed=progress.step, numbers=_numbers(progress))
-
-
-def _line(progress) -> str:
-    minutes, seconds = divmod(round(progress.eta_s), 60)
-    eta = f"{minutes}:{seconds:02d}"
-    return f"step {progress.step}/{progress.max_steps} {_numbers(progress)} eta {eta}"
-
-
-def _numbers(progress) -> str:
-    validation = "-" if progress.validation_loss is None else f"{progress.validation_loss:.4f}"
-    return (
-        f"loss {progress.loss:.4f} val {validation} lr {progress.learning_rate:.1e} "
-        f"{progress.samples_per_s:.0f} samples/s"
-    )

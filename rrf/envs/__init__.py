@@ -4,5 +4,5 @@ demonstrations.
 
 from rrf.registry import Registry
 
-ENVS = Registry("environment", {"metaworld": "rrf.envs.metaworld:MetaWorldCfg"})
+ENVS = Registry("environment", {"metaworld": "rrf.envs.metaworld.configs:MetaWorldCfg"})
 """Environment name -> its config class."""

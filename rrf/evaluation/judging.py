@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from rrf.evaluation import gates
-from rrf.evaluation.report import write_report
+from rrf.evaluation.gates import gate as gates
+from rrf.evaluation.gates.verdicts import Verdict, verdict_file
+from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.results import EvaluationReport
-from rrf.evaluation.verdicts import Verdict, verdict_file
 
 
 def judge(
@@ -31,7 +31,7 @@ def judge(
         config: The resolved config of the training run, for the report.
 
     Raises:
-        ValueError: As `rrf.evaluation.gates.verdict`.
+        ValueError: As `rrf.evaluation.gates.gate.verdict`.
     """
     theirs = EvaluationReport.load(champion) if champion else None
     report = EvaluationReport.load(evaluation)

@@ -52,7 +52,7 @@ class EpisodeResult:
     steps: int  # action steps executed
     episode_return: float  # sum of rewards
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-    # of state-based control, see rrf.evaluation.limits
+    # of state-based control, see rrf.evaluation.protocols.limits
     actions: np.ndarray | None = dataclasses.field(
         default=None, compare=False, repr=False
     )  # float32 [T, A]
@@ -77,7 +77,7 @@ class EvaluationReport:
     source_digest: str = ""  # of the code that evaluated; other code, other evaluation
     videos: list[dict[str, typing.Any]] = dataclasses.field(
         default_factory=list
-    )  # see rrf.evaluation.videos
+    )  # see rrf.evaluation.reports.videos
 
     @property
     def overall(self) -> Rate:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from rrf.algorithms.losses import explained_variance, explained_variance_sums
-from rrf.algorithms.policy_gradient import PolicyGradient
+from rrf.algorithms.vla.losses import explained_variance, explained_variance_sums
+from rrf.algorithms.vla.policy_gradient import PolicyGradient
 from rrf.data.sampling import mixed_seed
 from rrf.orchestra.imitation import Imitation
 from rrf.runners import optimizer_state

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rrf.components.policy import Policy
 from rrf.data.sampling import mixed_seed
-from rrf.runners import checkpoint
-from rrf.runners.configs import CoTrainingCfg, RunnerCfg, SupervisedRunnerCfg
-from rrf.runners.frames import Frames, split_of
+from rrf.policies.policy import Policy
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.configs import RunnerCfg
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+from rrf.runners.supervised.frames import Frames, split_of
+from rrf.runners.vla_rl.configs import CoTrainingCfg
 
 
 class Imitation:

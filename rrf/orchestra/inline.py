@@ -15,17 +15,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from rrf.components.policy import Sample
 from rrf.data.sampling import mixed_seed
 from rrf.data.schema import Observation
-from rrf.envs.child import Child, ChildError, close_all
 from rrf.envs.observations import digest, join, rows_of
+from rrf.envs.process.child import Child, ChildError, close_all
 from rrf.envs.vec_env import check_actions
 from rrf.orchestra.dispatch import Dispatcher
 from rrf.orchestra.env_role import from_plain
 from rrf.orchestra.rollout_role import RolloutRole
+from rrf.policies.policy import Sample
 from rrf.runners.interruption import StopRequestedError
-from rrf.runners.job_sources import JobSource
+from rrf.runners.vla_rl.job_sources import JobSource
 from rrf.storage.trajectories import Job, PlayedEpisode
 
 _FIRST_ANSWER_S = 600.0  # the first image of a machine compiles kernels

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import torch
 
-from rrf.components.configs import PolicyCfg
 from rrf.config import did_you_mean
-from rrf.envs.metaworld_tasks import TASKS
 from rrf.orchestra.actor_role import VALUE_HEAD, ActorRole
 from rrf.orchestra.imitation import demonstrations_of
 from rrf.orchestra.inline import InlineBackend
 from rrf.orchestra.rollout_role import RolloutRole
-from rrf.runners import checkpoint
-from rrf.runners.configs import VLARLRunnerCfg
-from rrf.runners.deployable import deployable_digest
-from rrf.runners.vla_rl import VLARLRunner
+from rrf.policies.vla.configs import PolicyCfg
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.vla_rl.configs import VLARLRunnerCfg
+from rrf.runners.vla_rl.runner import VLARLRunner
 
 
 def build_runner(
@@ -68,7 +67,8 @@ def check_fit(cfg: VLARLRunnerCfg) -> None:
         for camera in policy.cameras
         if camera not in env.cameras
     ]
-    wrong += [f"no task '{t}'{did_you_mean(t, TASKS)}" for t in cfg.tasks if t not in TASKS]
+    known = env.tasks
+    wrong += [f"no task '{t}'{did_you_mean(t, known)}" for t in cfg.tasks if t not in known]
     if not cfg.tasks:
         wrong.append("tasks is empty; name at least one")
     if wrong:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from rrf.components.policy import Policy, Sample
 from rrf.data.schema import Observation
 from rrf.envs.observations import padded, rows_of
+from rrf.policies.policy import Policy, Sample
 
 
 class RolloutRole:

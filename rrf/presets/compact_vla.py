@@ -3,12 +3,13 @@
 Sized for one laptop core: pretraining and fine-tuning together take about three minutes.
 """
 
-from rrf.algorithms.configs import AugmentationCfg, BehaviorCloningCfg
-from rrf.components.configs import ActionHeadCfg, CompactVLACfg, DiscreteTokenHeadCfg
-from rrf.envs.metaworld_tasks import INSTRUCTIONS
+from rrf.algorithms.vla.configs import AugmentationCfg, BehaviorCloningCfg
+from rrf.envs.metaworld.tasks import INSTRUCTIONS
 from rrf.networks.configs import InstructionEncoderCfg
 from rrf.networks.vocabulary import vocabulary_of
-from rrf.runners.configs import AdamWCfg, EMACfg, ScheduleCfg, SupervisedRunnerCfg
+from rrf.policies.vla.configs import ActionHeadCfg, CompactVLACfg, DiscreteTokenHeadCfg
+from rrf.runners.configs import AdamWCfg, EMACfg, ScheduleCfg
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 TARGET_TASKS = (
     "button-press-topdown-v3",

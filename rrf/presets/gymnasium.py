@@ -4,17 +4,17 @@ Hyperparameters follow those published for each task (CleanRL, Stable-Baselines3
 with larger mini-batches, which cost a CPU less time per sample.
 """
 
-from rrf.algorithms.on_policy_configs import PPOCfg
-from rrf.components.actor_configs import (
+from rrf.algorithms.on_policy.configs import PPOCfg
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.networks.configs import plain_mlp
+from rrf.policies.control.configs import (
     ActorCfg,
     ActorCriticPackCfg,
     CategoricalActorCfg,
     StateIndStdActorCfg,
     VNetworkCfg,
 )
-from rrf.envs.control_configs import GymnasiumEnvCfg
-from rrf.networks.configs import plain_mlp
-from rrf.runners.control_configs import OnPolicyRunnerCfg
+from rrf.runners.control.configs import OnPolicyRunnerCfg
 
 _SMALL = plain_mlp([64, 64], "Tanh")
 

@@ -4,11 +4,11 @@ Sized for two CPU cores (512 environments, native MuJoCo). On a GPU, mjlab itsel
 `rrf train go1-flat-ppo device=cuda:0 env.num_envs=4096 max_iterations=1500`.
 """
 
-from rrf.algorithms.on_policy_configs import PPOCfg
-from rrf.components.actor_configs import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
-from rrf.envs.control_configs import MjlabEnvCfg
+from rrf.algorithms.on_policy.configs import PPOCfg
+from rrf.envs.mjlab.configs import MjlabEnvCfg
 from rrf.networks.configs import plain_mlp
-from rrf.runners.control_configs import OnPolicyRunnerCfg
+from rrf.policies.control.configs import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
+from rrf.runners.control.configs import OnPolicyRunnerCfg
 
 _NETWORK = plain_mlp([512, 256, 128], "ELU")
 

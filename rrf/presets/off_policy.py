@@ -5,8 +5,10 @@ An iteration is 1,000 transitions.
 
 import typing
 
-from rrf.algorithms.off_policy_configs import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
-from rrf.components.off_policy_configs import (
+from rrf.algorithms.off_policy.configs import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.networks.configs import plain_mlp
+from rrf.policies.control.off_policy_configs import (
     ActorQPackCfg,
     DistributionalQCfg,
     GRUEncoderCfg,
@@ -15,9 +17,7 @@ from rrf.components.off_policy_configs import (
     SequenceEncoderCfg,
     TransformerEncoderCfg,
 )
-from rrf.envs.control_configs import GymnasiumEnvCfg
-from rrf.networks.configs import plain_mlp
-from rrf.runners.control_configs import OffPolicyRunnerCfg
+from rrf.runners.control.configs import OffPolicyRunnerCfg
 
 _ANGULAR_VELOCITY = [2]  # of Pendulum-v1's observation: cosine, sine, angular velocity
 _SMALL = plain_mlp([64, 64], "ReLU")

@@ -5,16 +5,16 @@ Each run takes as many steps of the environment as the others.
 
 import typing
 
-from rrf.algorithms.on_policy_configs import EPOCfg, PPOCfg, SAPGCfg
-from rrf.components.actor_configs import (
+from rrf.algorithms.on_policy.configs import EPOCfg, PPOCfg, SAPGCfg
+from rrf.envs.two_goals.configs import TwoGoalsEnvCfg
+from rrf.networks.configs import plain_mlp
+from rrf.policies.control.configs import (
     ActorCriticPackCfg,
     PopulationPackCfg,
     StateIndStdActorCfg,
     VNetworkCfg,
 )
-from rrf.envs.control_configs import TwoGoalsEnvCfg
-from rrf.networks.configs import plain_mlp
-from rrf.runners.control_configs import (
+from rrf.runners.control.configs import (
     EPOOnPolicyRunnerCfg,
     OnPolicyRunnerCfg,
     SAPGOnPolicyRunnerCfg,

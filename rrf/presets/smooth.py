@@ -1,17 +1,11 @@
 """Pendulum-v1 by PPO variants that smooth actions: everything else is as in `pendulum_ppo`."""
 
-from rrf.algorithms.on_policy_configs import (
-    CAPSCfg,
-    L2C2Cfg,
-    LCPCfg,
-    LipsCfg,
-    LipsNetPPOCfg,
-    PPOCfg,
-)
-from rrf.components.actor_configs import ActorCriticPackCfg, LipsNetActorCfg
+from rrf.algorithms.on_policy.configs import PPOCfg
+from rrf.algorithms.smooth.configs import CAPSCfg, L2C2Cfg, LCPCfg, LipsCfg, LipsNetPPOCfg
 from rrf.networks.configs import plain_mlp
+from rrf.policies.control.configs import ActorCriticPackCfg, LipsNetActorCfg
 from rrf.presets.gymnasium import pendulum_ppo
-from rrf.runners.control_configs import OnPolicyRunnerCfg
+from rrf.runners.control.configs import OnPolicyRunnerCfg
 
 
 def pendulum_caps() -> OnPolicyRunnerCfg:

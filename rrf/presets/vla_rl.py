@@ -3,22 +3,19 @@
 The splits are fixed: demonstrations seed 777, training 42, validation 2024, test 4242.
 """
 
-from rrf.algorithms.configs import GRPOCfg, VLAPPOCfg
-from rrf.components.configs import (
+from rrf.algorithms.vla.configs import GRPOCfg, VLAPPOCfg
+from rrf.envs.metaworld.configs import MetaWorldCfg
+from rrf.envs.metaworld.tasks import INSTRUCTIONS, TASKS
+from rrf.policies.vla.configs import (
     DiscreteTokenHeadCfg,
     FlowMatchingHeadCfg,
     GaussianHeadCfg,
     ValueHeadCfg,
 )
-from rrf.envs.metaworld import MetaWorldCfg
-from rrf.envs.metaworld_tasks import INSTRUCTIONS, TASKS
 from rrf.presets.compact_vla import DEMONSTRATED_TASKS, TARGET_TASKS, pretrain, sft, with_head
-from rrf.runners.configs import (
-    CurriculumCfg,
-    ScheduleCfg,
-    SupervisedRunnerCfg,
-    VLARLRunnerCfg,
-)
+from rrf.runners.configs import ScheduleCfg
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+from rrf.runners.vla_rl.configs import CurriculumCfg, VLARLRunnerCfg
 
 _EXPLORING_HEAD = GaussianHeadCfg(persistent_share=0.3)
 
@@ -70,6 +67,7 @@ def metaworld_grpo_compact() -> VLARLRunnerCfg:
     return VLARLRunnerCfg(
         experiment_name="metaworld-grpo-compact",
         policy=policy.replace(head=_EXPLORING_HEAD),
+        env=MetaWorldCfg(num_envs=32, max_episode_steps=30),
         tasks=list(TARGET_TASKS),
         algorithm=GRPOCfg(),
         noise_schedule=ScheduleCfg(kind="cosine", warmup_fraction=0.0, final_factor=0.4),

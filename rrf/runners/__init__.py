@@ -1,8 +1,10 @@
 """The loops that train. Configs import without torch; the runners load it when asked for."""
 
+from pathlib import Path
+
 from rrf.registry import lazy_attributes
-from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg, SupervisedRunnerCfg
-from rrf.runners.control_configs import (
+from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg
+from rrf.runners.control.configs import (
     ControlRunnerCfg,
     EPOOnPolicyRunnerCfg,
     GuardCfg,
@@ -10,6 +12,7 @@ from rrf.runners.control_configs import (
     OnPolicyRunnerCfg,
     SAPGOnPolicyRunnerCfg,
 )
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 __all__ = [
     "AdamWCfg",
@@ -25,14 +28,17 @@ __all__ = [
     "SupervisedRunnerCfg",
 ]
 
+# A registered model brings the code that loads it, with the imports of its day.
+__path__.append(str(Path(__file__).parent / "former"))
+
 __getattr__ = lazy_attributes(
     __name__,
     {
-        "EPOOnPolicyRunner": "rrf.runners.epo:EPOOnPolicyRunner",
-        "OffPolicyRunner": "rrf.runners.off_policy:OffPolicyRunner",
-        "OnPolicyRunner": "rrf.runners.on_policy:OnPolicyRunner",
-        "SAPGOnPolicyRunner": "rrf.runners.sapg:SAPGOnPolicyRunner",
-        "SupervisedRunner": "rrf.runners.supervised:SupervisedRunner",
+        "EPOOnPolicyRunner": "rrf.runners.control.epo:EPOOnPolicyRunner",
+        "OffPolicyRunner": "rrf.runners.control.off_policy:OffPolicyRunner",
+        "OnPolicyRunner": "rrf.runners.control.on_policy:OnPolicyRunner",
+        "SAPGOnPolicyRunner": "rrf.runners.control.sapg:SAPGOnPolicyRunner",
+        "SupervisedRunner": "rrf.runners.supervised.runner:SupervisedRunner",
     },
     __all__,
 )

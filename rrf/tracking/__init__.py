@@ -1,0 +1,4 @@
+"""MLflow, TensorBoard, W&B and SwanLab behind one protocol; lineage; the model registry.
+
+Nothing here imports torch.
+"""

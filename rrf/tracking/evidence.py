@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from rrf import workspace
 from rrf.config import read_yaml
-from rrf.evaluation.report import FILE_NAME as REPORT
-from rrf.evaluation.report import write_report
+from rrf.evaluation.gates.verdicts import Verdict, verdicts_of
+from rrf.evaluation.reports.report import FILE_NAME as REPORT
+from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.results import FILE_NAME as EVALUATION
 from rrf.evaluation.results import EvaluationReport
-from rrf.evaluation.verdicts import Verdict, verdicts_of
 from rrf.tracking.mlflow_run import metric_history
 from rrf.tracking.versions import Version, champion
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from rrf import atomic, workspace
-from rrf.runners.deployable import copy_deployable, deployable_digest
+from rrf.runners.checkpoints.deployable import copy_deployable, deployable_digest
 from rrf.tracking import packaging, store
 from rrf.tracking.versions import Version, find
 

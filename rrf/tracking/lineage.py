@@ -5,7 +5,6 @@ What cannot be found is named under "missing"; nothing is guessed.
 """
 
 import hashlib
-import importlib.metadata
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -13,13 +12,13 @@ from pathlib import Path
 
 import yaml
 
-from rrf import atomic, workspace
+from rrf import atomic, code_digest, workspace
 from rrf.data.files import RemotePath, open_dataset_root
+from rrf.saved_names import settled
 
 REQUIRED = ("dataset_md5", "git_revision", "validation")
 REQUIRED_WITHOUT_DATASET = ("environment.task", "environment.config_digest", "git_revision")
 LOCK_FILE = "requirements.lock"
-SIMULATORS = ("envpool", "gymnasium", "mjlab", "mujoco", "mujoco-warp")
 _PINNED = "hf://"  # the version of such a source stands in the config
 _PARTS = "datasets"
 
@@ -46,8 +45,8 @@ def collect_lineage(*datasets: str) -> dict:
 def environment_lineage(env: Mapping) -> dict:
     """The lineage of what learned in a simulator and read no dataset, as plain data.
 
-    Keys: environment (task, digest of its whole config, installed versions of `SIMULATORS`),
-    git_revision, git_dirty, lock_hash, source_digest, missing.
+    Keys: environment (task, digest of its whole config, versions of the installed
+    `rrf.code_digest.SIMULATORS`), git_revision, git_dirty, lock_hash, source_digest, missing.
 
     Args:
         env: The environment's config as plain data.
@@ -55,23 +54,12 @@ def environment_lineage(env: Mapping) -> dict:
     home, missing = workspace.home(), []
     environment = {
         "task": env.get("task"),
-        "config_digest": atomic.digest_of(dict(env)),
-        "packages": simulator_versions(),
+        "config_digest": atomic.digest_of(settled(env)),
+        "packages": code_digest.simulator_versions(),
     }
     lineage = {"environment": environment} | _git(home, missing)
     lineage["lock_hash"] = _file_hash(home / LOCK_FILE, missing)
-    return lineage | {"source_digest": source_digest(), "missing": missing}
-
-
-def simulator_versions() -> dict[str, str]:
-    """The installed ones of `SIMULATORS`, by name."""
-    found = {}
-    for name in SIMULATORS:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    return lineage | {"source_digest": code_digest.source_digest(), "missing": missing}
 
 
 def each(lineage: Mapping) -> list[Mapping]:
@@ -134,19 +122,12 @@ def _lineage_of(dataset: str) -> dict:
     lineage |= _dvc(home, dataset, missing)
     lineage |= _git(home, missing)
     lineage["lock_hash"] = _file_hash(home / LOCK_FILE, missing)
-    lineage["source_digest"] = source_digest()
+    lineage["source_digest"] = code_digest.source_digest()
     lineage |= _validation(home / "datasets/reports" / dataset / "validation.json", missing)
     lineage |= _size(root / "meta/info.json", missing)
     lineage["card"] = _card(dataset, root / "README.md", missing)
     lineage["missing"] = missing
     return lineage
-
-
-def source_digest() -> str:
-    """A digest of every Python file of this package as it is on disk, committed or not."""
-    root = Path(__file__).parents[1]
-    files = {p.relative_to(root).as_posix(): atomic.sha256(p) for p in root.rglob("*.py")}
-    return atomic.digest_of(files)
 
 
 def _dvc(home: Path, dataset: str, missing: list[str]) -> dict:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rrf import workspace
-from rrf.config import read_yaml
-from rrf.data.schema import IMAGE_PREFIX, STATE
-from rrf.runners.deployable import copy_deployable, is_control_checkpoint
+from rrf.runners.checkpoints.deployable import copy_deployable
+from rrf.runners.checkpoints.deployed import deployed_class
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -22,60 +21,23 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "checkpoint"  # the name of the artifact, and of the directory it lies in
 MODEL_TYPE = "policy"
-RESET = "reset"
+RESET = "reset"  # imported by models registered up to November 2026
 _REQUIRED = ("rrf", "mlflow", "torch", "tensordict", "numpy", "safetensors", "pydantic", "pyyaml")
 
 
 def signature(checkpoint: str | Path) -> "ModelSignature":
-    """What the policy in a checkpoint sees and answers, with the shapes it was trained on.
-
-    A policy that sees images: observation.images.<camera> uint8 [-1, H, W, 3], observation.state
-    float32 [-1, D] and instruction str [-1]; float32 [-1, chunk length, action dimension].
-    A state-based one: each observation group it reads, float32 [-1, D], by its name; float32
-    [-1, A], and where actions are chosen from a list their numbers, [-1, 1]. Its parameter `reset`
-    says that new episodes begin; a policy without memory does not need it.
-    """
-    if is_control_checkpoint(checkpoint):
-        return _control_signature(checkpoint)
-    return _chunk_signature(checkpoint)
-
-
-def _chunk_signature(checkpoint: str | Path) -> "ModelSignature":
-    from mlflow.models import ModelSignature
-    from mlflow.types.schema import Schema, TensorSpec
-
-    policy = read_yaml(Path(checkpoint) / "config.yaml").get("policy", {})
-    try:
-        cameras, image_size = policy["cameras"], policy["image_size"]
-        state_dim, chunk = policy["state_dim"], (policy["chunk_length"], policy["action_dim"])
-    except KeyError as error:
-        raise ValueError(f"{checkpoint}/config.yaml has no policy.{error.args[0]}") from error
-    height, width = image_size
-    images = [
-        TensorSpec(np.dtype("uint8"), (-1, height, width, 3), IMAGE_PREFIX + name)
-        for name in cameras
-    ]
-    state = TensorSpec(np.dtype("float32"), (-1, state_dim), STATE)
-    instruction = TensorSpec(np.dtype("str"), (-1,), "instruction")
-    actions = TensorSpec(np.dtype("float32"), (-1, *chunk))
-    return ModelSignature(inputs=Schema([*images, state, instruction]), outputs=Schema([actions]))
-
-
-def _control_signature(checkpoint: str | Path) -> "ModelSignature":
+    """What the policy in a checkpoint sees and answers, with the shapes it was trained on; see
+    `signature` of the classes in `rrf.runners.checkpoints.deployed.DEPLOYED`."""
     from mlflow.models import ModelSignature
     from mlflow.types.schema import ParamSchema, ParamSpec, Schema, TensorSpec
 
-    from rrf.runners.control_checkpoint import load_control_policy
-
-    policy, interface = load_control_policy(checkpoint)
-    number = np.dtype("float32")
-    groups = [
-        TensorSpec(number, (-1, interface.observation_dims[name]), name)
-        for name in policy.actor.groups
-    ]
-    actions = TensorSpec(number, (-1, interface.num_actions))
-    reset = ParamSpec(RESET, "boolean", False)
-    return ModelSignature(Schema([*groups]), Schema([actions]), ParamSchema([reset]))
+    found = deployed_class(checkpoint).signature(checkpoint)
+    inputs, outputs = (
+        Schema([TensorSpec(np.dtype(one.dtype), one.shape, one.name) for one in tensors])
+        for tensors in (found.inputs, [found.output])
+    )
+    params = [ParamSpec(name, "boolean", default) for name, default in found.params.items()]
+    return ModelSignature(inputs, outputs, ParamSchema([*params]) if params else None)  # type: ignore[arg-type]
 
 
 def requirements() -> list[str]:

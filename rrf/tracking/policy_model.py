@@ -8,7 +8,6 @@ from typing import Any
 
 import mlflow.models
 import mlflow.pyfunc
-import numpy as np
 
 
 class PolicyModel(mlflow.pyfunc.PythonModel):
@@ -20,40 +19,13 @@ class PolicyModel(mlflow.pyfunc.PythonModel):
     policy: Any
 
     def load_context(self, context):
-        from rrf.runners.deployable import is_control_checkpoint
+        from rrf.runners.checkpoints.deployed import deployed_class
 
         checkpoint = context.artifacts["checkpoint"]
-        if is_control_checkpoint(checkpoint):
-            from rrf.runners.deployed_control import DeployedControl
-
-            self.policy = DeployedControl(checkpoint)
-            self._answer = self._control
-        else:
-            from rrf.runners.checkpoint import load_policy
-
-            self.policy = load_policy(checkpoint)
-            self._answer = self._chunk
+        self.policy = deployed_class(checkpoint)(checkpoint)
 
     def predict(self, context, model_input, params=None):
-        return self._answer(model_input, params or {})
-
-    def _chunk(self, model_input, params):
-        from rrf.data.schema import IMAGE_PREFIX, STATE, Observation
-
-        images = {
-            name.removeprefix(IMAGE_PREFIX): np.asarray(value)
-            for name, value in model_input.items()
-            if name.startswith(IMAGE_PREFIX)
-        }
-        instruction = [str(sentence) for sentence in model_input["instruction"]]
-        observation = Observation(images, np.asarray(model_input[STATE]), instruction)
-        return self.policy.sample(observation, greedy=True).actions
-
-    def _control(self, model_input, params):
-        from rrf.tracking.packaging import RESET
-
-        groups = {name: np.asarray(value) for name, value in model_input.items()}
-        return self.policy.act(groups, reset=bool(params.get(RESET, False)))
+        return self.policy.answer(model_input, params or {})
 
 
 mlflow.models.set_model(PolicyModel())

@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf.envs.control_configs import task_id
+from rrf.envs.configs import task_id
+from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.results import EvaluationReport
-from rrf.evaluation.verdicts import Verdict
-from rrf.runners.deployable import deployable_digest
+from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.tracking import evidence, packaging, store
 from rrf.tracking import ledger as ledgers
 from rrf.tracking.fetching import fetch

@@ -6,7 +6,8 @@ import math
 import pytest
 import torch
 
-from rrf.algorithms.losses import (
+from rrf.algorithms.returns import normalize
+from rrf.algorithms.vla.losses import (
     aggregate,
     align_to_log_probs,
     clipped_surrogate,
@@ -18,7 +19,6 @@ from rrf.algorithms.losses import (
     row_means,
     surrogate_metrics,
 )
-from rrf.algorithms.returns import normalize
 from tests.algorithms.test_returns import close, golden
 
 FILE = "rlinf_losses.npz"

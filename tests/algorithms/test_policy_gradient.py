@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.algorithms.configs import PolicyGradientCfg
-from rrf.algorithms.grpo import row_weights
-from rrf.algorithms.losses import aggregate, clipped_value_loss, reduce_log_probs, row_means
-from rrf.algorithms.policy_gradient import PolicyGradient
-from rrf.components import FlowMatchingHeadCfg
-from rrf.components.policy import Evaluation
+from rrf.algorithms.vla.configs import PolicyGradientCfg
+from rrf.algorithms.vla.grpo import row_weights
+from rrf.algorithms.vla.losses import aggregate, clipped_value_loss, reduce_log_probs, row_means
+from rrf.algorithms.vla.policy_gradient import PolicyGradient
+from rrf.policies import FlowMatchingHeadCfg
+from rrf.policies.policy import Evaluation
 from rrf.storage.trajectories import RolloutBatch
 from tests.algorithms.test_returns import close, golden
 from tests.rl.toy import make_policy, observe, policy_cfg

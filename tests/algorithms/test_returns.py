@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.algorithms.losses import aggregate, clipped_surrogate
 from rrf.algorithms.returns import add_time_limit_bootstrap, gae, group_advantages, normalize
-from rrf.runners.job_sources import GroupRound
+from rrf.algorithms.vla.losses import aggregate, clipped_surrogate
+from rrf.runners.vla_rl.job_sources import GroupRound
 from tests.rl.test_job_sources import finish, states
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from rrf.algorithms import EPOCfg, distributed
-from rrf.runners import process_group
+from rrf.runners.control import process_group
 from tests.control import populations
 
 

@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import save_file
 from tensordict import TensorDict
 
-from rrf.algorithms.on_policy_configs import PPOCfg
-from rrf.algorithms.ppo import PPO
-from rrf.components.actor_configs import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
-from rrf.components.actor_critic import ActorCritic
+from rrf.algorithms.on_policy.configs import PPOCfg
+from rrf.algorithms.on_policy.ppo import PPO
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import plain_mlp
-from rrf.runners import process_group
+from rrf.policies.control.actor_critic import ActorCritic
+from rrf.policies.control.configs import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
+from rrf.runners.control import process_group
 from rrf.storage.rollout import ControlStep
 
 T, N, O, A = 6, 8, 3, 2  # noqa: E741

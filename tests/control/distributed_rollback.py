@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 from rrf.algorithms import PPOCfg
-from rrf.components import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
 from rrf.networks import plain_mlp
-from rrf.runners import GuardCfg, OnPolicyRunnerCfg, process_group
+from rrf.policies import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
+from rrf.runners import GuardCfg, OnPolicyRunnerCfg
+from rrf.runners.control import process_group
 from tests.control.toy import Corridor, CorridorCfg, Poisoned
 
 SMALL = plain_mlp([16], "ELU")

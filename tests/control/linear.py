@@ -2,10 +2,10 @@
 
 import torch
 
-from rrf.components import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
-from rrf.components.actor_configs import MemoryCfg
 from rrf.envs.control_env import Interface
 from rrf.networks import MLPCfg
+from rrf.policies import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
+from rrf.policies.control.configs import MemoryCfg
 from rrf.storage.rollout import ControlStep, Samples
 
 LINEAR = MLPCfg(hidden_features=[], activations=[[]])

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 import warp
 
-from rrf.envs.control_configs import MjlabEnvCfg
-from rrf.envs.mjlab_env import MjlabEnv
+from rrf.envs.mjlab.configs import MjlabEnvCfg
+from rrf.envs.mjlab.env import MjlabEnv
 
 
 @dataclasses.dataclass

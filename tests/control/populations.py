@@ -2,9 +2,9 @@
 
 import torch
 
-from rrf.components import PopulationPackCfg, StateIndStdActorCfg, VNetworkCfg
 from rrf.envs.control_env import Interface
 from rrf.networks import plain_mlp
+from rrf.policies import PopulationPackCfg, StateIndStdActorCfg, VNetworkCfg
 
 MLP = plain_mlp([8], "Tanh")
 

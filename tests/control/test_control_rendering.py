@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.envs.control_configs import EnvPoolEnvCfg, GymnasiumEnvCfg, MjlabEnvCfg
-from rrf.envs.control_rendering import EpisodeFilm, record
-from rrf.envs.tracking_camera import NAME, add_tracking_camera, posed
+from rrf.envs.gymnasium.configs import EnvPoolEnvCfg, GymnasiumEnvCfg
+from rrf.envs.mjlab.configs import MjlabEnvCfg
+from rrf.envs.rendering.film import EpisodeFilm, record
+from rrf.envs.rendering.tracking_camera import NAME, add_tracking_camera, posed
 from rrf.envs.wrappers.dynamic_env import DynamicEnv
 from rrf.envs.wrappers.group_vec import GroupVecWrapper
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.envs.control_configs import EnvPoolEnvCfg, GymnasiumEnvCfg
 from rrf.envs.control_env import EnvState
+from rrf.envs.gymnasium.configs import EnvPoolEnvCfg, GymnasiumEnvCfg
 from tests.control.contract import check_contract, random_actions
 
 pytest.importorskip("envpool")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rrf.algorithms import EPOCfg
-from rrf.algorithms.epo import offspring
+from rrf.algorithms.on_policy.epo import offspring
 from rrf.runners import EPOOnPolicyRunnerCfg
 from rrf.storage.rollout import ControlStep
 from tests.control import linear, populations

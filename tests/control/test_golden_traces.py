@@ -21,14 +21,14 @@ from rrf.algorithms import (
     RNDCfg,
     SAPGCfg,
 )
-from rrf.components import (
+from rrf.networks import plain_mlp
+from rrf.policies import (
     ActorCriticPackCfg,
     LipsNetActorCfg,
     PopulationPackCfg,
     StateIndStdActorCfg,
     VNetworkCfg,
 )
-from rrf.networks import plain_mlp
 from tests.control import linear
 from tests.control.toy import CorridorCfg
 

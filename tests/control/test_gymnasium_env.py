@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from rrf.data.sampling import mixed_seed
-from rrf.envs.control_configs import GymnasiumEnvCfg
 from rrf.envs.control_env import EnvState
-from rrf.envs.gym_spaces import ActionMap, visible_dimensions
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.envs.gymnasium.spaces import ActionMap, visible_dimensions
 from tests.control.contract import assert_equal, check_contract, random_actions, trajectory
 
 SAVED = (

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from rrf.algorithms import L2C2Cfg
-from rrf.algorithms.smoothness_terms import between
+from rrf.algorithms.smooth.terms import between
 from tests.control import linear
 from tests.control.toy import CorridorCfg
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from rrf.algorithms import LCPCfg, LipsCfg
-from rrf.algorithms.smoothness_terms import projected_jacobian
+from rrf.algorithms.smooth.terms import projected_jacobian
 from tests.control import linear
 
 WEIGHT = [[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]]  # ||W||_F^2 = 1 + 4 + 1 + 9 = 15

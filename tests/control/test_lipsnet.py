@@ -2,13 +2,13 @@ import pytest
 import torch
 
 from rrf.algorithms import LipsNetPPOCfg
-from rrf.components import ActorCriticPackCfg, LipsNetActorCfg
-from rrf.components.actor_configs import MemoryCfg
-from rrf.components.lipsnet import LipsNet, with_jacobian
 from rrf.envs.control_env import Interface
 from rrf.networks import plain_mlp
 from rrf.networks.configs import LAYERS_AFTER_LINEAR
-from rrf.runners.onnx_export import export
+from rrf.policies import ActorCriticPackCfg, LipsNetActorCfg
+from rrf.policies.control.configs import MemoryCfg
+from rrf.policies.control.lipsnet import LipsNet, with_jacobian
+from rrf.runners.checkpoints.onnx_export import export
 from tests.control import linear
 
 INTERFACE = Interface({"policy": 3}, 2)

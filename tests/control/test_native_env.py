@@ -20,10 +20,10 @@ from mjlab.managers.scene_entity_config import SceneEntityCfg
 from mjlab.sensor import BuiltinSensorCfg, GridPatternCfg, ObjRef
 from mjlab.tasks.registry import load_env_cfg
 
-from rrf.envs.control_configs import MjlabEnvCfg
 from rrf.envs.control_env import NotFiniteError, check_final
-from rrf.envs.mjlab_task import task_config
-from rrf.envs.native.raycast import TerrainRays
+from rrf.envs.mjlab.configs import MjlabEnvCfg
+from rrf.envs.mjlab.native.raycast import TerrainRays
+from rrf.envs.mjlab.task import task_config
 from tests.control.contract import assert_equal, check_contract, trajectory
 from tests.control.standing_motion import write_standing_motion
 

@@ -15,9 +15,9 @@ from mjlab.managers.reward_manager import RewardTermCfg
 from mjlab.sensor import BuiltinSensor, BuiltinSensorCfg, ObjRef
 from mjlab.tasks.registry import load_env_cfg
 
-from rrf.envs.control_configs import MjlabEnvCfg
-from rrf.envs.native.physics_model import build_physics_model
-from rrf.envs.native.snapshot import capture, restore
+from rrf.envs.mjlab.configs import MjlabEnvCfg
+from rrf.envs.mjlab.native.physics_model import build_physics_model
+from rrf.envs.mjlab.native.snapshot import capture, restore
 
 CARTPOLE = "Mjlab-Cartpole-Balance"
 

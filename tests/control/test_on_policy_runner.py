@@ -10,19 +10,20 @@ import torch
 import rrf
 from benchmarks.rl_curves import greedy_returns
 from rrf.algorithms import PPOCfg
-from rrf.components import (
+from rrf.networks import plain_mlp
+from rrf.policies import (
     ActorCriticPackCfg,
     LipsNetActorCfg,
     MemoryCfg,
     StateIndStdActorCfg,
     VNetworkCfg,
 )
-from rrf.networks import plain_mlp
 from rrf.presets import resolve
-from rrf.runners import GuardCfg, OnPolicyRunnerCfg, checkpoint
-from rrf.runners.control_checkpoint import load_control_policy
-from rrf.runners.divergence import DivergenceAlarm
-from rrf.runners.thread_tuning import ThreadTuner
+from rrf.runners import GuardCfg, OnPolicyRunnerCfg
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.control import load_control_policy
+from rrf.runners.control.divergence import DivergenceAlarm
+from rrf.runners.control.thread_tuning import ThreadTuner
 from tests.control.toy import Corridor, CorridorCfg, Poisoned
 
 SMALL = plain_mlp([16], "ELU")

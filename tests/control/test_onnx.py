@@ -8,17 +8,21 @@ import onnxruntime
 import pytest
 import torch
 
-from rrf.components.actor_configs import (
+from rrf.envs.control_env import Interface
+from rrf.networks.configs import plain_mlp
+from rrf.policies.control.configs import (
     CategoricalActorCfg,
     LipsNetActorCfg,
     MemoryCfg,
     StateIndStdActorCfg,
 )
-from rrf.components.off_policy_configs import GRUEncoderCfg, SACActorCfg, TransformerEncoderCfg
-from rrf.envs.control_env import Interface
-from rrf.networks.configs import plain_mlp
-from rrf.runners import onnx_export, rsl_rl_checkpoint
-from rrf.runners.onnx_export import as_text, export
+from rrf.policies.control.off_policy_configs import (
+    GRUEncoderCfg,
+    SACActorCfg,
+    TransformerEncoderCfg,
+)
+from rrf.runners.checkpoints import onnx_export, rsl_rl_checkpoint
+from rrf.runners.checkpoints.onnx_export import as_text, export
 from tests.control.test_rsl_rl_checkpoint import GOLDEN, PACK
 
 INTERFACE = Interface({"policy": 4}, num_actions=2)

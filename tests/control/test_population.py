@@ -2,10 +2,10 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rrf.components import CategoricalActorCfg, StateIndStdActorCfg, VNetworkCfg
-from rrf.components.actor_configs import MemoryCfg
-from rrf.components.population import MEMBER
-from rrf.runners.onnx_export import export
+from rrf.policies import CategoricalActorCfg, StateIndStdActorCfg, VNetworkCfg
+from rrf.policies.control.configs import MemoryCfg
+from rrf.policies.control.population import MEMBER
+from rrf.runners.checkpoints.onnx_export import export
 from tests.control import populations
 
 

@@ -5,18 +5,18 @@ import torch
 from tensordict import TensorDict
 
 from rrf.algorithms import PPOCfg
+from rrf.algorithms.on_policy.losses import adapted_learning_rate, clipped_surrogate, value_errors
 from rrf.algorithms.optimizer_tensors import restore_optimizer
-from rrf.algorithms.ppo_losses import adapted_learning_rate, clipped_surrogate, value_errors
-from rrf.components import (
+from rrf.envs.control_env import Interface
+from rrf.networks import plain_mlp
+from rrf.policies import (
     ActorCriticPackCfg,
     CategoricalActorCfg,
     MemoryCfg,
     StateIndStdActorCfg,
     VNetworkCfg,
 )
-from rrf.components.distributions import Categorical
-from rrf.envs.control_env import Interface
-from rrf.networks import plain_mlp
+from rrf.policies.control.distributions import Categorical
 from rrf.storage.rollout import ControlStep
 from tests.control.toy import CorridorCfg
 

@@ -9,11 +9,11 @@ import torch
 
 from rrf.algorithms import PPOCfg
 from rrf.algorithms.returns import add_time_limit_bootstrap, gae
-from rrf.components import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
-from rrf.components.distributions import DiagonalGaussian
-from rrf.components.normalizer import EmpiricalNormalizer, RewardScaler
 from rrf.envs.control_env import Interface
 from rrf.networks import plain_mlp
+from rrf.policies import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
+from rrf.policies.control.distributions import DiagonalGaussian
+from rrf.policies.control.normalizer import EmpiricalNormalizer, RewardScaler
 from rrf.storage.rollout import Samples
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden/rsl_rl_ppo.npz", allow_pickle=False)

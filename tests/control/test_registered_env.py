@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from rrf.config import Cfg, configclass
-from rrf.envs.control_configs import MjlabEnvCfg, RegisteredEnvCfg
-from rrf.envs.gymnasium_env import GymnasiumEnv
-from rrf.envs.registered_env import required_runner_cfg, runner_cfg_of
-from rrf.envs.task_source import source_of
+from rrf.envs.gymnasium.configs import RegisteredEnvCfg
+from rrf.envs.gymnasium.env import GymnasiumEnv
+from rrf.envs.gymnasium.registered import required_runner_cfg, runner_cfg_of
+from rrf.envs.gymnasium.task_source import source_of
+from rrf.envs.mjlab.configs import MjlabEnvCfg
 from tests.control.contract import check_contract
 
 
@@ -165,7 +166,7 @@ def mjlab_cart_pole():
 )
 def test_an_mjlab_entry_point_is_stepped_by_the_mjlab_backends(entry_point):
     pytest.importorskip("mjlab")
-    from rrf.envs.mjlab_env import MjlabEnv
+    from rrf.envs.mjlab.env import MjlabEnv
 
     cfg = mjlab_cart_pole()
     cfg.episode_length_s = 3 * cfg.sim.mujoco.timestep * cfg.decimation

@@ -7,9 +7,12 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rrf.algorithms.on_policy_configs import PPOCfg
-from rrf.algorithms.ppo import PPO
-from rrf.components.actor_configs import (
+from rrf.algorithms.on_policy.configs import PPOCfg
+from rrf.algorithms.on_policy.ppo import PPO
+from rrf.envs.control_env import Interface
+from rrf.networks.configs import MLPCfg, plain_mlp
+from rrf.policies.control.actor_critic import ActorCritic, ControlPolicy
+from rrf.policies.control.configs import (
     ActorCriticPackCfg,
     CategoricalActorCfg,
     LipsNetActorCfg,
@@ -18,10 +21,7 @@ from rrf.components.actor_configs import (
     StateIndStdActorCfg,
     VNetworkCfg,
 )
-from rrf.components.actor_critic import ActorCritic, ControlPolicy
-from rrf.envs.control_env import Interface
-from rrf.networks.configs import MLPCfg, plain_mlp
-from rrf.runners.rsl_rl_checkpoint import fitted, read, weights_of, write
+from rrf.runners.checkpoints.rsl_rl_checkpoint import fitted, read, weights_of, write
 from rrf.storage.rollout import ControlStep
 from tests.control.toy import CorridorCfg
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from rsl_rl.runners import OnPolicyRunner as RslRlRunner
 
-from rrf.components import LipsNetActorCfg, PopulationPackCfg
-from rrf.components.actor_configs import ActorCriticPackCfg
-from rrf.envs.control_configs import GymnasiumEnvCfg
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.networks import plain_mlp
+from rrf.policies import LipsNetActorCfg, PopulationPackCfg
+from rrf.policies.control.configs import ActorCriticPackCfg
 from tests.control.toy import CorridorCfg
 
 MODEL = {

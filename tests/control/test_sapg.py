@@ -5,15 +5,15 @@ import pytest
 import torch
 
 from rrf.algorithms import PPOCfg, SAPGCfg
-from rrf.algorithms.ppo_losses import value_errors
-from rrf.algorithms.sapg import (
+from rrf.algorithms.on_policy.losses import value_errors
+from rrf.algorithms.on_policy.sapg import (
     LOG_CENTER,
     SOURCE,
     centered_surrogate,
     log_importance,
     one_step_returns,
 )
-from rrf.components import ActorCriticPackCfg, PopulationPackCfg, StateIndStdActorCfg
+from rrf.policies import ActorCriticPackCfg, PopulationPackCfg, StateIndStdActorCfg
 from rrf.runners import OnPolicyRunnerCfg, SAPGOnPolicyRunnerCfg
 from tests.control import linear, populations
 from tests.control.toy import CorridorCfg

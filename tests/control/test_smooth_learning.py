@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rrf.envs.control_configs import GymnasiumEnvCfg
-from rrf.evaluation.smoothness import smoothness
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.evaluation.control.smoothness import smoothness
 from rrf.presets import resolve
 
 SEEDS = (0, 1, 2)

@@ -6,9 +6,9 @@ import torch
 
 from rrf.algorithms import PPOCfg, SAPGCfg, SymmetryCfg
 from rrf.algorithms.mirrors import joints, left_right, pendulum
-from rrf.components import ActorCriticPackCfg, CategoricalActorCfg
-from rrf.envs.control_configs import GymnasiumEnvCfg
 from rrf.envs.control_env import Interface
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.policies import ActorCriticPackCfg, CategoricalActorCfg
 from tests.control import linear, populations
 from tests.control.toy import CorridorCfg
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rrf.envs.control_configs import TwoGoalsEnvCfg
-from rrf.envs.two_goals import LENGTH
+from rrf.envs.two_goals.configs import TwoGoalsEnvCfg
+from rrf.envs.two_goals.env import LENGTH
 from rrf.presets import resolve
 from tests.control.contract import check_contract
 

@@ -5,12 +5,13 @@ import types
 import pytest
 import torch
 
-from rrf.components.actor_configs import StateIndStdActorCfg
-from rrf.components.actor_critic import ControlPolicy
-from rrf.envs.control_configs import EnvPoolEnvCfg, GymnasiumEnvCfg, MjlabEnvCfg, RegisteredEnvCfg
+from rrf.envs.gymnasium.configs import EnvPoolEnvCfg, GymnasiumEnvCfg, RegisteredEnvCfg
+from rrf.envs.mjlab.configs import MjlabEnvCfg
 from rrf.envs.wrappers.dynamic_env import DynamicEnv
 from rrf.envs.wrappers.group_vec import GroupVecWrapper
 from rrf.envs.wrappers.multi_modal import MultiModal
+from rrf.policies.control.actor_critic import ControlPolicy
+from rrf.policies.control.configs import StateIndStdActorCfg
 from tests.control.contract import check_contract
 
 KINDS = {
@@ -292,7 +293,7 @@ def test_named_cameras_have_groups_of_their_own():
 
 def test_recorders_of_mjlab_are_refused():
     pytest.importorskip("mjlab")
-    from rrf.envs.wrappers.mjlab_wrappers import RoboRenForceMJLabEnvWrapper
+    from rrf.envs.mjlab.wrappers import RoboRenForceMJLabEnvWrapper
 
     env = types.SimpleNamespace(recorder_manager=types.SimpleNamespace(active_terms=["csv"]))
     with pytest.raises(ValueError, match="recorder 'csv' would not be told when episodes end"):
@@ -306,7 +307,7 @@ def test_an_mjlab_environment_of_ones_own_is_wrapped_by_the_names_it_had():
     from mjlab.envs import ManagerBasedRlEnv
     from mjlab.tasks.registry import load_env_cfg
 
-    from rrf.envs.wrappers.mjlab_wrappers import MJLabDynamicEnvWrapper, MJLabGroupVecWrapper
+    from rrf.envs.mjlab.wrappers import MJLabDynamicEnvWrapper, MJLabGroupVecWrapper
 
     cfg = load_env_cfg("Mjlab-Velocity-Flat-Unitree-Go1")
     cfg.scene.num_envs = 2

@@ -4,7 +4,7 @@ import torch
 from tensordict import TensorDict
 
 from rrf.config import configclass
-from rrf.envs.control_configs import ControlEnvCfg
+from rrf.envs.configs import ControlEnvCfg
 from rrf.envs.control_env import EnvState, Interface, check_actions
 
 

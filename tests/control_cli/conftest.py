@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rrf import cli
-from rrf.tracking import lineage
+from rrf import cli, code_digest
 
 TINY_PPO = (
     *("cartpole-ppo", "trackers=[]", "max_iterations=4", "num_steps_per_env=8"),
@@ -57,8 +56,8 @@ def home(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("RRF_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    digest = lineage.source_digest()  # someone may be editing the package meanwhile
-    monkeypatch.setattr(lineage, "source_digest", lambda: digest)
+    digest = code_digest.source_digest()  # someone may be editing the package meanwhile
+    monkeypatch.setattr(code_digest, "source_digest", lambda: digest)
     return tmp_path
 
 

@@ -8,7 +8,7 @@ import pytest
 from rrf import atomic
 from tests.control_cli.conftest import TINY_PPO
 
-ENVPOOL = "env={type: 'rrf.envs.control_configs:EnvPoolEnvCfg'}"
+ENVPOOL = "env={type: 'rrf.envs.gymnasium.configs:EnvPoolEnvCfg'}"
 BROKEN = """
 import gymnasium, numpy as np
 from rrf import atomic

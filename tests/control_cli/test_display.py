@@ -8,7 +8,7 @@ from rich.console import Console
 
 from rrf.cli import control_display, evaluation_display, rl_display, training
 from rrf.presets import resolve
-from rrf.runners.control_loop import ControlProgress
+from rrf.runners.control.loop import ControlProgress
 
 METRICS = {
     "rollout/return": 12.3456,

@@ -98,7 +98,7 @@ def test_a_model_of_another_task_is_refused_with_names_and_shapes(rrf):
 OWN_TASK = """
 import gymnasium
 from gymnasium.envs.classic_control import PendulumEnv
-from rrf.components.actor_configs import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
+from rrf.policies.control.configs import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
 from rrf.networks.configs import plain_mlp
 from rrf.runners import OnPolicyRunnerCfg
 
@@ -120,7 +120,7 @@ def test_a_model_of_a_users_own_task_is_imported_with_the_config_registered(rrf,
     words = ("import", "model_4.pt", "--task", "Own-v0", "--out", "back", "--import", "own_tasks")
     config = yaml.safe_load((rrf(*words).checkpoint / "config.yaml").read_text())
     assert config["experiment_name"] == "own"
-    assert config["env"]["type"] == "rrf.envs.control_configs:RegisteredEnvCfg"
+    assert config["env"]["type"] == "rrf.envs.gymnasium.configs:RegisteredEnvCfg"
     assert config["policy"]["actor_cfg"]["backbone_cfg"]["activations"][0] == [["Tanh", {}]]
     played = rrf("play", "back", "--import", "own_tasks", "--steps", "10")
     assert played.code == 0, played.err

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rrf import atomic
-from rrf.envs.control_configs import GymnasiumEnvCfg
-from rrf.envs.passive_viewer import PassiveViewer, copy_pose
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.envs.rendering.viewer import PassiveViewer, copy_pose
 from tests.control_cli.conftest import TINY_PPO, TINY_SAC
 
 

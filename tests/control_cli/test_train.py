@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import rrf as package
 from rrf import presets
-from rrf.runners import checkpoint
+from rrf.runners.checkpoints import checkpoint
 from tests.control_cli.conftest import TINY_PPO, TINY_SAC
 
 PLUGIN = """
@@ -198,7 +198,7 @@ def test_a_video_that_cannot_be_written_ends_no_training(rrf, monkeypatch):
     def fail(*_, **__):
         raise PermissionError(13, "Permission denied", "/home/me/.cache/warp")
 
-    monkeypatch.setattr("rrf.runners.control_video.film", fail)
+    monkeypatch.setattr("rrf.runners.control.video.film", fail)
     trained = rrf("train", *TINY_PPO, "--video", "video_interval=2")
     assert trained.checkpoint.name == "global_step_4"
     assert "warning: no video: [Errno 13] Permission denied: '/home/me/.cache/warp'" in trained.err
@@ -250,7 +250,7 @@ def test_the_module_before_the_id_of_a_task_is_as_good_as_an_import(rrf, home, m
     monkeypatch.syspath_prepend(home)
     env = '    env = RegisteredEnvCfg(task="Named-v0", num_envs=3)\n    trackers'
     text = PLUGIN.replace("Swing-v0", "Named-v0").replace("    trackers", env)
-    first = "from rrf.envs.control_configs import RegisteredEnvCfg\n"
+    first = "from rrf.envs.gymnasium.configs import RegisteredEnvCfg\n"
     (home / "named_tasks.py").write_text(first + text)
     said = rrf("train", "--task", "named_tasks:Named-v0")
     config = yaml.safe_load((said.checkpoint / "config.yaml").read_text())

@@ -1,4 +1,5 @@
-"""Two rules that keep the structure: imports go one way, and light modules stay light."""
+"""Rules that keep the structure: imports go one way, light modules stay light, and the page about
+it is true."""
 
 import ast
 import graphlib
@@ -8,24 +9,25 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-LAYERS = (
-    "config", "atomic", "workspace", "processes", "registry", "data", "envs", "networks",
-    "components",
-    "storage",
-    "algorithms", "runners", "orchestra", "evaluation", "tracking", "presets", "cli",
-)  # fmt: skip
+from tests.core import structure
+from tests.core.structure import LAYERS, ROOT, imports
+
 LIGHT = (
     "rrf",
     "rrf.config",
     "rrf.registry",
     "rrf.envs.vec_env",
-    "rrf.runners.deployable",
-    "rrf.evaluation.gates",
+    "rrf.runners.checkpoints.deployable",
+    "rrf.evaluation.gates.gate",
     "rrf.presets",
     "rrf.cli",
 )
-TORCH_FREE = ("rrf/data", "rrf/tracking", "rrf/runners/deployable.py", "rrf/evaluation/gates.py")
+TORCH_FREE = (
+    "rrf/data",
+    "rrf/tracking",
+    "rrf/runners/checkpoints/deployable.py",
+    "rrf/evaluation/gates/gate.py",
+)
 HEAVY = (
     "torch",
     "mlflow",
@@ -39,42 +41,38 @@ HEAVY = (
 )
 
 
-def _imports(path: Path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names = (
-                [f"{node.module}.{alias.name}" for alias in node.names]
-                if node.module == "rrf"
-                else [node.module]
-            )
-            yield from names
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-
-
-def _layer(module: str) -> str | None:
-    parts = module.split(".")
-    return parts[1] if parts[0] == "rrf" and len(parts) > 1 and parts[1] in LAYERS else None
-
-
 def test_every_module_of_rrf_belongs_to_a_layer():
     names = {
         p.stem if p.is_file() else p.name
         for p in (ROOT / "rrf").iterdir()
         if not p.name.startswith("_")
     }
-    assert names <= set(LAYERS), f"give these a place in LAYERS: {sorted(names - set(LAYERS))}"
+    missing = sorted(names - set(LAYERS))
+    assert not missing, f"give these a place in tests/core/structure.py: {missing}"
 
 
 def test_imports_go_only_to_the_same_or_an_earlier_layer():
     wrong = []
-    for path in sorted((ROOT / "rrf").rglob("*.py")):
-        own = path.relative_to(ROOT / "rrf").parts[0].removesuffix(".py")
-        for module in _imports(path):
-            other = _layer(module)
-            if own in LAYERS and other and LAYERS.index(other) > LAYERS.index(own):
-                wrong.append(f"{path.relative_to(ROOT)} imports {module}")
+    for place, layer in enumerate(LAYERS):
+        for path in structure.files(layer):
+            for module in imports(path):
+                other = structure.layer_of(module)
+                if other and LAYERS.index(other) > place:
+                    wrong.append(f"{path.relative_to(ROOT)} imports {module}")
     assert wrong == []
+
+
+@pytest.mark.parametrize("block", structure.BLOCKS)
+def test_the_page_about_the_architecture_is_drawn_from_the_code(block):
+    drawn, found = structure.BLOCKS[block](), structure.written(block)
+    assert found == drawn, "run: python -m tests.core.structure"
+
+
+def test_every_layer_and_room_says_what_it_holds():
+    silent = [layer for layer in LAYERS if not structure.purpose(structure.folder(layer))]
+    rooms = {p.parent for layer in LAYERS for p in structure.files(layer)} - {ROOT / "rrf"}
+    silent += [str(room.relative_to(ROOT)) for room in rooms if not structure.purpose(room)]
+    assert silent == []
 
 
 def test_no_modules_import_each_other_not_even_inside_functions():
@@ -107,7 +105,7 @@ def test_rrf_never_imports_the_workflow_tools():
     wrong = [
         f"{path.relative_to(ROOT)} imports {module}"
         for path in sorted((ROOT / "rrf").rglob("*.py"))
-        for module in _imports(path)
+        for module in imports(path)
         if module.split(".")[0] in ("prefect", "dvc", "flows", "infra")
     ]
     assert wrong == []
@@ -122,7 +120,7 @@ def test_data_and_tracking_never_import_torch():
     wrong = [
         str(f.relative_to(ROOT))
         for f in files
-        for module in _imports(f)
+        for module in imports(f)
         if module.split(".")[0] == "torch"
     ]
     assert wrong == []

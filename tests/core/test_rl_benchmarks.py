@@ -11,7 +11,7 @@ from benchmarks import record, rl, rl_algorithms, rl_curves, rl_peers
 from benchmarks.rl_curve_chart import Point, chart
 from benchmarks.rl_pace import Bench, NotMeasuredError, Pace, alternating, median_pace, ratio_row
 from benchmarks.rl_pace import peer_command as peer_command_of
-from rrf.evaluation.protocols import load_protocol
+from rrf.evaluation.protocols.files import load_protocol
 from rrf.presets import PRESETS, resolve
 
 NAMED = (
@@ -232,5 +232,5 @@ def test_what_the_table_of_algorithms_names_is_there(key):
     cfg = resolve(target, overrides)
     assert (record.ROOT / "rrf" / "algorithms" / algorithm.file).is_file()
     protocol = load_protocol(record.ROOT / "configs/protocols" / f"{algorithm.protocol}.yaml")
-    assert protocol.is_about(cfg.env)
+    assert protocol.is_about(cfg.to_dict())
     assert algorithm.beside is None or algorithm.beside in rl_algorithms.ALGORITHMS

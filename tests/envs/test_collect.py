@@ -4,11 +4,11 @@ import h5py
 import numpy as np
 import pytest
 
-from rrf.envs.collect import CollectCfg, Progress, collect
-from rrf.envs.experts import Expert
-from rrf.envs.metaworld import MetaWorldCfg
-from rrf.envs.metaworld_tasks import TASKS as ALL_TASKS
-from rrf.envs.recorder import Recorder, _attempt_numbers
+from rrf.envs.metaworld.collect import CollectCfg, Progress, collect
+from rrf.envs.metaworld.configs import MetaWorldCfg
+from rrf.envs.metaworld.experts import Expert
+from rrf.envs.metaworld.recorder import Recorder, _attempt_numbers
+from rrf.envs.metaworld.tasks import TASKS as ALL_TASKS
 from rrf.envs.vec_env import InitialState
 
 TASKS = ["faucet-close-v3", "plate-slide-v3", "door-close-v3"]

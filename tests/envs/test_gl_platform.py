@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from rrf.envs.gl_platform import check_unbound, unbound_environment
+from rrf.envs.rendering.gl_platform import check_unbound, unbound_environment
 
 
 def test_a_process_bound_to_one_backend_refuses_another(monkeypatch):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from rrf.envs.experts import Expert
-from rrf.envs.metaworld import MetaWorldCfg
-from rrf.envs.metaworld_engine import TaskEngine
-from rrf.envs.metaworld_tasks import TASKS
+from rrf.envs.metaworld.configs import MetaWorldCfg
+from rrf.envs.metaworld.engine import TaskEngine
+from rrf.envs.metaworld.experts import Expert
+from rrf.envs.metaworld.tasks import TASKS
 from rrf.envs.vec_env import InitialState
 
 NOW = slice(0, 18)

@@ -8,10 +8,11 @@ import mujoco
 import numpy as np
 import pytest
 
-from rrf.envs import rendering, warp_rendering
-from rrf.envs.metaworld import MetaWorldCfg
-from rrf.envs.metaworld_engine import TaskEngine
-from rrf.envs.rendering import choose_renderer, make_renderer, probe_renderer
+from rrf.envs.metaworld.configs import MetaWorldCfg
+from rrf.envs.metaworld.engine import TaskEngine
+from rrf.envs.rendering import renderers as rendering
+from rrf.envs.rendering import warp_renderer as warp_rendering
+from rrf.envs.rendering.renderers import choose_renderer, make_renderer, probe_renderer
 from rrf.envs.vec_env import InitialState
 
 COLORS = """
@@ -101,7 +102,7 @@ def test_a_textured_mesh_without_texture_coordinates_does_not_crash():
         import sys
         import mujoco
         import numpy as np
-        from rrf.envs.rendering import make_renderer
+        from rrf.envs.rendering.renderers import make_renderer
 
         spec = mujoco.MjSpec()
         spec.visual.headlight.ambient, spec.visual.headlight.diffuse = [1, 1, 1], [0, 0, 0]

@@ -2,7 +2,7 @@ import av
 import numpy as np
 import pytest
 
-from rrf.envs.video import (
+from rrf.envs.rendering.video import (
     FAILURE_COLOR,
     SUCCESS_COLOR,
     border,

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rrf.envs.child import Child, ChildError
-from rrf.envs.metaworld import MetaWorldCfg
+from rrf.envs.metaworld.configs import MetaWorldCfg
+from rrf.envs.process.child import Child, ChildError
+from rrf.envs.process.workers import WorkerVecEnv
 from rrf.envs.vec_env import InitialState
-from rrf.envs.workers import WorkerVecEnv
 
 TASKS = ("drawer-open-v3", "reach-v3", "window-open-v3")
 
@@ -121,7 +121,9 @@ def test_a_users_mistake_found_in_a_worker_stays_a_value_error():
 
 
 def test_any_other_failure_in_a_worker_carries_its_traceback():
-    child = Child("rrf.envs.metaworld:MetaWorldCfg", "the child", {"num_envs": 1}, timeout_s=60)
+    child = Child(
+        "rrf.envs.metaworld.configs:MetaWorldCfg", "the child", {"num_envs": 1}, timeout_s=60
+    )
     child.send("no_such_method")
     with pytest.raises(
         ChildError, match=r"the child failed in 'no_such_method'(.|\n)*AttributeError"
@@ -137,7 +139,9 @@ def test_a_child_outlives_the_thread_that_started_it():
 
     def start():
         arguments = {"num_envs": 3}
-        child = Child("rrf.envs.metaworld:MetaWorldCfg", "the child", arguments, timeout_s=60)
+        child = Child(
+            "rrf.envs.metaworld.configs:MetaWorldCfg", "the child", arguments, timeout_s=60
+        )
         child.send("to_yaml")
         started.append((child, child.result()))
 
@@ -155,8 +159,8 @@ def test_a_child_outlives_the_thread_that_started_it():
 def test_workers_die_with_their_parent():
     code = (
         "import time\n"
-        "from rrf.envs.metaworld import MetaWorldCfg\n"
-        "from rrf.envs.workers import WorkerVecEnv\n"
+        "from rrf.envs.metaworld.env import MetaWorldCfg\n"
+        "from rrf.envs.process.workers import WorkerVecEnv\n"
         "env = WorkerVecEnv(MetaWorldCfg(num_envs=2, cameras=[]), 2)\n"
         "print(*[worker.pid for worker in env._workers], flush=True)\n"
         "time.sleep(60)\n"

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import torch
 
-from rrf.components.actor_configs import (
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.networks.configs import plain_mlp
+from rrf.policies.control.configs import (
     ActorCriticPackCfg,
     CategoricalActorCfg,
     MemoryCfg,
     StateIndStdActorCfg,
     VNetworkCfg,
 )
-from rrf.envs.control_configs import GymnasiumEnvCfg
-from rrf.networks.configs import plain_mlp
-from rrf.runners import checkpoint
-from rrf.runners.control_checkpoint import INTERFACE, interface_text
-from rrf.runners.control_configs import OnPolicyRunnerCfg
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.control import INTERFACE, interface_text
+from rrf.runners.control.configs import OnPolicyRunnerCfg
 
 _NETWORK = plain_mlp([8], "Tanh")
 

@@ -1,15 +1,43 @@
 """A small real environment: a point in the plane is pushed to a goal. Fast, exact, with images."""
 
 import dataclasses
+import typing
+from collections.abc import Sequence
 
 import numpy as np
 
-from rrf.components.policy import Sample
+from rrf.config import configclass
 from rrf.data.schema import Observation
+from rrf.envs import ENVS
+from rrf.envs.configs import VecEnvCfg
 from rrf.envs.vec_env import InitialState, Step, check_actions
+from rrf.policies.policy import Sample
 
+TASKS = ("reach", "far")
 SPEED = 0.1  # distance per action step and unit of action
 REACHED = 0.15  # distance to the goal that counts as solved
+
+
+@configclass
+class PointMassCfg(VecEnvCfg):
+    """What protocols ask of it."""
+
+    simulator: typing.ClassVar[str] = "point mass"
+
+    @property
+    def action_dim(self) -> int:
+        return PointMassVecEnv.action_dim
+
+    @property
+    def tasks(self) -> Sequence[str]:
+        return TASKS
+
+    @property
+    def num_initial_states(self) -> int:
+        return 50
+
+
+ENVS.register("point", f"{__name__}:PointMassCfg")
 
 
 @dataclasses.dataclass

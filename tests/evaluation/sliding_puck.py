@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 
 from rrf.config import configclass, trust
-from rrf.envs.control_configs import ControlEnvCfg
+from rrf.envs.configs import ControlEnvCfg
 from rrf.envs.control_env import Interface, check_actions
 
 DT = 0.1

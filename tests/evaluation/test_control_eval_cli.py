@@ -9,14 +9,14 @@ import typer
 import typer.testing
 import yaml
 
-from rrf.evaluation import control_evaluate
-from rrf.tracking import lineage
+from rrf import code_digest
+from rrf.evaluation.control import evaluate as control_evaluate
 from tests.evaluation.control_checkpoints import write_control_checkpoint
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 PROTOCOL = """
 name: quick
-env: {{type: "rrf.envs.control_configs:GymnasiumEnvCfg", task: Pendulum-v1, num_envs: 2}}
+env: {{type: "rrf.envs.gymnasium.configs:GymnasiumEnvCfg", task: Pendulum-v1, num_envs: 2}}
 seed: 7
 episodes_per_task: 2
 max_episode_steps: {steps}
@@ -91,7 +91,7 @@ def test_the_protocol_of_its_task_is_found_and_everything_written(home, rrf, mon
     assert "dataset_md5" not in page
     assert "reused" in rrf(home / "run", "--out", home / "a/0")
     assert video.is_file()
-    monkeypatch.setattr(lineage, "simulator_versions", lambda: {"mujoco": "4.0"})
+    monkeypatch.setattr(code_digest, "simulator_versions", lambda: {"mujoco": "4.0"})
     assert "episode 2/2" in rrf(home / "run", "--num-videos", 0, "--out", home / "a/0")
 
 
@@ -127,7 +127,7 @@ def test_an_evaluation_is_kept_whatever_becomes_of_its_videos(home, rrf, monkeyp
         def film(*_):
             raise error
 
-        monkeypatch.setattr("rrf.evaluation.control_videos.film_episodes", film)
+        monkeypatch.setattr("rrf.evaluation.control.videos.film_episodes", film)
 
     fail(PermissionError("no place for kernels"))
     assert "warning: no videos: no place for kernels" in rrf(home / "run", "--out", home / "k/0")
@@ -163,7 +163,7 @@ def test_what_does_not_go_together_is_refused(home, rrf):
         rrf(home / "run", "--protocol", home / "configs/protocols/images.yaml")
     with pytest.raises(ValueError, match=r"no file .*quikc\.yaml.*did you mean '.*quick\.yaml'"):
         rrf(home / "run", "--protocol", home / "configs/protocols/quikc.yaml")
-    with pytest.raises(ValueError, match="--slots, --baselines: for policies that see images; run"):
+    with pytest.raises(ValueError, match="--slots, --baselines: of no use under protocol 'quick'"):
         rrf(home / "run", "--slots", 2, "--baselines", "--out", home / "c/0")
     assert not (home / "c/0").exists()
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from rrf.envs.control_configs import GymnasiumEnvCfg
 from rrf.envs.control_env import Interface
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.envs.vec_env import InitialState
-from rrf.evaluation.control_evaluate import commands_of, evaluate_control, place_of, state_of
-from rrf.evaluation.control_protocol import ControlProtocolCfg
-from rrf.evaluation.limits import LimitCfg
-from rrf.evaluation.protocols import load_protocol
+from rrf.evaluation.control.evaluate import commands_of, evaluate_control, place_of, state_of
+from rrf.evaluation.control.protocol import ControlProtocolCfg
+from rrf.evaluation.protocols.files import load_protocol
+from rrf.evaluation.protocols.limits import LimitCfg
 from tests.evaluation.sliding_puck import Following, SlidingPucksCfg
 
 PUCK = Interface({"policy": 4}, 3, None, 0.1, "Pucks")
@@ -138,7 +138,7 @@ def test_every_command_meets_every_kind_of_ground(name):
     pytest.importorskip("mjlab")
     from mjlab.terrains import TerrainEntity
 
-    from rrf.envs.mjlab_task import task_config
+    from rrf.envs.mjlab.task import task_config
 
     cfg = load_protocol(Path(__file__).parents[2] / f"configs/protocols/{name}.yaml")
     terrain = task_config(cfg.env, seed=0).scene.terrain

@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from rrf.atomic import digest_of
-from rrf.envs.control_configs import GymnasiumEnvCfg, MjlabEnvCfg, RegisteredEnvCfg
-from rrf.evaluation.control_protocol import ControlProtocolCfg
-from rrf.evaluation.limits import LimitCfg
-from rrf.evaluation.protocol import ProtocolCfg
-from rrf.evaluation.protocols import find_protocol, load_protocol, parse_protocol
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg, RegisteredEnvCfg
+from rrf.envs.mjlab.configs import MjlabEnvCfg
+from rrf.evaluation.candidate import Candidate
+from rrf.evaluation.control.protocol import ControlProtocolCfg
+from rrf.evaluation.protocols.files import find_protocol, load_protocol, parse_protocol
+from rrf.evaluation.protocols.limits import LimitCfg
+from rrf.evaluation.vla.protocol import ProtocolCfg
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -100,10 +102,14 @@ def test_the_kind_of_a_protocol_is_seen_from_its_environment():
     pictures = parse_protocol({"name": "p", "tasks": ["drawer-open-v3"], "seed": 1})
     assert isinstance(pictures, ProtocolCfg)
     data = {"name": "c", "seed": 1, "max_episode_steps": 5, "success": {"return": {"min": 1}}}
-    gym = {"type": "rrf.envs.control_configs:GymnasiumEnvCfg", "task": "CartPole-v1"}
+    gym = {"type": "rrf.envs.gymnasium.configs:GymnasiumEnvCfg", "task": "CartPole-v1"}
     assert isinstance(parse_protocol(data | {"env": gym}), ControlProtocolCfg)
     with pytest.raises(ValueError, match="did you mean 'max_episode_steps'"):
         parse_protocol(data | {"env": gym, "max_episode_step": 5})
+
+
+def trained_in(env) -> Candidate:
+    return Candidate(Path("run"), "run", "control", "12", {"env": env.to_dict()}, {})
 
 
 def test_every_file_of_ours_is_the_only_one_about_its_task():
@@ -111,33 +117,35 @@ def test_every_file_of_ours_is_the_only_one_about_its_task():
     for name, cfg in found.items():
         assert cfg.name == name
         if isinstance(cfg, ControlProtocolCfg):
-            assert find_protocol(CONFIGS / "protocols", cfg.env).stem == name
+            assert find_protocol(CONFIGS / "protocols", trained_in(cfg.env)).stem == name
     assert {"go1-flat", "go1-rough", "g1-flat", "g1-rough", "pendulum", "halfcheetah"} <= set(found)
 
 
 def test_the_module_before_the_id_of_a_task_makes_it_no_other_one():
     mine = GymnasiumEnvCfg(task="MyTask-v0", num_envs=4)
-    assert small(env=mine).is_about(RegisteredEnvCfg(task="my_tasks:MyTask-v0"))
-    assert not small(env=mine).is_about(RegisteredEnvCfg(task="my_tasks:MyTask-v1"))
+    theirs = trained_in(RegisteredEnvCfg(task="my_tasks:MyTask-v0"))
+    assert small(env=mine).is_about(theirs.config)
+    theirs = trained_in(RegisteredEnvCfg(task="my_tasks:MyTask-v1"))
+    assert not small(env=mine).is_about(theirs.config)
 
 
 def test_a_task_without_a_protocol_says_what_to_do():
     with pytest.raises(ValueError, match=r"is about Acrobot-v1; write one like cartpole\.yaml"):
-        find_protocol(CONFIGS / "protocols", GymnasiumEnvCfg(task="Acrobot-v1"))
+        find_protocol(CONFIGS / "protocols", trained_in(GymnasiumEnvCfg(task="Acrobot-v1")))
 
 
 def test_what_a_policy_may_see_chooses_the_protocol_too():
     hidden = GymnasiumEnvCfg(task="Pendulum-v1", hidden=[2])
-    assert find_protocol(CONFIGS / "protocols", hidden).stem == "pendulum-hidden"
+    assert find_protocol(CONFIGS / "protocols", trained_in(hidden)).stem == "pendulum-hidden"
     hidden = GymnasiumEnvCfg(task="Pendulum-v1", hidden=[0])
     with pytest.raises(ValueError, match=r"no protocol in .* is about Pendulum-v1"):
-        find_protocol(CONFIGS / "protocols", hidden)
+        find_protocol(CONFIGS / "protocols", trained_in(hidden))
 
 
 def test_the_documentation_names_every_protocol_gate_and_preset():
-    from rrf.evaluation.gates import load_gate
+    from rrf.evaluation.gates.gate import load_gate
     from rrf.presets import PRESETS, resolve
-    from rrf.runners.control_configs import ControlRunnerCfg
+    from rrf.runners.control.configs import ControlRunnerCfg
 
     text = (CONFIGS.parent / "docs/locomotion.md").read_text()
     gates = {path.stem: load_gate(path) for path in (CONFIGS / "gates").glob("*.yaml")}

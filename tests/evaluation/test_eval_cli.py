@@ -5,6 +5,8 @@ import json
 import pytest
 import typer.testing
 
+from rrf import code_digest
+
 PROTOCOL = """
 name: two
 tasks: [drawer-open-v3, button-press-topdown-v3]
@@ -22,7 +24,7 @@ def home(tmp_path_factory):
     import torch
 
     from rrf.presets import resolve
-    from rrf.runners.checkpoint import TrainerState, save
+    from rrf.runners.checkpoints.checkpoint import TrainerState, save
 
     home = tmp_path_factory.mktemp("home")
     (home / "two.yaml").write_text(PROTOCOL)
@@ -83,11 +85,10 @@ def test_an_evaluation_is_written_reused_and_extended(home, rrf):
 
 
 def test_evaluations_of_another_version_are_named_and_left_out(home, rrf, monkeypatch):
-    from rrf.tracking import lineage
 
     counted = []
-    digest = lineage.source_digest
-    monkeypatch.setattr(lineage, "source_digest", lambda: counted.append(1) or digest())
+    digest = code_digest.source_digest
+    monkeypatch.setattr(code_digest, "source_digest", lambda: counted.append(1) or digest())
     words = ("eval", home / "run", "--protocol", home / "two.yaml", "--num-videos", 0)
     words += ("--workers", 0)
     rrf(*words, "--out", home / "g/0")
@@ -152,7 +153,9 @@ def test_playing_writes_a_video_larger_than_what_the_policy_sees(home, rrf):
 
 def test_options_of_state_based_policies_are_refused(home, rrf):
     words = ("play", home / "run", "--task", "drawer-open-v3", "--video", "x.mp4")
-    with pytest.raises(ValueError, match=r"--num-envs, --viewer: run.* is a VLA policy, .*--task,"):
+    with pytest.raises(
+        ValueError, match=r"--num-envs, --viewer: run.* is a policy that sees images, .*--task,"
+    ):
         rrf(*words, "--num-envs", 2, "--viewer")
 
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from rrf.envs.vec_env import Step
-from rrf.evaluation.baselines import MeanActionPolicy, RandomPolicy
-from rrf.evaluation.evaluate import evaluate
-from rrf.evaluation.protocol import ProtocolCfg
+from rrf.evaluation.reports.videos import choose_for_video
 from rrf.evaluation.results import EvaluationReport
-from rrf.evaluation.videos import choose_for_video, replay
+from rrf.evaluation.vla.baselines import MeanActionPolicy, RandomPolicy
+from rrf.evaluation.vla.evaluate import evaluate
+from rrf.evaluation.vla.protocol import ProtocolCfg
+from rrf.evaluation.vla.replay import replay
 from tests.evaluation.point_mass import GoTowards, PointMassVecEnv
 
 PROTOCOL = ProtocolCfg(

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from rrf.evaluation.gates import GateCfg, load_gate, verdict
-from rrf.evaluation.protocol import ProtocolCfg
+from rrf.evaluation.gates.gate import GateCfg, load_gate, verdict
+from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
-from rrf.evaluation.verdicts import Verdict
+from rrf.evaluation.vla.protocol import ProtocolCfg
 
 PROTOCOL = ProtocolCfg(name="p", tasks=["a", "b"], seed=1, episodes_per_task=20)
 

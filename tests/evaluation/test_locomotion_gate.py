@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from rrf.envs.control_configs import MjlabEnvCfg
-from rrf.evaluation.control_protocol import ControlProtocolCfg
-from rrf.evaluation.gates import GateCfg, load_gate, verdict
+from rrf.envs.mjlab.configs import MjlabEnvCfg
+from rrf.evaluation.control.protocol import ControlProtocolCfg
+from rrf.evaluation.gates.gate import GateCfg, load_gate, verdict
+from rrf.evaluation.gates.verdicts import Verdict, verdict_file
 from rrf.evaluation.judging import judge, round_of
-from rrf.evaluation.limits import LimitCfg
-from rrf.evaluation.report import write_report
+from rrf.evaluation.protocols.limits import LimitCfg
+from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
-from rrf.evaluation.verdicts import Verdict, verdict_file
 
 GATES = Path(__file__).parents[2] / "configs/gates"
 LOCOMOTION = load_gate(GATES / "locomotion.yaml")
@@ -131,7 +131,7 @@ def test_limits_are_checked_where_the_gate_is_made():
     ):
         GATE.replace(limits={"tracking_eror": LimitCfg(max=1)})
     images = load_gate(GATES / "tiny.yaml")
-    with pytest.raises(ValueError, match="protocol 'tiny' is not"):
+    with pytest.raises(ValueError, match="protocol 'tiny' measures none but success"):
         images.replace(limits={"fall": LimitCfg(max=0)})
 
 

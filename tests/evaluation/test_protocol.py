@@ -8,8 +8,8 @@ import pytest
 
 from rrf.config import read_yaml
 from rrf.envs.vec_env import InitialState
-from rrf.evaluation.gates import load_gate
-from rrf.evaluation.protocol import ProtocolCfg
+from rrf.evaluation.gates.gate import load_gate
+from rrf.evaluation.vla.protocol import ProtocolCfg
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -94,7 +94,8 @@ def test_every_gate_file_is_valid(path):
 
 def test_gates_and_protocols_import_neither_torch_nor_mlflow():
     program = (
-        "import sys, rrf.evaluation.gates, rrf.evaluation.protocol, rrf.evaluation.results\n"
+        "import sys, rrf.evaluation.gates.gate, rrf.evaluation.protocols.base\n"
+        "import rrf.evaluation.results\n"
         "assert not {'torch', 'mlflow', 'metaworld', 'av'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rrf.evaluation.regression import compare
+from rrf.evaluation.gates.regression import compare
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
 
 

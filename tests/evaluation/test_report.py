@@ -6,13 +6,14 @@ import re
 import numpy as np
 import pytest
 
-from rrf.evaluation.evaluate import evaluate
-from rrf.evaluation.gates import GateCfg, verdict
-from rrf.evaluation.protocol import ProtocolCfg
-from rrf.evaluation.report import write_report
-from rrf.evaluation.report_charts import curves_chart, success_chart
+from rrf.evaluation.gates.gate import GateCfg, verdict
+from rrf.evaluation.reports.charts import curves_chart, success_chart
+from rrf.evaluation.reports.report import write_report
+from rrf.evaluation.reports.videos import choose_for_video, save_videos
 from rrf.evaluation.results import Rate
-from rrf.evaluation.videos import choose_for_video, replay, save_videos
+from rrf.evaluation.vla.evaluate import evaluate
+from rrf.evaluation.vla.protocol import ProtocolCfg
+from rrf.evaluation.vla.replay import replay
 from tests.evaluation.point_mass import GoTowards, PointMassVecEnv
 
 PROTOCOL = ProtocolCfg(

@@ -134,7 +134,7 @@ def test_train_vla_by_its_bare_name_makes_a_champion(live: Checkout):
 
 BALANCE = """
 name: balance
-env: {type: "rrf.envs.control_configs:GymnasiumEnvCfg", task: CartPole-v1, num_envs: 4}
+env: {type: "rrf.envs.gymnasium.configs:GymnasiumEnvCfg", task: CartPole-v1, num_envs: 4}
 seed: 4242
 episodes_per_task: 4
 max_episode_steps: 60

@@ -22,20 +22,19 @@ from rich.console import Console
 from flows import (
     artifacts,
     commands,
-    demo,
     fitting,
     prefect_plugin,
     progress,
     train_locomotion,
     train_vla,
 )
-from flows.display import Display
 from flows.gate import protocol_file
 from flows.train_vla import by_stage, datasets_behind
 from flows.training import conclude
-from infra import services
+from infra import demo, services
+from infra.display import Display
 from rrf.config import locate
-from rrf.envs.video import write_video
+from rrf.envs.rendering.video import write_video
 from rrf.evaluation.results import EvaluationReport
 from rrf.tracking import store
 
@@ -87,21 +86,25 @@ def commit(home: Path) -> None:
 
 
 def test_training_flows_default_to_files_that_exist():
-    from rrf.evaluation.gates import load_gate
+    from rrf.evaluation.gates.gate import load_gate
     from rrf.presets import resolve
 
     flow = train_locomotion.train_locomotion
     defaults = {name: p.default for name, p in signature(flow.fn).parameters.items()}
     cfg = resolve(defaults["preset"])
     gate = load_gate(Path(demo.__file__).parents[1] / defaults["gate"])
-    assert gate.protocol.is_about(cfg.env)
+    assert gate.protocol.is_about(cfg.to_dict())
 
 
 @pytest.mark.parametrize(
     ("preset", "gate", "message"),
     [
         ("cartpole-ppo", "cartpol.yaml", r"no file '.*cartpol\.yaml'; did you mean"),
-        ("cartpole-ppo", "tiny.yaml", "'tiny' is for a policy that sees images, cartpole-ppo tr"),
+        (
+            "cartpole-ppo",
+            "tiny.yaml",
+            "'tiny' is for a policy that sees images, what cart",
+        ),
         ("compact-vla-sft", "tiny.yaml", "trains a policy that sees images; the flow train-vla"),
         ("pendulum-sac", "cartpole.yaml", r"no choices \(Pendulum-v1\), protocol 'cartpole' has 2"),
     ],
@@ -231,7 +234,7 @@ def test_the_demo_outside_a_repository_says_so(tmp_path):
     env = {key: value for key, value in os.environ.items() if key != "RRF_HOME"}
     root = Path(demo.__file__).parents[1]
     result = subprocess.run(
-        [sys.executable, "-m", "flows.demo"],
+        [sys.executable, "-m", "infra.demo"],
         cwd=tmp_path,
         env=env | {"PYTHONPATH": str(root)},
         capture_output=True,

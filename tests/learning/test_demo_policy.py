@@ -13,13 +13,14 @@ from rrf.data.dataset_cfg import load_dataset_cfg
 from rrf.data.lerobot_reader import LeRobotReader
 from rrf.data.schema import ACTION
 from rrf.data.stats import NORM_STATS, norm_stats
-from rrf.envs.collect import CollectCfg, collect
-from rrf.envs.metaworld import MetaWorldCfg
-from rrf.evaluation.baselines import MeanActionPolicy, RandomPolicy
-from rrf.evaluation.evaluate import evaluate
-from rrf.evaluation.protocol import ProtocolCfg
+from rrf.envs.metaworld.collect import CollectCfg, collect
+from rrf.envs.metaworld.configs import MetaWorldCfg
+from rrf.evaluation.vla.baselines import MeanActionPolicy, RandomPolicy
+from rrf.evaluation.vla.evaluate import evaluate
+from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.presets import resolve
-from rrf.runners.frames import open_split
+from rrf.runners.supervised.frames import open_split
+from rrf.runners.supervised.runner import SupervisedRunner
 
 TASKS = ["button-press-topdown-v3", "window-open-v3"]
 PROTOCOL = ProtocolCfg(name="held-out", tasks=TASKS, seed=4242, episodes_per_task=10)
@@ -45,7 +46,7 @@ def env():
 def test_the_demo_policy_beats_random_and_mean_action_on_held_out_states(dataset, env, tmp_path):
     cfg = resolve("compact-vla-sft", {"max_steps": 400, "instructions": None, "trackers": []})
     split = open_split(dataset, cfg.policy.chunk_length, None, cfg.validation_fraction)
-    runner = cfg.build(split, tmp_path / "run")
+    runner = SupervisedRunner(cfg, split, tmp_path / "run")
     runner.run()
     trained = evaluate(runner.deployed, env, PROTOCOL).overall
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rrf.components.actor_q import ActorQ
+from rrf.policies.control.actor_q import ActorQ
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

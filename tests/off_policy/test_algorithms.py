@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rrf.algorithms import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
-from rrf.components import DistributionalQCfg, GRUEncoderCfg, SACActorCfg
 from rrf.networks import plain_mlp
+from rrf.policies import DistributionalQCfg, GRUEncoderCfg, SACActorCfg
 from rrf.storage.replay import Transitions
 from rrf.storage.rollout import ControlStep
 from rrf.storage.sequences import Sequences

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from rrf.algorithms.dsac import DSACT
-from rrf.algorithms.off_policy_configs import DSACTCfg
-from rrf.algorithms.sac import Batch, Noise
-from rrf.components import tanh_gaussian
-from rrf.components.off_policy_configs import ActorQPackCfg, DistributionalQCfg, SACActorCfg
+from rrf.algorithms.off_policy.configs import DSACTCfg
+from rrf.algorithms.off_policy.dsac import DSACT
+from rrf.algorithms.off_policy.sac import Batch, Noise
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import plain_mlp
+from rrf.policies.control import tanh_gaussian
+from rrf.policies.control.off_policy_configs import ActorQPackCfg, DistributionalQCfg, SACActorCfg
 from rrf.storage.replay import RowLayout, Transitions
 from tests.off_policy.golden_files import Case, batched, fill_actor, fill_critic, linear_layers
 

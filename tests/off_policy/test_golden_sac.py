@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from rrf.algorithms.off_policy_configs import SACCfg
-from rrf.algorithms.sac import SAC, Batch, Noise
-from rrf.components import tanh_gaussian
-from rrf.components.off_policy_configs import ActorQPackCfg, QNetworkCfg, SACActorCfg
-from rrf.components.tanh_gaussian import TanhGaussian
+from rrf.algorithms.off_policy.configs import SACCfg
+from rrf.algorithms.off_policy.sac import SAC, Batch, Noise
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import plain_mlp
+from rrf.policies.control import tanh_gaussian
+from rrf.policies.control.off_policy_configs import ActorQPackCfg, QNetworkCfg, SACActorCfg
+from rrf.policies.control.tanh_gaussian import TanhGaussian
 from rrf.storage.replay import RowLayout, Transitions
 from tests.off_policy.golden_files import Case, batched, fill_actor, fill_critic, linear_layers
 

@@ -4,7 +4,9 @@ others cannot."""
 import torch
 
 from rrf.algorithms import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
-from rrf.components import (
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.networks import plain_mlp
+from rrf.policies import (
     ActorQPackCfg,
     DistributionalQCfg,
     GRUEncoderCfg,
@@ -12,8 +14,6 @@ from rrf.components import (
     SACActorCfg,
     TransformerEncoderCfg,
 )
-from rrf.envs.control_configs import GymnasiumEnvCfg
-from rrf.networks import plain_mlp
 from rrf.storage.rollout import ControlStep
 
 HIDDEN = plain_mlp([64, 64], "ReLU")

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rrf.algorithms.off_policy_losses import (
+from rrf.algorithms.off_policy.losses import (
     alpha_loss,
     critic_loss,
     distributional_loss,

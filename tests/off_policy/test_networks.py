@@ -7,8 +7,12 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
-from rrf.components.actor_critic import ControlPolicy
-from rrf.components.off_policy_configs import (
+from rrf.envs.control_env import Interface
+from rrf.networks.batched_mlp import BatchedMLP
+from rrf.networks.configs import MLPCfg, plain_mlp
+from rrf.networks.mlp import MLP
+from rrf.policies.control.actor_critic import ControlPolicy
+from rrf.policies.control.off_policy_configs import (
     ActorQPackCfg,
     DistributionalQCfg,
     GRUEncoderCfg,
@@ -16,11 +20,7 @@ from rrf.components.off_policy_configs import (
     SACActorCfg,
     TransformerEncoderCfg,
 )
-from rrf.components.tanh_gaussian import TanhGaussian, log_tanh_slope
-from rrf.envs.control_env import Interface
-from rrf.networks.batched_mlp import BatchedMLP
-from rrf.networks.configs import MLPCfg, plain_mlp
-from rrf.networks.mlp import MLP
+from rrf.policies.control.tanh_gaussian import TanhGaussian, log_tanh_slope
 
 ENCODERS = [
     GRUEncoderCfg(hidden_size=8),

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from rrf.algorithms import SACCfg
-from rrf.runners import GuardCfg, OffPolicyRunnerCfg, checkpoint
-from rrf.runners.control_checkpoint import load_control_policy
+from rrf.runners import GuardCfg, OffPolicyRunnerCfg
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.control import load_control_policy
 from rrf.runners.interruption import Interrupted, SignalWatch
 from tests.control.toy import Corridor, CorridorCfg
 from tests.off_policy.toy import ALGORITHMS, pack, run_cfg

@@ -1,7 +1,8 @@
 """Small complete configs of every off-policy algorithm, on a corridor to walk along."""
 
 from rrf.algorithms import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
-from rrf.components import (
+from rrf.networks import plain_mlp
+from rrf.policies import (
     ActorQPackCfg,
     DistributionalQCfg,
     GRUEncoderCfg,
@@ -9,7 +10,6 @@ from rrf.components import (
     SACActorCfg,
     TransformerEncoderCfg,
 )
-from rrf.networks import plain_mlp
 from rrf.runners import OffPolicyRunnerCfg
 from tests.control.toy import CorridorCfg
 

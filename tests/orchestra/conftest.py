@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.components import CompactVLACfg, GaussianHeadCfg
-from rrf.components.configs import ValueHeadCfg
-from rrf.envs.metaworld import MetaWorldCfg
+from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.vec_env import InitialState
 from rrf.networks import ImageEncoderCfg
 from rrf.orchestra.inline import InlineBackend
 from rrf.orchestra.rollout_role import RolloutRole
-from rrf.runners.job_sources import GroupRound
+from rrf.policies import CompactVLACfg, GaussianHeadCfg
+from rrf.policies.vla.configs import ValueHeadCfg
+from rrf.runners.vla_rl.job_sources import GroupRound
 
 TASKS = ("drawer-open-v3", "window-open-v3")
 STATS = {

@@ -5,11 +5,13 @@ import pytest
 import torch
 
 from rrf.algorithms import BehaviorCloningCfg
-from rrf.components import FlowMatchingHeadCfg
 from rrf.data.schema import Batch, Observation
+from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.orchestra.imitation import demonstrations_of
-from rrf.runners import checkpoint
-from rrf.runners.configs import CoTrainingCfg, SupervisedRunnerCfg, VLARLRunnerCfg
+from rrf.policies import FlowMatchingHeadCfg
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+from rrf.runners.vla_rl.configs import CoTrainingCfg, VLARLRunnerCfg
 from tests.rl.conftest import build, runner_cfg
 from tests.rl.toy import STATS, make_policy, policy_cfg
 from tests.training.conftest import INSTRUCTIONS, write_synthetic
@@ -94,7 +96,10 @@ def test_demonstrations_are_those_the_parent_was_fine_tuned_on(tmp_path):
 @pytest.mark.parametrize(
     ("cfg", "message"),
     [
-        (VLARLRunnerCfg(policy=policy_cfg()), r"was not fine-tuned on demonstrations.*co_training"),
+        (
+            VLARLRunnerCfg(policy=policy_cfg(), env=MetaWorldCfg()),
+            r"was not fine-tuned on demonstrations.*co_training",
+        ),
         (SupervisedRunnerCfg(policy=policy_cfg(), dataset="gone"), r"datasets/gone.*dvc"),
     ],
     ids=["reinforced", "no data"],

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.envs.child import Child, ChildError
+from rrf.envs.process.child import Child, ChildError
 from rrf.orchestra.inline import InlineBackend, check_division
 from rrf.orchestra.rollout_role import RolloutRole
-from rrf.runners.job_sources import JobList
-from rrf.runners.preflight import check_log_probs
+from rrf.runners.vla_rl.job_sources import JobList
+from rrf.runners.vla_rl.preflight import check_log_probs
 from tests.orchestra.conftest import (
     ENV,
     TASKS,

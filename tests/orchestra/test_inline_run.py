@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from rrf.components import DiscreteTokenHeadCfg
-from rrf.components.configs import PolicyCfg, ValueHeadCfg
 from rrf.orchestra.inline_run import build_runner
-from rrf.runners import checkpoint
-from rrf.runners.configs import SupervisedRunnerCfg, VLARLRunnerCfg
+from rrf.policies import DiscreteTokenHeadCfg
+from rrf.policies.vla.configs import PolicyCfg, ValueHeadCfg
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 from tests.orchestra.conftest import ENV, POLICY, STATS, TASKS, make_policy
 
 IMITATED = POLICY.replace(value_head=None)

@@ -5,11 +5,12 @@ import copy
 import pytest
 
 from rrf.algorithms import GRPOCfg, VLAPPOCfg
-from rrf.components.configs import ValueHeadCfg
 from rrf.orchestra.actor_role import ActorRole
+from rrf.policies.vla.configs import ValueHeadCfg
 from rrf.runners import AdamWCfg, EMACfg
-from rrf.runners.configs import ScheduleCfg, VLARLRunnerCfg
-from rrf.runners.vla_rl import VLARLRunner
+from rrf.runners.configs import ScheduleCfg
+from rrf.runners.vla_rl.configs import VLARLRunnerCfg
+from rrf.runners.vla_rl.runner import VLARLRunner
 from tests.rl.toy import ENV, STATS, TASKS, ToyBackend, make_policy, policy_cfg
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rrf.algorithms import GRPOCfg, VLAPPOCfg
-from rrf.components.configs import ValueHeadCfg
+from rrf.policies.vla.configs import ValueHeadCfg
 from rrf.storage.trajectories import PlayedEpisode, executed_mask
 from tests.rl.toy import make_policy, observe, policy_cfg
 

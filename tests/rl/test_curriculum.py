@@ -6,8 +6,8 @@ import itertools
 import pytest
 
 from rrf.envs.vec_env import InitialState
-from rrf.runners.configs import CurriculumCfg
-from rrf.runners.curriculum import Curriculum
+from rrf.runners.vla_rl.configs import CurriculumCfg
+from rrf.runners.vla_rl.curriculum import Curriculum
 
 TASKS = ["easy", "hard"]
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from rrf.envs.vec_env import InitialState
-from rrf.runners.job_sources import GroupRound, JobList
+from rrf.runners.vla_rl.job_sources import GroupRound, JobList
 from tests.rl.toy import TASKS
 
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from rrf.components import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
 from rrf.data.transforms import Normalize
 from rrf.networks import MLPCfg
-from rrf.runners.job_sources import JobList
-from rrf.runners.preflight import check_log_probs
+from rrf.policies import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
+from rrf.runners.vla_rl.job_sources import JobList
+from rrf.runners.vla_rl.preflight import check_log_probs
 from tests.rl.test_job_sources import states
 from tests.rl.toy import ToyBackend, make_policy, policy_cfg
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.components import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
 from rrf.data.schema import Batch
-from rrf.runners import checkpoint
+from rrf.policies import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
+from rrf.runners.checkpoints import checkpoint
 from rrf.runners.configs import ScheduleCfg
 from rrf.runners.interruption import Interrupted
 from rrf.runners.tracker import NullTracker

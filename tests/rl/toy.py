@@ -7,13 +7,13 @@ It is a real rollout of a real policy through the runner's interface, only witho
 import numpy as np
 import torch
 
-from rrf.components import CompactVLACfg, GaussianHeadCfg
-from rrf.components.policy import Sample
 from rrf.data.schema import Observation
-from rrf.envs.metaworld import MetaWorldCfg
+from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.observations import digest, join
 from rrf.networks import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
 from rrf.orchestra.rollout_role import RolloutRole
+from rrf.policies import CompactVLACfg, GaussianHeadCfg
+from rrf.policies.policy import Sample
 from rrf.runners.interruption import StopRequestedError
 from rrf.storage.trajectories import PlayedEpisode
 
@@ -63,7 +63,7 @@ def observe(goals: list[np.ndarray]) -> Observation:
 
 
 class ToyBackend:
-    """Implements `rrf.runners.vla_rl.Backend`."""
+    """Implements `rrf.runners.vla_rl.runner.Backend`."""
 
     def __init__(self, policy):
         self.rollout = RolloutRole(policy)

@@ -13,10 +13,10 @@ import yaml
 from safetensors.numpy import save_file
 
 from rrf import atomic
-from rrf.evaluation.gates import GateCfg, verdict
-from rrf.evaluation.protocol import ProtocolCfg
+from rrf.evaluation.gates.gate import GateCfg, verdict
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
-from rrf.runners.deployable import deployable_digest
+from rrf.evaluation.vla.protocol import ProtocolCfg
+from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.tracking import store
 
 PROTOCOL = ProtocolCfg(name="p", tasks=["a"], seed=1, episodes_per_task=20)

@@ -20,8 +20,8 @@ from pathlib import Path
 from mlflow import MlflowClient
 
 from rrf import workspace
+from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.results import EvaluationReport
-from rrf.evaluation.verdicts import Verdict
 from rrf.tracking import registry, store
 from tests.tracking.conftest import judge
 

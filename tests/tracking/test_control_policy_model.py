@@ -10,15 +10,15 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rrf.components.actor_configs import MemoryCfg
-from rrf.envs.control_configs import GymnasiumEnvCfg
-from rrf.evaluation.control_evaluate import evaluate_control
-from rrf.evaluation.control_protocol import ControlProtocolCfg
-from rrf.evaluation.gates import GateCfg, verdict
-from rrf.evaluation.limits import LimitCfg
-from rrf.runners.control_checkpoint import load_control_policy, load_interface
-from rrf.runners.deployable import deployable_digest
-from rrf.runners.deployed_control import DeployedControl
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.evaluation.control.evaluate import evaluate_control
+from rrf.evaluation.control.protocol import ControlProtocolCfg
+from rrf.evaluation.gates.gate import GateCfg, verdict
+from rrf.evaluation.protocols.limits import LimitCfg
+from rrf.policies.control.configs import MemoryCfg
+from rrf.runners.checkpoints.control import load_control_policy, load_interface
+from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.checkpoints.deployed_control import DeployedControl
 from rrf.tracking import registry, store
 from rrf.tracking.lineage import environment_lineage, flat, lacking
 from tests.evaluation.control_checkpoints import write_control_checkpoint

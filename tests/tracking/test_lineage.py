@@ -7,7 +7,8 @@ import subprocess
 import pytest
 import yaml
 
-from rrf.tracking.lineage import collect_lineage, datasets_of, environment_lineage, source_digest
+from rrf.code_digest import source_digest
+from rrf.tracking.lineage import collect_lineage, datasets_of, environment_lineage
 from tests.tracking.conftest import add_dataset, write_json
 
 

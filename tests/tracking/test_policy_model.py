@@ -22,7 +22,7 @@ def checkpoint(home):
     import torch
 
     from rrf.presets import resolve
-    from rrf.runners.checkpoint import TrainerState, save
+    from rrf.runners.checkpoints.checkpoint import TrainerState, save
 
     torch.manual_seed(0)
     cfg = resolve("compact-vla-pretrain")
@@ -52,8 +52,8 @@ def observe(batch: int, size: int = 64) -> tuple[Observation, dict]:
 def test_pyfunc_answers_with_the_actions_of_the_policy(home, checkpoint, monkeypatch):
     import mlflow
 
-    from rrf.runners.checkpoint import load_policy
-    from rrf.runners.deployable import deployable_digest
+    from rrf.runners.checkpoints.checkpoint import load_policy
+    from rrf.runners.checkpoints.deployable import deployable_digest
 
     client = store.connect()
     run_id = client.create_run(store.experiment_id(client, "train")).info.run_id

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from rrf.algorithms import AugmentationCfg, BehaviorCloningCfg
-from rrf.components import CompactVLACfg
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.schema import Episode, Schema, Vector
 from rrf.data.stats import norm_stats
 from rrf.networks import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
+from rrf.policies import CompactVLACfg
 from rrf.runners import AdamWCfg, EMACfg, SupervisedRunnerCfg
 
 SIZE = 16

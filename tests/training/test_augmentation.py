@@ -3,7 +3,7 @@
 import numpy as np
 
 from rrf.algorithms import AugmentationCfg, BehaviorCloningCfg
-from rrf.algorithms.augmentation import augment, random_shift
+from rrf.algorithms.vla.augmentation import augment, random_shift
 from rrf.data.schema import Batch, Observation
 
 

@@ -8,9 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rrf import atomic
-from rrf.runners import checkpoint
-from rrf.runners.deployable import deployable_digest
-from rrf.runners.frames import open_split
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.supervised.frames import open_split
+from rrf.runners.supervised.runner import SupervisedRunner
 from tests.training.conftest import tiny_run_cfg
 
 
@@ -18,7 +19,9 @@ from tests.training.conftest import tiny_run_cfg
 def runner(dataset, tmp_path_factory):
     cfg = tiny_run_cfg(dataset)
     split = open_split(dataset, 2, None, cfg.validation_fraction)
-    runner = cfg.build(split, tmp_path_factory.mktemp("run"), {"dataset_md5": "0123.dir"})
+    runner = SupervisedRunner(
+        cfg, split, tmp_path_factory.mktemp("run"), {"dataset_md5": "0123.dir"}
+    )
     runner.run()
     return runner
 
@@ -126,7 +129,7 @@ def test_weights_of_another_architecture_are_refused_with_the_differences(copy):
 
 def test_a_config_outside_the_trusted_packages_is_refused(copy):
     text = (copy / "config.yaml").read_text()
-    changed = text.replace("rrf.components.configs:CompactVLACfg", "os:system")
+    changed = text.replace("rrf.policies.vla.configs:CompactVLACfg", "os:system")
     (copy / "config.yaml").write_text(changed)
     atomic.write_manifest(copy)
     with pytest.raises(ValueError, match=r"'os:system' lies outside the trusted packages"):

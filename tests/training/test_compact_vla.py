@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.components import DiscreteTokenHeadCfg, RegressionHeadCfg
-from rrf.components.action_heads import DiscreteTokenHead
 from rrf.data.schema import Batch, Observation
+from rrf.policies import DiscreteTokenHeadCfg, RegressionHeadCfg
+from rrf.policies.vla.action_heads import DiscreteTokenHead
 from tests.training.conftest import INSTRUCTIONS, SIZE, tiny_policy_cfg
 
 STATS = {

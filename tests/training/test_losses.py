@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rrf.components.losses import masked_smooth_l1, masked_token_cross_entropy, soft_labels
+from rrf.policies.vla.losses import masked_smooth_l1, masked_token_cross_entropy, soft_labels
 
 NO_PAD = torch.tensor([[False, False]])
 LAST_IS_PAD = torch.tensor([[False, True]])

@@ -10,7 +10,7 @@ from rrf.data import lerobot_reader
 from rrf.data.image_store import ImageStore
 from rrf.data.lerobot_reader import LeRobotReader
 from rrf.data.schema import STATE
-from rrf.runners.frames import open_split, split_of
+from rrf.runners.supervised.frames import open_split, split_of
 from rrf.tracking.lineage import collect_lineage
 from tests.data.s3_server import s3  # noqa: F401
 from tests.training.conftest import tiny_run_cfg, write_synthetic
@@ -38,7 +38,7 @@ def test_frames_are_drawn_by_weight_and_held_out_in_every_dataset(dataset, small
 
 def test_a_mixture_is_normalised_by_all_frames_it_learns_from(dataset, small, tmp_path):
     cfg = tiny_run_cfg(dataset, mixture={str(small): 3.0})
-    runner = cfg.build(split_of(cfg), tmp_path / "run")
+    runner = cfg.build(tmp_path / "run")
     assert runner.norm_stats[STATE]["count"] == [108]
     states = np.concatenate(
         [open_split(root, 2, None, 0.25).training.vectors(STATE) for root in (dataset, small)]

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.components import DiscreteTokenHeadCfg
 from rrf.data.schema import STATE
-from rrf.runners import checkpoint
-from rrf.runners.deployable import deployable_digest
-from rrf.runners.frames import is_held_out, open_split
+from rrf.policies import DiscreteTokenHeadCfg
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.interruption import Interrupted, SignalWatch
+from rrf.runners.supervised.frames import is_held_out, open_split
+from rrf.runners.supervised.runner import SupervisedRunner
 from tests.training.conftest import tiny_policy_cfg, tiny_run_cfg, write_synthetic
 
 
@@ -21,7 +22,7 @@ def make_runner(cfg, run_dir):
     split = open_split(
         cfg.dataset, cfg.policy.chunk_length, cfg.instructions, cfg.validation_fraction
     )
-    return cfg.build(split, run_dir)
+    return SupervisedRunner(cfg, split, run_dir)
 
 
 def train(cfg, run_dir, **options):
@@ -202,12 +203,12 @@ def test_a_nan_loss_stops_before_the_weights_change_and_names_the_last_good_chec
     cfg = tiny_run_cfg(dataset)
     split = open_split(dataset, 2, None, 0)
     poisoned = dataclasses.replace(split, training=PoisonedFrames(split.training, 13))
-    runner = cfg.build(poisoned, tmp_path)
+    runner = SupervisedRunner(cfg, poisoned, tmp_path)
     with pytest.raises(ValueError, match=r"loss is nan at step 14 of 20.*global_step_10.*rrf data"):
         runner.run()
     assert all(torch.isfinite(value).all() for value in runner.policy.state_dict().values())
     poisoned = dataclasses.replace(split, training=PoisonedFrames(split.training, 0))
-    fresh = cfg.build(poisoned, tmp_path / "fresh")
+    fresh = SupervisedRunner(cfg, poisoned, tmp_path / "fresh")
     with pytest.raises(ValueError, match=r"at step 1 of 20.*no checkpoint had been saved yet"):
         fresh.run()
 

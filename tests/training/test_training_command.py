@@ -13,10 +13,11 @@ import torch
 from safetensors.torch import load_file
 
 import rrf
-from rrf.cli.training import run_inputs, run_training
+from rrf.cli.dataset_training import run_inputs
+from rrf.cli.training import run_training
 from rrf.presets import PRESETS, resolve
-from rrf.runners import checkpoint
-from rrf.runners.deployable import deployable_digest
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.interruption import SignalWatch
 from tests.training.conftest import tiny_run_cfg
 

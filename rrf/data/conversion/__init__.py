@@ -1,0 +1,1 @@
+"""From raw recordings to LeRobot v3."""

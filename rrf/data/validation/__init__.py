@@ -1,0 +1,1 @@
+"""Checks of a converted dataset, and its report."""

@@ -22,7 +22,7 @@ _NOT_ROWS = ("final_obs", "log")
 
 
 class Acts(typing.Protocol):
-    """What evaluates: `rrf.components.actor_critic.ControlPolicy` is one."""
+    """What evaluates: `rrf.policies.control.actor_critic.ControlPolicy` is one."""
 
     def act(self, observations: TensorDict, greedy: bool = True) -> torch.Tensor:
         """Actions [E, A] for observations [E]."""

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from rrf.envs.control_env import ControlEnv, EnvState
-from rrf.envs.control_rendering import TRACKING, EpisodeFilm
+from rrf.envs.rendering.film import TRACKING, EpisodeFilm
 from rrf.envs.wrappers.wrapper import ControlEnvWrapper
 
 IMAGE_GROUP = "image"
@@ -43,7 +43,7 @@ class MultiModal(ControlEnvWrapper):
             image_size: (height, width) in pixels.
             cameras: `TRACKING`, or cameras of the MuJoCo model by name.
             instruction: What the robot is told; None adds none.
-            renderer: One of `rrf.envs.rendering.RENDERERS`.
+            renderer: One of `rrf.envs.rendering.renderers.RENDERERS`.
             device: The Warp device that draws.
 
         Raises:

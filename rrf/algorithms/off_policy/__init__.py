@@ -1,0 +1,1 @@
+"""Learning from a replay of all that was seen: SAC, its sequence variants, DSAC."""

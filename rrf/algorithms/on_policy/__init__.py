@@ -1,0 +1,1 @@
+"""Learning from what was just played: PPO, its extensions (RND, symmetry), SAPG, EPO."""

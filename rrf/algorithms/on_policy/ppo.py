@@ -1,0 +1,445 @@
+"""Proximal policy optimisation, arXiv:1707.06347, for state-based control.
+
+As rsl_rl computes it (adaptive learning rate by KL divergence, actor and critic clipped apart,
+advantages normalised over the rollout), with these differences: a time limit is bootstrapped with
+the value of the observation the episode really ended in; every epoch shuffles anew; the standard
+deviation is learned as a logarithm and bounded; nothing inside the mini-batch loop waits for a
+device. Observation statistics are updated after the policy, so that the ratio begins at exactly 1.
+
+Variants override `penalty`, `critic_penalty`, `rewards` or `batches`. What any of them can be given
+besides (random network distillation, symmetry) is an `Extension`.
+
+Legend: T time, N environments, S = T * N, B mini-batch, O observation width, A action width.
+"""
+
+import typing
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+from rrf.algorithms import distributed
+from rrf.algorithms.on_policy.configs import PPOCfg
+from rrf.algorithms.on_policy.extension import Extension
+from rrf.algorithms.on_policy.losses import adapted_learning_rate, clipped_surrogate, value_errors
+from rrf.algorithms.on_policy.rsl_rl_interface import RslRlAlgorithm, construct
+from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
+from rrf.algorithms.precision import autocast, is_bf16
+from rrf.algorithms.returns import add_time_limit_bootstrap, gae
+from rrf.policies.control.actor_critic import ActorCritic
+from rrf.policies.control.distributions import Distribution
+from rrf.policies.control.normalizer import RewardScaler
+from rrf.policies.control.population import MEMBER
+from rrf.policies.control.state_network import forget
+from rrf.storage.rollout import Batch, ControlStep, Rollout, Samples
+
+
+class PPO:
+    """`act` and `observe` for `num_steps` steps, then `update`; and so on."""
+
+    trains_populations = False
+
+    def __init__(
+        self,
+        cfg: PPOCfg,
+        policy: ActorCritic,
+        num_envs: int,
+        num_steps: int,
+        generator: torch.Generator,
+        device: torch.device | str = "cpu",
+    ):
+        """
+        Args:
+            policy: Learns in place.
+            num_envs: Of this process.
+            num_steps: Per rollout.
+            generator: Decides actions and the order of samples; on `device`.
+
+        Raises:
+            ValueError: If a rollout cannot be split into `cfg.num_mini_batches`, or the policy is
+                of a kind this algorithm does not train.
+        """
+        if not self.trains_populations and MEMBER in policy.actor.groups:
+            raise ValueError(
+                f"{type(self).__name__} trains one actor, but this policy is a population of "
+                f"{policy.actor.num_members}; use algorithms.SAPGCfg, algorithms.EPOCfg or "
+                "policy.num_members=1"
+            )
+        self.cfg, self.policy = cfg, policy
+        self.generator, self.device = generator, torch.device(device)
+        if num_envs * num_steps < 2:
+            raise ValueError(
+                "a rollout holds 1 sample, whose advantage cannot be normalised; set "
+                "num_steps_per_env to 2 or more"
+            )
+        self.rollout = Rollout(num_steps, num_envs, device)
+        self.is_recurrent = policy.actor.memory is not None or policy.critic.memory is not None
+        if self.is_recurrent:
+            what = "environments, whose sequences stay whole"
+            _require_mini_batches(cfg, num_envs, num_steps, what)
+        else:
+            _require_mini_batches(cfg, num_envs * num_steps, 1, "samples of a rollout")
+        self.actor_memory = policy.actor.initial_memory(num_envs)
+        self.critic_memory = policy.critic.initial_memory(num_envs)
+        self.slowness = 1.0
+        self.reward_scaler = RewardScaler(num_envs, cfg.gamma).to(self.device)
+        self.learning_rate = torch.tensor(cfg.learning_rate, device=self.device)
+        self.actor_optimizer = self._optimizer(policy.actor)
+        self.critic_optimizer = self._optimizer(policy.critic)
+        self._critic_thread = ThreadPoolExecutor(1) if cfg.learner_threads == 2 else None
+        options = {"rnd": cfg.rnd_cfg, "symmetry": cfg.symmetry_cfg}
+        self.extensions: dict[str, Extension] = {
+            name: option.build(self) for name, option in options.items() if option
+        }
+
+    @torch.no_grad()
+    def act(self, observations: TensorDict) -> torch.Tensor:
+        """Sampled actions, float32 [N, A]."""
+        actor = self.policy.actor
+        if self.rollout.step == 0:
+            memories = {"actor": self.actor_memory, "critic": self.critic_memory}
+            self.rollout.memories = memories
+        x = actor.read(observations)
+        outputs, self.actor_memory = actor.step(x, self.actor_memory)
+        distribution = actor.distribution(outputs)
+        actions = distribution.sample(self.generator)
+        self.rollout.write(
+            actor_obs=x,
+            critic_obs=self.policy.critic.read(observations),
+            actions=actions,
+            distribution=distribution.parameters,
+        )
+        return actions
+
+    @torch.no_grad()
+    def observe(self, step: ControlStep) -> None:
+        """Note what the last actions led to."""
+        rollout = self.rollout
+        rollout.write(rewards=self.rewards(step), dones=step.dones, time_outs=step.time_outs)
+        if step.final_observations is not None:
+            ended = step.dones.nonzero().squeeze(-1)
+            rollout.finals.append((rollout.step, ended, step.final_observations))
+        if self.actor_memory is not None:
+            self.actor_memory = forget(self.actor_memory, step.dones)
+        rollout.advance()
+
+    def update(self, observations: TensorDict) -> dict[str, float]:
+        """Learn from the rollout, and begin the next.
+
+        Args:
+            observations: After its last step.
+
+        Returns:
+            Means over all mini-batches: loss/surrogate, loss/value, loss/entropy, policy/kl,
+            policy/clip_fraction, train/learning_rate, policy/std, and those of the hooks.
+        """
+        samples = self.returns(observations)
+        sums: dict[str, torch.Tensor] = {}
+        count = 0
+        for batch in self.batches(samples):
+            for name, value in self._learn(batch).items():
+                sums[name] = sums.get(name, torch.zeros((), device=self.device)) + value
+            count += 1
+        self._update_normalizers(samples)
+        self.rollout.restart()
+        metrics = {name: value.item() / count for name, value in sums.items()}
+        for extension in self.extensions.values():
+            metrics |= extension.learn()
+        metrics |= self.policy.actor.exploration()
+        return metrics | {"train/learning_rate": self.learning_rate.item()}
+
+    def rewards(self, step: ControlStep) -> torch.Tensor:
+        """What a step is worth, float32 [N]; intrinsic rewards are added here."""
+        rewards = step.rewards
+        for extension in self.extensions.values():
+            rewards = extension.rewards(step, rewards)
+        return rewards
+
+    def augmented(self, samples: Samples) -> Samples:
+        """What is learned from a rollout: its samples, and what they tell about others."""
+        for extension in self.extensions.values():
+            samples = extension.augmented(samples)
+        return samples
+
+    def batches(self, samples: Samples) -> Iterator[Batch]:
+        """The mini-batches of all epochs. Networks with a memory get whole sequences."""
+        cfg, num_envs = self.cfg, self.rollout.num_envs
+        count = num_envs if self.is_recurrent else len(samples)
+        for _ in range(cfg.num_learning_epochs):
+            order = torch.randperm(count, generator=self.generator, device=self.device)
+            for part in order.tensor_split(cfg.num_mini_batches):
+                if not self.is_recurrent:
+                    yield samples.rows(part)
+                    continue
+                times = torch.arange(self.rollout.num_steps, device=self.device)
+                rows = times.unsqueeze(1) * num_envs + part
+                yield samples.rows(rows.flatten(), part)
+
+    def penalty(
+        self, batch: Batch, distribution: Distribution
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]] | None:
+        """Added to the actor's loss, with numbers to log; None for nothing."""
+        return None
+
+    def critic_penalty(
+        self, batch: Batch, values: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]] | None:
+        """Added to the critic's loss, with numbers to log; None for nothing."""
+        return None
+
+    def surrogate(self, batch: Batch, log_prob: torch.Tensor, advantages: torch.Tensor):
+        """The policy loss of each sample, [B]."""
+        return clipped_surrogate(log_prob, batch.log_prob, advantages, self.cfg.clip_param)
+
+    def value_losses(self, batch: Batch, values: torch.Tensor) -> torch.Tensor:
+        """The critic's loss of each sample, [B]."""
+        clip = self.cfg.clip_param if self.cfg.use_clipped_value_loss else None
+        return value_errors(values, batch.values, batch.returns, clip)
+
+    def entropy_bonus(self, batch: Batch, entropy: torch.Tensor) -> torch.Tensor:
+        """What randomness earns, a scalar."""
+        return self.cfg.entropy_coef * entropy.mean()
+
+    @torch.no_grad()
+    def returns(self, observations: TensorDict) -> Samples:
+        """The full rollout as samples, with advantages (normalised) and returns."""
+        rollout, cfg = self.rollout, self.cfg
+        rollout.write(
+            actor_obs=self.policy.actor.read(observations),
+            critic_obs=self.policy.critic.read(observations),
+        )
+        values, final_values = self._values()
+        if cfg.normalize_rewards:
+            rollout["rewards"].copy_(self.reward_scaler(rollout["rewards"], rollout["dones"]))
+        dones = torch.cat([torch.zeros_like(rollout["dones"][:1]), rollout["dones"]])
+        with distributed.together(self.device):
+            rewards = add_time_limit_bootstrap(
+                rollout["rewards"], rollout["time_outs"], final_values, cfg.gamma
+            )
+            advantages, returns = gae(rewards, values, dones, cfg.gamma, cfg.lam)
+        rollout["log_prob"] = self._acted().log_prob(rollout["actions"])
+        samples = self.augmented(Samples.of(rollout, values[:-1], returns, advantages))
+        if not cfg.normalize_advantage_per_mini_batch:
+            samples.advantages = self.normalized_advantages(samples)
+        return samples
+
+    def normalized_advantages(self, samples: Samples) -> torch.Tensor:
+        """With zero mean and unit variance, [S]."""
+        return distributed.normalized(samples.advantages)
+
+    def _acted(self) -> Distribution:
+        """What chose the actions, as learning computes it: else the ratio would not begin at 1."""
+        actor, rollout = self.policy.actor, self.rollout
+        if is_bf16(self.cfg.precision, self.device):
+            with autocast(self.cfg.precision, self.device):
+                outputs, _ = actor.sequence(
+                    rollout["actor_obs"][:-1], rollout.memories["actor"], rollout.starts[:-1]
+                )
+            rollout["distribution"] = actor.distribution(outputs.float()).parameters
+        return actor.distribution_class.of_parameters(rollout["distribution"])
+
+    def _values(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Values [T + 1, N] of all observations, and [T, N] of those episodes ended in."""
+        rollout, critic = self.rollout, self.policy.critic
+        critic_obs = rollout["critic_obs"]
+        if critic.memory is None:
+            values, memories = critic.value(critic_obs), []
+        else:
+            outputs, memories = critic.sequence(critic_obs, self.critic_memory, rollout.starts)
+            values = outputs.squeeze(-1)
+        final_values = torch.zeros_like(values[:-1])
+        for t, ended, final in rollout.finals:
+            memory = memories[t][:, ended].contiguous() if memories else None
+            outputs, _ = critic.step(critic.read(final).to(self.device), memory)
+            final_values[t, ended] = outputs.squeeze(-1)
+        if memories:  # that after the last step, not after the observation that follows it
+            self.critic_memory = forget(memories[-2], rollout["dones"][-1])
+        return values, final_values
+
+    def _learn(self, batch: Batch) -> dict[str, torch.Tensor]:
+        """One optimizer step of actor and critic, the latter in a thread of its own."""
+        thread = self._critic_thread
+        critic = thread.submit(self._critic_gradients, batch) if thread else None
+        metrics = self._actor_gradients(batch)
+        metrics |= critic.result() if critic else self._critic_gradients(batch)
+        distributed.average_gradients(self.policy)
+        for module, optimizer in self._learners():
+            nn.utils.clip_grad_norm_(module.parameters(), self.cfg.max_grad_norm, foreach=True)
+            optimizer.step()
+        self.policy.actor.constrain()
+        return metrics
+
+    def _actor_gradients(self, batch: Batch) -> dict[str, torch.Tensor]:
+        cfg = self.cfg
+        with autocast(self.cfg.precision, self.device):
+            distribution = self._distribution(batch)
+            log_prob = distribution.log_prob(batch.actions)
+            old = self.policy.actor.distribution_class.of_parameters(batch.distribution)
+            with torch.no_grad():
+                kl = distributed.mean(old.kl_to(distribution).mean())
+                self._adapt(kl)
+            advantages = batch.advantages
+            if cfg.normalize_advantage_per_mini_batch:
+                advantages = distributed.normalized(advantages)
+            entropy = distribution.entropy()
+            surrogate = self.surrogate(batch, log_prob, advantages).mean()
+            loss = surrogate - self.entropy_bonus(batch, entropy)
+            penalties = [self.penalty(batch, distribution)]
+            penalties += [e.penalty(batch, distribution) for e in self.extensions.values()]
+            extras = [penalty for penalty in penalties if penalty]
+            for penalty, _ in extras:
+                loss = loss + penalty
+        self.policy.actor.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            is_clipped = (log_prob - batch.log_prob).exp().sub(1).abs() > cfg.clip_param
+        metrics = {
+            "loss/surrogate": surrogate.detach(),
+            "loss/entropy": entropy.detach().mean(),
+            "policy/kl": kl,
+            "policy/clip_fraction": is_clipped.float().mean(),
+        }
+        for _, numbers in extras:
+            metrics |= numbers
+        return metrics
+
+    def _critic_gradients(self, batch: Batch) -> dict[str, torch.Tensor]:
+        cfg, critic = self.cfg, self.policy.critic
+        with autocast(self.cfg.precision, self.device):
+            if critic.memory is None:
+                values = critic.value(batch.critic_obs)
+            else:
+                values = self._sequences(critic, "critic", batch, batch.critic_obs).squeeze(-1)
+            value_loss = self.value_losses(batch, values.float()).mean()
+            loss = cfg.value_loss_coef * value_loss
+            extra = self.critic_penalty(batch, values)
+            if extra:
+                loss = loss + extra[0]
+        critic.zero_grad()
+        loss.backward()
+        return {"loss/value": value_loss.detach()} | (extra[1] if extra else {})
+
+    def _distribution(self, batch: Batch) -> Distribution:
+        actor = self.policy.actor
+        if actor.memory is None:
+            return self.distribution_in(batch.actor_obs)
+        outputs = self._sequences(actor, "actor", batch, batch.actor_obs)
+        return actor.distribution(outputs.float())
+
+    def distribution_in(self, x_so: torch.Tensor) -> Distribution:
+        """What an actor without a memory does in some states, as learning computes it."""
+        actor = self.policy.actor
+        with autocast(self.cfg.precision, self.device):
+            outputs = actor(x_so)
+        return actor.distribution(outputs.float())
+
+    def _sequences(self, network, name: str, batch: Batch, x_so: torch.Tensor) -> torch.Tensor:
+        assert batch.envs is not None
+        memory = self.rollout.memories[name]
+        if memory is not None:
+            memory = memory[:, batch.envs].contiguous()
+        x_tbo = x_so.unflatten(0, (self.rollout.num_steps, -1))
+        outputs, _ = network.sequence(x_tbo, memory, self.rollout.starts[:-1, batch.envs])
+        return outputs.flatten(0, 1)
+
+    def _adapt(self, kl: torch.Tensor) -> None:
+        cfg = self.cfg
+        if cfg.schedule == "adaptive":
+            low, high = self.slowness * cfg.min_learning_rate, self.slowness * cfg.max_learning_rate
+            self.set_learning_rate(
+                adapted_learning_rate(self.learning_rate, kl, cfg.desired_kl, low, high)
+            )
+
+    def set_learning_rate(self, learning_rate: torch.Tensor | float) -> None:
+        """Of both optimizers, in place."""
+        self.learning_rate.copy_(torch.as_tensor(learning_rate))
+
+    def anneal(self, progress: float) -> None:
+        """Set the learning rate of a linear schedule, `progress` (0 to 1) through the run."""
+        if self.cfg.schedule == "linear":
+            self.set_learning_rate(self.cfg.learning_rate * self.slowness * (1 - progress))
+
+    def slow_down(self, factor: float) -> None:
+        """From now on learn `factor` times as fast."""
+        self.slowness *= factor
+        self.set_learning_rate(self.learning_rate * factor)
+
+    def state(self) -> tuple[dict[str, torch.Tensor], dict]:
+        """Named tensors and plain data that `load_state` needs, beside the policy's weights."""
+        tensors = {"learning_rate": self.learning_rate.clone()}
+        for name, memory in (("actor", self.actor_memory), ("critic", self.critic_memory)):
+            if memory is not None:
+                tensors[f"memory/{name}"] = memory
+        for (module, optimizer), name in zip(self._learners(), ("actor", "critic"), strict=True):
+            packed = optimizer_tensors(optimizer, module)
+            tensors |= {f"optimizer/{name}/{key}": value for key, value in packed.items()}
+        scaler = self.reward_scaler.state_dict().items()
+        tensors |= {f"reward_scaler/{key}": value for key, value in scaler}
+        for name, extension in self.extensions.items():
+            tensors |= {f"{name}/{key}": value for key, value in extension.state().items()}
+        return tensors, {"slowness": self.slowness}
+
+    def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
+        """Go on from what `state` gave."""
+        self.learning_rate.copy_(tensors["learning_rate"])
+        self.slowness = facts["slowness"]
+        scaler = {key: tensors[f"reward_scaler/{key}"] for key in self.reward_scaler.state_dict()}
+        self.reward_scaler.load_state_dict(scaler)
+        self.rollout.restart()
+        if self.actor_memory is not None:
+            self.actor_memory = tensors["memory/actor"].to(self.device)
+        if self.critic_memory is not None:
+            self.critic_memory = tensors["memory/critic"].to(self.device)
+        for (module, optimizer), name in zip(self._learners(), ("actor", "critic"), strict=True):
+            prefix = f"optimizer/{name}/"
+            restore_optimizer(optimizer, module, beneath(tensors, prefix))
+        for name, extension in self.extensions.items():
+            extension.load_state(beneath(tensors, f"{name}/"))
+
+    def episodes_cut(self) -> None:
+        """The environments were reset between rollouts: what their episodes left behind is void."""
+        if self.actor_memory is not None:
+            self.actor_memory = torch.zeros_like(self.actor_memory)
+        if self.critic_memory is not None:
+            self.critic_memory = torch.zeros_like(self.critic_memory)
+        self.reward_scaler.forget_running()
+
+    @classmethod
+    def construct_algorithm(
+        cls, obs: TensorDict, env: typing.Any, cfg: dict, device: str
+    ) -> RslRlAlgorithm:
+        """For rsl_rl's runners; see `rrf.algorithms.on_policy.rsl_rl_interface`."""
+        return construct(cls, obs, env, cfg, device)
+
+    def _learners(self) -> Iterator[tuple[nn.Module, torch.optim.Optimizer]]:
+        yield self.policy.actor, self.actor_optimizer
+        yield self.policy.critic, self.critic_optimizer
+
+    def _optimizer(self, module: nn.Module) -> torch.optim.Optimizer:
+        # Both hold the same tensor as learning rate: changing it in place changes both.
+        parameters = list(module.parameters())
+        return torch.optim.Adam(
+            parameters, lr=self.learning_rate, eps=self.cfg.adam_eps, fused=True
+        )
+
+    def _update_normalizers(self, samples: Samples) -> None:
+        for network, observed in (
+            (self.policy.actor, samples.actor_obs),
+            (self.policy.critic, samples.critic_obs),
+        ):
+            if network.normalizer is not None:
+                network.normalizer.update(observed)
+
+
+def _require_mini_batches(cfg: PPOCfg, count: int, samples_each: int, what: str) -> None:
+    """`count` things of `samples_each` can be shared out; a mini-batch that is normalised by itself
+    needs two samples at least."""
+    is_enough = samples_each > 1 or not cfg.normalize_advantage_per_mini_batch
+    allowed = count if is_enough else count // 2
+    if cfg.num_mini_batches > allowed:
+        raise ValueError(
+            f"algorithm.num_mini_batches is {cfg.num_mini_batches}, allowed: up to {allowed} for "
+            f"the {count} {what}"
+        )

@@ -1,0 +1,1 @@
+"""PPO with penalties that make actions smooth: CAPS, L2C2, Lips."""

@@ -1,0 +1,82 @@
+"""Three ways to a policy with a small Lipschitz constant, each a variant of PPO.
+
+* Lips: lambda E ||d mu / d s||_F^2, estimated by one projection on random signs
+  (`projected_jacobian`), which vary less than normal numbers: for one action it is exact.
+* LCP (arXiv:2410.11825): lambda E ||grad_s log pi(a|s)||^2 over the actions taken. The standard
+  deviation counts as a constant in it: otherwise the penalty, which falls with 1 / std^4, is
+  lowered most easily by a policy that acts at random.
+* LipsNet (Song et al., ICML 2023): the actor itself bounds the constant to K(s)
+  (`rrf.policies.control.lipsnet`); here lambda E K(s)^2 is added, so that it stays small.
+
+s is the normalised observation throughout, whose dimensions have comparable scales.
+"""
+
+import torch
+
+from rrf.algorithms.on_policy.ppo import PPO
+from rrf.algorithms.smooth.configs import LCPCfg, LipsCfg, LipsNetPPOCfg
+from rrf.algorithms.smooth.terms import projected_jacobian, require_smoothable
+from rrf.policies.control.distributions import DiagonalGaussian, Distribution
+from rrf.policies.control.lipsnet import LipsNetActor
+from rrf.storage.rollout import Batch
+
+
+class Lips(PPO):
+    """PPO with the squared norm of the Jacobian."""
+
+    cfg: LipsCfg
+
+    def __init__(self, cfg: LipsCfg, policy, *args, **runtime):
+        require_smoothable(policy, "Lips")
+        super().__init__(cfg, policy, *args, **runtime)
+
+    def penalty(self, batch: Batch, distribution: Distribution):
+        actor = self.policy.actor
+        x = actor.normalized(batch.actor_obs).detach().requires_grad_()
+        mean = actor.backbone(x).float()
+        directions = torch.empty_like(mean).bernoulli_(generator=self.generator) * 2 - 1
+        squares = projected_jacobian(mean, x, directions).square().sum(-1).mean()
+        return self.cfg.jacobian_coef * squares, {"loss/jacobian": squares.detach()}
+
+
+class LCP(PPO):
+    """PPO with the squared gradient of the log-probability."""
+
+    cfg: LCPCfg
+
+    def __init__(self, cfg: LCPCfg, policy, *args, **runtime):
+        require_smoothable(policy, "LCP")
+        super().__init__(cfg, policy, *args, **runtime)
+
+    def penalty(self, batch: Batch, distribution: Distribution):
+        actor = self.policy.actor
+        x = actor.normalized(batch.actor_obs).detach().requires_grad_()
+        outputs = actor.distribution(actor.backbone(x).float())
+        assert isinstance(outputs, DiagonalGaussian)
+        fixed_std = DiagonalGaussian(outputs.mean, outputs.std.detach())
+        log_prob = fixed_std.log_prob(batch.actions)
+        (gradient,) = torch.autograd.grad(log_prob.sum(), x, create_graph=True)
+        squares = gradient.square().sum(-1).mean()
+        return self.cfg.gradient_coef * squares, {"loss/log_prob_gradient": squares.detach()}
+
+
+class LipsNetPPO(PPO):
+    """PPO of a LipsNetActor, with the squared Lipschitz constant."""
+
+    cfg: LipsNetPPOCfg
+
+    def __init__(self, cfg: LipsNetPPOCfg, policy, *args, **runtime):
+        if not isinstance(policy.actor, LipsNetActor):
+            raise ValueError(
+                f"LipsNetPPO learns the Lipschitz constant of a LipsNet, but the actor is a "
+                f"{type(policy.actor).__name__}; use policy.actor_cfg=components.LipsNetActorCfg"
+            )
+        require_smoothable(policy, "LipsNetPPO")
+        super().__init__(cfg, policy, *args, **runtime)
+
+    def penalty(self, batch: Batch, distribution: Distribution):
+        actor = self.policy.actor
+        assert isinstance(actor, LipsNetActor)
+        bound = actor.lipsnet.bound(actor.normalized(batch.actor_obs))
+        loss = self.cfg.lipschitz_coef * bound.square().mean()
+        return loss, {"policy/lipschitz": bound.detach().mean()}

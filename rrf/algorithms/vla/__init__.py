@@ -1,0 +1,1 @@
+"""Learning of policies that see images: cloning, GRPO, PPO."""

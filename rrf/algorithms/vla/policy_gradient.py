@@ -1,0 +1,103 @@
+"""What GRPO and PPO share: the clipped surrogate over the rows of a rollout, entropy, KL penalty.
+
+Legend: N rows, H steps in an action chunk, A action dimension, K = H * A, V values per row.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+
+from rrf.algorithms.vla.configs import PolicyGradientCfg
+from rrf.algorithms.vla.losses import (
+    Surrogate,
+    aggregate,
+    align_to_log_probs,
+    clipped_surrogate,
+    kl_penalty,
+    reduce_log_probs,
+    row_means,
+    surrogate_metrics,
+)
+from rrf.policies.policy import Evaluation, Policy
+from rrf.storage.trajectories import PlayedEpisode, RolloutBatch
+
+Metrics = dict[str, torch.Tensor]
+
+
+class PolicyGradient:
+    """Base of the algorithms: `batch` makes rows with advantages, `loss` is differentiated."""
+
+    needs_contrast = False
+    """Whether groups that all succeeded or all failed teach nothing."""
+
+    def __init__(self, cfg: PolicyGradientCfg, policy: Policy, reference: Policy | None = None):
+        """
+        Args:
+            cfg: The algorithm's config.
+            policy: Trained.
+            reference: A frozen policy that `kl_coef` keeps the trained one close to.
+        """
+        if cfg.kl_coef and reference is None:
+            raise ValueError(f"kl_coef is {cfg.kl_coef}, but there is no reference policy")
+        self.cfg = cfg
+        self.policy = policy
+        self.reference = reference
+
+    def batch(self, groups: Sequence[Sequence[PlayedEpisode]], horizon: int) -> RolloutBatch:
+        """Rows with advantages from groups of episodes of at most `horizon` steps."""
+        raise NotImplementedError
+
+    def loss(self, rows: RolloutBatch, round_number: int) -> tuple[torch.Tensor, Metrics]:
+        """A scalar with gradient, and what is logged about it."""
+        evaluation = self.policy.evaluate(rows.observation, rows.replay)
+        return self.policy_loss(rows, evaluation)
+
+    def policy_loss(
+        self, rows: RolloutBatch, evaluation: Evaluation
+    ) -> tuple[torch.Tensor, Metrics]:
+        """Surrogate, KL penalty and entropy bonus, rows weighted by `rows.weight`."""
+        cfg = self.cfg
+        mask_nha = rows.mask.unflatten(1, (-1, self.policy.action_dim)) & self.policy.is_executed
+        rows = dataclasses.replace(rows, mask=mask_nha.flatten(1))
+        surrogate, mask = self._surrogate(rows, evaluation.log_prob)
+        weight = rows.weight
+        loss = (row_means(surrogate.loss, mask) * weight).mean()
+        metrics = surrogate_metrics(surrogate, mask) | {
+            "actor/policy_loss": loss.detach(),
+            "actor/entropy": aggregate(evaluation.entropy.detach(), rows.mask),
+        }
+        if cfg.entropy_coef:
+            entropy = (row_means(evaluation.entropy, rows.mask) * weight).mean()
+            loss = loss - cfg.entropy_coef * entropy
+        if cfg.kl_coef:
+            assert self.reference is not None
+            with torch.no_grad():
+                reference = self.reference.evaluate(rows.observation, rows.replay)
+            penalty = kl_penalty(evaluation.log_prob, reference.log_prob, cfg.kl_kind)
+            penalty = (row_means(penalty, rows.mask) * weight).mean()
+            loss = loss + cfg.kl_coef * penalty
+            metrics["actor/kl_to_reference"] = penalty.detach()
+        return loss, metrics
+
+    def _surrogate(
+        self, rows: RolloutBatch, log_prob: torch.Tensor
+    ) -> tuple[Surrogate, torch.Tensor]:
+        """The elementwise loss at the chosen level, [N, ...], and which elements count."""
+        level, action_dim = self.cfg.log_prob_level, self.policy.action_dim
+        # What was never executed had no effect: it must not move a sum either.
+        new = reduce_log_probs(log_prob.where(rows.mask, 0.0), action_dim, level)
+        old = reduce_log_probs(rows.log_prob.where(rows.mask, 0.0), action_dim, level)
+        mask_nha = rows.mask.unflatten(1, (-1, action_dim))
+        mask = {"token": mask_nha, "action": mask_nha.any(-1), "chunk": mask_nha.any((-2, -1))}
+        advantage = align_to_log_probs(rows.advantage, level)
+        cfg = self.cfg
+        surrogate = clipped_surrogate(
+            new, old, advantage, cfg.clip_low, cfg.clip_high, cfg.dual_clip
+        )
+        return surrogate, mask[level]
+
+
+def success_reward(episode: PlayedEpisode, horizon: int, time_cost: float) -> float:
+    """What an episode earns at its end: 1 - time_cost * steps / horizon for a success, else 0."""
+    return 1 - time_cost * episode.num_steps / horizon if episode.success else 0.0

@@ -1,0 +1,107 @@
+"""PPO (arXiv:1707.06347) over action chunks, with a value head on the policy's features.
+
+Time passes per chunk or per action. An episode that the horizon cut off goes on in the critic's
+eyes: the value of its last observation is added to its last reward (arXiv:1712.00378).
+
+Legend: N rows, T decisions of the longest episode, B episodes, V values per row (1, or one for
+each action of a chunk).
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from rrf.algorithms.returns import add_time_limit_bootstrap, gae, normalize
+from rrf.algorithms.vla.configs import VLAPPOCfg
+from rrf.algorithms.vla.losses import aggregate, clipped_value_loss
+from rrf.algorithms.vla.policy_gradient import Metrics, PolicyGradient, success_reward
+from rrf.policies.policy import Policy
+from rrf.storage.trajectories import PlayedEpisode, RolloutBatch, flatten
+
+
+class VLAPPO(PolicyGradient):
+    """See the module."""
+
+    cfg: VLAPPOCfg
+
+    def __init__(self, cfg: VLAPPOCfg, policy: Policy, reference: Policy | None = None):
+        """
+        Raises:
+            ValueError: If the policy has no value head, or one of another level.
+        """
+        super().__init__(cfg, policy, reference)
+        wanted = policy.chunk_length if cfg.reward_level == "action" else 1
+        if policy.num_values != wanted:
+            raise ValueError(
+                f"reward_level is '{cfg.reward_level}', which needs {wanted} value(s) per chunk; "
+                f"the policy's value head has {policy.num_values}; set "
+                f"policy.value_head.level={cfg.reward_level}"
+            )
+        if cfg.reward_level == "action" and cfg.log_prob_level == "chunk":
+            raise ValueError(
+                "reward_level 'action' gives every action its own advantage, log_prob_level "
+                "'chunk' has one ratio for all of them; use log_prob_level=action"
+            )
+
+    def batch(self, groups: Sequence[Sequence[PlayedEpisode]], horizon: int) -> RolloutBatch:
+        """Rows of all episodes; advantages and returns float32 [N, V].
+
+        Raises:
+            ValueError: For a reward or value that is not finite.
+        """
+        cfg = self.cfg
+        episodes = [episode for group in groups for episode in group]
+        lengths = [e.num_steps if cfg.reward_level == "action" else len(e) for e in episodes]
+        shape = (max(lengths), len(episodes))
+        rewards_tb, values_tb = torch.zeros(shape), torch.zeros(shape[0] + 1, shape[1])
+        last_b = add_time_limit_bootstrap(
+            torch.tensor([success_reward(e, horizon, cfg.time_cost) for e in episodes]),
+            torch.tensor([episode.truncated for episode in episodes]),
+            torch.tensor([episode.final_value for episode in episodes]),
+            cfg.gamma,
+        )
+        for column, (episode, length) in enumerate(zip(episodes, lengths, strict=True)):
+            rewards_tb[length - 1, column] = last_b[column]
+            values_tb[:length, column] = episode.value.flatten()[:length]
+        is_inside_tb = torch.arange(shape[0]).unsqueeze(1) < torch.tensor(lengths)
+        dones_tb = torch.cat([torch.zeros(1, shape[1], dtype=torch.bool), ~is_inside_tb])
+        dones_tb[torch.tensor(lengths), torch.arange(shape[1])] = True
+        advantages_tb, returns_tb = gae(rewards_tb, values_tb, dones_tb, cfg.gamma, cfg.lam)
+        advantages_tb = normalize(advantages_tb, is_inside_tb)
+        return flatten(
+            episodes,
+            _rows(advantages_tb, episodes, lengths),
+            [torch.ones(len(episode)) for episode in episodes],
+            _rows(returns_tb, episodes, lengths),
+            chunk_length=self.policy.chunk_length,
+        )
+
+    def loss(self, rows: RolloutBatch, round_number: int) -> tuple[torch.Tensor, Metrics]:
+        """See `PolicyGradient.loss`; in the first rounds the critic alone learns."""
+        cfg = self.cfg
+        evaluation = self.policy.evaluate(rows.observation, rows.replay)
+        assert evaluation.value is not None
+        loss, metrics = self.policy_loss(rows, evaluation)
+        if round_number < cfg.critic_warmup_rounds:
+            loss = 0.0 * loss
+        value_loss, is_clipped = clipped_value_loss(
+            evaluation.value, rows.value, rows.returns, cfg.value_clip, cfg.huber_delta
+        )
+        mean = aggregate(value_loss, rows.value_mask)
+        metrics |= {
+            "actor/value_loss": mean.detach(),
+            "critic/value_clip_ratio": aggregate(is_clipped.float(), rows.value_mask),
+        }
+        return loss + cfg.value_coef * mean, metrics
+
+
+def _rows(
+    values_tb: torch.Tensor, episodes: Sequence[PlayedEpisode], lengths: Sequence[int]
+) -> list[torch.Tensor]:
+    """What stands in the column of each episode as [T, V], 0 where nothing was executed."""
+    rows = []
+    for column, (episode, length) in enumerate(zip(episodes, lengths, strict=True)):
+        flat = torch.zeros(episode.value.numel())
+        flat[:length] = values_tb[:length, column]
+        rows.append(flat.view(episode.value.shape))
+    return rows

@@ -1,0 +1,116 @@
+"""`rrf train` of policies that learn from datasets, or go back to one that did: imitation, and
+reinforcement in simulation.
+"""
+
+import contextlib
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import typer
+
+from rrf.cli import rl_display
+from rrf.cli.trainings import Training
+
+# Where the parent lies must not change the key, what it holds is in `parent`; nor must where
+# decoded images are kept.
+_PLACES = ("init_from", "cache_dir")
+
+
+class SupervisedTraining(Training):
+    """Imitation of recorded episodes."""
+
+    def free(self) -> Collection[str]:
+        """See `Training.free`."""
+        return _PLACES
+
+    def stands_on(self, parent: Path | None, parent_digest: str | None) -> tuple[dict, dict]:
+        """See `Training.stands_on`."""
+        from rrf import code_digest, workspace
+        from rrf.data.files import content_digest
+        from rrf.tracking.lineage import collect_lineage, each
+
+        lineage = collect_lineage(*self._datasets(parent))
+        versions = [
+            one["dataset_md5"] or content_digest(workspace.dataset(one["dataset"]))
+            for one in each(lineage)
+        ]
+        source = lineage.get("source_digest") or code_digest.source_digest()
+        dataset = ", ".join(versions) or None
+        return lineage, run_inputs(self.cfg.to_dict(), dataset, source, parent_digest)
+
+    def shown(self):
+        """A live bar on a terminal, plain lines in a log."""
+        return _bar(self.cfg)
+
+    def outcome(self, result: dict) -> str:
+        """See `Training.outcome`."""
+        loss = result["metrics"].get("validation/total", result["metrics"]["loss/total"])
+        return f"{result['steps']} steps, loss {loss:.4f}"
+
+    def _datasets(self, parent: Path | None) -> Collection[str]:
+        return self.cfg.datasets
+
+
+class VLARLTraining(SupervisedTraining):
+    """Reinforcement in simulation, which reads no dataset; it stands on those that its policy was
+    imitated from."""
+
+    def shown(self):
+        """See `rrf.cli.rl_display`."""
+        return rl_display.shown(self.cfg)
+
+    def outcome(self, result: dict) -> str:
+        """See `Training.outcome`."""
+        validations = result["validations"]
+        first, best = validations[0], max(validations, key=lambda entry: entry["success"])
+        return (
+            f"{result['steps']} rounds, validation success {first['success']:.1%} before, "
+            f"{best['success']:.1%} after round {best['round']}"
+        )
+
+    def _datasets(self, parent: Path | None) -> Collection[str]:
+        from rrf.runners.checkpoints import checkpoint
+        from rrf.tracking.lineage import datasets_of
+
+        return datasets_of(checkpoint.load_lineage(parent))
+
+
+def run_inputs(config: dict, dataset: str | None, source: str, parent: str | None) -> dict:
+    """Digests of everything that decides a run's result."""
+    from rrf import atomic
+    from rrf.saved_names import settled
+
+    config = {name: value for name, value in config.items() if name not in _PLACES}
+    digest = atomic.digest_of(settled(config))
+    return {"config": digest, "dataset": dataset, "source": source, "parent": parent}
+
+
+@contextlib.contextmanager
+def _bar(cfg) -> Iterator:
+    """Yields a callback that shows progress: a live bar on a terminal, plain lines in a log."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Eta
+
+    console = Console()
+    if not console.is_interactive:
+        yield lambda progress: typer.echo(_line(progress))
+        return
+    name, numbers = TextColumn("[bold]{task.description}"), TextColumn("{task.fields[numbers]}")
+    with Progress(name, BarColumn(), MofNCompleteColumn(), Eta(), numbers, console=console) as bar:
+        task = bar.add_task(cfg.experiment_name, total=cfg.max_steps, numbers="")
+        yield lambda progress: bar.update(task, completed=progress.step, numbers=_numbers(progress))
+
+
+def _line(progress) -> str:
+    minutes, seconds = divmod(round(progress.eta_s), 60)
+    eta = f"{minutes}:{seconds:02d}"
+    return f"step {progress.step}/{progress.max_steps} {_numbers(progress)} eta {eta}"
+
+
+def _numbers(progress) -> str:
+    validation = "-" if progress.validation_loss is None else f"{progress.validation_loss:.4f}"
+    return (
+        f"loss {progress.loss:.4f} val {validation} lr {progress.learning_rate:.1e} "
+        f"{progress.samples_per_s:.0f} samples/s"
+    )

@@ -1,0 +1,1 @@
+"""Gymnasium's tasks, EnvPool's, and those that users register."""

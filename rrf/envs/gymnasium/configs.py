@@ -1,0 +1,65 @@
+"""Gymnasium's tasks, EnvPool's and those that others registered, as data. Imports no simulator."""
+
+import typing
+
+from rrf.config import configclass
+from rrf.envs.configs import ControlEnvCfg
+
+
+@configclass(builds="rrf.envs.gymnasium.env:GymnasiumEnv")
+class GymnasiumEnvCfg(ControlEnvCfg):
+    """A task of the gym registry, stepped in this process (on few cores faster than processes)."""
+
+    task: str = "CartPole-v1"
+    """A registered id, e.g. HalfCheetah-v5."""
+    kwargs: dict[str, typing.Any] = {}
+    """Arguments of the task, e.g. {"healthy_reward": 0.0}."""
+    hidden: list[int] = []
+    """Dimensions of the observation that the policy may not see."""
+    max_episode_steps: int | None = None
+    """Time limit in steps; null takes the task's own."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.max_episode_steps is not None and self.max_episode_steps < 1:
+            raise ValueError(
+                f"max_episode_steps is {self.max_episode_steps}, allowed: 1 or more, or null"
+            )
+
+
+@configclass(builds="rrf.envs.gymnasium.envpool_env:EnvPoolEnv")
+class EnvPoolEnvCfg(ControlEnvCfg):
+    """A task of EnvPool: the same MuJoCo tasks in C++, several threads."""
+
+    task: str = "HalfCheetah-v5"
+    """EnvPool's name of the task."""
+    num_threads: int = 2
+    """Threads that step."""
+    hidden: list[int] = []
+    """Dimensions of the observation that the policy may not see."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_threads < 1:
+            raise ValueError(f"num_threads is {self.num_threads}, allowed: 1 or more")
+
+
+@configclass(builds="rrf.envs.gymnasium.registered:build")
+class RegisteredEnvCfg(ControlEnvCfg):
+    """A task added by `gymnasium.register`: an mjlab environment, or one of Gymnasium's kind."""
+
+    task: str = "CartPole-v1"
+    """The id it was registered under; "module:id" imports the module that registers it first."""
+    num_envs: int = 0
+    """Environments stepped together; 0 takes the scene.num_envs of a registered mjlab config that
+    has more than one, which is mjlab's default, and 64 otherwise."""
+    options: dict[str, typing.Any] = {}
+    """Further fields of MjlabEnvCfg (e.g. physics) or of GymnasiumEnvCfg (e.g. hidden), whichever
+    the entry point needs."""
+
+    def __post_init__(self):
+        if self.num_envs != 0:
+            super().__post_init__()
+        for name in ("task", "num_envs"):
+            if name in self.options:
+                raise ValueError(f"options names {name}, which is a field of its own: set {name}")

@@ -1,0 +1,339 @@
+"""Gymnasium's tasks (classic control, MuJoCo v5) as one vector environment of this process.
+
+On few cores a loop is faster than worker processes: a step is shorter than a message. What
+Gymnasium's wrappers do is done here: the time limit, so that `episode_length_buf` may be set; the
+check of what a task returns; the reset within the step that ended an episode.
+
+Legend: N environments, A width of an action, O visible width of an observation, K ended episodes.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# mujoco's compiled modules come without stubs.
+
+import functools
+import math
+import typing
+from collections.abc import Callable, Sequence
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.envs.mujoco import MujocoEnv
+from tensordict import TensorDict
+
+from rrf.data.sampling import mixed_seed
+from rrf.envs.control_env import EnvState, Interface, check_step
+from rrf.envs.gymnasium import registry as gym_registry
+from rrf.envs.gymnasium import state as gymnasium_state
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.envs.gymnasium.spaces import ActionMap, visible_dimensions
+
+if typing.TYPE_CHECKING:
+    import mujoco
+
+UNLIMITED = 2**31 - 1
+"""`max_episode_length` of a task without a time limit."""
+_REWARD_PREFIX = "reward_"
+_REST = "reward_rest"
+_NUM_SCRATCH_STEPS = 3
+_BOOLS = (bool, np.bool_)
+_OF_STEP = (
+    "5 as Gymnasium defines them: observation, reward, terminated, truncated, info (the four of "
+    "the older gym end in done, info)"
+)
+_OF_RESET = (
+    "2 as Gymnasium defines them: observation, info (the older gym returned the first alone)"
+)
+
+
+class GymnasiumEnv:
+    """N copies of a task; see `rrf.envs.control_env.ControlEnv`. Its only group is "policy".
+
+    Real actions are taken in [-1, 1] and stretched over the task's bounds
+    (`rrf.envs.gymnasium.spaces`).
+    Environment i starts with a seed mixed from (seed, i), so the same seed and actions give the
+    same trajectories.
+    """
+
+    def __init__(
+        self, cfg: GymnasiumEnvCfg, seed: int = 0, device: torch.device | str = "cpu"
+    ) -> None:
+        """
+        Raises:
+            ValueError: For an unknown task or argument, or spaces a vector of numbers cannot hold.
+            ImportError: If the task's simulator is not installed.
+        """
+        spec = gym_registry.find_spec(cfg.task)
+        self.cfg = cfg
+        self.num_envs = cfg.num_envs
+        self.device = torch.device(device)
+        self.gym_envs = gym_registry.make_envs(spec, cfg.kwargs, cfg.num_envs)
+        first = self.gym_envs[0]
+        self._map_actions = ActionMap(first.action_space, cfg.num_envs, cfg.task)
+        self._visible = visible_dimensions(first.observation_space, cfg.hidden, cfg.task)
+        self._hides = bool(cfg.hidden)
+        self._shape: tuple[int, ...] = first.observation_space.shape or ()
+        self.num_actions = self._map_actions.num_actions
+        self.max_episode_length = cfg.max_episode_steps or spec.max_episode_steps or UNLIMITED
+        self.episode_length_buf = torch.zeros(cfg.num_envs, dtype=torch.int64, device=self.device)
+        self.interface = Interface(
+            observation_dims={"policy": len(self._visible)},
+            num_actions=self.num_actions,
+            num_choices=self._map_actions.num_choices,
+            step_dt=step_dt(first),
+            task=cfg.task,
+        )
+        self.before_reset: Callable[[list[int]], None] | None = None
+        self._infos: list[dict] = []
+        self.set_progress(0, seed)
+
+    def get_observations(self) -> TensorDict:
+        """What the policy sees now, {"policy": float32 [N, O]}."""
+        return self._group(self._observations)
+
+    def reset(self) -> tuple[TensorDict, dict]:
+        """Start new episodes everywhere; each environment's random generator goes on."""
+        self._reset_all([None] * self.num_envs)
+        return self.get_observations(), {}
+
+    def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
+        """See `ControlEnv.step`.
+
+        `before_reset`, where set, is called with the numbers of ended environments while they still
+        are where their episode ended.
+
+        Raises:
+            ValueError: Also for a NaN, an Inf or a wrong shape that the task returns.
+        """
+        observations, rewards, terminated, truncated = self._advance(self._map_actions(actions))
+        self.episode_length_buf = self.episode_length_buf + 1  # it may be the caller's
+        late = self.episode_length_buf.cpu().numpy() >= self.max_episode_length
+        time_outs = (truncated | late) & ~terminated
+        dones = terminated | time_outs
+        extras = {
+            "time_outs": torch.from_numpy(time_outs).to(self.device),
+            "final_obs": None,
+            "log": {},
+        }
+        if dones.any():
+            extras["final_obs"] = self._begin_again(np.flatnonzero(dones), observations)
+        self._observations = observations
+        return (
+            self._group(observations),
+            torch.from_numpy(rewards).to(self.device),
+            torch.from_numpy(dones).to(self.device),
+            extras,
+        )
+
+    def reward_terms(self) -> dict[str, torch.Tensor]:
+        """The parts of the last step's reward that the task tells apart, each float32 [N]; they add
+        up to it. None before the first step. MuJoCo v5 tasks name them reward_forward,
+        reward_ctrl, ...; what those leave out is reward_rest.
+        """
+        if not self._infos:
+            return {}
+        terms = {
+            name: torch.tensor(
+                np.array([info.get(name, 0.0) for info in self._infos]),
+                dtype=torch.float32,
+                device=self.device,
+            )
+            for name in self.reward_names
+            if name != _REST
+        }
+        if _REST in self.reward_names:
+            terms[_REST] = self._rewards - torch.stack(list(terms.values())).sum(0)
+        return terms
+
+    @functools.cached_property
+    def reward_names(self) -> list[str]:
+        """The keys of `reward_terms`, found by some steps of a scratch environment. reward_rest is
+        among them if it was not 0 there, and where the task is not Gymnasium's own: of those nobody
+        can tell what they add later.
+        """
+        spec = gym_registry.find_spec(self.cfg.task)
+        scratch = gym_registry.make_envs(spec, self.cfg.kwargs)[0]
+        scratch.reset(seed=0)
+        scratch.action_space.seed(0)
+        has_rest, parts = not gymnasium_state.can_save(scratch), {}
+        for _ in range(_NUM_SCRATCH_STEPS):
+            _, reward, *ends, info = scratch.step(scratch.action_space.sample())
+            parts = {
+                name: value
+                for name, value in info.items()
+                if name.startswith(_REWARD_PREFIX)
+                and np.asarray(value).dtype.kind in "bifu"
+                and np.ndim(value) == 0
+            }
+            told = sum(parts.values())
+            has_rest |= not math.isclose(float(reward), told, rel_tol=1e-5, abs_tol=1e-6)
+            if any(ends):
+                break
+        scratch.close()
+        return [*parts, _REST] if parts and has_rest else list(parts)
+
+    def state(self) -> EnvState | None:
+        """None for tasks that are not Gymnasium's own (`rrf.envs.gymnasium.state`)."""
+        if not all(gymnasium_state.can_save(env) for env in self.gym_envs):
+            return None
+        state = gymnasium_state.save(self.gym_envs)
+        state.tensors["observations"] = torch.from_numpy(self._observations.copy())
+        state.tensors["episode_length"] = self.episode_length_buf.clone()
+        state.facts["task"] = self.cfg.task
+        return state
+
+    def load_state(self, state: EnvState) -> None:
+        """Continue from `state`.
+
+        Raises:
+            ValueError: For the state of another task, or of another number of environments.
+        """
+        found = (state.facts["task"], len(state.facts["generators"]))
+        if found != (self.cfg.task, self.num_envs):
+            raise ValueError(
+                f"the state is of {found[1]} x {found[0]}, these are {self.num_envs} x "
+                f"{self.cfg.task}"
+            )
+        rest = dict(state.tensors)
+        self._observations = rest.pop("observations").cpu().numpy().copy()
+        self.episode_length_buf[:] = rest.pop("episode_length").to(self.device)
+        gymnasium_state.load(self.gym_envs, EnvState(rest, state.facts))
+        self._infos = []
+
+    def set_progress(self, num_steps: int, seed: int) -> None:
+        """Begin anew from `seed`, for where `state` is None: a resumed run is not to see its first
+        episodes again. The number of steps so far decides nothing here.
+        """
+        self._reset_all([mixed_seed(seed, index) for index in range(self.num_envs)])
+
+    @property
+    def mj_model(self) -> "mujoco.MjModel | None":
+        """The model all environments step; None for a task without MuJoCo."""
+        bare = self.gym_envs[0].unwrapped
+        return bare.model if isinstance(bare, MujocoEnv) else None
+
+    @property
+    def mj_spec(self) -> "mujoco.MjSpec | None":
+        """What `mj_model` compiles from, read again from its file; None without MuJoCo."""
+        import mujoco
+
+        bare = self.gym_envs[0].unwrapped
+        return mujoco.MjSpec.from_file(bare.fullpath) if isinstance(bare, MujocoEnv) else None
+
+    def mj_datas(self, env_ids: Sequence[int]) -> "list[mujoco.MjData]":
+        """The states of some environments, to be read only."""
+        bare: list[typing.Any] = [self.gym_envs[env].unwrapped for env in env_ids]
+        return [env.data for env in bare]
+
+    def close(self) -> None:
+        """Close every environment. Calling it twice is allowed."""
+        for env in self.gym_envs:
+            env.close()
+
+    def _advance(
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """One step everywhere, no resets: observations [N, O], rewards, terminated, truncated."""
+        observations = np.empty((self.num_envs, *self._shape), np.float32)
+        rewards = np.empty(self.num_envs, np.float32)
+        terminated = np.empty(self.num_envs, bool)
+        truncated = np.empty(self.num_envs, bool)
+        infos: list = [None] * self.num_envs
+        reward: typing.Any
+        for env, gym_env in enumerate(self.gym_envs):
+            result = gym_env.step(actions[env])
+            if not isinstance(result, tuple) or len(result) != 5:
+                raise self._wrong_count("step", result, _OF_STEP)
+            observation, reward, *ends, infos[env] = result
+            if np.shape(observation) != self._shape or np.ndim(reward):
+                raise self._wrong_shape(env, observation, reward)
+            for end in ends:
+                if type(end) not in _BOOLS and not (np.ndim(end) == 0 and end in (0, 1)):
+                    raise self._unfit(f"{end!r} for terminated or truncated", env, "True or False")
+            terminated[env], truncated[env] = ends
+            try:
+                observations[env], rewards[env] = observation, reward
+            except (TypeError, ValueError) as error:
+                raise self._unfit(f"what is no number ({error})", env, "numbers") from error
+        self._infos = infos
+        self._rewards = torch.from_numpy(rewards).to(self.device)
+        if self._hides:
+            observations = observations[:, self._visible]
+        self._check(observations, rewards)
+        return observations, rewards, terminated, truncated
+
+    def _begin_again(self, ended: np.ndarray, observations: np.ndarray) -> TensorDict:
+        """Reset the environments `ended` and their rows of `observations`; what stood there."""
+        final = self._group(observations[ended])
+        if self.before_reset is not None:
+            self.before_reset(ended.tolist())
+        for env in ended:
+            observations[env] = self._first_observation(env)
+        self._check(observations)
+        self.episode_length_buf[torch.from_numpy(ended)] = 0
+        return final
+
+    def _reset_all(self, seeds: Sequence[int | None]) -> None:
+        rows = [self._first_observation(env, seed) for env, seed in enumerate(seeds)]
+        self._observations = np.stack(rows)
+        self._check(self._observations)
+        self.episode_length_buf = torch.zeros_like(self.episode_length_buf)
+        self._infos = []
+
+    def _first_observation(self, env: int, seed: int | None = None) -> np.ndarray:
+        gym_env = self.gym_envs[env]
+        if seed is not None and not gym_registry.accepts(gym_env.unwrapped.reset, {"seed": seed}):
+            raise ValueError(
+                f"reset of {self.cfg.task} takes no seed; Gymnasium defines "
+                "reset(self, *, seed=None, options=None)"
+            )
+        result = gym_env.reset(seed=seed)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise self._wrong_count("reset", result, _OF_RESET)
+        if np.shape(result[0]) != self._shape:
+            raise self._wrong_shape(env, result[0])
+        try:
+            return np.asarray(result[0], np.float32)[self._visible]
+        except (TypeError, ValueError) as error:
+            raise self._unfit(f"what is no number ({error})", env, "numbers") from error
+
+    def _check(self, observations: np.ndarray, rewards: np.ndarray | None = None) -> None:
+        if np.isfinite(observations).all() and (rewards is None or np.isfinite(rewards).all()):
+            return
+        rewards = np.zeros(self.num_envs, np.float32) if rewards is None else rewards
+        dones = torch.zeros(self.num_envs, dtype=torch.bool)
+        rewards_n = torch.from_numpy(rewards)
+        check_step(self._group(observations), rewards_n, dones, self.num_envs, self.cfg.task)
+
+    def _wrong_count(self, method: str, result: typing.Any, expected: str) -> ValueError:
+        what = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        return ValueError(f"{method} of {self.cfg.task} returned {what}, expected {expected}")
+
+    def _unfit(self, what: str, env: int, expected: str) -> ValueError:
+        return ValueError(
+            f"{self.cfg.task} returned {what} in environment {env}, expected {expected}"
+        )
+
+    def _wrong_shape(self, env: int, observation, reward: typing.Any = 0.0) -> ValueError:
+        what, found, expected = "an observation", np.shape(observation), self._shape
+        if found == expected:
+            what, found, expected = "a reward", np.shape(reward), ()
+        return ValueError(
+            f"{self.cfg.task} returned {what} of shape {list(found)} in environment {env}, "
+            f"expected {list(expected)}"
+        )
+
+    def _group(self, observations: np.ndarray) -> TensorDict:
+        tensor = torch.from_numpy(observations.copy()).to(self.device)
+        return TensorDict({"policy": tensor}, [len(observations)])
+
+
+def step_dt(env: gymnasium.Env) -> float:
+    """Seconds between two actions: the task's own `dt` or `tau`, else the inverse of its frame
+    rate.
+    """
+    bare = env.unwrapped
+    for name in ("dt", "tau"):
+        if isinstance(seconds := getattr(bare, name, None), float):
+            return seconds
+    return 1.0 / bare.metadata.get("render_fps", 50)

@@ -1,0 +1,138 @@
+"""Tasks that others add by `gymnasium.register`, with the config that trains them among the kwargs.
+
+    gymnasium.register(
+        id="RoboRenForce-MyTask-PPO",
+        entry_point="mjlab.envs:ManagerBasedRlEnv",
+        kwargs={"env_cfg_entry_point": my_env_cfg, "RoboRenForce_entry_point": MyLocoPPOCfg()},
+    )
+
+An entry point that is mjlab's environment is stepped as any mjlab task is, with the registered
+environment config; every other entry point is an environment of Gymnasium's kind, made with the
+remaining kwargs. `rrf_entry_point` is the same as `RoboRenForce_entry_point`. Configs are given as
+an instance, as a class or function that makes one, or as "module:name" of either.
+"""
+
+import copy
+import importlib
+import typing
+
+import torch
+from gymnasium.envs.registration import EnvSpec
+
+from rrf.config import Cfg, did_you_mean, trust
+from rrf.envs.control_env import ControlEnv
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg, RegisteredEnvCfg
+from rrf.envs.gymnasium.registry import CONFIG_KWARGS, creator_of, find_spec
+from rrf.envs.mjlab.configs import MjlabEnvCfg
+
+ENV_CFG_KWARG = "env_cfg_entry_point"
+"""Under which an mjlab task names its environment's config."""
+_MJLAB_ENV = "ManagerBasedRlEnv"
+_MJLAB_CLASS = ("mjlab.envs.manager_based_rl_env", _MJLAB_ENV)
+_NUM_ENVS = 64  # where neither the user nor the registered config says
+
+
+def runner_cfg_of(task: str) -> Cfg | None:
+    """A copy of the config registered with `task`; None if it was registered without one.
+
+    Its package is trusted from now on, since its code has been imported already.
+
+    Raises:
+        ValueError: For an unknown task, both kwargs at once, or a kwarg that leads to no config.
+    """
+    spec = find_spec(task)
+    given = [name for name in CONFIG_KWARGS if name in spec.kwargs]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise ValueError(f"{task} is registered with both {' and '.join(given)}; keep one")
+    cfg = _resolved(spec, given[0])
+    if not isinstance(cfg, Cfg) and not _has_methods_of_cfg(cfg):
+        raise ValueError(
+            f"{given[0]} of {task} is {_named(cfg)}; expected a runner config such as "
+            "rrf.runners.OnPolicyRunnerCfg()"
+        )
+    trust(type(cfg).__module__)
+    return cfg
+
+
+def required_runner_cfg(task: str) -> Cfg:
+    """As `runner_cfg_of`.
+
+    Raises:
+        ValueError: Also if the task was registered without a config.
+    """
+    cfg = runner_cfg_of(task)
+    if cfg is None:
+        raise ValueError(
+            f"{task} is registered without a config to train it by. Add "
+            f'kwargs={{"{CONFIG_KWARGS[0]}": <runner config>}} to its gymnasium.register, or train '
+            f"it by a preset: rrf train PRESET env.task={task}"
+        )
+    return cfg
+
+
+def build(cfg: RegisteredEnvCfg, seed: int = 0, device: torch.device | str = "cpu") -> ControlEnv:
+    """The environment that was registered as `cfg.task`.
+
+    Raises:
+        ValueError: For an unknown task or option, or an mjlab task without environment config.
+    """
+    spec = find_spec(cfg.task)
+    given = cfg.options | {"task": cfg.task, "num_envs": cfg.num_envs or _NUM_ENVS}
+    if not _is_mjlab(spec):
+        _check_entry_point(spec)
+        return GymnasiumEnvCfg.from_dict(given).build(seed=seed, device=device)
+    if ENV_CFG_KWARG not in spec.kwargs:
+        close = did_you_mean(ENV_CFG_KWARG, spec.kwargs)
+        raise ValueError(
+            f"{cfg.task} is an mjlab environment registered without {ENV_CFG_KWARG}{close}"
+        )
+    env_cfg = _resolved(spec, ENV_CFG_KWARG)
+    if cfg.num_envs == 0 and env_cfg.scene.num_envs > 1:
+        given["num_envs"] = env_cfg.scene.num_envs
+    return MjlabEnvCfg.from_dict(given).build(seed=seed, device=device, env_cfg=env_cfg)
+
+
+def _is_mjlab(spec: EnvSpec) -> bool:
+    entry = spec.entry_point
+    if isinstance(entry, str):
+        module, _, name = entry.partition(":")
+    else:
+        module, name = getattr(entry, "__module__", ""), getattr(entry, "__name__", "")
+    return module.partition(".")[0] == "mjlab" and name == _MJLAB_ENV
+
+
+def _check_entry_point(spec: EnvSpec) -> None:
+    """Raise ValueError for a class of mjlab's kind that is not mjlab's own."""
+    kinds = getattr(creator_of(spec), "__mro__", ())
+    if any((kind.__module__, kind.__name__) == _MJLAB_CLASS for kind in kinds):
+        raise ValueError(
+            f"{spec.id} is registered with a subclass of mjlab's {_MJLAB_ENV}, whose own steps "
+            'would not be made; use entry_point="mjlab.envs:ManagerBasedRlEnv" and put what is '
+            f"yours into the terms of {ENV_CFG_KWARG}"
+        )
+
+
+def _resolved(spec: EnvSpec, kwarg: str) -> typing.Any:
+    """What a kwarg stands for: itself, what it makes, or what "module:name" is or makes."""
+    value: typing.Any = spec.kwargs[kwarg]
+    if isinstance(value, str):
+        module, _, name = value.partition(":")
+        try:
+            value = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ValueError(
+                f"{kwarg} of {spec.id} is '{value}', which is not there ({error}); write "
+                "module:name"
+            ) from error
+    return value() if callable(value) else copy.deepcopy(value)
+
+
+def _has_methods_of_cfg(value) -> bool:
+    """A `@configclass` that does not inherit `Cfg` has been given its methods."""
+    return type(value).__dict__.get("to_dict") is Cfg.to_dict
+
+
+def _named(value) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"

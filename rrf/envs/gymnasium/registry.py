@@ -1,0 +1,129 @@
+"""Gymnasium's registry: finding a task and making one of its environments.
+
+A task may carry the config that trains it among its kwargs (`CONFIG_KWARGS`); that one is taken out
+before the environment's constructor sees the rest.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+
+from rrf.config import closest, did_you_mean
+
+CONFIG_KWARGS = ("RoboRenForce_entry_point", "rrf_entry_point")
+"""The kwargs of `gymnasium.register` under which a task names the config that trains it."""
+_HOW_TO_REGISTER = (
+    "a task of your own is registered by the module that --import names; all there are: python -c "
+    "'import gymnasium; gymnasium.pprint_registry()'"
+)
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def find_spec(task: str) -> EnvSpec:
+    """What was registered as `task`; for "module:task" the module is imported first.
+
+    Raises:
+        ValueError: For a module that cannot be imported, or an unknown task, with the closest known
+            one.
+    """
+    module, _, name = task.rpartition(":")
+    if module:
+        _import(module, task)
+    spec = gymnasium.registry.get(name)
+    if spec is None:
+        close = closest(name, gymnasium.registry)
+        hint = f"did you mean '{close}'?" if close else _HOW_TO_REGISTER
+        if name.startswith("Mjlab-"):
+            hint = (
+                f"tasks of mjlab itself train by a preset: rrf train go1-flat-ppo env.task={name}"
+            )
+        raise ValueError(f"no Gymnasium task '{name}'; {hint}")
+    return spec
+
+
+def make_envs(
+    spec: EnvSpec, kwargs: Mapping[str, typing.Any], num_envs: int = 1
+) -> list[gymnasium.Env]:
+    """`num_envs` environments without Gymnasium's time limit and checks, which cost time and which
+    `rrf.envs.gymnasium.env` does itself.
+
+    Raises:
+        ValueError: For an argument the task does not take, or an entry point that is not there.
+        ImportError: Where the task's simulator is not installed, with the command that installs it.
+    """
+    arguments = {name: spec.kwargs[name] for name in spec.kwargs if name not in CONFIG_KWARGS}
+    arguments |= kwargs
+    creator = creator_of(spec)
+    bare = dataclasses.replace(spec, kwargs=arguments, order_enforce=False)
+    try:
+        return [
+            gymnasium.make(bare, max_episode_steps=-1, disable_env_checker=True)
+            for _ in range(num_envs)
+        ]
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        raise ImportError(f"{spec.id} cannot be made here: {error}") from error
+    except TypeError as error:
+        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        if unknown is not None and unknown[1] in arguments:
+            close = did_you_mean(unknown[1], _parameters(creator))
+            raise ValueError(f"{spec.id} takes no argument '{unknown[1]}'{close}") from error
+        if accepts(creator, arguments):
+            raise
+        raise ValueError(
+            f"{spec.id} cannot be made with the arguments {sorted(arguments)}: {error}; they are "
+            "the kwargs it was registered with and env.kwargs"
+        ) from error
+
+
+def _import(module: str, task: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        is_missing = f"{module}.".startswith(f"{error.name}.")
+        if isinstance(error, ModuleNotFoundError) and is_missing:
+            raise ValueError(
+                f"task '{task}': no module '{module}' among the installed packages; for a file in "
+                f"the current directory add --import {module}"
+            ) from error
+        raise ValueError(f"task '{task}': '{module}' cannot be imported: {error}") from error
+
+
+def creator_of(spec: EnvSpec) -> Callable:
+    """What makes the task's environments.
+
+    Raises:
+        ValueError: For an entry point that is not there.
+        ImportError: Where the task's simulator is not installed.
+    """
+    entry = spec.entry_point
+    if callable(entry):
+        return entry
+    try:
+        return load_env_creator(entry or "")
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        raise ImportError(f"{spec.id} cannot be made here: {error}") from error
+    except (AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{spec.id} is registered with entry_point={entry!r}, which is not there ({error}); "
+            'give gymnasium.register a class, a function or "module:name"'
+        ) from error
+
+
+def _parameters(creator: Callable) -> list[str]:
+    parameters = inspect.signature(creator).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind in _NAMED]
+
+
+def accepts(function: Callable, arguments: Mapping[str, typing.Any]) -> bool:
+    """Whether it can be called with these."""
+    try:
+        inspect.signature(function).bind(**arguments)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Meta-World: environment, scripted experts, recording of demonstrations."""

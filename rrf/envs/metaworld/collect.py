@@ -1,0 +1,217 @@
+"""Which demonstrations of Meta-World's scripted experts to record, and recording them in parallel.
+
+`rrf.envs.metaworld.recorder` records one task: one robomimic HDF5 file of rendered images, actions
+and full simulator states. The expert is asked once per action. With action noise (DART,
+arXiv:1703.09327) the executed action is the expert's plus Gaussian noise on dx, dy, dz, while the
+recorded one is the expert's own answer to the state really visited, so that a cloned policy sees
+how to recover. Attempts are numbered; the successful ones of the lowest numbers are kept. An
+episode ends with the action that solves the task; its frame carries success = 1 and done = 1, and
+nothing follows it.
+
+Same configuration, same bytes: noise depends on (seed, task, attempt) alone, and neither the number
+of processes nor of slots changes an episode.
+"""
+
+import collections
+import dataclasses
+import json
+import multiprocessing.connection
+import typing
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+from rrf.config import Cfg, configclass, did_you_mean
+from rrf.envs.metaworld.configs import CAMERAS, CONTROL_HZ
+from rrf.envs.metaworld.tasks import NUM_INITIAL_STATES, TASKS
+from rrf.envs.process.child import Child, close_all
+
+DEMO_TASKS = (
+    "button-press-topdown-v3",
+    "door-close-v3",
+    "drawer-close-v3",
+    "drawer-open-v3",
+    "faucet-close-v3",
+    "faucet-open-v3",
+    "handle-press-v3",
+    "plate-slide-v3",
+    "window-close-v3",
+    "window-open-v3",
+)
+_MESSAGE_TIMEOUT_S = 600.0  # the first rendered image of a machine compiles kernels
+
+
+@configclass
+class CollectCfg(Cfg):
+    """Which demonstrations to record."""
+
+    tasks: list[str] = list(DEMO_TASKS)
+    """Meta-World task names."""
+    episodes: int = 25
+    """Successful episodes to keep per task."""
+    seed: int = 777
+    """Seed of the initial states and of the noise."""
+    action_noise: list[float] = [0.0, 0.4]
+    """Standard deviation of the noise on dx, dy, dz; attempts take the entries in turn."""
+    max_episode_steps: int = 50
+    """Actions after which an attempt counts as failed."""
+    action_repeat: int = 5
+    """Control steps (80 Hz) an action is held for."""
+    image_size: int = 64
+    """Height and width of the images in pixels."""
+    camera: str = "corner2"
+    """Camera to record."""
+    renderer: str = "warp"
+    """warp, egl, osmesa or auto."""
+    out: str = "datasets/raw/metaworld"
+    """Directory for <task>.hdf5."""
+    num_workers: int = 2
+    """Processes; each records whole tasks."""
+    force: bool = False
+    """Record again what is already there."""
+
+    def __post_init__(self):
+        for task in self.tasks:
+            if task not in TASKS:
+                raise ValueError(f"no Meta-World task '{task}'{did_you_mean(task, TASKS)}")
+        if not self.tasks or len(set(self.tasks)) != len(self.tasks):
+            raise ValueError(f"tasks={self.tasks} must name at least one task, none of them twice")
+        if self.episodes < 1 or self.num_workers < 1:
+            raise ValueError(
+                f"episodes={self.episodes} and num_workers={self.num_workers} must be at least 1"
+            )
+        if not self.action_noise or min(self.action_noise) < 0:
+            raise ValueError(f"action_noise={self.action_noise} must be a list of numbers >= 0")
+        if self.episodes > NUM_INITIAL_STATES and 0 in self.action_noise:
+            raise ValueError(
+                f"episodes={self.episodes}: a seed has {NUM_INITIAL_STATES} initial states, and "
+                "without noise a second round would record the same episodes again; use fewer, or "
+                "action_noise > 0 throughout"
+            )
+        if self.camera not in CAMERAS:
+            raise ValueError(f"no camera '{self.camera}'{did_you_mean(self.camera, CAMERAS)}")
+
+    def env_args(self, task: str) -> dict:
+        """What a recording says about itself: how to rebuild its environment, how it was made."""
+        return {
+            "env_name": task,
+            "type": "metaworld",
+            "env_kwargs": {
+                "image_size": self.image_size,
+                "camera": self.camera,
+                "action_repeat": self.action_repeat,
+                "control_hz": CONTROL_HZ,
+            },
+            "recording": {
+                "episodes": self.episodes,
+                "seed": self.seed,
+                "action_noise": list(self.action_noise),
+                "max_episode_steps": self.max_episode_steps,
+                "renderer": self.renderer,
+            },
+        }
+
+    def path(self, task: str) -> Path:
+        """Where the recording of a task goes."""
+        return Path(self.out) / f"{task}.hdf5"
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far one task is."""
+
+    task: str
+    episodes: int
+    wanted: int
+    frames: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """What `collect` has left for one task."""
+
+    task: str
+    path: Path
+    episodes: int
+    frames: int
+    attempts: int  # 0 if the file was there already
+    is_reused: bool
+
+
+def collect(
+    cfg: CollectCfg, on_progress: Callable[[Progress], None] = lambda progress: None
+) -> list[Recorded]:
+    """Record `cfg.tasks`; a file that is there already with the same settings is kept.
+
+    Raises:
+        ValueError: Before anything is recorded, for a file recorded with other settings (`force`
+            replaces it), or when an expert does not succeed often enough.
+    """
+    reused = {} if cfg.force else _existing(cfg)
+    for done in reused.values():
+        on_progress(Progress(done.task, done.episodes, cfg.episodes, done.frames))
+    waiting = [task for task in cfg.tasks if task not in reused]
+    recorded = {done.task: done for done in _record_all(cfg, waiting, on_progress)} | reused
+    return [recorded[task] for task in cfg.tasks]
+
+
+def _record_all(
+    cfg: CollectCfg, tasks: list[str], on_progress: Callable[[Progress], None]
+) -> Generator[Recorded, None, None]:
+    num_workers = min(cfg.num_workers, len(tasks))
+    waiting = collections.deque(tasks)
+    arguments = {"cfg": cfg.to_dict()}
+    children = [
+        Child(
+            "rrf.envs.metaworld.recorder:Recorder",
+            f"recorder {n + 1} of {num_workers}",
+            arguments,
+            _MESSAGE_TIMEOUT_S,
+        )
+        for n in range(num_workers)
+    ]
+    try:
+        busy: dict[typing.Any, tuple[Child, str]] = {}
+        for child in children:
+            busy[child.connection] = (child, waiting.popleft())
+            child.send("record", busy[child.connection][1])
+        while busy:
+            ready = multiprocessing.connection.wait(list(busy), timeout=_MESSAGE_TIMEOUT_S)
+            for connection in ready or list(busy):
+                child, task = busy[connection]
+                kind, value = child.receive()
+                if kind == "progress":
+                    on_progress(Progress(task, value[0], cfg.episodes, value[1]))
+                    continue
+                yield Recorded(task, cfg.path(task), *value, is_reused=False)
+                del busy[connection]
+                if waiting:
+                    busy[connection] = (child, waiting.popleft())
+                    child.send("record", busy[connection][1])
+    finally:
+        close_all(children)
+
+
+def _existing(cfg: CollectCfg) -> dict[str, Recorded]:
+    """The tasks whose files are there. Raises ValueError for one recorded with other settings."""
+    import h5py
+
+    found = {}
+    for task in cfg.tasks:
+        path = cfg.path(task)
+        if not path.exists():
+            continue
+        try:
+            with h5py.File(path) as file:
+                attributes = {key: str(value) for key, value in file["data"].attrs.items()}
+            env_args, frames = json.loads(attributes["env_args"]), int(attributes["total"])
+        except (OSError, KeyError, ValueError) as error:
+            raise ValueError(
+                f"{path} is no recording of ours ({error}); move it away, or use --force"
+            ) from error
+        if env_args != cfg.env_args(task):
+            raise ValueError(
+                f"{path} was recorded with other settings: {env_args}, asked for "
+                f"{cfg.env_args(task)}; choose another --out, or replace it with --force"
+            )
+        found[task] = Recorded(task, path, cfg.episodes, frames, attempts=0, is_reused=True)
+    return found

@@ -1,0 +1,58 @@
+"""Meta-World, as data. Imports no simulator."""
+
+import typing
+from collections.abc import Sequence
+
+from rrf.config import configclass, did_you_mean
+from rrf.envs.configs import VecEnvCfg
+from rrf.envs.metaworld.tasks import NUM_INITIAL_STATES, TASKS
+
+CAMERAS = ("corner", "corner2", "corner3", "topview", "behindGripper", "gripperPOV")
+STATE_NAMES = ("eef_x", "eef_y", "eef_z", "gripper_opening")
+ACTION_NAMES = ("dx", "dy", "dz", "gripper")
+CONTROL_HZ = 80
+
+
+@configclass(builds="rrf.envs.metaworld.env:MetaWorldVecEnv")
+class MetaWorldCfg(VecEnvCfg):
+    """Meta-World tasks in parallel slots."""
+
+    simulator: typing.ClassVar[str] = "Meta-World"
+
+    action_repeat: int = 5
+    """Control steps (80 Hz) an action is held for."""
+    cameras: list[str] = ["corner2"]
+    """Camera names; empty for no images."""
+    renderer: str = "warp"
+    """warp, egl, osmesa, or auto for the fastest that works here."""
+    device: str = "cpu"
+    """Warp device to render on, cpu or cuda:0."""
+    render_batch: int = 8
+    """Images drawn in one launch (warp)."""
+    max_engines: int = 8
+    """Tasks kept loaded; beyond that, the least recently used one without an episode is dropped."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("render_batch", "max_engines"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if CONTROL_HZ % self.action_repeat:
+            raise ValueError(
+                f"action_repeat={self.action_repeat} must divide {CONTROL_HZ}: 1, 2, 4, 5, 8, …"
+            )
+        for camera in self.cameras:
+            if camera not in CAMERAS:
+                raise ValueError(f"no camera '{camera}'{did_you_mean(camera, CAMERAS)}")
+
+    @property
+    def action_dim(self) -> int:
+        return len(ACTION_NAMES)
+
+    @property
+    def tasks(self) -> Sequence[str]:
+        return TASKS
+
+    @property
+    def num_initial_states(self) -> int:
+        return NUM_INITIAL_STATES

@@ -1,0 +1,170 @@
+"""Recording the demonstrations of one task; `rrf.envs.metaworld.collect` tells what they are."""
+
+import collections
+from collections.abc import Generator, Iterable
+
+import numpy as np
+
+from rrf.data.formats.robomimic import write_robomimic
+from rrf.envs.metaworld.collect import CollectCfg
+from rrf.envs.metaworld.configs import CONTROL_HZ, MetaWorldCfg
+from rrf.envs.metaworld.env import MetaWorldVecEnv
+from rrf.envs.metaworld.experts import Expert
+from rrf.envs.metaworld.tasks import INSTRUCTIONS, NUM_INITIAL_STATES, TASKS
+from rrf.envs.vec_env import InitialState
+
+_SLOTS = 8
+_MAX_ATTEMPTS_PER_EPISODE = 3
+
+
+class Recorder:
+    """Records tasks, in the parent or served by a child process."""
+
+    def __init__(self, cfg: dict):
+        self._cfg = CollectCfg.from_dict(cfg)
+
+    def record(self, task: str) -> Generator[tuple[int, int], None, tuple[int, int, int]]:
+        """Record one task into its file.
+
+        Yields (episodes, frames) so far; returns (episodes, frames, attempts).
+        """
+        cfg = self._cfg
+        env = MetaWorldCfg(
+            num_envs=min(_SLOTS, cfg.episodes),
+            chunk_length=1,
+            action_repeat=cfg.action_repeat,
+            max_episode_steps=cfg.max_episode_steps,
+            image_size=cfg.image_size,
+            cameras=[cfg.camera],
+            renderer=cfg.renderer,
+        ).build()
+        try:
+            demos, attempts = yield from _successes(cfg, task, env)
+        finally:
+            env.close()
+        fps = CONTROL_HZ // cfg.action_repeat
+        write_robomimic(cfg.path(task), demos, cfg.env_args(task), INSTRUCTIONS[task], fps)
+        return len(demos), sum(len(demo["actions"]) for demo in demos), attempts
+
+
+class _Attempt:
+    """One episode being recorded."""
+
+    def __init__(self, cfg: CollectCfg, task: str, number: int):
+        self.number = number
+        self.initial_state = InitialState(task, cfg.seed, number % NUM_INITIAL_STATES)
+        self.noise = _noise(cfg, number)
+        self._camera = cfg.camera
+        self._expert = Expert(task)
+        self._random = np.random.default_rng([cfg.seed, TASKS.index(task), number])
+        self._frames: dict[str, list] = collections.defaultdict(list)
+
+    def act(
+        self, image: np.ndarray, state: np.ndarray, physics: np.ndarray, observation: np.ndarray
+    ) -> np.ndarray:
+        """Record what was seen and the expert's answer to it; return the action to execute."""
+        action = self._expert.action(observation)
+        self._frames["image"].append(image)
+        self._frames["state"].append(state)
+        self._frames["physics"].append(physics)
+        self._frames["action"].append(action)
+        executed = action.copy()
+        executed[:3] += self._random.normal(0.0, 1.0, 3) * self.noise
+        return np.clip(executed, -1.0, 1.0)
+
+    def result(self, reward: float, is_success: bool) -> None:
+        """Record what came of the action."""
+        self._frames["reward"].append(reward)
+        self._frames["success"].append(is_success)
+
+    def demo(self) -> dict:
+        """The episode as `write_robomimic` takes it."""
+        frames = {name: np.stack(values) for name, values in self._frames.items()}
+        dones = np.zeros(len(frames["action"]), np.uint8)
+        dones[-1] = 1
+        return {
+            "actions": frames["action"].astype(np.float32),
+            "rewards": frames["reward"].astype(np.float32),
+            "dones": dones,
+            "states": frames["physics"],
+            "success": frames["success"].astype(np.uint8),
+            "obs": {
+                f"{self._camera}_image": frames["image"],
+                "eef_pos": frames["state"][:, :3].astype(np.float32),
+                "gripper_opening": frames["state"][:, 3:].astype(np.float32),
+            },
+            "attrs": {
+                "seed": self.initial_state.seed,
+                "index": self.initial_state.index,
+                "success": int(frames["success"][-1]),
+                "action_noise": self.noise,
+            },
+        }
+
+
+def _successes(
+    cfg: CollectCfg, task: str, env: MetaWorldVecEnv
+) -> Generator[tuple[int, int], None, tuple[list[dict], int]]:
+    """The demos of the first `cfg.episodes` successful attempts, and how many were made."""
+    waiting = _attempt_numbers(cfg)
+    num_attempts = 0
+    demos: dict[int, dict] = {}
+    while len(demos) < cfg.episodes:
+        numbers = [waiting.popleft() for _ in range(min(cfg.episodes - len(demos), len(waiting)))]
+        if not numbers:
+            raise ValueError(
+                f"{task}: the expert solved {len(demos)} of {num_attempts} attempts, but "
+                f"{cfg.episodes} episodes are wanted; ask for fewer, lower action_noise="
+                f"{cfg.action_noise} or raise max_episode_steps={cfg.max_episode_steps}"
+            )
+        num_attempts += len(numbers)
+        for number, demo in _play(cfg, task, env, numbers):
+            if demo["attrs"]["success"]:
+                demos[number] = demo
+            yield len(demos), sum(len(kept["actions"]) for kept in demos.values())
+    return [demos[number] for number in sorted(demos)], num_attempts
+
+
+def _attempt_numbers(cfg: CollectCfg) -> collections.deque[int]:
+    """The attempts worth making: without noise, an initial state is played only once."""
+    numbers = range(_MAX_ATTEMPTS_PER_EPISODE * cfg.episodes + _SLOTS)
+    return collections.deque(
+        number for number in numbers if number < NUM_INITIAL_STATES or _noise(cfg, number) > 0
+    )
+
+
+def _noise(cfg: CollectCfg, number: int) -> float:
+    return cfg.action_noise[number % len(cfg.action_noise)]
+
+
+def _play(
+    cfg: CollectCfg, task: str, env: MetaWorldVecEnv, numbers: Iterable[int]
+) -> Generator[tuple[int, dict], None, None]:
+    """Run attempts in all slots, a free slot taking the next; yield (number, demo) as they end."""
+    waiting = collections.deque(numbers)
+    running: dict[int, _Attempt] = {}
+    seen: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    while waiting or running:
+        free = [slot for slot in range(env.num_envs) if slot not in running][: len(waiting)]
+        if free:
+            for slot in free:
+                running[slot] = _Attempt(cfg, task, waiting.popleft())
+            start = env.reset([running[slot].initial_state for slot in free], free)
+            seen |= {
+                slot: (start.images[cfg.camera][row], start.state[row])
+                for row, slot in enumerate(free)
+            }
+        slots = sorted(running)
+        actions = np.stack(
+            [
+                running[slot].act(*seen[slot], env.full_state(slot), env.expert_observation(slot))
+                for slot in slots
+            ]
+        )
+        step = env.step(actions[:, None], slots)
+        for row, slot in enumerate(slots):
+            running[slot].result(float(step.reward[row]), bool(step.success[row]))
+            seen[slot] = (step.observation.images[cfg.camera][row], step.observation.state[row])
+            if step.terminated[row] or step.truncated[row]:
+                attempt = running.pop(slot)
+                yield attempt.number, attempt.demo()

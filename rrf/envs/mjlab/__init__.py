@@ -1,0 +1,1 @@
+"""mjlab's tasks, on mjlab itself or on native MuJoCo (`native/`)."""

@@ -1,0 +1,149 @@
+"""Stepping N models on a persistent pool of threads: `mujoco.rollout` with everything preallocated.
+
+One call advances every environment by all substeps of a control step. The constraint solver starts
+from the last step's accelerations, estimated as (v_t - v_{t-1}) / dt, since the rollout does not
+return MuJoCo's own. What an environment does depends on its state, controls and model alone, not
+on the number of threads.
+
+`measure` refreshes sensor data without advancing: one step whose resulting state is discarded.
+Most sensors need neither contacts nor the solver, so a cheap measurement leaves both out.
+
+Legend: N environments, K of them chosen, S substeps, X width of a state, Y width of sensor data.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# mujoco's compiled modules come without stubs.
+
+import contextlib
+import copy
+from collections.abc import Iterator
+
+import mujoco
+import mujoco.rollout
+import numpy as np
+
+from rrf.envs.mjlab.native.physics_model import PhysicsModel
+
+_STATE = mujoco.mjtState
+_DISABLE = mujoco.mjtDisableBit
+_KINEMATICS_ONLY = int(
+    _DISABLE.mjDSBL_CONTACT
+    | _DISABLE.mjDSBL_CONSTRAINT
+    | _DISABLE.mjDSBL_EULERDAMP
+    | _DISABLE.mjDSBL_AUTORESET
+)
+_EULER = int(mujoco.mjtIntegrator.mjINT_EULER)
+MAX_STATE = 1e8
+"""Beyond this a position or velocity has diverged."""
+
+
+class Stepper:
+    """N copies of a model, the buffers that pass through the rollout, and its threads."""
+
+    def __init__(self, physics: PhysicsModel, num_envs: int, num_substeps: int, num_threads: int):
+        model = physics.model
+        self.physics = physics
+        self.models = [model] * num_envs
+        self._options = [model.opt]
+        self._rollout = mujoco.rollout.Rollout(nthread=num_threads)
+        self._datas = [mujoco.MjData(model) for _ in range(max(num_threads, 1))]
+        size = mujoco.mj_stateSize(model, _STATE.mjSTATE_FULLPHYSICS)
+        self.state_NX = np.zeros((num_envs, size))
+        self.warmstart_NV = np.zeros((num_envs, model.nv))
+        self.set_num_substeps(num_substeps)
+        self._state_out_N1X = np.zeros((num_envs, 1, size))
+        self._sensor_out_N1Y = np.zeros((num_envs, 1, model.nsensordata))
+        self.qpos = slice(1, 1 + model.nq)
+        self.qvel = slice(1 + model.nq, 1 + model.nq + model.nv)
+        self.act = slice(1 + model.nq + model.nv, 1 + model.nq + model.nv + model.na)
+
+    def set_num_substeps(self, num_substeps: int) -> None:
+        """How many substeps `step` does."""
+        num_envs, size = self.state_NX.shape
+        self.states_NSX = np.zeros((num_envs, num_substeps, size))
+        self.sensors_NSY = np.zeros((num_envs, num_substeps, self.physics.model.nsensordata))
+
+    def give_each_its_own_model(self) -> None:
+        """From now on `models[i]` may be changed without changing the others."""
+        if len({id(model) for model in self.models}) < len(self.models):
+            self.models = [copy.copy(self.physics.model) for _ in self.models]
+            self._options = [model.opt for model in self.models]
+
+    def step(self, controls: np.ndarray, control_spec: int) -> np.ndarray:
+        """Advance all by S substeps, the controls [N, S, C] in the order of `control_spec`.
+
+        `states_NSX` and `sensors_NSY` then hold the state after, and the sensor data of, each
+        substep. An environment that diverged keeps the state it started from, and its row of
+        `sensors_NSY` is to be ignored.
+
+        Returns:
+            bool [N], which ones diverged.
+        """
+        self._rollout.rollout(
+            self.models,
+            self._datas,
+            self.state_NX,
+            controls,
+            control_spec=control_spec,
+            skip_checks=True,
+            nstep=self.states_NSX.shape[1],
+            initial_warmstart=self.warmstart_NV,
+            state=self.states_NSX,
+            sensordata=self.sensors_NSY,
+        )
+        last = self.states_NSX[:, -1]
+        moving = last[:, 1:]
+        with np.errstate(invalid="ignore"):
+            diverged = ~(np.abs(moving).max(axis=1, initial=0.0) < MAX_STATE)
+        if diverged.any():
+            self.states_NSX[diverged] = self.state_NX[diverged, None]
+        before = self.states_NSX[:, -2] if self.states_NSX.shape[1] > 1 else self.state_NX
+        np.subtract(last[:, self.qvel], before[:, self.qvel], out=self.warmstart_NV)
+        self.warmstart_NV /= self.physics.model.opt.timestep
+        np.copyto(self.state_NX, last)
+        return diverged
+
+    def measure(
+        self, rows: np.ndarray, controls: np.ndarray, control_spec: int, *, cheap: bool
+    ) -> np.ndarray:
+        """Sensor data [K, Y] of the environments `rows` as they stand, controls [K, 1, C].
+
+        Args:
+            cheap: Leave out contacts and constraints; only the columns
+                `PhysicsModel.cheap_columns` are then meaningful.
+        """
+        everyone = len(rows) == len(self.models)
+        models = self.models if everyone else [self.models[i] for i in rows]
+        out = self._sensor_out_N1Y[: len(rows)]
+        with self._kinematics_only() if cheap else contextlib.nullcontext():
+            self._rollout.rollout(
+                models,
+                self._datas,
+                self.state_NX if everyone else self.state_NX[rows],
+                controls,
+                control_spec=control_spec,
+                skip_checks=True,
+                nstep=1,
+                initial_warmstart=self.warmstart_NV if everyone else self.warmstart_NV[rows],
+                state=self._state_out_N1X[: len(rows)],
+                sensordata=out,
+            )
+        return out[:, 0]
+
+    @contextlib.contextmanager
+    def _kinematics_only(self) -> Iterator[None]:
+        first = self._options[0]
+        flags, integrator = first.disableflags, first.integrator
+        for option in self._options:
+            option.disableflags = flags | _KINEMATICS_ONLY
+            option.integrator = _EULER
+        try:
+            yield
+        finally:
+            for option in self._options:
+                option.disableflags = flags
+                option.integrator = integrator
+
+    def close(self) -> None:
+        if self._rollout.rollout_ is not None:
+            self._rollout.close()

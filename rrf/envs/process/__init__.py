@@ -1,0 +1,1 @@
+"""An environment in a process of its own."""

@@ -1,0 +1,195 @@
+"""A child process that serves the methods of one object: environment workers and demonstration
+recorders.
+
+Plain data goes over a socket pair: builtins and NumPy arrays, no objects of ours. The child is a
+fresh interpreter, so neither the parent's main module nor its threads, CUDA contexts or OpenGL
+contexts come along. It ends when the parent closes the connection or dies; if the parent's main
+thread started it, it also dies with the parent at once, even in the middle of a call
+(PR_SET_PDEATHSIG, which Linux ties to the starting thread).
+"""
+
+import ctypes
+import inspect
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import typing
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from rrf.config import locate
+
+_PR_SET_PDEATHSIG = 1
+_SOURCE_ROOT = str(Path(__file__).resolve().parents[2])
+_CLOSE_TIMEOUT_S = 5.0
+_MAIN = "import sys; from rrf.envs.process.child import serve; serve(*sys.argv[1:])"
+
+
+class ChildError(RuntimeError):
+    """A child process died, hung or failed; the message says which and what it was doing."""
+
+
+class Child:
+    """The parent's end."""
+
+    def __init__(self, target: str, name: str, arguments: dict[str, typing.Any], timeout_s: float):
+        """
+        Args:
+            target: "module:Class" of the object to serve; made in the child from `arguments`.
+            name: What errors call this child, "worker 2 of 4".
+            arguments: JSON data, keyword arguments of the class.
+            timeout_s: How long an answer may take.
+        """
+        self.name = name
+        self._timeout_s = timeout_s
+        self._call = "starting"
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-c", _MAIN, str(theirs.fileno()), target, json.dumps(arguments)]
+        is_bound = threading.current_thread() is threading.main_thread()
+        path = os.pathsep.join(filter(None, [_SOURCE_ROOT, os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        with theirs:
+            self._process = subprocess.Popen(
+                [*command, str(os.getpid()) if is_bound else "0"],
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+            )
+        self.connection = Connection(ours.detach())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, method: str, *arguments) -> None:
+        """Start a call. Its answer must be taken with `receive` before the next one.
+
+        Raises:
+            ChildError: If the child is gone.
+        """
+        self._call = method
+        try:
+            self.connection.send((method, arguments))
+        except OSError as error:
+            raise self._gone() from error
+
+    def receive(self):
+        """The next message of the running call: ("progress", value) any number of times, then
+        ("done", value).
+
+        Raises:
+            ValueError: What the method raised as such, unchanged.
+            ChildError: For any other failure, a dead child, or no message within the time limit;
+                the child is killed.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        try:
+            while not self.connection.poll(min(1.0, max(0.0, deadline - time.monotonic()))):
+                if time.monotonic() >= deadline:
+                    self.kill()
+                    raise ChildError(
+                        f"{self.name} did not answer '{self._call}' within "
+                        f"{self._timeout_s:.0f} s and was killed"
+                    )
+            kind, value = self.connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._gone() from error
+        if kind == "invalid":
+            raise ValueError(value)
+        if kind == "failed":
+            raise ChildError(f"{self.name} failed in '{self._call}':\n{value}")
+        return kind, value
+
+    def result(self):
+        """The value of the running call, skipping progress. Raises as `receive` does."""
+        while True:
+            kind, value = self.receive()
+            if kind == "done":
+                return value
+
+    def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
+        """End the child: ask, then kill. Calling it twice is allowed."""
+        self.connection.close()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the child at once."""
+        self._process.kill()
+        self._process.wait()
+
+    def _gone(self) -> ChildError:
+        try:
+            code = self._process.wait(_CLOSE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            code = "none (killed)"
+        return ChildError(
+            f"{self.name} (pid {self.pid}) died during '{self._call}', exit code {code}"
+        )
+
+
+def close_all(children: typing.Iterable[Child], timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
+    """End several children within one time limit."""
+    children = list(children)
+    for child in children:
+        child.connection.close()
+    deadline = time.monotonic() + timeout_s
+    for child in children:
+        child.close(max(0.0, deadline - time.monotonic()))
+
+
+def serve(fd: str, target: str, arguments: str, parent_pid: str) -> None:
+    """The child's main function: answer calls until the connection closes."""
+    if parent_pid != "0":
+        _die_with_parent(int(parent_pid))
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole group; the parent decides
+    connection = Connection(int(fd))
+    served = None
+    while True:
+        try:
+            method, values = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            if served is None:
+                served = locate(target)(**json.loads(arguments))
+            answer = getattr(served, method)(*values)
+            if inspect.isgenerator(answer):
+                answer = _send_progress(connection, answer)
+            message = ("done", answer)
+        except ValueError as error:
+            message = ("invalid", str(error))
+        except (
+            Exception
+        ):  # the boundary of the process: whatever it was, the parent must hear of it
+            message = ("failed", traceback.format_exc())
+        try:
+            connection.send(message)
+        except OSError:
+            return
+
+
+def _send_progress(connection: Connection, steps: typing.Iterator):
+    """Send what a generator yields as progress; its return value is the answer."""
+    while True:
+        try:
+            connection.send(("progress", next(steps)))
+        except StopIteration as stop:
+            return stop.value
+
+
+def _die_with_parent(parent_pid: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it died before the line above
+        os._exit(1)

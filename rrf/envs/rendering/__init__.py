@@ -1,0 +1,1 @@
+"""Pictures: the ray tracer, OpenGL, cameras, videos, a viewer."""

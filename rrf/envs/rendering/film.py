@@ -1,0 +1,207 @@
+"""Pictures and videos of any environment of state-based control, without OpenGL.
+
+What runs on MuJoCo (Gymnasium's MuJoCo tasks, mjlab's) is drawn by the ray tracer with a camera
+that follows the robot; CartPole and Pendulum are drawn from their state.
+
+An environment on MuJoCo says so by `mj_spec` and `mj_datas(env_ids)`; `command` [N, C] and
+`body_velocity()` [N, 3], where it has them, go into the captions.
+
+Legend: K environments drawn, N of them all, A width of an action, C width of a command.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# mujoco's compiled modules come without stubs.
+
+import typing
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from rrf.envs.control_env import ControlEnv
+from rrf.envs.gymnasium import classic_drawing
+from rrf.envs.gymnasium.env import GymnasiumEnv
+from rrf.envs.rendering import tracking_camera
+from rrf.envs.rendering.renderers import make_renderer
+from rrf.envs.rendering.video import caption, tile, write_video
+from rrf.envs.wrappers.wrapper import ControlEnvWrapper
+
+TRACKING = tracking_camera.NAME
+"""The camera that follows the robot."""
+IMAGE_SIZE = (240, 320)
+"""Height and width of one environment's picture unless said otherwise."""
+
+_CAPTIONED_COMMAND = 4  # widths; a motion to track does not fit
+
+
+class Plays(typing.Protocol):
+    """What `record` plays: `rrf.policies.control.actor_critic.ControlPolicy` is one."""
+
+    def act(self, observations: TensorDict, greedy: bool = True) -> torch.Tensor:
+        """Actions [N, A] for observations [N]."""
+        ...
+
+    def reset(self, where_n: torch.Tensor | None = None) -> None:
+        """Forget the environments marked in `where_n`, bool [N], or all."""
+        ...
+
+
+class EpisodeFilm:
+    """Draws some environments of `env` as they are now."""
+
+    def __init__(
+        self,
+        env: ControlEnv,
+        env_ids: Sequence[int],
+        image_size: tuple[int, int] = IMAGE_SIZE,
+        cameras: Sequence[str] = (TRACKING,),
+        renderer: str = "warp",
+        device: str = "cpu",
+    ):
+        """
+        Args:
+            env: The environment, wrapped or not.
+            env_ids: K of its numbers.
+            image_size: (height, width) in pixels.
+            cameras: `TRACKING`, or cameras of the MuJoCo model by name.
+            renderer: One of `rrf.envs.rendering.renderers.RENDERERS`.
+            device: The Warp device that draws.
+
+        Raises:
+            ValueError: For an environment that cannot be drawn, or does not exist.
+        """
+        self._env: typing.Any = env.unwrapped if isinstance(env, ControlEnvWrapper) else env
+        self._env_ids = [int(index) for index in env_ids]
+        for index in self._env_ids:
+            if not 0 <= index < env.num_envs:
+                raise ValueError(
+                    f"no environment {index} to draw; there are {env.num_envs}, numbered from 0"
+                )
+        self._image_size = image_size
+        self._cameras = list(cameras)
+        self._renderer = None
+        spec = getattr(self._env, "mj_spec", None)
+        if spec is None:
+            _check_can_be_drawn(self._env, self._cameras)
+            return
+        self._tracked = tracking_camera.add_tracking_camera(spec)
+        self._scratch = [mujoco.MjData(self._tracked.model) for _ in self._env_ids]
+        self._renderer = make_renderer(
+            renderer,
+            self._tracked.spec,
+            self._tracked.model,
+            self._cameras,
+            image_size,
+            max_batch=max(1, len(self._env_ids)),
+            device=device,
+        )
+
+    def frame(self) -> np.ndarray:
+        """uint8 [K, H, W, 3] of the chosen environments, from the first camera."""
+        return self.images()[self._cameras[0]]
+
+    def images(self, env_ids: Sequence[int] | None = None) -> dict[str, np.ndarray]:
+        """Camera -> uint8 [K, H, W, 3] of the chosen environments, or of those named here (at most
+        K).
+        """
+        env_ids = self._env_ids if env_ids is None else env_ids
+        if self._renderer is None:
+            bare = [self._env.gym_envs[index] for index in env_ids]
+            drawn = [classic_drawing.draw(env, self._image_size) for env in bare]
+            return {TRACKING: np.stack(drawn)}
+        datas = self._env.mj_datas(env_ids)
+        posed = tracking_camera.posed(self._tracked, datas, self._scratch)
+        return dict(zip(self._cameras, self._renderer.render(posed), strict=True))
+
+    def close(self) -> None:
+        """Free the renderer. Calling it twice is allowed."""
+        if self._renderer is not None:
+            self._renderer.close()
+
+
+def record(
+    env: ControlEnv,
+    policy: Plays,
+    num_steps: int,
+    env_ids: Sequence[int],
+    out: str | Path,
+    fps: int = 25,
+    image_size: tuple[int, int] = IMAGE_SIZE,
+) -> Path:
+    """Play `policy` greedily for `num_steps` steps and write a video of some environments.
+
+    It plays at the speed of the task's own time: of the steps, those are drawn that `fps` needs.
+    Captions tell step and return R of the episode, a short command, and the forward velocity of a
+    floating base.
+
+    Raises:
+        ValueError: For an environment that cannot be drawn, or fewer steps than 1.
+    """
+    if num_steps < 1:
+        raise ValueError(f"num_steps is {num_steps}, allowed: 1 or more")
+    film = EpisodeFilm(env, env_ids, image_size)
+    try:
+        write_video(out, _frames(env, policy, film, num_steps, list(env_ids), fps), fps)
+    finally:
+        film.close()
+    return Path(out)
+
+
+def _frames(
+    env: ControlEnv, policy: Plays, film: EpisodeFilm, num_steps: int, env_ids: list[int], fps: int
+) -> Iterator[np.ndarray]:
+    """The grids of pictures, one by one while the policy plays."""
+    every = max(1, round(1.0 / (fps * env.interface.step_dt)))
+    returns = torch.zeros(env.num_envs)
+    lengths = torch.zeros(env.num_envs, dtype=torch.int64)
+    policy.reset()
+    observations = env.get_observations()
+    for step in range(num_steps):
+        if step % every == 0:
+            texts = [_text(env, index, lengths, returns) for index in env_ids]
+            yield tile([caption(*pair) for pair in zip(film.frame(), texts, strict=True)])
+        observations, rewards, dones, _ = env.step(policy.act(observations, greedy=True))
+        is_over = dones.bool()
+        policy.reset(is_over)
+        returns = (returns + rewards.cpu()) * ~is_over.cpu()
+        lengths = (lengths + 1) * ~is_over.cpu()
+
+
+def _text(env: ControlEnv, index: int, lengths: torch.Tensor, returns: torch.Tensor) -> str:
+    text = f"{int(lengths[index])}  R {float(returns[index]):.1f}"
+    bare: typing.Any = env.unwrapped if isinstance(env, ControlEnvWrapper) else env
+    command = getattr(bare, "command", None)
+    if command is not None and command.shape[1] <= _CAPTIONED_COMMAND:
+        text += "  cmd " + " ".join(f"{value:+.1f}" for value in command[index].tolist())
+    velocity = _forward_velocity(bare, index)
+    return text if velocity is None else f"{text}  v {velocity:+.1f} m/s"
+
+
+def _forward_velocity(env: typing.Any, index: int) -> float | None:
+    """Of a floating base, along its own x axis, m/s."""
+    if hasattr(env, "body_velocity"):
+        return float(env.body_velocity()[index, 0])
+    model = getattr(env, "mj_model", None)
+    if model is None or not model.njnt or model.jnt_type[0] != mujoco.mjtJoint.mjJNT_FREE:
+        return None
+    (data,) = env.mj_datas([index])
+    in_base, inverse = np.empty(3), np.empty(4)
+    mujoco.mju_negQuat(inverse, data.qpos[3:7])
+    mujoco.mju_rotVecQuat(in_base, data.qvel[:3], inverse)
+    return float(in_base[0])
+
+
+def _check_can_be_drawn(env: typing.Any, cameras: list[str]) -> None:
+    is_classic = isinstance(env, GymnasiumEnv) and isinstance(
+        env.gym_envs[0].unwrapped, classic_drawing.DRAWN
+    )
+    if not is_classic:
+        raise ValueError(
+            f"{env.interface.task or type(env).__name__} of {type(env).__name__} cannot be drawn; "
+            "what can: Gymnasium's MuJoCo tasks, CartPole and Pendulum, and mjlab's tasks"
+        )
+    if cameras != [TRACKING]:
+        raise ValueError(f"{env.interface.task} has no camera but '{TRACKING}', asked: {cameras}")

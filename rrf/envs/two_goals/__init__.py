@@ -1,0 +1,1 @@
+"""A small task with two solutions, to test populations on."""

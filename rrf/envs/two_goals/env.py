@@ -1,0 +1,60 @@
+"""A line with a small reward around the start and a large one far away, to see whether an
+algorithm explores: one policy settles for the small one.
+"""
+
+import torch
+from tensordict import TensorDict
+
+from rrf.envs.control_env import EnvState, Interface, check_actions
+from rrf.envs.two_goals.configs import TwoGoalsEnvCfg
+
+NEAR_EDGE, FAR_EDGE = 1.4, 1.9
+LENGTH = 30
+
+
+class TwoGoals:
+    """Observation: the position; an action moves it by up to 0.2. An episode is 30 steps.
+
+    A step near the start (up to 1.4 away) earns 0.1, one beyond 1.9 on one side 1: 3 an episode
+    for staying, 21.6 at most for going.
+    """
+
+    def __init__(self, cfg: TwoGoalsEnvCfg, seed: int = 0, device: torch.device | str = "cpu"):
+        self.cfg, self.num_envs, self.num_actions = cfg, cfg.num_envs, 1
+        self.device = torch.device(device)
+        self.max_episode_length = LENGTH
+        self.interface = Interface({"policy": 1}, 1, task=cfg.task)
+        self.reset()
+
+    def reset(self) -> tuple[TensorDict, dict]:
+        self.position = torch.zeros(self.num_envs, device=self.device)
+        self.episode_length_buf = torch.zeros_like(self.position, dtype=torch.int64)
+        return self.get_observations(), {}
+
+    def get_observations(self) -> TensorDict:
+        observed = self.position.unsqueeze(-1).clone()
+        return TensorDict({"policy": observed}, batch_size=[self.num_envs])
+
+    def step(self, actions: torch.Tensor):
+        check_actions(actions, self.num_envs, 1)
+        self.position = self.position + 0.2 * actions[:, 0].clamp(-1, 1)
+        self.episode_length_buf = self.episode_length_buf + 1
+        near = self.position.abs() < NEAR_EDGE
+        far = self.position > FAR_EDGE
+        rewards = 0.1 * near + 1.0 * far
+        dones = self.episode_length_buf >= LENGTH
+        final = self.get_observations()[dones] if dones.any() else None
+        self.position = torch.where(dones, 0.0, self.position)
+        self.episode_length_buf = torch.where(dones, 0, self.episode_length_buf)
+        extras = {"time_outs": dones, "final_obs": final, "log": {}}
+        return self.get_observations(), rewards, dones, extras
+
+    def state(self) -> EnvState:
+        return EnvState({"position": self.position, "length": self.episode_length_buf}, {})
+
+    def load_state(self, state: EnvState) -> None:
+        self.position = state.tensors["position"].clone()
+        self.episode_length_buf = state.tensors["length"].clone()
+
+    def close(self) -> None:
+        pass

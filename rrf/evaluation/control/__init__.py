@@ -1,0 +1,1 @@
+"""State-based policies: their protocol, its episodes, metrics and videos."""

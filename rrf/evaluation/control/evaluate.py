@@ -1,0 +1,241 @@
+"""Run a state-based policy under a protocol, many environments side by side.
+
+A block of environments is built from the protocol's seed and the block's number, every one of them
+runs one episode, and the next block is built anew. Nothing but the protocol decides a result: not
+how many blocks run, not which ran before.
+
+Legend: N environments of a block.
+"""
+
+import contextlib
+import datetime
+import time
+import typing
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from rrf.data.sampling import mixed_seed
+from rrf.envs.control_env import ControlEnv, Interface, check_step
+from rrf.envs.vec_env import InitialState
+from rrf.evaluation.control.metrics import EpisodeMeter, VelocityEnv
+from rrf.evaluation.cpu_time import cpu_seconds
+from rrf.evaluation.protocols.base import OnEpisode
+from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.policies.control.actor_critic import ControlPolicy
+
+if typing.TYPE_CHECKING:
+    from rrf.evaluation.control.protocol import ControlProtocolCfg
+
+_ENVIRONMENTS, _ACTIONS = 1, 2  # streams of seeds; training has others
+OnStep = Callable[[ControlEnv, int], None]
+
+
+def evaluate_control(
+    policy: ControlPolicy,
+    interface: Interface,
+    protocol: "ControlProtocolCfg",
+    on_episode: OnEpisode | None = None,
+    *,
+    checkpoint_digest: str = "",
+    label: str = "",
+    known: Sequence[EpisodeResult] = (),
+) -> EvaluationReport:
+    """Run every episode of `protocol` whose block is not in `known` as a whole.
+
+    Args:
+        policy: From `rrf.runners.checkpoints.control.load_control_policy`, on the CPU.
+        interface: What the policy was trained with; from there, too.
+        protocol: What to run.
+        on_episode: Called after each episode, in the order in which they end.
+        checkpoint_digest: Identifies the policy in the report.
+        label: Names the policy for people.
+        known: Episodes of the same policy under the same conditions, e.g. before the protocol was
+            extended.
+
+    Raises:
+        ValueError: If policy, environment and protocol do not fit each other, or a number is NaN
+            or Inf.
+    """
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    states = protocol.initial_states()
+    done = {e.initial_state: e for e in known if e.initial_state in set(states)}
+    num_new = 0
+    for block, wanted in _blocks(protocol).items():
+        if all(state in done for state in wanted):
+            continue
+        for episode in run_block(policy, interface, protocol, block):
+            if episode.initial_state not in wanted:
+                continue
+            num_new += episode.initial_state not in done
+            done[episode.initial_state] = episode
+            if on_episode is not None:
+                on_episode(episode, len(done), len(states))
+    wall = time.perf_counter() - wall
+    timings = {"wall_s": wall, "cpu_s": cpu_seconds() - cpu, "episodes_per_s": num_new / wall}
+    return EvaluationReport(
+        protocol=protocol.to_dict(),
+        protocol_hash=protocol.hash,
+        checkpoint_digest=checkpoint_digest,
+        episodes=[done[state] for state in states],
+        timings={name: round(value, 4) for name, value in timings.items()},
+        policy=label,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+
+
+def run_block(
+    policy: ControlPolicy,
+    interface: Interface,
+    protocol: "ControlProtocolCfg",
+    block: int,
+    on_step: OnStep | None = None,
+) -> Iterator[EpisodeResult]:
+    """The episodes of a block in the order in which they end.
+
+    `on_step` is called before each step.
+    """
+    with block_env(protocol, block) as env, _one_thread():
+        check_fit(policy, interface, env, protocol)
+        command = commands_of(protocol)
+        meter = EpisodeMeter(env, protocol, command)
+        device = torch.device(env.device)
+        policy.actor.to(device)
+        generator = torch.Generator(device).manual_seed(
+            mixed_seed(protocol.policy_seed, _ACTIONS, block)
+        )
+        observations = begin(env, command)
+        policy.reset()
+        for step in range(protocol.max_episode_steps):
+            if on_step is not None:
+                on_step(env, step)
+            actions = policy.act(observations, protocol.greedy, generator)
+            observations, rewards, dones, extras = env.step(actions)
+            check_step(observations, rewards, dones, env.num_envs, protocol.env.task)
+            policy.reset(dones.bool())
+            for row in meter.observe(actions, rewards, dones, extras["time_outs"]):
+                yield _episode(meter, protocol, block, row)
+            if not bool(meter.is_running.any()):
+                return
+        for row in meter.stop():
+            yield _episode(meter, protocol, block, row)
+
+
+@contextlib.contextmanager
+def block_env(protocol: "ControlProtocolCfg", block: int) -> Iterator[ControlEnv]:
+    """The environments of a block, as its seed makes them; closed in the end."""
+    device = "cuda" if protocol.env.prefers_gpu and torch.cuda.is_available() else "cpu"
+    seed = mixed_seed(protocol.seed, _ENVIRONMENTS, block)
+    env = protocol.env.build(seed=seed, device=device)
+    try:
+        yield env
+    finally:
+        env.close()
+
+
+def begin(env: ControlEnv, command: torch.Tensor | None):
+    """Give the commands, if there are any; what the policy then sees first."""
+    if command is not None:
+        assert isinstance(env, VelocityEnv)
+        env.set_command(command.to(env.device))
+    return env.get_observations()
+
+
+def commands_of(protocol: "ControlProtocolCfg") -> torch.Tensor | None:
+    """The command of each environment of a block, [N, 3]; None for tasks without."""
+    if not protocol.commands:
+        return None
+    commands = torch.tensor(list(protocol.commands.values()), dtype=torch.float32)
+    return commands.repeat(protocol.block_episodes, 1)
+
+
+def state_of(protocol: "ControlProtocolCfg", block: int, row: int) -> InitialState:
+    """The episode that environment `row` of a block runs."""
+    index, task = divmod(row, len(protocol.tasks))
+    number = block * protocol.block_episodes + index
+    return InitialState(protocol.tasks[task], protocol.seed, number)
+
+
+def place_of(protocol: "ControlProtocolCfg", state: InitialState) -> tuple[int, int]:
+    """Block and environment that run an episode: the inverse of `state_of`."""
+    block, index = divmod(state.index, protocol.block_episodes)
+    return block, index * len(protocol.tasks) + protocol.tasks.index(state.task)
+
+
+def check_fit(
+    policy: ControlPolicy, interface: Interface, env: ControlEnv, protocol: "ControlProtocolCfg"
+) -> None:
+    """Raise ValueError where the policy was made for another environment than the protocol's. What
+    only its critic saw may differ.
+    """
+    ours = env.interface
+    for what, found, expected in (
+        ("actions", interface.num_actions, ours.num_actions),
+        ("choices", interface.num_choices, ours.num_choices),
+        ("seconds per step", interface.step_dt, ours.step_dt),
+        *(
+            (
+                f"numbers in observation group '{name}'",
+                interface.observation_dims[name],
+                ours.observation_dims.get(name),
+            )
+            for name in policy.actor.groups
+        ),
+    ):
+        if found != expected:
+            raise ValueError(
+                f"the policy was trained with {_shown(found)} {what} ({interface.task}), protocol "
+                f"'{protocol.name}' has {_shown(expected)} ({ours.task})"
+            )
+    if protocol.commands and not isinstance(env, VelocityEnv):
+        raise ValueError(
+            f"protocol '{protocol.name}' has velocity commands, which {ours.task} does not follow; "
+            "remove `commands`"
+        )
+    if protocol.max_episode_steps > env.max_episode_length:
+        raise ValueError(
+            f"protocol '{protocol.name}' wants {protocol.max_episode_steps} steps, episodes of "
+            f"{ours.task} last {env.max_episode_length}; lower max_episode_steps"
+        )
+
+
+def _shown(number: float | None) -> str:
+    return "no" if number is None else f"{number:g}"
+
+
+def _blocks(protocol: "ControlProtocolCfg") -> dict[int, set[InitialState]]:
+    """The episodes wanted of each block."""
+    blocks: dict[int, set[InitialState]] = {}
+    for state in protocol.initial_states():
+        blocks.setdefault(place_of(protocol, state)[0], set()).add(state)
+    return blocks
+
+
+def _episode(
+    meter: EpisodeMeter, protocol: "ControlProtocolCfg", block: int, row: int
+) -> EpisodeResult:
+    state, metrics = state_of(protocol, block, row), meter.metrics(row)
+    return EpisodeResult(
+        task=state.task,
+        seed=state.seed,
+        index=state.index,
+        success=all(
+            name in metrics and limit.holds(metrics[name])
+            for name, limit in protocol.success.items()
+        ),
+        steps=int(metrics["length"]),
+        episode_return=metrics["return"],
+        metrics=metrics,
+        actions=meter.actions(row).numpy(),
+    )
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """How torch sums depends on its threads; small networks are faster with one, too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

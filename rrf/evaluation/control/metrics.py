@@ -1,0 +1,157 @@
+"""What an episode of state-based control is measured by.
+
+    tracking_error_xy   mean over time of ||v_xy - c_xy||_2, body frame, m/s
+    tracking_error_yaw  mean over time of |w_z - c_z|, rad/s
+    power               mean over time of sum_j |tau_j qdot_j|, the mechanical power, W
+    cost_of_transport   power / (m g |v_xy|), of commands that ask to go somewhere
+    smoothness          Sm of the actions (rrf.evaluation.control.smoothness)
+    action_change       mean |a[t + 1] - a[t]|
+    fall                1 if the episode ended before its time limit, else 0
+    return, length      sum of rewards, steps
+
+Tracking errors leave out the settling time. A number that an episode is too short for is not there.
+
+Legend: N environments, A width of an action, T steps.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# mujoco's compiled modules come without stubs.
+
+import math
+import typing
+
+import torch
+
+from rrf.evaluation.control.smoothness import mean_difference, smoothness
+
+if typing.TYPE_CHECKING:
+    from rrf.evaluation.control.protocol import ControlProtocolCfg
+
+_GRAVITY = 9.81  # m/s^2
+_STANDING = 0.1  # m/s; slower commands have no cost of transport
+
+
+@typing.runtime_checkable
+class VelocityEnv(typing.Protocol):
+    """A `ControlEnv` of a robot that follows commanded velocities."""
+
+    def set_command(self, command: torch.Tensor) -> None:
+        """Command [N, 3] (forward m/s, left m/s, turn left rad/s) from now on, also after
+        resets."""
+        ...
+
+    def body_velocity(self) -> torch.Tensor:
+        """What the robots do, [N, 3] in the same units, in the frame of their bodies."""
+        ...
+
+    def power(self) -> torch.Tensor:
+        """Mechanical power during the last step, W, [N]."""
+        ...
+
+
+class EpisodeMeter:
+    """Measures one episode in each of N environments."""
+
+    def __init__(self, env, protocol: "ControlProtocolCfg", command: torch.Tensor | None):
+        """
+        Args:
+            command: [N, 3], or None for tasks without.
+        """
+        num_envs = env.num_envs
+        self._env, self._command = env, command
+        self._step_dt: float = env.interface.step_dt
+        self._settling = round(protocol.settling_s / self._step_dt)
+        self._is_continuous = env.interface.num_choices is None
+        self._has_power = command is not None and hasattr(env, "power")
+        self.is_running = torch.ones(num_envs, dtype=torch.bool)
+        self.is_fallen = torch.zeros(num_envs, dtype=torch.bool)
+        self.steps = torch.zeros(num_envs, dtype=torch.int64)
+        self.returns = torch.zeros(num_envs, dtype=torch.float64)
+        self._sums = {
+            name: torch.zeros(num_envs, dtype=torch.float64) for name in ("xy", "yaw", "speed", "w")
+        }
+        self._counts = {name: torch.zeros(num_envs, dtype=torch.int64) for name in self._sums}
+        self._actions: list[torch.Tensor] = []
+
+    def observe(
+        self,
+        actions: torch.Tensor,
+        rewards: torch.Tensor,
+        dones: torch.Tensor,
+        time_outs: torch.Tensor,
+    ) -> list[int]:
+        """Take in a step that all environments made; the environments whose episode it ended."""
+        dones, time_outs = dones.bool().cpu(), time_outs.bool().cpu()
+        self._actions.append(actions.detach().float().cpu())
+        self.steps += self.is_running
+        self.returns += torch.where(self.is_running, rewards.double().cpu(), 0.0)
+        if self._command is not None:
+            # After an end the environment already shows the first state of the next episode.
+            self._measure(self.is_running & ~dones)
+        ended = self.is_running & dones
+        self.is_fallen |= ended & ~time_outs
+        self.is_running &= ~dones
+        return ended.nonzero().flatten().tolist()
+
+    def stop(self) -> list[int]:
+        """End what still runs: the horizon is reached. Which ones that were."""
+        stopped = self.is_running.nonzero().flatten().tolist()
+        self.is_running[:] = False
+        return stopped
+
+    def actions(self, env: int) -> torch.Tensor:
+        """The actions of an episode, float32 [T, A]."""
+        return torch.stack([rows[env] for rows in self._actions[: int(self.steps[env])]])
+
+    def metrics(self, env: int) -> dict[str, float]:
+        """The numbers of the episode in environment `env`, by name."""
+        found = {"return": float(self.returns[env]), "length": float(self.steps[env])}
+        if self._command is not None:
+            found["fall"] = float(self.is_fallen[env])
+            found |= self._velocity_metrics(env)
+        if self._is_continuous:
+            actions = self.actions(env).numpy()
+            if len(actions) > 1:
+                found["smoothness"] = smoothness(actions, self._step_dt)
+                found["action_change"] = mean_difference(actions)
+        return {name: round(value, 6) for name, value in found.items()}
+
+    def _measure(self, where: torch.Tensor) -> None:
+        assert self._command is not None
+        velocity = self._env.body_velocity().double().cpu()
+        error = velocity - self._command.double()
+        settled = where & (self.steps > self._settling)
+        self._add("xy", error[:, :2].norm(dim=1), settled)
+        self._add("yaw", error[:, 2].abs(), settled)
+        self._add("speed", velocity[:, :2].norm(dim=1), where)
+        if self._has_power:
+            self._add("w", self._env.power().double().cpu(), where)
+
+    def _add(self, name: str, values: torch.Tensor, where: torch.Tensor) -> None:
+        self._sums[name] += torch.where(where, values, 0.0)
+        self._counts[name] += where
+
+    def _mean(self, name: str, env: int) -> float | None:
+        count = int(self._counts[name][env])
+        return float(self._sums[name][env]) / count if count else None
+
+    def _velocity_metrics(self, env: int) -> dict[str, float]:
+        assert self._command is not None
+        found = {
+            "tracking_error_xy": self._mean("xy", env),
+            "tracking_error_yaw": self._mean("yaw", env),
+            "power": self._mean("w", env),
+        }
+        mass, speed = robot_mass(self._env), self._mean("speed", env)
+        asked = math.hypot(*self._command[env, :2].tolist())
+        if found["power"] is not None and mass and speed and asked >= _STANDING:
+            found["cost_of_transport"] = found["power"] / (mass * _GRAVITY * speed)
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def robot_mass(env) -> float | None:
+    """Mass in kg of all that can move in the environment's MuJoCo model; None without one."""
+    model = getattr(env, "mj_model", None)
+    if model is None:
+        return None
+    return float(model.body_mass[model.body_weldid != 0].sum())

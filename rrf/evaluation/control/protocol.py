@@ -1,0 +1,206 @@
+"""An evaluation protocol of state-based control as data. This file imports no torch.
+
+Environments are stepped together in blocks of `env.num_envs`, each of which runs one episode; a
+block has its own seed and always the same size. So the first episodes stay what they are, to the
+last bit, when a protocol is extended by further blocks, and batch sizes never vary. The commands
+alternate from environment to environment, because simulators give kinds of ground to environments
+in one piece: so every command meets every kind.
+"""
+
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rrf import code_digest
+from rrf.atomic import digest_of
+from rrf.config import configclass
+from rrf.envs.configs import ControlEnvCfg, task_id
+from rrf.envs.vec_env import InitialState
+from rrf.evaluation.candidate import Candidate
+from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
+from rrf.evaluation.protocols.limits import LimitCfg, check_metrics
+from rrf.evaluation.results import EpisodeResult, EvaluationReport
+
+METRICS = {
+    "return": "sum of rewards",
+    "length": "steps",
+    "fall": "1 if the episode ended before its time limit",
+    "tracking_error_xy": "m/s",
+    "tracking_error_yaw": "rad/s",
+    "power": "W",
+    "cost_of_transport": "",
+    "smoothness": "Sm, action units",
+    "action_change": "mean |Δa| per step, action units",
+}
+"""Numbers of an episode and their units; `rrf.evaluation.control.metrics` computes them."""
+OF_COMMANDS = ("fall", "tracking_error_xy", "tracking_error_yaw", "power", "cost_of_transport")
+"""Those that are measured only where velocities are commanded."""
+_NOT_IN_HASH = ("name", "type")
+_MAX_EPISODES = 10_000
+_PLACES = ("hidden", "kwargs")  # of an environment's config: what decides the observations
+
+
+@configclass
+class ControlProtocolCfg(BaseProtocolCfg):
+    """What every state-based policy evaluated under this protocol has to do."""
+
+    policy_kind: typing.ClassVar[str] = "control"
+    metrics: typing.ClassVar[Mapping[str, str]] = METRICS
+    play_options: typing.ClassVar[Mapping[str, typing.Any]] = {
+        "num_envs": 4,
+        "viewer": False,
+        "steps": None,
+        "seconds": None,
+    }
+
+    env: ControlEnvCfg
+    """The environment; its num_envs is the size of a block, shared equally by the commands."""
+    commands: dict[str, list[float]] = {}
+    """Velocity commands, name -> [forward m/s, left m/s, turn left rad/s], each held for the whole
+    episode and reported as a task of its own; none for tasks that take no command."""
+    max_episode_steps: int
+    """Horizon in steps; an episode that lasts so long has reached its time limit."""
+    settling_s: float = 1.0
+    """Seconds at the start of an episode that no tracking error is taken of."""
+    success: dict[str, LimitCfg]
+    """An episode succeeds if each of these numbers of it lies in its range."""
+    greedy: bool = True
+    """Take the mode of the policy; otherwise sample from it."""
+    policy_seed: int = 0
+    """Seed of the policy's sampling."""
+
+    def __post_init__(self) -> None:
+        where = f"protocol '{self.name}'"
+        if not self.success:
+            raise ValueError(f"{where}: success is empty; e.g. success: {{return: {{min: 475}}}}")
+        check_metrics(self.success, METRICS, where)
+        unmeasured = [name for name in self.success if name in OF_COMMANDS]
+        if unmeasured and not self.commands:
+            raise ValueError(
+                f"{where}: success asks for {', '.join(unmeasured)}, measured only under "
+                "`commands`, of which there are none; no episode could succeed. Add commands, or "
+                "ask for return or length"
+            )
+        for field in ("episodes_per_task", "max_episode_steps"):
+            if getattr(self, field) < 1:
+                raise ValueError(f"{where}: {field} is {getattr(self, field)}, not at least 1")
+        for name, command in self.commands.items():
+            if len(command) != 3:
+                raise ValueError(
+                    f"{where}: command '{name}' is {command}, not [forward m/s, left m/s, "
+                    "turn left rad/s]"
+                )
+        if self.env.num_envs < 1:
+            raise ValueError(f"{where}: env.num_envs is {self.env.num_envs}; say how many")
+        if self.env.num_envs % len(self.tasks):
+            raise ValueError(
+                f"{where}: env.num_envs is {self.env.num_envs}, which {len(self.tasks)} commands "
+                "cannot share equally"
+            )
+        if self.env.undecided:
+            raise ValueError(f"{where}: {self.env.undecided}")
+
+    @property
+    def tasks(self) -> list[str]:
+        """What is reported separately: the commands, or the environment's task."""
+        return list(self.commands) or [self.env.task]
+
+    @property
+    def block_episodes(self) -> int:
+        """Episodes per task in one block."""
+        return self.env.num_envs // len(self.tasks)
+
+    @property
+    def max_episodes_per_task(self) -> int:
+        return _MAX_EPISODES
+
+    @property
+    def hash(self) -> str:
+        data = {k: v for k, v in self.identity().items() if k not in _NOT_IN_HASH}
+        data["env"].pop("num_threads", None)  # decides the time it takes and nothing else
+        if self.commands:
+            data["rows"] = "commands alternate"  # once each had a block of neighbours to itself
+        return digest_of(data)
+
+    def initial_states(self) -> list[InitialState]:
+        indices = range(self.episodes_per_task)
+        return [InitialState(task, self.seed, index) for task in self.tasks for index in indices]
+
+    def is_about(self, config: Mapping) -> bool:
+        """Whether the policy learned the same task, seen through the same observations."""
+        theirs, ours = config.get("env") or {}, self.env.to_dict()
+        if task_id(self.env.task) != task_id(theirs.get("task", "")):
+            return False
+        return all((ours.get(place) or None) == (theirs.get(place) or None) for place in _PLACES)
+
+    def source(self) -> str:
+        """Digest of this package's code, the simulators, and a task of one's own."""
+        from rrf.envs.gymnasium.task_source import joined
+
+        return joined(
+            digest_of([code_digest.source_digest(), code_digest.simulator_versions()]),
+            self.env.task,
+        )
+
+    def evaluate(
+        self,
+        candidate: Candidate,
+        resources: Resources,
+        on_episode: OnEpisode | None = None,
+        known: Sequence[EpisodeResult] = (),
+    ) -> EvaluationReport:
+        """See `BaseProtocolCfg.evaluate`."""
+        from rrf.evaluation.control.evaluate import evaluate_control
+        from rrf.runners.checkpoints.control import load_control_policy
+
+        return evaluate_control(
+            *load_control_policy(candidate.path),
+            self,
+            on_episode,
+            checkpoint_digest=candidate.digest,
+            label=candidate.label,
+            known=known,
+        )
+
+    def film(
+        self,
+        candidate: Candidate,
+        report: EvaluationReport,
+        limit: int,
+        folder: Path,
+        resources: Resources,
+    ) -> list[dict]:
+        """Of any episodes, which are run once more; see `BaseProtocolCfg.film`."""
+        from rrf.evaluation.control.videos import film_episodes
+        from rrf.evaluation.reports.videos import choose_for_video
+        from rrf.runners.checkpoints.control import load_control_policy
+
+        if not (chosen := choose_for_video(report.episodes, limit)):
+            return []
+        return film_episodes(*load_control_policy(candidate.path), self, chosen, folder)
+
+    def check_training(self, cfg: typing.Any) -> None:
+        """See `BaseProtocolCfg.check_training`. Builds one environment of each."""
+        from rrf.evaluation.control.evaluate import block_env, check_fit
+
+        super().check_training(cfg)
+        env = cfg.env.replace(num_envs=1).build(seed=0, device="cpu")
+        interface = env.interface
+        env.close()
+        policy = cfg.policy.build(interface).deployable()
+        with block_env(self, 0) as judged:
+            check_fit(policy, interface, judged, self)
+
+    @classmethod
+    def play(
+        cls,
+        candidate: Candidate,
+        video: Path | None,
+        seed: int,
+        options: Mapping[str, typing.Any],
+        say: typing.Callable[[str], None],
+    ) -> None:
+        """In the environment it was trained in; see `BaseProtocolCfg.play`."""
+        from rrf.evaluation.control.play import play
+
+        play(candidate, video, seed, say=say, **options)

@@ -1,0 +1,1 @@
+"""Whether a candidate may become the champion: gates, verdicts, regressions."""

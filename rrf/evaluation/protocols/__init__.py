@@ -1,0 +1,1 @@
+"""The contract of protocols, and protocols from files."""

@@ -1,0 +1,40 @@
+"""A range that a number measured of episodes must lie in."""
+
+import math
+from collections.abc import Iterable
+
+from rrf.config import Cfg, configclass, did_you_mean
+
+
+@configclass
+class LimitCfg(Cfg):
+    """The range a number must lie in; at least one end is given."""
+
+    min: float | None = None
+    """The number must be at least this; null for no lower end."""
+    max: float | None = None
+    """The number must be at most this; null for no upper end."""
+
+    def __post_init__(self):
+        if self.min is None and self.max is None:
+            raise ValueError("a limit needs min, max or both, e.g. {max: 0.2}")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min is {self.min} and max {self.max}: nothing lies between")
+
+    def holds(self, value: float) -> bool:
+        """Whether the number lies in the range, whose ends belong to it."""
+        low = -math.inf if self.min is None else self.min
+        high = math.inf if self.max is None else self.max
+        return low <= value <= high
+
+    def __str__(self) -> str:
+        parts = [] if self.min is None else [f"at least {self.min:g}"]
+        parts += [] if self.max is None else [f"at most {self.max:g}"]
+        return " and ".join(parts)
+
+
+def check_metrics(names: Iterable[str], measured: Iterable[str], where: str) -> None:
+    """Raise ValueError for a name that is not among the `measured`, naming the closest one."""
+    for name in names:
+        if name not in measured:
+            raise ValueError(f"{where}: there is no metric '{name}'{did_you_mean(name, measured)}")

@@ -1,0 +1,311 @@
+"""The evaluation report: one HTML file with everything inside, for people who decide about a
+policy.
+
+Built from the files of an evaluation directory (evaluation.json, verdict-*.json, videos/,
+baseline-*.json) and what only the caller knows: lineage, training curves, the champion's
+evaluation.
+"""
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from rrf import atomic
+from rrf.evaluation.gates.verdicts import Verdict, verdicts_of
+from rrf.evaluation.intervals import mcnemar_p, paired_difference
+from rrf.evaluation.protocols.files import parse_protocol
+from rrf.evaluation.protocols.limits import LimitCfg
+from rrf.evaluation.reports.charts import (
+    Curve,
+    curves_chart,
+    interval_bar,
+    mark_color,
+    success_chart,
+)
+from rrf.evaluation.reports.page import badge, escape, key_table, page, section, table
+from rrf.evaluation.results import EvaluationReport
+
+FILE_NAME = "report.html"
+BASELINE = "baseline-*.json"
+_NOT_SHOWN = ("train/cpu_s", "train/samples_per_s")
+_FIRST_CHARTS = (
+    *("rollout/return", "rollout/length", "policy/kl", "loss/total", "validation/success"),
+    *("validation/success by task", "env/success_once", "env/success_once by task"),
+    *("env/episode_len", "actor/approx_kl"),
+)
+_OPEN_CHARTS = 8
+_BY_TASK = " by task"
+_DATASET = (
+    *("dataset", "dataset_md5", "raw_md5", "num_episodes", "num_frames"),
+    *("validation", "validation_digest"),
+)
+_CODE = ("git_revision", "git_dirty", "source_digest", "lock_hash")
+
+
+def write_report(
+    folder: str | Path,
+    lineage: Mapping | None = None,
+    curves: Mapping[str, Curve] | None = None,
+    champion: EvaluationReport | None = None,
+    config: Mapping | None = None,
+) -> Path:
+    """Write `<folder>/report.html` from the evaluation in `folder`; returns its path.
+
+    Args:
+        folder: Written by `rrf eval`; with a verdict-*.json of each gate that has judged.
+        lineage: From `collect_lineage`, and whatever else belongs to it.
+        curves: Metrics of the training run, (step, value) each.
+        champion: The champion's evaluation under the same protocol.
+        config: The resolved config of the training run.
+    """
+    folder = Path(folder)
+    report = EvaluationReport.load(folder)
+    verdicts = list(verdicts_of(folder, report.digest).values())
+    others = {} if champion is None else {"champion": champion}
+    others |= {path.stem: EvaluationReport.load(path) for path in sorted(folder.glob(BASELINE))}
+    sections = [_headline(report), *map(_gate, verdicts), _tasks(report, others)]
+    if report.mean_metrics():
+        sections.append(_metrics(report))
+    if others:
+        sections.append(_comparisons(report, others))
+    if report.videos:
+        sections.append(_videos(report, folder))
+    if curves:
+        sections.append(_curves(curves))
+    sections += [_lineage(report, lineage or {}), _protocol(report)]
+    if config:
+        sections.append(_config(config))
+    header = (
+        f"<div><h1>Evaluation of {escape(report.policy or report.checkpoint_digest[:12])}</h1>"
+        f'<div class="soft">protocol {escape(str(report.protocol["name"]))} · '
+        f"{escape(report.created)}"
+        f"</div></div><div>{' '.join(badge(v.gate, v.outcome) for v in verdicts)}</div>"
+    )
+    footer = (
+        "Bounds are two-sided Wilson 95 % score intervals; the gate's own bounds are stated with "
+        "it. "
+        "Videos are replays of the evaluated episodes, action by action."
+    )
+    path = folder / FILE_NAME
+    atomic.write_text(path, page(f"Evaluation of {report.policy}", header, sections, footer))
+    return path
+
+
+def _headline(report: EvaluationReport) -> str:
+    rate = report.overall
+    facts = {
+        "episodes": str(rate.episodes),
+        "solved": str(rate.successes),
+        "tasks": str(len(report.per_task)),
+        "episodes per second": f"{report.timings.get('episodes_per_s', 0):.2f}",
+        "wall time": f"{report.timings.get('wall_s', 0):.0f} s",
+        "CPU time": f"{report.timings.get('cpu_s', 0):.0f} s",
+    }
+    cells = "".join(
+        f'<div><b>{value}</b><span class="soft">{name}</span></div>'
+        for name, value in facts.items()
+    )
+    return (
+        '<section><div class="headline">'
+        f'<div><div class="big">{rate.rate:.1%}</div>'
+        '<div class="soft">success, all tasks</div></div>'
+        f'<div>{interval_bar(rate)}</div></div><div class="facts">{cells}</div></section>'
+    )
+
+
+def _gate(verdict: Verdict) -> str:
+    items = "".join(
+        f'<li class="{check.outcome}"><span>{check.outcome}</span>{escape(check.reason)}</li>'
+        for check in sorted(verdict.checks, key=lambda c: ("fail", "hold", "pass").index(c.outcome))
+    )
+    against = f"version {verdict.champion_version}" if verdict.champion_digest else "none"
+    note = f"Look {verdict.round + 1} of {verdict.rounds}; champion: {against}."
+    if verdict.more_episodes_per_task:
+        note += f" It asks for {verdict.more_episodes_per_task} more episodes per task."
+    return section(
+        f"Gate {verdict.gate}: {verdict.outcome}",
+        f'<ul class="reasons">{items}</ul><p class="soft">{escape(note)}</p>',
+    )
+
+
+def _tasks(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> str:
+    rates = report.per_task
+    marks = {label: other.per_task for label, other in others.items()}
+    legend = "".join(
+        f'<i style="background:{mark_color(number)}"></i>{escape(_title(label))}'
+        for number, label in enumerate(marks, start=1)
+    )
+    head = ["task", "solved", "success", "95 % low", "95 % high"]
+    rows = [[task, *_numbers(rate)] for task, rate in rates.items()]
+    total = ["all tasks", *_numbers(report.overall)]
+    if not report.mean_metrics():  # where there are, an episode does not end with its success
+        head.append("mean steps to success")
+        total.append("")
+        for row, task in zip(rows, rates, strict=True):
+            steps = [e.steps for e in report.episodes if e.task == task and e.success]
+            row.append(f"{sum(steps) / len(steps):.1f}" if steps else "–")
+    return section(
+        "Success by task",
+        success_chart(rates, marks),
+        f'<div class="marks soft">{legend}</div>' if legend else "",
+        table(head, rows, total),
+    )
+
+
+def _metrics(report: EvaluationReport) -> str:
+    """What the episodes of each task measured on average, and what counts as a success."""
+    overall, units = report.mean_metrics(), parse_protocol(report.protocol).metrics
+    head = ["task", *(f"{_words(name)} ({units[name]})".removesuffix(" ()") for name in overall)]
+
+    def row(title: str, means: Mapping[str, float]) -> list[str]:
+        return [title, *(f"{means[name]:.4g}" if name in means else "–" for name in overall)]
+
+    rows = [row(task, report.mean_metrics(task)) for task in report.per_task]
+    asked = ", ".join(
+        f"{_words(name)} {LimitCfg.from_dict(limit)}"
+        for name, limit in report.protocol["success"].items()
+    )
+    note = f'<p class="soft">Means over episodes. An episode succeeds with {escape(asked)}.</p>'
+    return section("Measured", table(head, rows, row("all tasks", overall)), note)
+
+
+def _comparisons(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> str:
+    head = [
+        "compared with",
+        "its success",
+        "won",
+        "lost",
+        "difference",
+        "95 % low",
+        "95 % high",
+        "p (not better)",
+    ]
+    rows = []
+    for label, other in others.items():
+        theirs = {e.initial_state: e.success for e in other.episodes}
+        pairs = [
+            (e.success, theirs[e.initial_state])
+            for e in report.episodes
+            if e.initial_state in theirs
+        ]
+        wins, losses = sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
+        difference, low, high = paired_difference(wins, losses, len(pairs))
+        rows.append(
+            [
+                _title(label),
+                f"{other.overall.rate:.1%}",
+                str(wins),
+                str(losses),
+                f"{difference:+.1%}",
+                f"{low:+.1%}",
+                f"{high:+.1%}",
+                f"{mcnemar_p(wins, losses):.2g}",
+            ]
+        )
+    note = '<p class="soft">Pairs of episodes from the same initial state; exact McNemar test.</p>'
+    return section("Compared on the same initial states", table(head, rows), note)
+
+
+def _videos(report: EvaluationReport, folder: Path) -> str:
+    figures = []
+    for entry in report.videos:
+        file = folder / entry["path"]
+        if not file.is_file():
+            continue
+        outcome, tone = ("success", "pass") if entry["success"] else ("failure", "fail")
+        poster = file.with_suffix(".jpg")
+        shown = f' poster="{_data(poster, "image/jpeg")}"' if poster.is_file() else ""
+        figures.append(
+            f'<figure class="{tone}"><video controls loop muted playsinline preload="metadata"'
+            f'{shown} src="{_data(file, "video/mp4")}"></video><figcaption><b>{outcome}</b> '
+            f"{escape(entry['task'])}, initial state {entry['index']}</figcaption></figure>"
+        )
+    return section("Episodes", f'<div class="videos">{"".join(figures)}</div>')
+
+
+def _curves(curves: Mapping[str, Curve]) -> str:
+    """One chart per loss, with its validation curve, then one per other metric."""
+    groups: dict[str, dict[str, Curve]] = {}
+    for name, curve in curves.items():
+        if name not in _NOT_SHOWN and len(curve) > 1:
+            chart = _chart_of(name, curves)
+            label = name.rpartition("/")[2] if chart.endswith(_BY_TASK) else name
+            groups.setdefault(chart, {})[label] = curve
+    first = {title: place for place, title in enumerate(_FIRST_CHARTS)}
+    order = sorted(groups, key=lambda title: (first.get(title, len(first)), title))
+    charts = [f"<div>{curves_chart(groups[title], title)}</div>" for title in order]
+    shown = f'<div class="charts">{"".join(charts[:_OPEN_CHARTS])}</div>'
+    if rest := charts[_OPEN_CHARTS:]:
+        shown += (
+            f"<details><summary>{len(rest)} more</summary>"
+            f'<div class="charts">{"".join(rest)}</div></details>'
+        )
+    return section("Training", shown)
+
+
+def _chart_of(name: str, curves: Mapping[str, Curve]) -> str:
+    """The chart that shows a curve: a validation loss beside its loss, tasks beside one another."""
+    kind, _, rest = name.partition("/")
+    if kind == "validation" and f"loss/{rest}" in curves:
+        return f"loss/{rest}"
+    group, _, _ = name.rpartition("/")
+    return f"{group}{_BY_TASK}" if "/" in group else name
+
+
+def _lineage(report: EvaluationReport, lineage: Mapping) -> str:
+    rows: dict[str, object] = {"checkpoint_digest": report.checkpoint_digest}
+    keys = _CODE if "environment" in lineage else (*_DATASET, *_CODE)
+    rows |= {key: _shown(lineage.get(key)) for key in keys}
+    shown = (*keys, "missing", "datasets")  # of several datasets the rows say all
+    rows |= {key: _shown(lineage[key]) for key in lineage if key not in shown}
+    missing = lineage.get("missing") or []
+    note = "".join(f"<p>missing: {escape(str(problem))}</p>" for problem in missing)
+    return section("Lineage", key_table(rows), note)
+
+
+def _protocol(report: EvaluationReport) -> str:
+    rows = {"hash": report.protocol_hash, "evaluation digest": report.digest}
+    rows |= {key: _shown(value) for key, value in report.protocol.items() if key != "type"}
+    return section("Protocol", key_table(rows))
+
+
+def _config(config: Mapping) -> str:
+    text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+    return section(
+        "Config",
+        f"<details><summary>as resolved, {len(text.splitlines())} lines</summary>"
+        f'<pre class="mono">{escape(text)}</pre></details>',
+    )
+
+
+def _numbers(rate) -> list[str]:
+    return [
+        f"{rate.successes}/{rate.episodes}",
+        f"{rate.rate:.1%}",
+        f"{rate.low:.1%}",
+        f"{rate.high:.1%}",
+    ]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _title(label: str) -> str:
+    return label.removeprefix("baseline-").replace("-", " ")
+
+
+def _shown(value) -> str:
+    if value is None:
+        return "not recorded"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {item}" for key, item in value.items())
+    return str(value)
+
+
+def _data(path: Path, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"

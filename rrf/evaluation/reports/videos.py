@@ -1,0 +1,58 @@
+"""Videos of an evaluation: which episodes are shown, and the files."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from rrf import atomic
+from rrf.evaluation.results import EpisodeResult
+
+
+def choose_for_video(episodes: Sequence[EpisodeResult], limit: int) -> list[EpisodeResult]:
+    """At most `limit` episodes, one success and one failure of each task where they exist, then
+    second ones.
+
+    Tasks take turns in showing a success or a failure first, so that a small limit still shows both
+    kinds.
+    """
+    by_kind: dict[tuple[str, bool], list[EpisodeResult]] = {}
+    for episode in episodes:
+        by_kind.setdefault((episode.task, episode.success), []).append(episode)
+    tasks = dict.fromkeys(e.task for e in episodes)
+    longest = max((len(found) for found in by_kind.values()), default=0)
+    chosen = [
+        by_kind[kind][depth]
+        for depth in range(longest)
+        for turn in range(2)
+        for position, task in enumerate(tasks)
+        if len(by_kind.get(kind := (task, (position + turn) % 2 == 0), [])) > depth
+    ]
+    order = {e.initial_state: position for position, e in enumerate(episodes)}
+    return sorted(chosen[:limit], key=lambda e: order[e.initial_state])
+
+
+def save_videos(
+    folder: str | Path, episodes: Sequence[EpisodeResult], frames: Sequence[np.ndarray], fps: int
+) -> list[dict]:
+    """Write `<folder>/videos/`: an mp4 and a poster (the last frame) per episode.
+
+    Returns:
+        The entries of `EvaluationReport.videos`, their paths relative to `folder`.
+    """
+    from rrf.envs.rendering.video import write_video
+
+    entries = []
+    for episode, images in zip(episodes, frames, strict=True):
+        outcome = "success" if episode.success else "failure"
+        task = episode.task.replace(" ", "-")
+        path = Path("videos") / f"{task}-{episode.index:02d}-{outcome}.mp4"
+        write_video(Path(folder) / path, images, fps)
+        poster = io.BytesIO()
+        Image.fromarray(images[-1]).save(poster, "JPEG", quality=88)
+        atomic.write_bytes((Path(folder) / path).with_suffix(".jpg"), poster.getvalue())
+        facts = {"task": episode.task, "index": episode.index, "success": episode.success}
+        entries.append(facts | {"path": path.as_posix()})
+    return entries

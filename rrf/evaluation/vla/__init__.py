@@ -1,0 +1,1 @@
+"""Policies that see images: their protocol, its episodes and videos, baselines."""

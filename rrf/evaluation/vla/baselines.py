@@ -1,0 +1,47 @@
+"""Policies that have learned nothing: what a trained policy must beat before its success means
+anything.
+
+Legend: B observations, H steps in an action chunk, A action dimension.
+"""
+
+import hashlib
+
+import numpy as np
+
+from rrf.data.schema import Observation
+from rrf.policies.policy import Sample
+
+
+class RandomPolicy:
+    """Uniform actions in [-1, 1], a pure function of seed and observation, hence reproducible."""
+
+    def __init__(self, chunk_length: int, action_dim: int, seed: int = 0):
+        self.chunk_length = chunk_length
+        self.action_dim = action_dim
+        self.seed = seed
+
+    def sample(self, observation: Observation, generator=None, greedy: bool = False) -> Sample:
+        """Actions that look random. `generator` and `greedy` change nothing."""
+        actions = [self._draw(observation, row) for row in range(len(observation))]
+        return Sample(np.stack(actions), None, {})
+
+    def _draw(self, observation: Observation, row: int) -> np.ndarray:
+        content = hashlib.sha256(observation.state[row].tobytes())
+        for name in sorted(observation.images):
+            content.update(observation.images[name][row].tobytes())
+        rng = np.random.default_rng([self.seed, int.from_bytes(content.digest()[:8], "little")])
+        return rng.uniform(-1, 1, (self.chunk_length, self.action_dim)).astype(np.float32)
+
+
+class MeanActionPolicy:
+    """Always the mean action of the training data."""
+
+    def __init__(self, chunk_length: int, mean_action: np.ndarray):
+        self.chunk_length = chunk_length
+        self.action_dim = len(mean_action)
+        self.mean_action = np.asarray(mean_action, np.float32)
+
+    def sample(self, observation: Observation, generator=None, greedy: bool = False) -> Sample:
+        """The same action for every step and observation."""
+        shape = (len(observation), self.chunk_length, self.action_dim)
+        return Sample(np.broadcast_to(self.mean_action, shape).copy(), None, {})

@@ -1,0 +1,184 @@
+"""Run a policy closed loop under a protocol.
+
+Every slot runs one episode. When it ends, the slot leaves the inference batch and starts the next
+initial state, so no slot waits for the slowest. Results are listed in the protocol's order; which
+slot or worker ran an episode does not show.
+
+Legend: B running episodes, H steps in an action chunk, A action dimension.
+"""
+
+import collections
+import dataclasses
+import datetime
+import time
+import typing
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rrf.atomic import digest_of
+from rrf.data.schema import Observation
+from rrf.envs.observations import join, padded, rows_of
+from rrf.envs.vec_env import InitialState, Step, VecEnv
+from rrf.evaluation.cpu_time import cpu_seconds
+from rrf.evaluation.protocols.base import OnEpisode
+from rrf.evaluation.results import EpisodeResult, EvaluationReport
+
+if typing.TYPE_CHECKING:
+    from rrf.evaluation.vla.protocol import ProtocolCfg
+
+Jobs = collections.deque[InitialState]
+
+
+@dataclasses.dataclass
+class _Running:
+    state: InitialState
+    observation: Observation  # of this episode alone
+    generator: typing.Any = None  # torch.Generator of this episode, None for a greedy protocol
+    actions: list[np.ndarray] = dataclasses.field(default_factory=list)
+    steps: int = 0
+    total: float = 0.0
+
+
+def evaluate(
+    policy,
+    env: VecEnv,
+    protocol: "ProtocolCfg",
+    on_episode: OnEpisode | None = None,
+    *,
+    checkpoint_digest: str = "",
+    label: str = "",
+    known: Sequence[EpisodeResult] = (),
+) -> EvaluationReport:
+    """Run every episode of `protocol` that is not in `known`.
+
+    Args:
+        policy: Implements `rrf.policies.policy.Policy`.
+        env: Fresh or used; its slots are reset. Closing it is the caller's business.
+        protocol: What to run.
+        on_episode: Called after each episode, in the order in which they end.
+        checkpoint_digest: Identifies the policy in the report.
+        label: Names the policy for people.
+        known: Episodes of the same policy under the same conditions, e.g. before the protocol was
+            extended.
+
+    Raises:
+        ValueError: If policy, environment and protocol do not fit each other, or an action is NaN
+            or Inf.
+    """
+    _check_fit(policy, env, protocol)
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    states = protocol.initial_states()
+    done = {e.initial_state: e for e in known if e.initial_state in set(states)}
+    jobs: Jobs = collections.deque(state for state in states if state not in done)
+    num_new = len(jobs)
+    running: dict[int, _Running] = {}
+    _refill(env, protocol, jobs, running, free=range(env.num_envs))
+    while running:
+        slots = sorted(running)
+        actions = _act(policy, [running[slot] for slot in slots], protocol)[:, : env.chunk_length]
+        step = env.step(actions, env_ids=slots)
+        freed = []
+        for row, slot in enumerate(slots):
+            _observe(running[slot], step, row, actions[row])
+            if step.terminated[row] or step.truncated[row]:
+                episode = _finish(running.pop(slot), bool(step.success[row]))
+                done[episode.initial_state] = episode
+                freed.append(slot)
+                if on_episode is not None:
+                    on_episode(episode, len(done), len(states))
+        _refill(env, protocol, jobs, running, freed)
+    wall = time.perf_counter() - wall
+    timings = {"wall_s": wall, "cpu_s": cpu_seconds() - cpu, "episodes_per_s": num_new / wall}
+    return EvaluationReport(
+        protocol=protocol.to_dict(),
+        protocol_hash=protocol.hash,
+        checkpoint_digest=checkpoint_digest,
+        episodes=[done[state] for state in states],
+        timings={name: round(value, 4) for name, value in timings.items()},
+        policy=label,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _check_fit(policy, env: VecEnv, protocol: "ProtocolCfg") -> None:
+    for name, wanted in (
+        ("max_episode_steps", protocol.max_episode_steps),
+        ("chunk_length", protocol.execute_steps),
+    ):
+        if getattr(env, name) != wanted:
+            raise ValueError(
+                f"protocol '{protocol.name}' wants {name} {wanted}, the environment has "
+                f"{getattr(env, name)}"
+            )
+    if policy.chunk_length < protocol.execute_steps:
+        raise ValueError(
+            f"the policy predicts {policy.chunk_length} steps, protocol '{protocol.name}' executes "
+            f"{protocol.execute_steps} of them; lower execute_steps"
+        )
+    if policy.action_dim != env.action_dim:
+        raise ValueError(
+            f"the policy has {policy.action_dim} action dimensions, the environment "
+            f"{env.action_dim}"
+        )
+
+
+def _refill(
+    env: VecEnv,
+    protocol: "ProtocolCfg",
+    jobs: Jobs,
+    running: dict[int, _Running],
+    free: Iterable[int],
+) -> None:
+    starts = [(slot, jobs.popleft()) for slot in free if jobs]
+    if not starts:
+        return
+    observation = env.reset([state for _, state in starts], env_ids=[slot for slot, _ in starts])
+    for row, (slot, state) in enumerate(starts):
+        generator = None if protocol.greedy else _generator(protocol, state)
+        running[slot] = _Running(state, rows_of(observation, [row]), generator)
+
+
+def _act(policy, episodes: list[_Running], protocol: "ProtocolCfg") -> np.ndarray:
+    """Actions that do not depend on which episodes happen to run together.
+
+    Matrix products round differently for different batch sizes, so a greedy policy always sees
+    batches of one size, the last one padded; a sampled one has a generator per episode.
+    """
+    rows = [e.observation for e in episodes]
+    if not protocol.greedy:
+        samples = [policy.sample(e.observation, generator=e.generator) for e in episodes]
+        return np.concatenate([sample.actions for sample in samples])
+    size, actions = protocol.inference_batch, []
+    for start in range(0, len(rows), size):
+        batch = join(rows[start : start + size])
+        sample = policy.sample(padded(batch, size), greedy=True)
+        actions.append(sample.actions[: len(batch)])
+    return np.concatenate(actions)
+
+
+def _observe(episode: _Running, step: Step, row: int, chunk: np.ndarray) -> None:
+    executed = int(step.steps[row])
+    episode.actions.append(np.array(chunk[:executed], dtype=np.float32))
+    episode.steps += executed
+    episode.total += float(step.reward[row])
+    episode.observation = rows_of(step.observation, [row])
+
+
+def _finish(episode: _Running, success: bool) -> EpisodeResult:
+    return EpisodeResult(
+        task=episode.state.task,
+        seed=episode.state.seed,
+        index=episode.state.index,
+        success=success,
+        steps=episode.steps,
+        episode_return=round(episode.total, 6),
+        actions=np.concatenate(episode.actions),
+    )
+
+
+def _generator(protocol: "ProtocolCfg", state: InitialState):
+    import torch
+
+    seed = int(digest_of([protocol.policy_seed, state.task, state.seed, state.index])[:15], 16)
+    return torch.Generator().manual_seed(seed)

@@ -1,0 +1,289 @@
+"""The protocol of policies that see images and act in chunks, in any simulator of `rrf.envs.ENVS`.
+
+The protocol itself imports neither torch nor a simulator; `evaluate` does.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from rrf.atomic import digest_of
+from rrf.config import TYPE_KEY, configclass
+from rrf.envs import ENVS
+from rrf.envs.configs import VecEnvCfg
+from rrf.envs.vec_env import InitialState, VecEnv
+from rrf.evaluation.candidate import Candidate
+from rrf.evaluation.cpu_time import cpu_seconds
+from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
+from rrf.evaluation.results import EpisodeResult, EvaluationReport
+
+VIDEO_SIZE = 192
+"""Height and width of an episode's video in pixels."""
+_NOT_IN_HASH = ("name", "num_slots", "used_seeds", "type")
+_FILMED_TOGETHER = 4
+
+
+@configclass
+class ProtocolCfg(BaseProtocolCfg):
+    """What every policy that sees images and acts in chunks has to do."""
+
+    policy_kind: typing.ClassVar[str] = "vla"
+    options: typing.ClassVar[Collection[str]] = ("slots", "baselines")
+    num_videos: typing.ClassVar[int] = 12
+    play_options: typing.ClassVar[Mapping[str, typing.Any]] = {
+        "task": None,
+        "env": None,
+        "index": 0,
+        "size": VIDEO_SIZE,
+        "max_episode_steps": 40,
+        "renderer": "warp",
+    }
+
+    env: str = "metaworld"
+    """Environment, a name of `rrf.envs.ENVS`."""
+    tasks: list[str]
+    """Tasks, e.g. drawer-open-v3."""
+    first_index: int = 0
+    """First initial state used, from 0: first_index, first_index + 1, ..."""
+    max_episode_steps: int = 40
+    """Horizon in action steps; an episode not solved by then failed."""
+    execute_steps: int = 2
+    """Action steps executed from each predicted chunk before the policy looks again."""
+    action_repeat: int = 5
+    """Control steps per action step."""
+    image_size: int = 64
+    """Side of the square camera image in pixels."""
+    cameras: list[str] = ["corner2"]
+    """Cameras the policy sees."""
+    greedy: bool = True
+    """Take the mode of the policy; otherwise sample from it."""
+    policy_seed: int = 0
+    """Seed of the policy's sampling; each episode has a stream of its own."""
+    inference_batch: int = 8
+    """Observations per call of a greedy policy, padded if fewer: its rounding depends on it."""
+    num_slots: int = 8
+    """Episodes run side by side; does not change results."""
+    used_seeds: dict[str, int] = {
+        "demonstrations": 777,
+        "reinforcement learning": 42,
+        "validation": 2024,
+    }
+    """Seeds whose initial states policies were trained or selected on; this protocol may not use
+    them.
+    """
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise ValueError(f"protocol '{self.name}' has no tasks; e.g. tasks: [drawer-open-v3]")
+        if len(set(self.tasks)) != len(self.tasks):
+            raise ValueError(f"protocol '{self.name}' lists a task twice: {', '.join(self.tasks)}")
+        for field in (
+            "episodes_per_task",
+            "max_episode_steps",
+            "execute_steps",
+            "inference_batch",
+            "num_slots",
+        ):
+            if getattr(self, field) < 1:
+                raise ValueError(
+                    f"protocol '{self.name}': {field} is {getattr(self, field)}, not at least 1"
+                )
+        last, available = self.first_index + self.episodes_per_task, self._num_initial_states
+        if self.first_index < 0 or last > available:
+            raise ValueError(
+                f"protocol '{self.name}': initial states {self.first_index}..{last - 1} asked for, "
+                f"one seed has 0..{available - 1}; lower episodes_per_task"
+            )
+        for use, seed in self.used_seeds.items():
+            if seed == self.seed:
+                raise ValueError(
+                    f"protocol '{self.name}': seed {seed} is the seed of {use}; "
+                    "evaluate on held-out initial states, e.g. seed: 4242"
+                )
+
+    @property
+    def max_episodes_per_task(self) -> int:
+        return self._num_initial_states - self.first_index
+
+    def initial_states(self) -> list[InitialState]:
+        indices = range(self.first_index, self.first_index + self.episodes_per_task)
+        return [InitialState(task, self.seed, index) for task in self.tasks for index in indices]
+
+    @property
+    def hash(self) -> str:
+        return digest_of({k: v for k, v in self.identity().items() if k not in _NOT_IN_HASH})
+
+    @property
+    def _num_initial_states(self) -> int:
+        return ENVS.get(self.env)().num_initial_states
+
+    def with_options(self, **given: typing.Any) -> typing.Self:
+        """See `BaseProtocolCfg.with_options`."""
+        slots = given.get("slots")
+        return self.replace(num_slots=slots) if slots else self
+
+    def is_about(self, config: Mapping) -> bool:
+        """Whether it is its simulator's usual one, named like `metaworld-demo`, and the policy was
+        trained in no other simulator."""
+        return self.name == f"{self.env}-demo" and _simulator(config) in (None, self.env)
+
+    def environment_cfg(self, **changes) -> VecEnvCfg:
+        """The simulator as this protocol wants it, with as many slots as there is work for."""
+        return ENVS.get(self.env)(
+            **{
+                "num_envs": min(self.num_slots, len(self.initial_states())),
+                "chunk_length": self.execute_steps,
+                "action_repeat": self.action_repeat,
+                "max_episode_steps": self.max_episode_steps,
+                "image_size": self.image_size,
+                "cameras": self.cameras,
+            }
+            | changes
+        )
+
+    def environment(self, workers: int, **changes) -> VecEnv:
+        """The environment in `workers` processes; 0 builds it in this one."""
+        from rrf.envs.process.workers import WorkerVecEnv
+
+        cfg = self.environment_cfg(**changes)
+        return WorkerVecEnv(cfg, workers) if workers > 0 else cfg.build()
+
+    def evaluate(
+        self,
+        candidate: Candidate,
+        resources: Resources,
+        on_episode: OnEpisode | None = None,
+        known: Sequence[EpisodeResult] = (),
+    ) -> EvaluationReport:
+        """See `BaseProtocolCfg.evaluate`."""
+        from rrf.evaluation.vla.evaluate import evaluate
+        from rrf.runners.checkpoints.checkpoint import load_policy
+
+        policy = candidate.policy or load_policy(candidate.path)
+        cpu = cpu_seconds()
+        env = self.environment(resources.workers, renderer=resources.renderer)
+        try:
+            report = evaluate(
+                policy,
+                env,
+                self,
+                on_episode,
+                checkpoint_digest=candidate.digest,
+                label=candidate.label,
+                known=known,
+            )
+        finally:
+            env.close()
+        report.timings["cpu_s"] = round(cpu_seconds() - cpu, 2)  # with starting the simulators
+        return report
+
+    def film(
+        self,
+        candidate: Candidate,
+        report: EvaluationReport,
+        limit: int,
+        folder: Path,
+        resources: Resources,
+    ) -> list[dict]:
+        """Of episodes that ran just now, from their actions; see `BaseProtocolCfg.film`."""
+        from rrf.evaluation.reports.videos import choose_for_video, save_videos
+
+        chosen = choose_for_video([e for e in report.episodes if e.actions is not None], limit)
+        if not chosen:
+            return []
+        return save_videos(folder, chosen, *self.pictures(chosen, VIDEO_SIZE, resources))
+
+    def pictures(
+        self, episodes: Sequence[EpisodeResult], size: int, resources: Resources
+    ) -> tuple[list, int]:
+        """Frames of episodes that ran just now, uint8 [T + 1, size, size, 3] each, and how many
+        there are per second."""
+        from rrf.evaluation.vla.replay import replay
+
+        env = self.environment(
+            0,
+            num_envs=min(_FILMED_TOGETHER, len(episodes)),
+            chunk_length=1,
+            image_size=size,
+            renderer=resources.renderer,
+        )
+        try:
+            return replay(env, episodes, self.cameras[0]), env.fps
+        finally:
+            env.close()
+
+    def baselines(self, candidate: Candidate) -> list[Candidate]:
+        """Random actions, and always the mean action of what the policy was trained on."""
+        import numpy as np
+
+        from rrf.data.schema import ACTION
+        from rrf.evaluation.vla.baselines import MeanActionPolicy, RandomPolicy
+        from rrf.runners.checkpoints.checkpoint import load_norm_stats
+
+        chunk = candidate.config["policy"]["chunk_length"]
+        mean = np.asarray(load_norm_stats(candidate.path)[ACTION]["mean"], np.float32)
+        policies = {
+            "random": RandomPolicy(chunk, len(mean)),
+            "mean-action": MeanActionPolicy(chunk, mean),
+        }
+        return [
+            dataclasses.replace(candidate, policy=policy, digest=f"baseline:{name}", label=name)
+            for name, policy in policies.items()
+        ]
+
+    def check_training(self, cfg: typing.Any) -> None:
+        """What it sees and how it acts; see `BaseProtocolCfg.check_training`."""
+        super().check_training(cfg)
+        policy, wrong = cfg.policy, []
+        if policy.chunk_length < self.execute_steps:
+            wrong.append(f"predicts {policy.chunk_length} steps of {self.execute_steps} executed")
+        if tuple(policy.image_size) != (self.image_size,) * 2:
+            wrong.append(f"sees images of {policy.image_size}, not {self.image_size} pixels")
+        wrong += [f"sees no camera '{c}'" for c in policy.cameras if c not in self.cameras]
+        if wrong:
+            raise ValueError(
+                f"protocol '{self.name}' does not fit what is trained: the policy "
+                f"{'; '.join(wrong)}"
+            )
+
+    @classmethod
+    def play(
+        cls,
+        candidate: Candidate,
+        video: Path | None,
+        seed: int,
+        options: Mapping[str, typing.Any],
+        say: typing.Callable[[str], None],
+    ) -> None:
+        """One episode as a video; see `BaseProtocolCfg.play`."""
+        from rrf.evaluation.vla.play import film_first
+
+        if options["task"] is None:
+            raise ValueError(
+                f"{candidate.label} is a VLA policy; say what it shall do: --task drawer-open-v3"
+            )
+        policy = candidate.config["policy"]
+        protocol = cls(
+            name="play",
+            env=options["env"] or _simulator(candidate.config) or cls.env,
+            tasks=[options["task"]],
+            seed=seed,
+            first_index=options["index"],
+            episodes_per_task=1,
+            max_episode_steps=options["max_episode_steps"],
+            execute_steps=policy["chunk_length"],
+            image_size=policy["image_size"][0],
+            cameras=policy["cameras"],
+            used_seeds={},  # watching a policy where it was trained is fine
+            num_slots=1,
+        )
+        resources = Resources(workers=0, renderer=options["renderer"])
+        out = video or Path("episode.mp4")
+        say(film_first(candidate, protocol, out, options["size"], resources))
+
+
+def _simulator(config: Mapping) -> str | None:
+    """The name of the simulator that a training's config names, if any."""
+    trained_in = (config.get("env") or {}).get(TYPE_KEY)
+    return next((name for name in ENVS if ENVS.get(name)().to_dict()[TYPE_KEY] == trained_in), None)

@@ -1,0 +1,78 @@
+"""Policies and their parts. Configs import without torch; the modules load it when asked for."""
+
+from rrf.policies.control.configs import (
+    ActorCriticPackCfg,
+    CategoricalActorCfg,
+    LipsNetActorCfg,
+    MemoryCfg,
+    PopulationPackCfg,
+    StateIndStdActorCfg,
+    VNetworkCfg,
+)
+from rrf.policies.control.off_policy_configs import (
+    ActorQPackCfg,
+    DistributionalQCfg,
+    GRUEncoderCfg,
+    QNetworkCfg,
+    SACActorCfg,
+    TransformerEncoderCfg,
+)
+from rrf.policies.vla.configs import (
+    ActionHeadCfg,
+    CompactVLACfg,
+    DiscreteTokenHeadCfg,
+    FlowMatchingHeadCfg,
+    GaussianHeadCfg,
+    PolicyCfg,
+    RegressionHeadCfg,
+)
+from rrf.registry import lazy_attributes
+
+__all__ = [
+    "ActionHeadCfg",
+    "ActorCriticPackCfg",
+    "ActorQPackCfg",
+    "CategoricalActorCfg",
+    "CompactVLACfg",
+    "DiscreteTokenHeadCfg",
+    "DistributionalQCfg",
+    "FlowMatchingHeadCfg",
+    "GRUEncoderCfg",
+    "GaussianHeadCfg",
+    "LipsNetActorCfg",
+    "MemoryCfg",
+    "PolicyCfg",
+    "PopulationPackCfg",
+    "QNetworkCfg",
+    "RegressionHeadCfg",
+    "SACActorCfg",
+    "StateIndStdActorCfg",
+    "TransformerEncoderCfg",
+    "VNetworkCfg",
+]
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "ActorCritic": "rrf.policies.control.actor_critic:ActorCritic",
+        "ActorQ": "rrf.policies.control.actor_q:ActorQ",
+        "CategoricalActor": "rrf.policies.control.actors:CategoricalActor",
+        "CompactVLA": "rrf.policies.vla.compact:CompactVLA",
+        "ControlPolicy": "rrf.policies.control.actor_critic:ControlPolicy",
+        "DiscreteTokenHead": "rrf.policies.vla.action_heads:DiscreteTokenHead",
+        "DistributionalQ": "rrf.policies.control.batched_critics:DistributionalQ",
+        "EmpiricalNormalizer": "rrf.policies.control.normalizer:EmpiricalNormalizer",
+        "FlowMatchingHead": "rrf.policies.vla.flow_head:FlowMatchingHead",
+        "GRUEncoder": "rrf.policies.control.sequence_encoder:GRUEncoder",
+        "GaussianActor": "rrf.policies.control.actors:GaussianActor",
+        "GaussianHead": "rrf.policies.vla.action_heads:GaussianHead",
+        "LipsNetActor": "rrf.policies.control.lipsnet:LipsNetActor",
+        "PopulationActorCritic": "rrf.policies.control.population:PopulationActorCritic",
+        "QNetwork": "rrf.policies.control.batched_critics:QNetwork",
+        "RegressionHead": "rrf.policies.vla.action_heads:RegressionHead",
+        "SACActor": "rrf.policies.control.off_policy_actors:SACActor",
+        "TransformerEncoder": "rrf.policies.control.sequence_encoder:TransformerEncoder",
+        "VNetwork": "rrf.policies.control.critics:VNetwork",
+    },
+    __all__,
+)

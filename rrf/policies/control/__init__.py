@@ -1,0 +1,1 @@
+"""Policies that see states: actors, critics, distributions, normalisers, memories."""

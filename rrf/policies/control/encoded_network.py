@@ -1,0 +1,81 @@
+"""What off-policy actors and critics share: reading observations, normalising, encoding a history.
+
+Beside the features of a history stands the current observation itself: what it shows already need
+not pass through the memory, which speeds learning up (arXiv:2110.05038).
+
+Legend: B batch or environments, O joined observation width.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+from rrf.policies.control.normalizer import EmpiricalNormalizer
+from rrf.policies.control.off_policy_configs import EncodedNetworkCfg
+
+
+class EncodedNetwork(nn.Module):
+    """From observation groups to features: the observations themselves, after an encoded history
+    where there is an encoder."""
+
+    def __init__(
+        self, cfg: EncodedNetworkCfg, groups: list[str], observation_dims: Mapping[str, int]
+    ):
+        super().__init__()
+        self.cfg, self.groups = cfg, groups
+        self.width = sum(observation_dims[group] for group in groups)
+        self.normalizer = EmpiricalNormalizer(self.width) if cfg.obs_normalization else None
+        self.memory = cfg.encoder.build(self.width) if cfg.encoder else None
+        self.num_features: int = self.width + (self.memory.width if self.memory else 0)
+
+    def read(self, observations: TensorDict) -> torch.Tensor:
+        """The groups this network reads, joined: float32 [..., O], not yet normalised."""
+        if len(self.groups) == 1:
+            return observations[self.groups[0]]
+        return torch.cat([observations[group] for group in self.groups], -1)
+
+    def normalized(self, x: torch.Tensor) -> torch.Tensor:
+        """`x` as the network wants it."""
+        return self.normalizer(x) if self.normalizer else x
+
+    def initial_memory(self, num_envs: int) -> torch.Tensor | None:
+        """The empty memory of `num_envs` environments; None for a network without one."""
+        return self.memory.initial_memory(num_envs) if self.memory else None
+
+    def encode(
+        self, x_bo: torch.Tensor, memory: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Features of one time step, and the memory after it."""
+        x_bo = self.normalized(x_bo)
+        if self.memory is None:
+            return x_bo, None
+        assert memory is not None, "a network with a memory needs it; see initial_memory"
+        features, memory = self.memory.step(x_bo, memory)
+        return torch.cat([features, x_bo], -1), memory
+
+    def unroll(
+        self,
+        x_tbo: torch.Tensor,
+        next_tbo: torch.Tensor | None,
+        memory: torch.Tensor | None,
+        starts_tb: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Features along sequences; see `SequenceEncoder.unroll`."""
+        assert self.memory is not None
+        x_tbo = self.normalized(x_tbo)
+        next_tbo = None if next_tbo is None else self.normalized(next_tbo)
+        now, after = self.memory.unroll(x_tbo, next_tbo, memory, starts_tb)
+        now = torch.cat([now, x_tbo], -1)
+        if next_tbo is None or after is None:
+            return now, None
+        return now, torch.cat([after, next_tbo], -1)
+
+    def unroll_memory(
+        self, x_tbo: torch.Tensor, memory: torch.Tensor, starts_tb: torch.Tensor
+    ) -> torch.Tensor:
+        """The memory after sequences; of recurrent encoders, whose features are their memory."""
+        assert self.memory is not None
+        features, _ = self.memory.unroll(self.normalized(x_tbo), None, memory, starts_tb)
+        return features[-1:]

@@ -1,0 +1,50 @@
+"""Policies of off-policy algorithms.
+
+Legend: B batch or environments, O observation width, D feature width, A action dimension.
+"""
+
+import torch
+
+from rrf.envs.control_env import Interface
+from rrf.networks.configs import without_dropout
+from rrf.policies.control.actors import ACTOR_GROUPS
+from rrf.policies.control.encoded_network import EncodedNetwork
+from rrf.policies.control.off_policy_configs import SACActorCfg
+from rrf.policies.control.state_network import groups_of
+from rrf.policies.control.tanh_gaussian import TanhGaussian
+
+
+class SACActor(EncodedNetwork):
+    """Maps observations to a squashed Gaussian; outputs are [..., 2A]: means, then log stds."""
+
+    distribution_class = TanhGaussian
+
+    def __init__(self, cfg: SACActorCfg, interface: Interface):
+        if interface.num_choices is not None:
+            raise ValueError(
+                f"{interface.task or 'this environment'} chooses among {interface.num_choices} "
+                "actions, which SAC cannot; use algorithms.PPOCfg with "
+                "components.CategoricalActorCfg"
+            )
+        dims = interface.observation_dims
+        super().__init__(cfg, groups_of(cfg.observation_groups, ACTOR_GROUPS, dims, "actor"), dims)
+        self.num_actions, self.action_limit = interface.num_actions, cfg.action_limit
+        self.log_std_bounds = (cfg.min_log_std, cfg.max_log_std)
+        backbone_cfg = without_dropout(cfg.backbone_cfg)
+        self.backbone = backbone_cfg.build(self.num_features, 2 * interface.num_actions)
+
+    def forward(self, x_bo: torch.Tensor) -> torch.Tensor:
+        """Outputs [B, 2A] for joined observations; for actors without a memory."""
+        return self.backbone(self.normalized(x_bo))
+
+    def step(
+        self, x_bo: torch.Tensor, memory: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Outputs [B, 2A] for one time step, and the memory after it."""
+        features, memory = self.encode(x_bo, memory)
+        return self.backbone(features), memory
+
+    def distribution(self, outputs: torch.Tensor) -> TanhGaussian:
+        """The distribution that the backbone's outputs describe."""
+        mean, log_std = outputs.chunk(2, -1)
+        return TanhGaussian(mean, log_std.clamp(*self.log_std_bounds), self.action_limit)

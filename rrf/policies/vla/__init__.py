@@ -1,0 +1,1 @@
+"""Policies that see images and read an instruction: heads, the compact policy."""

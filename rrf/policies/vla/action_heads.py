@@ -1,0 +1,276 @@
+"""Action heads: from a feature vector to a chunk of normalised actions, and the loss for it.
+
+* Regression: smooth L1 on the chunk.
+* Gaussian: a mean per element, and a std that does not depend on the observation.
+* Discrete tokens: one categorical per step and dimension, all decoded in parallel as in OpenVLA-OFT
+  (arXiv:2502.19645), trained on soft labels so that a neighbouring bin costs less than a far one.
+
+Legend: B batch, F features, H steps in an action chunk, A action dimension, N token bins.
+"""
+
+import math
+import typing
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from rrf.policies.policy import Generators
+from rrf.policies.vla.configs import DiscreteTokenHeadCfg, GaussianHeadCfg, RegressionHeadCfg
+from rrf.policies.vla.flow_matching import gaussian_entropy, gaussian_log_prob
+from rrf.policies.vla.losses import (
+    masked_mean,
+    masked_smooth_l1,
+    masked_token_cross_entropy,
+    soft_labels,
+)
+
+_OFFSET_STREAM = 0x0FF5E7  # tells an episode's offset from its other noise
+
+
+class HeadSample(typing.NamedTuple):
+    """A chunk chosen by a head, still in normalised units."""
+
+    actions: torch.Tensor  # float32 [B, H, A]
+    log_prob: torch.Tensor | None  # float32 [B, H * A]
+    replay: dict[str, torch.Tensor]  # what `evaluate` needs to find the probability again
+
+
+class ActionHead(nn.Module):
+    """What a policy asks of its head.
+
+    Args:
+        chunk_length: H.
+        action_dim: A.
+        is_executed: bool [H, A], False for padding; None if nothing is.
+    """
+
+    is_executed: torch.Tensor
+
+    def __init__(self, chunk_length: int, action_dim: int, is_executed: torch.Tensor | None = None):
+        super().__init__()
+        self.chunk_length, self.action_dim = chunk_length, action_dim
+        self.noise_factor = 1.0  # set by `CompactVLA.set_noise_factor`
+        if is_executed is None:
+            is_executed = torch.ones(chunk_length, action_dim, dtype=torch.bool)
+        self.register_buffer("is_executed", is_executed, persistent=False)
+
+    def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
+        """A chunk for each row of features."""
+        raise NotImplementedError
+
+    def evaluate(
+        self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probability and entropy, float32 [B, H * A], of what `sample` drew."""
+        raise NotImplementedError
+
+    def loss(
+        self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        """The supervised loss, and metrics; chunk steps in `is_pad_bh` [B, H] count in neither."""
+        raise NotImplementedError
+
+
+class RegressionHead(ActionHead):
+    """Predicts the chunk itself. Greedy and sampled actions are the same."""
+
+    def __init__(
+        self, cfg: RegressionHeadCfg, in_features: int, chunk_length: int, action_dim: int
+    ):
+        super().__init__(chunk_length, action_dim)
+        self.cfg = cfg
+        self.output = output_layer(in_features, chunk_length * action_dim)
+
+    def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
+        """The chunk, [B, H, A]."""
+        return self.output(features_bf).float().unflatten(1, (self.chunk_length, self.action_dim))
+
+    def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
+        return HeadSample(self(features_bf), None, {})
+
+    def evaluate(
+        self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        raise NotImplementedError(
+            "a regression head has no density; choose the token head for policy gradients"
+        )
+
+    def loss(
+        self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        prediction_bha = self(features_bf)
+        loss = masked_smooth_l1(prediction_bha, target_bha, is_pad_bh, self.cfg.huber_beta)
+        error = masked_mean((prediction_bha.detach() - target_bha).abs(), is_pad_bh)
+        return loss, {"loss/action_l1": error.item()}
+
+
+class GaussianHead(ActionHead):
+    """Predicts the mean of a normal distribution per element; greedy takes the mean.
+
+    The std is one parameter per element of the chunk. The supervised loss leaves it alone; policy
+    gradients train it.
+
+    With `persistent_share` part of the noise is one offset per episode and action dimension: an
+    episode tries one thing instead of trembling around the mean (arXiv:2312.11091 for PPO). Each
+    element's own distribution, and so its log-probability, stays that of independent noise; the
+    surrogate's gradient is then the exact one times the noise's correlation matrix, which points
+    uphill as well.
+    """
+
+    def __init__(self, cfg: GaussianHeadCfg, in_features: int, chunk_length: int, action_dim: int):
+        super().__init__(chunk_length, action_dim)
+        self.cfg = cfg
+        self.output = output_layer(in_features, chunk_length * action_dim)
+        initial_ha = torch.full((chunk_length, action_dim), math.log(cfg.initial_std))
+        self.log_std_ha = nn.Parameter(initial_ha)
+
+    def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
+        """The mean, float32 [B, H, A]."""
+        # A density in bfloat16 would differ between sampling and training: float32 throughout.
+        with torch.autocast(features_bf.device.type, enabled=False):
+            mean_bt = self.output(features_bf.float())
+        return mean_bt.unflatten(1, (self.chunk_length, self.action_dim))
+
+    def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
+        """A chunk; `replay` holds it as `actions` [B, H, A], in normalised units."""
+        actions, std_ha = self(features_bf), self._std()
+        mean = actions
+        if not greedy:
+            uniforms = uniform_rows(len(mean), std_ha.numel(), generator, mean.device)
+            noise = to_normal(uniforms).view_as(mean)
+            if self.cfg.persistent_share:
+                share, offset = self.cfg.persistent_share, self._offset(generator, mean)
+                noise = math.sqrt(1 - share) * noise + math.sqrt(share) * offset
+            actions = mean + std_ha * noise
+        log_prob = gaussian_log_prob(actions, mean, std_ha)
+        return HeadSample(actions, log_prob.flatten(1), {"actions": actions})
+
+    def evaluate(
+        self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        mean_bha, std_ha = self(features_bf), self._std()
+        log_prob_bha = gaussian_log_prob(replay["actions"], mean_bha, std_ha)
+        entropy_bha = gaussian_entropy(std_ha).expand_as(log_prob_bha)
+        return log_prob_bha.flatten(1), entropy_bha.flatten(1)
+
+    def loss(
+        self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        mean_bha = self(features_bf)
+        loss = masked_smooth_l1(mean_bha, target_bha, is_pad_bh, self.cfg.huber_beta)
+        error = masked_mean((mean_bha.detach() - target_bha).abs(), is_pad_bh)
+        return loss, {"loss/action_l1": error.item()}
+
+    def _offset(self, generator: Generators, mean_bha: torch.Tensor) -> torch.Tensor:
+        # Standard normal, [B, 1, A]. A stream's seed stands for its episode, so nothing is kept.
+        streams = generator
+        if isinstance(generator, Sequence):
+            seeds = [each.initial_seed() ^ _OFFSET_STREAM for each in generator]
+            streams = [torch.Generator().manual_seed(seed) for seed in seeds]
+        uniforms = uniform_rows(len(mean_bha), self.action_dim, streams, mean_bha.device)
+        return to_normal(uniforms).unsqueeze(1)
+
+    def _std(self) -> torch.Tensor:
+        # The one place where clamp and temperature act: sampling and evaluation cannot disagree.
+        cfg = self.cfg
+        clamped_ha = self.log_std_ha.clamp(math.log(cfg.min_std), math.log(cfg.max_std))
+        # The gradient passes the clamp, else a std that once left the range could never come back.
+        log_std_ha = self.log_std_ha + (clamped_ha - self.log_std_ha).detach()
+        return log_std_ha.exp() * (cfg.temperature * self.noise_factor)
+
+
+class DiscreteTokenHead(ActionHead):
+    """Predicts a distribution over bins for every step and dimension.
+
+    The N bins stand for N even values from -1 to 1.
+    """
+
+    centers: torch.Tensor
+
+    def __init__(
+        self, cfg: DiscreteTokenHeadCfg, in_features: int, chunk_length: int, action_dim: int
+    ):
+        super().__init__(chunk_length, action_dim)
+        self.cfg = cfg
+        self.output = output_layer(in_features, chunk_length * action_dim * cfg.num_bins)
+        self.register_buffer("centers", torch.linspace(-1.0, 1.0, cfg.num_bins))
+
+    def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
+        """Logits before the temperature, [B, H * A, N]."""
+        return self.output(features_bf).float().unflatten(1, (-1, self.cfg.num_bins))
+
+    def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
+        log_probs_btn = self._log_probs(features_bf)
+        tokens_bt = log_probs_btn.argmax(-1) if greedy else _draw(log_probs_btn.exp(), generator)
+        actions = self.centers[tokens_bt].unflatten(1, (self.chunk_length, self.action_dim))
+        return HeadSample(actions, _chosen(log_probs_btn, tokens_bt), {"tokens": tokens_bt})
+
+    def evaluate(
+        self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        log_probs_btn = self._log_probs(features_bf)
+        entropy_bt = -(log_probs_btn.exp() * log_probs_btn).sum(-1)
+        return _chosen(log_probs_btn, replay["tokens"]), entropy_bt
+
+    def loss(
+        self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        logits_bhan = self(features_bf).unflatten(1, (self.chunk_length, self.action_dim))
+        labels_bhan = soft_labels(
+            target_bha, self.centers, self.cfg.label_sigma_bins, self.cfg.label_smoothing
+        )
+        loss = masked_token_cross_entropy(logits_bhan, labels_bhan, is_pad_bh)
+        mode_bha = self.centers[logits_bhan.detach().argmax(-1)]
+        return loss, {
+            "loss/action_l1": masked_mean((mode_bha - target_bha).abs(), is_pad_bh).item()
+        }
+
+    def _log_probs(self, features_bf: torch.Tensor) -> torch.Tensor:
+        # The one place where the temperature acts: sampling and evaluation cannot disagree.
+        temperature = self.cfg.temperature * self.noise_factor
+        return torch.log_softmax(self(features_bf) / temperature, dim=-1)
+
+
+def uniform_rows(
+    batch: int, width: int, generator: Generators, device: torch.device
+) -> torch.Tensor:
+    """Uniform numbers in [0, 1), float64 [batch, width], drawn on the generator's device, so that
+    one seed gives one stream wherever the policy runs. On the CPU the rows are filled in order:
+    what a sample gets does not depend on how many samples follow it. With one generator per row it
+    does not depend on other samples at all.
+    """
+    if isinstance(generator, Sequence):
+        assert len(generator) == batch, f"{len(generator)} generators for {batch} rows"
+        return torch.cat([uniform_rows(1, width, each, device) for each in generator])
+    source = generator.device if generator else device
+    drawn = torch.rand(batch, width, generator=generator, dtype=torch.float64, device=source)
+    return drawn.to(device)
+
+
+def to_normal(uniforms: torch.Tensor) -> torch.Tensor:
+    """Standard normal numbers, float32, by the inverse distribution function: unlike `randn`, which
+    fills blocks of 16, it needs exactly one uniform number each."""
+    return torch.special.ndtri(uniforms.clamp(min=2.0**-54)).float()
+
+
+def output_layer(in_features: int, out_features: int) -> nn.Linear:
+    """The last layer of a head: small weights, so that training starts near the mean action."""
+    layer = nn.Linear(in_features, out_features)
+    nn.init.normal_(layer.weight, std=0.01)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _chosen(log_probs_btn: torch.Tensor, tokens_bt: torch.Tensor) -> torch.Tensor:
+    return log_probs_btn.gather(-1, tokens_bt.unsqueeze(-1)).squeeze(-1)
+
+
+def _draw(probs_btn: torch.Tensor, generator: Generators) -> torch.Tensor:
+    if isinstance(generator, Sequence):
+        return torch.cat([_draw(p, g) for p, g in zip(probs_btn.split(1), generator, strict=True)])
+    # On the generator's device, so that one seed gives one stream wherever the policy runs.
+    device = generator.device if generator else probs_btn.device
+    rows = probs_btn.flatten(0, 1).to(device)
+    drawn = torch.multinomial(rows, 1, generator=generator)
+    return drawn.view(probs_btn.shape[:2]).to(probs_btn.device)

@@ -1,0 +1,129 @@
+"""The compact vision-language-action policy: one small network per input, an MLP that joins them,
+an action head.
+
+images + instruction -> ImageEncoder (FiLM) ─┐
+state ─────────────────────────────────────── MLP ─ head -> action chunk
+instruction ──────────────────────────────────┘
+
+The policy owns its normalisation: it takes and returns physical units. Legend: B batch, H steps in
+an action chunk, A action dimension, D state dimension, F features.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE, Batch, Observation
+from rrf.data.transforms import Normalize
+from rrf.networks.image_encoder import ImageEncoder
+from rrf.networks.instruction_encoder import InstructionEncoder
+from rrf.networks.mlp import MLP
+from rrf.policies.policy import Evaluation, Generators, Sample
+from rrf.policies.vla.configs import CompactVLACfg
+
+
+class CompactVLA(nn.Module):
+    """Implements `rrf.policies.policy.Policy`. `norm_stats` is the content of norm_stats.json."""
+
+    def __init__(self, cfg: CompactVLACfg, norm_stats: Mapping[str, Mapping]):
+        super().__init__()
+        self.cfg = cfg
+        self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
+        self.normalize_state = Normalize(norm_stats[STATE], mode=cfg.state_normalization)
+        self.normalize_action = Normalize(norm_stats[ACTION], mode=cfg.action_normalization)
+        self.instruction_encoder = InstructionEncoder(cfg.instruction_encoder)
+        text_features = cfg.instruction_encoder.out_features
+        self.image_encoder = ImageEncoder(cfg.image_encoder, cfg.image_size, text_features)
+        self.state_encoder = nn.Linear(cfg.state_dim, cfg.state_features)
+        joined = (
+            len(cfg.cameras) * cfg.image_encoder.out_features + cfg.state_features + text_features
+        )
+        self.trunk = MLP(cfg.trunk, joined, cfg.features)
+        self.head = cfg.head.build(cfg.features, cfg.chunk_length, cfg.action_dim)
+        self.num_values = 0
+        if cfg.value_head:
+            self.num_values = cfg.chunk_length if cfg.value_head.level == "action" else 1
+            self.value_head = MLP(cfg.value_head.mlp, cfg.features, self.num_values)
+
+    @property
+    def device(self) -> torch.device:
+        return self.state_encoder.weight.device
+
+    @property
+    def is_executed(self) -> torch.Tensor:
+        return self.head.is_executed
+
+    def forward(self, observation: Observation) -> torch.Tensor:
+        """Joined features, [B, F]."""
+        self._check(observation)
+        text_bd = self.instruction_encoder(observation.instruction)
+        images = [
+            self.image_encoder(torch.from_numpy(observation.images[name]).to(self.device), text_bd)
+            for name in self.cfg.cameras
+        ]
+        state_bd = functional.relu(
+            self.state_encoder(self._tensor(self.normalize_state.apply(observation.state)))
+        )
+        return self.trunk(torch.cat([*images, state_bd, text_bd], dim=1))
+
+    @torch.no_grad()
+    def sample(
+        self,
+        observation: Observation,
+        generator: Generators = None,
+        greedy: bool = False,
+    ) -> Sample:
+        features_bf = self(observation)
+        actions, log_prob, replay = self.head.sample(features_bf, generator, greedy)
+        return Sample(
+            actions=self.normalize_action.invert(actions.cpu().numpy()),
+            log_prob=log_prob,
+            replay=replay,
+            value=self._value(features_bf),
+        )
+
+    def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:
+        features_bf = self(observation)
+        log_prob, entropy = self.head.evaluate(features_bf, replay)
+        return Evaluation(log_prob, entropy, self._value(features_bf))
+
+    def set_noise_factor(self, factor: float) -> None:
+        self.head.noise_factor = factor
+
+    def loss(self, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
+        target_bha = self._tensor(self.normalize_action.apply(batch.action))
+        is_pad_bh = torch.from_numpy(batch.is_pad).to(self.device)
+        return self.head.loss(self(batch.observation), target_bha, is_pad_bh)
+
+    def _value(self, features_bf: torch.Tensor) -> torch.Tensor | None:
+        if self.cfg.value_head is None:
+            return None
+        inputs_bf = features_bf.detach() if self.cfg.value_head.detaches else features_bf
+        return self.value_head(inputs_bf)
+
+    def _tensor(self, values: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(self.device)
+
+    def _check(self, observation: Observation) -> None:
+        batch = len(observation)
+        for name in self.cfg.cameras:
+            if name not in observation.images:
+                have = ", ".join(sorted(observation.images)) or "none"
+                raise ValueError(
+                    f"the policy needs {IMAGE_PREFIX}{name}; the observation has: {have}"
+                )
+            images, shape = observation.images[name], (batch, *self.cfg.image_size, 3)
+            if images.dtype != np.uint8 or images.shape != shape:
+                raise ValueError(
+                    f"{IMAGE_PREFIX}{name} is {images.dtype}{list(images.shape)}; the policy was "
+                    f"trained on uint8{list(shape)}"
+                )
+        state, shape = observation.state, (batch, self.cfg.state_dim)
+        if state.dtype != np.float32 or state.shape != shape:
+            raise ValueError(
+                f"{STATE} is {state.dtype}{list(state.shape)}; the policy was trained on "
+                f"float32{list(shape)}"
+            )

@@ -1,0 +1,205 @@
+"""What policies and action heads look like, as data. This file imports no torch."""
+
+import typing
+
+from rrf.config import Cfg, configclass
+from rrf.networks.configs import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
+
+TimeConvention = typing.Literal["openpi", "gr00t"]
+"""openpi: time 1 is noise, velocity noise - action. gr00t: time 0 is noise, action - noise."""
+NoiseMethod = typing.Literal["flow_sde", "flow_cps", "reinflow"]
+
+
+@configclass
+class ActionHeadCfg(Cfg):
+    """The last layer of a policy: what it predicts about an action chunk, and how it is trained."""
+
+
+@configclass(builds="rrf.policies.vla.action_heads:RegressionHead")
+class RegressionHeadCfg(ActionHeadCfg):
+    """Predicts the chunk itself; it has no density, so it cannot be trained by policy gradients."""
+
+    huber_beta: float = 0.1
+    """Error, in normalised action units, where the loss turns from quadratic to linear."""
+
+    def __post_init__(self):
+        if self.huber_beta <= 0:
+            raise ValueError(f"huber_beta is {self.huber_beta}, allowed: above 0")
+
+
+@configclass(builds="rrf.policies.vla.action_heads:DiscreteTokenHead")
+class DiscreteTokenHeadCfg(ActionHeadCfg):
+    """Predicts one token per step and dimension, all at once (arXiv:2502.19645)."""
+
+    num_bins: int = 32
+    """Number of tokens; their values are spread evenly over [-1, 1] in normalised action units."""
+    temperature: float = 1.0
+    """Divides the logits before sampling, and likewise in every log-probability."""
+    label_sigma_bins: float = 1.0
+    """Width in bins of the soft label around the demonstrated value; 0 takes the nearest bin."""
+    label_smoothing: float = 0.02
+    """Share of the label spread evenly over all bins."""
+
+    def __post_init__(self):
+        if not 2 <= self.num_bins <= 256:
+            raise ValueError(f"num_bins is {self.num_bins}, allowed: 2 to 256")
+        if self.temperature <= 0:
+            raise ValueError(
+                f"temperature is {self.temperature}, allowed: above 0 (sample greedily instead)"
+            )
+        if self.label_sigma_bins < 0 or not 0 <= self.label_smoothing < 1:
+            raise ValueError(
+                f"label_sigma_bins is {self.label_sigma_bins} and label_smoothing "
+                f"{self.label_smoothing}, allowed: 0 or more, and from 0 to below 1"
+            )
+
+
+@configclass(builds="rrf.policies.vla.action_heads:GaussianHead")
+class GaussianHeadCfg(ActionHeadCfg):
+    """Predicts the mean of a normal distribution whose std does not depend on the observation."""
+
+    initial_std: float = 0.3
+    """Standard deviation before training, in normalised action units."""
+    min_std: float = 0.05
+    """The least it may become, before the temperature."""
+    max_std: float = 1.0
+    """The most it may become, before the temperature."""
+    temperature: float = 1.0
+    """Multiplies the std in sampling, and likewise in every log-probability."""
+    persistent_share: float = 0.0
+    """Share of the noise's variance that stays the same through an episode; see GaussianHead."""
+    huber_beta: float = 0.1
+    """Error of the mean, in normalised action units, where the supervised loss turns linear."""
+
+    def __post_init__(self):
+        if not 0 < self.min_std <= self.initial_std <= self.max_std:
+            raise ValueError(
+                f"min_std, initial_std, max_std are {self.min_std}, {self.initial_std}, "
+                f"{self.max_std}, allowed: above 0 and in this order"
+            )
+        if self.temperature <= 0:
+            raise ValueError(
+                f"temperature is {self.temperature}, allowed: above 0 (sample greedily instead)"
+            )
+        if not 0 <= self.persistent_share <= 1:
+            raise ValueError(f"persistent_share is {self.persistent_share}, allowed: 0 to 1")
+        if self.huber_beta <= 0:
+            raise ValueError(f"huber_beta is {self.huber_beta}, allowed: above 0")
+
+
+@configclass(builds="rrf.policies.vla.flow_head:FlowMatchingHead")
+class FlowMatchingHeadCfg(ActionHeadCfg):
+    """Denoises a chunk in a few steps (arXiv:2210.02747), one or all random (arXiv:2510.25889)."""
+
+    num_denoise_steps: int = 4
+    """Steps from noise to action."""
+    noise_method: NoiseMethod = "flow_cps"
+    """What makes a step random: an SDE, coefficients-preserving sampling, or a learned std."""
+    noise_level: float = 0.5
+    """How random, for flow_sde and flow_cps; reinflow learns it."""
+    stochastic_steps: typing.Literal["one", "all"] = "one"
+    """One random step per sample, drawn anew each time, or all of them."""
+    time_convention: TimeConvention = "openpi"
+    """Where time starts and which way the velocity points; pretrained heads come in either."""
+    hidden_features: list[int] = [256, 256]
+    """Width of each hidden layer of the velocity network."""
+    std_hidden_features: list[int] = [128, 64]
+    """Width of each hidden layer of reinflow's std network."""
+    min_std: float = 0.08
+    """Least std of reinflow, in normalised action units."""
+    max_std: float = 0.16
+    """Largest std of reinflow, in normalised action units."""
+    env_chunk_length: int | None = None
+    """Steps of the chunk that are executed; the others have no log-probability. None: all."""
+    env_action_dim: int | None = None
+    """Action dimensions the environment has; the others have no log-probability. None: all."""
+
+    def __post_init__(self):
+        least = 2 if self.noise_method == "flow_cps" else 1
+        if self.num_denoise_steps < least:
+            raise ValueError(
+                f"num_denoise_steps is {self.num_denoise_steps}, allowed for {self.noise_method}: "
+                f"{least} or more"
+            )
+        most = 1 if self.noise_method == "flow_cps" else float("inf")
+        if not 0 < self.noise_level <= most:
+            raise ValueError(
+                f"noise_level is {self.noise_level}, allowed: above 0, and up to 1 for flow_cps"
+            )
+        if not self.hidden_features or min(self.hidden_features + self.std_hidden_features) < 1:
+            raise ValueError(
+                f"hidden_features is {self.hidden_features} and std_hidden_features "
+                f"{self.std_hidden_features}, allowed: widths of 1 or more, one at least"
+            )
+        if not 0 < self.min_std <= self.max_std:
+            raise ValueError(
+                f"min_std is {self.min_std} and max_std {self.max_std}, allowed: above 0 and in "
+                "this order"
+            )
+        for name in ("env_chunk_length", "env_action_dim"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}, allowed: 1 or more, or None for all")
+
+
+@configclass
+class ValueHeadCfg(Cfg):
+    """A critic on the policy's features: what an episode will still earn."""
+
+    level: typing.Literal["chunk", "action"] = "chunk"
+    """One value per chunk, or one for each of its actions."""
+    detaches: bool = True
+    """Whether the value loss leaves the features alone."""
+    mlp: MLPCfg = MLPCfg(
+        hidden_features=[256, 256], activations=[[("ReLU", {})], [("ReLU", {})], []]
+    )
+    """From features to values."""
+
+
+@configclass
+class PolicyCfg(Cfg):
+    """What every policy says of its inputs and outputs; data and environment must agree with it."""
+
+    cameras: list[str] = ["corner2"]
+    """Camera names, in the order the policy reads them."""
+    image_size: tuple[int, int] = (64, 64)
+    """Height and width of each image in pixels."""
+    state_dim: int = 4
+    """Dimensions of the proprioceptive state."""
+    action_dim: int = 4
+    """Dimensions of one action."""
+    chunk_length: int = 2
+    """Actions predicted, and executed, per observation."""
+
+    def __post_init__(self):
+        for name in ("state_dim", "action_dim", "chunk_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        if not self.cameras:
+            raise ValueError("cameras is empty; name at least one")
+
+
+@configclass(builds="rrf.policies.vla.compact:CompactVLA")
+class CompactVLACfg(PolicyCfg):
+    """A vision-language-action policy of 1.4 million parameters, for 64 px images on a CPU."""
+
+    image_encoder: ImageEncoderCfg = ImageEncoderCfg()
+    """One encoder for all cameras."""
+    instruction_encoder: InstructionEncoderCfg = InstructionEncoderCfg()
+    """Its vocabulary is part of the policy: the same words must mean the same vectors later."""
+    state_features: int = 64
+    """Width of the layer that reads the proprioceptive state."""
+    trunk: MLPCfg = MLPCfg(
+        hidden_features=[256], activations=[[("ReLU", {})], [("LayerNorm", {}), ("ReLU", {})]]
+    )
+    """Joins image, state and instruction."""
+    features: int = 256
+    """Width of the joined feature vector, which the head reads."""
+    head: ActionHeadCfg = RegressionHeadCfg()
+    """What is predicted."""
+    value_head: ValueHeadCfg | None = None
+    """The critic; null for policies that are only imitated or trained by GRPO."""
+    state_normalization: typing.Literal["mean_std", "min_max", "quantile"] = "mean_std"
+    """Which of the dataset's statistics bring the state to unit scale."""
+    action_normalization: typing.Literal["mean_std", "min_max", "quantile"] = "min_max"
+    """Which of the dataset's statistics bring the action to [-1, 1], the range of tokens."""

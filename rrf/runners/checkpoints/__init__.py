@@ -1,0 +1,1 @@
+"""Checkpoints: written, read, deployed; ONNX and rsl_rl."""

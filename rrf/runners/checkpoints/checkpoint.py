@@ -1,0 +1,245 @@
+"""Checkpoints: directories written whole, checked by a manifest, loaded strictly or not at all.
+
+global_step_N/
+    config.yaml             the resolved config of the run
+    model.safetensors       the weights to deploy (the averaged ones if the run averages)
+    norm_stats.json         the statistics the policy normalises with
+    interface.json          what a state-based policy must know of its environment
+    manifest.json           SHA-256 of every file, step, lineage
+    trainer_state/          what only training needs; a deployable checkpoint comes without it
+        optimizer.safetensors   optimizer state, and under "weights/" the weights being trained
+        state.json              step and accumulated time
+"""
+
+import dataclasses
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as serialize
+from torch import nn
+
+from rrf import atomic
+from rrf.config import Cfg, first_error, read_yaml
+from rrf.policies.vla.configs import PolicyCfg
+from rrf.runners.checkpoints.deployable import TRAINER_STATE, copy_deployable
+from rrf.saved_names import current
+
+CONFIG, WEIGHTS, NORM_STATS = "config.yaml", "model.safetensors", "norm_stats.json"
+_PREFIX = "global_step_"
+_SHOWN_DIFFERENCES = 6
+
+
+@dataclasses.dataclass
+class TrainerState:
+    """What a run needs, beside the deployable weights, to go on as if it had never stopped."""
+
+    tensors: dict[str, torch.Tensor]
+    facts: dict  # plain data
+
+
+def save(
+    run_dir: str | Path,
+    step: int,
+    config: Cfg,
+    weights: Mapping[str, torch.Tensor],
+    norm_stats: Mapping,
+    trainer_state: TrainerState,
+    lineage: Mapping,
+    texts: Mapping[str, str] | None = None,
+) -> Path:
+    """Write `<run_dir>/global_step_<step>` atomically, replacing one of the same step.
+
+    `texts` are further files to deploy, by name."""
+    path = Path(run_dir) / f"{_PREFIX}{step}"
+    with atomic.directory(path) as root:
+        (root / CONFIG).write_text(config.to_yaml(), encoding="utf-8")
+        write_tensors(root / WEIGHTS, weights)
+        (root / NORM_STATS).write_text(json.dumps(norm_stats, indent=2, allow_nan=False) + "\n")
+        for name, text in (texts or {}).items():
+            (root / name).write_text(text, encoding="utf-8")
+        (root / TRAINER_STATE).mkdir()
+        write_tensors(root / TRAINER_STATE / "optimizer.safetensors", trainer_state.tensors)
+        (root / TRAINER_STATE / "state.json").write_text(
+            json.dumps(trainer_state.facts, indent=2) + "\n"
+        )
+        atomic.write_manifest(root, format=1, step=step, lineage=dict(lineage))
+    return path
+
+
+def steps(run_dir: str | Path) -> dict[int, Path]:
+    """The checkpoints of a run by step, oldest first; `global_step_2.bak` is none."""
+    paths = Path(run_dir).glob(f"{_PREFIX}*")
+    found = [(path.name.removeprefix(_PREFIX), path) for path in paths]
+    return dict(sorted((int(step), path) for step, path in found if step.isdecimal()))
+
+
+def latest(run_dir: str | Path) -> Path | None:
+    """The newest checkpoint of a run, or None."""
+    return next(reversed(steps(run_dir).values()), None)
+
+
+def find(path: str | Path) -> Path:
+    """The checkpoint at `path`, which may also be a run directory (its newest checkpoint).
+
+    Raises:
+        ValueError: If there is neither.
+    """
+    if (name := str(path).removeprefix("models:/")) != str(path):
+        raise ValueError(
+            f"'{path}' is in the registry; fetch it first: rrf models fetch {name} --out DIRECTORY"
+        )
+    path = Path(path)
+    if (path / atomic.MANIFEST).is_file():
+        return path
+    if newest := latest(path):
+        return newest
+    raise ValueError(
+        f"'{path}' is neither a checkpoint (no {atomic.MANIFEST}) nor a run directory with one"
+    )
+
+
+def load_config(checkpoint: str | Path) -> dict:
+    """The resolved config the checkpoint was trained with, as plain data. Raises ValueError as
+    `read_yaml` does."""
+    return current(read_yaml(Path(checkpoint) / CONFIG))
+
+
+def load_lineage(checkpoint: str | Path | None) -> dict:
+    """What stands behind a checkpoint, from its manifest; empty for none."""
+    if checkpoint is None:
+        return {}
+    manifest = json.loads((Path(checkpoint) / atomic.MANIFEST).read_text())
+    return manifest.get("lineage", {})
+
+
+def config_differences(saved: Mapping, current: Mapping, free: Collection[str] = ()) -> list[str]:
+    """Where two configs differ, as "algorithm.gamma: 0.99 -> 0.98"; fields in `free` may."""
+    lines = []
+    for name in sorted({*saved, *current} - set(free)):
+        old, new = saved.get(name), current.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            lines += [f"{name}.{line}" for line in config_differences(old, new)]
+        elif old != new:
+            lines.append(f"{name}: {old} -> {new}")
+    return lines
+
+
+def load_norm_stats(checkpoint: str | Path) -> dict:
+    """The statistics the checkpoint's policy normalises with."""
+    return json.loads((Path(checkpoint) / NORM_STATS).read_text())
+
+
+def load_policy(checkpoint: str | Path, device: str = "cpu") -> nn.Module:
+    """The policy in a checkpoint, in evaluation mode.
+
+    Raises:
+        ValueError: If a file is missing, changed or unlisted, or the weights do not fit the config.
+    """
+    atomic.check_manifest(checkpoint)
+    try:
+        cfg = PolicyCfg.from_dict(load_config(checkpoint)["policy"])
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"{checkpoint}/{CONFIG} describes no policy: {first_error(error)}"
+        ) from error
+    policy = cfg.build(load_norm_stats(checkpoint))
+    load_weights(policy, checkpoint)
+    return policy.to(device).eval()
+
+
+def load_weights(policy: nn.Module, checkpoint: str | Path, may_lack: str = "") -> None:
+    """Fill `policy` with the deployable weights of a checkpoint.
+
+    Args:
+        policy: Filled in place.
+        checkpoint: A checkpoint directory.
+        may_lack: Parameters whose names begin so keep their values if the checkpoint has none.
+
+    Raises:
+        ValueError: Listing the parameters that differ in name or shape, if any; nothing is loaded
+            then.
+    """
+    weights = read_weights(checkpoint)
+    if may_lack:
+        own = {n: value for n, value in policy.state_dict().items() if n.startswith(may_lack)}
+        weights = own | weights
+    fill(policy, weights, what=str(checkpoint))
+
+
+def read_weights(checkpoint: str | Path) -> dict[str, torch.Tensor]:
+    """The deployable weights of a checkpoint, by name."""
+    return _load(Path(checkpoint) / WEIGHTS)
+
+
+def fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> None:
+    """Copy `weights` into `policy` if names and shapes agree exactly, else raise ValueError naming
+    the differences."""
+    expected = policy.state_dict()
+    differences = [f"{name} is not in the checkpoint" for name in expected if name not in weights]
+    differences += [f"{name} is only in the checkpoint" for name in weights if name not in expected]
+    differences += [
+        f"{name} is {list(weights[name].shape)}, expected {list(tensor.shape)}"
+        for name, tensor in expected.items()
+        if name in weights and weights[name].shape != tensor.shape
+    ]
+    if differences:
+        shown = "; ".join(differences[:_SHOWN_DIFFERENCES])
+        more = len(differences) - _SHOWN_DIFFERENCES
+        rest = f"; and {more} more" if more > 0 else ""
+        raise ValueError(
+            f"{what} holds another architecture than the configured policy: {shown}{rest}"
+        )
+    policy.load_state_dict(dict(weights))
+
+
+def load_trainer_state(checkpoint: str | Path) -> TrainerState:
+    """The trainer state of a checkpoint.
+
+    Raises:
+        ValueError: If the checkpoint is a deployable one, which has none.
+    """
+    root = Path(checkpoint) / TRAINER_STATE
+    if not root.is_dir():
+        raise ValueError(
+            f"{checkpoint} is a deployable checkpoint without {TRAINER_STATE}/; start from it with "
+            f"init_from={checkpoint}"
+        )
+    return TrainerState(
+        _load(root / "optimizer.safetensors"), json.loads((root / "state.json").read_text())
+    )
+
+
+def export(checkpoint: str | Path, out: str | Path) -> Path:
+    """Copy the deployable part of a checkpoint to the directory `out`, atomically, with its own
+    manifest."""
+    out = Path(out)
+    with atomic.directory(out) as root:
+        copy_deployable(checkpoint, root)
+    return out
+
+
+def prune(run_dir: str | Path, num_kept: int, keep: Collection[int] = ()) -> None:
+    """Remove all but the newest `num_kept` checkpoints of a run and those of the steps `keep`."""
+    for step, path in list(steps(run_dir).items())[:-num_kept]:
+        if step not in keep:
+            atomic.remove(path)
+
+
+def write_tensors(file: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors as safetensors."""
+    file.write_bytes(_serialized(tensors))
+
+
+def _serialized(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    return serialize({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+
+def _load(file: Path) -> dict[str, torch.Tensor]:
+    try:
+        return load_file(file)
+    except SafetensorError as error:
+        raise ValueError(f"{file} is not a safetensors file: {error}") from error

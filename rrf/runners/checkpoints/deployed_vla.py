@@ -1,0 +1,53 @@
+"""A policy that sees images in use: numpy arrays in, greedy chunks of actions out.
+
+Legend: B observations, H W height and width, D width of the state, C steps in a chunk, A width of
+an action.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from rrf.config import read_yaml
+from rrf.data.schema import IMAGE_PREFIX, STATE, Observation
+from rrf.runners.checkpoints.checkpoint import CONFIG, load_policy
+from rrf.runners.checkpoints.deployed import Signature, Tensor
+
+_INSTRUCTION = "instruction"
+
+
+class DeployedVLA:
+    """The policy in a checkpoint."""
+
+    def __init__(self, checkpoint: str | Path, device: str = "cpu"):
+        """
+        Raises:
+            ValueError: As `rrf.runners.checkpoints.checkpoint.load_policy`.
+        """
+        self._policy = load_policy(checkpoint, device)
+
+    @staticmethod
+    def signature(checkpoint: str | Path) -> Signature:
+        """observation.images.<camera> uint8 [B, H, W, 3], observation.state float32 [B, D] and
+        instruction str [B]; float32 [B, C, A]."""
+        policy = read_yaml(Path(checkpoint) / CONFIG).get("policy", {})
+        try:
+            cameras, (height, width) = policy["cameras"], policy["image_size"]
+            state = Tensor("float32", (-1, policy["state_dim"]), STATE)
+            actions = Tensor("float32", (-1, policy["chunk_length"], policy["action_dim"]))
+        except KeyError as error:
+            raise ValueError(f"{checkpoint}/{CONFIG} has no policy.{error.args[0]}") from error
+        images = [Tensor("uint8", (-1, height, width, 3), IMAGE_PREFIX + name) for name in cameras]
+        return Signature((*images, state, Tensor("str", (-1,), _INSTRUCTION)), actions)
+
+    def answer(self, inputs: Mapping[str, np.ndarray], params: Mapping[str, bool]) -> np.ndarray:
+        """Chunks of actions float32 [B, C, A]."""
+        images = {
+            name.removeprefix(IMAGE_PREFIX): np.asarray(value)
+            for name, value in inputs.items()
+            if name.startswith(IMAGE_PREFIX)
+        }
+        instruction = [str(sentence) for sentence in inputs[_INSTRUCTION]]
+        observation = Observation(images, np.asarray(inputs[STATE]), instruction)
+        return self._policy.sample(observation, greedy=True).actions  # type: ignore[operator]

@@ -1,0 +1,179 @@
+"""A state-based policy as an ONNX file that needs nothing else: normaliser inside, greedy actions
+out.
+
+Inputs and outputs are named as rsl_rl and mjlab name them: "obs" [1, O] (the policy's observation
+groups joined, as the environment gives them) and "actions" [1, A]. What a policy remembers goes in
+and comes out: "h_in"/"h_out" [L, 1, D] of a GRU, "c_in"/"c_out" of an LSTM besides, and
+"history_in"/"history_out" of a transformer; zeros begin an episode. The metadata are those mjlab
+writes, in its format.
+
+Legend: N observations at once, O observation width, A action width, L layers, D width of a memory.
+"""
+
+import math
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from rrf import atomic
+from rrf.policies.control.sequence_encoder import TransformerEncoder
+from rrf.registry import require
+
+OPSET = 18
+TOLERANCE = 1e-5
+_NUM_CHECKED, _CHECKED_STEPS = 64, 8
+
+
+class ExportedActor(nn.Module):
+    """An actor as a function of tensors: (obs, memories...) to (actions, memories...)."""
+
+    def __init__(self, actor):
+        super().__init__()
+        self.actor = actor
+        memory = actor.initial_memory(1)
+        self.is_lstm = bool(getattr(actor.memory, "is_lstm", False))
+        if memory is None:
+            self.memory_names: list[str] = []
+        elif isinstance(actor.memory, TransformerEncoder):
+            self.memory_names = ["history"]
+        else:
+            self.memory_names = ["h", "c"] if self.is_lstm else ["h"]
+
+    def forward(self, obs_no: torch.Tensor, *memories: torch.Tensor):
+        """Actions [N, A], and the memories after it."""
+        memory = torch.cat(memories) if memories else None
+        outputs, memory = self.actor.step(obs_no, memory)
+        actions = self.actor.distribution(outputs).mode
+        return (actions, *self._parts(memory)) if memories else actions
+
+    def initial_memories(self, num: int) -> tuple[torch.Tensor, ...]:
+        """What to give at the beginning of an episode."""
+        return self._parts(self.actor.initial_memory(num))
+
+    def _parts(self, memory: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        if memory is None:
+            return ()
+        return tuple(memory.chunk(2)) if self.is_lstm else (memory,)
+
+
+def export(
+    actor, path: str | Path, metadata: Mapping | None = None, any_batch: bool = False
+) -> float:
+    """Write `actor` as ONNX, once it has been seen that onnxruntime computes the same with it.
+
+    Args:
+        actor: Of a `ControlPolicy`.
+        path: The file.
+        metadata: For the file's metadata_props; a list becomes comma-separated.
+        any_batch: Accept any number of observations at once, not only one.
+
+    Returns:
+        The largest difference of an action, over random observations and several steps.
+
+    Raises:
+        ImportError: If onnx or onnxruntime is not installed, with the command that installs it.
+        ValueError: If the results differ by more than `TOLERANCE`, or are not finite; nothing is
+            written then.
+    """
+    onnx = require("onnx", extra="onnx")
+    require("onnxruntime", extra="onnx")
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}-{os.getpid()}")
+    exported = ExportedActor(actor).eval()
+    try:
+        _write(exported, scratch, any_batch)
+        model = onnx.load(str(scratch))
+        for key, value in (metadata or {}).items():
+            model.metadata_props.add(key=key, value=as_text(value))
+        onnx.checker.check_model(model)
+        content = model.SerializeToString()
+    finally:
+        scratch.unlink(missing_ok=True)
+    difference = largest_difference(exported, content, _NUM_CHECKED if any_batch else 1)
+    if math.isnan(difference):
+        raise ValueError(f"the actions are not finite numbers; {path} was not written")
+    if difference > TOLERANCE:
+        raise ValueError(
+            f"onnxruntime's actions differ from the policy's by {difference:.2g}, allowed: "
+            f"{TOLERANCE:g}; {path} was not written"
+        )
+    atomic.write_bytes(path, content)
+    return difference
+
+
+def largest_difference(exported: ExportedActor, content: bytes, batch: int) -> float:
+    """Between actions of torch and of onnxruntime, whose memories are each their own; NaN if any
+    is not finite."""
+    onnxruntime = require("onnxruntime", extra="onnx")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    names = [f"{name}_in" for name in exported.memory_names]
+    generator = torch.Generator().manual_seed(0)
+    worst = 0.0
+    for _ in range(max(1, _NUM_CHECKED // batch)):
+        own = exported.initial_memories(batch)
+        other = [memory.numpy() for memory in own]
+        for _ in range(_CHECKED_STEPS):
+            obs = _likely_observations(exported.actor, batch, generator)
+            with torch.no_grad():
+                result = exported(obs, *own)
+            actions, own = (result[0], result[1:]) if own else (result, ())
+            fed = {"obs": obs.numpy()} | dict(zip(names, other, strict=True))
+            found, *other = session.run(None, fed)
+            difference = (torch.from_numpy(found) - actions).abs().max().item()
+            if not math.isfinite(difference):
+                return math.nan
+            worst = max(worst, difference / max(1.0, actions.abs().max().item()))
+    return worst
+
+
+def as_text(value) -> str:
+    """A metadata value as mjlab writes it: lists comma-separated with numbers to 3 decimals, lists
+    within them separated by semicolons, anything else as it is."""
+    if not isinstance(value, (list, tuple)):
+        return str(value)
+    return ",".join(
+        ";".join(map(_item, entry)) if isinstance(entry, (list, tuple)) else _item(entry)
+        for entry in value
+    )
+
+
+def _item(value) -> str:
+    return f"{value:.3f}" if isinstance(value, (int, float)) else str(value)
+
+
+def _write(exported: ExportedActor, path: Path, any_batch: bool) -> None:
+    names = exported.memory_names
+    inputs = ["obs", *(f"{name}_in" for name in names)]
+    outputs = ["actions", *(f"{name}_out" for name in names)]
+    axes = {}
+    if any_batch:
+        axes = {name: {1: "N"} for name in [*inputs[1:], *outputs[1:]]}
+        axes |= {"obs": {0: "N"}, "actions": {0: "N"}}
+    num = 2 if any_batch else 1  # a traced 1 is taken for a constant
+    obs = torch.zeros(num, exported.actor.width)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # this exporter is the old one; mjlab uses it too
+        torch.onnx.export(
+            exported,
+            (obs, *exported.initial_memories(num)),
+            str(path),
+            opset_version=OPSET,
+            input_names=inputs,
+            output_names=outputs,
+            dynamic_axes=axes,
+            dynamo=False,
+        )
+
+
+def _likely_observations(actor, num: int, generator: torch.Generator) -> torch.Tensor:
+    """Random, float32 [N, O]; drawn as the observations seen were distributed, if that is known."""
+    obs = torch.randn(num, actor.width, generator=generator)
+    normalizer = actor.normalizer
+    return normalizer.mean + obs * normalizer.std if normalizer is not None else obs

@@ -1,0 +1,325 @@
+"""rsl_rl's `model_*.pt`: read from any of its three generations, written for the newest.
+
+    up to 3.x   model_state_dict: actor.0.weight, critic.0.weight, std or log_std, memory_a.rnn.*,
+                actor_obs_normalizer._mean (in 2.x beside it: obs_norm_state_dict)
+    4.x         actor_state_dict and critic_state_dict: mlp.0.weight, std or log_std,
+                obs_normalizer._mean, rnn.rnn.*
+    5.x         the same with distribution.std_param or distribution.log_std_param
+
+Ours: backbone.layers.0.weight, std or log_std, normalizer.mean, memory.rnn.*. Statistics have a
+leading dimension of 1 there. rsl_rl clamps the standard deviation where it is used, we where it is
+learned.
+
+Legend: D width of an observation.
+"""
+
+import dataclasses
+import io
+import pickle
+import re
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from rrf import atomic
+from rrf.algorithms.on_policy.rsl_rl_interface import STD_NAMES
+from rrf.networks.configs import MLPCfg, plain_mlp
+from rrf.policies.control.actor_critic import ActorCritic
+from rrf.policies.control.actors import GaussianActor
+from rrf.policies.control.configs import (
+    ActorCriticPackCfg,
+    StateIndStdActorCfg,
+    StateNetworkCfg,
+    VNetworkCfg,
+)
+from rrf.policies.control.lipsnet import LipsNetActor
+
+Weights = dict[str, torch.Tensor]
+
+_TO_OURS = (  # what stands at the beginning of a name
+    ("mlp.", "backbone.layers."),
+    ("obs_normalizer._", "normalizer."),
+    ("obs_normalizer.", "normalizer."),
+    ("rnn.rnn.", "memory.rnn."),
+    *STD_NAMES.items(),
+)
+_FIRST_GENERATION = {
+    "actor": (
+        ("actor.", "mlp."),
+        ("actor_obs_normalizer.", "obs_normalizer."),
+        ("memory_a.", "rnn."),
+    ),
+    "critic": (
+        ("critic.", "mlp."),
+        ("critic_obs_normalizer.", "obs_normalizer."),
+        ("memory_c.", "rnn."),
+    ),
+}
+_OLD_NORMALIZERS = {
+    "actor": ("obs_norm_state_dict",),
+    "critic": ("privileged_obs_norm_state_dict", "critic_obs_norm_state_dict"),
+}
+_ADAM = ("step", "exp_avg", "exp_avg_sq")
+
+
+@dataclasses.dataclass
+class RslRlCheckpoint:
+    """A `model_*.pt` in our names."""
+
+    actor: Weights
+    critic: Weights
+    iteration: int
+    generation: str  # "3", "4" or "5": the newest major version that wrote such files
+
+
+def read(path: str | Path) -> RslRlCheckpoint:
+    """Read a checkpoint of any generation.
+
+    Raises:
+        ValueError: If it is none, naming what it holds instead; for a weight that is no tensor, or
+            not finite.
+    """
+    data = _load(path)
+    if "model_state_dict" in data:
+        parts = {name: _first_generation(data, name, path) for name in ("actor", "critic")}
+        generation = "3"
+    elif "actor_state_dict" in data and "critic_state_dict" in data:
+        parts = {who: _tensors(data, f"{who}_state_dict", path) for who in ("actor", "critic")}
+        is_newest = any(name.startswith("distribution.") for name in parts["actor"])
+        generation = "5" if is_newest else "4"
+    else:
+        raise ValueError(
+            f"{path} holds {', '.join(sorted(map(str, data)))}; expected model_state_dict (rsl_rl "
+            "up to 3.x), or actor_state_dict and critic_state_dict (4.x and 5.x)"
+        )
+    actor, critic = ({_our_name(n): t for n, t in part.items()} for part in parts.values())
+    for weights in (actor, critic):
+        for name in ("normalizer.mean", "normalizer.var", "normalizer.std"):
+            if name in weights:
+                weights[name] = weights[name].squeeze(0)
+    if not isinstance(iteration := data.get("iter", 0), int):
+        raise ValueError(f"{path}: iter is {iteration!r}, expected the number of iterations")
+    return RslRlCheckpoint(actor, critic, iteration, generation)
+
+
+def fitted(cfg: ActorCriticPackCfg, found: RslRlCheckpoint) -> ActorCriticPackCfg:
+    """`cfg` with the layer widths, memory, normaliser and kind of standard deviation that the
+    checkpoint has. Activations and observation groups, which it does not tell, stay.
+
+    Raises:
+        ValueError: For a `cfg` of networks that rsl_rl does not have, by name.
+    """
+    _require_expressible(cfg)
+    actor = _fitted(cfg.actor_cfg, found.actor, "actor")
+    if "log_std" in found.actor or "std" in found.actor:
+        actor = actor.override({"use_log_std": "log_std" in found.actor})
+    critic = _fitted(cfg.critic_cfg, found.critic, "critic")
+    return cfg.replace(actor_cfg=actor, critic_cfg=critic)
+
+
+def weights_of(found: RslRlCheckpoint) -> Weights:
+    """All weights by the names of an `ActorCritic`."""
+    actor = {f"actor.{name}": value for name, value in found.actor.items()}
+    return actor | {f"critic.{name}": value for name, value in found.critic.items()}
+
+
+def write(
+    path: str | Path,
+    module: nn.Module,
+    iteration: int,
+    trainer_tensors: Mapping[str, torch.Tensor] | None = None,
+) -> None:
+    """Write an `ActorCritic` as rsl_rl 5.x does, with Adam's state if `trainer_tensors` (of our
+    trainer_state/) has it.
+
+    Raises:
+        ValueError: For a network that rsl_rl does not have.
+    """
+    policy = expressible(module)
+    data = {
+        f"{name}_state_dict": _their_weights(getattr(policy, name)) for name in ("actor", "critic")
+    }
+    data["optimizer_state_dict"] = _optimizer(policy, trainer_tensors or {})
+    content = io.BytesIO()
+    torch.save(data | {"iter": iteration, "infos": None}, content)
+    atomic.write_bytes(path, content.getvalue())
+
+
+def expressible(policy: nn.Module) -> ActorCritic:
+    """`policy` itself. Raises ValueError, saying why, for one that rsl_rl cannot hold."""
+    if not isinstance(policy, ActorCritic) or type(policy.actor) is not GaussianActor:
+        kind = type(getattr(policy, "actor", policy)).__name__
+        more = " (LipsNet)" if kind == LipsNetActor.__name__ else ""
+        raise ValueError(
+            f"rsl_rl has no {kind}{more}; it holds Gaussian policies of PPO. `rrf export --onnx` "
+            "takes any policy"
+        )
+    for name in ("actor", "critic"):
+        activation(getattr(policy, name).cfg.backbone_cfg, name)
+    return policy
+
+
+def described(policy: ActorCritic) -> dict[str, str]:
+    """What rsl_rl's config must say of actor and critic to load what `write` wrote."""
+    found = {}
+    for name in ("actor", "critic"):
+        cfg: StateNetworkCfg = getattr(policy, name).cfg
+        found[name] = (
+            f"hidden_dims={cfg.backbone_cfg.hidden_features}, "
+            f"activation={activation(cfg.backbone_cfg, name).lower()}, "
+            f"obs_normalization={cfg.obs_normalization}"
+        )
+        if cfg.memory is not None:
+            found[name] += (
+                f", rnn_type={cfg.memory.kind}, rnn_hidden_dim={cfg.memory.hidden_size}, "
+                f"rnn_num_layers={cfg.memory.num_layers}"
+            )
+    assert isinstance(policy.actor, GaussianActor)
+    found["actor"] += f", std_type={'log' if policy.actor.uses_log_std else 'scalar'}"
+    return found
+
+
+def activation(cfg: MLPCfg, who: str) -> str:
+    """The one activation behind every hidden layer. Raises ValueError if it is not so plain."""
+    *hidden, output = cfg.activations
+    kinds = {tuple(name for name, _ in after) for after in hidden}
+    if output or len(kinds) != 1 or len(names := kinds.pop()) != 1:
+        raise ValueError(
+            f"{who}_cfg.backbone_cfg.activations is {cfg.activations}; rsl_rl has the same "
+            "activation behind each hidden layer and none behind the output"
+        )
+    return names[0]
+
+
+def _require_expressible(cfg: ActorCriticPackCfg) -> None:
+    for where, part, theirs in (
+        ("policy", cfg, ActorCriticPackCfg),
+        ("policy.actor_cfg", cfg.actor_cfg, StateIndStdActorCfg),
+        ("policy.critic_cfg", cfg.critic_cfg, VNetworkCfg),
+    ):
+        if part._builds != theirs._builds:
+            raise ValueError(
+                f"{where} is {type(part).__name__}, which rsl_rl does not have; it holds Gaussian "
+                f"policies of PPO ({theirs.__name__}), so give a preset of one, e.g. go1-flat-ppo"
+            )
+
+
+def _load(path: str | Path) -> dict:
+    if Path(path).is_file() and not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not a torch checkpoint, or was cut off")
+    try:
+        data = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{path} is not a torch checkpoint of tensors: {reason}") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} holds a {type(data).__name__}, expected a dict as rsl_rl writes")
+    return data
+
+
+def _tensors(data: dict, key: str, path: str | Path) -> Weights:
+    """The tensors by name that `data` has under `key`. Raises ValueError for anything else there,
+    and for numbers that are not finite."""
+    if not isinstance(found := data[key], dict):
+        raise ValueError(
+            f"{path}: {key} is a {type(found).__name__}, expected tensors by name as rsl_rl writes"
+        )
+    for name, value in found.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise ValueError(
+                f"{path}: {key} has a {type(value).__name__} under {name!r}, expected tensors by "
+                "name as rsl_rl writes"
+            )
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(
+                f"{path}: {name} of {key} holds a NaN or Inf; take a checkpoint from before "
+                "training diverged"
+            )
+    return dict(found)
+
+
+def _first_generation(data: dict, who: str, path: str | Path) -> Weights:
+    """The part of `model_state_dict` that is `who`'s, by the names of 4.x."""
+    found = {}
+    for name, value in _tensors(data, "model_state_dict", path).items():
+        if who == "actor" and name in ("std", "log_std"):
+            found[name] = value
+        for old, new in _FIRST_GENERATION[who]:
+            if name.startswith(old):
+                found[new + name.removeprefix(old)] = value
+    for key in _OLD_NORMALIZERS[who]:
+        if data.get(key) is not None:
+            statistics = _tensors(data, key, path)
+            found |= {f"obs_normalizer.{name}": value for name, value in statistics.items()}
+    return found
+
+
+def _our_name(name: str) -> str:
+    for theirs, ours in _TO_OURS:
+        if name.startswith(theirs):
+            return ours + name.removeprefix(theirs)
+    return name
+
+
+def _their_name(name: str) -> str:
+    if name == "normalizer.count":
+        return "obs_normalizer.count"
+    for theirs, ours in _TO_OURS:
+        if name.startswith(ours):
+            return theirs + name.removeprefix(ours)
+    return name
+
+
+def _their_weights(network: nn.Module) -> Weights:
+    weights = {}
+    for name, value in network.state_dict().items():
+        is_statistic = name.startswith("normalizer.") and value.ndim == 1
+        weights[_their_name(name)] = value.unsqueeze(0) if is_statistic else value
+    return weights
+
+
+def _optimizer(policy: ActorCritic, tensors: Mapping[str, torch.Tensor]) -> dict:
+    """The state of one Adam over both networks, whose parameters rsl_rl numbers through."""
+    numbered = [
+        (who, name)
+        for who in ("actor", "critic")
+        for name in _in_their_order(n for n, _ in getattr(policy, who).named_parameters())
+    ]
+    state = {}
+    for index, (who, name) in enumerate(numbered):
+        known = {key: tensors.get(f"optimizer/{who}/{key}/{name}") for key in _ADAM}
+        if all(value is not None for value in known.values()):
+            state[index] = known
+    rate = tensors.get("learning_rate")
+    group = torch.optim.Adam([torch.zeros(1)]).state_dict()["param_groups"][0]
+    group |= {"params": list(range(len(numbered))), "lr": 1e-3 if rate is None else rate.item()}
+    # Where one parameter's state is missing, none is of use.
+    return {"state": state if len(state) == len(numbered) else {}, "param_groups": [group]}
+
+
+def _in_their_order(names: Iterable[str]) -> list[str]:
+    """rsl_rl makes the standard deviation first, then the layers, then the memory."""
+    order = {"std": 0, "log_std": 0, "backbone": 1, "memory": 2}
+    return sorted(names, key=lambda name: order[name.partition(".")[0]])
+
+
+def _fitted(cfg: StateNetworkCfg, weights: Weights, who: str):
+    layers = re.compile(r"backbone\.layers\.(\d+)\.weight")
+    found = {int(match[1]): weights[name] for name in weights if (match := layers.fullmatch(name))}
+    if not found:
+        raise ValueError(f"the checkpoint's {who} has no linear layers")
+    widths = [found[index].shape[0] for index in sorted(found)][:-1]
+    changes: dict = {
+        "backbone_cfg": plain_mlp(widths, activation(cfg.backbone_cfg, who)),
+        "obs_normalization": "normalizer.mean" in weights,
+        "memory": None,
+    }
+    if (recurrent := weights.get("memory.rnn.weight_hh_l0")) is not None:
+        gates, width = recurrent.shape
+        num_layers = sum("weight_hh_l" in name for name in weights)
+        kind = "lstm" if gates == 4 * width else "gru"
+        changes["memory"] = {"kind": kind, "hidden_size": width, "num_layers": num_layers}
+    return type(cfg).from_dict(cfg.to_dict() | changes)

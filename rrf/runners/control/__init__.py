@@ -1,0 +1,1 @@
+"""The loops that train state-based policies."""

@@ -1,0 +1,76 @@
+"""The loop of off-policy algorithms: a step of all environments, the gradient steps that are due.
+
+An iteration is `num_steps_per_env` such steps; it exists for logging and saving and changes no
+result. It may take half a minute, longer than whoever stops a run waits: a signal is heeded between
+two steps, and the run then goes on in the middle of the iteration.
+"""
+
+import time
+
+import torch
+
+from rrf.runners.control import process_group
+from rrf.runners.control.configs import OffPolicyRunnerCfg
+from rrf.runners.control.loop import ControlRunner
+from rrf.runners.interruption import Interrupted
+
+
+class OffPolicyRunner(ControlRunner):
+    """Trains with SAC or one of its variants."""
+
+    cfg: OffPolicyRunnerCfg
+    learning_rates = "algorithm.actor_lr and algorithm.critic_lr"
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if self.cfg.init_from:
+            self.algorithm.follow_policy()
+
+    def _build(self) -> None:
+        cfg, env = self.cfg, self.env
+        if process_group.size() > 1:
+            raise ValueError(
+                f"{process_group.size()} processes were started, but off-policy training runs in "
+                "one; start it without torchrun"
+            )
+        self.policy = cfg.policy.build(env.interface).to(self.device)
+        self.steps_per_iteration = env.num_envs * cfg.num_steps_per_env
+        self.algorithm = cfg.algorithm.build(
+            self.policy,
+            env.num_envs,
+            cfg.replay_size,
+            self.generator,
+            self.device,
+            cfg.replay_memory_gib,
+        )
+
+    def _iterate(self) -> dict[str, float]:
+        sums: dict[str, torch.Tensor] = {}
+        counts: dict[str, int] = {}
+        acting = 0.0
+        begin = time.perf_counter()
+        num_steps = self.cfg.num_steps_per_env
+        for _ in range(self.num_steps // self.env.num_envs % num_steps, num_steps):
+            self._stop_if_told()
+            start = time.perf_counter()
+            self.algorithm.observe(self.step_env(self.algorithm.act(self.observations)))
+            acting += time.perf_counter() - start
+            for name, value in self.algorithm.update().items():
+                sums[name] = sums[name] + value if name in sums else value
+                counts[name] = counts.get(name, 0) + 1
+        metrics = {name: value.item() / counts[name] for name, value in sums.items()}
+        total = time.perf_counter() - begin
+        return metrics | {
+            "time/rollout": acting,
+            "time/update": total - acting,
+            "train/num_updates": float(self.algorithm.num_updates),
+            "replay/transitions": float(len(self.algorithm.replay)),
+            "replay/gib": self.algorithm.replay.num_bytes / 2**30,
+        }
+
+    def _stop_if_told(self) -> None:
+        stop = self.signals.received if self.signals else None
+        if stop:
+            self._require_finite({})
+            self._read_clocks()
+            raise Interrupted(stop, f"saved {self.save()}")

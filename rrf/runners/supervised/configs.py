@@ -1,0 +1,92 @@
+"""Imitation of recorded episodes, as data. Imports no torch."""
+
+import typing
+
+from rrf.algorithms.vla.configs import BehaviorCloningCfg
+from rrf.config import configclass
+from rrf.policies.vla.configs import CompactVLACfg, PolicyCfg
+from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg
+
+
+@configclass(builds="rrf.runners.supervised.runner:build_runner")
+class SupervisedRunnerCfg(RunnerCfg):
+    """Imitation of recorded episodes: pretraining and supervised fine-tuning (SFT)."""
+
+    loop: typing.ClassVar[str] = "supervised"
+    policy_kind: typing.ClassVar[str] = "vla"
+
+    dataset: str = "metaworld-demo"
+    """Name of a dataset under datasets/, a path to one, or s3://bucket/prefix, to stream it."""
+    mixture: dict[str, float] = {}
+    """Further datasets to draw from, each with how often one of its frames is drawn relative to one
+    of `dataset`. All must agree in cameras, image size, fps, state and action."""
+    cache_dir: str | None = None
+    """Where decoded images are kept that do not fit in memory, as files that all processes share;
+    null decodes them again."""
+    instructions: list[str] | None = None
+    """Train only on episodes with these instructions, which every dataset must have; null takes
+    all."""
+    episodes_per_instruction: int | None = None
+    """Learn from the first so many episodes of each instruction, of every dataset; null takes all.
+    """
+    init_from: str | None = None
+    """Checkpoint whose weights and normalisation this run starts from; null starts at random."""
+    policy: PolicyCfg = CompactVLACfg()
+    """The policy to train."""
+    algorithm: BehaviorCloningCfg = BehaviorCloningCfg()
+    """The supervised objective."""
+    optimizer: AdamWCfg = AdamWCfg()
+    """The optimizer."""
+    schedule: ScheduleCfg = ScheduleCfg()
+    """The learning rate over time."""
+    ema: EMACfg | None = EMACfg()
+    """Averaging of the weights; null deploys the last weights."""
+    max_steps: int = 1500
+    """Optimizer steps in the whole run."""
+    batch_size: int = 64
+    """Frames per step."""
+    max_grad_norm: float = 1.0
+    """Gradients longer than this are scaled down to it."""
+    precision: typing.Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of the forward and backward pass; benchmarks/bf16_training.py compares them."""
+    device: str = "cpu"
+    """Where to train: cpu, cuda, cuda:1."""
+    validation_fraction: float = 0.08
+    """Share of the episodes held out to measure the validation loss; 0 trains on all."""
+    validation_interval: int = 250
+    """Steps between validation losses."""
+    save_interval: int = 500
+    """Steps between checkpoints; there is always one at the end."""
+    num_checkpoints_kept: int = 2
+    """Older checkpoints of this run are removed."""
+    log_interval: int = 25
+    """Steps between metrics."""
+
+    @property
+    def datasets(self) -> dict[str, float]:
+        """All datasets with their weights, `dataset` first."""
+        return {self.dataset: 1.0, **self.mixture}
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name, weight in self.mixture.items():
+            if name == self.dataset or weight <= 0:
+                raise ValueError(
+                    f"mixture is {{{name}: {weight}}}, allowed: datasets other than `dataset`, "
+                    "with a weight above 0"
+                )
+        intervals = ("validation_interval", "save_interval", "log_interval")
+        for name in ("max_steps", "batch_size", "num_checkpoints_kept", *intervals):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        if self.max_grad_norm <= 0:
+            raise ValueError(f"max_grad_norm is {self.max_grad_norm}, allowed: above 0")
+        if self.episodes_per_instruction is not None and self.episodes_per_instruction < 1:
+            raise ValueError(
+                f"episodes_per_instruction is {self.episodes_per_instruction}, allowed: 1 or more, "
+                "or null for all"
+            )
+        if not 0 <= self.validation_fraction <= 0.5:
+            raise ValueError(
+                f"validation_fraction is {self.validation_fraction}, allowed: 0 to 0.5"
+            )

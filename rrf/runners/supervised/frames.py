@@ -1,0 +1,173 @@
+"""Where a supervised run gets its batches: recorded frames, split by episode."""
+
+import dataclasses
+import typing
+from pathlib import Path
+
+import numpy as np
+
+from rrf import workspace
+from rrf.data.held_out import is_held_out
+from rrf.data.schema import ACTION, STATE, Batch, Schema
+from rrf.policies.vla.configs import PolicyCfg
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+
+if typing.TYPE_CHECKING:
+    from rrf.data.lerobot_reader import LeRobotReader
+
+
+class Frames(typing.Protocol):
+    """Frames that can be read in any order, as from `rrf.data.lerobot_reader.LeRobotReader` or
+    `rrf.data.mixture.Mixture`.
+    """
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def norm_stats(self) -> dict: ...
+
+    @property
+    def num_frames(self) -> int: ...
+
+    def draw(self, batch_size: int, seed: int, step: int) -> np.ndarray: ...
+
+    def batch(self, indices: np.ndarray) -> Batch: ...
+
+
+@dataclasses.dataclass
+class Split:
+    """The frames a run learns from, and those it only measures itself on."""
+
+    training: Frames
+    validation: Frames | None
+    norm_stats: dict | None = None  # of the frames learned from; None: `training.norm_stats`
+
+
+def split_of(cfg: SupervisedRunnerCfg) -> Split:
+    """The frames a supervised config names, of several datasets drawn together by their weights.
+
+    Raises ValueError as `open_split` and `rrf.data.mixture.Mixture` do.
+    """
+    from rrf.data.mixture import Mixture
+
+    options = (
+        cfg.policy.chunk_length,
+        cfg.instructions,
+        cfg.validation_fraction,
+        cfg.episodes_per_instruction,
+        cfg.cache_dir,
+    )
+    if not cfg.mixture:
+        return open_split(workspace.dataset(cfg.dataset), *options)
+    readers = [_open_readers(workspace.dataset(name), *options) for name in cfg.datasets]
+    validations = [validation for _, validation in readers if validation is not None]
+    return Split(
+        Mixture([training for training, _ in readers], list(cfg.datasets.values())),
+        Mixture(validations) if validations else None,
+    )
+
+
+def open_split(
+    root: str | Path,
+    chunk_length: int,
+    instructions: list[str] | None,
+    validation_fraction: float,
+    episodes_per_instruction: int | None = None,
+    cache_dir: str | None = None,
+) -> Split:
+    """Read a dataset's episodes with the given instructions, held-out ones apart.
+
+    Args:
+        root: A published dataset, a directory or s3://bucket/prefix.
+        chunk_length: Actions per frame.
+        instructions: None takes all.
+        validation_fraction: Share of the episodes held out.
+        episodes_per_instruction: Only the first ones of each instruction, normalised by their own
+            statistics; None takes all, normalised by those of the dataset.
+        cache_dir: Where decoded images that do not fit in memory are kept; nowhere by default.
+
+    Raises:
+        ValueError: If the dataset is missing or damaged, too small to hold out an episode, or has
+            fewer episodes of an instruction than asked for.
+    """
+    training, validation = _open_readers(
+        root, chunk_length, instructions, validation_fraction, episodes_per_instruction, cache_dir
+    )
+    stats = None if episodes_per_instruction is None else _norm_stats_of(training)
+    return Split(training, validation, stats)
+
+
+def _open_readers(
+    root: str | Path,
+    chunk_length: int,
+    instructions: list[str] | None,
+    validation_fraction: float,
+    episodes_per_instruction: int | None,
+    cache_dir: str | None,
+) -> "tuple[LeRobotReader, LeRobotReader | None]":
+    """What is learned from, and what is held out."""
+    from rrf.data.lerobot_layout import read_info
+    from rrf.data.lerobot_reader import LeRobotReader
+
+    total = read_info(root)["total_episodes"]
+    held_out = [episode for episode in range(total) if is_held_out(episode, validation_fraction)]
+    kept = [episode for episode in range(total) if not is_held_out(episode, validation_fraction)]
+    if episodes_per_instruction is not None:
+        whole = LeRobotReader(root, chunk_length, instructions)
+        kept = [
+            episode
+            for instruction in whole.instructions
+            for episode in _first_episodes(
+                LeRobotReader(root, chunk_length, [instruction], kept), episodes_per_instruction
+            )
+        ]
+    training = LeRobotReader(root, chunk_length, instructions, kept, cache_dir=cache_dir)
+    if not validation_fraction:
+        return training, None
+    try:
+        validation = LeRobotReader(root, chunk_length, instructions, held_out, cache_dir=cache_dir)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}: {total} episodes are too few to hold out {validation_fraction:.0%} of them; "
+            "record more, or set validation_fraction=0"
+        ) from error
+    return training, validation
+
+
+def _first_episodes(reader, count: int) -> list[int]:
+    if reader.num_episodes < count:
+        raise ValueError(
+            f"{reader.root} has {reader.num_episodes} episodes to train on for "
+            f"'{reader.instructions[0]}', {count} are asked for; lower episodes_per_instruction"
+        )
+    return reader.episodes[:count]
+
+
+def _norm_stats_of(frames: Frames) -> dict:
+    from rrf.data.stats import describe, plain
+
+    batch = frames.batch(np.arange(frames.num_frames))
+    values = {STATE: batch.observation.state, ACTION: batch.action[:, 0]}
+    return {key: plain(describe(rows)) for key, rows in values.items()}
+
+
+def check_fit(policy: PolicyCfg, schema: Schema) -> None:
+    """Raise ValueError naming every input or output on which policy and dataset disagree."""
+    pairs = {
+        "image_size": (tuple(policy.image_size), tuple(schema.image_size)),
+        "state_dim": (policy.state_dim, len(schema.state.names)),
+        "action_dim": (policy.action_dim, len(schema.action.names)),
+    }
+    wrong = [
+        f"policy.{name} is {mine}, the dataset has {its}"
+        for name, (mine, its) in pairs.items()
+        if mine != its
+    ]
+    wrong += [
+        f"policy.cameras names '{camera}', the dataset has {', '.join(schema.cameras)}"
+        for camera in policy.cameras
+        if camera not in schema.cameras
+    ]
+    if wrong:
+        raise ValueError("the policy does not fit the dataset: " + "; ".join(wrong))

@@ -1,0 +1,279 @@
+"""The supervised loop: recorded frames, a loss, an optimizer, and checkpoints it resumes from.
+
+Everything random in step n is drawn from generators seeded with (seed, n), so a run that is stopped
+or killed and started again continues with the same bits it would have computed undisturbed (on a
+CPU, with the same thread count).
+"""
+
+import dataclasses
+import math
+import time
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rrf import atomic
+from rrf.data.sampling import mixed_seed
+from rrf.policies.vla.configs import PolicyCfg
+from rrf.runners import optimizer_state
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.ema import EMA
+from rrf.runners.interruption import Interrupted, SignalWatch
+from rrf.runners.schedule import schedule_factor
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+from rrf.runners.supervised.frames import Split, check_fit, split_of
+from rrf.runners.tracker import NullTracker, Tracker
+
+
+@dataclasses.dataclass
+class Progress:
+    """What a progress display shows."""
+
+    step: int
+    max_steps: int
+    loss: float
+    validation_loss: float | None
+    learning_rate: float
+    samples_per_s: float
+    eta_s: float
+
+
+def build_runner(
+    cfg: SupervisedRunnerCfg, run_dir: str | Path, lineage: Mapping | None = None
+) -> "SupervisedRunner":
+    """A runner on the datasets that `cfg` names. Raises ValueError as `split_of` does."""
+    return SupervisedRunner(cfg, split_of(cfg), run_dir, lineage)
+
+
+class SupervisedRunner:
+    """Trains `cfg.policy` on the frames of `split` and leaves checkpoints in `run_dir`."""
+
+    def __init__(
+        self,
+        cfg: SupervisedRunnerCfg,
+        split: Split,
+        run_dir: str | Path,
+        lineage: Mapping | None = None,
+    ):
+        check_fit(cfg.policy, split.training.schema)
+        if torch.device(cfg.device).type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(
+                f"device is '{cfg.device}', but torch sees no GPU here; use device=cpu"
+            )
+        self.cfg, self.split, self.run_dir = cfg, split, Path(run_dir)
+        self.lineage = dict(lineage or {})
+        self.norm_stats = split.norm_stats or split.training.norm_stats
+        parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
+        if parent:
+            self.lineage["parent_checkpoint"] = deployable_digest(parent)
+            # Weights mean something only under the normalisation they were trained with.
+            self.norm_stats = checkpoint.load_norm_stats(parent)
+        with torch.random.fork_rng():
+            torch.manual_seed(cfg.seed)
+            self.policy = cfg.policy.build(self.norm_stats)
+        if parent:
+            checkpoint.load_weights(self.policy, parent)
+        self.policy.to(cfg.device).train()
+        self.algorithm = cfg.algorithm.build(self.policy, self.norm_stats)
+        self.optimizer = torch.optim.AdamW(
+            self.policy.parameters(),
+            lr=cfg.optimizer.lr,
+            betas=cfg.optimizer.betas,
+            eps=cfg.optimizer.eps,
+            weight_decay=cfg.optimizer.weight_decay,
+            fused=True,
+        )
+        self.ema = EMA(self.policy, cfg.ema.decay) if cfg.ema else None
+        self.step = 0
+        self.metrics: dict[str, float] = {}
+        self._wall_s = self._cpu_s = 0.0
+
+    @property
+    def deployed(self) -> typing.Any:
+        """The policy that is validated and deployed: the averaged one, if there is averaging."""
+        return self.ema.module if self.ema else self.policy
+
+    def run(
+        self,
+        tracker: Tracker | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+        signals: SignalWatch | None = None,
+    ) -> dict:
+        """Train to the end, from the newest checkpoint in `run_dir` if there is one.
+
+        Returns:
+            checkpoint, checkpoint_digest, steps, metrics, wall_s and cpu_s, the times summed over
+            all resumptions.
+
+        Raises:
+            Interrupted: After a signal noted by `signals`, once the finished step has been saved.
+            ValueError: For a loss or gradient that is not finite, or a checkpoint of another
+                config.
+        """
+        tracker = tracker or NullTracker()
+        self._resume()
+        wall, cpu = time.monotonic() - self._wall_s, time.process_time() - self._cpu_s
+        window, window_start = [], time.monotonic()
+        with torch.random.fork_rng():
+            while self.step < self.cfg.max_steps:
+                window.append(self._train_step())
+                self._wall_s, self._cpu_s = time.monotonic() - wall, time.process_time() - cpu
+                stop = signals.received if signals else None
+                if self._is_due(self.cfg.validation_interval):
+                    self.metrics.update(self.validate())
+                if self._is_due(self.cfg.log_interval) or stop:
+                    elapsed = time.monotonic() - window_start
+                    progress = self._report(window, elapsed, tracker)
+                    if on_progress:
+                        on_progress(progress)
+                    window, window_start = [], time.monotonic()
+                if self._is_due(self.cfg.save_interval) or stop:
+                    self.save()
+                if stop and self.step < self.cfg.max_steps:
+                    raise Interrupted(stop, f"saved {checkpoint.latest(self.run_dir)}")
+        return self._result()
+
+    def validate(self) -> dict[str, float]:
+        """The deployed policy's loss and metrics on the held-out frames, without augmentation."""
+        frames = self.split.validation
+        if frames is None:
+            return {}
+        sums: dict[str, float] = {}
+        was_training = self.deployed.training
+        self.deployed.eval()
+        with torch.no_grad():
+            for start in range(0, frames.num_frames, self.cfg.batch_size):
+                indices = np.arange(start, min(start + self.cfg.batch_size, frames.num_frames))
+                loss, metrics = self.deployed.loss(frames.batch(indices))
+                for name, value in {"loss/total": loss.item(), **metrics}.items():
+                    sums[name] = sums.get(name, 0.0) + value * len(indices) / frames.num_frames
+        self.deployed.train(was_training)
+        return {f"validation/{name.removeprefix('loss/')}": value for name, value in sums.items()}
+
+    def save(self) -> Path:
+        """Write a checkpoint of the current step and remove the oldest ones."""
+        tensors = optimizer_state.pack(self.optimizer, self.policy, self.ema)
+        facts = {
+            "step": self.step,
+            "wall_s": self._wall_s,
+            "cpu_s": self._cpu_s,
+            "metrics": self.metrics,
+        }
+        path = checkpoint.save(
+            self.run_dir,
+            self.step,
+            self.cfg,
+            self.deployed.state_dict(),
+            self.norm_stats,
+            checkpoint.TrainerState(tensors, facts),
+            self.lineage,
+        )
+        checkpoint.prune(self.run_dir, self.cfg.num_checkpoints_kept)
+        return path
+
+    def _train_step(self) -> dict[str, float]:
+        cfg = self.cfg
+        lr = cfg.optimizer.lr * schedule_factor(self.step, cfg.max_steps, cfg.schedule)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        torch.manual_seed(mixed_seed(cfg.seed, self.step))
+        frames = self.split.training
+        batch = frames.batch(frames.draw(cfg.batch_size, cfg.seed, self.step))
+        device_type = torch.device(cfg.device).type
+        with torch.autocast(device_type, torch.bfloat16, enabled=cfg.precision == "bf16"):
+            loss, metrics = self.algorithm.loss(batch, np.random.default_rng([cfg.seed, self.step]))
+        self._require_finite("loss", loss.item())
+        self.optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), cfg.max_grad_norm).item()
+        self._require_finite("gradient norm", norm)
+        self.optimizer.step()
+        if self.ema:
+            self.ema.update(self.policy)
+        self.step += 1
+        return {
+            "loss/total": loss.item(),
+            **metrics,
+            "train/grad_norm": norm,
+            "train/learning_rate": lr,
+        }
+
+    def _require_finite(self, what: str, value: float) -> None:
+        if math.isfinite(value):
+            return
+        last = checkpoint.latest(self.run_dir)
+        kept = f"the last good checkpoint is {last}" if last else "no checkpoint had been saved yet"
+        raise ValueError(
+            f"the {what} is {value} at step {self.step + 1} of {self.cfg.max_steps}; training "
+            f"stopped before the weights changed, {kept}. Check the data (rrf data validate "
+            f"{', '.join(self.cfg.datasets)}) or lower optimizer.lr ({self.cfg.optimizer.lr:g})"
+        )
+
+    def _is_due(self, interval: int) -> bool:
+        return self.step % interval == 0 or self.step == self.cfg.max_steps
+
+    def _report(
+        self, window: list[dict[str, float]], elapsed_s: float, tracker: Tracker
+    ) -> Progress:
+        means = {name: sum(row[name] for row in window) / len(window) for name in window[0]}
+        rate = len(window) * self.cfg.batch_size / elapsed_s
+        self.metrics.update(means)
+        tracker.log_metrics(
+            {**self.metrics, "train/samples_per_s": rate, "train/cpu_s": self._cpu_s}, self.step
+        )
+        return Progress(
+            step=self.step,
+            max_steps=self.cfg.max_steps,
+            loss=means["loss/total"],
+            validation_loss=self.metrics.get("validation/total"),
+            learning_rate=window[-1]["train/learning_rate"],
+            samples_per_s=rate,
+            eta_s=(self.cfg.max_steps - self.step) * elapsed_s / len(window),
+        )
+
+    def _resume(self) -> None:
+        path = checkpoint.latest(self.run_dir)
+        if path is None:
+            return
+        atomic.check_manifest(path)
+        self._require_same_config(path)
+        state = checkpoint.load_trainer_state(path)
+        deployed = checkpoint.read_weights(path)
+        optimizer_state.restore(self.optimizer, self.policy, self.ema, deployed, state.tensors)
+        if self.ema:
+            self.ema.num_updates = state.facts["step"]
+        self.step = state.facts["step"]
+        self.metrics = dict(state.facts["metrics"])
+        self._wall_s, self._cpu_s = state.facts["wall_s"], state.facts["cpu_s"]
+
+    def _require_same_config(self, path: Path) -> None:
+        saved = checkpoint.load_config(path)
+        if PolicyCfg.from_dict(saved.get("policy") or {}) != self.cfg.policy:
+            # If the architecture is another, this names the parameters that differ.
+            checkpoint.load_weights(self.policy, path)
+        changed = sorted(
+            name
+            for name, value in self.cfg.to_dict().items()
+            if saved.get(name) != value and name != "cache_dir"  # it changes no result
+        )
+        if changed:
+            raise ValueError(
+                f"{path} was trained with another config ({', '.join(changed)} differ); give "
+                "another --run-dir, or --no-resume to start over"
+            )
+
+    def _result(self) -> dict:
+        path = checkpoint.latest(self.run_dir)
+        assert path is not None
+        return {
+            "checkpoint": str(path),
+            "checkpoint_digest": deployable_digest(path),
+            "steps": self.step,
+            "metrics": self.metrics,
+            "wall_s": self._wall_s,
+            "cpu_s": self._cpu_s,
+        }

@@ -1,0 +1,1 @@
+"""The loop that reinforces policies that see images."""

@@ -1,0 +1,104 @@
+"""Before the first update: does the policy that is trained agree with the one that played?
+
+A ratio that is not 1 before any step means that the update would correct a difference nobody meant:
+dropout, another number format, another mask, temperature or normaliser. Training then goes wrong
+quietly, so it does not start.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from rrf.policies.policy import Policy
+from rrf.storage.trajectories import PlayedEpisode, decisions
+
+MAX_RATIO_ERROR = 1e-3
+MAX_APPROX_KL = 1e-5
+
+
+def check_log_probs(
+    player: Policy, trained: Policy, episodes: Sequence[PlayedEpisode]
+) -> dict[str, float]:
+    """Compare log-probabilities noted while playing with those of the policy to train.
+
+    Args:
+        player: The policy that played; looked at for differences only.
+        trained: The policy to train, before any update.
+        episodes: Real rollouts.
+
+    Returns:
+        preflight/max_ratio_error and preflight/approx_kl.
+
+    Raises:
+        ValueError: If they disagree, naming what differs.
+    """
+    observation, replay, old, mask = decisions(episodes, trained.chunk_length)
+    with torch.no_grad():
+        new = trained.evaluate(observation, replay).log_prob.cpu()
+    log_ratio = (new - old).double()[mask]
+    error = (log_ratio.exp() - 1).abs().max().item()
+    kl = (torch.expm1(log_ratio) - log_ratio).mean().item()
+    if error <= MAX_RATIO_ERROR and kl <= MAX_APPROX_KL:
+        return {"preflight/max_ratio_error": error, "preflight/approx_kl": kl}
+    found = differences(player, trained) or [
+        "nothing in the policies themselves; the head computes its density differently in sample "
+        "and evaluate"
+    ]
+    raise ValueError(
+        "the policy that played and the policy to train disagree before the first update: ratio "
+        f"off by up to {error:.2g} (allowed {MAX_RATIO_ERROR:g}), approx. KL {kl:.2g} (allowed "
+        f"{MAX_APPROX_KL:g}). What differs: " + "; ".join(found)
+    )
+
+
+def differences(player: Policy, trained: Policy) -> list[str]:
+    """What makes two policies disagree, in words."""
+    assert isinstance(player, nn.Module)
+    assert isinstance(trained, nn.Module)
+    found = []
+    for who, policy in (("player", player), ("trained policy", trained)):
+        if dropping := _active_dropout(policy):
+            found.append(f"dropout is active in {', '.join(dropping)} of the {who}")
+    found += [
+        f"the number format (autocast to {torch.get_autocast_dtype(kind)})"
+        for kind in ("cpu", "cuda")
+        if torch.is_autocast_enabled(kind)
+    ]
+    mine, theirs = player.state_dict(), trained.state_dict()
+    if mine.keys() != theirs.keys():
+        found.append(f"parameters {', '.join(sorted(mine.keys() ^ theirs.keys())[:4])}")
+    shared = [name for name in mine if name in theirs]
+    if other := [name for name in shared if mine[name].dtype != theirs[name].dtype]:
+        dtypes = f"{mine[other[0]].dtype} and {theirs[other[0]].dtype}"
+        found.append(f"the dtype of {other[0]} ({dtypes})")
+    elif other := [n for n in shared if not torch.equal(mine[n].cpu(), theirs[n].cpu())]:
+        found.append(f"the weights {', '.join(other[:4])}")
+    mine, theirs = _facts(player), _facts(trained)
+    found += [
+        f"the {name} ({mine[name]} and {theirs[name]})"
+        for name in mine
+        if mine[name] != theirs.get(name)
+    ]
+    return found
+
+
+def _active_dropout(policy: nn.Module) -> list[str]:
+    return [
+        name
+        for name, module in policy.named_modules()
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p > 0
+    ]
+
+
+def _facts(policy: Policy) -> dict[str, str]:
+    """Settings outside the weights that densities depend on."""
+    facts = {}
+    for name in ("normalize_state", "normalize_action"):
+        if hasattr(policy, name):
+            facts[f"normaliser {name}"] = str(vars(getattr(policy, name)))
+    head = getattr(policy, "head", None)
+    for name, value in (head.cfg.to_dict() if head is not None else {}).items():
+        facts[name if name == "temperature" else f"head.{name}"] = str(value)
+    facts["mask of executed elements"] = str(policy.is_executed.tolist())
+    return facts

@@ -1,0 +1,67 @@
+"""What the reinforcement-learning loop asks of those it drives (`rrf.orchestra` has them), and what
+it tells those who watch.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Callable, Sequence
+
+import torch
+
+from rrf.runners.vla_rl.job_sources import JobSource
+from rrf.storage.trajectories import PlayedEpisode
+
+
+class Backend(typing.Protocol):
+    """Plays episodes, wherever; see `rrf.orchestra.inline.InlineBackend`."""
+
+    rollout: typing.Any
+
+    def play(
+        self,
+        source: JobSource,
+        stream: Sequence[int],
+        *,
+        greedy: bool = ...,
+        keeps: bool = ...,
+        should_stop: Callable[[], bool] = ...,
+    ) -> None: ...
+
+    def timings(self) -> dict[str, float]: ...
+
+    def close(self) -> None: ...
+
+
+class Actor(typing.Protocol):
+    """Owns the weights; see `rrf.orchestra.actor_role.ActorRole`."""
+
+    policy: typing.Any
+    algorithm: typing.Any
+
+    def set_noise_factor(self, factor: float) -> None: ...
+    def weights(self) -> dict[str, torch.Tensor]: ...
+    def deployed_weights(self) -> dict[str, torch.Tensor]: ...
+    def update(
+        self,
+        groups: Sequence[Sequence[PlayedEpisode]],
+        horizon: int,
+        round_number: int,
+        lr_factor: float,
+        seed: int,
+    ) -> dict[str, float]: ...
+    def state(self) -> tuple[dict[str, torch.Tensor], dict]: ...
+    def restore(self, deployed: dict, tensors: dict, facts: dict) -> None: ...
+
+
+@dataclasses.dataclass
+class RoundProgress:
+    """What a progress display shows."""
+
+    round: int  # rounds done
+    max_rounds: int
+    episodes: int
+    success: dict[str, float]  # of this round's episodes, by task
+    validation: float | None
+    metrics: dict[str, float]
+    episodes_per_s: float
+    eta_s: float

@@ -1,0 +1,346 @@
+"""The reinforcement-learning loop of manipulation policies: play a round, update, now and then
+validate, and keep the checkpoint that validated best.
+
+Everything random is seeded with (seed, round, episode), so a run that was stopped or killed goes on
+from its last checkpoint with the bits it would have computed undisturbed.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from rrf import atomic
+from rrf.envs.vec_env import InitialState
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.interruption import Interrupted, SignalWatch, StopRequestedError
+from rrf.runners.schedule import schedule_factor
+from rrf.runners.tracker import NullTracker, Tracker
+from rrf.runners.vla_rl.configs import VLARLRunnerCfg
+from rrf.runners.vla_rl.curriculum import Curriculum
+from rrf.runners.vla_rl.job_sources import GroupRound, JobList, JobSource
+from rrf.runners.vla_rl.preflight import check_log_probs
+from rrf.runners.vla_rl.roles import Actor, Backend, RoundProgress
+from rrf.runners.vla_rl.rollout_video import write_grid
+from rrf.storage.trajectories import PlayedEpisode
+
+_PLAY, _VALIDATE = 0, 1  # keep the random streams of rollouts and validations apart
+_SHARE_GAIN = 0.3
+
+
+class VLARLRunner:
+    """Trains with `actor` on what `backend` plays; leaves checkpoints in `run_dir`."""
+
+    def __init__(
+        self,
+        cfg: VLARLRunnerCfg,
+        actor: Actor,
+        backend: Backend,
+        run_dir: str | Path,
+        norm_stats: Mapping,
+        lineage: Mapping | None = None,
+    ):
+        self.cfg, self.actor, self.backend = cfg, actor, backend
+        self.run_dir = Path(run_dir)
+        self.norm_stats = dict(norm_stats)
+        self.lineage = dict(lineage or {})
+        self.curriculum = Curriculum(
+            cfg.curriculum, cfg.tasks, cfg.env_seeds, cfg.env.num_initial_states, cfg.seed
+        )
+        self.round = 0
+        self.num_episodes = 0
+        self.metrics: dict[str, float] = {}
+        self.validations: list[dict] = []  # {"round", "episodes", "wall_s", "success", by task}
+        self._kept_share = 0.8  # of groups begun, a running estimate
+        self._timings: dict[str, float] = {}
+        self._last_played: list[PlayedEpisode] = []
+        self._wall_s = self._cpu_s = self._env_cpu_s = 0.0
+        self._began = (time.monotonic(), time.process_time())
+        self._should_stop: Callable[[], bool] = lambda: False
+
+    def run(
+        self,
+        tracker: Tracker | None = None,
+        on_progress: Callable[[RoundProgress], None] | None = None,
+        signals: SignalWatch | None = None,
+    ) -> dict:
+        """Train to the end, from the newest checkpoint in `run_dir` (or `resume_dir`) if any.
+
+        Returns:
+            checkpoint (the one that validated best), checkpoint_digest, steps (rounds), metrics,
+            validations, wall_s and cpu_s, the times summed over all resumptions.
+
+        Raises:
+            Interrupted: After a signal noted by `signals`; the last finished round has been saved.
+            ValueError: If the pre-flight check fails, no group has any contrast, or a number is
+                not finite.
+        """
+        tracker = tracker or NullTracker()
+        self._resume()
+        self._began = (time.monotonic() - self._wall_s, time.process_time() - self._cpu_s)
+        self._should_stop = lambda: signals is not None and signals.received is not None
+        try:
+            self._loop(tracker, on_progress)
+        except StopRequestedError:
+            assert signals is not None
+            assert signals.received is not None
+            raise Interrupted(signals.received, f"saved {self.save()}") from None
+        finally:
+            self.backend.close()
+        return self._result()
+
+    def save(self) -> Path:
+        """Write a checkpoint of the round, and remove old ones but the best."""
+        self._wall_s = time.monotonic() - self._began[0]
+        self._cpu_s = time.process_time() - self._began[1] + self._env_cpu_s
+        tensors, facts = self.actor.state()
+        facts |= {
+            "round": self.round,
+            "num_episodes": self.num_episodes,
+            "curriculum": self.curriculum.state_dict(),
+            "kept_share": self._kept_share,
+            "metrics": self.metrics,
+            "validations": self.validations,
+            "wall_s": self._wall_s,
+            "cpu_s": self._cpu_s,
+        }
+        best = (self._best_round(),) if self.validations else ()
+        path = checkpoint.save(
+            self.run_dir,
+            self.round,
+            self.cfg,
+            self.actor.deployed_weights(),
+            self.norm_stats,
+            checkpoint.TrainerState(tensors, facts),
+            self.lineage,
+        )
+        checkpoint.prune(self.run_dir, self.cfg.num_checkpoints_kept, keep=best)
+        return path
+
+    def _loop(self, tracker: Tracker, on_progress: Callable[[RoundProgress], None] | None) -> None:
+        cfg = self.cfg
+        self._validate_if_due(tracker, is_last=cfg.only_eval)
+        while not cfg.only_eval and self.round < cfg.max_rounds:
+            progress = self._play_round()
+            if progress is None:
+                self._validate_if_due(tracker, is_last=True)
+                self.save()
+                return
+            shown = {n: v for n, v in self.metrics.items() if not n.startswith("validation/")}
+            if self._validate_if_due(tracker, self.round == cfg.max_rounds):
+                progress.validation = self.validations[-1]["success"]
+                shown = self.metrics
+            if self.round % cfg.save_interval == 0 or self.round == cfg.max_rounds:
+                self.save()
+            tracker.log_metrics(shown, self.round)
+            if on_progress:
+                on_progress(progress)
+
+    def _play(self, source: JobSource, kind: int, **how) -> None:
+        """Play with the weights that the rollout role has; a signal ends it within a second."""
+        stream = (self.cfg.seed, kind, self.round)
+        self.backend.play(source, stream, should_stop=self._should_stop, **how)
+
+    def _play_round(self) -> RoundProgress | None:
+        """Play and update; None if every group succeeded, so that nothing is left to learn."""
+        cfg, algorithm = self.cfg, self.actor.algorithm
+        begin, drawn_before = time.perf_counter(), self.curriculum.state_dict()
+        source = GroupRound(
+            self.curriculum.draw(self.round),
+            cfg.num_groups,
+            algorithm.cfg.group_size,
+            cfg.max_groups,
+            cfg.stop_after_successes,
+            cfg.stop_after_failures,
+            keeps_uniform=not algorithm.needs_contrast,
+            expected_share=self._kept_share,
+        )
+        noise = schedule_factor(self.round, cfg.max_rounds, cfg.noise_schedule)
+        self.actor.set_noise_factor(noise)
+        self.backend.rollout.load(self.actor.weights(), self.round, noise)
+        try:
+            self._play(source, _PLAY)
+        except StopRequestedError:
+            self.curriculum.load_state_dict(drawn_before)  # the round has not happened
+            raise
+        episodes, groups = source.episodes, source.groups
+        self._last_played = episodes
+        played_s = time.perf_counter() - begin
+        roles = self._spent_since_last_round()
+        if not groups:
+            if all(episode.success for episode in episodes):
+                return None
+            raise ValueError(_no_contrast(source.num_begun, episodes))
+        outcomes = {
+            t: [e.success for e in episodes if e.job.initial_state.task == t] for t in cfg.tasks
+        }
+        self.curriculum.learn(
+            [(episode.job.initial_state, episode.success) for episode in episodes]
+        )
+        if "preflight/approx_kl" not in self.metrics:
+            sample = [episode for group in groups[:4] for episode in group]
+            self.metrics |= check_log_probs(self.backend.rollout.policy, self.actor.policy, sample)
+        self._kept_share += _SHARE_GAIN * (len(groups) / source.num_begun - self._kept_share)
+        update = self._update(groups)
+        self.round += 1
+        self.num_episodes += len(episodes)
+        wall_s = time.perf_counter() - begin
+        self.metrics |= (
+            update
+            | _episode_metrics(episodes, outcomes)
+            | {
+                "rollout/groups_begun": float(source.num_begun),
+                "rollout/groups_kept": float(len(groups)),
+                "time/rollout": played_s,
+                "time/update": wall_s - played_s,
+                **{f"time/{name}": seconds for name, seconds in roles.items()},
+                "env/episodes_per_s": len(episodes) / wall_s,
+            }
+        )
+        return RoundProgress(
+            round=self.round,
+            max_rounds=cfg.max_rounds,
+            episodes=self.num_episodes,
+            success={t: sum(o) / len(o) for t, o in outcomes.items() if o},
+            validation=None,
+            metrics=self.metrics,
+            episodes_per_s=len(episodes) / wall_s,
+            eta_s=(cfg.max_rounds - self.round) * wall_s,
+        )
+
+    def _spent_since_last_round(self) -> dict[str, float]:
+        """Seconds of the backend's roles; those of the environments are CPU time of others."""
+        timings = self.backend.timings()
+        spent = {name: max(0.0, t - self._timings.get(name, 0.0)) for name, t in timings.items()}
+        self._timings = timings
+        self._env_cpu_s += sum(t for name, t in spent.items() if name != "inference")
+        return spent
+
+    def _update(self, groups: list[list[PlayedEpisode]]) -> dict[str, float]:
+        cfg = self.cfg
+        threads = torch.get_num_threads()
+        torch.set_num_threads(cfg.update_threads)  # the environments are waiting meanwhile
+        try:
+            factor = schedule_factor(self.round, cfg.max_rounds, cfg.schedule)
+            horizon = cfg.env.max_episode_steps
+            metrics = self.actor.update(groups, horizon, self.round, factor, cfg.seed)
+        finally:
+            torch.set_num_threads(threads)
+        return metrics | {"actor/learning_rate": cfg.optimizer.lr * factor}
+
+    def _validate_if_due(self, tracker: Tracker, is_last: bool = False) -> bool:
+        is_done = bool(self.validations) and self.validations[-1]["round"] == self.round
+        if is_done or not (is_last or self.round % self.cfg.validation_interval == 0):
+            return False
+        if self._last_played:
+            self._film("train", self._last_played, tracker)
+        self._validate(tracker)
+        return True
+
+    def _validate(self, tracker: Tracker) -> None:
+        """Greedy success of the deployed weights on initial states that are never trained on."""
+        cfg = self.cfg
+        begin = time.perf_counter()
+        states = [
+            InitialState(task, cfg.validation_seed, index)
+            for task in cfg.tasks
+            for index in range(cfg.validation_episodes)
+        ]
+        source = JobList(states)
+        self.backend.rollout.load(self.actor.deployed_weights(), self.round)
+        self._play(source, _VALIDATE, greedy=True)
+        self._film("validation", source.episodes, tracker)
+        by_task = {
+            task: sum(e.success for e in source.episodes if e.job.initial_state.task == task)
+            / cfg.validation_episodes
+            for task in cfg.tasks
+        }
+        success = sum(by_task.values()) / len(by_task)
+        self.validations.append(
+            {
+                "round": self.round,
+                "episodes": self.num_episodes,
+                "wall_s": round(time.monotonic() - self._began[0], 1),
+                "success": success,
+                "by_task": by_task,
+            }
+        )
+        self.metrics |= {f"validation/success/{task}": rate for task, rate in by_task.items()}
+        self.metrics["validation/success"] = success
+        self.metrics["time/validation"] = time.perf_counter() - begin
+        if self.round == 0:
+            tracker.log_metrics(self.metrics, 0)
+        if self._best_round() == self.round:
+            self.save()
+
+    def _film(self, kind: str, episodes: Sequence[PlayedEpisode], tracker: Tracker) -> None:
+        """A video of one episode per task, into the run directory and to the tracker."""
+        path = self.run_dir / "videos" / f"{kind}_round_{self.round}.mp4"
+        write_grid(path, episodes, self.cfg.policy.cameras[0], f"round {self.round}")
+        tracker.log_artifact(path, "videos")
+
+    def _best_round(self) -> int:
+        """The round that validated best; of two equals the later one, which has learned more."""
+        best = max(self.validations, key=lambda entry: (entry["success"], entry["round"]))
+        return best["round"]
+
+    def _resume(self) -> None:
+        own = checkpoint.latest(self.run_dir)
+        other = checkpoint.find(self.cfg.resume_dir) if self.cfg.resume_dir else None
+        path = own or other
+        if path is None:
+            return
+        atomic.check_manifest(path)
+        saved, mine = checkpoint.load_config(path), self.cfg.to_dict()
+        free = ("resume_dir", "max_rounds", "only_eval", "trackers", "experiment_name")
+        changed = sorted(n for n in mine if n not in free and saved.get(n) != mine[n])
+        if changed:
+            raise ValueError(
+                f"{path} was trained with another config ({', '.join(changed)} differ); give "
+                "another --run-dir, or --no-resume to start over"
+            )
+        state = checkpoint.load_trainer_state(path)
+        self.actor.restore(checkpoint.read_weights(path), state.tensors, state.facts)
+        facts = state.facts
+        self.round, self.num_episodes = facts["round"], facts["num_episodes"]
+        self.curriculum.load_state_dict(facts["curriculum"])
+        self._kept_share = facts["kept_share"]
+        self.metrics, self.validations = dict(facts["metrics"]), list(facts["validations"])
+        self._wall_s, self._cpu_s = facts["wall_s"], facts["cpu_s"]
+
+    def _result(self) -> dict:
+        best = checkpoint.steps(self.run_dir)[self._best_round()]
+        return {
+            "checkpoint": str(best),
+            "checkpoint_digest": deployable_digest(best),
+            "steps": self.round,
+            "metrics": self.metrics,
+            "validations": self.validations,
+            "wall_s": self._wall_s,
+            "cpu_s": self._cpu_s,
+        }
+
+
+def _episode_metrics(
+    episodes: Sequence[PlayedEpisode], outcomes: Mapping[str, list[bool]]
+) -> dict[str, float]:
+    count = len(episodes)
+    by_task = {f"env/success_once/{t}": sum(o) / len(o) for t, o in outcomes.items() if o}
+    return by_task | {
+        "env/success_once": sum(episode.success for episode in episodes) / count,
+        "env/episode_len": sum(episode.num_steps for episode in episodes) / count,
+        "env/return": sum(float(episode.reward.sum()) for episode in episodes) / count,
+        "env/num_trajectories": float(count),
+    }
+
+
+def _no_contrast(num_groups: int, episodes: Sequence[PlayedEpisode]) -> str:
+    rate = sum(episode.success for episode in episodes) / len(episodes)
+    return (
+        f"none of {num_groups} groups had both successes and failures ({rate:.0%} of "
+        f"{len(episodes)} episodes succeeded), so there is nothing to compare. If hardly any "
+        "succeed, fine-tune it on demonstrations first or take easier tasks; else try larger "
+        "groups, more max_groups or more noise"
+    )
