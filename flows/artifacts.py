@@ -1,21 +1,39 @@
-"""What a flow run shows in Prefect's web UI: evaluations and verdicts as tables and text."""
+"""What a flow run shows in Prefect's web UI: evaluations and verdicts as tables and text, with
+links to the MLflow run, the registered version and the report.
+"""
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path
 
 from prefect.artifacts import (
     create_image_artifact,
+    create_link_artifact,
     create_markdown_artifact,
     create_table_artifact,
 )
 
+from rrf import workspace
 from rrf.envs.rendering.video import preview
 from rrf.evaluation.gates.verdicts import Verdict
+from rrf.evaluation.reports.report import FILE_NAME as REPORT
 from rrf.evaluation.results import EvaluationReport
+from rrf.tracking import links
 
 
-def show_evaluation(report: EvaluationReport, where: Path) -> None:
-    """Success per task with its bounds, and where the report lies."""
+def show_training(stage: str, target: str, result: dict) -> None:
+    """Where the training run of a stage is recorded; nothing for one without MLflow."""
+    if result["run_id"]:
+        create_link_artifact(
+            links.run_url(result["run_id"]),
+            link_text=f"MLflow run of {target}",
+            key="mlflow-run",
+            description=f"{stage}: {target}, {result['steps']} steps",
+        )
+
+
+def show_evaluation(report: EvaluationReport, where: Path, behind: Mapping[str, str]) -> None:
+    """Success per task with its bounds, where the report lies, and the links of the policy."""
     rates = report.per_task | {"all tasks": report.overall}
     rows = [
         {
@@ -31,7 +49,9 @@ def show_evaluation(report: EvaluationReport, where: Path) -> None:
     create_table_artifact(
         table=rows,
         key="evaluation",
-        description=f"{report.policy}, protocol {report.protocol['name']}; report: {where}",
+        description=f"{report.policy}, protocol {report.protocol['name']}; "
+        + ", ".join(_markdown({"report": _address(where), **behind}))
+        + f" (report: {where})",
     )
 
 
@@ -49,17 +69,54 @@ def show_video(report: EvaluationReport, folder: Path) -> None:
     )
 
 
-def show_verdict(verdict: Verdict) -> None:
-    """The gate's answer with its reasons."""
+def show_verdict(verdict: Verdict, model: str, behind: Mapping[str, str], evaluation: Path) -> None:
+    """The gate's answer on a candidate for `model` with its reasons, and where to look further."""
     reasons = "\n".join(f"- {reason}" for reason in verdict.reasons)
     create_markdown_artifact(
-        f"# Gate {verdict.gate}: {verdict.outcome}\n\n"
+        f"# Gate {verdict.gate}: {verdict.outcome}\n\nA candidate for `{model}`. "
         f"Look {verdict.round + 1} of {verdict.rounds}; checkpoint"
         f" `{verdict.checkpoint_digest[:12]}`; champion: {verdict.champion_version or 'none'}"
-        f"\n\n{reasons}\n",
+        f"\n\n{reasons}\n\n{_places(behind, evaluation)}",
         key="gate-verdict",
         description=f"{verdict.gate}: {verdict.outcome}",
     )
+
+
+def show_version(model: str, version: str, run_id: str, lineage: Mapping, evaluation: Path) -> None:
+    """A version that was registered: its page in MLflow, its training run, its report."""
+    places = {"version in MLflow": links.version_url(model, version)}
+    places |= links.report_links(run_id, lineage)
+    places["report in MLflow"] = links.artifact_url(run_id, f"evaluation/{REPORT}")
+    title = f"{model} version {version}"
+    create_markdown_artifact(
+        f"# {title}\n\n{_places(places, evaluation)}", key="model-version", description=title
+    )
+
+
+def show_champion(model: str, version: str, decision: str) -> None:
+    """The page of a version that was promoted."""
+    create_link_artifact(
+        links.version_url(model, version),
+        link_text=f"{model} version {version} in MLflow",
+        key="champion",
+        description=decision,
+    )
+
+
+def _places(addresses: Mapping[str, str], evaluation: Path) -> str:
+    """Links as a list, the last one to the report in the directory of an evaluation."""
+    report = evaluation / REPORT
+    items = _markdown({**addresses, "report file": _address(report)})
+    return "\n".join(f"- {item}" for item in [*items, f"`{report}`"]) + "\n"
+
+
+def _address(file: Path) -> str:
+    """Of a file here, as far as a browser on this machine is concerned."""
+    return (workspace.home() / file).as_uri()
+
+
+def _markdown(addresses: Mapping[str, str]) -> list[str]:
+    return [f"[{title}]({address})" for title, address in addresses.items()]
 
 
 def _means(report: EvaluationReport, task: str | None) -> dict[str, float]:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from flows import progress
+from flows.this_run import this_run
 from rrf import processes, workspace
 
 _NOT_IN_REMOTE = (
@@ -78,8 +79,11 @@ def _run(step: str, command: list[str]) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """This checkout's code, and this environment's `rrf`, which dvc.yaml calls by its bare name."""
-    return {
+    """This checkout's code, this environment's `rrf`, which dvc.yaml calls by its bare name, and
+    the flow run, which what the command records names.
+    """
+    flow_run = this_run()
+    return (flow_run.environment() if flow_run else {}) | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "PYTHONPATH": str(workspace.home()),
         "COLUMNS": "120",

@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Annotated
 
 from prefect import flow
+from prefect.runtime import task_run
 from pydantic import Field
 
-from flows import artifacts, commands, slots
+from flows import artifacts, commands, names, slots
 from flows.steps import step
 from rrf.evaluation.results import EvaluationReport
+from rrf.tracking import links
 
 PolicyName = Annotated[
     str, Field(min_length=1, description="A checkpoint directory, or NAME@alias from the registry.")
@@ -16,23 +18,41 @@ PolicyName = Annotated[
 ProtocolFile = Annotated[str, Field(description="A file of configs/protocols/.")]
 
 
-@step(name="evaluate")
+def _task_name() -> str:
+    given = task_run.parameters
+    text = "evaluate {policy} under {protocol}" + (" look {look}" if given["look"] else "")
+    return names.filled(text, ("policy", "protocol"), given)
+
+
+@step(name="evaluate", task_run_name=_task_name)
 def run_evaluation(
-    policy: str, protocol: str, extra_episodes: int = 0, out: str | None = None
+    policy: str,
+    protocol: str,
+    extra_episodes: int = 0,
+    out: str | None = None,
+    look: int | None = None,
 ) -> str:
-    """Evaluate in a process of its own; the directory with evaluation.json, report and videos."""
+    """Evaluate in a process of its own; the directory with evaluation.json, report and videos.
+
+    `look` says, in the name of the task run, for which look of a gate it is done.
+    """
     words = ["--protocol", protocol, "--extra-episodes", str(extra_episodes)]
     words += ["--out", out] if out else []
     with slots.gpu_slot():
         lines = commands.rrf("evaluate", "eval", policy, *words)
     report = Path(lines[-1].removeprefix("report "))
     found = EvaluationReport.load(report.parent)
-    artifacts.show_evaluation(found, report)
+    artifacts.show_evaluation(found, report, links.policy_links(policy))
     artifacts.show_video(found, report.parent)
     return str(report.parent)
 
 
-@flow(name="evaluate", persist_result=True, result_serializer="json")
+@flow(
+    name="evaluate",
+    flow_run_name=names.of_flow("evaluate {policy} under {protocol}", "policy", "protocol"),
+    persist_result=True,
+    result_serializer="json",
+)
 def evaluate(
     policy: PolicyName = "metaworld-compact@champion",
     protocol: ProtocolFile = "configs/protocols/metaworld-demo.yaml",

@@ -2,21 +2,24 @@
 
 from pathlib import Path
 
-from flows import artifacts, progress
+from prefect.runtime import task_run
+
+from flows import artifacts, names, progress
 from flows.evaluate import run_evaluation
 from flows.steps import step
+from flows.this_run import this_run
 from rrf import atomic
 from rrf.config import read_yaml
 from rrf.evaluation import judging
 from rrf.evaluation.gates import gate as gates
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import registry
+from rrf.tracking import links, registry
 
 EVALUATION, BEFORE = "evaluation.json", "baseline-before-training.json"
 
 
-@step(name="champion")
+@step(name="champion", task_run_name="champion of {model}")
 def champion_of(model: str) -> dict | None:
     """The champion's version, what to call it by, and its digest; None if there is none."""
     found = registry.champion(model)
@@ -26,8 +29,16 @@ def champion_of(model: str) -> dict | None:
     return {"version": found.version, "policy": name, "digest": found.checkpoint_digest}
 
 
-@step(name="judge", task_run_name="judge-look-{round}")
+def _judge_name() -> str:
+    given = task_run.parameters
+    text = f"judge {{model}} by {{gate}} look {given['round'] + 1}"
+    return names.filled(text, ("gate",), given)
+
+
+@step(name="judge", task_run_name=_judge_name)
 def judge(
+    model: str,
+    run_id: str | None,
     evaluation: str,
     gate: str,
     round: int,
@@ -38,15 +49,34 @@ def judge(
 ) -> dict:
     """The gate's verdict on an evaluation, beside the champion's of the same initial states.
 
-    `before` is the evaluation of the policy that training started from; the report compares.
+    Args:
+        model: What the candidate shall be a version of.
+        run_id: The MLflow run that trained the candidate.
+        evaluation: Directory of the candidate's evaluation.
+        gate: File of configs/gates/.
+        round: 0 at the first look.
+        theirs: Directory of the champion's evaluation, if there is a champion.
+        version: The champion's version.
+        lineage: What stands behind the candidate.
+        before: Evaluation of the policy that training started from; the report compares.
     """
     say = progress.reporter("gate")
     if before:
         parent = Path(before, EVALUATION).read_bytes()
         atomic.write_bytes(Path(evaluation) / BEFORE, parent)
     cfg = gates.load_gate(gate)
-    verdict = judging.judge(evaluation, cfg, theirs, round, version, lineage)
-    artifacts.show_verdict(verdict)
+    addresses = links.report_links(run_id, lineage, this_run())
+    verdict = judging.judge(
+        evaluation,
+        cfg,
+        theirs,
+        round,
+        version,
+        lineage,
+        subject=f"candidate for {model}",
+        links=addresses,
+    )
+    artifacts.show_verdict(verdict, model, addresses, Path(evaluation))
     say(f"look {round + 1} of {verdict.rounds}: {verdict.outcome}")
     return verdict.to_dict()
 
@@ -68,22 +98,27 @@ def protocol_file(gate: str) -> str:
 
 
 def evaluate_and_judge(
-    checkpoint: str, gate: str, model: str, lineage: dict, before: str | None = None
+    policy: dict, gate: str, model: str, lineage: dict, before: str | None = None
 ) -> tuple[str, Verdict]:
-    """Evaluate and judge, with more initial states after each hold: evaluation and last verdict."""
+    """Evaluate and judge what `flows.training.train` returned, with more initial states after each
+    hold: evaluation and last verdict.
+    """
     cfg = gates.load_gate(gate)
     protocol = protocol_file(gate)
     champion = champion_of(model)
     version = champion["version"] if champion else None
     extra_episodes, round = max(0, cfg.looks[0] - cfg.protocol.episodes_per_task), 0
     while True:
-        evaluation = theirs = run_evaluation(checkpoint, protocol, extra_episodes)
+        evaluation = theirs = run_evaluation(
+            policy["checkpoint"], protocol, extra_episodes, look=round + 1
+        )
         digest = EvaluationReport.load(evaluation).checkpoint_digest
         if champion is None:
             theirs = None
         elif champion["digest"] != digest:
-            theirs = run_evaluation(champion["policy"], protocol, extra_episodes)
-        answer = judge(evaluation, gate, round, theirs, version, lineage, before)
+            theirs = run_evaluation(champion["policy"], protocol, extra_episodes, look=round + 1)
+        who = (model, policy["run_id"])
+        answer = judge(*who, evaluation, gate, round, theirs, version, lineage, before)
         verdict = Verdict.from_dict(answer)
         if verdict.outcome != "hold":
             return evaluation, verdict

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from prefect import flow
+from prefect.runtime import task_run
 from pydantic import Field
 
 from flows import commands, slots
@@ -23,21 +24,37 @@ def is_busy(task, task_run, state) -> bool:
     return any("is busy" in line or "Unable to acquire lock" in line for line in lines)
 
 
-@step(name="dvc-pull", retries=5, retry_delay_seconds=_DELAYS_S, retry_condition_fn=is_busy)
+@step(
+    name="dvc-pull",
+    task_run_name="pull recordings",
+    retries=5,
+    retry_delay_seconds=_DELAYS_S,
+    retry_condition_fn=is_busy,
+)
 def pull() -> None:
     """Fetch the raw recordings that are missing here from the remote."""
     with slots.slot(slots.DVC):
         commands.dvc("dvc-pull", "pull", "datasets.dvc")
 
 
-@step(name="dvc-repro", retries=5, retry_delay_seconds=_DELAYS_S, retry_condition_fn=is_busy)
+@step(
+    name="dvc-repro",
+    task_run_name="reproduce {dataset}",
+    retries=5,
+    retry_delay_seconds=_DELAYS_S,
+    retry_condition_fn=is_busy,
+)
 def reproduce(dataset: str) -> None:
     """Run those stages of dvc.yaml whose inputs have changed."""
     with slots.slot(slots.DVC):
         commands.dvc("dvc-repro", "repro", f"publish@{dataset}")
 
 
-@step(name="lineage")
+def _lineage_name() -> str:
+    return f"lineage of {', '.join(task_run.parameters['datasets'])}"
+
+
+@step(name="lineage", task_run_name=_lineage_name)
 def describe(datasets: list[str]) -> dict:
     """Which data, code and remote stand behind published datasets."""
     from rrf.tracking.lineage import collect_lineage
@@ -45,7 +62,9 @@ def describe(datasets: list[str]) -> dict:
     return collect_lineage(*datasets)
 
 
-@flow(name="ingest", persist_result=True, result_serializer="json")
+@flow(
+    name="ingest", flow_run_name="ingest {dataset}", persist_result=True, result_serializer="json"
+)
 def ingest(dataset: DatasetName = "metaworld-demo") -> dict:
     """Pull, convert, validate and publish a dataset.
 

@@ -13,30 +13,38 @@ from prefect import flow
 from prefect.runtime import flow_run
 from prefect.states import Completed
 
-from flows import artifacts
+from flows import artifacts, names
 from flows.evaluate import ProtocolFile, run_evaluation
 from flows.gate import champion_of
 from flows.promote import ModelName
 from flows.steps import step
+from flows.this_run import this_run
 from rrf import workspace
 from rrf.evaluation.gates.regression import compare
 from rrf.evaluation.results import EvaluationReport
 
 
-@step(name="record")
+@step(name="record", task_run_name="record {model} version {version}")
 def record(model: str, version: str, folder: str) -> None:
     """Write the night's numbers and files to an MLflow run of their own."""
     from rrf.tracking.runs import open_trackers
 
-    report = EvaluationReport.load(folder)
-    tracker = open_trackers(["mlflow"], f"nightly-{model}", Path(folder).parent.name, folder)
-    tracker.set_tags({"model": model, "version": version, "protocol_hash": report.protocol_hash})
+    report, flow_run = EvaluationReport.load(folder), this_run()
+    protocol, night = report.protocol["name"], Path(folder).parent.name
+    name = f"{model} version {version}, {protocol}, {night}"
+    notes = (
+        f"The champion of `{model}`, version {version}, evaluated in the night of {night} under "
+        f"protocol `{protocol}`: {report.overall}.\n\n- Prefect flow run: {flow_run or 'none'}"
+    )
+    tracker = open_trackers(["mlflow"], f"nightly-{model}", name, folder, notes=notes)
+    tags = {"model": model, "version": version, "protocol_hash": report.protocol_hash}
+    tracker.set_tags(tags | (flow_run.tags() if flow_run else {}))
     tracker.log_metrics(numbers_of(report), step=0)
     tracker.log_artifact(Path(folder) / "evaluation.json")
     tracker.close("FINISHED")
 
 
-@step(name="compare")
+@step(name="compare", task_run_name="compare with last night")
 def compare_with_last_night(folder: str) -> list[str]:
     """What got significantly worse since the last night under the same protocol."""
     tonight, before = EvaluationReport.load(folder), last_night(Path(folder))
@@ -50,7 +58,12 @@ def compare_with_last_night(folder: str) -> list[str]:
     return list(comparison.regressions)
 
 
-@flow(name="nightly-benchmark", persist_result=True, result_serializer="json")
+@flow(
+    name="nightly-benchmark",
+    flow_run_name=names.of_flow("nightly-benchmark {model} under {protocol}", "protocol"),
+    persist_result=True,
+    result_serializer="json",
+)
 def nightly_benchmark(
     model: ModelName = "metaworld-compact",
     protocol: ProtocolFile = "configs/protocols/metaworld-demo.yaml",

@@ -6,7 +6,7 @@ from typing import Annotated
 from prefect import flow, get_run_logger
 from pydantic import Field
 
-from flows import slots
+from flows import artifacts, slots
 from flows.steps import step
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.tracking import registry
@@ -17,15 +17,17 @@ ModelName = Annotated[
 ]
 
 
-@step(name="promote")
+@step(name="promote", task_run_name="promote {model} version {version}")
 def promote_version(model: str, version: str, verdict: dict | None) -> str:
     """Move @champion to the version, one promotion of a model at a time; what the ledger says."""
     with slots.slot(f"registry-{model}"):
         entry = registry.promote(model, version, Verdict.from_dict(verdict) if verdict else None)
-    return f"{model} version {entry.champion} is @champion"
+    decision = f"{model} version {entry.champion} is @champion"
+    artifacts.show_champion(model, entry.champion, decision)
+    return decision
 
 
-@step(name="refuse")
+@step(name="refuse", task_run_name="refuse {model} version {version}")
 def refuse_version(model: str, version: str, verdict: dict) -> str:
     """Let the registry write down why it does not promote this version; its words."""
     try:
@@ -37,14 +39,19 @@ def refuse_version(model: str, version: str, verdict: dict) -> str:
     raise AssertionError(f"version {version} was promoted with a verdict that does not pass")
 
 
-@step(name="verdict")
+@step(name="verdict", task_run_name="verdict on {model} version {version}")
 def verdict_of(model: str, version: str) -> dict | None:
     """The verdict that the last gate wrote to the version, if any."""
     written = registry.find(f"{model}/{version}").tags.get("gate.verdict")
     return json.loads(written) if written else None
 
 
-@flow(name="promote", persist_result=True, result_serializer="json")
+@flow(
+    name="promote",
+    flow_run_name="promote {model} version {version}",
+    persist_result=True,
+    result_serializer="json",
+)
 def promote(
     version: Annotated[str, Field(pattern=r"^[0-9]+$", description="A version's number.")],
     model: ModelName = "metaworld-compact",

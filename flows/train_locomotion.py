@@ -7,7 +7,7 @@ from typing import Annotated
 from prefect import flow
 from pydantic import Field
 
-from flows import commands
+from flows import commands, names
 from flows.gate import protocol_file
 from flows.promote import ModelName
 from flows.steps import step
@@ -19,14 +19,14 @@ Overrides = Annotated[
 ]
 
 
-@step(name="check")
+@step(name="check", task_run_name=names.of_task("check {preset} against {gate}", "preset", "gate"))
 def check(preset: str, gate: str, model: str, overrides: dict) -> None:
     """Refuse now what would be refused after the training: see `flows.fitting`."""
     protocol_file(gate)
     commands.module("check", "flows.fitting", preset, gate, model, *as_words(overrides))
 
 
-@step(name="lineage")
+@step(name="lineage", task_run_name=names.of_task("lineage of {checkpoint}", "checkpoint"))
 def lineage_of(checkpoint: str) -> dict:
     """The environment and code behind a policy, as its training wrote them down."""
     from rrf.runners.checkpoints.checkpoint import load_lineage
@@ -34,7 +34,12 @@ def lineage_of(checkpoint: str) -> dict:
     return load_lineage(checkpoint)
 
 
-@flow(name="train-locomotion", persist_result=True, result_serializer="json")
+@flow(
+    name="train-locomotion",
+    flow_run_name=names.of_flow("train-locomotion {model}: {preset}", "preset"),
+    persist_result=True,
+    result_serializer="json",
+)
 def train_locomotion(
     preset: TrainFile = "go1-flat-ppo",
     gate: GateFile = "configs/gates/locomotion.yaml",

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from prefect import flow
+from prefect.runtime import flow_run
 from pydantic import Field
 
 from flows.evaluate import run_evaluation
@@ -23,7 +24,13 @@ Overrides = Annotated[
 ]
 
 
-@flow(name="train-vla", persist_result=True, result_serializer="json")
+def _run_name() -> str:
+    given = flow_run.parameters
+    stages = ", ".join(stage for stage in STAGES if given[stage])
+    return f"train-vla {given['model']}: {given['dataset']} ({stages})"
+
+
+@flow(name="train-vla", flow_run_name=_run_name, persist_result=True, result_serializer="json")
 def train_vla(
     dataset: DatasetName = "metaworld-demo",
     pretrain: TrainFile | None = "compact-vla-pretrain-others",

@@ -6,31 +6,39 @@ from typing import Annotated
 
 from pydantic import Field
 
-from flows import commands, progress, slots
+from flows import artifacts, commands, names, progress, slots
 from flows.gate import evaluate_and_judge
 from flows.promote import promote_version, refuse_version
 from flows.steps import step
+from flows.this_run import name_version, this_run
 from rrf.tracking import registry
 
 TrainFile = Annotated[str, Field(description="A preset, or a file of configs/train/.")]
 GateFile = Annotated[str, Field(description="A file of configs/gates/.")]
 
 
-@step(name="train", task_run_name="{stage}")
+@step(name="train", task_run_name=names.of_task("train {stage} {target}", "target"))
 def train(stage: str, target: str, overrides: dict) -> dict:
     """Train in a process of its own: result.json. Finished runs are reused, interrupted resumed."""
     with slots.gpu_slot():
         lines = commands.rrf(stage, "train", target, *as_words(overrides))
     checkpoint = Path(lines[-1].removeprefix("checkpoint "))
     is_reused = any(line.startswith("reused ") for line in lines)
-    return json.loads((run_of(checkpoint) / "result.json").read_text()) | {"reused": is_reused}
+    result = json.loads((run_of(checkpoint) / "result.json").read_text()) | {"reused": is_reused}
+    artifacts.show_training(stage, names.short(target), result)
+    return result
 
 
-@step(name="register")
+@step(name="register", task_run_name="register {model}")
 def register(model: str, policy: dict, evaluation: str, lineage: dict) -> str:
     """Put the checkpoint with its evaluation into the registry; the same one stays one version."""
     progress.reporter("registry")(f"registering {model}")
-    return registry.register(policy["checkpoint"], model, policy["run_id"], lineage, evaluation)
+    run_id = policy["run_id"]
+    version = registry.register(
+        policy["checkpoint"], model, run_id, lineage, evaluation, this_run()
+    )
+    artifacts.show_version(model, version, run_id, lineage, Path(evaluation))
+    return version
 
 
 def conclude(model: str, policy: dict, gate: str, lineage: dict, before: str | None = None) -> dict:
@@ -52,8 +60,9 @@ def conclude(model: str, policy: dict, gate: str, lineage: dict, before: str | N
             f"{run_dir} was trained without MLflow, and a version belongs to an MLflow run; move "
             "it away, or train with another seed"
         )
-    evaluation, verdict = evaluate_and_judge(policy["checkpoint"], gate, model, lineage, before)
+    evaluation, verdict = evaluate_and_judge(policy, gate, model, lineage, before)
     version = register(model, policy, evaluation, lineage)
+    name_version(model, version)
     decide = promote_version if verdict.passed else refuse_version
     return {
         "model": model,

@@ -208,6 +208,8 @@ def temporary_prefect(home: Path) -> Iterator[dict[str, str]]:
     service = prefect_service(ports.free())
     env = environment(service.port) | {
         "PREFECT_HOME": str(home),
+        # What links to a run is read later, when `make up` shows the same database.
+        "PREFECT_UI_URL": f"http://{ports.HOST}:{prefect_port()}",
         # Forgotten with the server: a killed run must not hold its slot into the next start.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": f"{_LEASES}.memory",
     }

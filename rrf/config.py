@@ -169,7 +169,7 @@ def _configclass(cls, builds: str | None):
     inherited = _inherited_fields(cls)
     annotations = inspect.get_annotations(cls)
     for name, value in list(vars(cls).items()):
-        if name.startswith("_") or hasattr(value, "__get__"):
+        if name.startswith("_") or hasattr(value, "__get__") or _is_class_variable(cls, name):
             continue
         if name not in annotations and name not in inherited:
             raise TypeError(
@@ -177,8 +177,6 @@ def _configclass(cls, builds: str | None):
                 f"{did_you_mean(name, inherited)}"
             )
         annotations.setdefault(name, inherited.get(name))
-        if typing.get_origin(annotations[name]) is typing.ClassVar:
-            continue
         if not isinstance(value, dataclasses.Field) and type(value).__hash__ is None:
             setattr(
                 cls,
@@ -274,6 +272,12 @@ def _takes_bool(cls, name: str) -> bool:
     """Whether the field is for truth values; pydantic would take true for 1."""
     hint = typing.get_type_hints(cls)[name]
     return hint is typing.Any or bool in (hint, *typing.get_args(hint))
+
+
+def _is_class_variable(cls, name: str) -> bool:
+    """Whether a class or a base declares the name as a ClassVar, which is no field."""
+    declared = [inspect.get_annotations(base).get(name) for base in cls.__mro__]
+    return any(typing.get_origin(hint) is typing.ClassVar for hint in declared)
 
 
 def _inherited_fields(cls) -> dict[str, typing.Any]:

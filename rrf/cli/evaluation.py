@@ -76,6 +76,8 @@ def eval_(
     from rrf.cli.options import import_modules
     from rrf.evaluation.directory import Evaluator
     from rrf.evaluation.protocols.base import Resources
+    from rrf.tracking.fetching import is_reference
+    from rrf.tracking.links import policy_links, report_links
 
     import_modules(imports)
     gate_cfg = _gate(gate, champion, register)
@@ -86,11 +88,13 @@ def eval_(
         judging.require_registrable(candidate.path, register, candidate.lineage)
     evaluator = Evaluator(cfg, Resources(workers, renderer), showing, echo)
     folder = out or evaluator.folder(candidate)
-    _write(evaluator, candidate, folder, num_videos, baselines)
+    named = checkpoint if is_reference(checkpoint) else str(candidate.path.resolve())
+    links = policy_links(named) | report_links(None, candidate.lineage)
+    _write(evaluator, candidate, folder, links, num_videos, baselines)
     verdict = None
     if gate_cfg:
         other = functools.partial(_evaluate_other, evaluator)
-        facts = (candidate.lineage, candidate.config)
+        facts = (candidate.lineage, candidate.config, links)
         verdict = judging.judged(folder, gate_cfg, champion, other, *facts)
     if register:
         judging.registered(candidate.path, register, folder, verdict)
@@ -140,6 +144,7 @@ def _write(
     evaluator: "Evaluator",
     candidate: "Candidate",
     folder: Path,
+    links: dict[str, str],
     num_videos: int | None,
     baselines: bool,
 ) -> None:
@@ -157,7 +162,7 @@ def _write(
         typer.echo(summary(report))
     # What is there may know more: the gate's verdict, training curves.
     if finished is None or baselines or not (folder / FILE_NAME).is_file():
-        write_report(folder, candidate.lineage, config=candidate.config)
+        write_report(folder, candidate.lineage, config=candidate.config, links=links)
 
 
 def _evaluate_other(evaluator: "Evaluator", reference: str) -> Path:

@@ -42,12 +42,14 @@ def judged(
     evaluate: Callable[[str], Path],
     lineage: dict,
     config: dict,
+    links: dict[str, str],
 ) -> "Verdict":
     """The gate's verdict on the evaluation in `folder`, printed and written beside it.
 
     Args:
         champion: The registered model whose champion to compare with; None compares with none.
         evaluate: Evaluates a registered version under the same protocol; its directory.
+        lineage, config, links: Of the candidate, for the report.
     """
     from rrf.evaluation.judging import judge, round_of
     from rrf.evaluation.results import EvaluationReport
@@ -62,7 +64,7 @@ def judged(
         theirs = folder if is_same else evaluate(f"models:/{found.name}/{found.version}")
         version = found.version
     round = round_of(gate, report.protocol["episodes_per_task"])
-    verdict = judge(folder, gate, theirs, round, version, lineage, config)
+    verdict = judge(folder, gate, theirs, round, version, lineage, config, links=links)
     typer.echo(f"gate {gate.name}: {verdict.outcome}")
     for reason in verdict.reasons:
         typer.echo(f"  {reason}")

@@ -129,18 +129,22 @@ def rollback(
 
 @app.command()
 def ledger(name: Model) -> None:
-    """Show every change of champion, oldest first; fails if the ledger was tampered with."""
+    """Show every change of champion, oldest first; fails if the ledger was tampered with.
+
+    `champion` is the version after the change, `before` the one before it, `verdict` the beginning
+    of the digest of the gate's verdict.
+    """
+    from rich.markup import escape
     from rich.table import Table
 
-    from rrf.tracking import registry
+    from rrf.tracking import history, registry
 
     entries = registry.ledger(name)
     table = Table(box=None, header_style="bold")
-    for column in ("#", "time", "action", "version", "champion", "previous", "by", "reason"):
-        table.add_column(column)
+    for column in history.COLUMNS:
+        table.add_column(column, overflow="fold" if column == "reason" else "ellipsis")
     for entry in entries:
-        row = (entry.time, entry.action, entry.version, entry.champion, entry.previous or "-")
-        table.add_row(str(entry.index), *row, entry.actor, entry.reason)
+        table.add_row(*map(escape, history.row(entry)))
     _console().print(table)
     typer.echo(f"{len(entries)} entries, chain of hashes intact")
 
@@ -192,11 +196,10 @@ def run_of(checkpoint: Path) -> str:
     Raises:
         ValueError: If there is none, or its file is damaged.
     """
-    from rrf.cli.training import RUN, read_facts
+    from rrf.runners.run_directory import mlflow_run_of
 
-    for folder in checkpoint.resolve().parents:
-        if run_id := read_facts(folder / RUN).get("run_id"):
-            return run_id
+    if run_id := mlflow_run_of(checkpoint):
+        return run_id
     raise ValueError(
         f"'{checkpoint}' lies in no run directory with an MLflow run; name it by: rrf models "
         f"register {checkpoint} NAME --run-id RUN (an imported policy has none before it is "

@@ -5,7 +5,6 @@ parent), so running the same command again reuses a finished run and resumes an 
 """
 
 import contextlib
-import json
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -16,10 +15,10 @@ import typer
 
 from rrf.cli.control_training import config_of, is_first_process
 from rrf.cli.options import Imports, import_modules, is_given
+from rrf.cli.recording import open_run
 from rrf.cli.trainings import Training, training_of
+from rrf.runners.run_directory import RESULT, RUN, damaged, read_facts
 
-RESULT = "result.json"
-RUN = "run.json"
 _PATIENCE_S = 20.0  # a training that was told to stop saves a checkpoint first
 _ASIDE = ".replaced"  # in the directory of a run, what --no-resume is about to delete
 
@@ -199,26 +198,6 @@ def _differences(run: dict, training: Training) -> list[str]:
     return config_differences(current(run.get("config", config)), config, training.free())
 
 
-def read_facts(path: Path) -> dict:
-    """What a file of the run directory holds; nothing if it is not there."""
-    if not path.is_file():
-        return {}
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise _damaged(path, str(error)) from error
-    if not isinstance(data, dict):
-        raise _damaged(path, f"it holds {type(data).__name__}, not a mapping")
-    return data
-
-
-def _damaged(path: Path, why: str) -> ValueError:
-    return ValueError(
-        f"{path} is damaged ({why}). The checkpoints beside it do not need it: rm "
-        f"{shlex.quote(str(path))}, then the same command again goes on from the newest"
-    )
-
-
 def _require_intact(run_dir: Path, path: Path) -> None:
     """
     Raises:
@@ -261,7 +240,7 @@ def _finished(run_dir: Path) -> dict | None:
     if not result:
         return None
     if missing := {"checkpoint", "checkpoint_digest"} - result.keys():
-        raise _damaged(run_dir / RESULT, f"it lacks {', '.join(sorted(missing))}")
+        raise damaged(run_dir / RESULT, f"it lacks {', '.join(sorted(missing))}")
     for name, folder in (("checkpoint", run_dir), ("video", run_dir / "videos")):
         if name in result:  # the run may have been moved
             result[name] = str(folder / Path(str(result[name])).name)
@@ -285,14 +264,14 @@ def _train(
     runner = training.runner(run_dir, lineage)  # a signal ends it: nothing is to be saved yet
     with SignalWatch() as signals:
         with _settled(run_dir, resume):  # now that all there is to build was built
-            tracker = _tracker(cfg, run_dir)
+            run_id = read_facts(run_dir / RUN).get("run_id")
+            tracker = open_run(cfg, run_dir, runner.lineage, inputs, run_id)
         with closing(tracker), training.shown() as on_progress:
             if is_first_process():
                 run = {"run_id": tracker.run_id, "inputs": inputs, "config": cfg.to_dict()}
                 atomic.write_json(run_dir / RUN, run)
             tracker.log_config(cfg.to_dict())
             tracker.log_dataset(runner.lineage)
-            tracker.set_tags({"run_key": atomic.digest_of(inputs)})
             result = runner.run(tracker, on_progress, signals)
             tracker.set_tags({"checkpoint_digest": result["checkpoint_digest"]})
             if video and (path := training.film(runner, tracker)):
@@ -336,14 +315,3 @@ def _move(source: Path, destination: Path) -> None:
     for path in sorted(source.iterdir(), key=lambda path: path.name == RUN):
         if path != destination:
             path.rename(destination / path.name)
-
-
-def _tracker(cfg, run_dir: Path):
-    """The trackers of a run, continued; of torchrun's processes, only the first has any."""
-    from rrf.runners.tracker import NullTracker
-    from rrf.tracking.runs import open_trackers
-
-    if not is_first_process():
-        return NullTracker()
-    run_id = read_facts(run_dir / RUN).get("run_id")
-    return open_trackers(cfg.trackers, cfg.experiment_name, run_dir.name, run_dir, run_id)

@@ -17,6 +17,8 @@ def judge(
     champion_version: str | None = None,
     lineage: Mapping | None = None,
     config: Mapping | None = None,
+    subject: str | None = None,
+    links: Mapping[str, str] | None = None,
 ) -> Verdict:
     """Judge the evaluation in a directory; writes verdict-GATE.json there and report.html
     anew.
@@ -29,6 +31,8 @@ def judge(
         champion_version: The champion's version in the registry.
         lineage: What stands behind the policy, for the report.
         config: The resolved config of the training run, for the report.
+        subject: What the report is about, e.g. a candidate for a model; else the policy's label.
+        links: Where the report leads: title -> address.
 
     Raises:
         ValueError: As `rrf.evaluation.gates.gate.verdict`.
@@ -37,7 +41,7 @@ def judge(
     report = EvaluationReport.load(evaluation)
     verdict = gates.verdict(report, gate, theirs, round, champion_version)
     verdict.save(verdict_file(evaluation, gate.name))
-    write_report(evaluation, lineage, champion=theirs, config=config)
+    write_report(evaluation, lineage, champion=theirs, config=config, subject=subject, links=links)
     return verdict
 
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rrf.config import TYPE_KEY, locate
 from rrf.data.schema import Observation
 from rrf.envs.observations import join, rows_of
+from rrf.envs.process.workers import built
 from rrf.envs.vec_env import InitialState
 
 PlainJob = tuple[int, str, int, int]  # id, task, seed, index
@@ -31,7 +31,7 @@ class EnvRole:
             keeps_final: Whether answers carry the last observation of truncated episodes, from
                 which a critic bootstraps.
         """
-        self._env = locate(cfg[TYPE_KEY]).from_dict(cfg).build()
+        self._env = built(cfg)
         self._keeps_final = keeps_final
         self._queue: collections.deque[PlainJob] = collections.deque()
         self._running: dict[int, int] = {}  # slot -> job id

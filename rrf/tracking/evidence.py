@@ -13,11 +13,16 @@ from rrf.evaluation.reports.report import FILE_NAME as REPORT
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.results import FILE_NAME as EVALUATION
 from rrf.evaluation.results import EvaluationReport
+from rrf.tracking import links
+from rrf.tracking.flow_run import FlowRun
 from rrf.tracking.mlflow_run import metric_history
 from rrf.tracking.versions import Version, champion
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
+
+_LONGEST_TAG = 5000
 
 
 def evaluation_tags(report: EvaluationReport, digest: str) -> dict[str, str]:
@@ -31,7 +36,7 @@ def evaluation_tags(report: EvaluationReport, digest: str) -> dict[str, str]:
             f"the evaluation is of checkpoint {report.checkpoint_digest[:12] or 'none'}, this one "
             f"is {digest[:12]}; evaluate it with `rrf eval`"
         )
-    rate = report.overall
+    rate, tasks = report.overall, ", ".join(report.per_task)
     means = {f"evaluation.mean.{k}": f"{v:.6g}" for k, v in report.mean_metrics().items()}
     return means | {
         "evaluation.digest": report.digest,
@@ -41,6 +46,7 @@ def evaluation_tags(report: EvaluationReport, digest: str) -> dict[str, str]:
         "evaluation.low": f"{rate.low:.6f}",
         "evaluation.high": f"{rate.high:.6f}",
         "evaluation.episodes": str(rate.episodes),
+        "evaluation.tasks": tasks[:_LONGEST_TAG],
     }
 
 
@@ -61,11 +67,16 @@ def attach(
     lineage: Mapping,
 ) -> None:
     """Render the report anew, with all that is known by now, and attach it to the version's run."""
-    facts = dict(lineage) | {"model": f"{version.name} version {version.version}"}
-    facts |= {"mlflow_run": version.run_id}
-    best = evaluation_of(champion(version.name), evaluation)
-    config = read_yaml(Path(checkpoint) / "config.yaml")
-    write_report(evaluation, facts, metric_history(version.run_id), best, config)
+    write_report(
+        evaluation,
+        lineage,
+        curves=metric_history(version.run_id),
+        champion=evaluation_of(champion(version.name), evaluation),
+        config=read_yaml(Path(checkpoint) / "config.yaml"),
+        subject=f"{version.name} version {version.version}",
+        links={"version in MLflow": links.version_url(version.name, version.version)}
+        | links.report_links(version.run_id, lineage, FlowRun.from_tags(version.tags)),
+    )
     verdicts = verdicts_of(evaluation, EvaluationReport.load(evaluation).digest)
     for file in (evaluation / EVALUATION, *verdicts, evaluation / REPORT):
         client.log_artifact(version.run_id, str(file), "evaluation")

@@ -1,5 +1,5 @@
-"""What trackers share that write below the run's own directory: the id they continue with, names
-every service accepts, and copies of artifacts.
+"""What trackers share that write below the run's own directory: the id and the name they continue
+with, names every service accepts, and copies of artifacts.
 """
 
 import json
@@ -14,12 +14,19 @@ ARTIFACTS = "artifacts"
 _LONGEST_NAME = 100
 
 
-def kept_id(run_dir: Path, tracker: str) -> str:
-    """The id of this run with `tracker`: made once, kept in `<run_dir>/<tracker>_run.json`."""
+def kept(run_dir: Path, tracker: str, run_name: str) -> tuple[str, str, bool]:
+    """What this run has with `tracker`: its id, the name it first got, and whether it is new.
+
+    Both are kept in `<run_dir>/<tracker>_run.json`. A file without a name was written when runs
+    were called by their directory.
+    """
     path = run_dir / f"{tracker}_run.json"
-    if not path.is_file():
-        atomic.write_json(path, {"id": secrets.token_hex(8)})
-    return json.loads(path.read_text())["id"]
+    if path.is_file():
+        known = json.loads(path.read_text())
+        return known["id"], known.get("name", run_dir.name), False
+    made = secrets.token_hex(8)
+    atomic.write_json(path, {"id": made, "name": run_name})
+    return made, run_name, True
 
 
 def project_name(experiment: str) -> str:

@@ -21,9 +21,11 @@ import yaml
 
 from rrf import atomic, workspace
 from rrf.tracking import store
+from rrf.tracking.authorship import is_ours, signed
 from rrf.tracking.lineage import each, flat
 
 UNSENT = "mlflow_unsent.json"
+_NOTES = "mlflow.note.content"  # what MLflow's pages show as the description of a run
 _BATCH = 1000  # metrics per request, MLflow's limit
 _PARAMS = 100  # params per request, MLflow's limit
 _LONGEST_PARAM = 500  # characters
@@ -56,6 +58,7 @@ class MLflowTracker:
         run_name: str,
         run_dir: Path,
         run_id: str | None = None,
+        notes: str = "",
         *,
         retry_s: float = 5.0,
         interval_s: float = 1.0,
@@ -68,6 +71,8 @@ class MLflowTracker:
             run_name: For people.
             run_dir: Where unsent metrics go.
             run_id: The run to continue; one that this store does not have is replaced by a new run.
+            notes: The description. Of a run that goes on it is brought up to date, unless a person
+                wrote or edited it.
             retry_s: Pause before trying an absent store again.
             interval_s: Metrics are gathered for this long before they are sent.
             close_s: How long `close` waits for the store.
@@ -77,8 +82,10 @@ class MLflowTracker:
         """
         self._client = store.connect()
         self._run_dir, self._close_s = Path(run_dir), close_s
-        self.run_id: str = self._open(experiment, run_name, run_id)
+        self.run_id: str = self._open(experiment, run_name, run_id, notes)
         self._outbox = _Outbox(self._send, retry_s, interval_s)
+        if notes and self.run_id == run_id:
+            self._call(lambda: self._renew(signed(notes)))
         for point in self._unsent_before():
             self._outbox.put(point)
 
@@ -143,7 +150,7 @@ class MLflowTracker:
                 self._run_dir / UNSENT,
             )
 
-    def _open(self, experiment: str, run_name: str, run_id: str | None) -> str:
+    def _open(self, experiment: str, run_name: str, run_id: str | None, notes: str) -> str:
         from mlflow.exceptions import MlflowException
 
         if run_id is not None:
@@ -156,7 +163,13 @@ class MLflowTracker:
             else:
                 return run_id
         experiment_id = store.experiment_id(self._client, experiment)
-        return self._client.create_run(experiment_id, run_name=run_name).info.run_id
+        tags = {_NOTES: signed(notes)} if notes else {}
+        return self._client.create_run(experiment_id, tags=tags, run_name=run_name).info.run_id
+
+    def _renew(self, notes: str) -> None:
+        written = self._client.get_run(self.run_id).data.tags.get(_NOTES)
+        if is_ours(written) and written != notes:
+            self._client.set_tag(self.run_id, _NOTES, notes)
 
     def _unsent_before(self) -> list[_Point]:
         path = self._run_dir / UNSENT

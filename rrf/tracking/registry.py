@@ -8,12 +8,14 @@ champion of this moment, and a complete lineage. All of it happens under one loc
 
 The ledger entry is the commit. A process killed before it changed nothing that counts, one killed
 after it is finished by whoever comes next, so running the command again always ends in the same
-state.
+state. Last of all the descriptions are written, which follow from the rest
+(`rrf.tracking.descriptions`).
 """
 
+import contextlib
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,14 +23,18 @@ from rrf.envs.configs import task_id
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.results import EvaluationReport
 from rrf.runners.checkpoints.deployable import deployable_digest
-from rrf.tracking import evidence, packaging, store
+from rrf.tracking import descriptions, evidence, packaging, store
 from rrf.tracking import ledger as ledgers
+from rrf.tracking.admission import LINEAGE, check_promotable, check_verdict_is_of
 from rrf.tracking.fetching import fetch
+from rrf.tracking.flow_run import FlowRun
 from rrf.tracking.ledger import Entry
-from rrf.tracking.lineage import flat, lacking
+from rrf.tracking.lineage import flat
+from rrf.tracking.training_facts import training_tags
 from rrf.tracking.versions import (
+    CANDIDATE,
     CHAMPION,
-    Version,
+    PREVIOUS,
     champion,
     exists,
     find,
@@ -53,8 +59,6 @@ __all__ = [
     "versions",
 ]
 
-CANDIDATE, PREVIOUS = "candidate", "previous"
-_LINEAGE = "lineage."
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -64,6 +68,7 @@ def register(
     run_id: str,
     lineage: Mapping,
     evaluation: str | Path | None = None,
+    flow_run: FlowRun | None = None,
 ) -> str:
     """Make a checkpoint a version of `name` and @candidate; returns the version.
 
@@ -76,6 +81,8 @@ def register(
         run_id: The MLflow run that trained it.
         lineage: From `collect_lineage`, or `environment_lineage` for what read no dataset.
         evaluation: The directory written by `rrf eval`; its report is attached to the run.
+        flow_run: The flow run of Prefect that does it; by default the one that started this
+            process, if one did.
 
     Raises:
         ValueError: For a name with odd characters, a model of another task, an unknown run, a
@@ -83,11 +90,14 @@ def register(
     """
     check_task(name, lineage)
     digest = deployable_digest(checkpoint)
-    tags = {f"{_LINEAGE}{key}": _text(value) for key, value in flat(lineage).items()}
+    tags = {f"{LINEAGE}{key}": _text(value) for key, value in flat(lineage).items()}
+    tags |= training_tags(checkpoint)
+    if flow_run := flow_run or FlowRun.from_environment():
+        tags |= flow_run.tags()
     if evaluation is not None:
         tags |= evidence.evaluation_tags(EvaluationReport.load(evaluation), digest)
     client = store.connect()
-    with _locked(name):
+    with _changing(client, name):
         _create_model(client, name)
         known = [v for v in versions_of(client, name) if v.checkpoint_digest == digest]
         if known:
@@ -124,7 +134,7 @@ def check_task(name: str, lineage: Mapping) -> None:
     if mine is None or not exists(client, name):
         return
     tags = [version.tags for version in versions_of(client, name)]
-    told = {task for each in tags if (task := each.get(f"{_LINEAGE}environment.task"))}
+    told = {task for each in tags if (task := each.get(f"{LINEAGE}environment.task"))}
     mine, theirs = task_id(mine), {task_id(task) for task in told}
     if theirs and mine not in theirs:
         proposed = f"{name}-{re.sub('[^a-z0-9]+', '-', mine.lower())}"
@@ -141,8 +151,8 @@ def note_verdict(name: str, version: str, verdict: Verdict) -> None:
         ValueError: For one that belongs to another checkpoint or evaluation.
     """
     client = store.connect()
-    with _locked(name):
-        _check_verdict_is_of(find(f"{name}/{version}", client), verdict)
+    with _changing(client, name):
+        check_verdict_is_of(find(f"{name}/{version}", client), verdict)
         _tag(client, name, version, evidence.verdict_tags(verdict))
 
 
@@ -163,15 +173,15 @@ def promote(name: str, version: str, verdict: Verdict | None) -> Entry:
             "--verdict verdict-GATE.json"
         )
     client = store.connect()
-    with _locked(name):
+    with _changing(client, name):
         entries = _settle(client, name)
         chosen = find(f"{name}/{version}", client)
-        _check_verdict_is_of(chosen, verdict)
+        check_verdict_is_of(chosen, verdict)
         _tag(client, name, version, evidence.verdict_tags(verdict))
         stack = ledgers.champions(entries)
         if stack and stack[-1] == version:
             return next(e for e in reversed(entries) if e.champion == version)
-        _check_promotable(chosen, verdict, find(f"{name}/{stack[-1]}", client) if stack else None)
+        check_promotable(chosen, verdict, find(f"{name}/{stack[-1]}", client) if stack else None)
         entry = ledgers.append(
             client,
             name,
@@ -203,7 +213,7 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
     if not reason.strip():
         raise ValueError("a rollback needs a reason; give one with --reason '...'")
     client = store.connect()
-    with _locked(name):
+    with _changing(client, name):
         entries = _settle(client, name)
         stack = ledgers.champions(entries)
         last = entries[-1] if entries else None
@@ -235,8 +245,16 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
     return entry
 
 
-def _locked(name: str):
-    return store.lock(f"registry-{name}")
+@contextlib.contextmanager
+def _changing(client: "MlflowClient", name: str) -> Iterator[None]:
+    """Hold the lock of a model; the block may change it, and then its descriptions follow."""
+    with store.lock(f"registry-{name}"):
+        try:
+            yield
+        except ValueError:  # refused, and the verdict that says why is on the version
+            descriptions.refresh(client, name)
+            raise
+        descriptions.refresh(client, name)
 
 
 def _settle(client: "MlflowClient", name: str) -> list[Entry]:
@@ -263,69 +281,6 @@ def _set_aliases(
             client.delete_registered_model_alias(name, alias)
         elif version is not None and current.get(alias) != version:
             client.set_registered_model_alias(name, alias, version)
-
-
-def _check_verdict_is_of(version: Version, verdict: Verdict) -> None:
-    who = f"'{version.name}' version {version.version}"
-    if verdict.checkpoint_digest != version.checkpoint_digest:
-        raise ValueError(
-            f"the verdict is about checkpoint {verdict.checkpoint_digest[:12] or 'none'}, {who} is "
-            f"{version.checkpoint_digest[:12]}; run the gate on an evaluation of this version"
-        )
-    evaluated = version.tags.get("evaluation.digest")
-    if evaluated is None:
-        raise ValueError(
-            f"{who} has no evaluation; register it again with the directory `rrf eval` wrote"
-        )
-    if (verdict.evaluation_digest, verdict.protocol_hash) != (
-        evaluated,
-        version.tags["evaluation.protocol_hash"],
-    ):
-        raise ValueError(
-            f"the verdict judges evaluation {verdict.evaluation_digest[:12]} under protocol "
-            f"{verdict.protocol_hash[:12]}, {who} is registered with evaluation {evaluated[:12]} "
-            "under "
-            f"{version.tags['evaluation.protocol_hash'][:12]}; register it with the evaluation "
-            "that was judged"
-        )
-
-
-def _check_promotable(version: Version, verdict: Verdict, champion: Version | None) -> None:
-    who = f"'{version.name}' version {version.version}"
-    if not verdict.passed:
-        reasons = "\n  ".join(reason for reason in verdict.reasons if not reason.startswith("pass"))
-        raise ValueError(
-            f"{who} is not promoted, gate {verdict.gate} says {verdict.outcome}:\n  {reasons}"
-        )
-    against = champion.checkpoint_digest if champion else None
-    if verdict.champion_digest != against:
-        compared = (
-            f"version {verdict.champion_version}" if verdict.champion_digest else "no champion"
-        )
-        now = f"version {champion.version}" if champion else "none"
-        raise ValueError(
-            f"{who} was compared with {compared}, the champion is now {now}; run the gate again "
-            "against it"
-        )
-    facts = {
-        key.removeprefix(_LINEAGE): value
-        for key, value in version.tags.items()
-        if key.startswith(_LINEAGE)
-    }
-    if missing := lacking(facts):
-        remedy = (
-            "train it in a git checkout with a commit, then register it"
-            if "environment.task" in facts
-            else "run `dvc repro` in a git checkout, then register it"
-        )
-        raise ValueError(
-            f"{who} is not promoted, its lineage lacks {', '.join(missing)}; {remedy} again"
-        )
-    if facts.get("validation", "passed") != "passed":  # lacking() has seen that data have one
-        raise ValueError(
-            f"{who} is not promoted, the validation of dataset {facts.get('dataset')} is "
-            f"{facts['validation']!r}, not 'passed'"
-        )
 
 
 def _tag(client: "MlflowClient", name: str, version: str, tags: Mapping[str, str]) -> None:

@@ -64,16 +64,19 @@ def open_trackers(
     run_name: str,
     run_dir: str | Path,
     run_id: str | None = None,
+    notes: str = "",
 ) -> Trackers:
     """Open the trackers `names`.
 
     Args:
         names: Of `TRACKERS`.
         experiment: Groups runs.
-        run_name: For people.
+        run_name: For people; TensorBoard, which names runs by directory, shows it as a text. A
+            run that goes on keeps the name it has.
         run_dir: The run's directory; TensorBoard, W&B and SwanLab write here, MLflow keeps here
             what it could not send.
         run_id: The MLflow run to continue, from an earlier `Trackers.run_id`.
+        notes: The description of the run, in markdown.
 
     Raises:
         ValueError: For an unknown name.
@@ -84,7 +87,7 @@ def open_trackers(
     opened = Trackers([])
     try:
         for cls in classes:
-            opened.trackers.append(cls(experiment, run_name, Path(run_dir), run_id))
+            opened.trackers.append(cls(experiment, run_name, Path(run_dir), run_id, notes))
     except BaseException:
         opened.close("FAILED")  # else they would stay running for ever
         raise

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rrf.registry import require
-from rrf.tracking.local_run import copy_artifact, kept_id, project_name
+from rrf.tracking.local_run import copy_artifact, kept, project_name
 
 _STATES = {"FINISHED": "success", "FAILED": "crashed", "KILLED": "aborted"}
+_LONGEST_NOTES = 1024  # characters, more is refused
 log = logging.getLogger(__name__)
 
 
@@ -28,13 +29,21 @@ class SwanLabTracker:
 
     run_id = None
 
-    def __init__(self, experiment: str, run_name: str, run_dir: Path, run_id: str | None = None):
+    def __init__(
+        self,
+        experiment: str,
+        run_name: str,
+        run_dir: Path,
+        run_id: str | None = None,
+        notes: str = "",
+    ):
         """
         Args:
             experiment: The project.
-            run_name: For people.
+            run_name: For people; a run that goes on keeps the one it has.
             run_dir: Where SwanLab writes, and where the id is kept.
             run_id: Of another tracker; this one continues with the id in `run_dir`.
+            notes: The description of a new run; one that goes on keeps what it has.
 
         Raises:
             ImportError: If swanlab is not installed.
@@ -43,7 +52,7 @@ class SwanLabTracker:
         """
         run_dir = Path(run_dir)
         swanlab = require("swanlab", extra="swanlab")
-        self.swanlab_id = kept_id(run_dir, "swanlab")
+        self.swanlab_id, name, is_new = kept(run_dir, "swanlab", run_name)
         self._tags: dict[str, str] = {}
         settings = swanlab.Settings(
             interactive=False,
@@ -55,7 +64,8 @@ class SwanLabTracker:
             with _own_hooks():
                 self._run = swanlab.init(
                     project=project_name(experiment),
-                    name=run_name,
+                    name=name,
+                    description=(notes[:_LONGEST_NOTES] or None) if is_new else None,
                     id=self.swanlab_id,
                     resume="allow",
                     mode=mode,

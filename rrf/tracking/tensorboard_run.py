@@ -15,16 +15,26 @@ log = logging.getLogger(__name__)
 
 
 class TensorBoardTracker:
-    """Scalars by name, config, dataset and tags as text. Resuming adds another event file."""
+    """Scalars by name, description, config, dataset and tags as text. Resuming adds another event
+    file.
+    """
 
     run_id = None
 
-    def __init__(self, experiment: str, run_name: str, run_dir: Path, run_id: str | None = None):
+    def __init__(
+        self,
+        experiment: str,
+        run_name: str,
+        run_dir: Path,
+        run_id: str | None = None,
+        notes: str = "",
+    ):
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self._writer = EventFileWriter(str(Path(run_dir) / "tensorboard"))
         self._tags: dict[str, str] = {}
         self._is_gone = False
+        self._text("run", f"{run_name}\n\n{notes}")
 
     def log_config(self, cfg: dict) -> None:
         self._text("config", yaml.safe_dump(cfg, sort_keys=False))

@@ -11,7 +11,7 @@ from rrf.tracking.ledger import Entry
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-CHAMPION = "champion"
+CHAMPION, CANDIDATE, PREVIOUS = "champion", "candidate", "previous"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Version:
     created_ms: int
     tags: dict[str, str]
     aliases: tuple[str, ...]
+    description: str = ""
 
     @property
     def checkpoint_digest(self) -> str:
@@ -115,6 +116,7 @@ def versions_of(client: "MlflowClient", name: str) -> list[Version]:
             v.creation_timestamp or 0,
             dict(v.tags),
             tuple(sorted(aliases.get(str(v.version), []))),
+            v.description or "",
         )
         for v in client.search_model_versions(f"name = '{name}'", max_results=10_000)
     ]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rrf.registry import require
-from rrf.tracking.local_run import copy_artifact, kept_id, project_name
+from rrf.tracking.local_run import copy_artifact, kept, project_name
 
 _EXIT_CODES = {"FINISHED": 0, "FAILED": 1, "KILLED": 255}  # 255 is W&B's own for an interrupt
 log = logging.getLogger(__name__)
@@ -25,13 +25,21 @@ class WandbTracker:
 
     run_id = None
 
-    def __init__(self, experiment: str, run_name: str, run_dir: Path, run_id: str | None = None):
+    def __init__(
+        self,
+        experiment: str,
+        run_name: str,
+        run_dir: Path,
+        run_id: str | None = None,
+        notes: str = "",
+    ):
         """
         Args:
             experiment: The project.
-            run_name: For people.
+            run_name: For people; a run that goes on keeps the one it has.
             run_dir: Where W&B writes, and where the id is kept.
             run_id: Of another tracker; this one continues with the id in `run_dir`.
+            notes: The description of a new run; one that goes on keeps what it has.
 
         Raises:
             ImportError: If wandb is not installed.
@@ -46,7 +54,7 @@ class WandbTracker:
         from wandb.sdk.mailbox import HandleAbandonedError  # its process died while it was asked
 
         self._losses = (ConnectionError, HandleAbandonedError)
-        self.wandb_id = kept_id(run_dir, "wandb")
+        self.wandb_id, name, is_new = kept(run_dir, "wandb", run_name)
         self._tags: dict[str, str] = {}
         self._is_gone = False
         settings = self._wandb.Settings(
@@ -61,7 +69,8 @@ class WandbTracker:
         try:
             self._run = self._wandb.init(
                 project=project_name(experiment),
-                name=run_name,
+                name=name,
+                notes=(notes or None) if is_new else None,
                 id=self.wandb_id,
                 resume="allow" if mode == "online" else None,  # offline, the same id says it all
                 settings=settings,

@@ -208,3 +208,19 @@ def test_read_yaml_names_the_file_and_a_near_one(tmp_path):
     (tmp_path / "bad.yaml").write_text("a: [1")
     with pytest.raises(ValueError, match=r"bad\.yaml is not YAML"):
         read_yaml(tmp_path / "bad.yaml")
+
+
+def test_class_variables_are_no_fields_and_are_overridden_bare():
+    @configclass
+    class Base(Cfg):
+        kinds: typing.ClassVar[dict[str, str]] = {}
+        size: int = 1
+
+    @configclass
+    class Special(Base):
+        kinds = {"a": "b"}
+
+    assert Special.kinds == {"a": "b"}
+    assert [name for name in Special().to_dict() if name != "type"] == ["size"]
+    with pytest.raises(ValueError, match="has no field 'kinds'"):
+        Special.from_dict({"kinds": {}})

@@ -1,5 +1,6 @@
 """The report: self-contained, with every part it should have, and safe against odd names."""
 
+import dataclasses
 import html.parser
 import re
 
@@ -10,7 +11,7 @@ from rrf.evaluation.gates.gate import GateCfg, verdict
 from rrf.evaluation.reports.charts import curves_chart, success_chart
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.reports.videos import choose_for_video, save_videos
-from rrf.evaluation.results import Rate
+from rrf.evaluation.results import EvaluationReport, Rate
 from rrf.evaluation.vla.evaluate import evaluate
 from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.evaluation.vla.replay import replay
@@ -84,13 +85,13 @@ def test_the_report_holds_everything_and_needs_nothing_else(folder):
     text = path.read_text()
     page = Page(text)
     assert page.tags.count("video") == 2
-    assert len(page.links) == 4
-    assert all(link.startswith("data:") for link in page.links)
+    assert sum(link.startswith("data:") for link in page.links) == 4
+    assert all(link.startswith(("data:", "#")) for link in page.links)
     assert "script" not in page.tags
     assert not re.search(r"https?://|url\(|@import", text)
     words = " ".join(page.text.split())
     assert "50.0% success, all tasks" in words
-    assert "23.7% 76.3%" in words
+    assert "23.7% to 76.3%" in words
     assert "gate g: fail" in words
     assert "overall: 5/10 solved" in words
     assert "dataset_md5 0123.dir" in words
@@ -115,16 +116,144 @@ def test_a_report_without_videos_curves_or_verdict_is_still_whole(tmp_path):
     assert page.tags.count("section") == 4
 
 
-def test_bars_and_bounds_stand_where_the_numbers_say():
-    chart = success_chart({"t": Rate.of([True, False])}, {})
-    # the row begins at 210 and is 430 wide; Wilson for 1/2 is .0945 to .9055
-    assert 'width="215.0"' in chart
-    assert "M250.6 19.0H599.4" in chart
+def test_a_report_names_what_it_is_about_and_leads_to_its_runs(folder):
+    pages = {"MLflow run": "https://mlflow.example.org/#/runs/1", "data <set>": "file:///d&d/card"}
+    text = write_report(folder, subject="reach <3> version 2", links=pages).read_text()
+    assert "<title>Evaluation of reach &lt;3&gt; version 2</title>" in text
+    page = Page(text)
+    assert "Evaluation of reach <3> version 2" in page.text
+    assert [link for link in page.links if link[0] not in "#d"] == list(pages.values())
+    odd = {"run": "javascript:alert(1)"}
+    page = Page(write_report(folder, links=odd).read_text())
+    assert not any("javascript" in link for link in page.links)
+
+
+@pytest.fixture
+def with_a_worse_task(folder):
+    """The champion solves what the candidate does, and one initial state more of the task `far`;
+    the gate passes."""
+    report = EvaluationReport.load(folder)
+    episodes = [dataclasses.replace(episode) for episode in report.episodes]
+    next(e for e in episodes if e.task == "far" and not e.success).success = True
+    champion = dataclasses.replace(report, episodes=episodes, checkpoint_digest="cd" * 32)
+    lenient = GateCfg(name="g", protocol=PROTOCOL, overall_lower_bound=0.1, looks=[5])
+    verdict(report, lenient).save(folder / "verdict-g.json")
+    return champion
+
+
+def test_a_gate_that_passes_although_a_task_got_worse_says_so_in_the_headline(
+    folder, with_a_worse_task
+):
+    page = Page(write_report(folder, champion=with_a_worse_task).read_text())
+    headline = " ".join(page.text.split()).partition("Gate g: pass")[0]
+    assert "Gate g passes although tasks got worse." in headline
+    assert "Compared with champion, one task is worse:" in headline
+    assert "far: 0 of 5 instead of 1 (may be chance, p 0.50)" in headline
+    assert "reach:" not in headline
+
+
+def test_a_headline_without_a_worse_task_says_nothing_of_it(folder):
+    same = EvaluationReport.load(folder)
+    text = write_report(folder, champion=same).read_text()
+    assert not {"worse", "worse:", "worse."} & set(Page(text).text.split())
+
+
+class Marks(html.parser.HTMLParser):
+    """What the marks of a chart say, the texts that stand in it, and the paths of the marks."""
+
+    def __init__(self, chart: str):
+        super().__init__()
+        self.said, self.texts, self._open, self._last = {}, [], "", {}
+        self.feed(chart)
+
+    def handle_starttag(self, tag, attrs):
+        if tag != "title":
+            self._last = dict(attrs)
+        self._open = tag
+
+    def handle_endtag(self, tag):
+        self._open = ""
+
+    def handle_data(self, data):
+        if self._open == "title":
+            self.said[data] = self._last
+        elif self._open == "text" and data.strip():
+            self.texts.append(data)
+
+
+def ends(path: str) -> tuple[float, float]:
+    """The least and the greatest x of a path of straight lines."""
+    numbers = [float(number) for number in re.findall(r"-?[0-9.]+", path)]
+    return min(numbers[::2]), max(numbers[::2])
+
+
+def test_a_bar_says_its_rate_with_bounds_and_is_as_long_as_it():
+    rates = {"a": Rate.of([True] * 4), "b": Rate.of([True] * 3 + [False])}
+    marks = Marks(success_chart(rates, {"champion": {"b": Rate.of([True, False])}}))
+    assert list(marks.said) == [
+        "a: 1.000 [0.510, 1.000] (4/4)",
+        "b: 0.750 [0.301, 0.954] (3/4)",
+        "champion, b: 0.500 [0.095, 0.905] (1/2)",
+    ]
+    a, b, champion = marks.said.values()
+    (start, whole), (_, three_quarters) = ends(a["d"]), ends(b["d"])
+    assert three_quarters - start == pytest.approx(0.75 * (whole - start), rel=1e-4)
+    assert float(champion["x"]) - start == pytest.approx(0.5 * (whole - start), rel=1e-4)
+    assert {"a", "b", "champion", "100%  4/4", "75%  3/4"} <= set(marks.texts)
+
+
+@pytest.mark.parametrize(
+    ("steps", "values"),
+    [
+        ([0, 1], [0.5, 0.5]),
+        ([0, 3], [0.5, 0.5001]),
+        ([1, 2], [1e-9, 3e-9]),
+        ([0, 1_000_000], [1e6, 2e6]),
+        ([100, 200], [0.001, 5.0]),
+    ],
+)
+def test_tick_labels_are_there_and_none_is_repeated(steps, values):
+    chart = curves_chart({"loss/x": list(zip(steps, values, strict=True))}, "loss/x")
+    labels = re.findall(r"text-anchor: (middle|end)[^>]*>([^<]+)<", chart)
+    for axis in ("middle", "end"):
+        ticks = [label for anchor, label in labels if anchor == axis]
+        assert len(ticks) >= 2
+        assert len(set(ticks)) == len(ticks)
+
+
+def test_points_of_a_curve_say_their_values_and_the_last_is_among_them():
+    curve = [(step, step / 10) for step in range(0, 1001)]
+    said = list(Marks(curves_chart({"loss/total": curve}, "loss/total")).said)
+    assert said[0] == "loss/total, step 0: 0"
+    assert said[-1] == "loss/total, step 1,000: 100"
+    assert 50 <= len(said) <= 62
+
+
+def test_a_legend_stands_below_the_lines():
+    chart = curves_chart({"up": [(0, 0.0), (9, 1.0)], "down": [(0, 1.0), (9, 0.0)]}, "x")
+    heights = {
+        text: float(y) for y, text in re.findall(r'<text [^>]*y="([0-9.]+)"[^>]*>([^<]+)<', chart)
+    }
+    lowest_tick = max(y for text, y in heights.items() if text not in ("up", "down", "x"))
+    assert min(heights["up"], heights["down"]) > lowest_tick
 
 
 def test_curves_leave_out_what_is_not_finite_and_stay_empty_without_points():
     assert "nan" not in curves_chart({"x": CURVES["train/grad_norm"]}, "x")
     assert curves_chart({"x": [(1, float("nan"))]}, "x") == ""
+    assert curves_chart({"x": [(1, float("nan"))], "y": [(1, 2.0)]}, "x") != ""
+
+
+def test_names_are_shown_as_they_are():
+    chart = curves_chart({"<a>": [(0, 1.0), (1, 2.0)], "_b $x_1$": [(0, 1.0)]}, "$\\frac{1}$ & co")
+    assert "$\\frac{1}$ &amp; co" in chart
+    assert "&lt;a&gt;" in chart
+    assert ">_b $x_1$<" in chart
+
+
+def test_the_same_chart_is_the_same_text():
+    rates = {"a": Rate.of([True, False])}
+    assert success_chart(rates, {"b": rates}) == success_chart(rates, {"b": rates})
 
 
 def test_videos_play_with_one_frame_per_action_step(folder):

@@ -11,6 +11,7 @@ itself. The result is JSON on stdout.
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -37,6 +38,8 @@ WRITES = (
     "set_registered_model_tag",
     "set_registered_model_alias",
     "delete_registered_model_alias",
+    "update_model_version",
+    "update_registered_model",
 )
 
 
@@ -99,8 +102,8 @@ def arm(kill_at: int) -> None:
 
 
 def end_state_after(operation) -> dict:
-    """Run `operation` in a fork, then read everything that counts: versions, aliases, ledger
-    without times.
+    """Run `operation` in a fork, then read everything that counts: versions, aliases, ledger,
+    descriptions; without times.
     """
     reader, writer = os.pipe()
 
@@ -109,9 +112,15 @@ def end_state_after(operation) -> dict:
         entries = [dataclasses.asdict(e) for e in registry.ledger(NAME)]
         found = {
             "versions": [
-                {"version": v.version, "aliases": v.aliases, "tags": v.tags}
+                {
+                    "version": v.version,
+                    "aliases": v.aliases,
+                    "tags": v.tags,
+                    "description": timeless(v.description),
+                }
                 for v in registry.versions(NAME)
             ],
+            "description": timeless(store.connect().get_registered_model(NAME).description),
             "ledger": [
                 {k: v for k, v in e.items() if k not in ("time", "hash", "parent")} for e in entries
             ],
@@ -132,6 +141,11 @@ def end_state_after(operation) -> dict:
         found = file.read()
     assert os.waitpid(pid, 0)[1] == 0
     return json.loads(found)
+
+
+def timeless(description: str) -> str:
+    """A description without the times in it, and without the digest at its end."""
+    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d|\([0-9a-f]{8}\)\.\*$", "", description)
 
 
 def warm_up() -> None:

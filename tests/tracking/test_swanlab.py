@@ -22,8 +22,8 @@ def run_dir(tmp_path, monkeypatch) -> Path:
     return tmp_path / "r"
 
 
-def open_run(run_dir):
-    return open_trackers(["swanlab"], "metaworld / demo", "r", run_dir)
+def open_run(run_dir, name="r", notes=""):
+    return open_trackers(["swanlab"], "metaworld / demo", name, run_dir, notes=notes)
 
 
 def read(start: Path):
@@ -41,6 +41,7 @@ def read(start: Path):
         record.ParseFromString(data)
         if record.HasField("start"):
             found["run"] = (record.start.id, record.start.project, record.start.name)
+            found["notes"] = record.start.description
         if record.HasField("scalar"):
             scalar = record.scalar
             found["curves"][scalar.key].append((scalar.step, scalar.value.number))
@@ -100,6 +101,20 @@ def test_a_resumed_run_continues_with_the_same_id_and_says_how_each_start_ended(
     assert ends == ["ABORTED", "CRASHED", "FINISHED"]
     assert [start["curves"]["loss"] for start in found] == [[(1, 1.0)], [(2, 1.0)], [(3, 1.0)]]
     assert len({start["run"][0] for start in found}) == 1
+
+
+def test_a_resumed_run_keeps_its_name_and_its_notes_are_written_once(run_dir):
+    for name in ("demo, seed 0, 0a1b2c3d", "another name"):
+        open_run(run_dir, name, notes=f"begun as {name}").close("FINISHED")
+    found = [read(start) for start in starts(run_dir)]
+    assert [start["run"][2] for start in found] == ["demo, seed 0, 0a1b2c3d"] * 2
+    assert [start["notes"] for start in found] == ["begun as demo, seed 0, 0a1b2c3d", ""]
+
+
+def test_notes_that_are_longer_than_swanlab_takes_are_cut(run_dir):
+    open_run(run_dir, notes="n" * 2000).close("FINISHED")
+    [start] = starts(run_dir)
+    assert read(start)["notes"] == "n" * 1024
 
 
 def test_another_run_has_another_id(run_dir, tmp_path):

@@ -24,11 +24,11 @@ def run_dir(tmp_path, monkeypatch) -> Path:
     return tmp_path / "r"
 
 
-def open_run(run_dir):
-    return open_trackers(["wandb"], "metaworld / demo", "r", run_dir)
+def open_run(run_dir, name="r", notes=""):
+    return open_trackers(["wandb"], "metaworld / demo", name, run_dir, notes=notes)
 
 
-def read(start: Path, timeout_s=20.0):
+def read(start: Path, timeout_s=120.0):
     """What the transaction log of one start says: run, config, curves, files, exit code. The writer
     may still be at it for a moment.
     """
@@ -52,6 +52,7 @@ def read_now(start: Path):
         kind = record.WhichOneof("record_type")
         if kind == "run":
             found["run"] = (record.run.run_id, record.run.project, record.run.display_name)
+            found["notes"] = record.run.notes
         if kind == "config":
             for item in record.config.update:
                 found["config"][item.key] = json.loads(item.value_json)
@@ -116,6 +117,16 @@ def test_a_resumed_run_continues_with_the_same_id_and_says_how_each_start_ended(
     assert len({start["run"][0] for start in found}) == 1
 
 
+def test_a_resumed_run_keeps_its_name_and_its_notes_are_written_once(run_dir):
+    for name in ("demo, seed 0, 0a1b2c3d", "another name"):
+        tracker = open_run(run_dir, name, notes=f"begun as {name}")
+        tracker.log_metrics({"loss": 1.0}, 1)
+        tracker.close("FINISHED")
+    found = [read(start) for start in starts(run_dir)]
+    assert [start["run"][2] for start in found] == ["demo, seed 0, 0a1b2c3d"] * 2
+    assert [start["notes"] for start in found] == ["begun as demo, seed 0, 0a1b2c3d", ""]
+
+
 def test_another_run_has_another_id(run_dir, tmp_path):
     (tmp_path / "other").mkdir()
     trackers = [open_run(run_dir), open_run(tmp_path / "other")]  # at the same time, too
@@ -156,7 +167,7 @@ print("trained")
     # With WANDB_SERVICE it would share the writer of this process.
     env = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, env=env)
     assert done.stdout.strip() == "trained"
     assert done.stderr.count("training goes on without") == 1
 

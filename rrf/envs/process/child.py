@@ -21,12 +21,10 @@ import time
 import traceback
 import typing
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from rrf.config import locate
 
 _PR_SET_PDEATHSIG = 1
-_SOURCE_ROOT = str(Path(__file__).resolve().parents[2])
 _CLOSE_TIMEOUT_S = 5.0
 _MAIN = "import sys; from rrf.envs.process.child import serve; serve(*sys.argv[1:])"
 
@@ -52,7 +50,7 @@ class Child:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", _MAIN, str(theirs.fileno()), target, json.dumps(arguments)]
         is_bound = threading.current_thread() is threading.main_thread()
-        path = os.pathsep.join(filter(None, [_SOURCE_ROOT, os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, sys.path))  # it finds the modules that we find
         environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         with theirs:
             self._process = subprocess.Popen(

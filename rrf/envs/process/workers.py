@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rrf.config import TYPE_KEY, locate
+from rrf.config import TYPE_KEY, locate, trust
 from rrf.data.schema import Observation
 from rrf.envs.process.child import Child, ChildError, close_all
 from rrf.envs.slots import Slots
-from rrf.envs.vec_env import InitialState, Step, check_actions
+from rrf.envs.vec_env import InitialState, Step, VecEnv, check_actions
 
 _SPEC = ("chunk_length", "action_dim", "state_dim", "fps", "max_episode_steps")
 
@@ -123,7 +123,7 @@ class Worker:
     """What a worker process serves: a vector environment that takes and gives plain data."""
 
     def __init__(self, cfg: dict):
-        self._env = locate(cfg[TYPE_KEY]).from_dict(cfg).build()
+        self._env = built(cfg)
 
     def spec(self) -> dict[str, int]:
         """The contract's constants."""
@@ -142,6 +142,14 @@ class Worker:
             "truncated": step.truncated,
             "steps": step.steps,
         }
+
+
+def built(cfg: dict[str, typing.Any]) -> VecEnv:
+    """The environment that a config describes, in the child: whatever simulator of a plugin the
+    parent uses is good here too."""
+    path = cfg[TYPE_KEY]
+    trust(path.partition(":")[0])
+    return locate(path).from_dict(cfg).build()
 
 
 def _plain(observation: Observation) -> dict[str, typing.Any]:

@@ -122,6 +122,12 @@ class ControlProtocolCfg(BaseProtocolCfg):
             data["rows"] = "commands alternate"  # once each had a block of neighbours to itself
         return digest_of(data)
 
+    @property
+    def success_rule(self) -> str:
+        return ", ".join(
+            f"{name.replace('_', ' ')} {asked}" for name, asked in self.success.items()
+        )
+
     def initial_states(self) -> list[InitialState]:
         indices = range(self.episodes_per_task)
         return [InitialState(task, self.seed, index) for task in self.tasks for index in indices]

@@ -1,8 +1,9 @@
-"""Whether a policy does worse tonight than last night, on the initial states both nights share.
+"""Whether a policy does worse than another one, or worse tonight than last night, on the initial
+states that both began from.
 
-The champion may have been replaced in between, or the simulator, renderer or code have changed
-under it. An exact McNemar test on the pairs in which the two nights differ, for all tasks together
-and, with Bonferroni, for each task.
+From night to night the champion may have been replaced, or the simulator, the renderer or the code
+may have changed under it. The test is an exact McNemar test on the pairs of episodes that ended
+differently, for all tasks together and, with Bonferroni's correction, for each task.
 """
 
 import dataclasses
@@ -34,7 +35,7 @@ def compare(
     """
     if tonight.protocol_hash != before.protocol_hash:
         raise ValueError("the protocol has changed since the last night; nothing can be compared")
-    theirs = {episode.initial_state: episode.success for episode in before.episodes}
+    theirs = _successes(before)
     wins, losses = _count(tonight.episodes, theirs)
     p_value = mcnemar_p(losses, wins)
     worse = []
@@ -47,6 +48,40 @@ def compare(
         if task_p <= alpha / len(tasks):
             worse.append(_sentence(task, task_wins, task_losses, task_p))
     return Comparison(len(tonight.episodes), wins, losses, p_value, tuple(worse))
+
+
+@dataclasses.dataclass(frozen=True)
+class WorseTask:
+    """A task of which one policy solved fewer initial states than another."""
+
+    task: str
+    pairs: int
+    solved: int
+    solved_before: int
+    p_value: float  # of "not worse"; small is bad
+
+    def __str__(self) -> str:
+        fewer = f"{self.task}: {self.solved} of {self.pairs} instead of {self.solved_before}"
+        return fewer if self.p_value <= 0.05 else f"{fewer} (may be chance, p {self.p_value:.2f})"
+
+
+def worse_tasks(report: EvaluationReport, other: EvaluationReport) -> list[WorseTask]:
+    """The tasks of which `report`'s policy solved fewer than `other`'s, of the initial states that
+    both have; those that it lost most of come first.
+    """
+    theirs, found = _successes(other), []
+    for task in report.per_task:
+        pairs = [e for e in report.episodes if e.task == task and e.initial_state in theirs]
+        wins, losses = _count(pairs, theirs)
+        if losses > wins:
+            solved = sum(episode.success for episode in pairs)
+            p_value = mcnemar_p(losses, wins)
+            found.append(WorseTask(task, len(pairs), solved, solved - wins + losses, p_value))
+    return sorted(found, key=lambda one: (one.solved - one.solved_before) / one.pairs)
+
+
+def _successes(report: EvaluationReport) -> dict:
+    return {episode.initial_state: episode.success for episode in report.episodes}
 
 
 def _count(episodes: list[EpisodeResult], theirs: dict) -> tuple[int, int]:

@@ -69,6 +69,11 @@ class BaseProtocolCfg(Cfg):
         """Hex SHA-256 of what can change a result, independent of the order of keys in the file."""
         raise NotImplementedError
 
+    @property
+    def success_rule(self) -> str:
+        """What makes an episode a success, for people; empty where the simulator itself says."""
+        return ""
+
     def initial_states(self) -> list[InitialState]:
         """The episodes to run, in order: all initial states of the first task, then of the second,
         ...

@@ -1,139 +1,212 @@
-"""Charts of the evaluation report as inline SVG: success per task with bounds, and training
-curves.
+"""Charts of the evaluation report: success by task with bounds, and training curves.
+
+Matplotlib draws them as SVG that stands inside the page. Text stays text, and what a mark stands
+for is shown when the mouse rests on it (an SVG `<title>`), so no script is needed.
 """
 
+import io
+import itertools
 import math
-from collections.abc import Mapping, Sequence
-from html import escape
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rrf.evaluation.results import Rate
 
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+
 Curve = Sequence[tuple[int, float]]
-_LABEL_PX, _BAR_PX, _NUMBER_PX, _ROW_PX = 210, 430, 130, 38
+_SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 _COLORS = ("#0f766e", "#b45309", "#6d28d9", "#be123c", "#1d4ed8", "#4d7c0f")
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rrf",  # the same chart is the same text
+    "font.size": 9,
+    "axes.edgecolor": "#9ca3af",
+    "axes.titlesize": 10,
+    "axes.titleweight": "semibold",
+    "xtick.color": "#6b7280",
+    "ytick.color": "#6b7280",
+    "grid.color": "#e5e7eb",
+    "text.parse_math": False,  # names of tasks and metrics are no formulas
+}
+_MOST_HOVERS = 60
+"""Points of a curve that say their value; of more, so many are chosen evenly."""
+_MOST_IN_LEGEND = 12
 
 
 def success_chart(rates: Mapping[str, Rate], others: Mapping[str, Mapping[str, Rate]]) -> str:
     """A bar per task with its Wilson bounds; `others` (label -> rates) as marks on the same
     rows.
     """
-    width, height = _LABEL_PX + _BAR_PX + _NUMBER_PX, _ROW_PX * len(rates) + 30
-    parts = [_grid_line(share, height) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
-    for row, (task, rate) in enumerate(rates.items()):
-        marks = {label: found[task] for label, found in others.items() if task in found}
-        parts.append(_task_row(task, rate, marks, top=row * _ROW_PX))
-    return _svg(width, height, "success per task", parts)
+    drawing = _Drawing((7.8, 0.34 * len(rates) + 0.5 + 0.25 * bool(others)))
+    axes = drawing.axes
+    rows, values = range(len(rates)), list(rates.values())
+    bars = axes.barh(rows, [rate.rate for rate in values], 0.6, color="#5eead4", zorder=2)
+    axes.errorbar(
+        [rate.rate for rate in values],
+        rows,
+        xerr=[[r.rate - r.low for r in values], [r.high - r.rate for r in values]],
+        fmt="none",
+        ecolor="#134e4a",
+        elinewidth=1.2,
+        capsize=3,
+        zorder=3,
+    )
+    for row, bar, (task, rate) in zip(rows, bars, rates.items(), strict=True):
+        drawing.say(bar, [f"{task}: {rate}"])
+        axes.text(1.02, row, f"{rate.rate:.0%}  {rate.successes}/{rate.episodes}", va="center")
+    labelled = {}
+    for (label, found), color in zip(others.items(), _colors(1), strict=False):
+        shown = {task: row for row, task in enumerate(rates) if task in found}
+        places = [found[task].rate for task in shown]
+        marks = axes.scatter(places, list(shown.values()), s=30, c=color, marker="D", zorder=4)
+        drawing.say(marks, [f"{label}, {task}: {found[task]}" for task in shown])
+        labelled[label] = marks
+    axes.set(xlim=(0, 1), ylim=(len(rates) - 0.5, -0.5), xticks=[0, 0.25, 0.5, 0.75, 1])
+    axes.set_yticks(rows, list(rates))
+    axes.xaxis.set_major_formatter("{x:.0%}")
+    axes.grid(axis="x", zorder=0)
+    axes.tick_params(length=0)
+    axes.tick_params(axis="y", labelcolor="#111827")
+    axes.spines[:].set_visible(False)
+    if labelled:
+        drawing.legend(labelled, len(labelled))
+    return drawing.svg("success by task")
 
 
 def curves_chart(curves: Mapping[str, Curve], title: str) -> str:
-    """Lines over training steps; losses that span much get a logarithmic axis. The legend stands in
-    the corner that the lines do not end in.
+    """Lines over training steps, the legend below them; losses that span much get a logarithmic
+    axis. Empty for curves without a finite value.
     """
-    width, height, left, right, top, bottom = 560, 280, 58, 16, 34, 34
-    points = [point for curve in curves.values() for point in curve if math.isfinite(point[1])]
-    if not points:
+    finite = {
+        name: [(step, value) for step, value in curve if math.isfinite(value)]
+        for name, curve in curves.items()
+    }
+    values = [value for curve in finite.values() for _, value in curve]
+    if not values:
         return ""
-    last = max(step for step, _ in points) or 1
-    low, high = min(value for _, value in points), max(value for _, value in points)
-    is_log = low > 0 and high / low > 20 and "loss" in title
-    scale = math.log10 if is_log else float
-    low_s, high_s = scale(low), scale(high)
-    span = (high_s - low_s) or abs(high_s) or 1.0
-
-    def x_px(step: float) -> float:
-        return left + (width - left - right) * step / last
-
-    def y_px(value: float) -> float:
-        return height - bottom - (height - top - bottom) * (scale(value) - low_s) / span
-
-    parts = [f'<text x="{left}" y="16" class="title">{escape(title)}</text>']
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        value = low_s + span * share
-        shown = 10**value if is_log else value
-        parts.append(_tick(left, width - right, y_px(shown), f"{shown:.2g}"))
-    parts += [
-        f'<text x="{x_px(last * share):.1f}" y="{height - 12}" class="axis" text-anchor="middle">'
-        f"{round(last * share)}</text>"
-        for share in (0.0, 0.5, 1.0)
-    ]
-    ends_high = y_px(max(curve[-1][1] for curve in curves.values() if curve)) < height / 2
-    legend_top = height - bottom - 15 * len(curves) if ends_high else 16
-    for number, (name, curve) in enumerate(curves.items()):
-        color = _COLORS[number % len(_COLORS)]
-        path = " ".join(f"{x_px(s):.1f},{y_px(v):.1f}" for s, v in curve if math.isfinite(v))
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
-        parts.append(
-            f'<text x="{width - right}" y="{legend_top + 15 * number}" class="legend" '
-            f'text-anchor="end" fill="{color}">{escape(name)}</text>'
-        )
-    return _svg(width, height, title, parts)
+    in_legend = 1 < len(finite) <= _MOST_IN_LEGEND
+    drawing = _Drawing((5.6, 2.8 + 0.2 * in_legend * math.ceil(len(finite) / 2)))
+    axes = drawing.axes
+    labelled = {}
+    for (name, curve), color in zip(finite.items(), _colors(0), strict=False):
+        if curve:
+            [labelled[name]] = axes.plot(*zip(*curve, strict=True), color=color, linewidth=1.6)
+            _values_of(drawing, name, curve, color)
+    if min(values) > 0 and max(values) / min(values) > 20 and "loss" in title:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+    else:
+        axes.ticklabel_format(axis="y", useOffset=False)
+    axes.locator_params(axis="x", integer=True, nbins=6)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set_title(title, loc="left")
+    axes.grid()
+    axes.tick_params(length=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    if in_legend:
+        drawing.legend(labelled, 2)
+    return drawing.svg(title)
 
 
 def interval_bar(rate: Rate) -> str:
     """The headline's bar: the rate as a mark inside its bounds on a line from 0 to 100 %."""
-    width, line = 520, 26
-    low, high, at = rate.low * width, rate.high * width, rate.rate * width
-    parts = [
-        f'<line x1="0" y1="{line}" x2="{width}" y2="{line}" stroke="#e5e7eb" stroke-width="10" '
-        'stroke-linecap="round"/>',
-        f'<line x1="{low:.1f}" y1="{line}" x2="{high:.1f}" y2="{line}" stroke="#5eead4" '
-        'stroke-width="10"/>',
-        f'<circle cx="{at:.1f}" cy="{line}" r="8" fill="#0f766e"/>',
-        f'<text x="{low:.1f}" y="{line + 26}" class="axis" text-anchor="middle">'
-        f"{rate.low:.1%}</text>",
-        f'<text x="{high:.1f}" y="{line + 26}" class="axis" text-anchor="middle">'
-        f"{rate.high:.1%}</text>",
-    ]
-    return _svg(width, 60, "overall success with bounds", parts, margin=12)
+    drawing = _Drawing((5.4, 0.6))
+    axes = drawing.axes
+    axes.plot([0, 1], [0, 0], color="#e5e7eb", linewidth=7, solid_capstyle="round")
+    axes.plot([rate.low, rate.high], [0, 0], color="#5eead4", linewidth=7, solid_capstyle="butt")
+    mark = axes.scatter([rate.rate], [0], s=90, c="#0f766e", zorder=3)
+    drawing.say(mark, [str(rate)])
+    middle = min(max((rate.low + rate.high) / 2, 0.12), 0.88)
+    bounds = f"{rate.low:.1%} to {rate.high:.1%}"
+    axes.text(middle, -0.75, bounds, ha="center", va="center", color="#6b7280")
+    axes.set(xlim=(-0.02, 1.02), ylim=(-1, 0.4))
+    axes.set_axis_off()
+    return drawing.svg("overall success with bounds")
 
 
-def _task_row(task: str, rate: Rate, marks: Mapping[str, Rate], top: int) -> str:
-    middle = top + _ROW_PX / 2
-    x_low, x_high = (_LABEL_PX + _BAR_PX * bound for bound in (rate.low, rate.high))
-    parts = [
-        f"<title>{escape(task)}: {escape(str(rate))}</title>",
-        f'<text x="{_LABEL_PX - 12}" y="{middle + 4}" text-anchor="end" class="task">'
-        f"{escape(task)}</text>",
-        f'<rect x="{_LABEL_PX}" y="{middle - 9}" width="{_BAR_PX * rate.rate:.1f}" height="18" '
-        'rx="3" fill="#2dd4bf"/>',
-        f'<path d="M{x_low:.1f} {middle}H{x_high:.1f}M{x_low:.1f} {middle - 6}v12'
-        f'M{x_high:.1f} {middle - 6}v12" stroke="#134e4a" stroke-width="1.6" fill="none"/>',
-        f'<text x="{_LABEL_PX + _BAR_PX + 14}" y="{middle + 4}" class="number">{rate.rate:.0%}'
-        f'<tspan class="axis" dx="6">{rate.successes}/{rate.episodes}</tspan></text>',
-    ]
-    for number, (label, other) in enumerate(marks.items(), start=1):
-        x = _LABEL_PX + _BAR_PX * other.rate
-        color = _COLORS[number % len(_COLORS)]
-        parts.append(
-            f'<path d="M{x:.1f} {middle - 13}l4 5-4 5-4-5z" fill="{color}">'
-            f"<title>{escape(label)}: {escape(str(other))}</title></path>"
-        )
-    return f"<g>{''.join(parts)}</g>"
+def _values_of(
+    drawing: "_Drawing", name: str, curve: Sequence[tuple[int, float]], color: str
+) -> None:
+    """Points on a curve that are not seen but say their values."""
+    every = math.ceil(len(curve) / _MOST_HOVERS)
+    shown = [*curve[:-1:every], curve[-1]]
+    points = drawing.axes.scatter(*zip(*shown, strict=True), s=40, c=color, alpha=0, zorder=3)
+    drawing.say(points, [f"{name}, step {step:,}: {value:.4g}" for step, value in shown])
 
 
-def mark_color(number: int) -> str:
-    """The colour of the `number`-th comparison (from 1) in `success_chart`."""
-    return _COLORS[number % len(_COLORS)]
+def _colors(first: int) -> Iterable[str]:
+    """A colour for each of any number of things, from the `first` on."""
+    return itertools.islice(itertools.cycle(_COLORS), first, None)
 
 
-def _grid_line(share: float, height: int) -> str:
-    x = _LABEL_PX + _BAR_PX * share
-    return (
-        f'<line x1="{x}" y1="0" x2="{x}" y2="{height - 24}" stroke="#e5e7eb"/>'
-        f'<text x="{x}" y="{height - 8}" class="axis" text-anchor="middle">{share:.0%}</text>'
-    )
+class _Drawing:
+    """A matplotlib figure, and what its marks say when the mouse rests on them."""
+
+    def __init__(self, size: tuple[float, float]):
+        """`size` is width and height in inches."""
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+
+        self._context = rc_context
+        with rc_context(_STYLE):
+            self._figure = Figure(size, layout="constrained")
+            self.axes = self._figure.subplots()
+        self._said: dict[str, list[str]] = {}
+
+    def say(self, artist: "Artist", texts: Sequence[str]) -> None:
+        """Let the marks of an artist say these texts, in the order in which they are drawn."""
+        key = f"said-{len(self._said)}"
+        artist.set_gid(key)
+        self._said[key] = list(texts)
+
+    def legend(self, labelled: Mapping[str, "Artist"], columns: int) -> None:
+        """Below the chart, what the colours mean."""
+        with self._context(_STYLE):
+            self._figure.legend(
+                list(labelled.values()),
+                list(labelled),
+                loc="outside lower left",
+                ncols=columns,
+                frameon=False,
+            )
+
+    def svg(self, label: str) -> str:
+        """The drawing as an element of a page: as wide as its place, at most as wide as drawn."""
+        text = io.StringIO()
+        with self._context(_STYLE):
+            self._figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+        root = ET.fromstring(text.getvalue())
+        for part in (*root.findall(f"{_SVG}metadata"), *root.findall(f"{_SVG}defs")):
+            root.remove(part)  # of a document of its own: its author, its style, its clip paths
+        for group in root.iter(f"{_SVG}g"):
+            marks = list(group.iter(f"{_SVG}use")) or list(group.iter(f"{_SVG}path"))
+            for mark, said in zip(marks, self._said.get(group.get("id", ""), ()), strict=False):
+                ET.SubElement(mark, "title").text = said
+        _inline(root)
+        width = float(root.attrib.pop("width").removesuffix("pt")) / 0.75
+        root.attrib.pop("height")
+        root.attrib |= {"role": "img", "aria-label": label, "style": f"max-width:{width:.0f}px"}
+        return ET.tostring(root, encoding="unicode")
 
 
-def _tick(left: float, right: float, y: float, text: str) -> str:
-    return (
-        f'<line x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#eceff1"/>'
-        f'<text x="{left - 8}" y="{y + 4:.1f}" class="axis" text-anchor="end">{text}</text>'
-    )
-
-
-def _svg(width: int, height: int, label: str, parts: Sequence[str], margin: int = 0) -> str:
-    box = f"{-margin} 0 {width + 2 * margin} {height}"
-    return (
-        f'<svg viewBox="{box}" role="img" aria-label="{escape(label)}" '
-        f'style="max-width:{width + 2 * margin}px">{"".join(parts)}</svg>'
-    )
+def _inline(root: ET.Element) -> None:
+    """Leave out what elements of an HTML page do not need: namespaces, names that nothing refers
+    to, clip paths, the fonts.
+    """
+    links = {element.get(_LINK, "")[1:] for element in root.iter()}
+    for element in root.iter():
+        element.tag = element.tag.removeprefix(_SVG)
+        element.attrib.pop("clip-path", None)
+        if element.get("id") not in links:
+            element.attrib.pop("id", None)
+        if link := element.attrib.pop(_LINK, None):
+            element.attrib["href"] = link
+        if "style" in element.attrib:
+            kept = re.sub(r"font-family: [^;]*;? ?", "", element.attrib["style"])
+            element.attrib["style"] = kept
+        if path := element.get("d"):
+            element.attrib["d"] = " ".join(path.split())

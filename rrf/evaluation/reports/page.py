@@ -40,9 +40,9 @@ th{font-weight:600;color:var(--soft);border-top:0}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 td.key{width:210px;color:var(--soft)}
 tr.total td{font-weight:700}
-svg{width:100%;height:auto;display:block;font:13px system-ui,sans-serif}
-svg .axis{fill:#6b7280;font-size:12px;font-weight:400}
-svg .number,svg .title{font-weight:600}
+svg{width:100%;height:auto;display:block;font-family:system-ui,Roboto,sans-serif}
+.worse{border-left:4px solid var(--tone);padding-left:12px;margin:16px 0 0}
+.worse b{color:var(--tone)}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(380px,1fr));gap:18px}
 .videos{display:grid;grid-template-columns:repeat(auto-fill,minmax(200px,1fr));gap:14px}
 figure{margin:0;border:1px solid var(--line);border-radius:10px;overflow:hidden}
@@ -50,8 +50,6 @@ figure{border-top:4px solid var(--tone)}
 figure video,figure img{width:100%;display:block;background:#111}
 figcaption{padding:8px 10px;font-size:13px}
 figcaption b{color:var(--tone)}
-.marks{margin:8px 0 14px}
-.marks i{display:inline-block;width:9px;height:9px;transform:rotate(45deg);margin:0 7px 0 14px}
 pre{white-space:pre-wrap;margin:10px 0 0}
 summary{cursor:pointer;color:var(--soft)}
 footer{color:var(--soft);font-size:13px}
@@ -78,6 +76,13 @@ def section(title: str, *parts: str) -> str:
 def badge(gate: str, outcome: str) -> str:
     """A gate's answer as a coloured pill."""
     return f'<span class="badge {escape(outcome)}">gate {escape(gate)}: {escape(outcome)}</span>'
+
+
+def link(title: str, address: str) -> str:
+    """A link to another page; one that is no address of the web or of a file is plain text."""
+    if not address.startswith(("http://", "https://", "file://")):
+        return f"{escape(title)}: {escape(address)}"
+    return f'<a href="{escape(address)}">{escape(title)}</a>'
 
 
 def key_table(rows: Mapping[str, object]) -> str:

@@ -13,18 +13,12 @@ from pathlib import Path
 import yaml
 
 from rrf import atomic
+from rrf.evaluation.gates.regression import worse_tasks
 from rrf.evaluation.gates.verdicts import Verdict, verdicts_of
 from rrf.evaluation.intervals import mcnemar_p, paired_difference
 from rrf.evaluation.protocols.files import parse_protocol
-from rrf.evaluation.protocols.limits import LimitCfg
-from rrf.evaluation.reports.charts import (
-    Curve,
-    curves_chart,
-    interval_bar,
-    mark_color,
-    success_chart,
-)
-from rrf.evaluation.reports.page import badge, escape, key_table, page, section, table
+from rrf.evaluation.reports.charts import Curve, curves_chart, interval_bar, success_chart
+from rrf.evaluation.reports.page import badge, escape, key_table, link, page, section, table
 from rrf.evaluation.results import EvaluationReport
 
 FILE_NAME = "report.html"
@@ -50,6 +44,8 @@ def write_report(
     curves: Mapping[str, Curve] | None = None,
     champion: EvaluationReport | None = None,
     config: Mapping | None = None,
+    subject: str | None = None,
+    links: Mapping[str, str] | None = None,
 ) -> Path:
     """Write `<folder>/report.html` from the evaluation in `folder`; returns its path.
 
@@ -59,13 +55,17 @@ def write_report(
         curves: Metrics of the training run, (step, value) each.
         champion: The champion's evaluation under the same protocol.
         config: The resolved config of the training run.
+        subject: What the report is about: a version of a model, a candidate for one. By default
+            the policy's label.
+        links: Pages to go on to: title -> address.
     """
     folder = Path(folder)
     report = EvaluationReport.load(folder)
     verdicts = list(verdicts_of(folder, report.digest).values())
     others = {} if champion is None else {"champion": champion}
     others |= {path.stem: EvaluationReport.load(path) for path in sorted(folder.glob(BASELINE))}
-    sections = [_headline(report), *map(_gate, verdicts), _tasks(report, others)]
+    sections = [_headline(report, verdicts, others)]
+    sections += [*map(_gate, verdicts), _tasks(report, others)]
     if report.mean_metrics():
         sections.append(_metrics(report))
     if others:
@@ -77,11 +77,13 @@ def write_report(
     sections += [_lineage(report, lineage or {}), _protocol(report)]
     if config:
         sections.append(_config(config))
+    subject = subject or report.policy or report.checkpoint_digest[:12]
+    leads = " · ".join(link(title, address) for title, address in (links or {}).items())
     header = (
-        f"<div><h1>Evaluation of {escape(report.policy or report.checkpoint_digest[:12])}</h1>"
+        f"<div><h1>Evaluation of {escape(subject)}</h1>"
         f'<div class="soft">protocol {escape(str(report.protocol["name"]))} · '
-        f"{escape(report.created)}"
-        f"</div></div><div>{' '.join(badge(v.gate, v.outcome) for v in verdicts)}</div>"
+        f"{escape(report.created)}</div>"
+        f"<div>{leads}</div></div><div>{' '.join(badge(v.gate, v.outcome) for v in verdicts)}</div>"
     )
     footer = (
         "Bounds are two-sided Wilson 95 % score intervals; the gate's own bounds are stated with "
@@ -89,11 +91,13 @@ def write_report(
         "Videos are replays of the evaluated episodes, action by action."
     )
     path = folder / FILE_NAME
-    atomic.write_text(path, page(f"Evaluation of {report.policy}", header, sections, footer))
+    atomic.write_text(path, page(f"Evaluation of {subject}", header, sections, footer))
     return path
 
 
-def _headline(report: EvaluationReport) -> str:
+def _headline(
+    report: EvaluationReport, verdicts: list[Verdict], others: Mapping[str, EvaluationReport]
+) -> str:
     rate = report.overall
     facts = {
         "episodes": str(rate.episodes),
@@ -111,8 +115,26 @@ def _headline(report: EvaluationReport) -> str:
         '<section><div class="headline">'
         f'<div><div class="big">{rate.rate:.1%}</div>'
         '<div class="soft">success, all tasks</div></div>'
-        f'<div>{interval_bar(rate)}</div></div><div class="facts">{cells}</div></section>'
+        f"<div>{interval_bar(rate)}</div></div>{_worse(report, verdicts, others)}"
+        f'<div class="facts">{cells}</div></section>'
     )
+
+
+def _worse(
+    report: EvaluationReport, verdicts: list[Verdict], others: Mapping[str, EvaluationReport]
+) -> str:
+    """Tasks that got worse, also where a gate lets that pass."""
+    passed = [verdict.gate for verdict in verdicts if verdict.passed]
+    lines = []
+    for label, other in others.items():
+        if worse := worse_tasks(report, other):
+            tasks = "; ".join(map(str, worse))
+            count = "one task is" if len(worse) == 1 else f"{len(worse)} tasks are"
+            told = f"Compared with {_title(label)}, {count} worse:"
+            lines.append(f"<b>{escape(told)}</b> {escape(tasks)}.")
+    if lines and passed:
+        lines.insert(0, f"Gate {escape(', '.join(passed))} passes although tasks got worse.")
+    return f'<p class="hold worse">{"<br>".join(lines)}</p>' if lines else ""
 
 
 def _gate(verdict: Verdict) -> str:
@@ -132,11 +154,7 @@ def _gate(verdict: Verdict) -> str:
 
 def _tasks(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> str:
     rates = report.per_task
-    marks = {label: other.per_task for label, other in others.items()}
-    legend = "".join(
-        f'<i style="background:{mark_color(number)}"></i>{escape(_title(label))}'
-        for number, label in enumerate(marks, start=1)
-    )
+    marks = {_title(label): other.per_task for label, other in others.items()}
     head = ["task", "solved", "success", "95 % low", "95 % high"]
     rows = [[task, *_numbers(rate)] for task, rate in rates.items()]
     total = ["all tasks", *_numbers(report.overall)]
@@ -149,25 +167,25 @@ def _tasks(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> 
     return section(
         "Success by task",
         success_chart(rates, marks),
-        f'<div class="marks soft">{legend}</div>' if legend else "",
         table(head, rows, total),
     )
 
 
 def _metrics(report: EvaluationReport) -> str:
     """What the episodes of each task measured on average, and what counts as a success."""
-    overall, units = report.mean_metrics(), parse_protocol(report.protocol).metrics
-    head = ["task", *(f"{_words(name)} ({units[name]})".removesuffix(" ()") for name in overall)]
+    overall, protocol = report.mean_metrics(), parse_protocol(report.protocol)
+    units = {name: protocol.metrics[name] for name in overall}
+    head = [
+        "task",
+        *(f"{_words(name)} ({unit})".removesuffix(" ()") for name, unit in units.items()),
+    ]
 
     def row(title: str, means: Mapping[str, float]) -> list[str]:
         return [title, *(f"{means[name]:.4g}" if name in means else "–" for name in overall)]
 
     rows = [row(task, report.mean_metrics(task)) for task in report.per_task]
-    asked = ", ".join(
-        f"{_words(name)} {LimitCfg.from_dict(limit)}"
-        for name, limit in report.protocol["success"].items()
-    )
-    note = f'<p class="soft">Means over episodes. An episode succeeds with {escape(asked)}.</p>'
+    rule = f" An episode succeeds with {protocol.success_rule}." if protocol.success_rule else ""
+    note = f'<p class="soft">Means over episodes.{escape(rule)}</p>'
     return section("Measured", table(head, rows, row("all tasks", overall)), note)
 
 

@@ -5,7 +5,7 @@ global_step_N/
     model.safetensors       the weights to deploy (the averaged ones if the run averages)
     norm_stats.json         the statistics the policy normalises with
     interface.json          what a state-based policy must know of its environment
-    manifest.json           SHA-256 of every file, step, lineage
+    manifest.json           SHA-256 of every file, kind of policy, step, lineage
     trainer_state/          what only training needs; a deployable checkpoint comes without it
         optimizer.safetensors   optimizer state, and under "weights/" the weights being trained
         state.json              step and accumulated time
@@ -23,9 +23,10 @@ from safetensors.torch import save as serialize
 from torch import nn
 
 from rrf import atomic
-from rrf.config import Cfg, first_error, read_yaml
+from rrf.config import first_error, read_yaml
 from rrf.policies.vla.configs import PolicyCfg
-from rrf.runners.checkpoints.deployable import TRAINER_STATE, copy_deployable
+from rrf.runners.checkpoints.deployable import KIND, TRAINER_STATE, copy_deployable
+from rrf.runners.configs import RunnerCfg
 from rrf.saved_names import current
 
 CONFIG, WEIGHTS, NORM_STATS = "config.yaml", "model.safetensors", "norm_stats.json"
@@ -44,7 +45,7 @@ class TrainerState:
 def save(
     run_dir: str | Path,
     step: int,
-    config: Cfg,
+    config: RunnerCfg,
     weights: Mapping[str, torch.Tensor],
     norm_stats: Mapping,
     trainer_state: TrainerState,
@@ -66,7 +67,8 @@ def save(
         (root / TRAINER_STATE / "state.json").write_text(
             json.dumps(trainer_state.facts, indent=2) + "\n"
         )
-        atomic.write_manifest(root, format=1, step=step, lineage=dict(lineage))
+        facts = {"format": 1, "step": step, "lineage": dict(lineage), KIND: config.policy_kind}
+        atomic.write_manifest(root, **facts)
     return path
 
 

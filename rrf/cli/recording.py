@@ -1,0 +1,47 @@
+"""Where `rrf train` records a run: its trackers, under a name and with notes that say what runs."""
+
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrf.cli.control_training import is_first_process
+
+if TYPE_CHECKING:
+    from rrf.runners.configs import RunnerCfg
+    from rrf.runners.tracker import Tracker
+
+
+def open_run(
+    cfg: "RunnerCfg", run_dir: Path, lineage: Mapping, inputs: Mapping, run_id: str | None
+) -> "Tracker":
+    """The trackers of a run, continued; of torchrun's processes, only the first has any.
+
+    Args:
+        lineage: What the run stands on.
+        inputs: Digests of everything that decides its result.
+        run_id: The MLflow run to continue, if the run was recorded before.
+    """
+    from rrf import atomic
+    from rrf.runners.tracker import NullTracker
+    from rrf.tracking.flow_run import FlowRun, flow_run_tags
+    from rrf.tracking.runs import open_trackers
+    from rrf.tracking.training_facts import run_name, run_notes
+
+    if not is_first_process():
+        return NullTracker()
+    key, config = atomic.digest_of(inputs), cfg.to_dict()
+    notes = run_notes(config, lineage, run_dir, as_typed(), FlowRun.from_environment())
+    name = run_name(config, key)
+    tracker = open_trackers(cfg.trackers, cfg.experiment_name, name, run_dir, run_id, notes)
+    tracker.set_tags({"run_key": key} | flow_run_tags())
+    return tracker
+
+
+def as_typed() -> str | None:
+    """The `rrf` command that this process carries out; None if another program does."""
+    program = Path(sys.argv[0])
+    if program.name == "rrf" or program.parts[-3:] == ("rrf", "cli", "__main__.py"):
+        return shlex.join(["rrf", *sys.argv[1:]])
+    return None

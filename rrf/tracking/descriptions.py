@@ -1,0 +1,204 @@
+"""What MLflow's pages say of a registered model and of its versions, in markdown.
+
+Both texts follow from what the registry holds (tags, aliases, ledger), so they are written anew
+after every change, and a process killed before it wrote them leaves nothing that the next change
+does not mend. A description that a person wrote or edited stays (`rrf.tracking.authorship`).
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rrf.runners.checkpoints.deployable import VLA, described
+from rrf.tracking import history, ledger
+from rrf.tracking.authorship import ROOM, is_ours, signed
+from rrf.tracking.flow_run import FlowRun
+from rrf.tracking.ledger import Entry
+from rrf.tracking.training_facts import foundations, in_words
+from rrf.tracking.versions import CANDIDATE, CHAMPION, PREVIOUS, Version, exists, versions_of
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_ROLES = {CHAMPION: "Champion", CANDIDATE: "Candidate", PREVIOUS: "Previous champion"}
+_NUM_REASONS, _NUM_TASKS, _LONGEST_REASON = 8, 12, 300
+log = logging.getLogger(__name__)
+
+
+def refresh(client: "MlflowClient", name: str) -> None:
+    """Bring the descriptions of a model and of its versions up to date.
+
+    They are for people, nothing depends on them: what keeps them from being written is a warning.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        if exists(client, name):
+            _write(client, name)
+    except (MlflowException, OSError, ValueError) as error:
+        log.warning("the descriptions of '%s' are not up to date: %s", name, error)
+
+
+def _write(client: "MlflowClient", name: str) -> None:
+    entries, versions = ledger.read(client, name), versions_of(client, name)
+    if not versions:
+        return
+    for version in versions:
+        text = signed(version_text(version, entries))
+        if is_ours(version.description) and version.description != text:
+            client.update_model_version(name, version.version, text)
+    text, written = signed(model_text(name, versions, entries)), _model_description(client, name)
+    if is_ours(written) and written != text:
+        client.update_registered_model(name, text)
+
+
+def _model_description(client: "MlflowClient", name: str) -> str:
+    return client.get_registered_model(name).description or ""
+
+
+def model_text(name: str, versions: Sequence[Version], entries: Sequence[Entry]) -> str:
+    """What a model is for, how to use it, and the history of its champions.
+
+    Args:
+        name: The registered model.
+        versions: All of them, newest first; at least one.
+        entries: The ledger, oldest first; where all of it would be longer than MLflow takes, the
+            oldest changes are left out.
+    """
+    in_role = {alias: version for version in versions for alias in version.aliases}
+    shown = in_role.get(CHAMPION, versions[0])
+    lines = [_purpose(shown), ""]
+    for alias, role in _ROLES.items():
+        if alias in in_role:
+            version = in_role[alias]
+            lines.append(f"- {role}: version {version.version}, {_standing(version.tags)}")
+    lines += ["", *_usage(name, CHAMPION if CHAMPION in in_role else CANDIDATE, shown), ""]
+    num_shown = len(entries)
+    while len("\n".join([*lines, *_history(name, entries, num_shown)])) > ROOM and num_shown:
+        num_shown -= 1
+    return "\n".join([*lines, *_history(name, entries, num_shown)])
+
+
+def version_text(version: Version, entries: Sequence[Entry]) -> str:
+    """Where a version comes from, what speaks for it, and what became of it. MLflow's lists show
+    the beginning of the first line.
+    """
+    tags = version.tags
+    training, lineage = _below("training.", tags), _below("lineage.", tags)
+    lines = [f"{_role(version, entries)}: {_standing(tags)}", ""]
+    lines.append(f"- Training: {in_words(training)}; MLflow run `{version.run_id}`")
+    lines += [f"- {line}" for line in foundations(lineage)]
+    if "evaluation.protocol" in tags:
+        digest = tags.get("evaluation.protocol_hash", "")[:12]
+        protocol = f"`{tags['evaluation.protocol']}` (`{digest}`)"
+        lines.append(f"- Evaluated under protocol {protocol}: {_success(tags)}")
+        lines.append("- Report: `evaluation/report.html` among the artifacts of the run")
+    lines += _gate(tags)
+    named = [e for e in entries if version.version in (e.version, e.champion)]
+    lines += [f"- {history.told(entry, version.version)}" for entry in named]
+    if flow_run := FlowRun.from_tags(tags):
+        lines.append(f"- Registered by Prefect flow run {flow_run}")
+    return "\n".join(lines)
+
+
+def _below(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags that begin with `prefix`, without it."""
+    return {key.removeprefix(prefix): tags[key] for key in tags if key.startswith(prefix)}
+
+
+def _role(version: Version, entries: Sequence[Entry]) -> str:
+    for alias, role in _ROLES.items():
+        if alias in version.aliases:
+            return role
+    past = [entry.action for entry in entries if entry.version == version.version]
+    if not past:
+        return "Registered"
+    return "Rolled back" if past[-1] == "rollback" else "Former champion"
+
+
+def _standing(tags: Mapping[str, str]) -> str:
+    """Success and verdict in a few words."""
+    success = _success(tags) if "evaluation.success" in tags else "not evaluated"
+    if "gate.outcome" not in tags:
+        return f"{success}; judged by no gate"
+    return f"{success}; gate {tags.get('gate.name', '')}: {tags['gate.outcome']}"
+
+
+def _success(tags: Mapping[str, str]) -> str:
+    rate, low, high = (
+        float(tags.get(f"evaluation.{k}", "nan")) for k in ("success", "low", "high")
+    )
+    return (
+        f"{rate:.1%} of {tags.get('evaluation.episodes', '?')} episodes solved "
+        f"(95 % bounds {low:.1%} to {high:.1%})"
+    )
+
+
+def _gate(tags: Mapping[str, str]) -> list[str]:
+    """The verdict of the last gate with its reasons, the decisive ones first."""
+    if "gate.verdict" not in tags:
+        return []
+    verdict = json.loads(tags["gate.verdict"])
+    reasons, champion = verdict["reasons"], verdict["champion_version"]
+    against = f"version {champion}" if champion else "no champion"
+    look = f"look {verdict['round'] + 1} of {verdict['rounds']}"
+    lines = [f"- Gate `{verdict['gate']}`: {verdict['outcome']}, {look}, against {against}"]
+    lines += [f"    - {reason[:_LONGEST_REASON]}" for reason in reasons[:_NUM_REASONS]]
+    more = len(reasons) - _NUM_REASONS
+    return [*lines, f"    - and {more} more, in the tag `gate.verdict`"] if more > 0 else lines
+
+
+def _purpose(version: Version) -> str:
+    """Which kind of policy the versions of a model are, and what they do."""
+    tags, tasks = version.tags, _tasks(version.tags)
+    text = described(tags["policy.kind"]) if "policy.kind" in tags else "a policy"
+    if task := tags.get("lineage.environment.task"):
+        text += f", trained in `{task}`"
+    if dataset := tags.get("lineage.dataset"):
+        text += f", trained on dataset `{dataset}`"
+    if protocol := tags.get("evaluation.protocol"):
+        text += f", evaluated under protocol `{protocol}`"
+    named = ", ".join(f"`{task}`" for task in tasks[:_NUM_TASKS])
+    more = f" and {len(tasks) - _NUM_TASKS} more" if len(tasks) > _NUM_TASKS else ""
+    return f"{text[0].upper()}{text[1:]}." + (f" Tasks: {named}{more}." if tasks else "")
+
+
+def _tasks(tags: Mapping[str, str]) -> list[str]:
+    return tags["evaluation.tasks"].split(", ") if "evaluation.tasks" in tags else []
+
+
+def _usage(name: str, alias: str, version: Version) -> list[str]:
+    """How to get the policy, see it, and ask it for actions."""
+    tasks, reference = _tasks(version.tags), f"{name}@{alias}"
+    task = f" --task {(tasks or ['TASK'])[0]}" if version.tags.get("policy.kind") == VLA else ""
+    return [
+        "Use it, where `MLFLOW_TRACKING_URI` names this store:",
+        "",
+        "```",
+        f"rrf models fetch {reference} --out policy",
+        f"rrf play {reference}{task} --video policy.mp4",
+        "```",
+        "",
+        "```python",
+        f'mlflow.pyfunc.load_model("models:/{reference}").predict(observations)',
+        "```",
+    ]
+
+
+def _history(name: str, entries: Sequence[Entry], num_shown: int) -> list[str]:
+    """The last changes of champion as a table, newest first."""
+    if not entries:
+        return ["No version has been promoted yet."]
+    lines = [
+        f"Changes of champion, newest first (`rrf models ledger {name}` checks and shows all):",
+        "",
+        f"| {' | '.join(history.COLUMNS)} |",
+        f"|{'---|' * len(history.COLUMNS)}",
+    ]
+    for entry in reversed(entries[len(entries) - num_shown :]):
+        cells = (" ".join(cell.replace("|", "/").split()) for cell in history.row(entry))
+        lines.append(f"| {' | '.join(cell[:_LONGEST_REASON] for cell in cells)} |")
+    if num_shown < len(entries):
+        lines += ["", f"{len(entries) - num_shown} earlier changes are not shown here."]
+    return lines

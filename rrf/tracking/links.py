@@ -1,0 +1,87 @@
+"""Addresses of MLflow's web pages, and the links that reports carry.
+
+The pages are those of the server that `MLFLOW_TRACKING_URI` names; a local store is shown by the
+one that `make up` starts.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from rrf import workspace
+from rrf.runners.run_directory import mlflow_run_of
+from rrf.tracking import store
+from rrf.tracking.fetching import is_reference
+from rrf.tracking.flow_run import FlowRun
+from rrf.tracking.lineage import each
+from rrf.tracking.versions import find
+
+_PORT_VARIABLE, _PORT = "RRF_MLFLOW_PORT", "5000"  # as infra.services reads it
+
+
+def mlflow_pages() -> str:
+    """Where MLflow's web UI is, without a slash at the end."""
+    uri = workspace.tracking_uri()
+    if uri.startswith(("http://", "https://")):
+        return uri.rstrip("/")
+    return f"http://127.0.0.1:{os.environ.get(_PORT_VARIABLE) or _PORT}"
+
+
+def run_url(run_id: str) -> str:
+    """The page of an MLflow run."""
+    return f"{mlflow_pages()}/#/runs/{run_id}"
+
+
+def version_url(name: str, version: str) -> str:
+    """The page of a version of a registered model."""
+    return f"{mlflow_pages()}/#/models/{quote(name)}/versions/{version}"
+
+
+def artifact_url(run_id: str, path: str) -> str:
+    """The page that shows an artifact of a run."""
+    experiment = store.connect().get_run(run_id).info.experiment_id
+    return f"{mlflow_pages()}/#/experiments/{experiment}/runs/{run_id}/artifacts/{quote(path)}"
+
+
+def policy_links(policy: str) -> dict[str, str]:
+    """Where MLflow shows a policy: a registered version and its run, or the run in whose directory
+    a checkpoint lies; nothing for one that lies elsewhere.
+
+    Args:
+        policy: NAME@champion, NAME/3, or a checkpoint directory, from the repository's root.
+    """
+    if is_reference(policy):
+        version = find(policy)
+        page = version_url(version.name, version.version)
+        return {"version in MLflow": page, "MLflow run": run_url(version.run_id)}
+    run_id = mlflow_run_of(workspace.home() / policy)
+    return {"MLflow run": run_url(run_id)} if run_id else {}
+
+
+def report_links(
+    run_id: str | None, lineage: Mapping | None, flow_run: FlowRun | None = None
+) -> dict[str, str]:
+    """Where a report leads: to the MLflow run that trained the policy, the Prefect flow run, and
+    the datasets.
+
+    Args:
+        run_id: Of MLflow, if it is known.
+        lineage: What stands behind the policy.
+        flow_run: By default the one that started this process.
+    """
+    links = {"MLflow run": run_url(run_id)} if run_id else {}
+    flow_run = flow_run or FlowRun.from_environment()
+    if flow_run and flow_run.url:
+        links["Prefect run"] = flow_run.url
+    datasets = each(lineage or {})
+    for one in datasets:
+        title = f"dataset {one['dataset']}" if len(datasets) > 1 else "dataset"
+        if one.get("card"):
+            links[title] = _card_url(one["card"])
+    return links
+
+
+def _card_url(card: str) -> str:
+    """The address of a dataset card: a file of this repository, or of a bucket."""
+    return card if "://" in card else (workspace.home() / Path(card)).as_uri()

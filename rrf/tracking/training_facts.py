@@ -1,0 +1,106 @@
+"""What a training run was, in words for people: its name, its description, and the tags by which a
+version says what trained it.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rrf.config import read_yaml
+from rrf.runners.checkpoints.deployable import kind_of
+from rrf.tracking.flow_run import FlowRun
+from rrf.tracking.lineage import flat
+
+_KEY_LENGTH = 8
+_PACKAGES = "environment.packages."
+_DATASET = {
+    "dataset_md5": "DVC md5 {}",
+    "num_episodes": "{} episodes",
+    "num_frames": "{} frames",
+    "validation": "validation {}",
+}
+
+
+def run_name(config: Mapping, key: str) -> str:
+    """What a run is called: its experiment, its seed, and the beginning of the key that tells it
+    from others of the same experiment and seed (its directory is named by that key, too).
+    """
+    return f"{config['experiment_name']}, seed {config['seed']}, {key[:_KEY_LENGTH]}"
+
+
+def run_notes(
+    config: Mapping, lineage: Mapping, run_dir: Path, command: str | None, flow_run: FlowRun | None
+) -> str:
+    """The description of a run, in markdown.
+
+    Args:
+        config: The resolved config.
+        lineage: From `collect_lineage` or `environment_lineage`.
+        run_dir: Where its checkpoints lie.
+        command: What was typed to start it.
+        flow_run: The flow run that started it, if one did.
+    """
+    facts = training_of(config)
+    lines = [f"Trains a policy: {in_words(facts)}.", ""]
+    lines += [f"- {line}" for line in foundations(flat(lineage))]
+    lines.append(f"- Checkpoints: `{run_dir}`")
+    if flow_run:
+        lines.append(f"- Prefect flow run: {flow_run}")
+    if command:
+        lines += ["", "The same again, which reuses or resumes what is there:", ""]
+        lines += ["```", command, "```"]
+    return "\n".join(lines)
+
+
+def training_tags(checkpoint: str | Path) -> dict[str, str]:
+    """What a version says of its training: kind of policy, experiment, seed, algorithm, parent."""
+    facts = training_of(read_yaml(Path(checkpoint) / "config.yaml"))
+    tags = {f"training.{key}": value for key, value in facts.items()}
+    return tags | {"policy.kind": kind_of(checkpoint)}
+
+
+def training_of(config: Mapping) -> dict[str, str]:
+    """The facts of a resolved config that people know a training by; what it lacks is left out."""
+    algorithm = (config.get("algorithm") or {}).get("type", "").rpartition(":")[2]
+    parent = config.get("init_from")
+    facts = {
+        "experiment": config.get("experiment_name"),
+        "seed": config.get("seed"),
+        "algorithm": algorithm.removesuffix("Cfg"),
+        "parent": "/".join(Path(parent).parts[-2:]) if parent else None,
+    }
+    return {key: str(value) for key, value in facts.items() if value not in (None, "")}
+
+
+def in_words(facts: Mapping[str, str]) -> str:
+    """`training_of` as a few words of markdown."""
+    words = [f"`{facts['experiment']}`"] if "experiment" in facts else []
+    words += [f"seed {facts['seed']}"] if "seed" in facts else []
+    words += [f"with {facts['algorithm']}"] if "algorithm" in facts else []
+    words += [f"starting from `{facts['parent']}`"] if "parent" in facts else []
+    return ", ".join(words) or "not recorded"
+
+
+def foundations(lineage: Mapping) -> list[str]:
+    """The data, the environment and the code behind a policy, a line of markdown each.
+
+    Args:
+        lineage: A flat one: from `rrf.tracking.lineage.flat`, or the tags `lineage.*`.
+    """
+    lines = []
+    if "dataset" in lineage:
+        lines.append(f"Dataset: `{lineage['dataset']}`{_details(lineage, _DATASET)}")
+    if "environment.task" in lineage:
+        packages = [key for key in lineage if key.startswith(_PACKAGES)]
+        used = _details(lineage, {key: f"{key.removeprefix(_PACKAGES)} {{}}" for key in packages})
+        lines.append(f"Environment: `{lineage['environment.task']}`{used}")
+    if "git_revision" in lineage:
+        is_dirty = str(lineage.get("git_dirty")).lower() == "true"
+        changed = ", with changes that were not committed" if is_dirty else ""
+        lines.append(f"Code: git `{str(lineage['git_revision'])[:12]}`{changed}")
+    return lines
+
+
+def _details(lineage: Mapping, texts: Mapping[str, str]) -> str:
+    """ " (DVC md5 01ab, 40 episodes)": the texts for what the lineage knows, filled in."""
+    found = [text.format(lineage[key]) for key, text in texts.items() if key in lineage]
+    return f" ({', '.join(found)})" if found else ""

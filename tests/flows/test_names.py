@@ -1,0 +1,179 @@
+"""What flow runs, task runs and artifacts are called, and the links between Prefect and MLflow: the
+whole of `train-locomotion` on a server for tests, with stand-ins for the commands that take long.
+"""
+
+import shutil
+
+import pytest
+import yaml
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+)
+from prefect.runtime import flow_run, task_run
+from prefect.testing.utilities import prefect_test_harness
+
+from flows import commands, evaluate, ingest, names, promote, train_vla
+from flows import nightly_benchmark as nightly
+from flows.train_locomotion import train_locomotion
+from rrf.tracking import registry, store
+from rrf.tracking.flow_run import FlowRun
+from tests.tracking.conftest import (
+    GATE,
+    PROTOCOL,
+    empty_store,  # noqa: F401 (a fixture of `home`)
+    make_checkpoint,
+    make_evaluation,
+    write_json,
+)
+
+LINEAGE = {
+    "environment": {"task": "CartPole-v1", "config_digest": "c" * 64},
+    "git_revision": "ab" * 20,
+}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch, empty_store):  # noqa: F811
+    """A repository with a gate of one task, and commands that only leave their files behind."""
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("RRF_MLFLOW_PORT", raising=False)
+    (tmp_path / ".rrf").mkdir()
+    shutil.copy(empty_store, tmp_path / ".rrf/mlflow.db")
+    protocol = {key: value for key, value in PROTOCOL.to_dict().items() if key != "type"}
+    rules = {key: getattr(GATE, key) for key in ("name", "overall_lower_bound", "looks")}
+    for path, content in {
+        "configs/protocols/p.yaml": protocol,
+        "configs/gates/g.yaml": {**rules, "protocol": "p", "champion_margin": 0.5},
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(yaml.safe_dump(content))
+    return tmp_path
+
+
+@pytest.fixture
+def ran(home, monkeypatch) -> list[tuple]:
+    """Step, task run, flow run and environment of every command that the flows started."""
+    seen = []
+    checkpoint = home / ".rrf/runs/cartpole-ppo-0a1b2c3d4e5f/global_step_3"
+
+    def run(step: str, words: list[str]) -> list[str]:
+        seen.append((step, task_run.name, flow_run.name, commands._environment()))
+        if step == "rl":
+            client = store.connect()
+            run_id = client.create_run(store.experiment_id(client, "cartpole-ppo")).info.run_id
+            make_checkpoint(checkpoint, 3, LINEAGE)
+            result = {"checkpoint": str(checkpoint), "run_id": run_id, "steps": 3}
+            write_json(checkpoint.parent / "result.json", result)
+            write_json(checkpoint.parent / "run.json", {"run_id": run_id})
+            return [f"checkpoint {checkpoint}"]
+        if step == "evaluate":
+            make_evaluation(home / "evaluation", checkpoint, solved=18)
+            return [f"report {home / 'evaluation/report.html'}"]
+        return []
+
+    monkeypatch.setattr(commands, "_run", run)
+    return seen
+
+
+def artifacts_of(run_id: str) -> dict[str, tuple[str, str]]:
+    """Description and content of the artifacts of a flow run, by key."""
+    of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]))
+    with get_client(sync_client=True) as client:
+        found = client.read_artifacts(artifact_filter=of_run)
+    return {one.key: (one.description or "", str(one.data)) for one in found if one.key}
+
+
+def test_train_locomotion_names_its_runs_and_links_to_mlflow_and_back(server, home, ran):
+    gate_file = str(home / "configs/gates/g.yaml")
+    ended = train_locomotion("cartpole-ppo", gate_file, "balance", return_state=True)
+    result = ended.result()
+    assert result["promoted"]
+    begun = "train-locomotion balance: cartpole-ppo"
+    assert [(step, task) for step, task, _, _ in ran] == [
+        ("check", "check cartpole-ppo against g"),
+        ("rl", "train rl cartpole-ppo"),
+        ("evaluate", "evaluate cartpole-ppo-0a1b2c3d4e5f/global_step_3 under p look 1"),
+    ]
+    assert {name for _, _, name, _ in ran} == {begun}
+    run_id = str(ended.state_details.flow_run_id)
+    with get_client(sync_client=True) as client:
+        name = client.read_flow_run(ended.state_details.flow_run_id).name
+    assert name == "train-locomotion balance version 1: cartpole-ppo"
+
+    told = FlowRun(run_id, begun, ran[1][3]["RRF_FLOW_RUN_URL"])
+    assert told.url.endswith(f"/runs/flow-run/{run_id}")
+    assert ran[1][3] | told.environment() == ran[1][3]
+    version = registry.find("balance@champion")
+    assert FlowRun.from_tags(version.tags) == told
+    assert f"[{begun}]({told.url})" in version.description
+    report = (home / "evaluation/report.html").read_text()
+    page = f"http://127.0.0.1:5000/#/runs/{version.run_id}"
+    assert told.url in report
+    assert page in report
+    assert "balance version 1" in report
+
+    shown = artifacts_of(run_id)
+    where = (home / "evaluation/report.html").as_uri()
+    assert shown["mlflow-run"] == (
+        "rl: cartpole-ppo, 3 steps",
+        f"[MLflow run of cartpole-ppo]({page})",
+    )
+    assert f"[report]({where}), [MLflow run]({page})" in shown["evaluation"][0]
+    description, text = shown["gate-verdict"]
+    assert description == "g: pass"
+    assert "A candidate for `balance`." in text
+    assert f"- [MLflow run]({page})\n- [Prefect run]({told.url})\n" in text
+    description, text = shown["model-version"]
+    assert description == "balance version 1"
+    assert "- [version in MLflow](http://127.0.0.1:5000/#/models/balance/versions/1)" in text
+    assert f"/runs/{version.run_id}/artifacts/evaluation/report.html)" in text
+    assert f"- [report file]({where})" in text
+    assert "/#/models/balance/versions/1)" in shown["champion"][1]
+
+
+def test_a_night_is_an_mlflow_run_that_names_version_protocol_and_flow_run(server, home, ran):
+    train_locomotion("cartpole-ppo", str(home / "configs/gates/g.yaml"), "balance")
+    ended = nightly.nightly_benchmark("balance", "configs/protocols/p.yaml", return_state=True)
+    assert ran[-1][1:3] == (
+        "evaluate balance/1 under p",
+        "nightly-benchmark balance under p",
+    )
+    client = store.connect()
+    [run] = client.search_runs([store.experiment_id(client, "nightly-balance")])
+    assert str(run.info.run_name).startswith("balance version 1, p, ")
+    assert run.data.tags["prefect.flow_run_id"] == str(ended.state_details.flow_run_id)
+    assert "[nightly-benchmark balance under p](http" in run.data.tags["mlflow.note.content"]
+
+
+def test_flow_runs_are_called_by_model_stages_and_files(monkeypatch):
+    given = {"model": "reach", "dataset": "demo", "pretrain": None, "sft": "a", "rl": "b"}
+    monkeypatch.setitem(flow_run.FIELDS, "parameters", lambda: given)
+    assert train_vla._run_name() == "train-vla reach: demo (sft, rl)"
+    given |= {"policy": "models:/reach/3", "protocol": "configs/protocols/table.yaml"}
+    assert callable(evaluate.evaluate.flow_run_name)
+    assert evaluate.evaluate.flow_run_name() == "evaluate reach/3 under table"
+    assert promote.promote.flow_run_name == "promote {model} version {version}"
+    assert ingest.ingest.flow_run_name == "ingest {dataset}"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("configs/train/pick.yaml", "pick"),
+        ("metaworld-grpo-demo", "metaworld-grpo-demo"),
+        ("/home/me/.rrf/runs/reach-0a1b/global_step_5", "reach-0a1b/global_step_5"),
+        ("models:/reach/3", "reach/3"),
+        ("reach@champion", "reach@champion"),
+    ],
+)
+def test_parameters_are_shortened_in_names(value, expected):
+    assert names.short(value) == expected
