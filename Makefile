@@ -1,7 +1,7 @@
 # `make demo` and `make test` set everything up themselves; the rest is for daily work.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check format up down status bench bench-tables clean
+.PHONY: help setup demo test test-all check format up down status bench bench-tables docs clean
 
 PYTHON ?= $(firstword $(foreach name,python3.11 python3 python,$(shell command -v $(name) 2>/dev/null)))
 VENV := .venv
@@ -40,10 +40,10 @@ demo: setup  ## from robot data to a promoted policy, with report and videos (mi
 	$(BIN)/python -m infra.demo
 
 test: setup  ## the tests that CI runs (minutes)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 -m "not slow"
 
 test-all: setup  ## every test, the slow ones too
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10
 
 check: setup  ## lint, format, types, layers
 	$(BIN)/ruff check .
@@ -70,6 +70,10 @@ bench: setup  ## measure the numbers of docs/benchmarks (hours; python -m benchm
 
 bench-tables: setup  ## turn docs/benchmarks/*.json into the tables of README and docs
 	$(BIN)/python -m benchmarks.tables
+
+docs: setup  ## build the documentation into build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "open build/site/index.html, or with search: $(BIN)/python -m mkdocs serve, then http://127.0.0.1:8000"
 
 clean:  ## stop the services and remove what can be made again (keeps .venv and datasets/raw)
 	test ! -x $(BIN)/python || $(BIN)/python -m infra.services down

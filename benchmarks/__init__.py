@@ -1,1 +1,1 @@
-"""One script per set of published numbers, the peer measured in the same run."""
+"""Benchmarks: one script per set of published numbers. Peers are measured in the same run."""

@@ -1,7 +1,7 @@
 """Is bf16 worth it for the compact policy on this processor? `python -m benchmarks.bf16_training`
 
-The same steps of pretraining, from the same weights and batches, in fp32 and in bf16 autocast:
-samples per CPU-second and the validation loss they end with. On a processor without bf16
+Measures samples per CPU-second and the final validation loss for the same steps of pretraining,
+from the same weights and batches, in fp32 and in bf16 autocast. On a processor without bf16
 instructions (AMX, AVX-512 BF16) the conversions cost more than the narrower arithmetic saves.
 """
 
@@ -20,7 +20,7 @@ SEED = 0
 
 
 def run(precision: str, steps: int = STEPS, dataset: str | None = None) -> tuple[float, float]:
-    """Samples per CPU-second of training, and the validation loss after `steps`."""
+    """Train and return the samples per CPU-second and the validation loss after `steps`."""
     from rrf.presets import resolve
     from rrf.runners import SupervisedRunnerCfg
     from rrf.runners.supervised.frames import split_of
@@ -47,7 +47,7 @@ def run(precision: str, steps: int = STEPS, dataset: str | None = None) -> tuple
 
 
 def measure(steps: int = STEPS, dataset: str | None = None) -> list[dict]:
-    """Both numbers of bf16, each beside that of fp32 in the same run."""
+    """Both numbers for bf16, each beside the number for fp32 in the same run."""
     speed, loss = run("bf16", steps, dataset)
     reference_speed, reference_loss = run("fp32", steps, dataset)
     command = f"{COMMAND}  # {steps} steps"

@@ -1,12 +1,15 @@
-"""Conversion, reading and validation of datasets: `python -m benchmarks.data [ID ...]`, all by
-default, a quarter of an hour.
+"""Conversion, reading and validation of datasets: `python -m benchmarks.data [ID ...]`.
 
-Frames are those of the demonstration recordings (`dvc pull`), enlarged to 128x128 px, one camera,
-as JPEG of quality 95 in TFRecord files: episodes as robots record them, in the form of Open
-X-Embodiment. lerobot is used as its documentation shows: `add_frame` and `save_episode` to write
-with the same codec, `DataLoader` over `LeRobotDataset` with `delta_timestamps` to read the same
-files (by pyav: torchcodec, its default, needs FFmpeg's libraries on the system). A figure per
-CPU-second counts all threads and child processes.
+By default all numbers are measured, which takes a quarter of an hour.
+
+The frames are those of the demonstration recordings (`dvc pull`) with one camera, enlarged to
+128x128 px and stored as JPEG of quality 95 in TFRecord files. So the episodes have the form of Open
+X-Embodiment, as robots record them.
+
+lerobot is used as its documentation shows. It writes with `add_frame` and `save_episode` and the
+same codec. It reads the same files with a `DataLoader` over `LeRobotDataset` with
+`delta_timestamps`, and decodes with pyav, because its default, torchcodec, needs FFmpeg's libraries
+on the system. CPU-seconds count all threads and child processes.
 """
 
 import argparse
@@ -44,12 +47,12 @@ PEER = "lerobot 0.4.4"
 
 
 def rlds_passthrough_steps_per_cpu_s() -> list[dict]:
-    """RLDS to LeRobot v3, JPEG files kept byte for byte."""
+    """Convert RLDS to LeRobot v3, with JPEG files kept byte for byte."""
     return [_conversion("rlds_passthrough_steps_per_cpu_s", "image")]
 
 
 def rlds_video_steps_per_cpu_s() -> list[dict]:
-    """RLDS to LeRobot v3 in h264, and how much faster two processes are than one on more of it."""
+    """Convert RLDS to LeRobot v3 in h264; on more data, also the speed-up by a second process."""
     one = _conversion("rlds_video_steps_per_cpu_s", "video")
     wall_s = [
         _least(lambda count=count: _convert("video", 50, count), lambda cost: cost.wall_s).wall_s
@@ -65,7 +68,7 @@ def rlds_video_steps_per_cpu_s() -> list[dict]:
 
 
 def convert_peak_mb_10x() -> list[dict]:
-    """Peak memory of converting ten times as much; the ratio is that of once as much to it."""
+    """Peak memory when converting ten times as many recordings, compared with a tenth of them."""
     once, ten_times = (_in_child(f"_convert('video', {times})") for times in (1, 10))
     row = number(
         "convert_peak_mb_10x",
@@ -80,7 +83,7 @@ def convert_peak_mb_10x() -> list[dict]:
 
 
 def writer_ratio_vs_lerobot() -> list[dict]:
-    """Frames written to h264 per CPU-second, and how many times lerobot's that is."""
+    """Frames written in h264 per CPU-second, compared with lerobot."""
     frames = episodes()
     with tempfile.TemporaryDirectory() as folder:
         ours = _least(lambda: _write(frames, Path(folder, "ours")))
@@ -89,7 +92,7 @@ def writer_ratio_vs_lerobot() -> list[dict]:
 
 
 def reader_ratio_vs_lerobot() -> list[dict]:
-    """Frames read in random order per CPU-second, nothing kept, beside lerobot's on one dataset."""
+    """Frames read in random order per CPU-second without a cache, compared with lerobot."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "dataset")
         _write(episodes(), root)
@@ -100,7 +103,7 @@ def reader_ratio_vs_lerobot() -> list[dict]:
 
 
 def memmap_frames_per_s() -> list[dict]:
-    """Frames per wall second out of a decoded, memory-mapped cache that an earlier epoch filled."""
+    """Frames read per wall second from a decoded, memory-mapped cache that is already full."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "dataset")
         _write(episodes(), root)
@@ -125,7 +128,7 @@ def validate_1m_rows_s() -> list[dict]:
 
 @dataclasses.dataclass
 class Cost:
-    """What a piece of work took."""
+    """The cost of a piece of work."""
 
     frames: int
     cpu_s: float
@@ -134,7 +137,7 @@ class Cost:
 
 
 class _Stopwatch:
-    """Seconds of a block: wall, and CPU of this process and of children that ended in it."""
+    """Measures a block: wall seconds, and CPU-seconds of this process and of ended children."""
 
     def __enter__(self) -> "_Stopwatch":
         self._started = _cpu_s(), time.perf_counter()
@@ -151,12 +154,12 @@ def _cpu_s() -> float:
 
 
 def _least(measure: Callable[[], Cost], by: Callable[[Cost], float] = lambda c: c.cpu_s) -> Cost:
-    """The cheapest of several runs."""
+    """The cheapest of `REPEATS` runs."""
     return min((measure() for _ in range(REPEATS)), key=by)
 
 
 def _in_child(expression: str) -> Cost:
-    """What `expression` of this module costs in a process of its own, with that one's memory."""
+    """The cost of evaluating `expression` of this module in a new process, with its peak memory."""
     program = (
         f"import json, resource; from benchmarks import data; cost = data.{expression}\n"
         "cost.peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000\n"
@@ -179,7 +182,7 @@ def _conversion(id: str, storage: typing.Literal["image", "video"]) -> dict:
 def _convert(
     storage: typing.Literal["image", "video"], times: int = 1, num_workers: int = 1
 ) -> Cost:
-    """Convert the recordings, each shard `times` times."""
+    """Convert the recordings, with each shard repeated `times` times."""
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder, "raw", "1.0.0")
         write_recordings(raw, times)
@@ -300,7 +303,7 @@ _IDS: dict[str, Callable[[], list[dict]]] = {
 
 
 def main() -> None:
-    """Measure what is asked for and write `docs/benchmarks/data.json`."""
+    """Measure the given ids, or all of them, and write `docs/benchmarks/data.json`."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

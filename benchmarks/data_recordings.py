@@ -1,5 +1,7 @@
-"""The recordings that `benchmarks.data` converts: demonstrations enlarged to 128x128 px, as JPEG of
-quality 95 in TFRecord files, in the form of Open X-Embodiment.
+"""The recordings that `benchmarks.data` converts.
+
+They are demonstrations enlarged to 128x128 px and stored as JPEG of quality 95 in TFRecord files,
+in the form of Open X-Embodiment.
 """
 
 import functools
@@ -26,7 +28,7 @@ NUM_SHARDS = 4
 
 
 def dataset_cfg(storage: typing.Literal["image", "video"]) -> DatasetCfg:
-    """How the recordings are converted."""
+    """The config for converting the recordings."""
     vector = {"names": list("xyzg"), "unit": "m"}
     return DatasetCfg(
         name="benchmark",
@@ -43,7 +45,7 @@ def dataset_cfg(storage: typing.Literal["image", "video"]) -> DatasetCfg:
 
 
 def write_recordings(directory: Path, times: int) -> None:
-    """Write the recordings as RLDS, each shard `times` times."""
+    """Write the recordings as RLDS, with each shard repeated `times` times."""
     steps = {
         "action": tensor("float32", 4),
         "language_instruction": text(),
@@ -53,7 +55,7 @@ def write_recordings(directory: Path, times: int) -> None:
     }
     shards = [_examples()[start::NUM_SHARDS] for start in range(NUM_SHARDS)]
     write_rlds(directory, {"train": shards}, episodes_of(steps))
-    if times > 1:  # the same shards under more names: quick to make, and just as slow to read
+    if times > 1:  # copies of the same shards: fast to make, and as slow to read as new ones
         described = json.loads((directory / "dataset_info.json").read_text())
         described["splits"][0]["shardLengths"] *= times
         (directory / "dataset_info.json").write_text(json.dumps(described))
@@ -67,7 +69,7 @@ def write_recordings(directory: Path, times: int) -> None:
 
 
 def schema() -> Schema:
-    """What the enlarged recordings hold."""
+    """The schema of the enlarged recordings."""
     vector = Vector(names=tuple("xyzg"), unit="m")
     return Schema(
         fps=FPS, image_size=(SIZE, SIZE), cameras=("front",), state=vector, action=vector,
@@ -91,7 +93,7 @@ def episodes() -> list[Episode]:
 
 @functools.cache
 def _examples() -> list[dict[str, list]]:
-    """The recordings as Examples of RLDS."""
+    """The recordings as RLDS Examples."""
     examples = []
     for episode in episodes():
         frames = np.asarray(episode.images["front"])

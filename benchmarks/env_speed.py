@@ -1,9 +1,9 @@
 """Rendering and recording speed: `images_per_cpu_s_64` and `demo_frames_per_s`.
 
-Rendering is of Meta-World's pick-place scene (67 thousand mesh faces, 3 lights) in episodes under
-way, camera corner2, 64 x 64 pixels. The peer is Meta-World's own rendering, `env.render()` through
-OpenGL at its defaults, in a child process with the first backend that works; without one there is
-no peer. CPU-seconds are of the whole process, all threads.
+The rendered scene is Meta-World's pick-place (67 thousand mesh faces, 3 lights) in running
+episodes, with camera corner2 and 64 x 64 pixels. The peer is Meta-World's own rendering,
+`env.render()` through OpenGL with its defaults. It runs in a child process with the first backend
+that works; if none works, there is no peer. CPU-seconds count all threads of the process.
 """
 
 import statistics
@@ -50,7 +50,7 @@ print(statistics.median(rates))
 
 
 def images_per_cpu_s_64() -> dict:
-    """Images per CPU-second of the ray tracer, median over rounds of 32 images in batches of 8."""
+    """Images per CPU-second of the ray tracer; median over rounds of 32 images in batches of 8."""
     from rrf.envs.metaworld.engine import TaskEngine
 
     engine = TaskEngine(TASK, action_repeat=5, cameras=["corner2"])
@@ -62,7 +62,7 @@ def images_per_cpu_s_64() -> dict:
         rates.append(NUM_EPISODES / (time.process_time() - begin))
         assert images.shape == (NUM_EPISODES, SIZE, SIZE, 3)
     engine.close()
-    value = statistics.median(rates[1:])  # the first round records the launches
+    value = statistics.median(rates[1:])  # the first round also records Warp's kernel launches
     peer, peer_value = _metaworld_rendering()
     return record.number(
         "images_per_cpu_s_64",
@@ -77,10 +77,11 @@ def images_per_cpu_s_64() -> dict:
 
 
 def demo_frames_per_s() -> dict:
-    """Frames recorded per wall second by `rrf data collect` in two processes, starting included.
+    """Frames that `rrf data collect` records per wall second in two processes.
 
-    The ten demonstration tasks, 25 episodes each. Only the compilation of Warp's kernels, once per
-    machine, is left out: a short recording before makes sure of them.
+    The ten demonstration tasks are recorded with 25 episodes each. The time includes the start of
+    the processes, but not the compilation of Warp's kernels, which happens once per machine: a
+    short recording beforehand takes care of that.
     """
     with tempfile.TemporaryDirectory() as scratch:
         warm_up = CollectCfg(tasks=[TASK], episodes=1, out=str(Path(scratch, "warm_up")))

@@ -1,11 +1,11 @@
-"""What orchestration costs: the flow `train-vla` against the same bare commands, one after another.
+"""The cost of orchestration: the flow `train-vla` compared with the same commands without Prefect.
 
-Both run on a clone of this repository with nothing done yet, with a training of a few steps and the
-tiny evaluation, so that what is measured is everything around them. Prefect's server is up. One
-round of each warms the machine's file cache and is not counted.
+Both run on a clone of this repository in which nothing has been done yet. The training has only a
+few steps and the evaluation is tiny, so that mainly the work around them is measured. Prefect's
+server is already running. One round of each is not counted; it warms the file cache of the machine.
 
-The difference may be below zero: judging, registering and promoting share the flow's process and
-one import of MLflow, where bare commands pay for two.
+The difference may be below zero. In the flow, judging, registering and promoting share one process
+and import MLflow once, while the separate commands import it twice.
 """
 
 import contextlib
@@ -30,16 +30,17 @@ TRAINING = {"max_steps": 20, "batch_size": 8, "validation_fraction": 0}
 COMMAND = "python -m benchmarks.skeleton flow_overhead_s"
 _JUDGE = """
 import sys
-from rrf.evaluation import gates, results
+from rrf.evaluation import results
+from rrf.evaluation.gates import gate
 report = results.EvaluationReport.load(sys.argv[1])
-gates.verdict(report, gates.load_gate(sys.argv[2])).save(sys.argv[3])
+gate.verdict(report, gate.load_gate(sys.argv[2])).save(sys.argv[3])
 """
 _ROUNDS = 3
 _DERIVED = (".rrf", ".dvc/cache", ".dvc/tmp", "datasets")
 
 
 def flow_overhead_s(rounds: int = _ROUNDS) -> dict:
-    """Wall seconds that the flow adds, beside the wall seconds of the bare commands."""
+    """Wall seconds that the flow adds; the peer is the wall seconds of the commands alone."""
     with tempfile.TemporaryDirectory() as scratch:
         checkout = _clone(Path(scratch) / "checkout")
         os.environ["RRF_HOME"] = str(checkout)

@@ -1,9 +1,9 @@
-"""What one writes without this package: loops that play a policy in Meta-World, one episode after
+"""Peers without this package: simple loops that play a policy in Meta-World, one episode after
 another, with OpenGL images.
 
 `python -m benchmarks.metaworld_peers naive|lerobot CHECKPOINT EPISODES` prints episodes per second.
-`naive` calls Meta-World's own `env.step` and renders 64 px where the policy looks; `lerobot` is the
-`MetaworldEnv` of that library, which renders 480 px at every control step.
+`naive` calls Meta-World's own `env.step` and renders 64 px images only when the policy needs one.
+`lerobot` uses that library's `MetaworldEnv`, which renders 480 px images at every control step.
 """
 
 import os
@@ -26,7 +26,7 @@ _DECISIONS, _ACTION_REPEAT, _SIZE = 15, 5, 64
 
 
 def episodes_per_s(peer: str, checkpoint: Path, episodes: int) -> float | None:
-    """Measure a peer in a process of its own; None where there is no OpenGL by EGL."""
+    """Measure a peer in a separate process; None if OpenGL with EGL does not work here."""
     from rrf.envs.rendering.renderers import probe_renderer
 
     if probe_renderer("egl") != "ok":
@@ -68,7 +68,7 @@ def _naive() -> tuple[Callable, Callable, Callable]:
 
 
 def _lerobot() -> tuple[Callable, Callable, Callable]:
-    """The same over lerobot's environment."""
+    """The same three functions for lerobot's environment."""
     import torch
     from lerobot.envs.metaworld import MetaworldEnv
 
@@ -93,7 +93,7 @@ def _lerobot() -> tuple[Callable, Callable, Callable]:
 
 
 def main() -> None:
-    """Play and print the rate of all episodes but the first."""
+    """Play the episodes and print their rate; the first one is not counted."""
     warnings.filterwarnings("ignore")
     from rrf.runners.checkpoints.checkpoint import load_policy
 

@@ -1,4 +1,4 @@
-"""The form of a published number, and where it is kept: `docs/benchmarks/<script>.json`."""
+"""The form of a published number, and its file: `docs/benchmarks/<script>.json`."""
 
 import datetime
 import json
@@ -25,7 +25,10 @@ def number(
     ratio: float | None = None,
     seeds: Sequence[int] = (),
 ) -> dict:
-    """One measured number in the published form; `ratio` is ours to the peer, above 1 is better."""
+    """One measured number in the published form.
+
+    `ratio` compares ours with the peer; a value above 1 means that ours is better.
+    """
     return {
         "id": id,
         "value": float(f"{value:.4g}"),
@@ -42,7 +45,7 @@ def number(
 
 
 def save(script: str, numbers: Sequence[dict]) -> Path:
-    """Merge `numbers` into `docs/benchmarks/<script>.json` by id; the others stay."""
+    """Merge `numbers` into `docs/benchmarks/<script>.json` by id; other ids are kept."""
     path = RESULTS / f"{script}.json"
     kept = {row["id"]: row for row in json.loads(path.read_text())} if path.is_file() else {}
     kept |= {row["id"]: row for row in numbers}
@@ -51,7 +54,7 @@ def save(script: str, numbers: Sequence[dict]) -> Path:
 
 
 def machine() -> str:
-    """Processor, cores this process may use, and operating system, in one line."""
+    """Processor, number of cores that this process may use, and operating system, in one line."""
     names = [
         line.split(":", 1)[1].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -62,7 +65,7 @@ def machine() -> str:
 
 
 def commit() -> str:
-    """The commit that is measured, with a "+" if anything but the results differs from it."""
+    """The commit that is measured, with a "+" if files other than the results differ from it."""
     found = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         cwd=ROOT,

@@ -1,11 +1,12 @@
 """State-based reinforcement learning: `python -m benchmarks.rl [ID ...] [--peers PYTHON]`.
 
-All ids by default; those with walk, tracking_error or return in their names train to the end, the
-others take minutes. Peers run in the same call, in processes of their own
-(`benchmarks.rl_peers`), with the interpreter of `--peers`, which needs their packages:
-`uv pip install stable-baselines3==2.9.2 sbx-rl==0.28.0`. Ratios are of wall seconds; the rows tell
-those of CPU-seconds, all threads counted, beside them. `--small` only sees whether everything runs,
-and saves nothing.
+By default all ids are measured. Those with walk, tracking_error or return in their names train to
+the end; the others take minutes.
+
+Peers run in the same call, in separate processes (`benchmarks.rl_peers`) with the interpreter of
+`--peers`, which needs their packages: `uv pip install stable-baselines3==2.9.2 sbx-rl==0.28.0`.
+Ratios are of wall seconds; the rows also hold the ratios of CPU-seconds, with all threads counted.
+`--small` only checks that everything runs, and saves nothing.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from rrf.config import did_you_mean
 
 
 def ppo_halfcheetah_ratio_vs_sb3(bench: Bench) -> list[dict]:
-    """PPO with 8 environments of HalfCheetah, beside Stable-Baselines3 and SBX."""
+    """PPO with 8 environments of HalfCheetah, compared with Stable-Baselines3 and SBX."""
     iterations, id = bench.size(20, 2), "ppo_halfcheetah_ratio_vs_sb3"
     words = ("--steps", 2048 * iterations)
     ours, (sb3, sbx) = alternating(
@@ -51,11 +52,11 @@ def ppo_halfcheetah_ratio_vs_sb3(bench: Bench) -> list[dict]:
 
 
 def ppo_halfcheetah_return_1m(bench: Bench) -> list[dict]:
-    """Greedy returns after a million steps, of the curves of `rl_curves` and of as many peers."""
+    """Greedy returns after a million steps, from the curves of `rl_curves` and of the peer."""
     curves = rl_curves.known("halfcheetah-ppo")
     if not curves and not bench.is_small:
         raise NotMeasuredError(
-            "there are no curves of halfcheetah-ppo; type: python -m benchmarks.rl_curves "
+            "there are no curves of halfcheetah-ppo yet; type: python -m benchmarks.rl_curves "
             "halfcheetah-ppo"
         )
     ours = [rows[-1].return_greedy_mean for rows in curves.values()] or [0.0]
@@ -76,7 +77,7 @@ def ppo_halfcheetah_return_1m(bench: Bench) -> list[dict]:
 
 
 def envpool_ratio(bench: Bench) -> list[dict]:
-    """Steps of EnvPool through our adapter, with 8 environments on two threads."""
+    """Steps per second of EnvPool through our adapter, with 8 environments on two threads."""
     steps, id = bench.size(80_000, 4000), "envpool_ratio"
     words = ("--steps", steps)
     ours, (raw, gymnasium) = alternating(
@@ -92,7 +93,10 @@ def envpool_ratio(bench: Bench) -> list[dict]:
 
 
 def _sb3_return(bench: Bench, seed: int) -> float:
-    """Greedy return of Stable-Baselines3's PPO after a million steps; kept, it takes minutes."""
+    """Greedy return of Stable-Baselines3's PPO after a million steps.
+
+    The training takes minutes, so its result is kept for later calls.
+    """
     words = ("--seed", seed, "--steps", bench.size(1_000_000, 2048))
     words = (*words, "--episodes", bench.size(rl_curves.NUM_EPISODES, 1))
     path = workspace.state() / "benchmarks" / f"sb3-ppo-halfcheetah-seed{seed}.json"
@@ -138,14 +142,14 @@ IDS: dict[str, Callable[[Bench], list[dict]]] = {
     "envpool_ratio": envpool_ratio,
     "mjlab_go1_4096_gpu_steps_per_s": rl_go1.mjlab_go1_4096_gpu_steps_per_s,
     "go1_flat_walk_wall_s": rl_go1.go1_flat_walk,
-    "go1_flat_tracking_error": rl_go1.go1_flat_walk,  # of the same run
+    "go1_flat_tracking_error": rl_go1.go1_flat_walk,  # measured by the same run
     "go1_flat_fast_tracking_error": rl_go1.go1_flat_fast_tracking_error,
     "ppo_halfcheetah_return_1m": ppo_halfcheetah_return_1m,
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what is asked for and write `docs/benchmarks/rl.json`, each number once known."""
+    """Measure the given ids, or all of them; write each number to `docs/benchmarks/rl.json`."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,8 +1,8 @@
 """Every algorithm on a task of minutes: `python -m benchmarks.rl_algorithms [KEY ...]`.
 
-Each command of the README's table is run with three seeds (two runs side by side), the last
-checkpoints are judged by a protocol of `configs/protocols`, and the means go to
-`docs/benchmarks/rl.json`. Runs of the same commit that are finished are used again.
+Each command of the table in `docs/locomotion.md` is run with three seeds (two runs side by side).
+The last checkpoints are evaluated under a protocol of `configs/protocols`, and the means go to
+`docs/benchmarks/rl.json`. Finished runs of the same commit are reused.
 """
 
 import argparse
@@ -26,19 +26,19 @@ COMMAND = "python -m benchmarks.rl_algorithms"
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
-    """A row of the README's table, and how it is measured."""
+    """A row of the table, and how it is measured."""
 
     name: str
     paper: str
     file: str
     words: str
-    """What `rrf train` is called with: a preset and overrides."""
+    """The arguments of `rrf train`: a preset and overrides."""
     protocol: str
     task: str
     beside: str | None = None
-    """The algorithm it is compared with."""
+    """Key of the algorithm that it is compared with."""
     is_smoother: bool = False
-    """Compare how smooth actions are, too."""
+    """Whether to compare the smoothness of actions too."""
 
 
 def _arxiv(number: str) -> str:
@@ -135,7 +135,7 @@ ALGORITHMS = {
 
 
 def overview(numbers: Iterable[dict]) -> str:
-    """The README's table; an algorithm that was not measured has no row."""
+    """The table of `docs/locomotion.md`; an algorithm that was not measured has no row."""
     rows = {row["id"]: row for row in numbers}
     lines = ["| algorithm | paper | file | command | measured |", "|---|---|---|---|---|"]
     for key, algorithm in ALGORITHMS.items():
@@ -165,7 +165,7 @@ def _id(key: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What an algorithm reached: a return per seed, the others as means over the seeds."""
+    """The results of an algorithm: a return per seed; the other numbers are means over seeds."""
 
     returns: list[float]
     smoothness: float | None
@@ -173,7 +173,7 @@ class Result:
 
 
 def measure(key: str) -> dict:
-    """Train and judge an algorithm and what it is compared with; its row."""
+    """Train and evaluate an algorithm and the one it is compared with; returns its row."""
     algorithm, own = ALGORITHMS[key], _result(key)
     beside = algorithm.beside
     peer = _result(beside) if beside else None
@@ -210,13 +210,13 @@ def _trained(key: str, seed: int) -> dict:
     preset, *overrides = ALGORITHMS[key].words.split()
     measured = commit()
     run_dir = workspace.state() / "benchmarks" / "algorithms" / f"{measured}-{key}-seed{seed}"
-    if measured.endswith("+"):  # not the code that an earlier run was of
+    if measured.endswith("+"):  # uncommitted changes: an earlier run may be of other code
         shutil.rmtree(run_dir, ignore_errors=True)
     return train(preset, run_dir, [*overrides, f"seed={seed}", "device=cpu"])
 
 
 def main() -> None:
-    """Measure what is asked for, all by default, and write each number once known."""
+    """Measure the given algorithms, or all of them; write each number as soon as it is known."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,12 @@
-"""Learning curves to the end: `python -m benchmarks.rl_curves PRESET ... [--seeds 0 1 2]`.
+"""Complete learning curves: `python -m benchmarks.rl_curves PRESET ... [--seeds 0 1 2]`.
 
-Each preset is trained for its own number of steps, and some twenty times on the way its greedy
-policy plays twenty episodes, whose seconds do not count. What was found is kept as
-`docs/benchmarks/curves/<preset>-seed<k>.csv`, drawn as `<preset>.svg` beside it, and the last
-returns go to `docs/benchmarks/rl.json`. The same command goes on with a run that was killed and
-leaves finished ones alone. A million steps take minutes with PPO and hours with SAC.
+Each preset is trained for its own number of steps. About twenty times on the way, its greedy policy
+plays twenty episodes; the time for these is not counted. The results are kept in
+`docs/benchmarks/curves/<preset>-seed<k>.csv` and drawn as `<preset>.svg` beside it, and the last
+returns go to `docs/benchmarks/rl.json`.
+
+The same command continues a run that was killed and does not repeat finished ones. A million steps
+take minutes with PPO and hours with SAC.
 """
 
 import argparse
@@ -33,7 +35,7 @@ CURVES = RESULTS / "curves"
 COMMAND = "python -m benchmarks.rl_curves"
 NUM_EVALUATIONS = 20
 NUM_EPISODES = 20
-_SEED = 4242  # of the episodes of an evaluation; training has other ones
+_SEED = 4242  # seed of the evaluation episodes; training uses other seeds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +53,9 @@ class Published:
 
 _ZOO = "Stable-Baselines3 RL Zoo"
 PUBLISHED: dict[str, tuple[Published, ...]] = {
-    # After a million steps unless the source says otherwise, of the MuJoCo tasks' versions v3 and
-    # v4. The band runs from the lowest mean to the highest; the first entry is the peer of the row.
+    # Returns after a million steps unless the source says otherwise; for versions v3 and v4 of the
+    # MuJoCo tasks. The first entry is the peer of the row. The band in the chart goes from the
+    # lowest mean to the highest.
     "halfcheetah-ppo": (
         Published(5819, 664, _ZOO),
         Published(1443, 46, "CleanRL"),
@@ -104,7 +107,7 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A line of a curve's file. Seconds are those of training, of all its calls."""
+    """A line of a curve's file. The seconds are those of training, over all calls together."""
 
     steps: int
     wall_s: float
@@ -123,9 +126,9 @@ class Curve:
         self._mark = time.perf_counter(), time.process_time()
 
     def observe(self, progress: "ControlProgress") -> None:
-        """An iteration is over."""
+        """Called after each iteration of training."""
         if self.rows is None:
-            # A row whose checkpoint was never written is measured again.
+            # A row beyond the resumed checkpoint is measured again.
             self.rows = [row for row in read(self.path) if row.steps < progress.num_steps]
             last = self.rows[-1:]
             self._wall_s = last[0].wall_s if last else 0.0
@@ -155,7 +158,7 @@ class Curve:
 
 
 def greedy_returns(runner: "ControlRunner", num_episodes: int = NUM_EPISODES) -> list[float]:
-    """Returns of the policy as it is now, in environments of their own."""
+    """Greedy returns of the current policy, in separate environments."""
     from rrf.envs.mjlab.configs import MjlabEnvCfg
     from rrf.evaluation.control.evaluate import evaluate_control
     from rrf.evaluation.control.protocol import ControlProtocolCfg
@@ -178,13 +181,13 @@ def greedy_returns(runner: "ControlRunner", num_episodes: int = NUM_EPISODES) ->
 
 
 def config(preset: str, seed: int, overrides: Sequence[str] = ()) -> "ControlRunnerCfg":
-    """A preset as a curve trains it. Raises ValueError for a preset of another kind."""
+    """The config for the curve of a preset. Raises ValueError if it is not state-based control."""
     from rrf.runners.control.configs import ControlRunnerCfg
 
     cfg = resolve(preset, parse_overrides(overrides))
     if not isinstance(cfg, ControlRunnerCfg):
         raise ValueError(
-            f"{preset} trains a policy that sees images; `benchmarks.vla_rl` has those"
+            f"{preset} trains a policy that sees images; use `benchmarks.vla_rl` for those"
         )
     return cfg.replace(
         seed=seed,
@@ -197,7 +200,7 @@ def config(preset: str, seed: int, overrides: Sequence[str] = ()) -> "ControlRun
 
 
 def train(cfg: "ControlRunnerCfg", path: Path, run_dir: Path) -> list[Row]:
-    """Train to the end, from where an earlier call was killed; the rows of `path` afterwards."""
+    """Train to the end, continuing a killed run if there is one; returns the rows of `path`."""
     if not is_complete(read(path), cfg):
         runner = cfg.build(run_dir)
         curve = Curve(path, runner)
@@ -206,13 +209,13 @@ def train(cfg: "ControlRunnerCfg", path: Path, run_dir: Path) -> list[Row]:
 
 
 def is_complete(rows: Sequence[Row], cfg: "ControlRunnerCfg") -> bool:
-    """Whether these are the rows of a whole run."""
+    """Whether these are the rows of a complete run."""
     per_iteration: int = cfg.env.num_envs * cfg.num_steps_per_env  # type: ignore[attr-defined]
     return bool(rows) and rows[-1].steps >= cfg.max_iterations * per_iteration
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a curve's file; none if there is no file."""
+    """The rows of a curve's file; empty if there is no file."""
     if not path.is_file():
         return []
     with path.open(newline="") as file:
@@ -240,7 +243,7 @@ def write(path: Path, rows: Iterable[Row]) -> None:
 
 
 def known(preset: str, folder: Path = CURVES) -> dict[int, list[Row]]:
-    """Seed -> rows of the whole runs that were measured of a preset."""
+    """Seed -> rows of the complete runs of a preset that were measured."""
     found = {
         int(path.stem.rpartition("-seed")[2]): read(path)
         for path in sorted(folder.glob(f"{preset}-seed*.csv"))
@@ -250,7 +253,7 @@ def known(preset: str, folder: Path = CURVES) -> dict[int, list[Row]]:
 
 
 def draw(preset: str, curves: dict[int, list[Row]], folder: Path) -> Path:
-    """The picture of a preset's curves."""
+    """Write the chart of a preset's curves; returns its path."""
     published = PUBLISHED.get(preset, ())
     means = [entry.mean for entry in published]
     points = {f"seed {seed}": to_points(rows) for seed, rows in curves.items()}
@@ -262,12 +265,12 @@ def draw(preset: str, curves: dict[int, list[Row]], folder: Path) -> Path:
 
 
 def to_points(rows: Iterable[Row]) -> list[Point]:
-    """Greedy returns as a picture has them."""
+    """Greedy returns as points of a chart."""
     return [Point(row.steps, row.return_greedy_mean, row.return_greedy_std) for row in rows]
 
 
 def number_row(preset: str, curves: dict[int, list[Row]]) -> dict:
-    """The mean over seeds of the last greedy returns, beside a published value."""
+    """The row of a preset: mean over seeds of the last greedy returns, and a published value."""
     ends = [rows[-1] for rows in curves.values()]
     returns = [row.return_greedy_mean for row in ends]
     peer = PUBLISHED.get(preset, (None,))[0]
@@ -291,23 +294,23 @@ def number_row(preset: str, curves: dict[int, list[Row]]) -> dict:
 
 
 def _ratio(value: float, peer: float) -> float:
-    """Above 1 where ours is better; returns of tasks that only have costs are below 0."""
+    """A ratio above 1 if ours is better. Tasks that have only costs have returns below 0."""
     return peer / value if peer < 0 else max(value / peer, 0.0)
 
 
 def main() -> None:
-    """Train what is asked for, draw it, and write `docs/benchmarks/rl.json`."""
+    """Train the given presets, draw their curves, and write `docs/benchmarks/rl.json`."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("presets", nargs="+", metavar="PRESET")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--fresh", action="store_true", help="forget what earlier calls measured")
-    parser.add_argument("--out", type=Path, default=CURVES, help="another folder: no number saved")
+    parser.add_argument("--fresh", action="store_true", help="discard results of earlier calls")
+    parser.add_argument("--out", type=Path, default=CURVES, help="another folder; saves no number")
     parser.add_argument("--override", nargs="+", default=[], metavar="PATH=VALUE")
     words = parser.parse_args()
     if words.override and words.out == CURVES:
-        parser.error("--override measures something else than the preset; give --out FOLDER too")
+        parser.error("--override changes what is measured; give another folder with --out too")
     try:
         for preset in words.presets:
             config(preset, 0, words.override)

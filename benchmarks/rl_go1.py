@@ -1,5 +1,5 @@
-"""Numbers of the walking quadruped, for `benchmarks.rl`: how fast PPO on Go1 trains, how long until
-it walks, and how well it then does.
+"""Numbers of the walking quadruped for `benchmarks.rl`: how fast PPO trains Go1, how long it takes
+until Go1 walks, and how well it walks then.
 """
 
 import shutil
@@ -28,17 +28,17 @@ MJLAB = "rsl_rl on mjlab, Warp on the CPU, 256 environments"
 
 
 def go1_flat_env_steps_per_s(bench: Bench) -> list[dict]:
-    """PPO on Go1, exact physics: acting, physics and learning."""
+    """Steps per second of PPO on Go1 with exact physics, including acting and learning."""
     return _go1_rows(bench, "go1_flat", "exact")
 
 
 def go1_flat_fast_env_steps_per_s(bench: Bench) -> list[dict]:
-    """The same with fast physics."""
+    """The same as `go1_flat_env_steps_per_s`, with fast physics."""
     return _go1_rows(bench, "go1_flat_fast", "fast")
 
 
 def go1_flat_ratio_vs_mjlab_cpu(bench: Bench) -> list[dict]:
-    """PPO on Go1, exact physics, beside mjlab's own command on a CPU."""
+    """PPO on Go1 with exact physics, compared with mjlab's own command on a CPU."""
     ours = _go1_pace(bench, "exact")
     peer = bench.peer("mjlab-ppo", *_mjlab_words(bench))
     theirs = Pace(peer["steps_per_s"], peer["steps_per_cpu_s"])
@@ -47,7 +47,7 @@ def go1_flat_ratio_vs_mjlab_cpu(bench: Bench) -> list[dict]:
 
 
 def mjlab_go1_4096_gpu_steps_per_s(bench: Bench) -> list[dict]:
-    """Our PPO on mjlab with 4,096 environments on a GPU, beside rsl_rl on the same."""
+    """Our PPO on mjlab with 4,096 environments on a GPU, compared with rsl_rl on the same GPU."""
     import torch
 
     if not torch.cuda.is_available():
@@ -66,12 +66,12 @@ def mjlab_go1_4096_gpu_steps_per_s(bench: Bench) -> list[dict]:
 
 
 def go1_flat_walk(bench: Bench) -> list[dict]:
-    """`rrf train go1-flat-ppo` to the end, then the protocol of its gate."""
+    """Run `rrf train go1-flat-ppo` to the end, then evaluate under the protocol of its gate."""
     trained = _walk(bench, "go1-flat", ())
     words = {"command": command("go1_flat_walk_wall_s"), "seeds": [SEED]}
     facts = {
         "env_steps": trained["num_steps"],
-        "learning_wall_s": round(trained["wall_s"], 1),  # without starting and saving
+        "learning_wall_s": round(trained["wall_s"], 1),  # without start-up and saving
         "learning_cpu_s": round(trained["cpu_s"], 1),
     }
     return [
@@ -83,7 +83,7 @@ def go1_flat_walk(bench: Bench) -> list[dict]:
 
 
 def go1_flat_fast_tracking_error(bench: Bench) -> list[dict]:
-    """A policy trained with fast physics, under the gate's protocol, whose physics is exact."""
+    """Train with fast physics, then evaluate under the gate's protocol, which has exact physics."""
     trained = _walk(bench, "go1-flat-fast", ["env.physics=fast"])
     words = {"command": command("go1_flat_fast_tracking_error"), "seeds": [SEED]}
     error, episodes = trained["tracking_error_xy"], trained["episodes"]
@@ -117,7 +117,7 @@ def _mjlab_words(bench: Bench) -> tuple[str | int, ...]:
 
 
 def _walk(bench: Bench, name: str, overrides: Sequence[str]) -> dict:
-    """Train Go1 by the command a user types, from nothing, and evaluate what came out."""
+    """Train Go1 from scratch with the command that a user types, and evaluate the result."""
     run_dir = workspace.state() / "benchmarks" / f"{name}{bench.size('', '-small')}"
     shutil.rmtree(run_dir, ignore_errors=True)
     small = ["max_iterations=2", "env.num_envs=16"]
@@ -129,7 +129,7 @@ def _walk(bench: Bench, name: str, overrides: Sequence[str]) -> dict:
 
 
 def _evaluated(checkpoint: Path, bench: Bench) -> dict:
-    """What a policy does under the protocol of the gate."""
+    """Evaluate a policy under the protocol of the gate."""
     protocol = protocol_of("go1-flat")
     if bench.is_small:
         env = protocol.env.replace(num_envs=len(protocol.tasks))

@@ -1,4 +1,6 @@
-"""How fast reinforcement learning goes: ours in this process, others' in theirs (`rl_peers`)."""
+"""Measure the speed of reinforcement learning: ours in this process, peers in their own processes
+(`rl_peers`).
+"""
 
 import dataclasses
 import itertools
@@ -28,12 +30,12 @@ _Size = typing.TypeVar("_Size")
 
 
 class NotMeasuredError(Exception):
-    """Something that a number needs is not there; the message says what."""
+    """A number cannot be measured here; the message says what is missing."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Pace:
-    """Steps of all environments per second, wall and CPU of all threads."""
+    """Steps of all environments per wall second and per CPU-second of all threads."""
 
     steps_per_s: float
     steps_per_cpu_s: float
@@ -41,22 +43,23 @@ class Pace:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """How the benchmarks were called."""
+    """The options of a call of the benchmarks."""
 
     python: str = sys.executable
     """The interpreter that has the peers' packages."""
     is_small: bool = False
-    """Only see whether everything runs."""
+    """Only check that everything runs."""
 
     def size(self, full: _Size, small: _Size) -> _Size:
-        """How much to measure."""
+        """Choose between the full size of a measurement and the small one."""
         return small if self.is_small else full
 
     def peer(self, peer: str, *words: str | int) -> dict:
-        """What a peer of `rl_peers` reached, in a process of its own.
+        """Measure a peer of `rl_peers` in a separate process.
 
         Raises:
-            NotMeasuredError: If its packages are missing, or it fails, with what it said last.
+            NotMeasuredError: If its packages are missing or it fails; the message has its last
+                line of output.
         """
         done = subprocess.run(
             peer_command(self.python, peer, *words),
@@ -67,7 +70,7 @@ class Bench:
         )
         if done.returncode:
             said = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
-            raise NotMeasuredError(f"{peer}: {said[-1]}; other interpreters go with --peers")
+            raise NotMeasuredError(f"{peer}: {said[-1]}; choose another interpreter with --peers")
         return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -86,7 +89,7 @@ def preset(name: str, overrides: Sequence[str]) -> "ControlRunnerCfg":
 
 
 def protocol_of(name: str) -> "ControlProtocolCfg":
-    """A protocol of state-based control, of `configs/protocols`."""
+    """A protocol of state-based control from `configs/protocols`."""
     from rrf.evaluation.control.protocol import ControlProtocolCfg
     from rrf.evaluation.protocols.files import load_protocol
 
@@ -96,7 +99,7 @@ def protocol_of(name: str) -> "ControlProtocolCfg":
 
 
 def judged(checkpoint: Path, protocol: "ControlProtocolCfg") -> "EvaluationReport":
-    """What a trained policy does under a protocol."""
+    """Evaluate a trained policy under a protocol."""
     from rrf.evaluation.control.evaluate import evaluate_control
     from rrf.runners.checkpoints.control import load_control_policy
 
@@ -110,10 +113,10 @@ def command(id: str) -> str:
 
 
 def of_training(cfg: "ControlRunnerCfg", warm_up: int, iterations: int) -> Pace:
-    """The pace of acting and learning together: the median of some iterations after the first.
+    """The pace of acting and learning together: the median over iterations after a warm-up.
 
     Args:
-        warm_up: Iterations that are left out, at least one.
+        warm_up: First iterations that are not counted, at least one.
         iterations: Iterations that are timed.
     """
     total = warm_up + iterations
@@ -147,7 +150,7 @@ def median_pace(marks: Sequence[tuple[int, float, float]]) -> Pace:
 def alternating(
     ours: Callable[[], Pace], theirs: Sequence[Callable[[], dict]], repeats: int
 ) -> tuple[Pace, list[Pace]]:
-    """Medians of ours and of each peer, measured in turns so that all meet the same machine."""
+    """Median paces of ours and of each peer, measured in turns so that all meet the same load."""
     paces: list[list[Pace]] = [[] for _ in range(1 + len(theirs))]
     for _ in range(repeats):
         paces[0].append(ours())
@@ -165,10 +168,10 @@ def alternating(
 
 
 def ratio_row(id: str, ours: Pace, peer: str, theirs: Pace, measured_by: str) -> dict:
-    """Ours beside a peer's by wall seconds, with the same by CPU-seconds.
+    """The row that compares ours with a peer by wall seconds, and also by CPU-seconds.
 
     Args:
-        measured_by: The benchmark that gives this row.
+        measured_by: The id of the benchmark that measures this row.
     """
     row = number(
         id,

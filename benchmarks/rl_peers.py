@@ -1,13 +1,13 @@
-"""What others reach, measured without this package: any interpreter that has theirs will do.
+"""Measure peers without this package, with any interpreter that has their packages.
 
-`PYTHON benchmarks/rl_peers.py PEER [--steps N ...]` prints, as its last line, JSON with
-`steps_per_s`, `steps_per_cpu_s` (environment steps, learning included where the peer learns),
+`PYTHON benchmarks/rl_peers.py PEER [--steps N ...]` prints JSON as its last line. It has
+`steps_per_s` and `steps_per_cpu_s` (environment steps, including learning if the peer learns),
 `updates_per_cpu_s` (gradient steps alone) and `return` (of `--episodes` greedy episodes after
-training); null where a peer has no such number. CPU-seconds count all threads of the process.
+training). A number that a peer does not have is null. CPU-seconds count all threads of the process.
 
-Each uses its library's defaults for the task. Torch gets one thread unless `--threads` says
-otherwise, since two make networks this small slower; JAX, for which that is not so, is left as it
-is. What is compiled or allocated first is left out.
+Each peer uses the defaults of its library for the task. Torch gets one thread unless `--threads`
+says otherwise, because two threads make such small networks slower. JAX does not have this problem
+and keeps its defaults. The first compilation and allocation are not counted.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from dataclasses import asdict
 from typing import Any
 
 _BASELINES = "stable-baselines3==2.9.2 sbx-rl==0.28.0"
-_INSTALL = {  # what is imported -> what is installed
+_INSTALL = {  # package to import -> packages to install
     "stable_baselines3": _BASELINES,
     "sbx": _BASELINES,
     "mjlab": "mjlab rsl-rl-lib",
@@ -33,18 +33,18 @@ _INSTALL = {  # what is imported -> what is installed
 }
 MJLAB_TASK = "Mjlab-Velocity-Flat-Unitree-Go1"
 ROLLOUT = 2048
-"""Steps of all environments that a PPO update learns from."""
+"""Steps, over all environments, in the rollout of a PPO update."""
 _ACTION_SETS = 16
 
 
 class _Stopwatch:
-    """Seconds since it was made: wall, and CPU of all threads of this process."""
+    """Measures wall seconds, and CPU-seconds of all threads, since its creation."""
 
     def __init__(self):
         self._began = time.perf_counter(), time.process_time()
 
     def pace(self, num_steps: int) -> dict[str, float]:
-        """Steps per second of each kind."""
+        """Steps per wall second and per CPU-second."""
         return {
             "steps_per_s": num_steps / (time.perf_counter() - self._began[0]),
             "steps_per_cpu_s": num_steps / (time.process_time() - self._began[1]),
@@ -73,7 +73,7 @@ def _ppo(package: str) -> Callable[[argparse.Namespace], dict]:
 
 
 def _sac(package: str) -> Callable[[argparse.Namespace], dict]:
-    """SAC with one environment and one gradient step per step: batches of 256, 256 x 256."""
+    """SAC with one environment, one gradient step per step, batches of 256, networks 256 x 256."""
 
     def measure(words: argparse.Namespace) -> dict:
         library = _require(package)
@@ -116,7 +116,7 @@ def _greedy_return(model: Any, words: argparse.Namespace) -> float | None:
 
 
 def _mjlab_ppo(words: argparse.Namespace) -> dict:
-    """rsl_rl on mjlab as its own command trains; the median of all iterations but the first."""
+    """rsl_rl on mjlab, as mjlab's own command trains; the median of iterations after the first."""
     registry, torch = _require("mjlab.tasks.registry"), _require("torch")
     _require("mjlab.tasks")
     envs, wrapper = _require("mjlab.envs"), _require("mjlab.rl")
@@ -148,7 +148,7 @@ def _mjlab_ppo(words: argparse.Namespace) -> dict:
 
 
 def _envpool(words: argparse.Namespace) -> dict:
-    """EnvPool itself, stepped with actions drawn before."""
+    """EnvPool itself, stepped with actions that were drawn beforehand."""
     pool = _require("envpool").make(
         words.task,
         env_type="gymnasium",
@@ -195,7 +195,7 @@ PEERS: dict[str, Callable[[argparse.Namespace], dict]] = {
 
 
 def _require(module: str) -> Any:
-    """A module of an optional package, or the end, with what to type."""
+    """Import a module of an optional package; if it is missing, exit and print what to type."""
     package = module.partition(".")[0]
     try:
         return importlib.import_module(module)
@@ -209,7 +209,7 @@ def _require(module: str) -> Any:
 
 
 def _settle(words: argparse.Namespace) -> None:
-    """Threads and devices, before anything that reads them is imported."""
+    """Set threads and devices before the libraries that read these settings are imported."""
     threads = str(words.threads)
     os.environ |= {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
     os.environ |= {"MUJOCO_GL": "disable", "WANDB_MODE": "disabled", "JAX_PLATFORMS": "cpu"}
@@ -224,10 +224,10 @@ def _words(arguments: list[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("peer", choices=list(PEERS))
-    parser.add_argument("--steps", type=int, default=20_480, help="of all environments")
-    parser.add_argument("--iterations", type=int, default=3, help="of mjlab-ppo")
+    parser.add_argument("--steps", type=int, default=20_480, help="over all environments")
+    parser.add_argument("--iterations", type=int, default=3, help="for mjlab-ppo")
     parser.add_argument("--updates", type=int, default=300, help="gradient steps timed alone")
-    parser.add_argument("--episodes", type=int, default=0, help="greedy ones after training")
+    parser.add_argument("--episodes", type=int, default=0, help="greedy, after training")
     parser.add_argument("--num-envs", type=int, default=8)
     parser.add_argument("--task", default="HalfCheetah-v5")
     parser.add_argument("--seed", type=int, default=0)
@@ -237,13 +237,13 @@ def _words(arguments: list[str] | None) -> argparse.Namespace:
     words = parser.parse_args(arguments)
     if words.iterations < 2:
         parser.error(
-            f"--iterations is {words.iterations}, allowed: 2 or more; the first is left out"
+            f"--iterations is {words.iterations}, allowed: 2 or more; the first is not counted"
         )
     return words
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure one peer and print what it reached."""
+    """Measure one peer and print its numbers."""
     words = _words(arguments)
     _settle(words)
     found = {"updates_per_cpu_s": None, "return": None} | PEERS[words.peer](words)

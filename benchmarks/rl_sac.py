@@ -1,4 +1,4 @@
-"""Numbers of SAC and its replay, for `benchmarks.rl`."""
+"""Numbers of SAC and its replay buffer, for `benchmarks.rl`."""
 
 import os
 import statistics
@@ -25,7 +25,7 @@ _OBSERVATIONS, _ACTIONS = 17, 6  # of HalfCheetah
 
 
 def sac_updates_per_cpu_s(bench: Bench) -> list[dict]:
-    """Gradient steps of SAC on one thread, each with a batch of 256 of its own."""
+    """Gradient steps of SAC per CPU-second on one thread, each with a new batch of 256."""
     rounds, updates = bench.size((5, 300), (2, 20))
     update = _sac_update()
     rates = []
@@ -51,7 +51,7 @@ def sac_updates_per_cpu_s(bench: Bench) -> list[dict]:
 
 
 def sac_ratio_vs_sb3(bench: Bench) -> list[dict]:
-    """SAC with one environment of HalfCheetah and a gradient step per step, beside SB3 and SBX."""
+    """SAC with one HalfCheetah and a gradient step per step, compared with SB3 and SBX."""
     overrides = [
         *("env.num_envs=1", "num_steps_per_env=100", "replay_size=1_000_000"),
         *("algorithm.updates_per_step=1.0", "algorithm.batch_size=256", "algorithm.n_steps=1"),
@@ -71,7 +71,7 @@ def sac_ratio_vs_sb3(bench: Bench) -> list[dict]:
 
 
 def replay_1m_mb(bench: Bench) -> list[dict]:
-    """Memory that a full replay of a million transitions of HalfCheetah takes in fact."""
+    """Resident memory of a full replay buffer with a million transitions of HalfCheetah."""
     import torch
 
     from rrf.storage.replay import Replay, RowLayout
@@ -98,7 +98,7 @@ def replay_1m_mb(bench: Bench) -> list[dict]:
 
 
 def _sac_update() -> Callable[[], typing.Any]:
-    """One gradient step of SAC as training makes it, from a replay of random transitions."""
+    """A function for one gradient step of SAC, from a replay buffer of random transitions."""
     import torch
 
     from rrf.envs.control_env import Interface
@@ -123,7 +123,7 @@ def _sac_update() -> Callable[[], typing.Any]:
 
 
 def _transitions(num_envs: int, generator: typing.Any) -> dict[str, typing.Any]:
-    """A step of HalfCheetah's size in all environments, as a replay takes it."""
+    """A random time step of all environments for the replay buffer, with HalfCheetah's sizes."""
     import torch
 
     never = torch.zeros(num_envs, dtype=torch.bool)

@@ -1,7 +1,7 @@
-"""The numbers of the skeleton: `python -m benchmarks.skeleton [ID ...]`, all of them by default.
+"""Basic numbers of the platform: `python -m benchmarks.skeleton [ID ...]`, by default all of them.
 
-Each function measures one number, its peer in the same run where there is one. `demo_wall_s` clones
-the committed state into an empty folder and runs `make demo` there, installation included.
+Each function measures one number, and its peer, if there is one, in the same run. `demo_wall_s`
+clones the committed state into an empty folder and runs `make demo` there, including installation.
 """
 
 import json
@@ -23,7 +23,7 @@ MODEL = "metaworld-compact"
 
 
 def help_cpu_s(runs: int = 7) -> dict:
-    """CPU-seconds of `rrf --help`, whole process, median of `runs` after one warm-up."""
+    """CPU-seconds of the whole `rrf --help` process; median of `runs` after one warm-up."""
     seconds = []
     for _ in range(runs + 1):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -38,7 +38,7 @@ def help_cpu_s(runs: int = 7) -> dict:
 
 
 def eval_episodes_per_s() -> dict:
-    """Closed-loop episodes per wall second: the champion, the demo protocol, two env workers."""
+    """Episodes per wall second: the champion, the demo protocol, two worker processes."""
     with tempfile.TemporaryDirectory() as out:
         subprocess.run(
             [
@@ -60,7 +60,7 @@ def eval_episodes_per_s() -> dict:
 
 
 def demo_wall_s() -> dict:
-    """Wall seconds of `make demo` on a fresh clone in an empty folder, installation included."""
+    """Wall seconds of `make demo` on a fresh clone in an empty folder, including installation."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["git", "clone", "--quiet", workspace.home(), f"{folder}/clone"], check=True)
         begin = time.perf_counter()
@@ -80,7 +80,7 @@ BENCHMARKS: dict[str, Callable[[], dict]] = {
 
 
 def main(ids: list[str]) -> None:
-    """Measure and save each number as soon as it is known."""
+    """Measure the given ids, or all of them, and save each number as soon as it is known."""
     for name in ids or list(BENCHMARKS):
         if name not in BENCHMARKS:
             raise SystemExit(f"no benchmark '{name}'{did_you_mean(name, BENCHMARKS)}")

@@ -1,7 +1,8 @@
 """`make bench-tables`: the measured numbers as markdown tables.
 
-They go to `docs/benchmarks/README.md` and, between marks such as `<!-- benchmarks -->` and
-`<!-- /benchmarks -->`, to the README and `docs/locomotion.md`, so that no number is typed by hand.
+Each goes between marks such as `<!-- benchmarks -->` and `<!-- /benchmarks -->`, so that no number
+is typed by hand. All of them stand in `docs/benchmarks/README.md`, those by task and algorithm in
+`docs/reinforcement-learning.md` and `docs/locomotion.md`, and a few in the README.
 """
 
 import json
@@ -16,6 +17,19 @@ from rrf import atomic
 from rrf.presets import PRESETS, resolve
 from rrf.runners.control.configs import ControlRunnerCfg
 
+README = {
+    "metaworld_success_before": "Meta-World, six tasks: imitation of one demonstration each",
+    "metaworld_success_after": "the same after reinforcement learning, 14 minutes on two cores",
+    "metaworld_rl_episodes_per_s": "Meta-World with images: episodes per second, first round",
+    "go1_flat_walk_wall_s": "a Go1 that follows velocity commands, from nothing, on two cores",
+    "go1_flat_ratio_vs_mjlab_cpu": "Go1: steps per second",
+    "ppo_halfcheetah_ratio_vs_sb3": "PPO on HalfCheetah: steps per second",
+    "reader_ratio_vs_lerobot": "frames read from a LeRobot v3 dataset",
+    "sac_ratio_vs_sbx": "**slower**: SAC on HalfCheetah, steps per second",
+    "envpool_ratio_vs_gymnasium": "**slower**: HalfCheetah stepped by EnvPool, steps per second",
+    "mt50_success": "**far from solved**: all 50 tasks of Meta-World, one policy",
+}
+"""The numbers in the README, the unflattering ones last, and what each is about."""
 _PRECISIONS = {  # column -> folder of its curve
     "bfloat16, Intel Xeon": "",
     "fp32, Intel Xeon": "fp32",
@@ -51,24 +65,65 @@ def main() -> None:
 
 def pages() -> dict[Path, str]:
     """The files that have tables, as they should be."""
-    sections, numbers = [], []
-    for path in sorted(RESULTS.glob("*.json")):
-        rows = json.loads(path.read_text())
-        numbers += rows
-        machines = ", ".join(sorted({row["machine"] for row in rows}))
-        sections.append(f"## {path.stem}\n\nMachine: {machines}.\n\n{table(rows)}")
-    sections.append(f"## Learning curves of state-based control\n\n{_curves()}")
-    sections.append(f"## Reinforcement learning by task\n\n{headline_page.details()}")
-    readme, locomotion = ROOT / "README.md", ROOT / "docs" / "locomotion.md"
+    docs = ROOT / "docs"
+    found = {path: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    numbers = [row for rows in found.values() for row in rows]
     algorithms = [row for row in numbers if row["id"].startswith("algorithm_")]
-    others = [row for row in numbers if row not in algorithms]
-    text = _put(readme.read_text(), "benchmarks", table(others))
-    text = _put(text, "algorithms", rl_algorithms.overview(algorithms))
-    return {
-        RESULTS / "README.md": "# Measured numbers\n\n" + "\n".join(sections),
-        readme: _put(text, "headline", headline_page.overview()),
-        locomotion: _put(locomotion.read_text(), "precision", _precision()),
+    blocks = {
+        ROOT / "README.md": {"strongest": strongest(numbers)},
+        RESULTS / "README.md": {
+            "benchmarks": "\n".join(_section(path.stem, rows) for path, rows in found.items()),
+            "curves": _curves(),
+            "tasks": headline_page.details(),
+        },
+        docs / "reinforcement-learning.md": {"headline": headline_page.overview()},
+        docs / "locomotion.md": {
+            "algorithms": rl_algorithms.overview(algorithms),
+            "precision": _precision(),
+        },
     }
+    return {path: filled(path, contents) for path, contents in blocks.items()}
+
+
+def strongest(numbers: list[dict]) -> str:
+    """The README's table: the numbers of `README` in its order, those that were measured."""
+    rows = {row["id"]: row for row in numbers}
+    lines = ["| what | here | compared with | ratio |", "|---|---|---|---|"]
+    for name, what in README.items():
+        if row := rows.get(name):
+            peer = f"{row['peer']}: {row['peer_value']:,g}" if row["peer"] else ""
+            ratio = f"{row['ratio']:g}×" if row["ratio"] is not None else ""
+            lines.append(f"| {what} | {_readable(row)} | {peer} | {ratio} |")
+    return "\n".join(lines) + "\n"
+
+
+def _readable(row: dict) -> str:
+    return (
+        f"{row['value']:.1%} solved"
+        if row["unit"] == "of 1"
+        else f"{row['value']:,g} {row['unit']}"
+    )
+
+
+def _section(name: str, rows: list[dict]) -> str:
+    machines = ", ".join(sorted({row["machine"] for row in rows}))
+    return f"## {name}\n\nMachine: {machines}.\n\n{table(rows)}"
+
+
+def filled(path: Path, contents: dict[str, str]) -> str:
+    """A page with each content between the marks of its name.
+
+    Raises:
+        ValueError: For a page without these marks.
+    """
+    text = path.read_text()
+    for mark, content in contents.items():
+        between = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
+        if not between.search(text):
+            raise ValueError(f"{path} has no marks <!-- {mark} --> and <!-- /{mark} -->")
+        inside = f"\n{content.rstrip()}\n\n"
+        text = between.sub(lambda found, inside=inside: found[1] + inside + found[2], text)
+    return text
 
 
 def _curves() -> str:
@@ -109,7 +164,7 @@ def _precision() -> str:
             for row in (run.get(steps) for run in runs)
         ]
         lines.append(f"| {steps:,} | {' | '.join(cells)} |")
-    return "".join(f"  {line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _precision_runs() -> dict[str, list[rl_curves.Row]]:
@@ -124,12 +179,6 @@ def _draw_precision() -> None:
     curves = {name: rl_curves.to_points(rows) for name, rows in _precision_runs().items()}
     picture = chart("halfcheetah-sac, seed 0: greedy return, 20 episodes", curves)
     atomic.write_text(RESULTS / "sac-precision.svg", picture)
-
-
-def _put(text: str, mark: str, content: str) -> str:
-    """`text` with `content` between the marks of this name."""
-    between = re.compile(rf"(<!-- {mark} -->\n).*?( *<!-- /{mark} -->)", re.DOTALL)
-    return between.sub(lambda found: found[1] + content + found[2], text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Whole experiments on Meta-World, from demonstrations to success on held-out initial states.
 
-Each runs in one piece: fine-tuning, evaluation, reinforcement, evaluation. What is measured goes to
-`docs/benchmarks/headline/<name>.json`, one entry per seed. The splits stand in
+Each experiment runs fine-tuning, evaluation, reinforcement learning and evaluation in one call. The
+results go to `docs/benchmarks/headline/<name>.json`, one entry per seed. The splits are defined in
 `rrf/presets/vla_rl.py`; checkpoints are chosen on validation states only.
 """
 
@@ -27,11 +27,11 @@ _ALL_TASKS = "configs/protocols/metaworld-mt50.yaml"
 
 @dataclasses.dataclass(frozen=True)
 class Recordings:
-    """Demonstrations that are recorded for an experiment; `metaworld-demo` has 25 per task."""
+    """Demonstrations recorded for an experiment, if `metaworld-demo` (25 per task) does not fit."""
 
     tasks: Sequence[str]
     episodes: int  # per task
-    max_steps: int  # actions of a demonstration
+    max_steps: int  # largest number of actions in a demonstration
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +83,8 @@ def run(name: str, seed: int, resumes: bool = False) -> dict:
 
     Args:
         name: A key of `EXPERIMENTS`.
-        seed: Of training; demonstrations and initial states do not depend on it.
-        resumes: Go on with what an earlier call left in `.rrf/headline/`, instead of starting over.
+        seed: Seed of training; demonstrations and initial states do not depend on it.
+        resumes: Continue what an earlier call left in `.rrf/headline/` instead of starting over.
     """
     experiment = EXPERIMENTS[name]
     folder = workspace.state() / "headline" / f"{name}-seed{seed}"
@@ -101,7 +101,7 @@ def run(name: str, seed: int, resumes: bool = False) -> dict:
         overrides = [f"seed={seed}", f"init_from={parent['checkpoint']}"]
         rl_began = time.perf_counter()
         trained = train(experiment.rl, folder / "rl", overrides)
-        # Of a run that was resumed, the time before this call counts too.
+        # For a resumed run, the time before this call counts too.
         earlier_s = max(0.0, trained["wall_s"] - (time.perf_counter() - rl_began))
     after = _evaluate(trained["checkpoint"], experiment.protocol, folder / "after")
     wall_s = time.perf_counter() - begin + earlier_s
@@ -114,7 +114,7 @@ def run(name: str, seed: int, resumes: bool = False) -> dict:
 
 
 def results_of(name: str) -> list[dict]:
-    """What was measured of an experiment, by seed; empty if nothing was."""
+    """The results of an experiment, one per seed; empty if nothing was measured."""
     return json.loads(_path(name).read_text()) if _path(name).is_file() else []
 
 
@@ -153,7 +153,7 @@ def _result(
 
 
 def _dataset(name: str, recordings: Recordings) -> Path:
-    """Demonstrations recorded, converted and published under `.rrf/headline/`; kept if there."""
+    """Record, convert and publish demonstrations under `.rrf/headline/`; existing ones are kept."""
     from rrf.data.conversion.convert import convert
     from rrf.data.dataset_cfg import load_dataset_cfg
     from rrf.data.publish import publish
@@ -173,7 +173,7 @@ def _dataset(name: str, recordings: Recordings) -> Path:
 
 
 def train(preset: str, run_dir: Path, overrides: Sequence[str] = ()) -> dict:
-    """`rrf train` in a process of its own; returns its result.json."""
+    """Run `rrf train` in a separate process; returns the content of result.json."""
     _rrf("train", preset, *overrides, "trackers=[]", "--run-dir", str(run_dir))
     return json.loads((run_dir / "result.json").read_text())
 

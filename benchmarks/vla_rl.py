@@ -1,11 +1,14 @@
 """Reinforcement learning of the compact policy: `python -m benchmarks.vla_rl NAME [--seeds 0 1]`.
 
-`metaworld_rl_episodes_per_s` and its shares take five minutes. `headline` measures
-`metaworld_success_before`, `metaworld_success_after` and `metaworld_rl_wall_s`: one demonstration
-per task, fine-tuning, evaluation, GRPO, evaluation on held-out initial states, a quarter of an hour
-per seed. `mt50_success` is the same on all 50 tasks and takes hours; `--resume` goes on with it.
-The other names are those of `benchmarks.vla_experiments`, which only enter the tables. An
-experiment with seeds measured before keeps their results.
+`metaworld_rl_episodes_per_s` and its shares take five minutes.
+
+`headline` measures `metaworld_success_before`, `metaworld_success_after` and `metaworld_rl_wall_s`.
+From one demonstration per task, it runs fine-tuning, evaluation, GRPO, and evaluation on held-out
+initial states, which takes a quarter of an hour per seed. `mt50_success` is the same on all 50
+tasks and takes hours; `--resume` continues it.
+
+The other names are those of `benchmarks.vla_experiments`; they appear only in the tables. Results
+of seeds that were measured before are kept.
 """
 
 import argparse
@@ -22,7 +25,7 @@ COMMAND = "python -m benchmarks.vla_rl"
 _ROUNDS = 4
 _RATE = "metaworld_rl_episodes_per_s"
 _ALIASES = {"metaworld-grpo-compact": "headline", "metaworld-grpo-mt50": "mt50_success"}
-_IDS = {  # experiment -> what of its results is published, under which id
+_IDS = {  # experiment -> field of its results -> id under which it is published
     "metaworld-grpo-compact": {
         "before": "metaworld_success_before",
         "after": "metaworld_success_after",
@@ -35,23 +38,26 @@ _IDS = {  # experiment -> what of its results is published, under which id
 def metaworld_rl_episodes_per_s() -> list[dict]:
     """Episodes per wall second of rollout and update together, with the shares of the CPU time.
 
-    Measured for the policy training starts from, whose episodes are long, and, if the headline
-    experiment was run here, for the one it ends with. The peer is what one writes without this
-    package (`benchmarks.metaworld_peers`); lerobot's wrapper stands beside it.
+    They are measured for the policy that training starts from, whose episodes are long. If the
+    headline experiment was run here, they are also measured for the policy that it ends with. The
+    peer is a simple loop without this package (`benchmarks.metaworld_peers`); the row also has the
+    rate of lerobot's wrapper.
     """
     with tempfile.TemporaryDirectory() as scratch:
         start = Path(experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"])
         numbers = [_rate(_RATE, start, Path(scratch, "rl"))]
         end = workspace.state() / "headline" / "metaworld-grpo-compact-seed0" / "rl" / "result.json"
         if end.is_file():
-            # By name: the folder may have moved since.
+            # Only the name is used, because the folder may have been moved.
             trained = end.parent / Path(json.loads(end.read_text())["checkpoint"]).name
             numbers.append(_rate(f"{_RATE}_trained", trained, Path(scratch, "trained")))
     return numbers
 
 
 def _rate(name: str, parent: Path, run_dir: Path) -> dict:
-    """Rounds from the policy in `parent`, the first one left out: it loads tasks."""
+    """Measure rounds that start from the policy in `parent`; the first, which loads tasks, does not
+    count.
+    """
     import torch
 
     from rrf.presets import resolve
@@ -106,7 +112,7 @@ def _peak_memory_gb(pid: int) -> float:
 
 
 def _published(experiment: str) -> list[dict]:
-    """The means over all measured seeds, those of earlier calls too, under their ids."""
+    """The published numbers of an experiment: means over all seeds, also those of earlier calls."""
     results = experiments.results_of(experiment)
     return [
         record.number(
@@ -121,14 +127,14 @@ def _published(experiment: str) -> list[dict]:
 
 
 def main() -> None:
-    """Measure what is asked for and write `docs/benchmarks/vla_rl.json`."""
+    """Measure the given experiment and write `docs/benchmarks/vla_rl.json`."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     by_alias = {alias: name for name, alias in _ALIASES.items()}
     parser.add_argument("name", choices=[_RATE, *by_alias, *experiments.EXPERIMENTS])
     parser.add_argument("--seeds", nargs="+", type=int, help="of training; 0, headline: 0 1 2")
-    parser.add_argument("--resume", action="store_true", help="go on with an interrupted call")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted call")
     words = parser.parse_args()
     if words.name == _RATE:
         record.save("vla_rl", metaworld_rl_episodes_per_s())

@@ -1,1 +1,1 @@
-"""Prefect flows: each reads as a recipe, and a task is a few lines around one `rrf` command."""
+"""Prefect flows. Each reads as a recipe; most tasks are a few lines around one `rrf` command."""

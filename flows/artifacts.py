@@ -1,4 +1,4 @@
-"""What a flow run shows in Prefect's web UI: evaluations and verdicts as tables and text, with
+"""Artifacts of a flow run in Prefect's web UI: evaluations and verdicts as tables and text, with
 links to the MLflow run, the registered version and the report.
 """
 
@@ -22,7 +22,7 @@ from rrf.tracking import links
 
 
 def show_training(stage: str, target: str, result: dict) -> None:
-    """Where the training run of a stage is recorded; nothing for one without MLflow."""
+    """Link to the MLflow run of a training stage, if it has one."""
     if result["run_id"]:
         create_link_artifact(
             links.run_url(result["run_id"]),
@@ -33,7 +33,7 @@ def show_training(stage: str, target: str, result: dict) -> None:
 
 
 def show_evaluation(report: EvaluationReport, where: Path, behind: Mapping[str, str]) -> None:
-    """Success per task with its bounds, where the report lies, and the links of the policy."""
+    """Show the success per task with its bounds, the path of the report, and the policy's links."""
     rates = report.per_task | {"all tasks": report.overall}
     rows = [
         {
@@ -56,7 +56,7 @@ def show_evaluation(report: EvaluationReport, where: Path, behind: Mapping[str, 
 
 
 def show_video(report: EvaluationReport, folder: Path) -> None:
-    """The first video of an evaluation as a small moving picture, and where all of them lie."""
+    """Show the first video of an evaluation as a small animation, with the folder of all videos."""
     first = folder / report.videos[0]["path"] if report.videos else None
     if first is None or not first.is_file():
         return
@@ -70,7 +70,7 @@ def show_video(report: EvaluationReport, folder: Path) -> None:
 
 
 def show_verdict(verdict: Verdict, model: str, behind: Mapping[str, str], evaluation: Path) -> None:
-    """The gate's answer on a candidate for `model` with its reasons, and where to look further."""
+    """Show the verdict on a candidate for `model` with its reasons and further links."""
     reasons = "\n".join(f"- {reason}" for reason in verdict.reasons)
     create_markdown_artifact(
         f"# Gate {verdict.gate}: {verdict.outcome}\n\nA candidate for `{model}`. "
@@ -83,7 +83,7 @@ def show_verdict(verdict: Verdict, model: str, behind: Mapping[str, str], evalua
 
 
 def show_version(model: str, version: str, run_id: str, lineage: Mapping, evaluation: Path) -> None:
-    """A version that was registered: its page in MLflow, its training run, its report."""
+    """Show a newly registered version: its page in MLflow, its training run, its report."""
     places = {"version in MLflow": links.version_url(model, version)}
     places |= links.report_links(run_id, lineage)
     places["report in MLflow"] = links.artifact_url(run_id, f"evaluation/{REPORT}")
@@ -94,7 +94,7 @@ def show_version(model: str, version: str, run_id: str, lineage: Mapping, evalua
 
 
 def show_champion(model: str, version: str, decision: str) -> None:
-    """The page of a version that was promoted."""
+    """Link to the page of a version that was promoted."""
     create_link_artifact(
         links.version_url(model, version),
         link_text=f"{model} version {version} in MLflow",
@@ -104,14 +104,14 @@ def show_champion(model: str, version: str, decision: str) -> None:
 
 
 def _places(addresses: Mapping[str, str], evaluation: Path) -> str:
-    """Links as a list, the last one to the report in the directory of an evaluation."""
+    """The links as a list in markdown; the last entries are the report file and its path."""
     report = evaluation / REPORT
     items = _markdown({**addresses, "report file": _address(report)})
     return "\n".join(f"- {item}" for item in [*items, f"`{report}`"]) + "\n"
 
 
 def _address(file: Path) -> str:
-    """Of a file here, as far as a browser on this machine is concerned."""
+    """The address of a local file, for a browser on this machine."""
     return (workspace.home() / file).as_uri()
 
 
@@ -124,6 +124,6 @@ def _means(report: EvaluationReport, task: str | None) -> dict[str, float]:
 
 
 def show_night(title: str, lines: list[str]) -> None:
-    """The nightly comparison as text."""
+    """Show the nightly comparison as text."""
     text = "\n".join(f"- {line}" for line in lines)
     create_markdown_artifact(f"# {title}\n\n{text}\n", key="nightly-benchmark", description=title)

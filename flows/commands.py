@@ -1,7 +1,8 @@
-"""The programs that flows run as processes of their own, first of all `rrf` and `dvc`.
+"""Run commands in separate processes on behalf of flows, above all `rrf` and `dvc`.
 
-A process per command keeps torch, renderers and their memory out of the flow, lets a cancelled
-flow end training with SIGTERM (which saves a checkpoint), and gives each step a log file.
+One process per command has three advantages. Torch, renderers and their memory stay out of the
+flow. A cancelled flow can end training with SIGTERM, which saves a checkpoint. And each step has
+its own log file.
 """
 
 import os
@@ -13,42 +14,42 @@ from flows.this_run import this_run
 from rrf import processes, workspace
 
 _NOT_IN_REMOTE = (
-    "the DVC remote lacks recordings that datasets.dvc names; bring it back:"
-    " `git checkout infra/dvc-demo`; or record anew: `rrf data collect`,"
+    "the DVC remote lacks recordings that datasets.dvc names; restore the remote:"
+    " `git checkout infra/dvc-demo`; or record them again: `rrf data collect`,"
     " then `dvc commit -f datasets.dvc`"
 )
 _HINTS = {
     "unsaved files": (
-        "datasets/raw holds recordings that DVC does not know; keep them:"
-        " `dvc commit -f datasets.dvc`; or go back: `dvc checkout --force datasets.dvc`"
+        "datasets/raw holds recordings that DVC does not know; to keep them:"
+        " `dvc commit -f datasets.dvc`; to discard them: `dvc checkout --force datasets.dvc`"
     ),
     "files failed to download": _NOT_IN_REMOTE,
     "dvc.org/missing-files": _NOT_IN_REMOTE,
     "missing data 'source'": "the raw recordings are not here; run `dvc pull datasets.dvc` first",
 }
-GRACE_S = 20.0  # to save a checkpoint; Prefect kills a cancelled flow after 30 s
+GRACE_S = 20.0  # time to save a checkpoint; Prefect kills a cancelled flow after 30 s
 
 
 def rrf(step: str, *words: str | Path) -> list[str]:
-    """Run `rrf WORDS`; its lines.
+    """Run `rrf WORDS` and return the lines of its output.
 
     Raises:
-        processes.CommandError: If it fails, with its last lines and the path of its log.
+        processes.CommandError: If it fails; the message has its last lines and the path of its log.
     """
     return module(step, "rrf.cli", *words)
 
 
 def module(step: str, name: str, *words: str | Path) -> list[str]:
-    """Run `python -m NAME WORDS`; its lines. Raises as `rrf` does."""
+    """Run `python -m NAME WORDS` and return the lines of its output. Raises like `rrf`."""
     return _run(step, [sys.executable, "-m", name, *map(str, words)])
 
 
 def dvc(step: str, *words: str | Path) -> list[str]:
-    """Run `dvc WORDS`; its lines.
+    """Run `dvc WORDS` and return the lines of its output.
 
     Raises:
-        ValueError: For what a user can mend, with the command that does.
-        processes.CommandError: If it fails otherwise.
+        ValueError: For a problem that the user can fix; the message names the command for it.
+        processes.CommandError: If it fails for another reason.
     """
     try:
         return module(step, "dvc", *words)
@@ -79,8 +80,10 @@ def _run(step: str, command: list[str]) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """This checkout's code, this environment's `rrf`, which dvc.yaml calls by its bare name, and
-    the flow run, which what the command records names.
+    """Environment variables for a command.
+
+    They select the code of this checkout and the `rrf` of this Python environment, which dvc.yaml
+    calls by its bare name, and they name the flow run for the records of the command.
     """
     flow_run = this_run()
     return (flow_run.environment() if flow_run else {}) | {

@@ -1,4 +1,7 @@
-"""`evaluate`: a policy closed loop under a protocol. Training ends with it, every night runs it."""
+"""`evaluate`: evaluate a policy closed loop under a protocol.
+
+The training flows and the nightly benchmark use its step.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +18,7 @@ from rrf.tracking import links
 PolicyName = Annotated[
     str, Field(min_length=1, description="A checkpoint directory, or NAME@alias from the registry.")
 ]
-ProtocolFile = Annotated[str, Field(description="A file of configs/protocols/.")]
+ProtocolFile = Annotated[str, Field(description="A file in configs/protocols/.")]
 
 
 def _task_name() -> str:
@@ -32,9 +35,9 @@ def run_evaluation(
     out: str | None = None,
     look: int | None = None,
 ) -> str:
-    """Evaluate in a process of its own; the directory with evaluation.json, report and videos.
+    """Evaluate in a separate process; returns the directory of evaluation.json, report and videos.
 
-    `look` says, in the name of the task run, for which look of a gate it is done.
+    `look` is the number of the gate's look, which is shown in the name of the task run.
     """
     words = ["--protocol", protocol, "--extra-episodes", str(extra_episodes)]
     words += ["--out", out] if out else []
@@ -62,8 +65,8 @@ def evaluate(
 
     Args:
         policy: A checkpoint directory, or NAME@alias from the registry.
-        protocol: File of configs/protocols/.
-        extra_episodes: More initial states per task than the protocol has.
+        protocol: File in configs/protocols/.
+        extra_episodes: Number of initial states per task beyond those of the protocol.
     """
     folder = run_evaluation(policy, protocol, extra_episodes)
     return {"evaluation": folder, "success": str(EvaluationReport.load(folder).overall)}

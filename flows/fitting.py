@@ -1,7 +1,8 @@
-"""`python -m flows.fitting PRESET GATE MODEL [OVERRIDES]`: what the end of `train-locomotion` would
-refuse, said before the training.
+"""`python -m flows.fitting PRESET GATE MODEL [OVERRIDES]`: check before the training what the end
+of `train-locomotion` would refuse.
 
-It is a program because simulators and torch take a gigabyte, which the flow would keep.
+This is a separate program because simulators and torch take a gigabyte of memory, which the flow
+would keep.
 """
 
 import sys
@@ -18,39 +19,40 @@ from rrf.tracking.lineage import environment_lineage
 
 
 def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> None:
-    """
+    """Check that the policy of a training run can be evaluated, registered and promoted.
+
     Args:
         preset: Preset or file of the training run.
-        gate: File of configs/gates/.
+        gate: File in configs/gates/.
         model: Name of the model in the registry.
         overrides: "path=value" words.
 
     Raises:
-        ValueError: If the gate cannot be read, its protocol or the model is for other policies, or
-            what is trained could be no version, or none to promote.
+        ValueError: If the gate cannot be read, if its protocol or the model is for other policies,
+            or if the trained policy could not be registered or promoted.
     """
     cfg, protocol = resolve(preset, overrides), load_gate(gate).protocol
     if cfg.policy_kind != CONTROL:
         raise ValueError(
-            f"{preset} trains {described(cfg.policy_kind)}; the flow train-vla does that"
+            f"{preset} trains {described(cfg.policy_kind)}; the flow train-vla is for that"
         )
     protocol.check_kind(cfg.policy_kind, f"what {preset} trains")
     lineage = environment_lineage(cfg.to_dict()["env"])
     registry.check_task(model, lineage)
     if "mlflow" not in cfg.trackers:
         raise ValueError(
-            f"trackers is {cfg.trackers}; a version belongs to an MLflow run, so add mlflow"
+            f"trackers is {cfg.trackers}; every version belongs to an MLflow run, so add mlflow"
         )
     if lineage["git_revision"] is None:
         raise ValueError(
-            f"{workspace.home()} is no git repository with a commit, without which no version is "
-            "promoted; run `git commit`"
+            f"{workspace.home()} is not a git repository with a commit, but a promotion needs one; "
+            "run `git commit`"
         )
     protocol.check_training(cfg)
 
 
 def main() -> None:
-    """Ends in one line on stderr and exit code 2 where something does not fit."""
+    """If something does not fit, print one line to stderr and exit with code 2."""
     load_plugins()
     preset, gate, model, *overrides = sys.argv[1:]
     try:

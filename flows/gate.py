@@ -1,4 +1,4 @@
-"""The gate as steps of a flow: evaluate candidate and champion until there is enough to tell."""
+"""The gate as steps of a flow: evaluate candidate and champion until the gate can decide."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ EVALUATION, BEFORE = "evaluation.json", "baseline-before-training.json"
 
 @step(name="champion", task_run_name="champion of {model}")
 def champion_of(model: str) -> dict | None:
-    """The champion's version, what to call it by, and its digest; None if there is none."""
+    """The champion's version, its name for commands, and its digest; None without a champion."""
     found = registry.champion(model)
     if found is None:
         return None
@@ -47,18 +47,22 @@ def judge(
     lineage: dict,
     before: str | None = None,
 ) -> dict:
-    """The gate's verdict on an evaluation, beside the champion's of the same initial states.
+    """Judge an evaluation, compared with the champion's evaluation on the same initial states.
 
     Args:
-        model: What the candidate shall be a version of.
+        model: The model that the candidate will become a version of.
         run_id: The MLflow run that trained the candidate.
         evaluation: Directory of the candidate's evaluation.
-        gate: File of configs/gates/.
+        gate: File in configs/gates/.
         round: 0 at the first look.
         theirs: Directory of the champion's evaluation, if there is a champion.
         version: The champion's version.
-        lineage: What stands behind the candidate.
-        before: Evaluation of the policy that training started from; the report compares.
+        lineage: The lineage of the candidate.
+        before: Directory of the evaluation of the policy that training started from. The report
+            compares the candidate with it.
+
+    Returns:
+        The verdict as plain data.
     """
     say = progress.reporter("gate")
     if before:
@@ -85,14 +89,14 @@ def protocol_file(gate: str) -> str:
     """The file of the protocol that a gate names.
 
     Raises:
-        ValueError: For a gate that cannot be read, or holds its protocol itself.
+        ValueError: For a gate that cannot be read or that contains its protocol.
     """
     gates.load_gate(gate)
     name = read_yaml(gate)["protocol"]
     if not isinstance(name, str):
         raise ValueError(
-            f"{gate} holds its protocol itself, flows evaluate by a file: write it to "
-            "configs/protocols/NAME.yaml, and `protocol: NAME` into the gate"
+            f"{gate} contains its protocol, but flows need the protocol in a file: move it to "
+            "configs/protocols/NAME.yaml, and write `protocol: NAME` into the gate"
         )
     return str(Path(gate).parent.parent / "protocols" / f"{name}.yaml")
 
@@ -100,8 +104,12 @@ def protocol_file(gate: str) -> str:
 def evaluate_and_judge(
     policy: dict, gate: str, model: str, lineage: dict, before: str | None = None
 ) -> tuple[str, Verdict]:
-    """Evaluate and judge what `flows.training.train` returned, with more initial states after each
-    hold: evaluation and last verdict.
+    """Evaluate and judge a policy that `flows.training.train` returned.
+
+    After each hold it is evaluated on more initial states and judged again.
+
+    Returns:
+        The directory of the evaluation, and the last verdict.
     """
     cfg = gates.load_gate(gate)
     protocol = protocol_file(gate)

@@ -1,4 +1,4 @@
-"""`ingest`: bring the raw recordings; convert, validate and publish a dataset; say what it is."""
+"""`ingest`: pull raw recordings; convert, validate and publish a dataset; return its lineage."""
 
 from typing import Annotated
 
@@ -12,13 +12,13 @@ from rrf import processes
 
 DatasetName = Annotated[
     str,
-    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="A file of configs/datasets/."),
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="A file in configs/datasets/."),
 ]
 _DELAYS_S = [2.0, 5.0, 10.0, 20.0, 40.0]
 
 
 def is_busy(task, task_run, state) -> bool:
-    """Whether DVC was refused because another DVC command is at work; then waiting helps."""
+    """Whether DVC failed because another DVC command is running, so that a retry can help."""
     error = state.result(raise_on_failure=False)
     lines = error.tail if isinstance(error, processes.CommandError) else []
     return any("is busy" in line or "Unable to acquire lock" in line for line in lines)
@@ -32,7 +32,7 @@ def is_busy(task, task_run, state) -> bool:
     retry_condition_fn=is_busy,
 )
 def pull() -> None:
-    """Fetch the raw recordings that are missing here from the remote."""
+    """Fetch missing raw recordings from the DVC remote."""
     with slots.slot(slots.DVC):
         commands.dvc("dvc-pull", "pull", "datasets.dvc")
 
@@ -45,7 +45,7 @@ def pull() -> None:
     retry_condition_fn=is_busy,
 )
 def reproduce(dataset: str) -> None:
-    """Run those stages of dvc.yaml whose inputs have changed."""
+    """Run the stages of dvc.yaml whose inputs have changed."""
     with slots.slot(slots.DVC):
         commands.dvc("dvc-repro", "repro", f"publish@{dataset}")
 
@@ -56,7 +56,7 @@ def _lineage_name() -> str:
 
 @step(name="lineage", task_run_name=_lineage_name)
 def describe(datasets: list[str]) -> dict:
-    """Which data, code and remote stand behind published datasets."""
+    """Collect the lineage of published datasets."""
     from rrf.tracking.lineage import collect_lineage
 
     return collect_lineage(*datasets)
@@ -69,13 +69,13 @@ def ingest(dataset: DatasetName = "metaworld-demo") -> dict:
     """Pull, convert, validate and publish a dataset.
 
     Args:
-        dataset: Name of the dataset: a file of configs/datasets/ without .yaml.
+        dataset: Name of the dataset: a file in configs/datasets/ without .yaml.
     """
     return bring_dataset(dataset)
 
 
 def bring_dataset(dataset: str) -> dict:
-    """The steps of `ingest`, for a flow that begins with them; the lineage of the dataset."""
+    """The steps of `ingest`, for flows that begin with them. Returns the lineage of the dataset."""
     pull()
     reproduce(dataset)
     return describe([dataset])

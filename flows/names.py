@@ -1,7 +1,7 @@
-"""What Prefect shows of a run before anybody opens it: which model, stage and version it is about.
+"""Names of flow runs and task runs in Prefect's lists: the model, stage and version of a run.
 
-Prefect fills in names like "promote {model} version {version}" by itself; the functions here are
-for names whose parts are shortened first, as their parameters are files.
+Prefect fills in names like "promote {model} version {version}" by itself. The functions here are
+for names with parameters that are files, which are shortened first.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ from prefect.runtime import flow_run, task_run
 
 
 def of_task(text: str, *shortened: str) -> Callable[[], str]:
-    """A `task_run_name`: `text` filled in with the parameters, those `shortened` by `short`."""
+    """A `task_run_name`: `text` with the parameters filled in, the `shortened` ones by `short`."""
 
     def name() -> str:
         return filled(text, shortened, task_run.parameters)
@@ -20,7 +20,7 @@ def of_task(text: str, *shortened: str) -> Callable[[], str]:
 
 
 def of_flow(text: str, *shortened: str) -> Callable[[], str]:
-    """A `flow_run_name`: `text` filled in with the parameters, those `shortened` by `short`."""
+    """A `flow_run_name`: `text` with the parameters filled in, the `shortened` ones by `short`."""
 
     def name() -> str:
         return filled(text, shortened, flow_run.parameters)
@@ -29,7 +29,7 @@ def of_flow(text: str, *shortened: str) -> Callable[[], str]:
 
 
 def short(value: str) -> str:
-    """A file without folder and suffix, a checkpoint as RUN/STEP, a version as NAME/NUMBER."""
+    """A YAML file without folder and suffix, a checkpoint as RUN/STEP, a version as NAME/NUMBER."""
     path = Path(value.removeprefix("models:/"))
     if path.suffix in (".yaml", ".yml"):
         return path.stem
@@ -37,6 +37,6 @@ def short(value: str) -> str:
 
 
 def filled(text: str, shortened: Iterable[str], parameters: Mapping) -> str:
-    """`text` filled in with the parameters, those `shortened` by `short`."""
+    """`text` with the parameters filled in, the `shortened` ones by `short`."""
     shorts = {name: short(parameters[name]) for name in shortened if parameters[name]}
     return text.format(**{**parameters, **shorts})

@@ -1,9 +1,11 @@
-"""`nightly-benchmark`: evaluate the champion anew every night, fail if it does worse than before.
+"""`nightly-benchmark`: evaluate the champion every night; fail if it does worse than before.
 
-Nothing is reused: the night is about what the same policy does with today's code, simulator and
-machine, or what a newly promoted one does on the same initial states. Without a champion the run
-ends as Completed under the name NoChampion: before the first promotion there is nothing to measure,
-and a schedule that is red from the first night on teaches everybody to ignore it.
+No episode is reused, because each night measures what the champion does with today's code,
+simulator and machine, always on the same initial states.
+
+Without a champion, the run ends as Completed under the name NoChampion. Before the first promotion
+there is nothing to measure, and people learn to ignore a schedule that fails from the first night
+on.
 """
 
 import datetime
@@ -26,7 +28,7 @@ from rrf.evaluation.results import EvaluationReport
 
 @step(name="record", task_run_name="record {model} version {version}")
 def record(model: str, version: str, folder: str) -> None:
-    """Write the night's numbers and files to an MLflow run of their own."""
+    """Write the numbers and files of the night to a separate MLflow run."""
     from rrf.tracking.runs import open_trackers
 
     report, flow_run = EvaluationReport.load(folder), this_run()
@@ -46,7 +48,7 @@ def record(model: str, version: str, folder: str) -> None:
 
 @step(name="compare", task_run_name="compare with last night")
 def compare_with_last_night(folder: str) -> list[str]:
-    """What got significantly worse since the last night under the same protocol."""
+    """Compare with the last night under the same protocol; returns what got significantly worse."""
     tonight, before = EvaluationReport.load(folder), last_night(Path(folder))
     if before is None:
         artifacts.show_night("First night", [f"success {tonight.overall}"])
@@ -72,12 +74,12 @@ def nightly_benchmark(
 
     Args:
         model: Name of the model in the registry.
-        protocol: File of configs/protocols/.
+        protocol: File in configs/protocols/.
     """
     champion = champion_of(model)
     if champion is None:
         flow = "train-vla, or of train-locomotion"
-        message = f"'{model}' has no champion yet; make one by a run of {flow}"
+        message = f"'{model}' has no champion yet; make one with a run of {flow}"
         return Completed(name="NoChampion", message=message)
     night = workspace.state() / "nightly" / model / _stamp() / "evaluation"
     folder = run_evaluation(champion["policy"], protocol, out=str(night))
@@ -88,7 +90,7 @@ def nightly_benchmark(
 
 
 def last_night(folder: Path) -> EvaluationReport | None:
-    """The newest evaluation of an earlier night under the same protocol."""
+    """The newest evaluation of an earlier night under the same protocol; None if there is none."""
     protocol_hash = EvaluationReport.load(folder).protocol_hash
     night = folder.parent
     for other in sorted(night.parent.iterdir(), reverse=True):
@@ -100,8 +102,8 @@ def last_night(folder: Path) -> EvaluationReport | None:
 
 
 def numbers_of(report: EvaluationReport) -> dict[str, float]:
-    """Success and its bounds, overall and per task, the means of what was measured, and what the
-    evaluation cost.
+    """The numbers of a report for MLflow: success overall (with bounds) and per task, mean metrics,
+    and timings.
     """
     rates = {"success": report.overall}
     rates |= {f"success/{task}": rate for task, rate in report.per_task.items()}

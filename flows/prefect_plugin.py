@@ -1,9 +1,10 @@
-"""A Prefect plugin: `prefect deployment run train-vla` finds the deployment by its bare name.
+"""A Prefect plugin: with it, `prefect deployment run train-vla` accepts the bare name of a
+deployment.
 
-Prefect 3.8 accepts only FLOW/DEPLOYMENT. The entry point `prefect.plugins` brings this module into
-every Prefect process started in the repository (`[tool.prefect.plugins]` in pyproject.toml enables
-plugins); it wraps one client method. On any other Prefect than it was tested with it does nothing,
-and the plain error says to type `train-vla/train-vla`.
+Prefect 3.8 itself accepts only FLOW/DEPLOYMENT. The entry point `prefect.plugins` loads this module
+in every Prefect process that is started in the repository (`[tool.prefect.plugins]` in
+pyproject.toml enables plugins). The plugin wraps one client method. With a Prefect version that it
+was not tested with, it does nothing, and Prefect's own error asks for `train-vla/train-vla`.
 """
 
 import functools
@@ -19,7 +20,7 @@ _TESTED = "3.8."
 
 @register_hook
 def setup_environment(*, ctx: Any) -> None:
-    """Called by Prefect at start-up; `ctx` must be keyword-only or the hook is refused."""
+    """Called by Prefect at start-up. Prefect requires `ctx` to be keyword-only."""
     from prefect.client.orchestration import PrefectClient
 
     method = PrefectClient.read_deployment_by_name
@@ -52,13 +53,13 @@ async def _read_bare(client, name: str):
         return found[0]
     if found:
         full = [f"{(await client.read_flow(one.flow_id)).name}/{one.name}" for one in found]
-        _fail(f"{len(found)} deployments are named '{name}'; name one: {', '.join(sorted(full))}")
+        _fail(f"{len(found)} deployments are named '{name}'; choose one: {', '.join(sorted(full))}")
     known = ", ".join(sorted(one.name for one in await client.read_deployments())) or "none"
     return _fail(f"no deployment '{name}' at {client.api_url} (known: {known}); run `make up`")
 
 
 def _fail(message: str) -> NoReturn:
-    """End the `prefect` command with one line; a Python caller gets a ValueError."""
+    """End the `prefect` command with a one-line error; a Python caller gets a ValueError."""
     if "prefect.cli" in sys.modules:
         from prefect.cli._utilities import exit_with_error
 

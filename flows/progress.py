@@ -1,7 +1,7 @@
-"""What a running command says: now and then to the log of its flow run, in full to whoever listens.
+"""The output of running commands: some lines go to the flow run's log, or all lines to a listener.
 
-`make demo` listens to draw its progress bars; a worker does not, and its flow runs log one line
-now and then.
+`make demo` installs a listener to draw its progress bars. A worker does not, so its flow runs log
+a line every `LOG_EVERY_S` seconds at most.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 def reporter(step: str) -> Callable[[str], None]:
-    """What to do with each line of the command that does `step`."""
+    """A function that takes each output line of the command for `step`."""
     listener = _listener.get()
     if listener:
         listener(step, "")

@@ -1,4 +1,4 @@
-"""`promote`: make a judged version the champion. The registry refuses what no gate has passed."""
+"""`promote`: make a version the champion. The registry refuses it without a passing verdict."""
 
 import json
 from typing import Annotated
@@ -19,7 +19,7 @@ ModelName = Annotated[
 
 @step(name="promote", task_run_name="promote {model} version {version}")
 def promote_version(model: str, version: str, verdict: dict | None) -> str:
-    """Move @champion to the version, one promotion of a model at a time; what the ledger says."""
+    """Make the version @champion, one promotion of a model at a time; returns the decision."""
     with slots.slot(f"registry-{model}"):
         entry = registry.promote(model, version, Verdict.from_dict(verdict) if verdict else None)
     decision = f"{model} version {entry.champion} is @champion"
@@ -29,7 +29,7 @@ def promote_version(model: str, version: str, verdict: dict | None) -> str:
 
 @step(name="refuse", task_run_name="refuse {model} version {version}")
 def refuse_version(model: str, version: str, verdict: dict) -> str:
-    """Let the registry write down why it does not promote this version; its words."""
+    """Let the registry refuse this version and write down the reason; returns the reason."""
     try:
         with slots.slot(f"registry-{model}"):
             registry.promote(model, version, Verdict.from_dict(verdict))
@@ -41,7 +41,7 @@ def refuse_version(model: str, version: str, verdict: dict) -> str:
 
 @step(name="verdict", task_run_name="verdict on {model} version {version}")
 def verdict_of(model: str, version: str) -> dict | None:
-    """The verdict that the last gate wrote to the version, if any."""
+    """The verdict that the last gate wrote to the version's tags, if any."""
     written = registry.find(f"{model}/{version}").tags.get("gate.verdict")
     return json.loads(written) if written else None
 
@@ -53,13 +53,15 @@ def verdict_of(model: str, version: str) -> dict | None:
     result_serializer="json",
 )
 def promote(
-    version: Annotated[str, Field(pattern=r"^[0-9]+$", description="A version's number.")],
+    version: Annotated[str, Field(pattern=r"^[0-9]+$", description="Number of a version.")],
     model: ModelName = "metaworld-compact",
 ) -> str:
-    """Make a version the champion; refused unless a gate has passed it against this champion.
+    """Make a version the champion.
+
+    This is refused unless a gate has passed the version in comparison with the current champion.
 
     Args:
-        version: The version's number in the registry.
+        version: Number of the version in the registry.
         model: Name of the model in the registry.
     """
     return promote_version(model, version, verdict_of(model, version))

@@ -1,8 +1,8 @@
-"""Slots that flows wait for: the GPUs, the DVC repository, a model's registry.
+"""Slots that flows wait for: a GPU, the DVC repository, or the registry of a model.
 
-A slot is a lease on a Prefect global concurrency limit. A holder that dies stops renewing it, and
-the slot is free again after at most `LEASE_S` seconds (Prefect's minimum). A limit that does not
-exist yet is made on first use, because Prefect otherwise lets everybody in.
+A slot is a lease on a Prefect global concurrency limit. If its holder dies, the lease is no longer
+renewed, and the slot is free again after at most `LEASE_S` seconds (Prefect's minimum). A limit
+that does not exist yet is created on first use, because Prefect does not restrict unknown limits.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ LEASE_S = 60
 
 @contextlib.contextmanager
 def slot(name: str, limit: int = 1) -> Iterator[None]:
-    """Hold one of the `limit` slots called `name`, waiting for it as long as it takes.
+    """Hold one of the `limit` slots called `name`; waits for it as long as needed.
 
-    A failed renewal of the lease (the server restarts) does not end hours of training.
+    If a renewal of the lease fails, e.g. because the server restarts, the block continues.
     """
     create(name, limit)
     with concurrency(
@@ -33,23 +33,23 @@ def slot(name: str, limit: int = 1) -> Iterator[None]:
 
 
 def gpu_slot() -> contextlib.AbstractContextManager[None]:
-    """A GPU, or without one the right to be the one heavy job on this machine."""
+    """Hold a GPU. On a machine without a GPU, this is the right to be the only heavy job."""
     return slot(GPU, num_gpus())
 
 
 def create(name: str, limit: int) -> None:
-    """Make the limit unless it exists; an existing one keeps the value somebody gave it."""
+    """Create the limit unless it exists; an existing limit keeps its value."""
     wanted = GlobalConcurrencyLimitCreate(name=name, limit=limit, active=True)
     with get_client(sync_client=True) as client:
         try:
             client.read_global_concurrency_limit_by_name(name)
         except ObjectNotFound:
-            with contextlib.suppress(ObjectAlreadyExists):  # somebody else was faster
+            with contextlib.suppress(ObjectAlreadyExists):  # another process was faster
                 client.create_global_concurrency_limit(wanted)
 
 
 def free_all() -> None:
-    """Empty every limit. Only for a server that nobody else uses, after its users were killed."""
+    """Free the slots of every limit. Only for a server without other users, after a killed run."""
     with get_client(sync_client=True) as client:
         for limit in client.read_global_concurrency_limits(limit=200):
             client.request(
@@ -61,5 +61,5 @@ def free_all() -> None:
 
 
 def num_gpus() -> int:
-    """How many jobs may use accelerators at once: the NVIDIA devices here, at least one."""
+    """How many jobs may use a GPU at once: the number of NVIDIA devices, but at least one."""
     return len(list(Path("/dev").glob("nvidia[0-9]*"))) or 1

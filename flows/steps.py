@@ -1,7 +1,8 @@
 """`step`: a Prefect task whose result is never taken from Prefect's cache.
 
-What is finished is known by its own files (run directories, evaluations, DVC, the registry), which
-also notice a change of code or a file that has gone. A retried run asks them again, in seconds.
+The files of a step show whether it is finished (run directories, evaluations, DVC, the registry).
+Unlike a cache, they also reveal changed code and missing files. A retried flow run checks them
+again, which takes seconds.
 """
 
 import functools

@@ -1,5 +1,9 @@
-"""The flow run that a step belongs to: how others refer to it, and what it is called at the end."""
+"""The flow run that a step belongs to: its identity for records, and its final name."""
 
+import re
+
+import httpx
+from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
@@ -8,7 +12,7 @@ from rrf.tracking.flow_run import FlowRun
 
 
 def this_run() -> FlowRun | None:
-    """The flow run that this code is called in; None outside of one."""
+    """The flow run that this code runs in; None outside a flow run."""
     if not flow_run.id:
         return None
     address = url_for("flow-run", obj_id=flow_run.id)
@@ -16,7 +20,19 @@ def this_run() -> FlowRun | None:
 
 
 def name_version(model: str, version: str) -> None:
-    """Put the version that a flow run has made into its name, after the model."""
-    name = str(flow_run.name).replace(f" {model}", f" {model} version {version}", 1)
-    with get_client(sync_client=True) as client:
-        client.set_flow_run_name(flow_run.id, name)
+    """Insert the version that a flow run has made into its name, after the model.
+
+    If the server cannot be reached, the name does not change and the flow run continues.
+    """
+    try:
+        with get_client(sync_client=True) as client:
+            name = client.read_flow_run(flow_run.id).name
+            client.set_flow_run_name(flow_run.id, named(name, model, version))
+    except httpx.HTTPError as error:
+        get_run_logger().warning("the flow run keeps its name: %s", error)
+
+
+def named(name: str, model: str, version: str) -> str:
+    """The name of a flow run with the version after the model; it replaces an earlier version."""
+    pattern = rf" {re.escape(model)}( version \d+)?(?=[: ]|$)"
+    return re.sub(pattern, f" {model} version {version}", name, count=1)

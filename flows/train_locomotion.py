@@ -1,5 +1,5 @@
-"""`train-locomotion`: from a preset to a judged version of a state-based policy, promoted if the
-gate passes it.
+"""`train-locomotion`: train a state-based policy from a preset, judge and register it, and promote
+it if the gate passes.
 """
 
 from typing import Annotated
@@ -21,14 +21,14 @@ Overrides = Annotated[
 
 @step(name="check", task_run_name=names.of_task("check {preset} against {gate}", "preset", "gate"))
 def check(preset: str, gate: str, model: str, overrides: dict) -> None:
-    """Refuse now what would be refused after the training: see `flows.fitting`."""
+    """Check before the training what would be refused after it; see `flows.fitting`."""
     protocol_file(gate)
     commands.module("check", "flows.fitting", preset, gate, model, *as_words(overrides))
 
 
 @step(name="lineage", task_run_name=names.of_task("lineage of {checkpoint}", "checkpoint"))
 def lineage_of(checkpoint: str) -> dict:
-    """The environment and code behind a policy, as its training wrote them down."""
+    """The lineage of a policy, as training wrote it to the checkpoint."""
     from rrf.runners.checkpoints.checkpoint import load_lineage
 
     return load_lineage(checkpoint)
@@ -46,11 +46,11 @@ def train_locomotion(
     model: ModelName = "go1-flat",
     overrides: Overrides = None,
 ) -> dict:
-    """Train in simulation, evaluate, judge, register, promote what passes.
+    """Train in simulation, evaluate, judge and register a policy; promote it if it passes.
 
     Args:
         preset: Preset or file of the training run.
-        gate: File of configs/gates/; it names the protocol too.
+        gate: File in configs/gates/; it names the protocol too.
         model: Name of the model in the registry.
         overrides: Dotted overrides of the run, e.g. {"max_iterations": 100}.
     """

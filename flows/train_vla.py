@@ -1,4 +1,4 @@
-"""`train-vla`: from a dataset to a judged model version, promoted if the gate passes it."""
+"""`train-vla`: train a policy from a dataset, judge and register it; promote it if it passes."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ from rrf.tracking.lineage import datasets_of
 STAGES = ("pretrain", "sft", "rl")
 Overrides = Annotated[
     dict[str, bool | int | float | str | list | None] | None,
-    Field(description="Dotted overrides with the stage in front, e.g. sft.optimizer.lr."),
+    Field(description="Dotted overrides that begin with the stage, e.g. sft.optimizer.lr."),
 ]
 
 
@@ -41,21 +41,23 @@ def train_vla(
     model: ModelName = "metaworld-compact",
     overrides: Overrides = None,
 ) -> dict:
-    """Ingest, pretrain, fine-tune, reinforce, evaluate, judge, register, promote what passes.
+    """Ingest a dataset; train, evaluate, judge and register a policy; promote it if it passes.
+
+    The stages of training are pretraining, fine-tuning and reinforcement learning.
 
     Args:
-        dataset: Name of the dataset: a file of configs/datasets/ without .yaml.
+        dataset: Name of the dataset: a file in configs/datasets/ without .yaml.
         pretrain: Preset or file of the pretraining run; null fine-tunes from random weights.
         sft: Preset or file of the fine-tuning run.
         rl: Preset or file of the reinforcement learning after it; null ends with fine-tuning.
-        gate: File of configs/gates/ for a fine-tuned policy; it names the protocol too.
-        rl_gate: The same for a reinforced policy.
+        gate: File in configs/gates/ for a fine-tuned policy; it names the protocol too.
+        rl_gate: File in configs/gates/ that is used instead if there is reinforcement learning.
         model: Name of the model in the registry.
-        overrides: Dotted overrides with the stage in front, e.g. {"sft.optimizer.lr": 0.001}.
+        overrides: Dotted overrides that begin with the stage, e.g. {"sft.optimizer.lr": 0.001}.
     """
     changes, training = by_stage(overrides or {}), {}
     gate = rl_gate if rl else gate
-    protocol = protocol_file(gate)  # what is wrong with the gate is said before the training
+    protocol = protocol_file(gate)  # an error in the gate is reported before the training
     lineage = bring_dataset(dataset)
     if pretrain:
         parent = train("pretrain", pretrain, {"dataset": dataset} | changes["pretrain"])
@@ -68,18 +70,20 @@ def train_vla(
         changes["rl"] = {"init_from": policy["checkpoint"]} | changes["rl"]
         policy = training["rl"] = train("rl", rl, changes["rl"])
     trained_on = datasets_behind(policy["checkpoint"])
-    if trained_on != [dataset]:  # a mixture: what is promoted stands on all of it
+    if trained_on != [dataset]:  # a mixture of datasets: the lineage must name all of them
         lineage = describe(trained_on)
     return conclude(model, policy, gate, lineage, before) | {"training": training}
 
 
 def datasets_behind(checkpoint: str) -> list[str]:
-    """The datasets that the policy in a checkpoint learned from, by its manifest."""
+    """The datasets that the policy in a checkpoint was trained on, according to its manifest."""
     return datasets_of(json.loads((Path(checkpoint) / atomic.MANIFEST).read_text())["lineage"])
 
 
 def by_stage(overrides: dict) -> dict[str, dict]:
-    """`{"sft.max_steps": 10}` as `{"pretrain": {}, "sft": {"max_steps": 10}}`.
+    """Group overrides by stage: `{"sft.max_steps": 10}` gives `{"sft": {"max_steps": 10}, ...}`.
+
+    Stages without overrides get an empty mapping.
 
     Raises:
         ValueError: For a path that does not begin with a stage.

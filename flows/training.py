@@ -1,4 +1,4 @@
-"""What every training flow is made of: train, then evaluate, judge, register, promote or refuse."""
+"""The parts of every training flow: train, then evaluate, judge, register, promote or refuse."""
 
 import json
 from pathlib import Path
@@ -13,13 +13,16 @@ from flows.steps import step
 from flows.this_run import name_version, this_run
 from rrf.tracking import registry
 
-TrainFile = Annotated[str, Field(description="A preset, or a file of configs/train/.")]
-GateFile = Annotated[str, Field(description="A file of configs/gates/.")]
+TrainFile = Annotated[str, Field(description="A preset, or a file in configs/train/.")]
+GateFile = Annotated[str, Field(description="A file in configs/gates/.")]
 
 
 @step(name="train", task_run_name=names.of_task("train {stage} {target}", "target"))
 def train(stage: str, target: str, overrides: dict) -> dict:
-    """Train in a process of its own: result.json. Finished runs are reused, interrupted resumed."""
+    """Train in a separate process; returns the content of result.json.
+
+    A finished run is reused, and an interrupted run is resumed.
+    """
     with slots.gpu_slot():
         lines = commands.rrf(stage, "train", target, *as_words(overrides))
     checkpoint = Path(lines[-1].removeprefix("checkpoint "))
@@ -31,7 +34,7 @@ def train(stage: str, target: str, overrides: dict) -> dict:
 
 @step(name="register", task_run_name="register {model}")
 def register(model: str, policy: dict, evaluation: str, lineage: dict) -> str:
-    """Put the checkpoint with its evaluation into the registry; the same one stays one version."""
+    """Register the checkpoint with its evaluation; a known checkpoint gets no second version."""
     progress.reporter("registry")(f"registering {model}")
     run_id = policy["run_id"]
     version = registry.register(
@@ -46,13 +49,14 @@ def conclude(model: str, policy: dict, gate: str, lineage: dict, before: str | N
 
     Args:
         model: Name of the model in the registry.
-        policy: What `train` returned.
-        gate: File of configs/gates/.
-        lineage: What stands behind the policy.
-        before: Evaluation of the policy that training started from.
+        policy: The result of `train`.
+        gate: File in configs/gates/.
+        lineage: The lineage of the policy.
+        before: Directory of the evaluation of the policy that training started from.
 
     Raises:
-        ValueError: If a reused policy was trained without MLflow, to whose runs versions belong.
+        ValueError: If a reused policy was trained without MLflow: every version belongs to an
+            MLflow run.
     """
     if policy["run_id"] is None:
         run_dir = run_of(Path(policy["checkpoint"]))
@@ -79,10 +83,10 @@ def conclude(model: str, policy: dict, gate: str, lineage: dict, before: str | N
 
 
 def as_words(overrides: dict) -> list[str]:
-    """Overrides as they are typed; JSON is YAML."""
+    """Overrides as they are typed on the command line; the values are JSON, which is valid YAML."""
     return [f"{path}={json.dumps(value)}" for path, value in overrides.items()]
 
 
 def run_of(checkpoint: Path) -> Path:
-    """The run directory that a finished run's checkpoint lies in."""
+    """The run directory that contains the checkpoint of a finished run."""
     return next(folder for folder in checkpoint.parents if (folder / "result.json").is_file())

@@ -1,1 +1,1 @@
-"""What runs the flows: the services of `make up`, deployments, and `make demo`."""
+"""Infrastructure for the flows: the services of `make up`, deployments, and `make demo`."""

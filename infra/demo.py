@@ -1,8 +1,9 @@
 """`make demo`: from the raw recordings to a champion in use, on this machine alone.
 
-Prefect's server runs for the time of the demo (or is the one of `make up`), MLflow writes to SQLite
-and local files, DVC pulls from inside the repository. Every step recognises what an earlier demo
-has finished, so a second run only looks, and an interrupted one goes on.
+The demo starts a Prefect server for its own duration, or uses the one of `make up`. MLflow writes
+to SQLite and local files, and DVC pulls from a remote inside the repository. Every step recognises
+what an earlier demo has finished. So a second run only checks the results, and an interrupted demo
+continues.
 """
 
 import contextlib
@@ -33,32 +34,32 @@ MIN_FREE_BYTES = 10**9
 
 
 def check_machine() -> Path:
-    """The repository root, once this machine can run the demo.
+    """Check that this machine can run the demo, and return the repository root.
 
     Raises:
-        ValueError: Outside a repository, with another Python, or with too little disk.
+        ValueError: Outside a repository, with another Python version, or on a full disk.
     """
     if sys.version_info[:2] != (3, 11):
         found = ".".join(map(str, sys.version_info[:2]))
         raise ValueError(
-            f"Python 3.11 is needed, this is {found}; try: make PYTHON=python3.11 demo"
+            f"Python 3.11 is needed, but this is {found}; try: make PYTHON=python3.11 demo"
         )
     home = workspace.home()
     free = shutil.disk_usage(home).free
     if free < MIN_FREE_BYTES:
         raise ValueError(
-            f"{free / 1e9:.1f} GB free on the disk of {home}, the demo needs"
-            f" {MIN_FREE_BYTES / 1e9:.1f} GB; make room, e.g. with: make clean"
+            f"{free / 1e9:.1f} GB free on the disk of {home}, but the demo needs"
+            f" {MIN_FREE_BYTES / 1e9:.1f} GB; free some space, e.g. with: make clean"
         )
     return home
 
 
 @contextlib.contextmanager
 def only_one() -> Iterator[None]:
-    """Hold the demo's lock of this checkout; it goes with its holder, however that ends.
+    """Hold the lock of the demo in this checkout. The system releases it when this process ends.
 
     Raises:
-        ValueError: If another demo runs here.
+        ValueError: If another demo is running here.
     """
     path = services.demo_lock()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +69,7 @@ def only_one() -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             raise ValueError(
-                f"another `make demo` (pid {file.read()}) runs in this checkout"
+                f"another `make demo` (pid {file.read()}) is running in this checkout"
             ) from None
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -78,7 +79,7 @@ def only_one() -> Iterator[None]:
 
 @contextlib.contextmanager
 def prefect_server(console: Console) -> Iterator[None]:
-    """Prefect for this process: the server of `make up`, or else one for as long as the block."""
+    """Connect this process to a Prefect server: the one of `make up`, or one for the block only."""
     if services.is_running(services.prefect_service(services.prefect_port())):
         os.environ.update(services.environment(services.prefect_port()))
         yield
@@ -97,7 +98,7 @@ def prefect_server(console: Console) -> Iterator[None]:
 
 
 def _deliver_events() -> None:
-    """Let Prefect's background threads say their last before the server goes."""
+    """Let Prefect's background threads send their last messages before the server stops."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
@@ -106,7 +107,7 @@ def _deliver_events() -> None:
 
 
 def run(console: Console) -> None:
-    """The demo itself, inside `prefect_server`."""
+    """Run the demo inside `prefect_server`."""
     from flows import progress
     from flows.train_vla import train_vla
     from infra.display import Display
@@ -126,7 +127,7 @@ def run(console: Console) -> None:
 
 
 def use_champion() -> dict:
-    """Fetch the champion, render it, and ask MLflow's copy of it for the same actions."""
+    """Fetch the champion, make a video of it, and compare its actions with MLflow's copy."""
     from flows import commands
 
     folder = workspace.state() / "demo"
@@ -137,10 +138,12 @@ def use_champion() -> dict:
 
 
 def difference_to_mlflow(folder: Path) -> float:
-    """Largest difference between the actions of the fetched policy and of MLflow's, on real frames.
+    """Largest difference between the actions of the fetched policy and of MLflow's copy.
+
+    The observations are frames of the dataset.
 
     Raises:
-        ValueError: If they are not the same actions.
+        ValueError: If the actions are not identical.
     """
     import mlflow.pyfunc
     import numpy as np
@@ -159,12 +162,14 @@ def difference_to_mlflow(folder: Path) -> float:
     ours = policy.sample(obs, greedy=True).actions
     error = float(np.abs(ours - theirs).max())
     if error != 0:
-        raise ValueError(f"MLflow's copy of the champion answers differently, by up to {error:g}")
+        raise ValueError(
+            f"MLflow's copy of the champion gives other actions; they differ by up to {error:g}"
+        )
     return error
 
 
 def summary(first: dict, second: dict, used: dict) -> Table:
-    """The final table."""
+    """The final table of the demo."""
     table = Table(title="What happened", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
@@ -192,7 +197,7 @@ def summary(first: dict, second: dict, used: dict) -> Table:
 
 
 def where_to_look(first: dict, used: dict) -> str:
-    """The last lines: what to open next."""
+    """The last lines of the demo: what to open next."""
     evaluation = _shown(Path(first["evaluation"]))
     prefect, mlflow = services.prefect_port(), services.mlflow_port()
     return (
@@ -217,17 +222,17 @@ def _success(result: dict) -> str:
 
 
 def main() -> None:
-    """Run the demo; a mistake of the user or the machine ends in one line and exit code 2."""
+    """Run the demo. A known problem of user or machine ends it with an error and exit code 2."""
     console, began = Console(highlight=False), time.monotonic()
     workspace.settle_environment()
-    # Prefect's messages go to its server in full, not between the progress bars.
+    # All of Prefect's messages go to its server; none should appear between the progress bars.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     try:
         os.chdir(check_machine())
         with only_one(), prefect_server(console):
             run(console)
     except KeyboardInterrupt:
-        console.print("\ninterrupted; `make demo` goes on from here")
+        console.print("\ninterrupted; `make demo` continues from here")
         raise SystemExit(130) from None
     except (ValueError, OSError, processes.CommandError) as error:
         sys.stderr.write(f"error: {error}\n")

@@ -1,6 +1,6 @@
-"""What a Prefect server needs before a worker can run the flows: pool, GPU limit, deployments.
+"""Prepare a Prefect server so that a worker can run the flows: pool, GPU limit, deployments.
 
-Import it after `PREFECT_API_URL` is set: Prefect reads its settings on import.
+Import this module after `PREFECT_API_URL` is set, because Prefect reads its settings on import.
 """
 
 import datetime
@@ -29,10 +29,13 @@ _ENDINGS = ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended"
 
 
 def deploy() -> list[str]:
-    """Make the work pool, the GPU limit and the automation, deploy every flow; their names.
+    """Create the work pool, the GPU limit and the automation, and deploy every flow.
+
+    Returns:
+        The names of the deployments.
 
     Raises:
-        ValueError: With the output of `prefect deploy` if that fails.
+        ValueError: If `prefect deploy` fails; the message has its output.
     """
     _create_pool()
     slots.create(slots.GPU, slots.num_gpus())
@@ -52,10 +55,10 @@ def deploy() -> list[str]:
 
 
 def wait_for_worker(is_alive: Callable[[], bool], timeout_s: float) -> None:
-    """Return once a worker that was just started has reported to the pool.
+    """Wait until a worker that was just started has reported to the pool.
 
     Raises:
-        ValueError: If it ends or stays silent, naming its log.
+        ValueError: If the worker ends or does not report in time; the message names its log.
     """
     began, deadline = datetime.datetime.now(datetime.UTC), time.monotonic() + timeout_s
     with get_client(sync_client=True) as client:
@@ -64,7 +67,7 @@ def wait_for_worker(is_alive: Callable[[], bool], timeout_s: float) -> None:
             if any((worker.last_heartbeat_time or began) > began for worker in workers):
                 return
             time.sleep(0.5)
-    raise ValueError(f"the worker did not come up; see {workspace.state() / 'logs' / 'worker.log'}")
+    raise ValueError(f"the worker did not start; see {workspace.state() / 'logs' / 'worker.log'}")
 
 
 def _create_pool() -> None:
@@ -78,9 +81,10 @@ def _create_pool() -> None:
 
 
 def _create_zombie_automation() -> None:
-    """A run that stopped sending heartbeats (its machine or worker was killed) becomes Crashed.
+    """Create an automation that sets runs without heartbeats to Crashed.
 
-    Without it such a run stays Running forever and keeps its deployment's concurrency slot.
+    A run stops sending heartbeats when its machine or worker is killed. Without the automation, it
+    would stay Running for ever and keep the concurrency slot of its deployment.
     """
     heartbeat = "prefect.flow-run.heartbeat"
     trigger = EventTrigger(

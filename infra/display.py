@@ -1,4 +1,4 @@
-"""What `make demo` shows while it runs: a line per step with bar, time and its last words."""
+"""Progress of `make demo`: a line per step with a bar, the time and the last line of output."""
 
 import re
 import time
@@ -24,9 +24,9 @@ TITLES = {
 
 
 class Display:
-    """Listens to the commands of a flow (`flows.progress.listening`); a context manager.
+    """A context manager that shows the output of a flow's commands (`flows.progress.listening`).
 
-    On a terminal it redraws bars in place; in a log it prints a line now and then.
+    On a terminal it redraws bars in place. In a log it prints a line from time to time.
     """
 
     def __init__(self, console: Console):
@@ -54,12 +54,12 @@ class Display:
         self._bars.stop()
 
     def heading(self, text: str) -> None:
-        """A title above the steps that follow."""
+        """Print a title above the steps that follow."""
         self.finish()
         self._bars.console.print(f"\n[bold]{text}[/]")
 
     def __call__(self, step: str, line: str) -> None:
-        """A line of the command that does `step`; the first one begins the step."""
+        """Take an output line of the command for `step`; the first line begins the step."""
         if step != self._step:
             self.finish()
             self._step, self._began = step, time.monotonic()

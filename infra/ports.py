@@ -7,7 +7,7 @@ HOST = "127.0.0.1"
 
 
 def read(variable: str, default: int) -> int:
-    """The port an environment variable names. Raises ValueError if it holds anything else."""
+    """The port in an environment variable, or `default`. Raises ValueError if it is not a port."""
     text = os.environ.get(variable) or str(default)
     if not (text.isdigit() and 0 < int(text) < 65536):
         raise ValueError(f"{variable}={text!r} is not a port number (1 to 65535)")
@@ -26,7 +26,7 @@ def is_free(port: int) -> bool:
 
 
 def free() -> int:
-    """A port that nobody listens on now."""
+    """A port on which no program is listening now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return probe.getsockname()[1]

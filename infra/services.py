@@ -1,10 +1,12 @@
 """`make up`, `make down`, `make status`: Prefect server, MLflow server and worker on this machine.
 
-Each service is a process group of its own with a log in `.rrf/logs` and a record in `.rrf/pids`. A
-record names the process by pid, start time and port, so that a pid the system has given to somebody
-else in the meantime is never signalled. `up` can be repeated: what runs stays, what is missing
-starts. `down` ends exactly what `up` started, worker first, so that a running training saves its
-checkpoint while the servers still answer.
+Each service is a separate process group with a log in `.rrf/logs` and a record in `.rrf/pids`. A
+record holds pid, start time and port of the process. So a pid that the system has reused for
+another process is never signalled.
+
+`up` can be repeated: running services are kept, and missing ones are started. `down` stops exactly
+what `up` started. It stops the worker first, so that a running training can save its checkpoint
+while the servers still answer.
 """
 
 import argparse
@@ -30,36 +32,39 @@ from rrf import atomic, processes, workspace
 PREFECT_PORT_VARIABLE = "RRF_PREFECT_PORT"
 MLFLOW_PORT_VARIABLE = "RRF_MLFLOW_PORT"
 START_TIMEOUT_S = 180
-_STOP_TIMEOUT_S = 45  # the worker gives a flow 30 s, the flow gives training 20 s
+_STOP_TIMEOUT_S = 45  # the worker gives a flow 30 s to stop, the flow gives training 20 s
 _PREFECT_PORT = 4200
 _LEASES = "prefect.server.concurrency.lease_storage"
 
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """One program to keep running: how it starts, and how to see that it works."""
+    """One program to keep running: how to start it, and how to check that it works."""
 
     name: str
     title: str
     command: tuple[str, ...]
     health_url: str = ""
-    """Answers 200 once the service works; empty for a service without a port."""
+    """Address that answers 200 once the service works; empty for a service without a port."""
     port: int = 0
     port_variable: str = ""
 
 
 def prefect_port() -> int:
-    """The port of the Prefect server: `$RRF_PREFECT_PORT`, else 4200."""
+    """The port of the Prefect server: `$RRF_PREFECT_PORT`, or else 4200."""
     return ports.read(PREFECT_PORT_VARIABLE, _PREFECT_PORT)
 
 
 def mlflow_port() -> int:
-    """The port of the MLflow server: `$RRF_MLFLOW_PORT`, else 5000."""
+    """The port of the MLflow server: `$RRF_MLFLOW_PORT`, or else 5000."""
     return ports.read(MLFLOW_PORT_VARIABLE, 5000)
 
 
 def local_servers() -> list[Service]:
-    """The servers that belong here; MLflow's does not where `MLFLOW_TRACKING_URI` names another."""
+    """The servers to run on this machine.
+
+    If `MLFLOW_TRACKING_URI` names another MLflow server, only Prefect's server is among them.
+    """
     servers = [prefect_service(prefect_port())]
     if workspace.tracking_uri().startswith("sqlite:"):
         servers.append(mlflow_service(mlflow_port()))
@@ -67,7 +72,7 @@ def local_servers() -> list[Service]:
 
 
 def prefect_service(port: int) -> Service:
-    """Prefect server with its web UI, on SQLite in `$PREFECT_HOME`."""
+    """The Prefect server with its web UI, on SQLite in `$PREFECT_HOME`."""
     words = ["prefect", "server", "start", "--host", ports.HOST, "--port", str(port)]
     return Service(
         name="prefect",
@@ -103,7 +108,7 @@ def worker_service(pool: str) -> Service:
 
 
 def environment(port: int) -> dict[str, str]:
-    """Variables for the services and for clients of the Prefect server on `port`."""
+    """Environment variables for the services and for clients of the Prefect server on `port`."""
     root = workspace.home()
     return {
         **workspace.TELEMETRY_OFF,
@@ -114,17 +119,17 @@ def environment(port: int) -> dict[str, str]:
         "PREFECT_API_URL": f"http://{ports.HOST}:{port}/api",
         "PREFECT_PLUGINS_ENABLED": "true",
         "PREFECT_WORKER_QUERY_SECONDS": "3",
-        # On disk, so that a server that restarts still knows whose slots have expired.
+        # Leases are kept on disk, so that a restarted server still knows which have expired.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": f"{_LEASES}.filesystem",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     }
 
 
 def up(console: Console) -> None:
-    """Start whatever is not running yet, wait until it works, and deploy the flows.
+    """Start the services that are not running yet, wait until they work, and deploy the flows.
 
     Raises:
-        ValueError: If a port belongs to another program, or a service does not come up.
+        ValueError: If a port is used by another program, or a service does not start.
     """
     check_no_demo()
     servers = local_servers()
@@ -153,7 +158,7 @@ def up(console: Console) -> None:
 
 
 def down(console: Console) -> None:
-    """Stop the worker, then the servers, as far as their records name processes of ours."""
+    """Stop the worker, then the servers; only processes that `up` has started are stopped."""
     for name in ("worker", "mlflow", "prefect"):
         pid = _pid(name)
         if pid is not None:
@@ -164,7 +169,7 @@ def down(console: Console) -> None:
 
 
 def status(console: Console) -> bool:
-    """Print what runs; whether everything does."""
+    """Print which services are running. Returns whether all of them are."""
     answers = {server.name: is_healthy(server.health_url) for server in local_servers()}
     answers["worker"] = _pid("worker") is not None
     for name, is_up in answers.items():
@@ -175,7 +180,7 @@ def status(console: Console) -> bool:
 
 
 def launch(service: Service, env: dict[str, str]) -> bool:
-    """Start `service` so that it outlives us, unless its record names a running process.
+    """Start `service` so that it outlives this process, unless it is running already.
 
     Returns:
         Whether it was started now.
@@ -201,16 +206,18 @@ def launch(service: Service, env: dict[str, str]) -> bool:
 
 @contextlib.contextmanager
 def temporary_prefect(home: Path) -> Iterator[dict[str, str]]:
-    """A Prefect server for the duration of a `with` block, on a free port, its state in `home`.
+    """Run a Prefect server for the duration of a `with` block, on a free port.
 
-    It dies with this process, however that ends. Yields the variables its clients need.
+    Its state is in `home`.
+    The server ends together with this process, even if that is killed. Yields the environment
+    variables that clients need.
     """
     service = prefect_service(ports.free())
     env = environment(service.port) | {
         "PREFECT_HOME": str(home),
-        # What links to a run is read later, when `make up` shows the same database.
+        # Links to runs are opened later, when the server of `make up` shows the same database.
         "PREFECT_UI_URL": f"http://{ports.HOST}:{prefect_port()}",
-        # Forgotten with the server: a killed run must not hold its slot into the next start.
+        # Leases are forgotten with the server, so a killed run holds no slot after the next start.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": f"{_LEASES}.memory",
     }
     home.mkdir(parents=True, exist_ok=True)
@@ -225,25 +232,29 @@ def temporary_prefect(home: Path) -> Iterator[dict[str, str]]:
 
 
 def wait_until_healthy(service: Service, is_alive, log: Path | None = None) -> None:
-    """Raises ValueError with the end of the log if `service` ends or stays silent."""
+    """Raise ValueError with the end of the log if `service` ends or does not answer in time."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while not is_healthy(service.health_url):
         if not is_alive() or time.monotonic() > deadline:
             log = log or log_of(service.name)
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-            raise ValueError(f"the {service.title} did not come up; the end of {log}:\n{tail}")
+            raise ValueError(f"the {service.title} did not start; the end of {log}:\n{tail}")
         time.sleep(0.3)
 
 
 def is_running(service: Service) -> bool:
-    """Whether `up` started `service` on this port and it still runs. ValueError if on another."""
+    """Whether `up` started `service` on this port and it is still running.
+
+    Raises:
+        ValueError: If it is running on another port.
+    """
     if _pid(service.name) is None:
         return False
     port = json.loads(_record(service.name).read_text())["port"]
     if port != service.port:
         raise ValueError(
             f"the {service.title} already runs on port {port}, not {service.port};"
-            f" `make down` first, or {service.port_variable}={port}"
+            f" run `make down` first, or set {service.port_variable}={port}"
         )
     return True
 
@@ -258,7 +269,7 @@ def is_healthy(url: str) -> bool:
 
 
 def check_ports(services: Sequence[Service]) -> None:
-    """Raises ValueError for the first port that is taken, naming the variable that changes it."""
+    """Raise ValueError for a port that is in use; the message names the variable to change it."""
     for service in services:
         if not ports.is_free(service.port):
             other = f"{service.port_variable}={service.port + 100} make up"
@@ -269,7 +280,7 @@ def check_ports(services: Sequence[Service]) -> None:
 
 
 def check_no_demo() -> None:
-    """Raises ValueError while `make demo` runs: two servers on one database block each other."""
+    """Raise ValueError while `make demo` runs: two servers on one database block each other."""
     path = demo_lock()
     if not path.exists():
         return
@@ -278,17 +289,18 @@ def check_no_demo() -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(
-                f"`make demo` (pid {file.read()}) runs in this checkout; `make up` when it is done"
+                f"`make demo` (pid {file.read()}) is running in this checkout; run `make up` when "
+                "it is done"
             ) from None
 
 
 def demo_lock() -> Path:
-    """The file that a running `make demo` holds a lock on; it holds its pid."""
+    """The file that a running `make demo` locks; it contains the pid of the demo."""
     return workspace.state() / "locks" / "demo.lock"
 
 
 def log_of(name: str) -> Path:
-    """Where the output of a service goes."""
+    """The file with the output of a service."""
     return workspace.state() / "logs" / f"{name}.log"
 
 
@@ -297,7 +309,7 @@ def _record(name: str) -> Path:
 
 
 def _pid(name: str) -> int | None:
-    """The pid of a service that `up` started and that still runs."""
+    """The pid of a service that `up` started and that is still running; otherwise None."""
     try:
         record = json.loads(_record(name).read_text())
         pid, born = record["pid"], record["born"]
@@ -307,7 +319,7 @@ def _pid(name: str) -> int | None:
 
 
 def _born(pid: int) -> int | None:
-    """Start time of a running process, in clock ticks since boot: names it, with the pid."""
+    """Start time of a running process in clock ticks since boot; with the pid it is unique."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -316,7 +328,7 @@ def _born(pid: int) -> int | None:
 
 
 def _end_group(pid: int) -> None:
-    """SIGTERM to the whole group of a running service, and SIGKILL to what is left of it."""
+    """Send SIGTERM to the process group of a service, and SIGKILL to what is still running."""
     born, deadline = _born(pid), time.monotonic() + _STOP_TIMEOUT_S
     os.killpg(pid, signal.SIGTERM)
     while _born(pid) == born and time.monotonic() < deadline:

@@ -1,7 +1,7 @@
 """RoboRenForce: robot data in, a gated, traceable, deployable policy out.
 
-`from rrf import configclass, runners, algorithms, components, networks` is the user's front door;
-`components` is what `rrf.policies` is called there. Nothing is imported before it is asked for.
+Users start with `from rrf import configclass, runners, algorithms, components, networks`, where
+`components` is another name for `rrf.policies`. Each of these is imported on first use.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""`python -m rrf`: the same command, e.g. for `torchrun --nproc_per_node=2 -m rrf train ...`."""
+"""`python -m rrf` runs the `rrf` command, e.g. `torchrun --nproc_per_node=2 -m rrf train ...`."""
 
 from rrf.cli import main
 

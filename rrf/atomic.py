@@ -1,10 +1,9 @@
-"""Files and directories that are there whole or not at all, and manifests that say whether they
-still are.
+"""Atomic writes of files and directories, and manifests that detect later changes to them.
 
 Everything is written beside its destination, flushed to the disk and renamed. A process killed at
 any moment leaves the old content, plus at most a `.tmp-` sibling that the next write of the same
-destination removes. (Where two directories cannot be exchanged, as on some network file systems,
-the old one is gone for the moment between two renames.)
+destination removes. (Some network file systems cannot exchange two directories in one step. There,
+the destination does not exist for the moment between two renames.)
 """
 
 import contextlib
@@ -28,8 +27,8 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     """Replace `path` with `content` atomically, creating parent directories.
 
     Raises:
-        OSError: With the path and the space needed in the message when the disk is full; `path`
-            keeps its old content.
+        OSError: If the file cannot be written; `path` keeps its old content. When the disk is full,
+            the message says how much space was needed and how much is free.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,16 +51,16 @@ def write_text(path: str | Path, content: str) -> None:
 
 
 def write_json(path: str | Path, data) -> None:
-    """Replace `path` with `data` as indented JSON atomically. NaN and Inf are refused with
-    ValueError."""
+    """Replace `path` with `data` as indented JSON atomically. Raises ValueError for NaN and Inf."""
     write_text(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 
 @contextlib.contextmanager
 def directory(path: str | Path) -> Iterator[Path]:
-    """Yield an empty directory that becomes `path` when the block ends, replacing what stood there.
+    """Yield an empty directory that becomes `path` when the block ends.
 
-    If the block raises, nothing at `path` changes and the partial directory is removed.
+    It replaces whatever was at `path` before. If the block raises, `path` does not change and the
+    partial directory is removed.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,8 +90,11 @@ def directory(path: str | Path) -> Iterator[Path]:
 
 
 def remove(path: str | Path) -> None:
-    """Remove a file or a directory; a process killed meanwhile leaves no directory with half of its
-    files under that name. What such a process has left beside it is removed too."""
+    """Remove a file or a directory.
+
+    A process killed meanwhile never leaves a half-deleted directory under that name, because the
+    directory is renamed first. Remains of such a killed process beside `path` are removed too.
+    """
     path = Path(path)
     for leftover in path.parent.glob(f"{_TMP_PREFIX}*-old"):
         if leftover != path:
@@ -107,9 +109,10 @@ def remove(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def resumable(path: str | Path, busy: str) -> Iterator[Path]:
-    """Yield a directory for work that may be interrupted, ours alone within the block.
+    """Yield a directory for work that may be interrupted; no other process can hold it meanwhile.
 
-    It is removed when the block ends well, and else kept for the next attempt, unless it is empty.
+    The directory is removed when the block succeeds. If the block raises, the directory is kept for
+    the next attempt, unless it is empty.
 
     Raises:
         ValueError: With the message `busy`, if another process holds the directory.
@@ -122,8 +125,9 @@ def resumable(path: str | Path, busy: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def alone(path: str | Path, busy: str, patience_s: float = 0.0) -> Iterator[None]:
-    """Hold a directory within the block, ours alone; it is made if it is not there, and removed
-    afterwards if it is empty.
+    """Hold an exclusive lock on a directory within the block.
+
+    The directory is created if it does not exist, and removed afterwards if it is empty.
 
     Raises:
         ValueError: With the message `busy`, if another process holds the directory for longer than
@@ -146,8 +150,7 @@ def sha256(path: str | Path) -> str:
 
 
 def write_manifest(root: str | Path, **facts) -> dict:
-    """Write `root/manifest.json`: the SHA-256 of each file under `root`, beside `facts` (plain
-    data)."""
+    """Write `root/manifest.json`: `facts` (plain data) and the SHA-256 of each file in `root`."""
     root = Path(root)
     files = {name: sha256(root / name) for name in _file_names(root)}
     manifest = {**facts, "files": files}
@@ -156,10 +159,10 @@ def write_manifest(root: str | Path, **facts) -> dict:
 
 
 def read_manifest(root: str | Path) -> dict:
-    """The manifest of `root`, without a look at the files it lists.
+    """The manifest of `root`; the files it lists are not checked.
 
     Raises:
-        ValueError: If there is none, or it cannot be read.
+        ValueError: If there is no manifest, or it cannot be read.
     """
     root = Path(root)
     if not (root / MANIFEST).is_file():
@@ -176,7 +179,7 @@ def read_manifest(root: str | Path) -> dict:
 
 
 def check_manifest(root: str | Path) -> dict:
-    """The manifest of `root`, once every file it lists is there unchanged and no other file is.
+    """Check every file under `root` against the manifest, and return the manifest.
 
     Raises:
         ValueError: Naming the first file that is missing, changed or unlisted.
@@ -213,7 +216,7 @@ def _file_names(root: Path) -> list[str]:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two directories in one step; False where the system or the file system cannot."""
+    """Swap two directories in one step; False if the system or the file system cannot do that."""
     renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
     names = os.fsencode(one.absolute()), os.fsencode(other.absolute())
     return renameat2 is not None and renameat2(0, names[0], 0, names[1], _RENAME_EXCHANGE) == 0
@@ -226,7 +229,7 @@ def _remove_if_abandoned(leftover: Path) -> None:
 
 
 def _lock(path: Path, busy: str, patience_s: float) -> int:
-    """A descriptor of directory `path` that holds its lock; the lock goes with the process."""
+    """A file descriptor of directory `path` that holds its lock, at most until the process ends."""
     deadline = time.monotonic() + patience_s
     while True:
         path.mkdir(parents=True, exist_ok=True)
@@ -270,11 +273,11 @@ def _explained(error: OSError, path: Path, size: int | None = None) -> OSError:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         if error.errno is None:
             return error
-        return OSError(error.errno, error.strerror, str(path))  # not the name it has meanwhile
+        return OSError(error.errno, error.strerror, str(path))  # `path`, not the temporary name
     free = shutil.disk_usage(path.parent).free
     need = f" of {size} bytes" if size is not None else ""
     return OSError(
         error.errno,
-        f"no space left to write{need}: {free} bytes free; what was there is unchanged",
+        f"no space left to write{need}: {free} bytes free; the old content is unchanged",
         str(path),
     )

@@ -1,4 +1,4 @@
-"""Which code and which simulators stand behind a result, as digests and versions."""
+"""The digest of the code and the versions of the simulators that a result depends on."""
 
 import importlib.metadata
 from pathlib import Path
@@ -9,14 +9,14 @@ SIMULATORS = ("envpool", "gymnasium", "mjlab", "mujoco", "mujoco-warp")
 
 
 def source_digest() -> str:
-    """A digest of every Python file of this package as it is on disk, committed or not."""
+    """One digest over all Python files of this package as they are on disk, committed or not."""
     root = Path(__file__).parent
     files = {p.relative_to(root).as_posix(): atomic.sha256(p) for p in root.rglob("*.py")}
     return atomic.digest_of(files)
 
 
 def simulator_versions() -> dict[str, str]:
-    """The installed ones of `SIMULATORS`, by name."""
+    """Name -> version of those `SIMULATORS` that are installed."""
     found = {}
     for name in SIMULATORS:
         try:

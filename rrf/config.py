@@ -1,11 +1,11 @@
 """`@configclass`: a keyword-only dataclass that checks its types, round-trips through plain data
 and builds its owner.
 
-A config is data. Defaults are copied, assignment is checked, a field nobody declared is an error,
-and `cfg.build(**runtime)` constructs the class the config describes, which is imported only then.
-Nested configs name their class under "type" when written out, so a subclass survives YAML; on
-reading, only classes of trusted packages are accepted (`trust`). Overrides are dotted paths, the
-same on the command line, in YAML files and in flow parameters.
+A config is data. Defaults are copied, assignments are checked, and an undeclared field is an error.
+`cfg.build(**runtime)` constructs the class that the config describes; that class is imported only
+then. Nested configs name their class under "type" when they are written out, so a subclass survives
+YAML. On reading, only classes of trusted packages are accepted (`trust`). Overrides are dotted
+paths, with the same syntax on the command line, in YAML files and in flow parameters.
 """
 
 import copy
@@ -25,7 +25,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from rrf.saved_names import TYPE_KEY, located, settled
 
-_FLAT = "overrides"  # a mapping of this name has dotted paths for keys
+_FLAT = "overrides"  # the keys of a mapping with this name are dotted paths
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
 _CHECKED = pydantic.ConfigDict(
     extra="forbid",
@@ -36,15 +36,15 @@ _CHECKED = pydantic.ConfigDict(
     ser_json_inf_nan="constants",
 )
 _trusted = {"rrf"}
-_CLOSE = 0.65  # of difflib's ratio; at its 0.6, "Nope-v1" would be close to "Hopper-v5"
+_CLOSE = 0.65  # difflib's default of 0.6 would take "Nope-v1" for a typo of "Hopper-v5"
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-3 as the number it is in YAML 1.2; PyYAML's 1.1 takes it for text."""
+    """Reads 1e-3 as a number, as in YAML 1.2; PyYAML follows YAML 1.1 and reads it as text."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes the text "1e-3"."""
+    """Writes the text "1e-3" in quotes, so that `_Loader` reads text again."""
 
 
 for _side in (_Loader, _Dumper):
@@ -61,21 +61,22 @@ class Cfg:
         return locate(self._builds)(self, *args, **runtime)
 
     def to_dict(self) -> dict:
-        """Plain data (dict, list, scalar), each nested config naming its class under "type"."""
+        """Plain data (dict, list, scalar); every config names its class under "type"."""
         return _dump(self)
 
     def identity(self) -> dict:
-        """`to_dict` for digests: it stays the same when a class moves (`rrf.saved_names`)."""
+        """`to_dict` for digests; the result does not change when a class moves to another module
+        (`rrf.saved_names`)."""
         return settled(self.to_dict())
 
     @classmethod
     def from_dict(cls, data: Mapping) -> typing.Self:
-        """The config `to_dict` came from; a mapping without "type" becomes the declared class.
+        """The inverse of `to_dict`. A mapping without "type" becomes the declared class.
 
         Raises:
-            ValueError: For an unknown field (with the closest known one), a value of the wrong
-                type, or a "type" that is no subclass of the declared class or lies outside the
-                trusted packages.
+            ValueError: For an unknown field (the message names the closest known one), a value of
+                the wrong type, or a "type" that is not a subclass of the declared class or is not
+                in a trusted package.
         """
         return pydantic.TypeAdapter(cls).validate_python(data)
 
@@ -86,12 +87,12 @@ class Cfg:
     def override(self, changes: Mapping[str, typing.Any]) -> typing.Self:
         """A copy with dotted paths replaced (`{"optimizer.lr": 1e-3}`), checked as a whole.
 
-        In a plain mapping, one that is no config, a path makes the keys that are missing. One named
-        `overrides` has dotted paths for keys: what follows its name is one key, so that
-        "env.overrides.rewards.air_time.weight" sets that entry and leaves the others.
+        In a plain mapping (one that is not a config), missing keys of a path are created. The keys
+        of a mapping named `overrides` are dotted paths themselves: everything after its name is one
+        key. So "env.overrides.rewards.air_time.weight" sets that entry and keeps the others.
 
         Raises:
-            ValueError: Naming the path and the closest known field.
+            ValueError: For an unknown field; the message names the path and the closest known one.
         """
         data = self.to_dict()
         for path, value in changes.items():
@@ -109,7 +110,7 @@ class Cfg:
 
     @classmethod
     def from_yaml(cls, text: str) -> typing.Self:
-        """The config `to_yaml` came from. Raises ValueError as `from_dict` does."""
+        """The inverse of `to_yaml`. Raises ValueError like `from_dict`."""
         return cls.from_dict(yaml.load(text, _Loader) or {})
 
     @pydantic.model_validator(mode="wrap")
@@ -129,7 +130,9 @@ class Cfg:
                     f"{named.__name__} has no field '{name}'{did_you_mean(str(name), names)}"
                 )
             if isinstance(given, bool) and not _takes_bool(named, name):
-                raise ValueError(f"{name} is {str(given).lower()}, which is no number or text")
+                raise ValueError(
+                    f"{name} is {str(given).lower()}, which is neither a number nor text"
+                )
         return named(**value)
 
 
@@ -194,10 +197,10 @@ def _configclass(cls, builds: str | None):
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, typing.Any]:
-    """`["a.b=1", "c=[2, 3]"]` as `{"a.b": 1, "c": [2, 3]}`; values are read as YAML.
+    """Turn `["a.b=1", "c=[2, 3]"]` into `{"a.b": 1, "c": [2, 3]}`; values are read as YAML.
 
     Raises:
-        ValueError: For a word without "=", with an empty path or with a value that is not YAML.
+        ValueError: For a word without "=", an empty path, or a value that is not YAML.
     """
     changes = {}
     for word in words:
@@ -210,14 +213,17 @@ def parse_overrides(words: Iterable[str]) -> dict[str, typing.Any]:
             changes[path] = yaml.load(value, _Loader)
         except yaml.YAMLError as error:
             raise ValueError(
-                f"the value of override {word!r} is not YAML; lists are [1, 2], mappings {{a: 1}}"
+                f"the value of override {word!r} is not YAML; write a list as [1, 2] and a mapping "
+                "as {a: 1}"
             ) from error
     return changes
 
 
 def trust(package: str) -> None:
-    """Accept configs of `package` (a top-level package name) as "type" in outside input, as for a
-    loaded plugin."""
+    """Accept config classes of `package` as "type" in files and on the command line.
+
+    The package may be given by the name of one of its modules. Loaded plugins are trusted this way.
+    """
     _trusted.add(package.partition(".")[0])
 
 
@@ -228,8 +234,7 @@ def locate(path: str):
 
 
 def first_error(error: Exception) -> str:
-    """A validation error as one line per problem, `path: what is wrong`, without pydantic's
-    decoration."""
+    """The text of an error; a pydantic error becomes one line `path: what is wrong` per problem."""
     if not isinstance(error, pydantic.ValidationError):
         return str(error)
     lines = []
@@ -241,7 +246,7 @@ def first_error(error: Exception) -> str:
 
 
 def read_yaml(path: str | Path) -> dict:
-    """A YAML file that must hold a mapping. Raises ValueError naming the file otherwise."""
+    """Read a YAML file that must hold a mapping. Otherwise raises ValueError with the file name."""
     path = Path(path)
     if not path.is_file():
         near = closest(path.name, [p.name for p in path.parent.glob("*.yaml")])
@@ -257,25 +262,25 @@ def read_yaml(path: str | Path) -> dict:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The tail of an error about an unknown name: the closest known one, else all of them."""
+    """The end of an error about an unknown name: the closest known name, or else all of them."""
     known = sorted(names)
     close = closest(name, known)
     return f"; did you mean '{close}'?" if close else f"; known: {', '.join(known) or 'none'}"
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:
-    """The name of `names` that `name` may be a slip of the pen for, if any."""
+    """The entry of `names` that `name` is most likely a typo of, if any is close enough."""
     return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=_CLOSE)), None)
 
 
 def _takes_bool(cls, name: str) -> bool:
-    """Whether the field is for truth values; pydantic would take true for 1."""
+    """Whether the field accepts a bool; pydantic alone would convert true to 1."""
     hint = typing.get_type_hints(cls)[name]
     return hint is typing.Any or bool in (hint, *typing.get_args(hint))
 
 
 def _is_class_variable(cls, name: str) -> bool:
-    """Whether a class or a base declares the name as a ClassVar, which is no field."""
+    """Whether a class or a base class declares the name as a ClassVar, which is not a field."""
     declared = [inspect.get_annotations(base).get(name) for base in cls.__mro__]
     return any(typing.get_origin(hint) is typing.ClassVar for hint in declared)
 
@@ -298,7 +303,7 @@ def _locate_trusted(path):
 
 
 def _keys(path: str) -> list[str]:
-    """The keys that a dotted path goes through; what follows `overrides` is one key."""
+    """Split a dotted path into keys; everything after `overrides` is one key."""
     keys = path.split(".")
     if _FLAT not in keys[:-1]:
         return keys

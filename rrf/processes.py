@@ -1,10 +1,12 @@
-"""Run a command so that it never outlives us, and so that stopping it lets it save its checkpoint.
+"""Run a command that never outlives this process and can save its checkpoint when it is stopped.
 
 The command gets its own session (one process group to signal) and a parent-death signal: if this
-process is killed, the kernel sends it SIGTERM. Linux ties that signal to the parent *thread*, and
-forking a process full of threads to run Python between fork and exec can deadlock; so commands
-start from one thread that lives as long as the process, through a tiny launcher (this file as a
-script) that sets the signal and replaces itself with the command.
+process is killed, the kernel sends SIGTERM to the command.
+
+Two details of Linux decide how commands are started. The parent-death signal is tied to the parent
+*thread*, so all commands are started by one thread that lives as long as the process. And running
+Python between fork and exec in a process with many threads can deadlock, so the signal is set by a
+small launcher (this file run as a script), which then replaces itself with the command.
 """
 
 import ctypes
@@ -29,7 +31,7 @@ _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class CommandError(RuntimeError):
-    """A command that failed; `exit_code` is negative for a signal, `tail` its last lines."""
+    """A command failed. A negative `exit_code` is a signal; `tail` holds the last lines."""
 
     def __init__(
         self,
@@ -66,19 +68,21 @@ def run(
     """Run `command` to its end, passing on each line of its output (stdout and stderr together).
 
     Whatever interrupts the wait (Ctrl-C, a cancelled flow, an error in `on_line`, the timeout)
-    stops the whole process group: SIGTERM, `grace_s` seconds to save what it has, SIGKILL.
+    stops the whole process group: first SIGTERM, then `grace_s` seconds to save its work, then
+    SIGKILL.
 
     Args:
         command: Program and arguments; the program is looked up on PATH.
-        log: Appended to with everything the command writes, as it comes; its directory is made.
-        on_line: Called in this thread with each line, without its end; a carriage return ends one.
+        log: File to which the output is appended as it arrives; its directory is created.
+        on_line: Called in this thread with each line, without its line end; a carriage return ends
+            a line too.
         cwd: Working directory of the command.
         env: Variables set on top of this process's environment.
-        timeout_s: Watchdog: stop the command after this long and raise TimeoutError.
-        grace_s: Time between SIGTERM and SIGKILL.
+        timeout_s: Watchdog: stop the command after this many seconds and raise TimeoutError.
+        grace_s: Seconds between SIGTERM and SIGKILL.
 
     Returns:
-        0, as anything else raises.
+        Always 0; any other exit code raises.
 
     Raises:
         CommandError: If the command fails, with its exit code and the last lines it wrote.
@@ -92,6 +96,7 @@ def run(
     finally:
         output.on_line = None
         stop(process, grace_s, meanwhile=output.read)
+        output.drain()
         output.close()
     if process.returncode:
         raise CommandError(command, process.returncode, output.tail, output.log)
@@ -105,7 +110,7 @@ def start(
     env: Mapping[str, str] | None = None,
     stdout: int | IO[bytes] = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
-    """Start `command` in its own session with a parent-death signal, stderr joined to `stdout`.
+    """Start `command` in its own session with a parent-death signal; stderr goes to `stdout`.
 
     Raises:
         FileNotFoundError: If there is no such program.
@@ -134,12 +139,13 @@ def stop(
     grace_s: float = 60.0,
     meanwhile: Callable[[float], object] = time.sleep,
 ) -> None:
-    """End the process group of `process`: SIGTERM, `grace_s` seconds, SIGKILL for what is left.
+    """End the process group of `process`: SIGTERM, then after `grace_s` seconds SIGKILL.
 
     Args:
         process: From `start`.
-        grace_s: How long it may take to save what it has.
-        meanwhile: Called repeatedly with seconds to spend, e.g. emptying the pipe it fills.
+        grace_s: Seconds the process has to save its work.
+        meanwhile: Called repeatedly while waiting, with the seconds it may take, e.g. to empty the
+            pipe that the process fills.
     """
     if process.returncode is not None:
         return
@@ -152,19 +158,19 @@ def stop(
     finally:
         os.killpg(
             process.pid, signal.SIGKILL
-        )  # it is not reaped yet, so its group is surely still its own
+        )  # not reaped yet, so its group id cannot belong to another process
         process.wait()
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether `process` has ended, without reaping it as `poll` would."""
+    """Whether `process` has ended. Unlike `poll`, this does not reap it."""
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 class _Output:
-    """What a process writes: into the log as it comes, and line by line to `on_line`."""
+    """Passes on what a process writes: to the log as it arrives, and line by line to `on_line`."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], log: str | Path | None, on_line: Callable | None
@@ -191,12 +197,16 @@ class _Output:
                 raise TimeoutError(
                     f"`{name}` ran longer than {timeout_s:g} s and was stopped; log: {self.log}"
                 )
-        while self.read(0):
-            pass
+        self.drain()
         self._pass_on(self._rest)
 
+    def drain(self) -> None:
+        """Empty the pipe: the last lines and the end of the process may come between two reads."""
+        while self.read(0):
+            pass
+
     def read(self, wait_s: float) -> bool:
-        """Pass on what is there, waiting up to `wait_s` for it; whether there was anything."""
+        """Wait up to `wait_s` seconds for output and pass it on. Returns whether there was any."""
         if not self._is_open:
             time.sleep(wait_s)
             return False
@@ -236,7 +246,7 @@ _thread_lock = threading.Lock()
 
 
 def _in_long_lived_thread(call: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """`call()`, made by a thread that ends with the process and not before."""
+    """Run `call()` in a thread that lives until this process ends."""
     global _thread
     with _thread_lock:
         if _thread is None or not _thread.is_alive():
@@ -260,10 +270,10 @@ def _serve() -> None:
 
 
 def _launch(parent: int, command: Sequence[str]) -> None:
-    """Become `command`, to be sent SIGTERM when `parent` dies."""
+    """Replace this process with `command`; the kernel sends it SIGTERM when `parent` dies."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
-        os._exit(128 + signal.SIGTERM)  # it died before the kernel knew of our wish
+        os._exit(128 + signal.SIGTERM)  # the parent died before the signal was set
     os.execvp(command[0], list(command))
 
 

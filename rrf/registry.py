@@ -1,5 +1,5 @@
-"""Names for things a config file or a command line can ask for. Nothing is imported until it is
-asked for."""
+"""Registries of the names that a config file or a command line can use. What a name stands for is
+imported on first use."""
 
 import importlib
 import types
@@ -13,19 +13,20 @@ PLUGIN_GROUP = "rrf.plugins"
 
 
 class Registry:
-    """Name -> "module:attr", for one kind of thing."""
+    """A mapping of names to "module:attr" for one kind of object, e.g. environments."""
 
     def __init__(self, kind: str, targets: dict[str, str] | None = None):
         self.kind = kind
         self._targets = dict(targets or {})
 
     def register(self, name: str, target: str) -> None:
-        """Add a name. Raises ValueError if `name` is taken by another target."""
+        """Add a name. Raises ValueError if `name` already stands for another target."""
         if self._targets.setdefault(name, target) != target:
-            raise ValueError(f"{self.kind} '{name}' is already {self._targets[name]}")
+            raise ValueError(f"{self.kind} '{name}' already stands for {self._targets[name]}")
 
     def get(self, name: str):
-        """The object itself, imported now. Raises ValueError naming the closest known name."""
+        """Import and return the object. For an unknown name, raises ValueError with the closest
+        known one."""
         if name not in self._targets:
             raise ValueError(f"no {self.kind} '{name}'{did_you_mean(name, self._targets)}")
         return locate(self._targets[name])
@@ -40,9 +41,10 @@ class Registry:
 def lazy_attributes(
     package: str, targets: Mapping[str, str], others: Iterable[str] = ()
 ) -> Callable[[str], typing.Any]:
-    """A module's `__getattr__` (PEP 562): name -> "module:attr", imported when first asked for.
+    """A module's `__getattr__` (PEP 562) that imports each of `targets` on first use.
 
-    Any other name is an AttributeError that lists the names there are, `others` among them.
+    `targets` maps names to "module:attr". For any other name it raises an AttributeError that lists
+    the known names, including `others`.
     """
     names = ", ".join(sorted({*targets, *others}))
 
@@ -55,7 +57,7 @@ def lazy_attributes(
 
 
 def require(package: str, extra: str) -> types.ModuleType:
-    """An optional package, imported now. Raises ImportError with the command that installs it."""
+    """Import an optional package. Raises ImportError with the command that installs it."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
@@ -65,7 +67,7 @@ def require(package: str, extra: str) -> types.ModuleType:
 
 
 def load_plugins(group: str = PLUGIN_GROUP) -> list[str]:
-    """Call every installed plugin's `register()` and trust its configs. Returns the plugins' names.
+    """Call `register()` of every installed plugin and trust its configs; returns the plugin names.
 
     The command line and the flows do this; `import rrf` does not.
     """

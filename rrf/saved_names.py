@@ -1,14 +1,14 @@
-"""Under which names configs are saved, through the moves of their classes.
+"""The class names in saved configs, which stay valid when a class moves to another module.
 
-A config that is written out names its class by where it lies now, so that whoever reads the file
-can open it. Two things must outlive a move:
+A config that is written out names its class by its current module, so that readers of the file can
+find the class. Two things must survive a move:
 
-* Files that are there already name the place of their day; `located` finds the class all the same.
-* Digests (of protocols, gates, runs) must not change because a file moved. They are taken of the
-  module that a class was first saved from: `settled`.
+* Existing files name the old module. `located` still finds the class.
+* Digests (of protocols, gates, runs) must not change because a file moved. They are computed with
+  the module that a class was first saved from (`settled`).
 
-When classes move, their new module gets a line in `FIRST_MODULE`; when they move again, its left
-side changes.
+When classes move, add a line for their new module to `FIRST_MODULE`. When they move again, change
+the left side of that line.
 """
 
 import importlib
@@ -39,14 +39,14 @@ FIRST_MODULE = {
     "rrf.runners.supervised.configs": "rrf.runners.configs",
     "rrf.runners.vla_rl.configs": "rrf.runners.configs",
 }
-"""Module of today -> the one that its configs were first saved from."""
+"""Current module -> the module that its configs were first saved from."""
 
 
 def located(path: str) -> typing.Any:
-    """The object that is, or once was, at "module:Name", imported now.
+    """Import and return the object that is, or once was, at "module:Name".
 
     Raises:
-        ImportError, AttributeError: If nothing of that name ever was there.
+        ImportError, AttributeError: If no such object is known, now or from before a move.
     """
     module, _, name = path.partition(":")
     heirs = [now for now, first in FIRST_MODULE.items() if first == module]
@@ -58,15 +58,15 @@ def located(path: str) -> typing.Any:
 
 
 def settled(data: typing.Any) -> typing.Any:
-    """Plain data of configs with each class named as when it was first saved: what digests are of.
+    """Plain data of configs for digests: each class is named by the module it was first saved from.
 
-    Data that name classes by an earlier place give the same as data that name today's.
+    The result is the same whether `data` names a class by an old or by its current module.
     """
     return _renamed(data, _first)
 
 
 def current(data: typing.Any) -> typing.Any:
-    """Plain data of configs with each class named by where it lies now; other text stays."""
+    """Plain data of configs with each class named by its current module; other text is kept."""
     return _renamed(data, _now)
 
 

@@ -19,10 +19,10 @@ TELEMETRY_OFF = {
 
 
 def home() -> Path:
-    """The repository root: `$RRF_HOME`, else the nearest directory upwards that looks like one.
+    """The repository root: `$RRF_HOME`, or else the nearest directory upwards that looks like one.
 
     Raises:
-        ValueError: If there is none, with the command that fixes it.
+        ValueError: If there is none; the message names the command that fixes it.
     """
     if named := os.environ.get(HOME_VARIABLE):
         return Path(named).resolve()
@@ -42,8 +42,8 @@ def state() -> Path:
 
 
 def dataset(name: str) -> Path | str:
-    """Where a published dataset lies, given by name (under datasets/), by path, or as
-    s3://bucket/prefix, which it gives back.
+    """The place of a published dataset, given by name (a folder of datasets/), by path, or as
+    s3://bucket/prefix, which is returned unchanged.
     """
     if "://" in name:
         return name
@@ -51,7 +51,7 @@ def dataset(name: str) -> Path | str:
 
 
 def tracking_uri() -> str:
-    """The MLflow store: `$MLFLOW_TRACKING_URI`, else SQLite under `.rrf/`."""
+    """The MLflow store: `$MLFLOW_TRACKING_URI`, or else a SQLite file under `.rrf/`."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{state() / 'mlflow.db'}"
 
 
@@ -61,9 +61,9 @@ def artifact_root() -> str:
 
 
 def settle_environment() -> None:
-    """Turn telemetry off and give torch one thread, unless the user set those variables.
+    """Turn telemetry off and give torch one thread, unless the user has set those variables.
 
-    Two threads on two contended cores are four to six times slower than one.
+    On two cores shared with other processes, two threads are four to six times slower than one.
     """
     for name, value in {**TELEMETRY_OFF, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}.items():
         os.environ.setdefault(name, value)

@@ -1,4 +1,4 @@
-"""Learning algorithms. Configs import without torch; the algorithms load it when asked for."""
+"""Learning algorithms. Configs do not import torch; an algorithm loads it when it is accessed."""
 
 from rrf.algorithms.off_policy.configs import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
 from rrf.algorithms.on_policy.configs import EPOCfg, PPOCfg, RNDCfg, SAPGCfg, SymmetryCfg

@@ -1,4 +1,4 @@
-"""Means over all processes of a distributed run (torchrun); without one, over this process."""
+"""Means over all processes of a distributed run (torchrun); otherwise over this process alone."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,21 +12,23 @@ from rrf.envs.control_env import NotFiniteError
 
 @contextlib.contextmanager
 def together(device: torch.device) -> Iterator[None]:
-    """Where one process meets a number that is not finite within the block, all of them do: else
-    the others would wait for it later, in vain."""
+    """Raise NotFiniteError in all processes if one of them raises it within the block.
+
+    Otherwise the other processes would later wait for that process forever.
+    """
     error = None
     try:
         yield
     except NotFiniteError as met:
         error = met
     if error is None and not dist.is_initialized():
-        return  # no device is waited for
+        return  # nothing here waits for a device
     if total(torch.tensor(float(error is not None), device=device)) > 0:
         raise error or NotFiniteError("another process met a number that is not finite")
 
 
 def mean(value: torch.Tensor) -> torch.Tensor:
-    """The mean of a scalar over the processes, which have equally many samples each."""
+    """The mean of a scalar over the processes; each has the same number of samples."""
     if not dist.is_initialized():
         return value
     value = value.clone()
@@ -50,7 +52,7 @@ def once(values: torch.Tensor) -> torch.Tensor:
 
 
 def from_first(values: torch.Tensor) -> torch.Tensor:
-    """What the first process has, in all of them."""
+    """The first process's `values`, in every process."""
     if not dist.is_initialized():
         return values
     values = values.clone()
@@ -59,7 +61,7 @@ def from_first(values: torch.Tensor) -> torch.Tensor:
 
 
 def normalized(values: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:
-    """(x - mean) / (std + eps), with mean and unbiased std over all processes."""
+    """(x - mean) / (std + eps), with the mean and the unbiased std over all processes."""
     if not dist.is_initialized():
         return (values - values.mean()) / (values.std() + eps)
     count = values.numel() * dist.get_world_size()
@@ -70,7 +72,7 @@ def normalized(values: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:
 
 
 def average_gradients(module: nn.Module) -> None:
-    """Replace every gradient by its mean over the processes, in one message."""
+    """Replace every gradient by its mean over the processes, with one all-reduce."""
     if not dist.is_initialized():
         return
     gradients = [p.grad for p in module.parameters() if p.grad is not None]

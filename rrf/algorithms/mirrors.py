@@ -1,10 +1,11 @@
 """Mirror images of observations and actions: left becomes right.
 
-In the body's frame (x forward, y left, z up) a mirror image changes the sign of y of vectors
-(velocity, force, gravity), and of x and z of axial vectors (angular velocity). A joint on the left
-takes the place of its partner on the right; joints that roll or yaw change their sign.
+In the body's frame (x forward, y left, z up), mirroring flips the sign of the y component of a
+vector (velocity, force, gravity), and of the x and z components of an axial vector (angular
+velocity). Each joint on the left swaps places with its partner on the right. Joints that roll or
+yaw also flip their sign.
 
-Legend: D width of what is mirrored, J joints, F feet.
+Legend: D width of the mirrored tensor, J joints, F feet.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,14 +17,14 @@ from rrf.envs.control_env import Interface
 Mirror = Callable[[torch.Tensor], torch.Tensor]
 
 SIDES = {"FR": "FL", "RR": "RL", "FL": "FR", "RL": "RR", "left": "right", "right": "left"}
-TURNING = ("roll", "yaw", "abduction")  # the axis lies in the mirror's plane
+TURNING = ("roll", "yaw", "abduction")  # the joint's axis lies in the mirror plane
 STEADY = ("pitch", "thigh", "calf", "knee", "elbow")
 ACTOR_TERMS = (
     *("base_lin_vel", "base_ang_vel", "projected_gravity", "joint_pos", "joint_vel"),
     *("actions", "command"),
 )
 FOOT_TERMS = ("foot_height", "foot_air_time", "foot_contact", "foot_contact_forces")
-_SCAN_ROWS, _SCAN_COLUMNS = 11, 17  # across and along: 1 m by 1.6 m, a ray every 10 cm
+_SCAN_ROWS, _SCAN_COLUMNS = 11, 17  # rays across and along: 1 m by 1.6 m, one every 10 cm
 
 
 class SignedPermutation:
@@ -37,13 +38,13 @@ class SignedPermutation:
         return len(self.indices)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if self.indices.device != x.device:  # once: a copy makes the CPU wait for a GPU
+        if self.indices.device != x.device:  # only once: each copy makes the CPU wait for the GPU
             self.indices, self.signs = self.indices.to(x.device), self.signs.to(x.device)
         return x[..., self.indices] * self.signs.to(x.dtype)
 
 
 def chained(parts: list[SignedPermutation]) -> SignedPermutation:
-    """One that mirrors terms standing one after another."""
+    """The mirror of concatenated terms, from the mirror of each term."""
     indices, signs = [], []
     for part in parts:
         indices += [len(signs) + index for index in part.indices.tolist()]
@@ -52,13 +53,14 @@ def chained(parts: list[SignedPermutation]) -> SignedPermutation:
 
 
 def joints(names: list[str]) -> SignedPermutation:
-    """Of one number per joint.
+    """The mirror of a vector with one number per joint.
 
     Args:
         names: E.g. FR_hip_joint (whose partner is FL_hip_joint), left_knee_joint, waist_yaw_joint.
 
     Raises:
-        ValueError: For a joint without its partner, and one whose name does not tell its axis.
+        ValueError: If a joint has no partner, or if its name does not show about which axis it
+            turns.
     """
     indices, signs = [], []
     for name in names:
@@ -72,10 +74,10 @@ def joints(names: list[str]) -> SignedPermutation:
 
 
 def left_right(interface: Interface) -> Mapping[str, Mirror]:
-    """Those of mjlab's velocity tasks (Go1, G1; flat and rough), by group and for "actions".
+    """Mirrors for mjlab's velocity tasks (Go1, G1; flat and rough): one per group, and "actions".
 
-    The actor's terms are those `interface.robot` names; the critic's are the same and those of the
-    feet, as mjlab has them, with or without their heights.
+    The actor observes the terms that `interface.robot` names. The critic observes these, followed
+    by mjlab's terms about the feet, with or without the heights of the feet.
 
     Raises:
         ValueError: For another robot or other observations.
@@ -84,8 +86,9 @@ def left_right(interface: Interface) -> Mapping[str, Mirror]:
     missing = [name for name in ("joint_names", "observation_names") if name not in robot]
     if missing:
         raise ValueError(
-            f"{interface.task or 'this environment'} does not tell {' and '.join(missing)}, "
-            "from which left and right are found; give symmetry_cfg.mirrors=module:attr"
+            f"{interface.task or 'this environment'} does not provide {' and '.join(missing)}, "
+            "which rrf needs to tell left from right; set symmetry_cfg.mirrors=module:attr to a "
+            "function of your own"
         )
     names = list(robot["joint_names"])
     joint_mirror = joints(names)
@@ -98,7 +101,7 @@ def left_right(interface: Interface) -> Mapping[str, Mirror]:
 
 
 def pendulum(interface: Interface) -> Mapping[str, Mirror]:
-    """Those of Pendulum-v1, which observes cosine, sine and angular velocity."""
+    """Mirrors for Pendulum-v1, which observes cosine, sine and angular velocity."""
     return {
         "policy": SignedPermutation([0, 1, 2], [1.0, -1.0, -1.0]),
         "actions": SignedPermutation([0], [-1.0]),
@@ -108,21 +111,22 @@ def pendulum(interface: Interface) -> Mapping[str, Mirror]:
 def _of_group(
     group: str, width: int, actor_names: list[str], terms: dict[str, SignedPermutation]
 ) -> SignedPermutation:
-    for feet in ((), FOOT_TERMS, FOOT_TERMS[1:]):  # the last in go1-flat-ppo
+    for feet in ((), FOOT_TERMS, FOOT_TERMS[1:]):  # the preset go1-flat-ppo has the last of them
         names = [*actor_names, *feet]
         unknown = [name for name in names if name not in terms]
         if unknown:
             raise ValueError(
-                f"observation '{unknown[0]}' has no known mirror image; known: "
-                f"{', '.join(terms)}. Give symmetry_cfg.mirrors=module:attr"
+                f"rrf does not know how to mirror the observation '{unknown[0]}'; known: "
+                f"{', '.join(terms)}. Set symmetry_cfg.mirrors=module:attr to a function of your "
+                "own"
             )
         mirror = chained([terms[name] for name in names])
         if len(mirror) == width:
             return mirror
     raise ValueError(
-        f"observation group '{group}' has {width} numbers, which are neither those of "
-        f"{', '.join(actor_names)} nor these and {', '.join(FOOT_TERMS)} (the first may be "
-        "missing); give symmetry_cfg.mirrors=module:attr"
+        f"observation group '{group}' has {width} numbers. This is neither the total width of "
+        f"{', '.join(actor_names)}, nor that of these and {', '.join(FOOT_TERMS)} (with or without "
+        "the first). Set symmetry_cfg.mirrors=module:attr to a function of your own"
     )
 
 
@@ -151,21 +155,25 @@ def _terms(joint_mirror: SignedPermutation, num_feet: int) -> dict[str, SignedPe
 
 
 def _turns(name: str) -> bool:
-    # A quadruped's hip turns about the body's long axis; a humanoid's say about which.
+    # A quadruped's hip turns about the body's long axis. A humanoid's hip joints name their axis.
     if any(word in name for word in TURNING) or name.endswith("_hip_joint"):
         return True
     if any(word in name for word in STEADY):
         return False
     raise ValueError(
-        f"the name of joint '{name}' does not tell about which axis it turns (known: hip, "
-        f"{', '.join(TURNING + STEADY)}); give symmetry_cfg.mirrors=module:attr"
+        f"the name of joint '{name}' does not show about which axis it turns (known: hip, "
+        f"{', '.join(TURNING + STEADY)}); set symmetry_cfg.mirrors=module:attr to a function of "
+        "your own"
     )
 
 
 def _require_symmetric_stance(
     mirror: SignedPermutation, default_pos: list[float] | None, names: list[str]
 ) -> None:
-    """Joint positions are told relative to the default stance, which must be its mirror image."""
+    """Require that the default stance equals its own mirror image.
+
+    Joint positions are observed relative to the default stance.
+    """
     if default_pos is None:
         return
     stance = torch.tensor(default_pos, dtype=torch.float64)
@@ -173,6 +181,6 @@ def _require_symmetric_stance(
     if bool(wrong.any()):
         name = names[int(wrong.nonzero()[0])]
         raise ValueError(
-            f"the default stance is not symmetric at joint '{name}'; give "
-            "symmetry_cfg.mirrors=module:attr"
+            f"the default stance is not symmetric at joint '{name}'; set "
+            "symmetry_cfg.mirrors=module:attr to a function of your own"
         )

@@ -1,4 +1,4 @@
-"""An optimizer's state as named tensors, which are saved without pickle."""
+"""An optimizer's state as named tensors, which can be saved without pickle."""
 
 from collections.abc import Mapping
 
@@ -9,8 +9,10 @@ from torch import nn
 def optimizer_tensors(
     optimizer: torch.optim.Optimizer, module: nn.Module
 ) -> dict[str, torch.Tensor]:
-    """`{"exp_avg/head.output.weight": tensor, ...}`. Every value the optimizer keeps must be a
-    tensor."""
+    """The optimizer's state as `{"exp_avg/head.output.weight": tensor, ...}`.
+
+    Every value that the optimizer keeps must be a tensor.
+    """
     return {
         f"{key}/{name}": value
         for name, parameter in module.named_parameters()
@@ -21,10 +23,10 @@ def optimizer_tensors(
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, module: nn.Module, tensors: Mapping[str, torch.Tensor]
 ) -> None:
-    """Put back what `optimizer_tensors` took, and nothing else.
+    """Replace the optimizer's state with what `optimizer_tensors` returned.
 
-    A fused optimizer reads state and weights as flat memory, so each tensor gets the memory order
-    of its parameter.
+    A fused optimizer reads state and weights as flat memory. Therefore each tensor is stored in
+    the memory order of its parameter.
     """
     parameters = dict(module.named_parameters())
     for parameter in parameters.values():
@@ -38,7 +40,7 @@ def restore_optimizer(
 
 
 def beneath(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """The entries whose names begin with `prefix`, without it."""
+    """The entries whose names begin with `prefix`; the prefix is removed from the names."""
     return {
         name.removeprefix(prefix): value
         for name, value in tensors.items()

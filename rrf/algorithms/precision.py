@@ -1,4 +1,4 @@
-"""The arithmetic of learning: 32-bit floats, or bfloat16 products with 32-bit weights."""
+"""The precision of training: 32-bit floats, or bfloat16 products with 32-bit weights."""
 
 import contextlib
 import functools
@@ -11,10 +11,11 @@ Precision = typing.Literal["fp32", "bf16", "auto"]
 
 
 def autocast(precision: Precision, device: torch.device) -> typing.ContextManager:
-    """Compute as `precision` says; auto is bf16 where that is faster."""
+    """A context that computes in `precision`; "auto" is bf16 where the device is faster with it."""
     if not is_bf16(precision, device):
         return contextlib.nullcontext()
-    # torch has one cache of cast weights for all threads; who leaves first would empty it.
+    # torch keeps one cache of cast weights for all threads. The first thread that leaves the
+    # context would empty it for the others.
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
@@ -28,14 +29,14 @@ def _multiplies_bf16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != "cpu":
         return False
-    # torch says no more publicly than "AVX512", with which bf16 may be emulated, slowly.
+    # torch's public function only tells "AVX512", with which bf16 may be emulated, slowly.
     if torch.cpu._is_amx_tile_supported():
         return True
-    # Without AMX it is twice as fast as fp32 on AMD's Zen 4, and half as fast on an Intel Xeon.
+    # Without AMX, bf16 is twice as fast as fp32 on AMD's Zen 4, and half as fast on an Intel Xeon.
     return torch.cpu._is_avx512_bf16_supported() and _is_amd()
 
 
 @functools.cache
 def _is_amd() -> bool:
-    cpu_info = Path("/proc/cpuinfo")  # of Linux
+    cpu_info = Path("/proc/cpuinfo")  # exists on Linux only
     return cpu_info.is_file() and "AuthenticAMD" in cpu_info.read_text()

@@ -1,12 +1,12 @@
 """Returns and advantages of recorded rollouts: pure functions, no configs.
 
 * Generalised advantage estimation (arXiv:1506.02438, eq. 11-16).
-* Bootstrap at a time limit (arXiv:1712.00378): the value of the last observation stands for what
-  the cut-off episode would still have earned.
+* Bootstrap at a time limit (arXiv:1712.00378): the value of the last observation replaces the
+  return that the truncated episode would still have earned.
 * Group advantages of GRPO (arXiv:2402.03300, section 4.1.2).
 
-`dones` always has one row more than `rewards`: row 0 stands before the first step, row t + 1 after
-step t.
+`dones` always has one row more than `rewards`: row 0 holds the dones before the first step, row
+t + 1 those after step t.
 
 Legend: T time (chunks or steps), B environments, N groups, G members of a group.
 """
@@ -17,28 +17,28 @@ from rrf.envs.control_env import NotFiniteError
 
 
 def require_finite(name: str, values: torch.Tensor) -> None:
-    """Stop at the first NaN or infinity.
+    """Check that there is no NaN and no infinity in `values`.
 
     Raises:
-        NotFiniteError: with the name, the index of the first offender and how many there are.
+        NotFiniteError: With the name, the index of the first such entry and their number.
     """
     bad = (~torch.isfinite(values)).nonzero()
     if len(bad):
         index = bad[0].tolist()
         raise NotFiniteError(
             f"{name}{index} is {values[tuple(index)].item()} ({len(bad)} of {values.numel()} "
-            "entries are not finite); a policy update from it would destroy the policy"
+            "entries are not finite); an update with it would destroy the policy"
         )
 
 
 def add_time_limit_bootstrap(
     rewards: torch.Tensor, truncated: torch.Tensor, final_values: torch.Tensor, gamma: float
 ) -> torch.Tensor:
-    """r + gamma V(last observation) where an episode was cut off; elsewhere the rewards as given.
+    """r + gamma V(last observation) where an episode was truncated; elsewhere the given rewards.
 
-    All three have one shape. `final_values` counts only where `truncated`, so anything may stand
-    in the other places, NaN too. A step that truncates and terminates at once has no future:
-    pass `truncated & ~terminated`.
+    All three tensors have the same shape. `final_values` is used only where `truncated` is true.
+    Its other entries may hold anything, even NaN. A step that both truncates and terminates an
+    episode must not be bootstrapped: pass `truncated & ~terminated`.
     """
     bootstrapped = rewards + gamma * torch.where(truncated, final_values, 0.0)
     require_finite("rewards with bootstrap", bootstrapped)
@@ -58,9 +58,9 @@ def gae(
         A_t = delta_t + gamma lam (1 - d_{t+1}) A_{t+1},  R_t = A_t + V_t
 
     Args:
-        rewards_tb: [T, B], with the bootstrap at time limits already in them.
-        values_tb: [T + 1, B]; the last row is the value after the last step.
-        dones_tb: bool [T + 1, B]; row 0 is not looked at.
+        rewards_tb: [T, B]; the bootstrap at time limits is already added.
+        values_tb: [T + 1, B]; the last row holds the values after the last step.
+        dones_tb: bool [T + 1, B]; row 0 is ignored.
     """
     expected = (len(rewards_tb) + 1, *rewards_tb.shape[1:])
     if values_tb.shape != expected or dones_tb.shape != expected:
@@ -86,8 +86,8 @@ def normalize(
 ) -> torch.Tensor:
     """(x - mean) / (std + eps) with mean and unbiased std of the entries in the mask.
 
-    Entries outside the mask are moved and scaled alike. Fewer than two entries in the mask have no
-    spread: then everything is 0.
+    Entries outside the mask are shifted and scaled by the same numbers. If the mask has fewer than
+    two entries, there is no standard deviation, and the result is 0 everywhere.
     """
     chosen = values if mask is None else values[mask]
     require_finite("advantages", values if mask is None else torch.where(mask, values, 0.0))
@@ -101,17 +101,17 @@ def group_advantages(
 ) -> torch.Tensor:
     """(score - group mean) / (unbiased group std + eps), float32 [N, G].
 
-    Without `use_std` only the mean is taken off (Dr. GRPO, arXiv:2503.20783): groups of middling
-    difficulty, whose scores spread most, then weigh more.
+    Without `use_std`, only the mean is subtracted (Dr. GRPO, arXiv:2503.20783). Groups of medium
+    difficulty, whose scores vary most, then have more weight.
 
     Raises:
-        ValueError: for a group of one, whose advantage would always be 0, and for scores that are
-            not finite.
+        ValueError: If a group has one member, because its advantage would always be 0, or if a
+            score is not finite.
     """
     group_size = scores_ng.shape[-1]
     if group_size < 2:
         raise ValueError(
-            f"a group size of {group_size} leaves nothing to compare with; "
+            f"with a group size of {group_size} an episode has nothing to be compared with; "
             "group advantages need at least 2 episodes from one initial state"
         )
     require_finite("scores", scores_ng)

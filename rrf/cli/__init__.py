@@ -1,5 +1,5 @@
-"""The `rrf` command. Every heavy import stands inside the command that needs it: `rrf --help` must
-stay fast."""
+"""The `rrf` command. Heavy imports are inside the commands that need them, so that `rrf --help`
+stays fast."""
 
 import sys
 from typing import Annotated
@@ -10,6 +10,7 @@ from rrf import workspace
 from rrf.cli import data, models
 from rrf.cli.evaluation import eval_
 from rrf.cli.exchange import export, import_
+from rrf.cli.options import Imports, import_modules
 from rrf.cli.playing import play
 from rrf.cli.training import train
 
@@ -33,12 +34,12 @@ def show(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Dotted overrides: optimizer.lr=1e-3")
     ] = None,
+    imports: Imports = None,
 ) -> None:
-    """Print a preset or a training file resolved to the last field, as YAML."""
+    """Print the complete config of a preset or a training file as YAML."""
     from rrf.presets import resolve
-    from rrf.registry import load_plugins
 
-    load_plugins()
+    import_modules(imports)
     typer.echo(resolve(target, overrides or []).to_yaml(), nl=False)
 
 
@@ -51,7 +52,7 @@ def doctor() -> None:
 
 
 def main() -> None:
-    """Entry point: a user's mistake ends in one line on stderr and exit code 2, never in a
+    """Entry point. A user's mistake gives an error message on stderr and exit code 2 instead of a
     traceback."""
     workspace.settle_environment()
     try:

@@ -1,4 +1,4 @@
-"""`python -m rrf.cli`: the same command where the script is not on the path."""
+"""`python -m rrf.cli` runs the `rrf` command if the script is not on the PATH."""
 
 from rrf.cli import main
 

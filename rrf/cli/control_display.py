@@ -1,4 +1,4 @@
-"""What `rrf train` shows of state-based control: a live table on a terminal, lines in a log."""
+"""Progress of `rrf train` for state-based control: a live table on a terminal, lines in a log."""
 
 import contextlib
 import warnings
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import typer
 
 _SHOWN_ROUNDS = 12
-_COLUMNS = {  # what is there of these is shown
+_COLUMNS = {  # a column is shown if the run has its metric
     "return": ("rollout/return", "{:.4g}"),
     "length": ("rollout/length", "{:.0f}"),
     "steps/s": ("perf/steps_per_s", "{:.0f}"),
@@ -22,7 +22,10 @@ _COLUMNS = {  # what is there of these is shown
 
 @contextlib.contextmanager
 def shown(cfg) -> Iterator[Callable]:
-    """Yields a callback for `rrf.runners.control.loop.ControlProgress`; warnings become lines."""
+    """Yield a callback that takes a `rrf.runners.control.loop.ControlProgress` and shows it.
+
+    Warnings are printed as single lines meanwhile.
+    """
     from rich.console import Console
     from rich.live import Live
 
@@ -46,7 +49,7 @@ def shown(cfg) -> Iterator[Callable]:
 
 
 def line(progress) -> str:
-    """One iteration in one line."""
+    """One iteration as a line of text."""
     return (
         f"iteration {progress.iteration}/{progress.max_iterations} {progress.num_steps} steps "
         f"{numbers(progress.metrics)} eta {_clock(progress.eta_s)}"
@@ -54,7 +57,7 @@ def line(progress) -> str:
 
 
 def numbers(metrics: Mapping[str, float]) -> str:
-    """The metrics that are there, as "return 12.5 length 200"."""
+    """The shown metrics as text, e.g. "return 12.5 length 200"."""
     return " ".join(f"{name} {text}" for name, text in _cells(metrics).items())
 
 

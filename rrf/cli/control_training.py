@@ -1,5 +1,5 @@
-"""The part of `rrf train` that is for state-based control alone: which config, what its run stands
-on, its video, and the processes of torchrun.
+"""The part of `rrf train` for state-based control: the choice of the config, the inputs of the run,
+the video, and the processes of torchrun.
 """
 
 import contextlib
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 def config_of(target: str | None, overrides: Sequence[str], task: str | None) -> "RunnerCfg":
-    """The config of a preset or training file, or the one that a task was registered with.
+    """The config of a preset or a training file, or the config that a task was registered with.
 
     Raises:
-        ValueError: For neither or both, and as `rrf.presets.resolve` does.
+        ValueError: If both `target` and `task` are given, or neither, and for the reasons given in
+            `rrf.presets.resolve`.
     """
     from rrf.config import parse_overrides
     from rrf.presets import PRESETS, resolve
@@ -42,10 +43,10 @@ def config_of(target: str | None, overrides: Sequence[str], task: str | None) ->
 
 
 def registered_cfg(task: str) -> "ControlRunnerCfg":
-    """The config that a task was registered with, its env that task.
+    """The config that a task was registered with, with `env` set to that task.
 
     Raises:
-        ValueError: For an unknown task, one without a config, or one of another task.
+        ValueError: For an unknown task, a task without a config, or a config for another task.
     """
     from rrf.envs.configs import task_id
     from rrf.envs.gymnasium.configs import RegisteredEnvCfg
@@ -58,18 +59,18 @@ def registered_cfg(task: str) -> "ControlRunnerCfg":
             f"{task} is registered with a {type(cfg).__name__}; expected a runner config such as "
             "rrf.runners.OnPolicyRunnerCfg()"
         )
-    if cfg.env == ControlRunnerCfg().env:  # left as it is
+    if cfg.env == ControlRunnerCfg().env:  # still the default: the config names no environment
         return cfg.replace(env=RegisteredEnvCfg(task=task))
     if task_id(cfg.env.task) != task_id(task):
         raise ValueError(
-            f"the config registered with {task} trains in env.task={cfg.env.task}; leave its env "
-            f"out, or set env=RegisteredEnvCfg(task='{task}')"
+            f"the config registered with {task} trains in env.task={cfg.env.task}; leave out its "
+            f"env, or set env=RegisteredEnvCfg(task='{task}')"
         )
     return cfg.replace(env=cfg.env.replace(task=task))
 
 
 def is_first_process() -> bool:
-    """Whether this process is the one that writes and speaks; see torchrun."""
+    """Whether this process is the one that writes files and messages, among those of torchrun."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -85,7 +86,7 @@ class ControlTraining(Training):
         return FREE
 
     def stands_on(self, parent: Path | None, parent_digest: str | None) -> tuple[dict, dict]:
-        """See `Training.stands_on`; there is no dataset."""
+        """See `Training.stands_on`. This training uses no dataset."""
         from rrf import atomic
         from rrf.envs.gymnasium.task_source import joined
         from rrf.tracking.lineage import environment_lineage
@@ -104,7 +105,7 @@ class ControlTraining(Training):
 
     @contextlib.contextmanager
     def processes(self) -> Iterator[None]:
-        """The processes that torchrun started, if it did."""
+        """See `Training.processes`: the processes that torchrun started, if any."""
         from rrf.runners.control import process_group
 
         process_group.join(self.cfg.device)

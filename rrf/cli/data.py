@@ -1,4 +1,4 @@
-"""`rrf data`: record demonstrations, convert, validate and publish datasets, look at them."""
+"""`rrf data`: record demonstrations; convert, validate, publish and inspect datasets."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,28 +11,33 @@ from rrf.cli.data_views import card, diff, report, show
 
 app = typer.Typer(help="Robot data: collect, convert, validate, publish.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="A dataset: NAME of configs/datasets/NAME.yaml.")]
+Name = Annotated[str, typer.Argument(help="Dataset NAME, as in configs/datasets/NAME.yaml.")]
 
 
 @app.command()
 def collect(
     tasks: Annotated[
         str,
-        typer.Option(help="Meta-World tasks, comma-separated, or all; the demo's ten by default."),
+        typer.Option(
+            help="Meta-World tasks, separated by commas, or 'all'; by default the ten of the demo."
+        ),
     ] = "",
     episodes: Annotated[int, typer.Option(help="Successful demonstrations to keep per task.")] = 25,
     seed: Annotated[int, typer.Option(help="Seed of the initial states and the noise.")] = 777,
     out: Annotated[
-        Path | None, typer.Option(help="Directory of the recordings; datasets/raw/metaworld.")
+        Path | None,
+        typer.Option(help="Directory for the recordings; by default datasets/raw/metaworld."),
     ] = None,
     max_steps: Annotated[
         int, typer.Option(help="Actions after which an attempt counts as failed.")
     ] = 50,
-    workers: Annotated[int, typer.Option(help="Processes, each recording whole tasks.")] = 2,
-    image_size: Annotated[int, typer.Option(help="Height and width of images, px.")] = 64,
-    force: Annotated[bool, typer.Option(help="Record again what is already there.")] = False,
+    workers: Annotated[
+        int, typer.Option(help="Number of processes; each records whole tasks.")
+    ] = 2,
+    image_size: Annotated[int, typer.Option(help="Height and width of images in pixels.")] = 64,
+    force: Annotated[bool, typer.Option(help="Record existing tasks again.")] = False,
 ) -> None:
-    """Record demonstrations by the simulator's scripted experts, one HDF5 file per task."""
+    """Record demonstrations of the simulator's scripted experts, one HDF5 file per task."""
     from rich.table import Table
 
     from rrf import workspace
@@ -72,24 +77,25 @@ def collect(
 def convert(
     name: Name,
     out: Annotated[
-        Path | None, typer.Option(help="Where to write; datasets/converted/NAME.")
+        Path | None, typer.Option(help="Where to write; by default datasets/converted/NAME.")
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=1, help="Processes, each converting whole recordings.")
+        int, typer.Option(min=1, help="Number of processes; each converts whole recordings.")
     ] = 2,
     fps: Annotated[
-        int | None, typer.Option(help="Another frame rate than the config's; keeps every k-th.")
+        int | None,
+        typer.Option(help="Frame rate to use instead of the config's; keeps every k-th frame."),
     ] = None,
     image_size: Annotated[
-        str, typer.Option(help="Another image size than the config's: 224, or HEIGHTxWIDTH.")
+        str, typer.Option(help="Image size to use instead of the config's: 224, or HEIGHTxWIDTH.")
     ] = "",
     storage: Annotated[
-        str, typer.Option(help="Another storage than the config's: image, video.")
+        str, typer.Option(help="Storage to use instead of the config's: image or video.")
     ] = "",
 ) -> None:
-    """Convert raw recordings to LeRobot v3, replacing the earlier conversion once complete.
+    """Convert raw recordings to LeRobot v3. An earlier conversion is replaced when this is done.
 
-    Run it again after it was interrupted: what was finished is not done again.
+    If it is interrupted, run it again; the finished part is not converted again.
     """
     from rrf.data.conversion.convert import convert
     from rrf.data.conversion.merge import merge
@@ -104,7 +110,10 @@ def convert(
     with progress_bars("converting") as bars:
         if isinstance(cfg, MergeCfg):
             if changes:
-                raise ValueError(f"{name} is merged; convert its parts with: {', '.join(changes)}")
+                raise ValueError(
+                    f"{name} is merged from other datasets; use these options to convert its "
+                    f"parts instead: {', '.join(changes)}"
+                )
             frames, warnings = merge(cfg, paths.raw, out, bars["converting"]), []
         else:
             done = convert(
@@ -127,7 +136,7 @@ def _conversion_changes(fps: int | None, image_size: str, storage: str) -> dict:
     if image_size:
         numbers = image_size.lower().split("x")
         if len(numbers) > 2 or not all(number.isdigit() for number in numbers):
-            raise ValueError(f"--image-size is '{image_size}', must be like 224 or 240x320")
+            raise ValueError(f"--image-size is '{image_size}', but must be like 224 or 240x320")
         changes["image_size"] = [int(numbers[0]), int(numbers[-1])]
     if storage:
         changes["storage"] = storage
@@ -136,7 +145,10 @@ def _conversion_changes(fps: int | None, image_size: str, storage: str) -> dict:
 
 @app.command()
 def validate(name: Name) -> None:
-    """Check the converted dataset; exit code 1 if it must not be used. Writes JSON and HTML."""
+    """Check the converted dataset and write a report as JSON and HTML.
+
+    The exit code is 1 if the dataset must not be used.
+    """
     from rrf.data.dataset_cfg import dataset_paths, load_any_cfg
     from rrf.data.validation.validate import HTML_NAME, validate
 
@@ -159,7 +171,10 @@ def validate(name: Name) -> None:
 
 @app.command()
 def stats(name: Name) -> None:
-    """Publish the converted dataset, if it passed, with the statistics training normalises by."""
+    """Publish the converted dataset if it passed validation.
+
+    The statistics that training uses for normalisation are written beside it.
+    """
     from rrf.data.dataset_cfg import dataset_paths, load_any_cfg
     from rrf.data.publish import publish
     from rrf.data.summary import read_summary

@@ -1,4 +1,4 @@
-"""How the commands of `rrf data` show what they do: progress bars, tables, paths."""
+"""Output of the `rrf data` commands: progress bars, tables, paths."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def progress_bars(*names: str) -> Iterator[dict[str, Callable[[int, int, str], None]]]:
-    """Progress bars by name, each a function of (done, total, what is being worked on)."""
+    """Show a progress bar per name. Yields name -> function of (done, total, current item)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -33,7 +33,7 @@ def progress_bars(*names: str) -> Iterator[dict[str, Callable[[int, int, str], N
 
 
 def print_stats(summary: "Summary") -> None:
-    """Statistics per dimension."""
+    """Print the statistics of each dimension."""
     from rich.table import Table
 
     from rrf.data.summary import dimension_labels
@@ -51,7 +51,7 @@ def print_stats(summary: "Summary") -> None:
 
 
 def shown(path: Path) -> Path:
-    """The path relative to here where that is shorter."""
+    """The path relative to the working directory if it is inside it."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 

@@ -18,7 +18,7 @@ def download(
         str,
         typer.Argument(
             help="REPO_ID (OWNER/NAME of a dataset on the Hugging Face hub), s3://bucket/prefix, "
-            "or NAME of a configs/datasets/NAME.yaml whose source is one of these."
+            "or the NAME of a configs/datasets/NAME.yaml whose source is one of these."
         ),
     ],
     revision: Annotated[
@@ -26,19 +26,21 @@ def download(
     ] = "",
     out: Annotated[
         Path | None,
-        typer.Option(help="Where to; recordings/NAME by default, or .rrf/s3/... for s3."),
+        typer.Option(help="Destination; by default recordings/NAME, or .rrf/s3/... for S3."),
     ] = None,
     include: Annotated[
-        list[str] | None, typer.Option(help="Only files like this: 'data/*'. May be repeated.")
+        list[str] | None,
+        typer.Option(help="Download only files that match, e.g. 'data/*'. May be repeated."),
     ] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(help="No files like this: '*.pkl'. May be repeated.")
+        list[str] | None,
+        typer.Option(help="Skip files that match, e.g. '*.pkl'. May be repeated."),
     ] = None,
 ) -> None:
-    """Download recordings, at one commit, which is recorded beside them in download.json.
+    """Download recordings at one commit, which is written to download.json beside them.
 
-    Run it again after it was interrupted: what has arrived is not fetched again. Nothing stands at
-    the destination before all has arrived and was checked.
+    If it is interrupted, run it again; files that are complete are not downloaded again. The
+    destination is created only when all files have arrived and were checked.
     """
     from rrf.data.download import download as fetch_all
 
@@ -49,11 +51,11 @@ def download(
     say(plain(f"{remote.url}: {done.files} files, {done.bytes / 1e6:.1f} MB{commit}"))
     say(plain(f"{done.fetched} of them new, in {shown(done.out)}"))
     pinned = f", or {remote.url}@{done.revision}" if done.revision else ""
-    say(plain(f"to convert them, name as source.path: {shown(done.out)}{pinned}"))
+    say(plain(f"to convert them, set source.path to: {shown(done.out)}{pinned}"))
 
 
 def bring(path: str) -> None:
-    """Copy the recordings at `path`, a dataset's `source.path`, here if they lie elsewhere."""
+    """Download the recordings of a dataset's `source.path` if they are on the hub or S3."""
     from rrf.data.fetch import fetch
     from rrf.data.source_path import is_remote
 
@@ -64,7 +66,7 @@ def bring(path: str) -> None:
 
 @contextlib.contextmanager
 def download_bar() -> Iterator[Callable[["Progress"], None]]:
-    """A progress bar in bytes. It is not drawn before there is something to fetch."""
+    """A progress bar in bytes. It appears only when there is something to download."""
     from rich import progress as rich
 
     columns = (
@@ -86,7 +88,7 @@ def download_bar() -> Iterator[Callable[["Progress"], None]]:
 
 
 def _remote(source: str, revision: str) -> "tuple[Remote, Path]":
-    """What to download, and where it goes unless told otherwise."""
+    """The remote to download from, and the default destination."""
     from rrf import workspace
     from rrf.data.dataset_cfg import load_dataset_cfg
     from rrf.data.files import S3
@@ -102,6 +104,8 @@ def _remote(source: str, revision: str) -> "tuple[Remote, Path]":
         return HubDataset(source, revision or None), out
     path = source if is_remote(source) else load_dataset_cfg(source).source.path
     if not is_remote(path):
-        raise ValueError(f"the recordings of {source} come from {path}, not from hub or s3")
+        raise ValueError(
+            f"the recordings of {source} come from {path}, which is neither on the hub nor on s3"
+        )
     out = local_path(path)
     return S3Prefix(path) if path.startswith(S3) else HubDataset(*hub_commit(path)), out

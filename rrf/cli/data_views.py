@@ -1,4 +1,4 @@
-"""`rrf data show`, `report`, `diff` and `card`: looking at datasets."""
+"""`rrf data show`, `report`, `diff` and `card`: inspect datasets."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,14 +10,15 @@ from rrf.cli.data_display import plain, print_stats, progress_bars, say, shown
 Target = Annotated[
     str,
     typer.Argument(
-        help="A dataset: NAME of configs/datasets/NAME.yaml, or the directory of any LeRobot one."
+        help="Dataset NAME, as in configs/datasets/NAME.yaml, or the directory of any LeRobot "
+        "dataset."
     ),
 ]
 _MAX_ROWS = 20
 
 
 def show(target: Target) -> None:
-    """What a dataset holds: episodes per instruction, features, statistics."""
+    """Show the content of a dataset: episodes per instruction, features, statistics."""
     from rich.table import Table
 
     from rrf.data.summary import describe_feature, duration, find_dataset, read_summary
@@ -51,10 +52,13 @@ def report(
     target: Target,
     out: Annotated[
         Path | None,
-        typer.Option(help="The file; datasets/reports/NAME/dataset.html, or here for a directory."),
+        typer.Option(
+            help="File to write; by default datasets/reports/NAME/dataset.html, or a file in the "
+            "working directory if the dataset is given as a directory."
+        ),
     ] = None,
 ) -> None:
-    """One HTML page to look at a dataset: clips, plots per dimension, instructions, its card."""
+    """Write an HTML page about a dataset: clips, plots per dimension, instructions, its card."""
     from rrf.data.dataset_report import HTML_NAME, write_report
     from rrf.data.summary import find_dataset
 
@@ -70,10 +74,10 @@ def diff(
     before: Target,
     after: Target,
     images: Annotated[
-        bool, typer.Option(help="Compare pixels too, which decodes all images.")
+        bool, typer.Option(help="Compare pixels too; this decodes all images.")
     ] = True,
 ) -> None:
-    """Compare two datasets: episodes by content, statistics. Exit code 1 if they differ."""
+    """Compare two datasets: the content of episodes, and statistics. Exit code 1 if they differ."""
     from rrf.data.diff import diff_datasets
     from rrf.data.summary import find_dataset
 
@@ -92,7 +96,10 @@ def card(
     target: Target,
     out: Annotated[
         Path | None,
-        typer.Option(help="The file; README.md of a published NAME, else the card is printed."),
+        typer.Option(
+            help="File to write; by default the README.md of a published NAME. For any other "
+            "dataset the card is printed."
+        ),
     ] = None,
 ) -> None:
     """Write the dataset card: licence, provenance, schema, statistics, validation."""

@@ -1,5 +1,5 @@
-"""`rrf train` of policies that learn from datasets, or go back to one that did: imitation, and
-reinforcement in simulation.
+"""The part of `rrf train` for policies that learn from datasets by imitation, and for reinforcement
+learning that starts from such a policy.
 """
 
 import contextlib
@@ -11,13 +11,13 @@ import typer
 from rrf.cli import rl_display
 from rrf.cli.trainings import Training
 
-# Where the parent lies must not change the key, what it holds is in `parent`; nor must where
-# decoded images are kept.
+# Paths, which must not change the key of a run: the place of the parent checkpoint, whose content
+# is in `parent`, and the place of decoded images.
 _PLACES = ("init_from", "cache_dir")
 
 
 class SupervisedTraining(Training):
-    """Imitation of recorded episodes."""
+    """Imitation learning from recorded episodes."""
 
     def free(self) -> Collection[str]:
         """See `Training.free`."""
@@ -39,7 +39,7 @@ class SupervisedTraining(Training):
         return lineage, run_inputs(self.cfg.to_dict(), dataset, source, parent_digest)
 
     def shown(self):
-        """A live bar on a terminal, plain lines in a log."""
+        """See `Training.shown`: a live bar on a terminal, plain lines in a log."""
         return _bar(self.cfg)
 
     def outcome(self, result: dict) -> str:
@@ -52,8 +52,8 @@ class SupervisedTraining(Training):
 
 
 class VLARLTraining(SupervisedTraining):
-    """Reinforcement in simulation, which reads no dataset; it stands on those that its policy was
-    imitated from."""
+    """Reinforcement learning in simulation. It reads no dataset; its lineage is that of the
+    datasets from which its policy was trained by imitation."""
 
     def shown(self):
         """See `rrf.cli.rl_display`."""
@@ -87,7 +87,7 @@ def run_inputs(config: dict, dataset: str | None, source: str, parent: str | Non
 
 @contextlib.contextmanager
 def _bar(cfg) -> Iterator:
-    """Yields a callback that shows progress: a live bar on a terminal, plain lines in a log."""
+    """Yield a callback that shows progress: a live bar on a terminal, plain lines in a log."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Eta

@@ -1,4 +1,4 @@
-"""`rrf doctor`: what this machine has, what is missing, and the command that mends it."""
+"""`rrf doctor`: what this machine has, what is missing, and the command that fixes it."""
 
 import importlib.metadata
 import os
@@ -21,7 +21,7 @@ _OK, _WARN, _BAD = "[green]ok[/green]", "[yellow]note[/yellow]", "[red]problem[/
 
 
 def report() -> bool:
-    """Print the table; True when nothing stands in the way of `make demo`."""
+    """Print the table. Returns whether `make demo` can run."""
     rows = [
         _python(), _packages(), _cores(), _disk(), *_renderers(), _gpu(), _data(),
         _server("Prefect server", os.environ.get("RRF_PREFECT_PORT", "4200"), "/api/health"),
@@ -55,7 +55,7 @@ def _packages() -> tuple[str, str, str]:
 
 
 def _cores() -> tuple[str, str, str]:
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux alone tells which are ours
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only: the cores we may use
     cores = len(affinity(0)) if affinity else os.cpu_count()
     return _OK, "CPU cores", f"{cores}, load {os.getloadavg()[0]:.1f}"
 
@@ -111,4 +111,4 @@ def _server(what: str, port: str, path: str) -> tuple[str, str, str]:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
             return _OK, what, f"http://127.0.0.1:{port} answers {answer.status}"
     except OSError as error:
-        return _WARN, what, f"port {port} is taken by something else ({error}); choose another"
+        return _WARN, what, f"port {port} is used by something else ({error}); choose another"

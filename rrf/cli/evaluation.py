@@ -1,4 +1,4 @@
-"""`rrf eval`: a policy closed loop under a fixed protocol, and what a gate says to the result."""
+"""`rrf eval`: run a policy closed loop under a fixed protocol, and let a gate judge the result."""
 
 import functools
 from pathlib import Path
@@ -17,38 +17,58 @@ if TYPE_CHECKING:
 _PROTOCOLS, _GATES = Path("configs/protocols"), Path("configs/gates")
 ProtocolFile = Annotated[
     Path | None,
-    typer.Option(help="A file of configs/protocols/; by default the gate's, or the policy's."),
+    typer.Option(
+        help="A file in configs/protocols/; by default the gate's protocol, or the one that fits "
+        "the policy."
+    ),
 ]
 GateFile = Annotated[
-    Path | None, typer.Option(help="A file of configs/gates/, to judge the result by.")
+    Path | None, typer.Option(help="A file in configs/gates/ with the gate that judges the result.")
 ]
 Champion = Annotated[
     str | None, typer.Option(help="Registered model whose champion the gate compares with.")
 ]
 Register = Annotated[
-    str | None, typer.Option(help="Make it a version of this registered model, @candidate.")
+    str | None,
+    typer.Option(help="Registered model to which the policy is added as a version, @candidate."),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(help="Directory of the result; .rrf/evaluations/... by default.", file_okay=False),
+    typer.Option(help="Directory for the result; by default .rrf/evaluations/...", file_okay=False),
 ]
 Workers = Annotated[
     int,
-    typer.Option(help="Processes that simulate, for policies that see images; 0 for none.", min=0),
+    typer.Option(
+        help="Number of simulation processes, for policies that see images; 0 simulates in this "
+        "process.",
+        min=0,
+    ),
 ]
 Slots = Annotated[
-    int | None, typer.Option(help="Episodes side by side, for policies that see images.", min=1)
+    int | None,
+    typer.Option(help="Number of episodes side by side, for policies that see images.", min=1),
 ]
 NumVideos = Annotated[
-    int | None, typer.Option(help="Episodes shown in the report; 12, or 6 if state-based.", min=0)
+    int | None,
+    typer.Option(
+        help="Number of episodes shown in the report; by default 12, or 6 for state-based "
+        "policies.",
+        min=0,
+    ),
 ]
 ExtraEpisodes = Annotated[
-    int, typer.Option(help="More initial states per task than the protocol has.", min=0)
+    int,
+    typer.Option(help="Number of initial states per task beyond those of the protocol.", min=0),
 ]
 Baselines = Annotated[
-    bool, typer.Option(help="Also run the random and the mean-action policy (images only).")
+    bool,
+    typer.Option(
+        help="Also evaluate a random and a mean-action policy, for policies that see images."
+    ),
 ]
-Renderer = Annotated[str, typer.Option(help="warp, egl, osmesa or auto.")]
+Renderer = Annotated[
+    str, typer.Option(help="Renderer of camera images: warp, egl, osmesa or auto.")
+]
 
 
 def eval_(
@@ -66,10 +86,10 @@ def eval_(
     renderer: Renderer = "warp",
     imports: Imports = None,
 ) -> None:
-    """Evaluate a policy under a fixed protocol: evaluation.json, videos and report.html.
+    """Evaluate a policy under a fixed protocol; writes evaluation.json, videos and report.html.
 
-    An evaluation of the same checkpoint under the same protocol that is already at --out is reused.
-    With --gate its verdict is printed, and written beside the evaluation.
+    If --out already has an evaluation of the same checkpoint under the same protocol, it is reused.
+    With --gate, the verdict is printed and written beside the evaluation.
     """
     from rrf.cli import judging
     from rrf.cli.evaluation_display import echo, showing
@@ -102,13 +122,13 @@ def eval_(
 
 
 def _gate(path: Path | None, champion: str | None, register: str | None) -> "GateCfg | None":
-    """The gate in a file, and a check of the champion that it shall compare with."""
+    """Load the gate from a file, and check that the model in `champion` is registered."""
     from rrf.cli import judging
     from rrf.evaluation.gates.gate import load_gate
 
     if champion and not path:
-        raise ValueError("--champion is for a gate to compare with; give --gate too")
-    if champion and champion != register:  # that one may be about to get its first version
+        raise ValueError("--champion is used by a gate only; give --gate too")
+    if champion and champion != register:  # --register may be about to create the model
         judging.require_model(champion)
     return load_gate(_at_home(path, _GATES)) if path else None
 
@@ -123,12 +143,12 @@ def _candidate(reference: str) -> "Candidate":
 def _protocol(
     candidate: "Candidate", path: Path | None, gate: "GateCfg | None"
 ) -> "BaseProtocolCfg":
-    """The protocol asked for, the gate's, or the usual one for such a policy."""
+    """The protocol in the file, or the gate's protocol, or the default one for this policy."""
     from rrf import workspace
     from rrf.evaluation.protocols.files import find_protocol, load_protocol
 
     if path and gate:
-        raise ValueError("a gate names its protocol; give --gate or --protocol, not both")
+        raise ValueError("a gate has its own protocol; give --gate or --protocol, not both")
     if gate:
         cfg = gate.protocol
         cfg = cfg.extended(max(0, gate.looks[0] - cfg.episodes_per_task))
@@ -148,11 +168,11 @@ def _write(
     num_videos: int | None,
     baselines: bool,
 ) -> None:
-    """Evaluation, videos and report in `folder`, unless they are there."""
+    """Write evaluation, videos and report to `folder`, unless they exist already."""
     from rrf.cli.evaluation_display import summary
     from rrf.evaluation.reports.report import FILE_NAME, write_report
 
-    folder.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the episodes
+    folder.mkdir(parents=True, exist_ok=True)  # fails before the episodes run, not after them
     finished = evaluator.finished(candidate, folder)
     if finished is None:
         typer.echo(summary(evaluator.evaluate(candidate, folder, num_videos)))
@@ -160,13 +180,13 @@ def _write(
         typer.echo(f"reused {summary(finished)}")
     for report in evaluator.baselines(candidate, folder) if baselines else ():
         typer.echo(summary(report))
-    # What is there may know more: the gate's verdict, training curves.
+    # An existing report is kept, because it may show more: the gate's verdict, training curves.
     if finished is None or baselines or not (folder / FILE_NAME).is_file():
         write_report(folder, candidate.lineage, config=candidate.config, links=links)
 
 
 def _evaluate_other(evaluator: "Evaluator", reference: str) -> Path:
-    """The directory with an evaluation of another policy under the same protocol."""
+    """Evaluate another policy under the same protocol; returns the directory of the result."""
     from rrf.cli.evaluation_display import summary
 
     other = _candidate(reference)
@@ -180,11 +200,10 @@ def _evaluate_other(evaluator: "Evaluator", reference: str) -> Path:
 
 
 def _at_home(path: Path, usual: Path) -> Path:
-    """A file here, or else of the repository.
+    """A path relative to the working directory if that file exists, or else to the repository.
 
     Raises:
-        ValueError: If there is none, and the folder where such files usually lie has one of that
-            name.
+        ValueError: If there is no such file, and the folder `usual` has one with a similar name.
     """
     from rrf import workspace
     from rrf.config import closest

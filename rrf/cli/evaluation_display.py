@@ -1,4 +1,4 @@
-"""What `rrf eval` shows: a bar while episodes run, and the result as lines."""
+"""Output of `rrf eval`: a progress bar while episodes run, and the result as lines of text."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def showing(title: str, total: int) -> "Iterator[OnEpisode]":
-    """Yields an `on_episode`: a live bar on a terminal, lines in a log."""
+    """Yield an `on_episode` that shows progress: a live bar on a terminal, lines in a log."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -54,12 +54,12 @@ def showing(title: str, total: int) -> "Iterator[OnEpisode]":
 
 
 def echo(line: str) -> None:
-    """A line for people; warnings to stderr."""
+    """Print a line; warnings go to stderr."""
     typer.echo(line, err=line.startswith("warning:"))
 
 
 def summary(report: "EvaluationReport") -> str:
-    """Success overall and by task, the means of what was measured, and the cost."""
+    """A report as text: success overall and by task, mean metrics, and the time it took."""
     from rrf.evaluation.protocols.files import parse_protocol
 
     units = parse_protocol(report.protocol).metrics

@@ -1,4 +1,4 @@
-"""`rrf export` and `rrf import`: state-based policies to and from ONNX and rsl_rl."""
+"""`rrf export` and `rrf import`: state-based policies to ONNX and rsl_rl, and from rsl_rl."""
 
 import tempfile
 from pathlib import Path
@@ -11,7 +11,7 @@ from rrf.cli.options import Imports, PolicyArgument, import_modules
 if TYPE_CHECKING:
     from rrf.runners.control.configs import ControlRunnerCfg, OnPolicyRunnerCfg
 
-Checked = Annotated[Path, typer.Argument(help="rsl_rl's model_*.pt, of any version.")]
+Checked = Annotated[Path, typer.Argument(help="A model_*.pt of rsl_rl, of any version.")]
 
 
 def export(
@@ -23,23 +23,29 @@ def export(
         Path | None, typer.Option(help="Write a model_*.pt of rsl_rl 5 here.", dir_okay=False)
     ] = None,
     any_batch: Annotated[
-        bool, typer.Option(help="ONNX: take any number of observations, not only one.")
+        bool, typer.Option(help="ONNX: accept any number of observations, not only one.")
     ] = False,
     imports: Annotated[
         list[str] | None,
-        typer.Option("--import", help="A module that the policy's config names. May be repeated."),
+        typer.Option(
+            "--import", help="A module that the policy's config refers to. May be repeated."
+        ),
     ] = None,
 ) -> None:
-    """Write a state-based policy as ONNX, or as a checkpoint that rsl_rl goes on training from."""
+    """Write a state-based policy as ONNX, or as a checkpoint that rsl_rl can train further."""
     from rrf.cli.policy_reference import locate
     from rrf.runners.checkpoints.deployable import CONTROL, described, kind_of
 
     import_modules(imports)
     if onnx is None and rsl_rl is None:
-        raise ValueError("say what to write: --onnx policy.onnx, --rsl-rl model_1000.pt, or both")
+        raise ValueError(
+            "no output is given; give --onnx policy.onnx, --rsl-rl model_1000.pt, or both"
+        )
     path, label = locate(checkpoint)
     if (kind := kind_of(path)) != CONTROL:
-        raise ValueError(f"{label} is {described(kind)}; `rrf export` takes state-based ones")
+        raise ValueError(
+            f"{label} is {described(kind)}; `rrf export` takes only state-based policies"
+        )
     if onnx is not None:
         _export_onnx(path, label, onnx, any_batch)
     if rsl_rl is not None:
@@ -48,25 +54,30 @@ def export(
 
 def import_(
     model: Checked,
-    out: Annotated[Path, typer.Option(help="Directory of the checkpoint to write.")],
+    out: Annotated[Path, typer.Option(help="Directory for the checkpoint.")],
     preset: Annotated[
-        str, typer.Option(help="Preset or training file with its environment and activations.")
+        str,
+        typer.Option(
+            help="Preset or training file with the environment and the activation functions of "
+            "the policy."
+        ),
     ] = "",
     task: Annotated[
-        str, typer.Option(help="In place of a preset: the task, of mjlab, Gymnasium or your own.")
+        str,
+        typer.Option(help="Task of mjlab, of Gymnasium or your own; use it instead of --preset."),
     ] = "",
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Dotted overrides of the preset's config.")
     ] = None,
     imports: Imports = None,
 ) -> None:
-    """Make a checkpoint of rsl_rl's, to play, evaluate, or train on with init_from=OUT."""
+    """Convert a checkpoint of rsl_rl, to play, evaluate, or train it further with init_from=OUT."""
     from rrf.runners.checkpoints import checkpoint, rsl_rl_checkpoint
     from rrf.runners.checkpoints.control import INTERFACE, interface_text
 
     import_modules(imports)
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise ValueError(f"--out {out} is there already; give a directory that is new or empty")
+        raise ValueError(f"--out {out} exists already; give a directory that is new or empty")
     found = rsl_rl_checkpoint.read(model)
     cfg = _config(preset, task, overrides or [])
     env = cfg.env.replace(num_envs=1).build(seed=0, device="cpu")
@@ -93,7 +104,7 @@ def import_(
     )
     for name, network in rsl_rl_checkpoint.described(policy).items():
         typer.echo(f"{name}: {network}")
-    typer.echo("of these the file tells no activation; it is the preset's")
+    typer.echo("the file does not name the activation functions; they are those of the preset")
     typer.echo(f"checkpoint {out}")
 
 
@@ -104,7 +115,7 @@ def _export_onnx(path: Path, label: str, out: Path, any_batch: bool) -> None:
     policy, interface = load_control_policy(path)
     facts: dict[str, Any] = {"run_path": label, "task": interface.task} | interface.robot
     difference = export(policy.actor, out, facts, any_batch)
-    typer.echo(f"onnxruntime acts as the policy does, to {difference:.1e}")
+    typer.echo(f"the actions of onnxruntime and of the policy differ by at most {difference:.1e}")
     typer.echo(f"onnx {out}")
 
 
@@ -124,27 +135,29 @@ def _export_rsl_rl(path: Path, out: Path) -> None:
 
 
 def _config(preset: str, task: str, overrides: list[str]) -> "OnPolicyRunnerCfg":
-    """The run config that the imported policy shall belong to."""
+    """The run config for the imported policy."""
     from rrf.config import parse_overrides
     from rrf.presets import resolve
     from rrf.runners.control.configs import OnPolicyRunnerCfg
 
     if bool(preset) == bool(task):
         raise ValueError(
-            "say which task the policy is for, by --preset (e.g. go1-flat-ppo) or by --task (e.g. "
-            "Mjlab-Velocity-Flat-Unitree-Go1)"
+            "name the task of the policy, either with --preset (e.g. go1-flat-ppo) or with --task "
+            "(e.g. Mjlab-Velocity-Flat-Unitree-Go1)"
         )
     if preset:
         cfg = resolve(preset, overrides)
     else:
         cfg = _of_task(task).override(parse_overrides(overrides))
     if not isinstance(cfg, OnPolicyRunnerCfg):
-        raise ValueError(f"{preset or task} trains no policy of PPO, which is what rsl_rl's are")
+        raise ValueError(
+            f"{preset or task} does not train with PPO, but policies of rsl_rl are trained with PPO"
+        )
     return cfg
 
 
 def _of_task(task: str) -> "ControlRunnerCfg":
-    """What a task was registered with, else the defaults."""
+    """The config that a task was registered with, or else the defaults."""
     from rrf.cli.control_training import registered_cfg
     from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
     from rrf.envs.gymnasium.registered import runner_cfg_of

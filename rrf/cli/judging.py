@@ -1,4 +1,4 @@
-"""What `rrf eval` does after the episodes: the gate's verdict, and a version in the registry."""
+"""The steps of `rrf eval` after the episodes: the verdict of the gate, and the registration."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def require_model(name: str) -> None:
-    """Raise ValueError if no such model is registered; it may be one without a champion."""
+    """Raise ValueError if the model is not registered. It need not have a champion."""
     from rrf.tracking import registry
 
     try:
@@ -22,8 +22,11 @@ def require_model(name: str) -> None:
 
 
 def require_registrable(checkpoint: Path, name: str, lineage: dict) -> None:
-    """Raise ValueError if the versions of a model learned another task, or it is not known what a
-    checkpoint was trained on, or in which run."""
+    """Raise ValueError if a checkpoint cannot become a version of model `name`.
+
+    This is so if the versions of the model were trained on another task, or if the checkpoint's
+    dataset or environment, or its MLflow run, is unknown.
+    """
     from rrf.cli.models import lineage_behind, run_of
     from rrf.tracking import registry
 
@@ -44,12 +47,14 @@ def judged(
     config: dict,
     links: dict[str, str],
 ) -> "Verdict":
-    """The gate's verdict on the evaluation in `folder`, printed and written beside it.
+    """Let the gate judge the evaluation in `folder`; print the verdict and write it there.
 
     Args:
-        champion: The registered model whose champion to compare with; None compares with none.
-        evaluate: Evaluates a registered version under the same protocol; its directory.
-        lineage, config, links: Of the candidate, for the report.
+        champion: The registered model whose champion to compare with; None for no comparison.
+        evaluate: Evaluates a registered version under the same protocol and returns the directory.
+        lineage: What stands behind the candidate, for the report.
+        config: The resolved config of its training, for the report.
+        links: Pages that the report leads to: title -> address.
     """
     from rrf.evaluation.judging import judge, round_of
     from rrf.evaluation.results import EvaluationReport
@@ -77,7 +82,7 @@ def judged(
 
 
 def registered(checkpoint: Path, name: str, folder: Path, verdict: "Verdict | None" = None) -> None:
-    """Make the checkpoint with its evaluation, and the verdict on it, a version of `name`."""
+    """Register the checkpoint as a version of `name`, with its evaluation and verdict."""
     from rrf.cli.models import lineage_behind, run_of, tell_standing
     from rrf.evaluation.gates.verdicts import verdict_file
     from rrf.tracking import registry

@@ -1,4 +1,4 @@
-"""`rrf models`: what the registry holds, and the ways to change it."""
+"""`rrf models`: show and change the model registry."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +12,9 @@ _OUTCOMES = {"pass": "green", "hold": "yellow", "fail": "red"}
 
 @app.command("list")
 def list_(
-    name: Annotated[str | None, typer.Argument(help="A model; all of them by default.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A model; by default all models.")] = None,
 ) -> None:
-    """Show all versions with aliases, success, gate and data."""
+    """List versions with their aliases, success, gate and data."""
     from rich.table import Table
 
     from rrf.tracking import registry
@@ -55,10 +55,10 @@ def fetch(
         str, typer.Argument(help="NAME@champion, NAME/3 or models:/NAME@champion.")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Directory to make; ./NAME-VERSION by default.")
+        Path | None, typer.Option(help="Directory to create; by default ./NAME-VERSION.")
     ] = None,
 ) -> None:
-    """Bring a deployable checkpoint here, checked against its manifest and the registry."""
+    """Download a deployable checkpoint and check it against its manifest and the registry."""
     from rrf.tracking import registry
 
     version = registry.find(reference)
@@ -72,10 +72,12 @@ def register(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint or run directory.")],
     name: Model,
     run_id: Annotated[
-        str | None, typer.Option(help="MLflow run; the one in the run directory by default.")
+        str | None,
+        typer.Option(help="MLflow run that trained it; by default the one of the run directory."),
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Dataset of its lineage; by default all it was trained on.")
+        str | None,
+        typer.Option(help="Dataset for the lineage; by default all it was trained on."),
     ] = None,
     evaluation: Annotated[
         Path | None, typer.Option(help="Directory written by `rrf eval`.")
@@ -99,10 +101,10 @@ def promote(
     version: Annotated[str, typer.Argument(help="The version to make @champion.")],
     verdict: Annotated[
         Path | None,
-        typer.Option(help="verdict-GATE.json of `rrf eval`; without it nothing is promoted."),
+        typer.Option(help="The verdict-GATE.json written by `rrf eval`; required."),
     ] = None,
 ) -> None:
-    """Make a version the champion. Refused without a passing verdict for exactly this version."""
+    """Make a version the champion. This needs a passing verdict on exactly this version."""
     from rrf.evaluation.gates.verdicts import Verdict
     from rrf.tracking import registry
 
@@ -113,9 +115,12 @@ def promote(
 @app.command()
 def rollback(
     name: Model,
-    reason: Annotated[str, typer.Option(help="Why; it stays in the ledger.")],
+    reason: Annotated[str, typer.Option(help="Reason for the rollback; kept in the ledger.")],
     version: Annotated[
-        str | None, typer.Option("--from", help="The champion to leave; makes a rerun harmless.")
+        str | None,
+        typer.Option(
+            "--from", help="The champion to leave; with it, a second run changes nothing."
+        ),
     ] = None,
 ) -> None:
     """Return to the previous champion."""
@@ -129,10 +134,10 @@ def rollback(
 
 @app.command()
 def ledger(name: Model) -> None:
-    """Show every change of champion, oldest first; fails if the ledger was tampered with.
+    """Show every change of champion, oldest first. Fails if the ledger was tampered with.
 
-    `champion` is the version after the change, `before` the one before it, `verdict` the beginning
-    of the digest of the gate's verdict.
+    `champion` is the champion after the change and `before` the one before it. `verdict` is the
+    beginning of the verdict's digest.
     """
     from rich.markup import escape
     from rich.table import Table
@@ -169,11 +174,13 @@ def _stands_on(tags: dict[str, str]) -> str:
 
 
 def lineage_behind(checkpoint: Path, dataset: str | None = None) -> dict:
-    """What stands behind a checkpoint: its environment as training wrote it down, or its datasets
-    as they are now.
+    """The lineage of a checkpoint.
+
+    If it was trained on datasets, their current lineage is collected. Otherwise it is the
+    environment's lineage that training wrote to the checkpoint.
 
     Raises:
-        ValueError: If it knows neither and none is given.
+        ValueError: If the checkpoint names neither and no dataset is given.
     """
     from rrf.runners.checkpoints.checkpoint import load_lineage
     from rrf.tracking.lineage import collect_lineage, datasets_of
@@ -185,30 +192,30 @@ def lineage_behind(checkpoint: Path, dataset: str | None = None) -> dict:
     if "environment" in written:
         return written
     raise ValueError(
-        f"{checkpoint} was trained on no known dataset; name it by: rrf models register "
-        f"{checkpoint} NAME --dataset DATASET"
+        f"{checkpoint} does not name the dataset it was trained on; give it with: rrf models "
+        f"register {checkpoint} NAME --dataset DATASET"
     )
 
 
 def run_of(checkpoint: Path) -> str:
-    """The MLflow run in whose run directory a checkpoint lies.
+    """The MLflow run of the run directory that contains a checkpoint.
 
     Raises:
-        ValueError: If there is none, or its file is damaged.
+        ValueError: If there is no such run, or its file is damaged.
     """
     from rrf.runners.run_directory import mlflow_run_of
 
     if run_id := mlflow_run_of(checkpoint):
         return run_id
     raise ValueError(
-        f"'{checkpoint}' lies in no run directory with an MLflow run; name it by: rrf models "
-        f"register {checkpoint} NAME --run-id RUN (an imported policy has none before it is "
-        f"trained on here: rrf train PRESET init_from={checkpoint})"
+        f"'{checkpoint}' is not in a run directory with an MLflow run; give the run with: rrf "
+        f"models register {checkpoint} NAME --run-id RUN (an imported policy gets an MLflow run "
+        f"when it is trained further: rrf train PRESET init_from={checkpoint})"
     )
 
 
 def tell_standing(name: str, version: str) -> bool:
-    """Say under which alias a version was registered; whether it is the champion already."""
+    """Print the alias under which a version was registered. Returns whether it is the champion."""
     from rrf.tracking.versions import champion
 
     best = champion(name)

@@ -1,4 +1,4 @@
-"""Options that several commands have, and what a command line says beyond their values."""
+"""Options shared by several commands, and facts about how options were given."""
 
 import importlib
 import sys
@@ -18,22 +18,24 @@ Imports = Annotated[
 
 
 def is_given(context: typer.Context, name: str) -> bool:
-    """Whether an option was typed, and did not come by default."""
+    """Whether an option was given on the command line, not by default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def flags(context: typer.Context, names: Iterable[str]) -> str:
-    """What the options of a command are typed as: "--task, --index"."""
+    """Options as they are typed on the command line, e.g. "--task, --index"."""
     known = {option.name: option.opts[0] for option in context.command.params}
     return ", ".join(known[name] for name in names)
 
 
 def import_modules(names: Sequence[str] | None) -> None:
-    """Import modules that register tasks, from here or installed, and accept their configs.
+    """Import modules that register tasks, and trust their configs.
+
+    The modules may be in the working directory or installed.
 
     Raises:
-        ValueError: For a module that is not there.
+        ValueError: For a module that does not exist.
     """
     from rrf.config import trust
     from rrf.registry import load_plugins

@@ -1,4 +1,4 @@
-"""`rrf play`: a policy at work, as a video, as numbers or in a window."""
+"""`rrf play`: show a policy at work, as a video, as numbers or in a window."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,13 +14,14 @@ def play(
     context: typer.Context,
     checkpoint: PolicyArgument,
     task: Annotated[
-        str | None, typer.Option(help="VLA: the task, e.g. drawer-open-v3; it must be given.")
+        str | None, typer.Option(help="VLA, required: the task, e.g. drawer-open-v3.")
     ] = None,
     env: Annotated[
-        str | None, typer.Option(help="VLA: the simulator, if the policy learned from recordings.")
+        str | None,
+        typer.Option(help="VLA: the simulator, if the policy was trained on recordings only."),
     ] = None,
     index: Annotated[
-        int | None, typer.Option(help="VLA: number of the initial state; 0 by default.")
+        int | None, typer.Option(help="VLA: index of the initial state; by default 0.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial states.")] = 4242,
     video: Annotated[
@@ -28,33 +29,40 @@ def play(
         typer.Option(
             "--video",
             "--out",
-            help="Write a video, e.g. a.mp4; of a VLA policy episode.mp4 by default.",
+            help="Video file to write, e.g. a.mp4; for a VLA policy by default episode.mp4.",
             dir_okay=False,
         ),
     ] = None,
     size: Annotated[
-        int | None, typer.Option(help="VLA: side of the video in pixels; 192 by default.")
+        int | None,
+        typer.Option(help="VLA: height and width of the video in pixels; by default 192."),
     ] = None,
     max_episode_steps: Annotated[
-        int | None, typer.Option(help="VLA: horizon in action steps; 40 by default.")
+        int | None, typer.Option(help="VLA: horizon in action steps; by default 40.")
     ] = None,
     renderer: Annotated[
-        str | None, typer.Option(help="VLA: warp (the default), egl, osmesa or auto.")
+        str | None, typer.Option(help="VLA: renderer: warp (the default), egl, osmesa or auto.")
     ] = None,
     num_envs: Annotated[
-        int | None, typer.Option(help="Control: environments side by side; 4 by default.", min=1)
+        int | None,
+        typer.Option(help="Control: number of environments side by side; by default 4.", min=1),
     ] = None,
     viewer: Annotated[
         bool | None, typer.Option("--viewer", help="Control: show MuJoCo's window.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Control: steps to play; 20 seconds by default.", min=1)
+        int | None,
+        typer.Option(help="Control: number of steps; by default 20 simulated seconds.", min=1),
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Control: simulated time instead.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Control: simulated seconds, instead of --steps.")
+    ] = None,
     imports: Imports = None,
 ) -> None:
-    """Watch a policy: one episode of a VLA policy as a video; a state-based policy, in the
-    environment it was trained in, as numbers, as a video or in a window.
+    """Watch a policy at work.
+
+    A VLA policy plays one episode, which is written as a video. A state-based policy plays in the
+    environment it was trained in, and is shown as numbers, as a video or in a window.
     """
     from rrf.cli.options import import_modules
     from rrf.cli.policy_reference import locate
@@ -63,7 +71,9 @@ def play(
     from rrf.runners.checkpoints.deployable import described
 
     if video is not None and video.suffix.lower() != ".mp4":
-        raise ValueError(f"--video {video}: the video is an MP4; give a name that ends in .mp4")
+        raise ValueError(
+            f"--video {video}: videos are written as MP4; give a name that ends in .mp4"
+        )
     import_modules(imports)
     candidate = candidate_at(*locate(checkpoint))
     protocol = PROTOCOLS.get(candidate.kind)

@@ -1,17 +1,18 @@
-"""From what a user names, a checkpoint or a registered version, to a checkpoint directory."""
+"""Find the checkpoint directory of a policy that a user names."""
 
 from pathlib import Path
 
 
 def locate(reference: str) -> tuple[Path, str]:
-    """The checkpoint that `reference` names, fetched from the registry if need be, and what to call
-    it.
+    """The directory of the checkpoint that `reference` names, and a label for people.
+
+    A registered version is fetched from the registry first.
 
     Args:
         reference: A checkpoint or run directory, NAME@champion, NAME/3, or models:/NAME@alias.
 
     Raises:
-        ValueError: If there is no such thing.
+        ValueError: If there is no such checkpoint or version.
     """
     from rrf import workspace
     from rrf.runners.checkpoints import checkpoint

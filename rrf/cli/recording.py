@@ -1,4 +1,4 @@
-"""Where `rrf train` records a run: its trackers, under a name and with notes that say what runs."""
+"""Open the trackers that record a run of `rrf train`, with a name and notes that describe it."""
 
 import shlex
 import sys
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def open_run(
     cfg: "RunnerCfg", run_dir: Path, lineage: Mapping, inputs: Mapping, run_id: str | None
 ) -> "Tracker":
-    """The trackers of a run, continued; of torchrun's processes, only the first has any.
+    """Open the trackers of a run. With torchrun, only the first process has trackers.
 
     Args:
-        lineage: What the run stands on.
+        lineage: The lineage of the run.
         inputs: Digests of everything that decides its result.
         run_id: The MLflow run to continue, if the run was recorded before.
     """
@@ -40,7 +40,7 @@ def open_run(
 
 
 def as_typed() -> str | None:
-    """The `rrf` command that this process carries out; None if another program does."""
+    """The `rrf` command line of this process; None if this process is another program."""
     program = Path(sys.argv[0])
     if program.name == "rrf" or program.parts[-3:] == ("rrf", "cli", "__main__.py"):
         return shlex.join(["rrf", *sys.argv[1:]])

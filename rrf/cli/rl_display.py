@@ -1,4 +1,5 @@
-"""What `rrf train` shows of reinforcement learning: a live table on a terminal, lines in a log."""
+"""Progress of `rrf train` for VLA reinforcement learning: a live table on a terminal, lines in a
+log."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ _SHOWN_ROUNDS = 12
 
 @contextlib.contextmanager
 def shown(cfg) -> Iterator[Callable]:
-    """Yields a callback for `rrf.runners.vla_rl.roles.RoundProgress`."""
+    """Yield a callback that takes a `rrf.runners.vla_rl.roles.RoundProgress` and shows it."""
     from rich.console import Console
     from rich.live import Live
 
@@ -29,7 +30,7 @@ def shown(cfg) -> Iterator[Callable]:
 
 
 def line(progress) -> str:
-    """One round in one line."""
+    """One round as a line of text."""
     success = progress.metrics["env/success_once"]
     validation = "" if progress.validation is None else f"validation {progress.validation:.1%} "
     return (

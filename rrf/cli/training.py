@@ -1,7 +1,9 @@
-"""`rrf train`: a preset or training file in, a run directory with checkpoints and result.json out.
+"""`rrf train`: train a preset or training file; writes a run directory with checkpoints and
+result.json.
 
-The run directory's name holds a key of everything that decides the result (config, dataset, source,
-parent), so running the same command again reuses a finished run and resumes an interrupted one.
+The name of the run directory contains a key: a digest of everything that decides the result
+(config, dataset, source, parent). So the same command, run again, reuses a finished run and resumes
+an interrupted one.
 """
 
 import contextlib
@@ -19,8 +21,8 @@ from rrf.cli.recording import open_run
 from rrf.cli.trainings import Training, training_of
 from rrf.runners.run_directory import RESULT, RUN, damaged, read_facts
 
-_PATIENCE_S = 20.0  # a training that was told to stop saves a checkpoint first
-_ASIDE = ".replaced"  # in the directory of a run, what --no-resume is about to delete
+_PATIENCE_S = 20.0  # time for another training to save a checkpoint when it was told to stop
+_ASIDE = ".replaced"  # folder in the run directory with the files that --no-resume will delete
 
 
 def train(
@@ -33,25 +35,30 @@ def train(
     ] = None,
     run_dir: Annotated[
         Path | None,
-        typer.Option(help="Where checkpoints go; .rrf/runs/<experiment>-<key> by default."),
+        typer.Option(help="Directory of the run; by default .rrf/runs/<experiment>-<key>."),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
-            help="Go on from the newest checkpoint there, or reuse the finished run; with "
-            "--no-resume the run there is deleted and begins anew."
+            help="Continue from the newest checkpoint of the run, or reuse the finished run. "
+            "--no-resume deletes an existing run and starts over."
         ),
     ] = True,
     video: Annotated[
-        bool, typer.Option(help="Film the trained policy; video_interval=N films in between too.")
+        bool,
+        typer.Option(
+            help="Film the trained policy; the override video_interval=N films during training too."
+        ),
     ] = False,
     task: Annotated[
         str | None,
-        typer.Option(help="In place of a preset: a Gymnasium task registered with its config."),
+        typer.Option(
+            help="Gymnasium task that was registered with its config; use it instead of a preset."
+        ),
     ] = None,
     imports: Imports = None,
 ) -> None:
-    """Train a policy. SIGTERM or Ctrl-C saves a checkpoint first; the same command then goes on."""
+    """Train a policy. SIGTERM or Ctrl-C saves a checkpoint first; the same command resumes it."""
     from rrf.runners.interruption import Interrupted
 
     import_modules(imports)
@@ -61,7 +68,7 @@ def train(
         result = run_training(cfg, run_dir, resume, video, expects_run)
     except Interrupted as stop:
         if is_first_process():
-            typer.echo(f"{stop}; the same command goes on from there", err=True)
+            typer.echo(f"{stop}; the same command continues from there", err=True)
         raise
     if not is_first_process():
         return
@@ -86,10 +93,10 @@ def run_training(
 
     Args:
         video: Film a state-based policy at the end.
-        expects_run: If there is nothing to go on with, tell how the newest run is another one.
+        expects_run: If there is no run to continue, print how the newest run differs.
 
     Returns:
-        What stands in `<run_dir>/result.json`: checkpoint, checkpoint_digest, run_id, steps,
+        The content of `<run_dir>/result.json`: checkpoint, checkpoint_digest, run_id, steps,
         metrics, wall_s, cpu_s, reused; and video, if one was asked for and could be made.
     """
     from rrf import atomic, workspace
@@ -98,7 +105,9 @@ def run_training(
 
     training = training_of(cfg)
     if video and not training.can_film:
-        raise ValueError("--video films state-based policies; see `rrf play --help` for others")
+        raise ValueError(
+            "--video films only state-based policies; see `rrf play --help` for other policies"
+        )
     parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
     lineage, inputs = training.stands_on(parent, deployable_digest(parent) if parent else None)
     key = atomic.digest_of(inputs)
@@ -123,10 +132,10 @@ def run_training(
 
 @contextlib.contextmanager
 def _alone(run_dir: Path) -> Iterator[None]:
-    """Within the block the run is this one's alone; of torchrun's processes, the first sees to it.
+    """Lock the run directory for the block; with torchrun, the first process does it for all.
 
     Raises:
-        ValueError: If another training is at work there, or the directory is for something else.
+        ValueError: If another training is running there, or the directory holds something else.
     """
     from rrf import atomic
     from rrf.runners.control import process_group
@@ -139,15 +148,15 @@ def _alone(run_dir: Path) -> Iterator[None]:
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"--run-dir {run_dir} cannot be made: {error.strerror}") from error
+        raise ValueError(f"--run-dir {run_dir} cannot be created: {error.strerror}") from error
     busy = f"another `rrf train` is at work in {run_dir}; wait for it, or give another --run-dir"
     with atomic.alone(run_dir, busy, _PATIENCE_S):
-        process_group.wait()  # the others look no earlier at what is there
+        process_group.wait()  # the other processes read the directory only from here on
         yield
 
 
 def _require_run_or_nothing(run_dir: Path) -> None:
-    """Raise ValueError for a directory that holds other things: training writes and deletes."""
+    """Raise ValueError for a directory that holds anything but a run; training may delete files."""
     from rrf import atomic
     from rrf.runners.checkpoints import checkpoint
 
@@ -158,7 +167,7 @@ def _require_run_or_nothing(run_dir: Path) -> None:
     is_run = any(mark.is_file() for mark in marks)
     if run_dir.is_dir() and any(run_dir.iterdir()) and not is_run:
         raise ValueError(
-            f"--run-dir {run_dir} holds files, but no run of `rrf train` (no {RUN}); give a "
+            f"--run-dir {run_dir} contains files, but not a run of `rrf train` (no {RUN}); give a "
             "directory that is new or empty"
         )
 
@@ -173,7 +182,7 @@ def _require_same_inputs(run_dir: Path, inputs: dict, training: Training) -> Non
     shown = f" ({'; '.join(differences)})" if differences else ""
     raise ValueError(
         f"{run_dir} holds a run with another {', '.join(changed)}{shown}; give another --run-dir, "
-        "or --no-resume to start over"
+        "or start over with --no-resume"
     )
 
 
@@ -183,14 +192,14 @@ def _tell_newest(run_dir: Path, training: Training) -> None:
     if newest is not None:
         differences = _differences(read_facts(newest), training) or ["its source, data or parent"]
         typer.echo(
-            f"no run to go on with: {newest.parent} differs in {'; '.join(differences)}. "
-            "Training begins anew",
+            f"no run to continue: {newest.parent} differs in {'; '.join(differences)}. "
+            "A new training starts",
             err=True,
         )
 
 
 def _differences(run: dict, training: Training) -> list[str]:
-    """In what the config of a run is not the training's, but for what may change."""
+    """The differences between the config of a run and this config, except for free fields."""
     from rrf.runners.checkpoints.checkpoint import config_differences
     from rrf.saved_names import current
 
@@ -199,10 +208,11 @@ def _differences(run: dict, training: Training) -> list[str]:
 
 
 def _require_intact(run_dir: Path, path: Path) -> None:
-    """
+    """Check a checkpoint of a run against its manifest.
+
     Raises:
-        ValueError: For a damaged checkpoint of a run, with the newest intact one before it and what
-            to type.
+        ValueError: For a damaged checkpoint. The message names the newest intact one and what to
+            type.
     """
     from rrf import atomic
 
@@ -213,7 +223,7 @@ def _require_intact(run_dir: Path, path: Path) -> None:
 
 
 def _way_on(run_dir: Path, damaged: Path) -> str:
-    """How a run whose checkpoint `damaged` cannot be read goes on."""
+    """What to type to continue a run whose checkpoint `damaged` cannot be read."""
     from rrf import atomic
     from rrf.runners.checkpoints import checkpoint
 
@@ -225,12 +235,12 @@ def _way_on(run_dir: Path, damaged: Path) -> str:
             in_the_way.append(path)
             continue
         if damaged.exists() and damaged.resolve() not in [p.resolve() for p in in_the_way]:
-            break  # a newer one is intact, but the run needs this one too
-        if (run_dir / RESULT).is_file():  # speaks of a checkpoint that is no more
+            break  # a newer one is intact, but the run needs the damaged one too
+        if (run_dir / RESULT).is_file():  # it names a checkpoint that is about to be removed
             in_the_way.append(run_dir / RESULT)
         words = shlex.join(map(str, in_the_way))
-        return f"{path} is intact; to go on from it: rm -r {words}, then the same command again"
-    return "No checkpoint can stand in for it; --no-resume starts over"
+        return f"{path} is intact; to continue from it: rm -r {words}, then the same command again"
+    return "No other checkpoint can replace it; start over with --no-resume"
 
 
 def _finished(run_dir: Path) -> dict | None:
@@ -247,8 +257,8 @@ def _finished(run_dir: Path) -> dict | None:
     _require_intact(run_dir, Path(result["checkpoint"]))
     if deployable_digest(result["checkpoint"]) != result["checkpoint_digest"]:
         raise ValueError(
-            f"{result['checkpoint']} is not the checkpoint that {run_dir / RESULT} speaks of; "
-            "train anew with --no-resume"
+            f"{result['checkpoint']} is not the checkpoint that {run_dir / RESULT} describes; "
+            "start over with --no-resume"
         )
     return {**result, "reused": True}
 
@@ -261,9 +271,9 @@ def _train(
     from rrf.runners.tracker import closing
 
     cfg = training.cfg
-    runner = training.runner(run_dir, lineage)  # a signal ends it: nothing is to be saved yet
+    runner = training.runner(run_dir, lineage)  # a signal here ends it: nothing to save yet
     with SignalWatch() as signals:
-        with _settled(run_dir, resume):  # now that all there is to build was built
+        with _settled(run_dir, resume):  # only now: building the runner may fail
             run_id = read_facts(run_dir / RUN).get("run_id")
             tracker = open_run(cfg, run_dir, runner.lineage, inputs, run_id)
         with closing(tracker), training.shown() as on_progress:
@@ -281,8 +291,12 @@ def _train(
 
 @contextlib.contextmanager
 def _settled(run_dir: Path, resume: bool) -> Iterator[None]:
-    """Within the block the directory is known as a run's, and empty unless the run goes on. If the
-    block fails, all that was there is there again; if not, it is deleted."""
+    """Prepare the run directory for the block: it gets a run.json, and with `resume` keeps its
+    files.
+
+    Without `resume`, the old files are set aside. They are restored if the block fails, and deleted
+    otherwise.
+    """
     from rrf import atomic
     from rrf.runners.control import process_group
 
@@ -293,7 +307,7 @@ def _settled(run_dir: Path, resume: bool) -> Iterator[None]:
     aside = run_dir / _ASIDE
     if not resume:
         _move(run_dir, aside)
-    if not (run_dir / RUN).is_file():  # whatever else is written, it is known as a run's
+    if not (run_dir / RUN).is_file():  # from now on the directory counts as a run
         atomic.write_json(run_dir / RUN, {})
     process_group.wait()
     try:
@@ -306,12 +320,12 @@ def _settled(run_dir: Path, resume: bool) -> Iterator[None]:
 
 
 def _move(source: Path, destination: Path) -> None:
-    """Put what is in one directory in place of what is in the other, which may lie within it."""
+    """Replace the content of `destination` by that of `source`; one may be inside the other."""
     for path in destination.iterdir() if destination.is_dir() else ():
         if path != source:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     destination.mkdir(exist_ok=True)
-    # run.json last: killed in between, the directory is still known as a run's.
+    # run.json is moved last. If the process is killed before, the directory still counts as a run.
     for path in sorted(source.iterdir(), key=lambda path: path.name == RUN):
         if path != destination:
             path.rename(destination / path.name)

@@ -1,4 +1,4 @@
-"""What `rrf train` must know of each way to train: one class each, named in `TRAININGS`."""
+"""The ways to train that `rrf train` knows: one class per way, listed in `TRAININGS`."""
 
 import contextlib
 from collections.abc import Callable, Collection
@@ -20,11 +20,11 @@ TRAININGS = Registry(
         "vla_rl": "rrf.cli.dataset_training:VLARLTraining",
     },
 )
-"""`RunnerCfg.loop` -> the class that tells of it."""
+"""`RunnerCfg.loop` -> the class for it."""
 
 
 class Training:
-    """A way to train; the base class is one that runs in a single process and makes no film."""
+    """A way to train. The base class trains in a single process and makes no video."""
 
     can_film = False
 
@@ -35,13 +35,13 @@ class Training:
         """The lineage of the run, and digests of everything that decides its result.
 
         Args:
-            parent: The checkpoint that it starts from, if any.
-            parent_digest: Of what that one deploys.
+            parent: The checkpoint that the run starts from, if any.
+            parent_digest: Digest of the parent's deployable files.
         """
         raise NotImplementedError
 
     def free(self) -> Collection[str]:
-        """Fields of the config in which a run that goes on may differ."""
+        """Fields of the config that may change when a run is resumed."""
         return ()
 
     def processes(self) -> AbstractContextManager[None]:
@@ -49,26 +49,26 @@ class Training:
         return contextlib.nullcontext()
 
     def runner(self, run_dir: Path, lineage: dict) -> Any:
-        """What trains, in the directory of the run."""
+        """Build the runner, which trains in the directory of the run."""
         return self.cfg.build(run_dir, lineage)
 
     def shown(self) -> AbstractContextManager[Callable[[Any], None]]:
-        """Yields a callback for the runner that shows its progress."""
+        """Yield a callback that shows the runner's progress."""
         raise NotImplementedError
 
     def film(self, runner: Any, tracker: "Tracker") -> Path | None:
-        """The video of a policy that has just been trained; None where nothing can be drawn."""
+        """Make a video of the policy that was just trained; None if nothing can be drawn."""
         return None
 
     def film_finished(self, result: dict, run_dir: Path) -> Path | None:
-        """The video of a finished run, made now if it was not; None where nothing can be drawn."""
+        """The video of a finished run, made now if it is missing; None if nothing can be drawn."""
         return None
 
     def outcome(self, result: dict) -> str:
-        """A finished run in a few words."""
+        """The outcome of a finished run in a few words."""
         raise NotImplementedError
 
 
 def training_of(cfg: "RunnerCfg") -> Training:
-    """The way in which a config trains."""
+    """The way to train that a config asks for."""
     return TRAININGS.get(cfg.loop)(cfg)

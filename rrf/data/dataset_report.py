@@ -1,6 +1,6 @@
-"""One HTML page to look at a dataset, which needs nothing else: clips and frames of a few episodes,
-a histogram and curves per dimension, episode lengths, instructions, the dataset card, and links to
-what validation found.
+"""One HTML page that shows a dataset and needs no other file. It has clips and frames of a few
+episodes, a histogram and curves per dimension, episode lengths, instructions, the dataset card, and
+links to the results of validation.
 
 Legend: T frames, H height, W width, N rows, D dimensions.
 """
@@ -41,7 +41,7 @@ NUM_FRAMES = 5
 MAX_CLIP_FRAMES = 240
 CLIP_SIZE = 256  # px, the longer side at most
 FRAME_SIZE = 128
-MAX_ROWS = 1 << 16  # of which histograms are drawn
+MAX_ROWS = 1 << 16  # histograms are drawn from at most this many
 MAX_INSTRUCTIONS = 200
 _VALIDATION = "validation report"
 
@@ -61,7 +61,7 @@ def write_report(
         on_clip: Called after each episode that is shown.
 
     Raises:
-        ValueError: Naming file, episode and key of what is damaged.
+        ValueError: For damaged data; the message names file, episode and key.
     """
     rows: dict[str, _Rows] = {}
 
@@ -102,8 +102,9 @@ def write_report(
 def choose_episodes(
     episodes: Sequence[EpisodeSummary], num: int = NUM_EPISODES
 ) -> list[EpisodeSummary]:
-    """The episodes that are shown: the first of each of the most frequent instructions, and if
-    these are few, others spread over the dataset.
+    """The episodes to show: the first of each of the most frequent instructions.
+
+    If there are fewer than `num`, others are added that are spread over the dataset.
     """
     by_instruction: dict[str, list[EpisodeSummary]] = {}
     for episode in episodes:
@@ -117,7 +118,7 @@ def choose_episodes(
 
 
 class _Rows:
-    """At most MAX_ROWS rows of a stream, evenly spread: every k-th."""
+    """At most MAX_ROWS rows of a stream, evenly spread: every k-th row."""
 
     def __init__(self):
         self._parts: list[np.ndarray] = []
@@ -152,7 +153,7 @@ def _facts(summary: Summary) -> dict[str, str]:
 
 
 def _links(place: DatasetPlace, out: Path) -> dict[str, str]:
-    """What validation wrote, relative to the page."""
+    """Links to the results of validation, relative to the page."""
     if place.reports is None:
         return {}
     found = {_VALIDATION: place.reports / VALIDATION_HTML}
@@ -255,7 +256,7 @@ class _Pictures:
 
 
 def _clip(images: _Pictures, fps: float) -> bytes:
-    """An h264 video as long as the episode, of every k-th frame if these are many."""
+    """An h264 video as long as the episode. A long episode is shown by every k-th frame."""
     step = math.ceil(len(images) / MAX_CLIP_FRAMES)
     size = images.small(0, CLIP_SIZE).shape[:2]
     shown = (images.small(frame, CLIP_SIZE) for frame in range(0, len(images), step))

@@ -98,8 +98,8 @@ errors: {{ validation.counts.fail + validation.counts.crashed }}</span>
 <p class="soft">and {{ num_instructions - instructions|length }} more</p>{% endif %}
 
 <h2 id="values">Values per dimension</h2>
-<p class="soft">Above, how often each value occurs in the dataset; below, its course over the
-episodes shown, in their colours.</p>
+<p class="soft">The upper plot shows how often each value occurs in the dataset. The lower plot
+shows the value over time in the episodes above, each in the colour of its episode.</p>
 {% for group in groups %}
 <h3><code>{{ group.key }}</code> <span class="soft">{{ group.unit }}</span></h3>
 <div class="grid plots">{% for plot in group.plots %}
@@ -120,8 +120,8 @@ def render_page(card: str, lengths: str, groups: Sequence[dict], **content) -> s
 
     Args:
         card: The dataset card, as markdown.
-        lengths: A drawing, as SVG.
-        groups: Per feature its "plots", whose "histogram" and "curves" are SVG too.
+        lengths: The histogram of the episode lengths, as SVG.
+        groups: One per feature. The "histogram" and the "curves" of its "plots" are SVG, too.
         content: What else the page shows, as plain text.
     """
     drawn = [
@@ -146,15 +146,16 @@ def render_page(card: str, lengths: str, groups: Sequence[dict], **content) -> s
 
 
 def markdown_html(text: str) -> str:
-    """Markdown as HTML, without the metadata it begins with; HTML in it stays text."""
+    """Markdown as HTML, without the metadata at its beginning. HTML in it stays text."""
     if text.startswith("---\n"):
         text = text.partition("\n---\n")[2]
     return MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
 
 
 def lines_svg(curves: Sequence[np.ndarray]) -> str:
-    """Curves over time in one drawing, each in the colour of its episode, between the smallest and
-    the largest value of all.
+    """Curves over time in one drawing, each in the colour of its episode.
+
+    The drawing reaches from the smallest to the largest value of all curves.
     """
     finite = [curve[np.isfinite(curve)] for curve in curves]
     values = np.concatenate([np.zeros(0), *finite])

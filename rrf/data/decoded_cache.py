@@ -1,9 +1,10 @@
-"""Decoded images in a file that is mapped into memory, shared by all processes that read it.
+"""Decoded images in a file that is mapped into memory and shared by all processes that read it.
 
     <folder>/<name>-<version>-<part>.u8     uint8 [N, H, W, 3], nothing else
 
-It is written once: processes that want the same file wait for the one that writes it. It is there
-whole or not at all. Another version replaces all parts; who still has an old one mapped keeps it.
+The file is written once: processes that want the same file wait for the one that writes it. It is
+complete or does not exist. Another version replaces all parts. A process that still has an old part
+mapped keeps it.
 """
 
 import contextlib
@@ -30,18 +31,20 @@ def mapped_images(
     shape: tuple[int, int, int, int],
     decode: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """uint8 `shape`, read-only, of a file that is written first if it is not there.
+    """The images, uint8 `shape`, read-only. Their file is written first if it does not exist.
 
     Args:
-        folder: Where the file lies.
-        name: What the images are of.
-        version: Changes with their content. Files of the same name and another version are removed.
-        part: Which of them.
+        folder: The folder of the file.
+        name: Identifies what the images show.
+        version: Changes with the content of the images. Files of the same name and another version
+            are removed.
+        part: Identifies which of the images they are.
         shape: Frames, height, width, 3.
-        decode: Gives the images of ascending frame numbers.
+        decode: Returns the images of ascending frame numbers.
 
     Raises:
-        OSError: Naming folder and space needed if the disk is too full. Nothing is left behind.
+        OSError: If the disk is too full; the message names the folder and the space needed. Nothing
+            is left behind.
     """
     path = folder / f"{quote(name, safe='')}-{version}-{part}.u8"
     if not _is_complete(path, shape):
@@ -61,8 +64,9 @@ def _is_complete(path: Path, shape: tuple[int, int, int, int]) -> bool:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process writes in `folder`, which the system notices also of one that was
-    killed; remove what such a one left.
+    """Wait until no other process writes in `folder`, and remove what a killed process left there.
+
+    The lock of a killed process is released by the operating system.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -102,6 +106,6 @@ def _disk_full(path: Path, needed: int, free: int) -> OSError:
     return OSError(
         errno.ENOSPC,
         f"no space left to keep decoded images: they need {needed} bytes, {free} are free; "
-        "free some, choose another cache_dir, or read fewer episodes or cameras",
+        "free some space, choose another cache_dir, or read fewer episodes or cameras",
         str(path.parent),
     )

@@ -1,13 +1,14 @@
-"""Copies of remote recordings: there whole or not at all, and gone on with where they stopped.
+"""Copies of remote recordings. A copy is complete or does not exist, and an interrupted download
+continues where it stopped.
 
-    <out>.download/          locked while a download runs, gone when it has finished
-        <digest>             a file of the remote, complete and checked; named after what it holds
-        <digest>.part        the first bytes of one
-    <out>/...                the copy, put together from these once all are there
+    <out>.download/          locked while a download runs, removed when it has finished
+        <digest>             a file of the remote, complete and checked; named after its content
+        <digest>.part        the first bytes of such a file
+    <out>/...                the copy, put together from these files once all are there
     <out>/download.json      where it came from: source, revision, and size and version of each file
 
-What has arrived is never fetched again: not after a remote that vanished, a full disk or a kill,
-and not when only some files of the remote have changed since.
+What has arrived is never fetched again: not after the remote vanished, the disk was full or the
+process was killed, and not when only some files of the remote have changed since.
 """
 
 import concurrent.futures
@@ -39,35 +40,36 @@ class RemoteFile:
 
 
 class Remote(typing.Protocol):
-    """Recordings that lie elsewhere."""
+    """Recordings in another place."""
 
     url: str
-    """What the copy's record says it came from."""
+    """The source that the record of the copy names."""
     revision: str | None
-    """The version of the whole, where the remote has such a thing."""
+    """The version of the whole remote, if it has one."""
 
     def files(self) -> list[RemoteFile]:
         """All files. Raises ValueError or OSError, naming the remote."""
         ...
 
     def fetch(self, file: RemoteFile, path: Path, on_bytes: Callable[[int], None]) -> None:
-        """Write a file to `path`, going on after the bytes that are there, and check it.
+        """Write a file to `path`, continuing after the bytes that are already there, and check it.
 
         Args:
-            file: Which.
-            path: Where to; beside it stands only what this remote puts there.
+            file: The file.
+            path: Where to write it. Only this remote puts files beside it.
             on_bytes: Called with the number of bytes that have just arrived.
 
         Raises:
-            ValueError: If what arrived is not what the remote lists; `path` is gone then.
-            OSError: If the remote is not reached, or the disk full; `path` keeps what has arrived.
+            ValueError: If what arrived is not what the remote lists; `path` is then removed.
+            OSError: If the remote cannot be reached or the disk is full; `path` keeps what has
+                arrived.
         """
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a download is."""
+    """The progress of a download."""
 
     bytes: int
     total_bytes: int
@@ -80,7 +82,7 @@ OnProgress = Callable[[Progress], None]
 
 @dataclasses.dataclass(frozen=True)
 class Download:
-    """What a download did."""
+    """The result of a download."""
 
     out: Path
     revision: str | None
@@ -100,17 +102,18 @@ def download(
 
     Args:
         remote: What to copy.
-        out: The copy's directory.
-        include: Patterns such as "data/*"; only files that match one, all by default.
+        out: The directory of the copy.
+        include: Patterns such as "data/*"; only files that match one are copied, all by default.
         exclude: Patterns of files that are left out.
         on_progress: Called from several threads as bytes arrive.
 
     Raises:
-        ValueError: If nothing is left to copy, for pickles (which are never loaded) and for names
-            that lead out of `out`, if `out` is something else, or another process is at it.
-        OSError: Naming the remote, if it is not reached; naming the space needed, if there is none.
+        ValueError: If no file is left to copy, for pickles (which are never loaded), for names that
+            lead out of `out`, if `out` is something else, or if another process downloads to it.
+        OSError: If the remote cannot be reached, which the message names, or if there is not enough
+            space; the message then names the space needed.
 
-        After any of them, what stood at `out` is unchanged and what has arrived is kept.
+    After any of these errors, `out` is unchanged and what has arrived is kept.
     """
     out = Path(out)
     record = _own_record(out, remote)
@@ -143,7 +146,7 @@ def download(
 
 
 def read_record(out: Path) -> dict | None:
-    """What `download.json` of a copy says; None if there is no copy."""
+    """The content of a copy's `download.json`; None if there is no copy."""
     path = out / RECORD
     if not path.is_file():
         return None
@@ -165,7 +168,7 @@ def _own_record(out: Path, remote: Remote) -> dict | None:
     if record is None:
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
             raise ValueError(
-                f"{out} is there and was not downloaded; move it away, or write elsewhere: --out"
+                f"{out} exists but is not a download; move it away, or write elsewhere: --out"
             )
     elif record["source"] != remote.url:
         raise ValueError(
@@ -178,7 +181,10 @@ def _own_record(out: Path, remote: Remote) -> dict | None:
 def _chosen(
     files: list[RemoteFile], url: str, include: Sequence[str], exclude: Sequence[str]
 ) -> list[RemoteFile]:
-    """The files to copy, by name. A record that came with them gives way to ours."""
+    """The files to copy, sorted by name.
+
+    A `download.json` of the remote is left out, because the copy gets its own.
+    """
     chosen = []
     for file in sorted(files, key=lambda file: file.name):
         is_wanted = not include or any(fnmatch.fnmatch(file.name, one) for one in include)
@@ -198,18 +204,20 @@ def _chosen(
     for name in sorted(names):
         parts = name.split("/")
         if "\0" in name or any(part in ("", ".", "..") for part in parts):
-            raise ValueError(f"{url}: the name {name!r} leads out of the copy; leave it: --exclude")
+            raise ValueError(
+                f"{url}: the name {name!r} leads out of the copy; leave it out: --exclude"
+            )
         above = [*names.intersection("/".join(parts[:end]) for end in range(1, len(parts)))]
         if above:
             raise ValueError(
-                f"{url}: {above[0]!r} is a file, and a directory that holds {name!r}; leave one "
+                f"{url}: {above[0]!r} is a file, but also a directory with {name!r}; leave one "
                 "out: --exclude"
             )
     return chosen
 
 
 def _changed(out: Path, files: list[RemoteFile]) -> bool:
-    """Whether files of the copy were lost or cut."""
+    """Whether files of the copy are missing or truncated."""
     return any(not _is_whole(out / file.name, file.size) for file in files)
 
 
@@ -218,7 +226,7 @@ def _is_whole(path: Path, size: int) -> bool:
 
 
 def _keep(out: Path, folder: Path) -> None:
-    """Take what the copy at `out` holds already."""
+    """Take over the files that the copy at `out` already holds."""
     record = read_record(out)
     for name, facts in record["files"].items() if record else ():
         place = _place(folder, RemoteFile(name, facts["size"], facts["version"]))
@@ -227,7 +235,7 @@ def _keep(out: Path, folder: Path) -> None:
 
 
 def _fetch_all(remote: Remote, files: list[RemoteFile], folder: Path, counter: "_Counter") -> None:
-    """Fetch files side by side; the first error ends all."""
+    """Fetch files in parallel. The first error stops all."""
     is_stopped = threading.Event()
 
     def on_bytes(num_bytes: int) -> None:
@@ -265,7 +273,7 @@ class _Counter:
 
     @property
     def remaining_bytes(self) -> int:
-        """What is still to come."""
+        """The bytes that have not arrived yet."""
         return self._total_bytes - self._bytes
 
     def add(self, num_bytes: int, num_files: int = 0) -> None:
@@ -286,7 +294,10 @@ def _part(place: Path) -> Path:
 
 
 def _arrived_bytes(folder: Path, missing: list[RemoteFile]) -> int:
-    """Bytes of begun files. Those of files that have changed since are removed."""
+    """The number of bytes that have arrived of incomplete files.
+
+    Incomplete files that have changed on the remote are removed.
+    """
     wanted = {_part(_place(folder, file)) for file in missing}
     for part in folder.glob("*.part"):
         if part not in wanted:
@@ -305,7 +316,7 @@ def _check_space(folder: Path, needed: int) -> None:
 
 
 def _with_advice(error: OSError, folder: Path) -> OSError:
-    again = f"what has arrived is kept in {folder}; run the same command again to go on"
+    again = f"what has arrived is kept in {folder}; run the same command again to continue"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free = shutil.disk_usage(folder).free
         return OSError(error.errno, f"no space left: {free} bytes free; {again}", str(folder))
@@ -313,7 +324,7 @@ def _with_advice(error: OSError, folder: Path) -> OSError:
 
 
 def _link(path: Path, to: Path) -> None:
-    """The same file under another name; a copy where the file system has no links."""
+    """Give the file another name, or copy it if the file system has no hard links."""
     to.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(path, to)

@@ -1,4 +1,4 @@
-"""What a dataset calls the features we know: our own names, or those a reader is told.
+"""The names of a dataset's features: our own names, or the names that a reader is given.
 
 Datasets of others may call the state "state", the action "actions", or a camera "image".
 """
@@ -30,19 +30,19 @@ def feature_keys(
 
     Args:
         info: The info.json.
-        keys: Our key -> the dataset's, where they differ: {"action": "actions",
+        keys: Our key -> the dataset's key, where they differ: {"action": "actions",
             "observation.images.front": "image"}.
-        cameras: Only these cameras, all by default.
+        cameras: Only these cameras; all by default.
 
     Raises:
-        ValueError: For a key or camera that is not there (with the closest one that is), if state
-            or action is lacking, or if cameras differ in size.
+        ValueError: For a key or camera that does not exist (with the closest one that does), if
+            state or action is missing, or if cameras differ in size.
     """
     features, own = info["features"], dict(keys or {})
     for ours, theirs in own.items():
         if ours not in _VECTORS and not ours.startswith(IMAGE_PREFIX):
             hint = did_you_mean(ours, (*_VECTORS, f"{IMAGE_PREFIX}NAME"))
-            raise ValueError(f"keys: '{ours}' is none of ours{hint}")
+            raise ValueError(f"keys: '{ours}' is not one of our keys{hint}")
         if theirs not in features:
             hint = did_you_mean(theirs, features)
             raise ValueError(f"keys: {ours}: the dataset has no feature '{theirs}'{hint}")
@@ -61,7 +61,7 @@ def feature_keys(
         if key not in own:
             raise ValueError(
                 f"the dataset has no feature '{key}'; it has: {', '.join(features)}. If one of "
-                f"these is meant, say so: keys={{'{key}': ...}}"
+                f"these is meant, write: keys={{'{key}': ...}}"
             )
     schema = layout.schema_of(
         info | {"features": {o: features[theirs] for o, theirs in _in_order(own, features)}}

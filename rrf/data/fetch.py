@@ -9,10 +9,11 @@ from rrf.data.source_path import HUB, hub_commit, is_remote, local_path
 
 
 def fetch(path: str, on_progress: OnProgress = lambda progress: None) -> Path:
-    """Where the recordings at `path`, a dataset's `source.path`, lie on this machine, once they do.
+    """Bring the recordings at `path`, a dataset's `source.path`, to this machine; returns their
+    path.
 
-    What lies elsewhere is copied, or its copy brought up to date. A commit of the hub never
-    changes: its copy is used without asking.
+    Local recordings stay where they are. Remote recordings are copied, or their copy is brought up
+    to date. A commit of the hub never changes, so its copy is used without asking the hub.
 
     Raises ValueError and OSError as `download` does.
     """

@@ -30,14 +30,14 @@ class HubDataset:
 
     Raises:
         ValueError: If there is no such repository or revision, or it may not be read.
-        ConnectionError: If the hub is not reached.
+        ConnectionError: If the hub cannot be reached.
     """
 
     def __init__(self, repo_id: str, revision: str | None = None, endpoint: str | None = None):
         from huggingface_hub import HfApi
         from huggingface_hub.utils import disable_progress_bars
 
-        disable_progress_bars()  # they are ours to draw
+        disable_progress_bars()  # we draw our own
         self.url = f"{HUB}{repo_id}"
         self._repo_id = repo_id
         self._api = HfApi(endpoint)
@@ -63,8 +63,10 @@ class HubDataset:
         ]
 
     def fetch(self, file: RemoteFile, path: Path, on_bytes: Callable[[int], None]) -> None:
-        """As `Remote.fetch` says. By plain ranges, also of files that the hub keeps in Xet: Xet's
-        client begins each file anew and does not name what goes wrong.
+        """See `Remote.fetch`.
+
+        Files are fetched in plain ranges, including those that the hub keeps in Xet. Xet's client
+        starts every file again, and does not name what goes wrong.
         """
         import requests
 
@@ -75,7 +77,7 @@ class HubDataset:
                 arrived = path.stat().st_size
                 try:
                     self._fetch_range(file, path, on_bytes)
-                except requests.RequestException:  # goes on as long as something arrives
+                except requests.RequestException:  # try again as long as something arrives
                     if path.stat().st_size == arrived:
                         raise
         if path.stat().st_size != file.size or _digest(path, file) != file.version:
@@ -105,7 +107,7 @@ class HubDataset:
                 url, headers=build_hf_headers(headers=headers), stream=True, timeout=_TIMEOUT_S
             ) as answer:
                 hf_raise_for_status(answer)
-                if answer.status_code != 206:  # the whole file, whatever was asked for
+                if answer.status_code != 206:  # the hub ignores the range and sends the whole file
                     local.truncate(0)
                     on_bytes(-first)
                 for block in answer.iter_content(_BLOCK_BYTES):
@@ -145,12 +147,12 @@ class HubDataset:
             raise ValueError(f"{self._page}: {_without_queries(error)}") from error
         except requests.RequestException as error:
             raise ConnectionError(
-                f"{self._page} is not reached: {_without_queries(error)}"
+                f"{self._page} cannot be reached: {_without_queries(error)}"
             ) from error
 
 
 def _without_queries(error: Exception) -> str:
-    """What an error says, without the signatures that addresses of large files hold."""
+    """The text of an error, without the signatures in the addresses of large files."""
     return re.sub(r"\?\S*", "", " ".join(str(error).split()))
 
 

@@ -1,8 +1,8 @@
-"""The files that hold a dataset's images, opened when first asked for; the last few stay open.
+"""The files that hold a dataset's images. They are opened on first use, and the last few stay open.
 
-Of a remote file only the ranges that the frames need are fetched. Of a parquet file whole row
-groups are read, the last `_BLOB_BYTES` of which are kept. Every process opens the files itself:
-one that was forked, or was sent this object, does not share a file offset with its parent.
+Of a remote file, only the ranges that the frames need are fetched. Of a parquet file, whole row
+groups are read, and the last `_BLOB_BYTES` of them are kept. Every process opens the files itself,
+so a process that was forked, or was sent this object, does not share a file offset with its parent.
 """
 
 import collections
@@ -36,16 +36,16 @@ class ImageFiles:
         self._forget()
 
     def video(self, key: str, chunk: int, file: int) -> VideoReader:
-        """The video file of a camera with feature name `key`.
+        """The video file of the camera with the feature name `key`.
 
-        Raises ValueError if it is missing, no video, or its path leads out of the dataset.
+        Raises ValueError if it is missing or not a video, or if its path leads out of the dataset.
         """
         opened = self._opened((key, chunk, file))
         assert isinstance(opened, VideoReader)
         return opened
 
     def blobs(self, key: str, chunk: int, file: int, rows: np.ndarray) -> list[bytes]:
-        """Encoded images in a column of a parquet file, of ascending rows; empty where one is
+        """Encoded images of ascending rows in a column of a parquet file; empty if an image is
         missing.
 
         Raises ValueError if the file is missing, damaged, has no such column or fewer rows.
@@ -64,7 +64,7 @@ class ImageFiles:
         return blobs
 
     def close(self, key: str, chunk: int, file: int) -> None:
-        """Close a file, which may be in no good state; asked for again it is opened anew."""
+        """Close a file, which may be in a bad state. The next use opens it again."""
         opened = self._open.pop((key, chunk, file), None)
         if opened is not None:
             opened.close()
@@ -110,7 +110,7 @@ class ImageFiles:
         return path_inside(self._root, fill(template, where, values), where)
 
     def _forget(self) -> None:
-        """Start with nothing opened. What was opened is left to whoever opened it."""
+        """Start with no open files. Open files are left to the process that opened them."""
         self._pid, self._num_bytes = os.getpid(), 0
         self._open: collections.OrderedDict[_Place, VideoReader | _ImageColumn] = (
             collections.OrderedDict()

@@ -1,9 +1,9 @@
-"""Images of a LeRobot v3.0 dataset by frame number: found, decoded, and kept decoded where that
-fits.
+"""Images of a LeRobot v3.0 dataset by frame number. They are found, decoded, and kept decoded if
+they fit.
 
-Frames are decoded when first asked for, sorted by file and position. They are kept in memory while
-all decoded images of the selection fit `cache_bytes`, else in a memory-mapped file if `cache_dir`
-is given; else each request decodes again, from files that stay open.
+Frames are decoded on first use, sorted by file and position. If all decoded images of the selection
+fit into `cache_bytes`, they are kept in memory. If not, they are kept in a memory-mapped file if
+`cache_dir` is given. Otherwise each request decodes again, from files that stay open.
 
 Legend: N frames of the selection, B frames asked for.
 """
@@ -26,7 +26,7 @@ CACHE_BYTES = 2 << 30
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """Some episodes of a dataset, their frames numbered 0..N-1 in dataset order."""
+    """Some episodes of a dataset. Their frames are numbered 0..N-1 in the order of the dataset."""
 
     episodes: np.ndarray  # int64, number of each selected episode in the dataset
     bounds: np.ndarray  # int64 [len(episodes) + 1], first frame of each selected episode, then N
@@ -42,10 +42,10 @@ class Selection:
 
 @dataclasses.dataclass(frozen=True)
 class Cameras:
-    """Where the images of a dataset are, and how large."""
+    """Where the images of a dataset are, and how large they are."""
 
     keys: Mapping[str, str]  # camera -> its feature in the dataset
-    image_size: tuple[int, int]  # of all of them
+    image_size: tuple[int, int]  # the same for all cameras
     fps: int
 
 
@@ -58,8 +58,9 @@ class ImageStore:
         table: Its episode table.
         cameras: Which cameras.
         selection: Which frames.
-        cache_bytes: Decoded images are kept in memory while all cameras need at most this much.
-        cache_dir: Where more than that is kept decoded, memory-mapped; nowhere by default.
+        cache_bytes: Decoded images are kept in memory if all cameras together need at most this
+            much.
+        cache_dir: Folder for the memory-mapped files of a larger selection; none by default.
     """
 
     def __init__(
@@ -104,8 +105,9 @@ class ImageStore:
         return self._info["features"][key]["dtype"] == "video"
 
     def _with_neighbours(self, camera: str, missing: np.ndarray) -> np.ndarray:
-        """For video all frames of the episodes asked for: decoding on is cheaper than seeking
-        again.
+        """The missing frames; for video, all missing frames of their episodes.
+
+        Decoding the next frames is cheaper than seeking again.
         """
         if not self._is_video(self._cameras.keys[camera]):
             return missing
@@ -115,7 +117,7 @@ class ImageStore:
         return frames[~self._is_decoded[camera][frames]]
 
     def _decode(self, camera: str, frames_b: np.ndarray) -> np.ndarray:
-        """Decode in the order of files and positions, return in the order asked for."""
+        """Decode in the order of files and positions, and return in the order asked for."""
         key = self._cameras.keys[camera]
         chunk_n, file_n, row_n = self._place(key)
         chunk, file, row = chunk_n[frames_b], file_n[frames_b], row_n[frames_b]
@@ -212,12 +214,12 @@ class ImageStore:
         return self._decoded[camera]
 
     def _identity(self, camera: str) -> str:
-        """Digest of which camera of which dataset."""
+        """Digest that identifies a camera of a dataset."""
         root = str(self._root.resolve()) if isinstance(self._root, Path) else str(self._root)
         return hashlib.sha256(f"{root};{self._cameras.keys[camera]}".encode()).hexdigest()[:16]
 
     def _content(self) -> str:
-        """Digest of the content of the dataset's files, as told by size and time, or by etag."""
+        """Digest of the content of the dataset's files, judged by size and time, or by etag."""
         versions = {
             name: version
             for name, version in versions_below(self._root).items()
@@ -226,5 +228,5 @@ class ImageStore:
         return hashlib.sha256(repr(versions).encode()).hexdigest()[:16]
 
     def __getstate__(self) -> dict:
-        """Without the decoded images, which another process decodes or maps itself."""
+        """The state without the decoded images, which another process decodes or maps itself."""
         return self.__dict__ | {"_decoded": {}, "_is_decoded": {}}

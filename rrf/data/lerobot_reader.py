@@ -1,9 +1,9 @@
-"""Training reader for LeRobot v3.0: observations as uint8 and float32, what came before each, and
-the action chunk that follows it.
+"""Training reader for LeRobot v3.0: observations as uint8 and float32, their history, and the
+action chunk that follows.
 
-All vectors are read into numpy once; images come from `image_store`. A dataset may lie on this
-machine or below s3://bucket/prefix, of which only what is asked for is fetched. Images stay uint8:
-whoever trains moves them to the device before making floats of them.
+All vectors are read into numpy once; images come from `image_store`. A dataset may be on this
+machine or below s3://bucket/prefix. Of a remote dataset only the needed parts are fetched. Images
+stay uint8, so that training code can move them to the device before it makes floats of them.
 
 Legend: N frames of the selection, B batch, K steps in an action chunk, P past frames, D state
 dimension, A action dimension.
@@ -33,21 +33,20 @@ class LeRobotReader:
     Args:
         root: The dataset's directory, or s3://bucket/prefix.
         chunk_length: Actions per chunk, K.
-        instructions: Only episodes with these instructions, all by default.
-        episodes: Only these episodes (numbers in the dataset), all by default. Frames are numbered
-            in dataset order.
-        cache_bytes: Decoded images are kept in memory while the selection needs at most this much.
-        cache_dir: Where a selection larger than that is kept decoded, memory-mapped; nowhere by
-            default.
-        cameras: Only these cameras, all by default.
+        instructions: Only episodes with these instructions; all by default.
+        episodes: Only these episodes (numbers in the dataset); all by default. Frames are numbered
+            in the order of the dataset.
+        cache_bytes: Decoded images are kept in memory if the selection needs at most this much.
+        cache_dir: Folder for the memory-mapped files of a larger selection; none by default.
+        cameras: Only these cameras; all by default.
         state_history: Past states in a batch, P.
         image_history: Past images of each camera in a batch, P.
-        keys: What the dataset calls features it does not call as we do: {"action": "actions",
+        keys: Our key -> the dataset's key, where they differ: {"action": "actions",
             "observation.images.front": "image"}.
 
     Raises:
-        ValueError: If the dataset is missing (with the commands that bring it), empty or damaged,
-            for an unknown instruction, episode, camera or key, or if nothing is selected.
+        ValueError: If the dataset is missing (with the commands that bring it), empty or damaged;
+            for an unknown instruction, episode, camera or key; or if nothing is selected.
     """
 
     def __init__(
@@ -66,7 +65,10 @@ class LeRobotReader:
         if chunk_length < 1:
             raise ValueError(f"chunk_length is {chunk_length}, must be at least 1")
         if min(state_history, image_history) < 0:
-            raise ValueError(f"history is {state_history}, {image_history}, must not be negative")
+            raise ValueError(
+                f"state_history is {state_history} and image_history is {image_history}; neither "
+                "may be negative"
+            )
         self.root, self.chunk_length = open_dataset_root(root), chunk_length
         self.state_history, self.image_history = state_history, image_history
         info = layout.read_info(root)
@@ -115,14 +117,15 @@ class LeRobotReader:
     def norm_stats(self) -> dict[str, dict[str, list]]:
         """Statistics of the whole published dataset, not of the selection.
 
-        Raises ValueError if never published.
+        Raises ValueError if the dataset was never published.
         """
         return read_norm_stats(self.root)
 
     @property
     def weights(self) -> np.ndarray:
-        """How often each frame is to be drawn relative to the others, float64 [N]: what a merged
-        dataset says of its parts, else 1.
+        """How often each frame is drawn relative to the others, float64 [N].
+
+        A merged dataset stores these weights for its parts. In any other dataset all weights are 1.
         """
         if layout.WEIGHT_COLUMN not in self._table:
             return np.ones(self.num_frames)
@@ -134,18 +137,19 @@ class LeRobotReader:
         return self._columns[key]
 
     def draw(self, batch_size: int, seed: int, step: int) -> np.ndarray:
-        """Which frames training batch `step` holds, int64 [batch_size]: drawn by `weights`, as a
-        function of seed and step alone.
+        """The frames of training batch `step`, int64 [batch_size].
+
+        They are drawn by `weights`, and depend only on seed and step.
         """
         return self._sampler.indices(batch_size, seed, step)
 
     def batch(self, indices: np.ndarray) -> Batch:
-        """Frames `indices`, int64 [B] in 0..num_frames-1, with the chunk of actions that starts at
-        each.
+        """The frames `indices`, int64 [B] in 0..num_frames-1, each with the action chunk that
+        starts there.
 
         Raises:
-            ValueError: For an index out of range, or an image that cannot be decoded (naming
-                episode and frame).
+            ValueError: For an index out of range, or an image that cannot be decoded (the message
+                names episode and frame).
         """
         indices = np.asarray(indices, np.int64)
         if len(indices) == 0 or indices.min() < 0 or indices.max() >= self.num_frames:
@@ -191,8 +195,10 @@ class LeRobotReader:
         return WeightedSampler(self.weights)
 
     def _past(self, indices: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The `count` frames before each, int64 [B, P], and which of them the episode lacks, for
-        which its first frame stands.
+        """The `count` frames before each index, int64 [B, P], and a mask of those that do not
+        exist.
+
+        A frame that would lie before the episode is replaced by the first frame of the episode.
         """
         steps_bp = indices[:, None] + np.arange(-count, 0)
         first_b1 = self._first_n[indices][:, None]
@@ -201,7 +207,9 @@ class LeRobotReader:
     def _images_and_past(
         self, indices: np.ndarray
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
-        """Images of the frames, those before them, read together, and the padding mask."""
+        """Images of the frames, images of the frames before them, and the padding mask of the
+        latter.
+        """
         past, is_pad = self._past(indices, self.image_history)
         frames = np.concatenate([past, indices[:, None]], axis=1)
         images, past_images = {}, {}
@@ -222,7 +230,7 @@ class LeRobotReader:
             )
 
     def _check_columns(self) -> None:
-        """Give the columns their dtype and shape."""
+        """Convert the columns to their dtype and shape."""
         for key, dtype in ((STATE, np.float32), (ACTION, np.float32), (REWARD, np.float32)):
             if key in self._columns and self._columns[key].dtype.kind not in "fiub":
                 raise ValueError(

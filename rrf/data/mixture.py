@@ -1,7 +1,8 @@
-"""Frames of several datasets drawn together, each dataset with a weight, without merging them.
+"""Draws frames of several datasets together, each dataset with a weight, without merging them.
 
-The datasets must agree in what a policy sees and does: cameras, image size, fps, names and units of
-state and action. Where they do not, `rrf data convert` of a dataset with `merge:` aligns them.
+The datasets must agree in what a policy sees and does: cameras, image size, fps, and names and
+units of state and action. If they do not, `rrf data convert` of a dataset with `merge:` aligns
+them.
 
 Legend: N frames of all datasets, B batch, G datasets.
 """
@@ -22,14 +23,15 @@ class Mixture:
     """Frames of several readers, numbered one reader after the other.
 
     Args:
-        readers: All with the same chunk length and history.
-        weights: How often a frame of each reader is drawn, relative to a frame of weight 1 (not
-            the dataset's share, which is in proportion to its weight times its frames); all 1 by
-            default. Weights within a merged dataset count on top.
+        readers: The readers, all with the same chunk length and history.
+        weights: How often a frame of each reader is drawn, relative to a frame of weight 1; all 1
+            by default. This is not the share of the dataset, which is proportional to its weight
+            times its number of frames. Weights within a merged dataset are multiplied by this
+            weight.
 
     Raises:
-        ValueError: Naming the first two datasets that do not fit together and why, or a weight
-            that is not positive.
+        ValueError: If datasets do not fit together, naming the first two and the reason; or if a
+            weight is not positive.
     """
 
     def __init__(self, readers: Sequence[LeRobotReader], weights: Sequence[float] | None = None):
@@ -59,12 +61,12 @@ class Mixture:
 
     @property
     def instructions(self) -> list[str]:
-        """The instructions that occur, each once, in the order of the datasets."""
+        """The instructions of all datasets, each once, in the order of the datasets."""
         return list(dict.fromkeys(text for reader in self._readers for text in reader.instructions))
 
     @property
     def schema(self) -> Schema:
-        """What every frame holds; limits are the widest, none where a dataset has none."""
+        """What every frame holds. Limits are the widest ones, and None if one dataset has none."""
         schemas = [reader.schema for reader in self._readers]
         return dataclasses.replace(
             schemas[0],
@@ -90,18 +92,20 @@ class Mixture:
 
     @property
     def weights(self) -> np.ndarray:
-        """How often each frame is to be drawn relative to the others, float64 [N]."""
+        """How often each frame is drawn relative to the others, float64 [N]."""
         pairs = zip(self._readers, self._weights, strict=True)
         return np.concatenate([reader.weights * weight for reader, weight in pairs])
 
     def draw(self, batch_size: int, seed: int, step: int) -> np.ndarray:
-        """Which frames training batch `step` holds, int64 [batch_size]: drawn by `weights`, as a
-        function of seed and step alone.
+        """The frames of training batch `step`, int64 [batch_size].
+
+        They are drawn by `weights`, and depend only on seed and step.
         """
         return self._sampler.indices(batch_size, seed, step)
 
     def batch(self, indices: np.ndarray) -> Batch:
-        """Frames `indices`, int64 [B] in 0..num_frames-1, as `LeRobotReader.batch` gives them.
+        """The frames `indices`, int64 [B] in 0..num_frames-1, as `LeRobotReader.batch` returns
+        them.
 
         Raises:
             ValueError: For an index out of range, or an image that cannot be decoded.
@@ -116,7 +120,7 @@ class Mixture:
         parts = [self._readers[g].batch(indices[reader_b == g] - self._starts[g]) for g in used]
         if len(parts) == 1:
             return parts[0]
-        # frame b of the batch is row back_b of the parts one after the other
+        # frame b of the batch is row back_b[b] of the concatenated parts
         back_b = np.argsort(np.argsort(reader_b, kind="stable"), kind="stable")
         return _joined(parts, back_b)
 
@@ -166,13 +170,14 @@ def _check_same(first: LeRobotReader, other: LeRobotReader) -> None:
     for what, value in ours.items():
         if theirs[what] != value:
             raise ValueError(
-                f"{what} of {first.root} is {value}, of {other.root} {theirs[what]}; align them in "
-                "a merged dataset (merge: in configs/datasets/NAME.yaml), or convert one again"
+                f"{what} of {first.root} is {value}, but of {other.root} it is {theirs[what]}; "
+                "align them in a merged dataset (merge: in configs/datasets/NAME.yaml), or convert "
+                "one again"
             )
 
 
 def _shared(reader: LeRobotReader) -> dict:
-    """What the readers of a mixture have in common."""
+    """What the readers of a mixture must have in common."""
     schema = reader.schema
     return {
         "chunk_length": reader.chunk_length,

@@ -1,8 +1,8 @@
 """The files below an `s3://` prefix.
 
-A file is fetched in ranges of one version of its object (If-Match). It is checked by its size and,
-where the etag is the content's MD5, by that: it is not for objects that were uploaded in parts or
-are encrypted with keys of the user's.
+A file is fetched in ranges of one version of its object (If-Match). Its size is checked. Its MD5 is
+checked, too, if the etag is the MD5 of the content. It is not if the object was uploaded in parts
+or is encrypted with the user's own keys.
 """
 
 import hashlib
@@ -30,11 +30,13 @@ class S3Prefix:
         return [RemoteFile(name, one.size, one.etag) for name, one in found.items()]
 
     def fetch(self, file: RemoteFile, path: Path, on_bytes: Callable[[int], None]) -> None:
-        """As `Remote.fetch` says."""
+        """See `Remote.fetch`."""
         remote = RemotePath(f"{self.url}/{file.name}")
         with path.open("ab") as local, remote.open(num_blocks=0) as source:
             if remote.content().etag != file.version:  # from here on all ranges are of one version
-                raise ValueError(f"{remote} was replaced since it was listed; run the same again")
+                raise ValueError(
+                    f"{remote} was replaced since it was listed; run the same command again"
+                )
             source.seek(local.tell())
             while data := source.read(max(0, min(_RANGE_BYTES, file.size - local.tell()))):
                 local.write(data)
@@ -49,7 +51,7 @@ class S3Prefix:
 
 
 def _has_content(path: Path, remote: RemotePath, etag: str) -> bool:
-    """Whether the file's MD5 is the etag, or the etag is no MD5."""
+    """Whether the file's MD5 is the etag, or the etag is not an MD5."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     return digest == etag or not remote.has_md5_etag()

@@ -1,10 +1,10 @@
-"""Which frames make up which training batch, as a pure function: resuming at a step needs no saved
-sampler.
+"""Which frames make up which training batch, as a pure function. So a run can resume at any step
+without a saved sampler.
 
-Frames come in epochs: each is one permutation of all frames, drawn from (seed, epoch) alone. A
-batch that reaches the end of an epoch goes on with the next one, so no frame is dropped. Where
-frames have weights, an epoch is as long but holds a frame of weight 2 twice as often as one of
-weight 1 (`WeightedSampler`).
+Frames come in epochs. Each epoch is one permutation of all frames, drawn from (seed, epoch) alone.
+A batch that reaches the end of an epoch continues with the next one, so no frame is dropped. If
+frames have weights, an epoch has the same length, but holds a frame of weight 2 twice as often as
+one of weight 1 (`WeightedSampler`).
 
 Legend: N frames, B frames of a batch, G groups of frames of equal weight.
 """
@@ -26,18 +26,19 @@ def batch_indices(num_frames: int, batch_size: int, seed: int, step: int) -> np.
 
 
 class WeightedSampler:
-    """Draws frames as often as their weights say; as `batch_indices` if all weights are equal.
+    """Draws frames as often as their weights say; like `batch_indices` if all weights are equal.
 
-    Frames of equal weight form a group. In each epoch of N draws a group has the same number of
-    draws, in proportion to the sum of its weights but at least one, so shares are exact from epoch
-    to epoch and not only on average. Within a group every frame comes once before any comes again.
+    Frames of equal weight form a group. In each epoch of N draws, a group has the same number of
+    draws, in proportion to the sum of its weights but at least one. So the shares are exact in
+    every epoch, not only on average. Within a group, every frame is drawn once before any is drawn
+    again.
 
     Args:
-        weights_n: How often each frame is drawn, relative to each other.
+        weights_n: How often each frame is drawn, relative to the others.
 
     Raises:
-        ValueError: Naming the first frame whose weight is not a positive number, or if there are
-            no frames.
+        ValueError: For a weight that is not a positive number (the message names the first such
+            frame), or if there are no frames.
     """
 
     def __init__(self, weights_n: np.ndarray):
@@ -69,7 +70,7 @@ class WeightedSampler:
         return _batch(epochs, self._num_frames, batch_size, step)
 
     def _epoch(self, seed: int, epoch: int) -> np.ndarray:
-        """The frames of an epoch: of each group its next draws, shuffled together."""
+        """The frames of an epoch: the next draws of every group, shuffled together."""
         if (seed, epoch) not in self._epochs:
             draws = [
                 frames[batch_indices(len(frames), int(count), mixed_seed(seed, 1 + group), epoch)]
@@ -85,7 +86,7 @@ class WeightedSampler:
 
 
 def mixed_seed(*numbers: int) -> int:
-    """One seed below 2^63 from several numbers >= 0: another for any other numbers."""
+    """One seed below 2^63, mixed from several numbers >= 0. Other numbers give another seed."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 

@@ -56,9 +56,9 @@ class Affine:
 class Normalize(Affine):
     """Normalise by the statistics of one feature.
 
-    "mean_std" gives mean 0 and standard deviation 1; "min_max" and "quantile" map [min, max] or
-    [q01, q99] to [-1, 1] (values outside go beyond, nothing is clipped, so the inverse is exact). A
-    dimension that never changes is only shifted.
+    "mean_std" gives mean 0 and standard deviation 1. "min_max" and "quantile" map [min, max] or
+    [q01, q99] to [-1, 1]. Values outside are not clipped, so the inverse is exact. A dimension that
+    never changes is only shifted.
     """
 
     mode: Mode

@@ -1,5 +1,5 @@
-"""Simulators behind one vector-environment contract (`rrf.envs.vec_env`), renderers, workers and
-demonstrations.
+"""Simulators behind two environment contracts (`rrf.envs.vec_env` for images and action chunks,
+`rrf.envs.control_env` for states), with renderers, worker processes and demonstrations.
 """
 
 from rrf.registry import Registry

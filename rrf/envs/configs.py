@@ -1,7 +1,8 @@
-"""What every environment config has, as data. This file imports no simulator.
+"""The fields that every environment config has. This file imports no simulator.
 
-A new simulator is a folder beside the others with a config that inherits one of these two, and the
-environment that the config builds; one of images has a name in `rrf.envs.ENVS` too.
+A new simulator is a folder beside the others. It holds a config that inherits one of the two
+classes below, and the environment that this config builds. An environment that observes through
+images also needs a name in `rrf.envs.ENVS`.
 """
 
 import typing
@@ -9,25 +10,25 @@ import typing
 from rrf.config import Cfg, configclass, did_you_mean
 from rrf.envs.vec_env import InitialState
 
-_MAX_ENVS = 1_000_000  # more is a slip of the pen that would fill the memory
+_MAX_ENVS = 1_000_000  # a larger number is a typing error that would fill the memory
 _MAX_SEED = 2**32 - 1
 
 
 @configclass
 class VecEnvCfg(Cfg):
-    """Tasks that are seen through images and acted on in chunks, in parallel slots.
+    """Tasks that the policy sees through images and acts on in action chunks, in parallel slots.
 
-    `cfg.build()` gives a `rrf.envs.vec_env.VecEnv`. Protocols and runners set the fields below and
-    leave the simulator's own, which a subclass adds, at their defaults.
+    `cfg.build()` returns a `rrf.envs.vec_env.VecEnv`. Protocols and runners set the fields below.
+    They leave the fields that a subclass adds for its simulator at their defaults.
     """
 
     simulator: typing.ClassVar[str]
-    """What messages call it."""
+    """The simulator's name in error messages."""
 
     num_envs: int = 8
     """Slots, each running one episode of any task."""
     chunk_length: int = 2
-    """Actions per chunk; one observation per chunk."""
+    """Actions per chunk. The policy gets one observation per chunk."""
     action_repeat: int = 1
     """Control steps an action is held for."""
     max_episode_steps: int = 40
@@ -37,9 +38,10 @@ class VecEnvCfg(Cfg):
     cameras: list[str] = []
     """Camera names; empty for no images."""
     renderer: str = "warp"
-    """Which renderer draws, where the simulator leaves a choice."""
+    """The renderer that draws the images, if the simulator offers several."""
     draws_final: bool = True
-    """Whether an episode's last images, on which nobody acts any more, are drawn (else black)."""
+    """Whether to draw the last images of an episode, on which no action follows. If not, they are
+    black."""
 
     def __post_init__(self):
         for name in ("num_envs", "chunk_length", "action_repeat", "max_episode_steps"):
@@ -55,12 +57,12 @@ class VecEnvCfg(Cfg):
 
     @property
     def tasks(self) -> typing.Sequence[str]:
-        """The names of its tasks."""
+        """The names of the simulator's tasks."""
         raise NotImplementedError
 
     @property
     def num_initial_states(self) -> int:
-        """How many initial states one seed has of each task, numbered from 0."""
+        """How many initial states one seed generates for each task. They are numbered from 0."""
         raise NotImplementedError
 
     def check_initial_state(self, initial_state: InitialState) -> None:
@@ -79,9 +81,9 @@ class VecEnvCfg(Cfg):
 
 @configclass
 class ControlEnvCfg(Cfg):
-    """A task that is seen as a vector of states, and how many copies of it are stepped together.
+    """A task that the policy sees as a vector of states, and the number of copies stepped together.
 
-    `cfg.build(seed=0, device="cpu")` gives a `rrf.envs.control_env.ControlEnv`.
+    `cfg.build(seed=0, device="cpu")` returns a `rrf.envs.control_env.ControlEnv`.
     """
 
     task: str
@@ -95,20 +97,21 @@ class ControlEnvCfg(Cfg):
 
     @property
     def undecided(self) -> str | None:
-        """What of this config the machine decides, so that two machines may simulate differently,
-        and what to write instead; None if nothing."""
+        """A message about a field whose effect depends on the machine, so that two machines may
+        simulate differently. It says what to write instead. None if there is no such field.
+        """
         return None
 
     @property
     def prefers_gpu(self) -> bool:
-        """Whether it should simulate on a GPU where there is one."""
+        """Whether the task should be simulated on a GPU if the machine has one."""
         return False
 
     def drawable(self) -> typing.Self:
-        """The same task in the variant whose pictures can be drawn."""
+        """The same task in a variant that can be drawn."""
         return self
 
 
 def task_id(task: str) -> str:
-    """Without the module that registers it: "my_tasks:MyTask-v0" is MyTask-v0."""
+    """The task's name without the module that registers it: "tasks:MyTask-v0" gives MyTask-v0."""
     return task.rpartition(":")[2]

@@ -1,11 +1,13 @@
-"""The contract of state-based control: many environments stepped together, everything a tensor.
+"""The contract of state-based control: many environments stepped together, with tensors as data.
 
-It is rsl_rl's VecEnv (5.4), so its runners train on our environments, and stricter where that loses
-information: `extras["time_outs"]` is always there, and `extras["final_obs"]` holds the observations
-the ended episodes really ended in, without which a time limit cannot be bootstrapped correctly.
+It is rsl_rl's VecEnv (5.4), so rsl_rl's runners train on our environments. It is stricter where
+that contract loses information. `extras["time_outs"]` is always present, and `extras["final_obs"]`
+holds the last observations of the ended episodes, from before the reset. Without them a time limit
+cannot be bootstrapped correctly.
 
-Observations are a TensorDict of groups, each float32 [N, D]: "actor" (or "policy") is what the
-policy may use on the robot, "critic" what a privileged critic may see besides.
+Observations are a TensorDict of groups, each float32 [N, D]. The group "actor" (or "policy") is
+what the policy may use on the robot. The group "critic" is what a privileged critic may see in
+addition.
 
 Legend: N environments, A width of an action, K environments whose episode ended in this step.
 """
@@ -20,7 +22,7 @@ from tensordict import TensorDict
 
 @dataclasses.dataclass
 class EnvState:
-    """All that decides how an environment goes on: named tensors and plain data."""
+    """Everything that determines how an environment continues: named tensors and plain data."""
 
     tensors: dict[str, torch.Tensor]
     facts: dict[str, typing.Any]
@@ -28,16 +30,16 @@ class EnvState:
 
 @dataclasses.dataclass(frozen=True)
 class Interface:
-    """What a policy must know of its environment; saved with every checkpoint as interface.json."""
+    """What a policy must know about its environment. A checkpoint saves it as interface.json."""
 
     observation_dims: dict[str, int]  # group -> width
-    num_actions: int  # A; 1 if actions are chosen from a list
-    num_choices: int | None = None  # how many there are to choose from; None: actions are real
+    num_actions: int  # A; 1 if the actions are discrete
+    num_choices: int | None = None  # number of discrete actions; None: actions are real
     step_dt: float = 0.02  # seconds between actions
     task: str = ""  # e.g. "Mjlab-Velocity-Flat-Unitree-Go1", "HalfCheetah-v5"
     robot: dict[str, typing.Any] = dataclasses.field(default_factory=dict)
-    # of mjlab tasks: joint_names, joint_stiffness, joint_damping, default_joint_pos, command_names,
-    # observation_names, action_scale, as mjlab writes them into its ONNX files
+    # for mjlab tasks: joint_names, joint_stiffness, joint_damping, default_joint_pos,
+    # command_names, observation_names, action_scale, as mjlab writes them into its ONNX files
 
 
 class NotFiniteError(ValueError):
@@ -45,11 +47,12 @@ class NotFiniteError(ValueError):
 
 
 class ControlEnv(typing.Protocol):
-    """N environments. One whose episode ends is reset within the same step.
+    """N environments. An environment whose episode ends is reset within the same step.
 
-    `step` returns (observations after resets, rewards float32 [N], dones bool [N], extras):
-    "time_outs" bool [N] (ended by the time limit and by nothing else), "final_obs" TensorDict [K]
-    of the ended ones in ascending order (None for K = 0), "log" dict of scalars or 0-d tensors.
+    `step` returns (observations after the resets, rewards float32 [N], dones bool [N], extras). The
+    extras are "time_outs" bool [N] (the episode was ended by the time limit and by nothing else),
+    "final_obs" TensorDict [K] (the last observations of the ended episodes, in ascending order of
+    the environments; None for K = 0) and "log", a dict of scalars or 0-d tensors.
     """
 
     num_envs: int
@@ -61,26 +64,29 @@ class ControlEnv(typing.Protocol):
     interface: Interface
 
     def get_observations(self) -> TensorDict:
-        """What the policy sees now, TensorDict [N]."""
+        """The current observations, TensorDict [N]."""
         ...
 
     def reset(self) -> tuple[TensorDict, dict]:
-        """Start new episodes everywhere."""
+        """Start a new episode in every environment."""
         ...
 
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
-        """Execute `actions`, float32 [N, A] (a choice is its index).
+        """Execute `actions`, float32 [N, A]. A discrete action is given as its index.
 
         Raises:
-            ValueError: For a wrong shape, or a NaN or Inf action, naming environment and dimension.
+            ValueError: For a wrong shape, or a NaN or Inf action; the message names the environment
+                and the dimension.
         """
         ...
 
     def state(self) -> EnvState | None:
-        """What `load_state` needs to go on bit for bit; None if this environment cannot tell.
+        """What `load_state` needs to continue bit for bit; None if the environment cannot save its
+        state.
 
-        A resumed run then calls `set_progress(num_steps, seed)`, where there is one, and `reset`:
-        how many steps each environment had, and the seed of other episodes than the first.
+        If it is None, a resumed run calls `set_progress(num_steps, seed)`, if the environment has
+        that method, and then `reset`. `num_steps` is the number of steps each environment has
+        taken. `seed` makes the new episodes differ from the first ones of the run.
         """
         ...
 
@@ -94,10 +100,11 @@ class ControlEnv(typing.Protocol):
 
 
 def check_actions(actions: torch.Tensor, num_envs: int, num_actions: int) -> None:
-    """
+    """Check the actions of a step.
+
     Raises:
-        ValueError: For another shape than [N, A].
-        NotFiniteError: For a NaN or Inf, naming environment and dimension.
+        ValueError: For any shape other than [N, A].
+        NotFiniteError: For a NaN or Inf; the message names the environment and the dimension.
     """
     if tuple(actions.shape) != (num_envs, num_actions):
         raise ValueError(
@@ -114,14 +121,14 @@ def check_actions(actions: torch.Tensor, num_envs: int, num_actions: int) -> Non
 def check_step(
     observations: TensorDict, rewards: torch.Tensor, dones: torch.Tensor, num_envs: int, where: str
 ) -> None:
-    """Refuse what an environment must not return.
+    """Check the result of a step for values that an environment must not return.
 
     Args:
-        where: Names the environment in the message.
+        where: Name of the environment in the message.
 
     Raises:
         ValueError: For a wrong shape.
-        NotFiniteError: For a NaN or Inf, naming environment and dimension.
+        NotFiniteError: For a NaN or Inf; the message names the environment and the dimension.
     """
     for name, value in (("rewards", rewards), ("dones", dones)):
         if tuple(value.shape) != (num_envs,):
@@ -137,8 +144,7 @@ def check_step(
 
 
 def check_final(final: TensorDict | None, dones: torch.Tensor, where: str) -> None:
-    """Refuse last observations of ended episodes that an environment must not return, as
-    `check_step` does those that go on."""
+    """Check the last observations of ended episodes, as `check_step` checks the current ones."""
     if final is None:
         return
     envs = dones.nonzero().squeeze(-1)
@@ -152,8 +158,13 @@ def check_final(final: TensorDict | None, dones: torch.Tensor, where: str) -> No
 
 
 def _check_finite(value: torch.Tensor, name: str, envs: torch.Tensor | None, where: str) -> None:
-    """`envs` int64 [K] are the environments of the rows, if not all of them."""
-    # A sum is finite only if every number is; large ones can make it infinite all the same.
+    """Raise NotFiniteError if `value` contains a NaN or Inf.
+
+    `envs`, int64 [K], are the environments that the rows belong to. It is None if the rows are all
+    environments.
+    """
+    # A finite sum proves that every number is finite. The sum of large finite numbers can be
+    # infinite, too, so an infinite sum alone proves nothing.
     if not value.is_floating_point() or math.isfinite(value.sum().item()):
         return
     wrong = (~torch.isfinite(value)).nonzero()

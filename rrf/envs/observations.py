@@ -1,4 +1,4 @@
-"""Batches of observations: choose rows, put batches together, compare."""
+"""Batches of observations: choose rows, join batches, compute digests."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ def rows_of(observation: Observation, rows: np.ndarray | Sequence[int]) -> Obser
 
 
 def join(observations: Sequence[Observation]) -> Observation:
-    """All rows of at least one observation, one after another."""
+    """All rows of the given observations (at least one), one after another."""
     return Observation(
         images={
             camera: np.concatenate([part.images[camera] for part in observations])
@@ -38,7 +38,7 @@ def padded(observation: Observation, num_rows: int) -> Observation:
 
 
 def digest(observation: Observation, row: int) -> str:
-    """Hex digest of all a policy sees in one row."""
+    """Hex digest of everything that a policy sees in one row."""
     content = hashlib.blake2b(digest_size=16)
     for camera in sorted(observation.images):
         content.update(np.ascontiguousarray(observation.images[camera][row]).tobytes())

@@ -1,5 +1,5 @@
-"""Bookkeeping every vector environment needs: which slots exist, run or have ended, and the `Step`
-made of their results.
+"""The bookkeeping that every vector environment needs: which slots are empty, running or ended, and
+the `Step` built from their results.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +22,11 @@ class Slots:
         self._is_closed = False
 
     def check(self, env_ids: Sequence[int] | None) -> list[int]:
-        """`env_ids`, or all slots for None. Raises ValueError for one that is unknown or named
-        twice.
+        """`env_ids` as a list, or all slots for None.
+
+        Raises:
+            ValueError: For a closed environment, an empty list, or a slot that is unknown or named
+                twice.
         """
         if self._is_closed:
             raise ValueError("this environment is closed; build a new one")
@@ -45,11 +48,11 @@ class Slots:
         env_ids: Sequence[int] | None,
         check_initial_state: Callable[[InitialState], None],
     ) -> list[int]:
-        """The slots a reset concerns, once everything it asks for can be done.
+        """The slots to reset, after checking that the reset can be done.
 
         Raises:
-            ValueError: As `check` does, for another number of initial states than slots, and what
-                `check_initial_state` raises.
+            ValueError: As `check` does; if the number of initial states differs from the number of
+                slots; and whatever `check_initial_state` raises.
         """
         slots = self.check(env_ids)
         if len(initial_states) != len(slots):
@@ -95,8 +98,9 @@ class Slots:
         truncated: np.ndarray,
         steps: np.ndarray,
     ) -> Step:
-        """Note who ended and put the results of one call together; all arrays are [B], in the order
-        of `slots`.
+        """Mark the slots whose episode ended and build the `Step` of one call.
+
+        All arrays are [B], in the order of `slots`.
         """
         ended = success | truncated
         self._has_ended[slots] = ended

@@ -1,1 +1,1 @@
-"""What a policy is worth: protocols run it, gates judge it, reports show it."""
+"""Evaluation of policies: protocols run the episodes, gates give verdicts, reports show both."""

@@ -1,4 +1,4 @@
-"""What is evaluated: the policy in a checkpoint, known before it is loaded."""
+"""The subject of an evaluation: the policy in a checkpoint, described before it is loaded."""
 
 import dataclasses
 import typing
@@ -10,27 +10,27 @@ from rrf.runners.checkpoints.deployable import deployable_digest, kind_of
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A policy of any kind; protocols load it when they run it."""
+    """A policy of any kind. It is loaded by the protocol that evaluates it."""
 
     path: Path
     label: str
-    """Names it for people."""
+    """Name shown to people."""
     kind: str
     """One of `rrf.runners.checkpoints.deployable.KINDS`."""
     digest: str
-    """Of the deployable files."""
+    """Digest of the deployable files."""
     config: dict[str, typing.Any]
-    """The resolved config of its training."""
+    """The resolved config of the training run."""
     lineage: dict[str, typing.Any]
     policy: typing.Any = None
-    """To act in place of what the checkpoint holds: a baseline."""
+    """Policy to evaluate instead of the one in the checkpoint, e.g. a baseline."""
 
 
 def candidate_at(path: Path, label: str) -> Candidate:
-    """The candidate in a checkpoint.
+    """Describe the policy in a checkpoint as a candidate.
 
     Raises:
-        ValueError: If a file is missing, changed or unlisted.
+        ValueError: If a file of the checkpoint is missing, changed or not in its manifest.
     """
     from rrf.runners.checkpoints.checkpoint import load_config
 

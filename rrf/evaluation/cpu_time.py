@@ -1,11 +1,11 @@
-"""CPU time of an evaluation, whichever processes spend it."""
+"""CPU time of an evaluation, summed over all processes that take part."""
 
 import os
 from pathlib import Path
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and its children, running ones included."""
+    """CPU seconds of this process and its children, including children that still run."""
     times = os.times()
     total = times.user + times.system + times.children_user + times.children_system
     ticks = os.sysconf("SC_CLK_TCK")

@@ -1,11 +1,11 @@
-"""Evaluation directories: an evaluation is run once, and found again.
+"""Evaluation directories: an evaluation runs once, and its results are reused afterwards.
 
 FOLDER/
-    evaluation.json      what was found (`rrf.evaluation.results`)
-    baseline-*.json      the same of policies that learned nothing
-    verdict-GATE.json    what a gate says (`rrf.evaluation.gates.verdicts`)
+    evaluation.json      the results (`rrf.evaluation.results`)
+    baseline-*.json      the results of policies that have learned nothing
+    verdict-GATE.json    the verdict of a gate (`rrf.evaluation.gates.verdicts`)
     videos/              some of the episodes
-    report.html          all of it for people (`rrf.evaluation.reports`)
+    report.html          all of this for people (`rrf.evaluation.reports`)
 """
 
 import dataclasses
@@ -22,32 +22,35 @@ from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.results import FILE_NAME, EpisodeResult, EvaluationReport
 
 Showing = Callable[[str, int], AbstractContextManager[OnEpisode]]
-"""Shows the progress of so many episodes under a title."""
+"""Shows the progress of an evaluation, given its title and the number of episodes."""
 Say = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluator:
-    """Evaluates policies under one protocol, unless that was done."""
+    """Evaluates policies under one protocol and reuses episodes that were evaluated before."""
 
     protocol: BaseProtocolCfg
     resources: Resources
     showing: Showing
     say: Say
-    """Gets lines for people."""
+    """Called with each line of text for the user."""
 
     @functools.cached_property
     def source(self) -> str:
-        """Digest of the code as it is now; someone may edit it while it evaluates."""
+        """Digest of the code, computed once because someone may edit the code meanwhile."""
         return self.protocol.source()
 
     def folder(self, candidate: Candidate) -> Path:
-        """Where the evaluation of a policy lies unless told otherwise."""
+        """The default directory for the evaluation of a policy."""
         name = f"{candidate.digest[:12]}-{self.protocol.hash[:12]}"
         return workspace.state() / "evaluations" / name
 
     def finished(self, candidate: Candidate, folder: Path) -> EvaluationReport | None:
-        """The evaluation at `folder` if it is the one asked for; one that cannot be read is not."""
+        """The evaluation at `folder` if it has this policy, protocol and code; otherwise None.
+
+        An evaluation that cannot be read counts as missing.
+        """
         try:
             report = EvaluationReport.load(folder)
         except (OSError, ValueError):
@@ -59,18 +62,18 @@ class Evaluator:
     def evaluate(
         self, candidate: Candidate, folder: Path, num_videos: int | None = None
     ) -> EvaluationReport:
-        """Run the episodes that no evaluation beside `folder` has; evaluation.json and videos.
+        """Write evaluation.json and videos to `folder`; run only episodes not evaluated yet.
 
-        The result is written before the videos are made. Where nothing can be drawn there are none,
-        and a warning.
+        Episodes are reused from the evaluations beside `folder`. The results are written before the
+        videos are made. If nothing can be drawn, there is a warning instead of videos.
 
         Args:
             candidate: The policy.
             folder: Where to write.
-            num_videos: Episodes to film; None for as many as the protocol likes.
+            num_videos: Episodes to film; None for the protocol's default.
 
         Raises:
-            ValueError: As `BaseProtocolCfg.evaluate`.
+            ValueError: For the reasons given in `BaseProtocolCfg.evaluate`.
         """
         protocol = self.protocol
         protocol.check_kind(candidate.kind, candidate.label)
@@ -89,7 +92,7 @@ class Evaluator:
         return report
 
     def baselines(self, candidate: Candidate, folder: Path) -> list[EvaluationReport]:
-        """Those of the protocol's baselines that are not in `folder` yet, evaluated now."""
+        """Evaluate the protocol's baselines that are not in `folder` yet; returns their reports."""
         reports = []
         for baseline in self.protocol.baselines(candidate):
             path = folder / f"baseline-{baseline.label}.json"
@@ -104,20 +107,24 @@ class Evaluator:
         return reports
 
     def _known(self, candidate: Candidate, parent: Path) -> list[EpisodeResult]:
-        """Episodes of the same policy, by the same code and under the same conditions, in sibling
-        evaluations, e.g. of an earlier look. One that this version cannot read is named and left
-        out.
+        """Episodes to reuse from sibling evaluations, e.g. from an earlier look.
+
+        They must come from the same policy, the same code and the same conditions. An evaluation
+        that cannot be read is reported and skipped.
         """
-        wanted = (candidate.digest, self.protocol.replace(episodes_per_task=1).hash, self.source)
+        wanted = self.protocol.replace(episodes_per_task=1).hash
         found = {}
         for path in sorted(parent.glob(f"*/{FILE_NAME}")):
             try:
                 report = EvaluationReport.load(path)
+                facts = (report.checkpoint_digest, report.source_digest)
+                if facts != (candidate.digest, self.source):
+                    continue
                 theirs = parse_protocol(report.protocol).replace(episodes_per_task=1)
             except (OSError, ValueError) as error:
                 problem = " ".join(first_error(error).split())
                 self.say(f"not reusing the episodes of {path}: {problem}")
                 continue
-            if (report.checkpoint_digest, theirs.hash, report.source_digest) == wanted:
+            if theirs.hash == wanted:
                 found |= {e.initial_state: e for e in report.episodes}
         return list(found.values())

@@ -1,8 +1,8 @@
-"""How sure one can be about a success rate, and about the difference between two policies.
+"""Confidence intervals and tests for a success rate and for the difference between two policies.
 
 Wilson score interval (Wilson 1927; Newcombe, Stat. Med. 17:857, 1998), exact McNemar test (McNemar
 1947), adjusted Wald interval for a paired difference (Bonett & Price, Br. J. Math. Stat. Psychol.
-65:479, 2012). Pure functions of counts.
+65:479, 2012). All functions are pure functions of counts.
 """
 
 import math
@@ -32,11 +32,10 @@ def wilson(successes: int, episodes: int, confidence: float = 0.95) -> tuple[flo
 
 
 def mcnemar_p(wins: int, losses: int) -> float:
-    """Exact one-sided p-value for "wins no more often than loses", from the pairs in which the two
-    differ.
+    """Exact one-sided p-value of "the first policy wins no more often than it loses".
 
-    Small values are evidence that the first policy is better: P(X >= wins), X ~ Binomial(wins +
-    losses, 1/2).
+    The arguments count the pairs in which the two policies differ. The value is P(X >= wins) with
+    X ~ Binomial(wins + losses, 1/2). Small values are evidence that the first policy is better.
     """
     pairs = wins + losses
     return sum(math.comb(pairs, k) for k in range(wins, pairs + 1)) / 2**pairs
@@ -45,14 +44,16 @@ def mcnemar_p(wins: int, losses: int) -> float:
 def paired_difference(
     wins: int, losses: int, pairs: int, confidence: float = 0.95
 ) -> tuple[float, float, float]:
-    """Difference in success rate of two policies run on the same initial states: (difference, low,
-    high).
+    """Difference in success rate of two policies on the same initial states, with bounds.
 
     Args:
         wins: Pairs in which only the first policy succeeded.
-        losses: Pairs in which only the second did.
-        pairs: All pairs, those in which both did the same included.
+        losses: Pairs in which only the second policy succeeded.
+        pairs: All pairs, including those in which both had the same outcome.
         confidence: Of the two-sided interval (Bonett-Price: one win and one loss are added).
+
+    Returns:
+        (difference, low, high).
     """
     if not 0 <= wins + losses <= pairs or min(wins, losses) < 0:
         raise ValueError(f"{wins} wins and {losses} losses in {pairs} pairs is impossible")
@@ -66,20 +67,19 @@ def paired_difference(
 def episodes_to_decide(
     rate: float, threshold: float, confidence: float = 0.95, limit: int = 100_000
 ) -> int:
-    """Fewest episodes whose Wilson interval leaves out `threshold` if `rate` keeps up; `limit` if
-    never.
+    """Fewest episodes whose Wilson interval excludes `threshold` if `rate` stays the same.
 
     Args:
         rate: The success rate observed so far.
-        threshold: The rate to be told apart from it.
+        threshold: The rate to distinguish it from.
         confidence: Of the two-sided interval.
-        limit: The answer when `limit` episodes or more would be needed.
+        limit: The answer if `limit` episodes or more are needed, or if no number is enough.
     """
     distance = abs(rate - threshold)
     if distance == 0:
         return limit
-    # The Wilson bounds solve |rate - p| = z sqrt(p (1 - p) / n) for p; here p is given and n is
-    # wanted.
+    # The Wilson bounds solve |rate - p| = z sqrt(p (1 - p) / n) for p. Here p is given, and the
+    # equation is solved for n.
     needed = z_value(confidence) ** 2 * threshold * (1 - threshold) / distance**2
     return min(limit, max(1, math.ceil(needed)))
 
@@ -92,7 +92,10 @@ def pairs_to_decide(
     confidence: float = 0.95,
     limit: int = 100_000,
 ) -> int:
-    """Fewest pairs whose interval leaves out `threshold` if the rates keep up; `limit` if never."""
+    """Fewest pairs whose interval excludes `threshold` if the rates stay the same, at most `limit`.
+
+    The arguments are those of `paired_difference`; `threshold` is a difference in success rate.
+    """
     win_rate, loss_rate = (wins + 1) / (pairs + 2), (losses + 1) / (pairs + 2)
     difference = win_rate - loss_rate
     distance = abs(difference - threshold)

@@ -1,4 +1,4 @@
-"""The gate on evaluation directories: its verdict beside the evaluation, and in the report."""
+"""Run a gate on an evaluation directory, and write its verdict there and into the report."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,22 +20,23 @@ def judge(
     subject: str | None = None,
     links: Mapping[str, str] | None = None,
 ) -> Verdict:
-    """Judge the evaluation in a directory; writes verdict-GATE.json there and report.html
-    anew.
+    """Judge the evaluation in a directory; writes verdict-GATE.json there and rewrites
+    report.html.
 
     Args:
-        evaluation: Written by `rrf eval`.
+        evaluation: Directory written by `rrf eval`.
         gate: The thresholds.
         champion: The champion's evaluation directory; None if there is no champion.
         round: 0 at the first look, 1 after the first hold, ...
         champion_version: The champion's version in the registry.
-        lineage: What stands behind the policy, for the report.
+        lineage: The lineage of the policy, for the report.
         config: The resolved config of the training run, for the report.
-        subject: What the report is about, e.g. a candidate for a model; else the policy's label.
-        links: Where the report leads: title -> address.
+        subject: What the report is about, e.g. a candidate for a model; by default the policy's
+            label.
+        links: Links of the report, title -> address.
 
     Raises:
-        ValueError: As `rrf.evaluation.gates.gate.verdict`.
+        ValueError: For the reasons given in `rrf.evaluation.gates.gate.verdict`.
     """
     theirs = EvaluationReport.load(champion) if champion else None
     report = EvaluationReport.load(evaluation)
@@ -46,5 +47,5 @@ def judge(
 
 
 def round_of(gate: gates.GateCfg, episodes_per_task: int) -> int:
-    """Which look so many episodes are enough for, from 0."""
+    """The last look, counted from 0, that `episodes_per_task` episodes are enough for."""
     return max(0, sum(look <= episodes_per_task for look in gate.looks) - 1)

@@ -1,5 +1,6 @@
-"""What an evaluation found: every episode, success per task and overall with Wilson bounds;
-evaluation.json.
+"""The results of an evaluation and their file, evaluation.json.
+
+They hold every episode, and the success rate per task and overall with Wilson bounds.
 """
 
 import dataclasses
@@ -43,7 +44,7 @@ class Rate:
 
 @dataclasses.dataclass
 class EpisodeResult:
-    """One episode. The actions stay in memory, for videos; the rest is written."""
+    """One episode. All fields are saved except the actions, which are used for videos."""
 
     task: str
     seed: int
@@ -52,7 +53,7 @@ class EpisodeResult:
     steps: int  # action steps executed
     episode_return: float  # sum of rewards
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-    # of state-based control, see rrf.evaluation.protocols.limits
+    # only for state-based control, see rrf.evaluation.control.metrics
     actions: np.ndarray | None = dataclasses.field(
         default=None, compare=False, repr=False
     )  # float32 [T, A]
@@ -74,7 +75,7 @@ class EvaluationReport:
     timings: dict[str, float]  # wall_s, cpu_s, episodes_per_s
     policy: str = ""  # a label for people: path, registry name or baseline
     created: str = ""  # ISO 8601, UTC
-    source_digest: str = ""  # of the code that evaluated; other code, other evaluation
+    source_digest: str = ""  # of the code that ran the evaluation, see BaseProtocolCfg.source
     videos: list[dict[str, typing.Any]] = dataclasses.field(
         default_factory=list
     )  # see rrf.evaluation.reports.videos
@@ -103,8 +104,8 @@ class EvaluationReport:
 
     @property
     def digest(self) -> str:
-        """Hex SHA-256 of what was found, without timings, labels and videos: equal for equal
-        results.
+        """Hex SHA-256 of the results without timings, labels and videos; equal results have equal
+        digests.
         """
         return atomic.digest_of(
             {
@@ -115,7 +116,7 @@ class EvaluationReport:
         )
 
     def to_dict(self) -> dict:
-        """Plain data; the rates are written for readers and computed anew by `from_dict`."""
+        """Plain data. The rates are written for readers; `from_dict` computes them again."""
         return {
             "schema_version": SCHEMA_VERSION,
             "policy": self.policy,
@@ -134,7 +135,7 @@ class EvaluationReport:
 
     @classmethod
     def from_dict(cls, data: dict, where: str = FILE_NAME) -> "EvaluationReport":
-        """The report `to_dict` came from.
+        """The inverse of `to_dict`.
 
         Raises:
             ValueError: For another schema version, a missing key, or rates that contradict the
@@ -146,8 +147,8 @@ class EvaluationReport:
             )
         if data.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(
-                f"{where}: schema_version is {data.get('schema_version')!r}, this rrf reads "
-                f"{SCHEMA_VERSION}; evaluate again with `rrf eval`"
+                f"{where}: schema_version is {data.get('schema_version')!r}, but this version of "
+                f"rrf reads {SCHEMA_VERSION}; evaluate again with `rrf eval`"
             )
         try:
             report = cls(
@@ -168,7 +169,7 @@ class EvaluationReport:
         written = data.get("overall", {}).get("successes")
         if written != report.overall.successes:
             raise ValueError(
-                f"{where}: overall.successes is {written}, its episodes have "
+                f"{where}: overall.successes is {written}, but its episodes have "
                 f"{report.overall.successes}; the file was edited, evaluate again"
             )
         return report
@@ -179,8 +180,10 @@ class EvaluationReport:
 
     @classmethod
     def load(cls, path: str | Path) -> "EvaluationReport":
-        """Read evaluation.json, given itself or its directory. Raises ValueError as `from_dict`
-        does.
+        """Read evaluation.json, given the file or its directory.
+
+        Raises:
+            ValueError: If there is no such file, or for the reasons given in `from_dict`.
         """
         path = Path(path)
         path = path / FILE_NAME if path.is_dir() else path
@@ -204,7 +207,7 @@ def _episode_dict(episode: EpisodeResult) -> dict:
         "steps": episode.steps,
         "return": episode.episode_return,
     }
-    # Without metrics an episode is written, and its digest made, as before there were any.
+    # An episode without metrics has no key for them, so that digests of older files stay the same.
     return data | ({"metrics": episode.metrics} if episode.metrics else {})
 
 

@@ -1,4 +1,4 @@
-"""Small networks that components are made of. Configs import without torch, networks with it."""
+"""Small networks, the building blocks of policies. Configs do not import torch; networks do."""
 
 from rrf.networks.configs import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg, plain_mlp
 from rrf.registry import lazy_attributes

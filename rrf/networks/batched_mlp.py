@@ -1,4 +1,4 @@
-"""Several perceptrons of one shape computed together, as an ensemble of critics needs it.
+"""Several perceptrons of the same shape, computed together, e.g. for an ensemble of critics.
 
 Legend: K copies, B batch, I input width, O output width.
 """
@@ -13,7 +13,7 @@ from rrf.networks.mlp import with_exact_outputs
 
 
 class BatchedMLP(nn.Module):
-    """K independent copies of the network a config describes; each layer is one batched product."""
+    """K independent copies of the network of a config; each layer is one batched matrix product."""
 
     def __init__(self, cfg: MLPCfg, num_copies: int, in_features: int, out_features: int):
         super().__init__()
@@ -22,20 +22,20 @@ class BatchedMLP(nn.Module):
         widths = [in_features, *cfg.hidden_features, out_features]
         layers_after = without_dropout(cfg).activations
         for fan_in, fan_out, after in zip(widths, widths[1:], layers_after, strict=False):
-            self.output = len(layers)  # index of the output layer, in the end
+            self.output = len(layers)  # after the loop: the index of the output layer
             layers.append(BatchedLinear(num_copies, fan_in, fan_out))
             layers.extend(_layer(name, given, num_copies, fan_out) for name, given in after)
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[K, B, O] for inputs [K, B, I], or [B, I] that all copies get."""
+        """Outputs [K, B, O] for inputs [K, B, I], or for inputs [B, I] that all copies share."""
         if x.dim() == 2:
             x = x.expand(self.num_copies, -1, -1)
         return with_exact_outputs(self.layers, self.output, x)
 
 
 class BatchedLinear(nn.Module):
-    """K linear layers, each initialised as torch's own: uniform within 1 / sqrt(fan_in)."""
+    """K linear layers, each initialised like nn.Linear: uniform within +-1 / sqrt(fan_in)."""
 
     def __init__(self, num_copies: int, fan_in: int, fan_out: int):
         super().__init__()
@@ -48,7 +48,7 @@ class BatchedLinear(nn.Module):
 
 
 class BatchedLayerNorm(nn.Module):
-    """Layer normalisation with K scales and shifts."""
+    """Layer normalisation with its own scale and shift for each of K copies."""
 
     def __init__(self, num_copies: int, width: int, eps: float = 1e-5):
         super().__init__()
@@ -64,6 +64,6 @@ class BatchedLayerNorm(nn.Module):
 def _layer(name: str, given: dict, num_copies: int, width: int) -> nn.Module:
     if name == "LayerNorm":
         return BatchedLayerNorm(num_copies, width, **given)
-    if name == "ReLU":  # what a batched product returns is nobody else's
+    if name == "ReLU":  # in place is safe: nothing else uses the result of the batched product
         return nn.ReLU(inplace=True)
     return getattr(nn, name)(**given)

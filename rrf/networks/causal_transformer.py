@@ -1,8 +1,8 @@
-"""A small causal transformer whose attention knows distances, not positions.
+"""A small causal transformer whose attention depends on distances in time, not on positions.
 
-Each head adds a learned number per distance to its scores (arXiv:1910.10683), so a history reads
-the same wherever in a window it stands: windows of a replay and the growing memory of a deployed
-policy agree. Blocks normalise first (arXiv:2002.04745).
+Each head adds a learned bias per distance to its scores (arXiv:1910.10683). A history therefore has
+the same features wherever it lies in a window, so that windows of a replay and the growing memory
+of a deployed policy agree. Blocks normalise their inputs first (pre-norm, arXiv:2002.04745).
 
 Legend: B batch, L tokens, S heads, C context, D width.
 """
@@ -25,13 +25,13 @@ class CausalTransformer(nn.Module):
     def forward(
         self, tokens_bld: torch.Tensor, times_l: torch.Tensor, visible_bll: torch.Tensor
     ) -> torch.Tensor:
-        """What the tokens have become, [B, L, D].
+        """The features of the tokens, [B, L, D].
 
         Args:
             tokens_bld: Embedded observations.
             times_l: int64, the time step of each token.
-            visible_bll: bool; which token (last index) each token looks at. None further back than
-                the context may be among them, and every token must look at one.
+            visible_bll: bool; the tokens (last index) that each token attends to. None of them may
+                lie further back than the context, and every token must attend to at least one.
         """
         distances = (times_l.unsqueeze(1) - times_l).clamp(0, self.context - 1)
         bias = self.distance_bias[:, distances]
@@ -42,7 +42,7 @@ class CausalTransformer(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then a feed-forward layer twice as wide."""
+    """Attention, then a feed-forward layer that is twice as wide inside."""
 
     def __init__(self, width: int, num_heads: int):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What networks look like, as data. This file imports no torch, so that `rrf show` stays fast."""
+"""Configs of networks. This file does not import torch, so that `rrf show` stays fast."""
 
 import typing
 
@@ -17,11 +17,14 @@ class MLPCfg(Cfg):
     hidden_features: list[int] = [256, 256]
     """Width of each hidden layer."""
     activations: list[list[tuple[str, dict[str, typing.Any]]]] = [[("ELU", {})], [("ELU", {})], []]
-    """For each linear layer, the last too: torch.nn layers that follow it, as (name, arguments)."""
+    """For each linear layer, including the output layer, the torch.nn layers that follow it, as
+    (name, arguments)."""
 
     def __post_init__(self):
         if min(self.hidden_features, default=1) < 1:
-            raise ValueError(f"hidden_features is {self.hidden_features}, allowed: 1 or more each")
+            raise ValueError(
+                f"hidden_features is {self.hidden_features}, allowed: widths of 1 or more"
+            )
         expected = len(self.hidden_features) + 1
         if len(self.activations) != expected:
             raise ValueError(
@@ -31,45 +34,46 @@ class MLPCfg(Cfg):
         for name in (name for after in self.activations for name, _ in after):
             if name not in LAYERS_AFTER_LINEAR:
                 raise ValueError(
-                    f"activations: no layer '{name}'{did_you_mean(name, LAYERS_AFTER_LINEAR)}"
+                    f"activations: there is no layer '{name}'"
+                    f"{did_you_mean(name, LAYERS_AFTER_LINEAR)}"
                 )
 
 
 def without_dropout(cfg: MLPCfg) -> MLPCfg:
-    """`cfg` itself, for networks that act while they learn.
+    """`cfg` itself, checked for use in reinforcement learning.
 
     Raises:
-        ValueError: If it has dropout, which draws from torch's global generator: a resumed run
-            would differ, and what acted would not be what is learned from.
+        ValueError: If it has dropout. Dropout uses torch's global random generator, so a resumed
+            run would differ, and the network that learns would not be the one that acted.
     """
     if "Dropout" in (name for after in cfg.activations for name, _ in after):
         raise ValueError(
-            "activations: 'Dropout' is random where reinforcement learning must repeat what it "
-            "computed; use LayerNorm instead"
+            "activations: 'Dropout' is random, but reinforcement learning must reproduce its own "
+            "outputs; use LayerNorm instead"
         )
     return cfg
 
 
 def plain_mlp(hidden_features: list[int], activation: str) -> MLPCfg:
-    """The usual network: the same activation after each hidden layer, none after the output."""
+    """An MLP with the same activation after each hidden layer, and none after the output layer."""
     hidden = [[(activation, {})] for _ in hidden_features]
     return MLPCfg(hidden_features=list(hidden_features), activations=[*hidden, []])
 
 
 @configclass(builds="rrf.networks.image_encoder:ImageEncoder")
 class ImageEncoderCfg(Cfg):
-    """A small convolutional network modulated by the instruction (FiLM, arXiv:1709.07871)."""
+    """A small convolutional network that the instruction modulates (FiLM, arXiv:1709.07871)."""
 
     channels: list[int] = [24, 48, 64, 64]
     """Output channels of each convolution."""
     kernel_sizes: list[int] = [5, 3, 3, 3]
-    """Kernel size of each convolution, odd."""
+    """Kernel size of each convolution; must be odd."""
     strides: list[int] = [2, 2, 2, 1]
     """Stride of each convolution."""
     num_film_layers: int = 2
-    """How many of the last convolutions the instruction scales and shifts."""
+    """Number of convolutions, counted from the last, that the instruction scales and shifts."""
     out_features: int = 256
-    """Width of the feature vector of one image."""
+    """Width of an image's feature vector."""
 
     def __post_init__(self):
         if not len(self.channels) == len(self.kernel_sizes) == len(self.strides) > 0:
@@ -83,7 +87,7 @@ class ImageEncoderCfg(Cfg):
                 f"num_film_layers is {self.num_film_layers}, allowed: 0 to {len(self.channels)}"
             )
         if even := [size for size in self.kernel_sizes if size % 2 == 0]:
-            raise ValueError(f"kernel_sizes holds {even[0]}; kernel sizes are odd")
+            raise ValueError(f"kernel_sizes holds {even[0]}, allowed: odd numbers")
 
 
 @configclass(builds="rrf.networks.instruction_encoder:InstructionEncoder")
@@ -91,9 +95,9 @@ class InstructionEncoderCfg(Cfg):
     """The mean of learned word vectors, one per word of a fixed vocabulary."""
 
     vocabulary: list[str] = []
-    """Known words in lower case; every other word shares one vector."""
+    """Known words in lower case. All other words share one vector."""
     out_features: int = 64
-    """Width of a word vector, and of the result."""
+    """Width of a word vector and of the output."""
 
     def __post_init__(self):
         if len(set(self.vocabulary)) != len(self.vocabulary):

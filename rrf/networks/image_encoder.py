@@ -1,8 +1,9 @@
 """Convolutional image encoder with FiLM conditioning (arXiv:1709.07871) on a text vector.
 
-Small on purpose: 64 px images on a laptop CPU. The image stays in channels-last memory order, which
-is the order it has on disk and the fast one for convolutions on CPUs. Legend: B batch, H height, W
-width, D text width, F feature width.
+It is small on purpose, for 64 px images on a laptop CPU. Images stay in channels-last memory order.
+They have this order on disk, and convolutions on CPUs are fastest with it.
+
+Legend: B batch, H height, W width, D text width, F feature width.
 """
 
 import torch
@@ -29,8 +30,7 @@ class ImageEncoder(nn.Module):
             nn.Linear(text_features, 2 * width) for width in cfg.channels[self.first_film :]
         )
         for film in self.film:
-            # Zero weights make the first step see the plain network: no word favours any channel
-            # yet.
+            # With zero weights, training starts from the plain network, without any modulation.
             nn.init.zeros_(film.weight)  # type: ignore[arg-type]
             nn.init.zeros_(film.bias)  # type: ignore[arg-type]
         height, width = image_size

@@ -21,13 +21,15 @@ class InstructionEncoder(nn.Module):
         self._index = {word: index for index, word in enumerate(cfg.vocabulary, start=UNKNOWN + 1)}
         self.embedding = nn.EmbeddingBag(len(cfg.vocabulary) + 1, cfg.out_features, mode="mean")
         with torch.no_grad():
-            self.embedding.weight[UNKNOWN] = 0.0  # a word nobody trained on says nothing
+            self.embedding.weight[UNKNOWN] = 0.0  # an untrained word shall carry no information
 
     def token_ids(self, instruction: str) -> list[int]:
         """Vocabulary indices of a sentence. Raises ValueError if it has no words."""
         ids = [self._index.get(word, UNKNOWN) for word in words_of(instruction)]
         if not ids:
-            raise ValueError(f"the instruction {instruction!r} has no words")
+            raise ValueError(
+                f"the instruction {instruction!r} has no words; give at least one, e.g. 'reach'"
+            )
         return ids
 
     def forward(self, instructions: Sequence[str]) -> torch.Tensor:

@@ -7,14 +7,14 @@ from rrf.networks.configs import MLPCfg
 
 
 class MLP(nn.Module):
-    """Linear layers, each followed by the layers its config names; maps [B, I] to [B, O]."""
+    """Linear layers, each followed by the layers in its config. Maps [B, I] to [B, O]."""
 
     def __init__(self, cfg: MLPCfg, in_features: int, out_features: int):
         super().__init__()
         layers: list[nn.Module] = []
         widths = [in_features, *cfg.hidden_features, out_features]
         for fan_in, fan_out, after in zip(widths, widths[1:], cfg.activations, strict=False):
-            self.output = len(layers)  # index of the output layer, in the end
+            self.output = len(layers)  # after the loop: the index of the output layer
             layers.append(nn.Linear(fan_in, fan_out))
             layers.extend(_layer(name, arguments, fan_out) for name, arguments in after)
         self.layers = nn.Sequential(*layers)
@@ -24,8 +24,9 @@ class MLP(nn.Module):
 
 
 def with_exact_outputs(layers: nn.Sequential, output: int, x: torch.Tensor) -> torch.Tensor:
-    """What the layers make of `x`, from number `output` on in float32 even under autocast: a value
-    of 1,000 in bfloat16 is known to within 4 only.
+    """Apply the layers to `x`; from layer number `output` on, in float32 even under autocast.
+
+    In bfloat16, an output near 1,000 would have an error of up to 4.
     """
     if not torch.is_autocast_enabled(x.device.type):
         return layers(x)

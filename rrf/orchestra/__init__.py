@@ -1,1 +1,1 @@
-"""Roles of distributed reinforcement learning: environments, rollout, actor; and what runs them."""
+"""The roles of distributed reinforcement learning (environments, rollout, actor), and a backend."""

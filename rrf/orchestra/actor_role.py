@@ -1,4 +1,4 @@
-"""The actor role: owns the weights being trained and improves them from played episodes."""
+"""The actor role: owns the weights being trained and updates them from played episodes."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ VALUE_HEAD = "value_head."
 
 
 class ActorRole:
-    """A policy, its optimizer, and the average of its weights."""
+    """A policy, its optimizer and its averaged weights."""
 
     def __init__(
         self,
@@ -33,14 +33,15 @@ class ActorRole:
     ):
         """
         Args:
-            policy: Trained in place; it stays in evaluation mode, because dropout would make the
-                probabilities of an update differ from those of the rollout.
-            algorithm: Gives loss and batch, over the same policy.
+            policy: Trained in place. It stays in evaluation mode, because with dropout the
+                probabilities in an update would differ from those of the rollout.
+            algorithm: Builds batches and computes the loss of the same policy.
             optimizer: Config of the policy's optimizer.
-            value_lr: Learning rate of the value head.
-            ema: Averaging of the weights that are validated and deployed; None for the last ones.
-            max_grad_norm: Longer gradients are scaled down to this.
-            imitation: Of the same policy; its loss is added to the algorithm's.
+            value_lr: Peak learning rate of the value head.
+            ema: Averaging of the weights that are validated and deployed; None to use the last
+                weights.
+            max_grad_norm: The gradient is scaled down to this norm where it is longer.
+            imitation: Co-training of the same policy. Its loss is added to the algorithm's loss.
         """
         self.policy = policy.eval()
         self.algorithm = algorithm
@@ -61,16 +62,16 @@ class ActorRole:
         self._peak_lrs = (optimizer.lr, value_lr)
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """What rollouts act with."""
+        """The weights for rollouts."""
         return {name: value.detach() for name, value in self.policy.state_dict().items()}
 
     def deployed_weights(self) -> dict[str, torch.Tensor]:
-        """What is validated and deployed: the averaged weights, if there is averaging."""
+        """The weights to validate and deploy: the averaged weights, if there is averaging."""
         module = self.ema.module if self.ema else self.policy
         return {name: value.detach() for name, value in module.state_dict().items()}
 
     def set_noise_factor(self, factor: float) -> None:
-        """How random the policy is that the next update is about."""
+        """Set the randomness with which the episodes of the next update were played."""
         self.algorithm.policy.set_noise_factor(factor)
         if self.algorithm.reference is not None:
             self.algorithm.reference.set_noise_factor(factor)
@@ -83,17 +84,17 @@ class ActorRole:
         lr_factor: float,
         seed: int,
     ) -> dict[str, float]:
-        """Some optimizer steps on these episodes; returns the means of what was logged.
+        """Make optimizer steps on these episodes; returns the means of the logged metrics.
 
         Args:
             groups: Episodes of at most `horizon` steps.
-            round_number: Of the rollout, from 0.
-            lr_factor: Scales the learning rates.
-            seed: Decides, with the round, in which order rows are seen.
+            round_number: Number of the round, from 0.
+            lr_factor: Factor on the peak learning rates.
+            seed: Determines, together with the round, the order of the rows.
 
         Raises:
-            ValueError: For a loss or gradient that is not finite; the weights are unchanged by
-                that step.
+            ValueError: For a loss or gradient that is not finite. That step does not change the
+                weights.
         """
         for group, lr in zip(self._optimizer.param_groups, self._peak_lrs, strict=True):
             group["lr"] = lr * lr_factor
@@ -112,14 +113,14 @@ class ActorRole:
         return {name: value.item() for name, value in metrics.items()} | _batch_metrics(batch)
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
-        """Tensors and plain data to go on from."""
+        """The tensors and plain data that `restore` needs, besides the deployed weights."""
         tensors = optimizer_state.pack(self._optimizer, self.policy, self.ema)
         return tensors, {"ema_updates": self.ema.num_updates if self.ema else 0}
 
     def restore(
         self, deployed: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor], facts: dict
     ) -> None:
-        """Take over what `deployed_weights` and `state` gave."""
+        """Restore what `deployed_weights` and `state` returned."""
         optimizer_state.restore(self._optimizer, self.policy, self.ema, deployed, tensors)
         if self.ema:
             self.ema.num_updates = facts["ema_updates"]
@@ -137,9 +138,9 @@ class ActorRole:
         norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self._max_grad_norm)
         if not (math.isfinite(loss.item()) and math.isfinite(norm.item())):
             raise ValueError(
-                f"loss {loss.item()} with gradient norm {norm.item()} in round {round_number}; the "
-                "weights were left as they are. Lower optimizer.lr, or look at the advantages and "
-                "ratios of the last rounds"
+                f"the loss is {loss.item()} and the gradient norm is {norm.item()} in round "
+                f"{round_number}; this step did not change the weights. Lower optimizer.lr, or "
+                "check the advantages and ratios of the last rounds"
             )
         self._optimizer.step()
         if self.ema:

@@ -1,22 +1,23 @@
-"""Which environment process plays which job.
+"""Distributes jobs to environment worker processes.
 
-Every task has a home, the process that plays it as a rule: it then loads only its share of the
-tasks, draws more images of one scene in a launch, and resets an initial state once for a whole
-group. A process with nothing left at home takes half of what waits for the others.
+Every task has a home, the process that normally plays it. Each process therefore loads only its
+share of the tasks, renders more images of the same scene in one launch, and resets an initial state
+only once for a whole group. A process without waiting jobs of its own takes up to half of the jobs
+that wait for the others.
 """
 
 from rrf.storage.trajectories import Job
 
 
 class Dispatcher:
-    """Remembers the homes of tasks."""
+    """Assigns tasks to home processes and picks jobs for each process."""
 
     def __init__(self, num_workers: int):
         self._num_workers = num_workers
         self._homes: dict[str, int] = {}  # task -> worker
 
     def pick(self, waiting: list[Job], worker: int, count: int) -> list[Job]:
-        """Remove up to `count` jobs for a worker (by number) from `waiting`, the oldest first."""
+        """Remove up to `count` jobs from `waiting`, the oldest first, for a worker (a number)."""
         at_home = [job for job in waiting if self._home(job.initial_state.task) == worker]
         picked = (at_home or waiting[len(waiting) // 2 :])[: max(count, 0)]
         ids = {job.id for job in picked}
@@ -24,5 +25,5 @@ class Dispatcher:
         return picked
 
     def _home(self, task: str) -> int:
-        """New tasks go to the processes in turn."""
+        """The home of a task. New tasks are assigned to the processes in turn."""
         return self._homes.setdefault(task, len(self._homes) % self._num_workers)

@@ -1,8 +1,9 @@
 """The environment role: plays jobs in the slots of one vector environment.
 
-It takes and gives builtins and NumPy arrays, so that it can live in another process or on another
-machine. Between two calls every slot that has work waits for an action; a slot whose episode ended
-takes the next job by itself, so that physics and rendering of all slots happen in one call.
+Its inputs and outputs are builtins and NumPy arrays, so that it can run in another process or on
+another machine. Between two calls, every slot with a job waits for an action. A slot whose episode
+ended takes the next job from the queue by itself, so that one call does the physics and rendering
+of all slots.
 
 Legend: B running episodes, H steps in an action chunk, A action dimension.
 """
@@ -27,15 +28,15 @@ class EnvRole:
     def __init__(self, cfg: dict, keeps_final: bool = False):
         """
         Args:
-            cfg: The config of a vector environment, as data.
-            keeps_final: Whether answers carry the last observation of truncated episodes, from
+            cfg: The config of a vector environment, as plain data.
+            keeps_final: Whether answers contain the last observation of truncated episodes, from
                 which a critic bootstraps.
         """
         self._env = built(cfg)
         self._keeps_final = keeps_final
         self._queue: collections.deque[PlainJob] = collections.deque()
         self._running: dict[int, int] = {}  # slot -> job id
-        self._rows: dict[int, Observation] = {}  # slot -> what its policy sees now
+        self._rows: dict[int, Observation] = {}  # slot -> current observation
 
     def spec(self) -> dict[str, int]:
         """num_envs, chunk_length, action_dim, max_episode_steps."""
@@ -43,7 +44,7 @@ class EnvRole:
         return {name: getattr(self._env, name) for name in names}
 
     def start(self, jobs: Sequence[PlainJob]) -> dict[str, typing.Any]:
-        """Forget everything and begin with these jobs; answers as `advance`, without results."""
+        """Drop all earlier jobs and begin with these; answers like `advance`, without results."""
         self._queue.clear()
         self._running.clear()
         return self._answer([], jobs)
@@ -53,13 +54,13 @@ class EnvRole:
 
         Args:
             actions: float32 [B, H, A], in the order of the last answer's `ids`.
-            jobs: New jobs, behind those that wait already.
+            jobs: New jobs. They are queued behind the waiting ones.
 
         Returns:
-            results: one dict per episode of `actions`: id, reward, steps, terminated, success,
-                truncated, and final (an observation) where asked for.
-            ids: The jobs that wait for an action now.
-            image/<camera>, state, instruction: What they see, in the same order.
+            results: One dict per episode of `actions`: id, reward, steps, is_over, success,
+                truncated, and, with `keeps_final`, final (an observation) of truncated episodes.
+            ids: The jobs that now wait for an action.
+            image/<camera>, state, instruction: Their observations, in the same order.
         """
         slots = list(self._running)
         step = self._env.step(actions, env_ids=slots)
@@ -84,7 +85,7 @@ class EnvRole:
         return self._answer(results, jobs)
 
     def cpu_s(self) -> dict[str, float]:
-        """CPU-seconds spent so far by what for, as far as the environment counts them."""
+        """CPU seconds spent so far, by purpose, as far as the environment counts them."""
         return dict(getattr(self._env, "cpu_s", {}))
 
     def _answer(self, results: list[dict], jobs: Sequence[PlainJob]) -> dict[str, typing.Any]:
@@ -110,7 +111,7 @@ def to_plain(observation: Observation) -> dict[str, typing.Any]:
 
 
 def from_plain(plain: dict[str, typing.Any]) -> Observation:
-    """What `to_plain` was given."""
+    """The inverse of `to_plain`."""
     prefix = "image/"
     images = {
         name.removeprefix(prefix): values

@@ -1,6 +1,8 @@
-"""Co-training: a policy goes on imitating the demonstrations it was fine-tuned on while it is
-reinforced, so that what no group teaches at the moment is not forgotten (the second term of DAPG,
-arXiv:1709.10087, with a constant weight).
+"""Co-training: continued imitation of demonstrations during reinforcement learning.
+
+The policy continues to imitate the demonstrations on which it was fine-tuned, so that it does not
+forget what no group teaches at the moment. This is the second term of DAPG (arXiv:1709.10087), with
+a constant weight.
 """
 
 from collections.abc import Mapping
@@ -33,27 +35,30 @@ class Imitation:
         self._cloning = cfg.algorithm.build(policy, norm_stats)
 
     def loss(self, *key: int) -> torch.Tensor:
-        """The weighted loss, a scalar with gradient, on a batch that `key` decides; every frame is
-        as likely, whatever weight its dataset has in a mixture.
+        """The weighted loss, a scalar with gradient, on a random batch.
+
+        `key` determines the batch. Every frame has the same probability; the weights of datasets in
+        a mixture are not used.
         """
         rng = np.random.default_rng(key)
         indices = rng.integers(self._frames.num_frames, size=self.cfg.batch_size)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(mixed_seed(*key))  # the flow head's noise
+            torch.manual_seed(mixed_seed(*key))  # for the noise of a flow-matching head
             loss, _ = self._cloning.loss(self._frames.batch(indices), rng)
         return self.cfg.weight * loss
 
 
 def demonstrations_of(parent: str | Path) -> Frames:
-    """The frames that the policy in a checkpoint was fine-tuned on.
+    """The frames on which the policy in a checkpoint was fine-tuned.
 
     Raises:
-        ValueError: If it was not fine-tuned on demonstrations, or they are not on this machine.
+        ValueError: If it was not fine-tuned on demonstrations, or if they are not on this machine.
     """
     cfg = RunnerCfg.from_dict(checkpoint.load_config(parent))
     if not isinstance(cfg, SupervisedRunnerCfg):
         raise ValueError(
-            f"{parent} was not fine-tuned on demonstrations, so there are none to go on imitating; "
-            "set co_training=null, or give init_from a checkpoint of a supervised fine-tuning"
+            f"{parent} was not fine-tuned on demonstrations, so co-training has nothing to "
+            "imitate; set co_training=null, or set init_from to a checkpoint of supervised "
+            "fine-tuning"
         )
     return split_of(cfg).training

@@ -1,8 +1,8 @@
-"""The inline backend: rollout and actor in this process, environment roles in processes beside it.
+"""The inline backend: rollout and actor run in this process, environment roles in worker processes.
 
-An environment process that dies or hangs is replaced, and the episodes it had begun are played
-again. Because an episode depends only on its job and the weights, neither that nor the number of
-processes changes what is played.
+A worker process that dies or hangs is replaced, and its unfinished episodes are played again. An
+episode depends only on its job and the weights. Therefore neither a replacement nor the number of
+processes changes the played episodes.
 """
 
 import collections
@@ -28,25 +28,25 @@ from rrf.runners.interruption import StopRequestedError
 from rrf.runners.vla_rl.job_sources import JobSource
 from rrf.storage.trajectories import Job, PlayedEpisode
 
-_FIRST_ANSWER_S = 600.0  # the first image of a machine compiles kernels
-_MAX_RESTARTS = 3  # without an episode that ended in between
-_SPARE_SHARE = 4  # one job waits in a process for every four slots, so that none stays empty
+_FIRST_ANSWER_S = 600.0  # the first image on a machine compiles kernels
+_MAX_RESTARTS = 3  # consecutive restarts without a finished episode
+_SPARE_SHARE = 4  # a process gets one spare job per four slots, so that no slot stays empty
 
 
 class InlineBackend:
-    """Plays jobs with `num_workers` environment processes, which live until `close`."""
+    """Plays jobs with `num_workers` environment processes, which run until `close`."""
 
     def __init__(self, cfg, rollout: RolloutRole, num_workers: int, timeout_s: float = 60.0):
         """
         Args:
-            cfg: Config of the vector environment with `num_envs` slots in all.
+            cfg: Config of the vector environment; `num_envs` is the total number of slots.
             rollout: Chooses the actions.
-            num_workers: Processes; `num_envs` must be divisible by it.
-            timeout_s: How long a process may take for one chunk before it counts as hung; its
-                first answer may take ten minutes, because it compiles kernels once per machine.
+            num_workers: Number of processes; `num_envs` must be divisible by it.
+            timeout_s: Time limit for one chunk; a process that takes longer counts as hung. The
+                first answer may take ten minutes, because kernels are compiled once per machine.
 
         Raises:
-            ValueError: If the slots cannot be divided evenly, or policy and environment do not fit.
+            ValueError: If the slots cannot be divided evenly among the processes.
         """
         check_division(cfg.num_envs, num_workers)
         self.rollout = rollout
@@ -72,19 +72,21 @@ class InlineBackend:
         keeps: bool = True,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Play what `source` gives until it has nothing left, and report every episode to it.
+        """Play the jobs of `source` until it has none left, and report every episode to it.
 
         Args:
-            stream: Numbers that, with a job's id, seed the episode's randomness.
-            greedy: Take the policy's mode.
-            keeps: Whether episodes carry their observations; without them they cannot be trained
-                on, but take no memory.
-            should_stop: Asked about once a second, and after every answer of a process.
+            source: Decides which jobs are played.
+            stream: Numbers that, together with a job's id, seed the randomness of its episode.
+            greedy: Act with the policy's mode.
+            keeps: Whether episodes keep their observations. Without them, episodes need little
+                memory, but cannot be trained on.
+            should_stop: Called about once a second, and after every answer of a process.
 
         Raises:
-            StopRequestedError: As soon as `should_stop()`; the backend can only be closed then.
-            ValueError: For an action that is NaN or Inf, or a job the environment refuses.
-            ChildError: If a process dies or hangs again and again.
+            StopRequestedError: If `should_stop()` returned true. Afterwards the backend can only be
+                closed.
+            ValueError: For an action that is NaN or Inf, or for a job that the environment refuses.
+            ChildError: If a process dies or hangs repeatedly.
         """
         game = _Game(source, self._dispatcher, tuple(stream), greedy, keeps)
         while self._feed_idle(game):
@@ -107,8 +109,10 @@ class InlineBackend:
         close_all([worker.child for worker in self._workers])
 
     def timings(self) -> dict[str, float]:
-        """Seconds spent so far: choosing actions (wall) and, summed over the environment processes
-        that are alive, resets, physics and rendering (CPU). Not while playing.
+        """Seconds spent so far. Must not be called while playing.
+
+        "inference" is the wall time for choosing actions. The others (resets, physics, rendering)
+        are CPU times, summed over the environment processes that are alive.
         """
         total = collections.defaultdict[str, float](float, inference=self._inference_s)
         for worker in self._workers:
@@ -119,11 +123,11 @@ class InlineBackend:
         return dict(total)
 
     def pids(self) -> list[int]:
-        """Of the environment processes."""
+        """The process ids of the environment processes."""
         return [worker.child.pid for worker in self._workers]
 
     def _feed_idle(self, game: "_Game") -> bool:
-        """Start workers that have nothing to do; whether any has something."""
+        """Give jobs to idle workers; returns whether any job is waiting or running."""
         for worker in self._workers:
             if not worker.jobs:
                 jobs = game.take(worker.number, self._num_slots)
@@ -135,7 +139,7 @@ class InlineBackend:
         return game.has_waiting or any(worker.jobs for worker in self._workers)
 
     def _serve(self, worker: "_Worker", game: "_Game") -> None:
-        """Take a worker's answer, choose the next actions, send them."""
+        """Receive a worker's answer, choose the next actions and send them."""
         answer = worker.child.result()
         worker.is_new = False
         for result in answer["results"]:
@@ -164,16 +168,17 @@ class InlineBackend:
         worker.advance(actions, game.take(worker.number, wanted))
 
     def _replace(self, worker: "_Worker", game: "_Game", error: ChildError) -> None:
-        """A new process for one that died or hung; what it had begun is played again."""
+        """Replace a process that died or hung; its unfinished episodes are played again."""
         self.num_restarts += 1
         if worker.num_restarts >= _MAX_RESTARTS:
             raise ChildError(
-                f"{worker.name} was restarted {_MAX_RESTARTS} times and failed again: {error}"
+                f"{worker.name} was restarted {_MAX_RESTARTS} times and failed again. The last "
+                f"error: {error}"
             ) from error
         game.put_back(worker.restart())
 
     def _bootstrap(self, game: "_Game") -> None:
-        """The critic's opinion of what truncated episodes ended in."""
+        """Set the critic's value of the last observation of truncated episodes."""
         if not game.finals:
             return
         values = self.rollout.values(join([final for _, final in game.finals]))
@@ -182,33 +187,37 @@ class InlineBackend:
 
 
 def check_division(num_envs: int, num_workers: int) -> None:
-    """Raise ValueError, with numbers that would do, unless every worker gets as many slots."""
+    """Check that every worker gets the same number of slots.
+
+    Raises:
+        ValueError: If not. The message suggests numbers that fit.
+    """
     if num_workers >= 1 and num_envs % num_workers == 0:
         return
     below = num_envs // max(num_workers, 1) * num_workers
     fitting = [number for number in (below, below + num_workers) if number > 0]
     raise ValueError(
-        f"num_envs={num_envs} cannot be divided among num_workers={num_workers}; "
-        f"num_envs={' or '.join(map(str, fitting)) or 2} would do"
+        f"num_envs={num_envs} cannot be divided evenly among num_workers={num_workers}; set "
+        f"num_envs={' or '.join(map(str, fitting)) or 2}"
     )
 
 
 @dataclasses.dataclass
 class _Playing:
-    """An episode under way."""
+    """An unfinished episode."""
 
     job: Job
     generator: torch.Generator
     reset_digest: str
     decisions: list[tuple[Observation | None, Sample, int]] = dataclasses.field(
         default_factory=list
-    )  # the batch, what was chosen for it, the row
+    )  # the observations of a batch, the sample for it, the row of this episode
     rewards: list[float] = dataclasses.field(default_factory=list)
     steps: list[int] = dataclasses.field(default_factory=list)
 
 
 class _Game:
-    """What one call of `play` keeps in mind."""
+    """The state of one call of `play`."""
 
     def __init__(
         self,
@@ -225,7 +234,7 @@ class _Game:
         self._playing: dict[int, _Playing] = {}  # by job id
 
     def take(self, worker: int, count: int) -> list[Job]:
-        """Jobs a worker shall start now, up to `count`."""
+        """Up to `count` jobs that a worker shall start now."""
         self._waiting += self._source.take()
         return self._dispatcher.pick(self._waiting, worker, count)
 
@@ -235,13 +244,13 @@ class _Game:
         return bool(self._waiting)
 
     def put_back(self, jobs: Sequence[Job]) -> None:
-        """Forget what was played of these jobs and play them again, before others."""
+        """Drop the unfinished episodes of these jobs and play them again, before other jobs."""
         for job in jobs:
             self._playing.pop(job.id, None)
         self._waiting[:0] = jobs
 
     def playing_of(self, job: Job, observation: Observation, row: int) -> _Playing:
-        """The episode of a job, new if this is its first observation."""
+        """The unfinished episode of a job; a new one if this is its first observation."""
         if job.id not in self._playing:
             self._playing[job.id] = _Playing(
                 job=job,
@@ -251,7 +260,7 @@ class _Game:
         return self._playing[job.id]
 
     def note_result(self, result: dict, version: int) -> None:
-        """What came of the last chunk of an episode."""
+        """Record the result of an episode's last chunk."""
         playing = self._playing[result["id"]]
         playing.rewards.append(result["reward"])
         playing.steps.append(result["steps"])
@@ -263,7 +272,7 @@ class _Game:
 
 
 class _Worker:
-    """An environment process and the jobs it was given."""
+    """An environment process and its jobs."""
 
     def __init__(self, number: int, num_workers: int, arguments: dict, timeout_s: float):
         self.number = number
@@ -274,15 +283,15 @@ class _Worker:
         self._spawn()
 
     def start(self, jobs: Sequence[Job]) -> None:
-        """Give an idle process something to do."""
+        """Give jobs to an idle process."""
         self._send("start", jobs)
 
     def advance(self, actions: np.ndarray, jobs: Sequence[Job]) -> None:
-        """The next chunk of the jobs in `ids`, and new jobs."""
+        """Send the next chunk for the jobs in `ids`, and new jobs."""
         self._send("advance", jobs, actions)
 
     def restart(self) -> list[Job]:
-        """A new process; returns the jobs of the old one that had not ended."""
+        """Start a new process; returns the unfinished jobs of the old one."""
         lost = list(self.jobs.values())
         self.child.kill()
         self.num_restarts += 1
@@ -293,19 +302,21 @@ class _Worker:
         """Raise ChildError if an answer is overdue."""
         limit = max(self._timeout_s, _FIRST_ANSWER_S) if self.is_new else self._timeout_s
         if time.monotonic() - self._sent_at > limit:
-            raise ChildError(f"{self.name} (pid {self.child.pid}) gave no answer in {limit:.0f} s")
+            raise ChildError(
+                f"{self.name} (pid {self.child.pid}) gave no answer within {limit:.0f} s"
+            )
 
     def _spawn(self) -> None:
         self.child = Child(
             "rrf.orchestra.env_role:EnvRole", self.name, self._arguments, self._timeout_s
         )
         self.is_new = True
-        self.ids: list[int] = []  # the jobs that get the next actions, in order
-        self.jobs: dict[int, Job] = {}  # given out and not ended, by id
+        self.ids: list[int] = []  # ids of the jobs that get the next actions, in order
+        self.jobs: dict[int, Job] = {}  # unfinished jobs of this process, by id
         self._sent_at = time.monotonic()
 
     def _send(self, method: str, jobs: Sequence[Job], *arguments) -> None:
-        self.jobs |= {job.id: job for job in jobs}  # before sending: a failure gives them back
+        self.jobs |= {job.id: job for job in jobs}  # before sending, so that a failure returns them
         plain = [
             (job.id, job.initial_state.task, job.initial_state.seed, job.initial_state.index)
             for job in jobs
@@ -315,7 +326,7 @@ class _Worker:
 
 
 def _finished(playing: _Playing, result: dict, version: int) -> PlayedEpisode:
-    """The record of an ended episode."""
+    """The record of a finished episode."""
     observations = [
         rows_of(observation, [row])
         for observation, _, row in playing.decisions

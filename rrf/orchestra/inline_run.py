@@ -1,4 +1,4 @@
-"""Puts a reinforcement-learning run together on one machine."""
+"""Builds a reinforcement-learning run on one machine."""
 
 import copy
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ from rrf.runners.vla_rl.runner import VLARLRunner
 def build_runner(
     cfg: VLARLRunnerCfg, run_dir: str | Path, lineage: Mapping | None = None
 ) -> VLARLRunner:
-    """Roles around the policy in `cfg.init_from`, and the loop that drives them.
+    """The runner for the policy in `cfg.init_from`, with its roles and backend.
 
     Raises:
-        ValueError: If there is no checkpoint to start from, it holds another architecture, or
-            policy, environment and tasks do not fit each other; with co-training, if there are no
-            demonstrations to imitate.
+        ValueError: If there is no checkpoint to start from, if it has another architecture, or if
+            policy, environment and tasks do not fit together; with co-training, also if there are
+            no demonstrations to imitate.
     """
     parent = _parent(cfg)
     check_fit(cfg)
@@ -51,10 +51,14 @@ def build_runner(
 
 
 def check_fit(cfg: VLARLRunnerCfg) -> None:
-    """Raise ValueError naming everything on which policy, environment and tasks disagree."""
+    """Check that policy, environment and tasks fit together.
+
+    Raises:
+        ValueError: If not. The message names every difference.
+    """
     policy, env = cfg.policy, cfg.env
     wrong = [
-        f"policy.{mine} is {left}, env.{its} is {right}"
+        f"policy.{mine} is {left}, but env.{its} is {right}"
         for mine, left, its, right in (
             ("chunk_length", policy.chunk_length, "chunk_length", env.chunk_length),
             ("action_dim", policy.action_dim, "action_dim", env.action_dim),
@@ -63,14 +67,14 @@ def check_fit(cfg: VLARLRunnerCfg) -> None:
         if left != right
     ]
     wrong += [
-        f"policy.cameras names '{camera}', env.cameras has {', '.join(env.cameras) or 'none'}"
+        f"policy.cameras names '{camera}', but env.cameras has {', '.join(env.cameras) or 'none'}"
         for camera in policy.cameras
         if camera not in env.cameras
     ]
     known = env.tasks
     wrong += [f"no task '{t}'{did_you_mean(t, known)}" for t in cfg.tasks if t not in known]
     if not cfg.tasks:
-        wrong.append("tasks is empty; name at least one")
+        wrong.append("tasks is empty; name at least one task")
     if wrong:
         raise ValueError("the run does not fit together: " + "; ".join(wrong))
 
@@ -78,26 +82,26 @@ def check_fit(cfg: VLARLRunnerCfg) -> None:
 def _parent(cfg: VLARLRunnerCfg) -> Path:
     if not cfg.init_from:
         raise ValueError(
-            "init_from is not given; reinforcement learning starts from a policy that succeeds now "
-            "and then: init_from=<checkpoint of a supervised fine-tuning>"
+            "init_from is not given, but reinforcement learning starts from a policy that already "
+            "succeeds now and then; set init_from=<checkpoint of supervised fine-tuning>"
         )
     parent = checkpoint.find(cfg.init_from)
     saved = PolicyCfg.from_dict(checkpoint.load_config(parent)["policy"])
     if type(saved) is not type(cfg.policy):
         raise ValueError(
-            f"{parent} holds a {type(saved).__name__}, the run trains a "
-            f"{type(cfg.policy).__name__}; start from a checkpoint of the same family"
+            f"{parent} holds a {type(saved).__name__}, but the run trains a "
+            f"{type(cfg.policy).__name__}; start from a checkpoint of the same kind of policy"
         )
     if saved.chunk_length != cfg.policy.chunk_length:
         raise ValueError(
-            f"{parent} predicts chunks of {saved.chunk_length} steps, the run's policy "
-            f"{cfg.policy.chunk_length}; set policy.chunk_length={saved.chunk_length} and "
+            f"{parent} predicts chunks of {saved.chunk_length} steps, but the run's policy "
+            f"predicts {cfg.policy.chunk_length}; set policy.chunk_length={saved.chunk_length} and "
             f"env.chunk_length={saved.chunk_length}"
         )
     theirs, ours = (type(getattr(c, "head", None)).__name__ for c in (saved, cfg.policy))
     if theirs != ours:
         raise ValueError(
-            f"{parent} has a {theirs}, the run's policy a {ours}; fine-tune with the head that is "
-            "to be reinforced"
+            f"{parent} has a {theirs}, but the run's policy has a {ours}; start from a checkpoint "
+            "that was fine-tuned with the same head"
         )
     return parent

@@ -1,8 +1,9 @@
 """The rollout role: chooses actions with its own copy of the policy.
 
-What it chooses for an episode depends on the weights, the observation and the episode's own random
-stream, not on which episodes happen to share a batch: batches have one size, padded if need be,
-because the rounding of matrix products depends on it, and every row draws from its own generator.
+Its choice for an episode depends only on the weights, the observation and the episode's own random
+generator. It does not depend on the other episodes in a batch. For this, all batches have the same
+size (padded if necessary), because the rounding of matrix products depends on the size, and every
+row draws from its own generator.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,17 +18,17 @@ from rrf.policies.policy import Policy, Sample
 
 
 class RolloutRole:
-    """Acts with the weights it was last given."""
+    """Acts with the weights that were loaded last."""
 
     def __init__(self, policy: Policy, batch_rows: int = 16):
         """
         Args:
             policy: The role's own copy, in evaluation mode.
-            batch_rows: Observations per forward pass; part of what results depend on.
+            batch_rows: Observations per forward pass. The results depend on it (rounding).
         """
         self.policy = policy
         self.batch_rows = batch_rows
-        self.version = -1  # of the weights; set by `load`
+        self.version = -1  # version of the weights; set by `load`
 
     @property
     def has_critic(self) -> bool:
@@ -36,7 +37,7 @@ class RolloutRole:
     def load(
         self, weights: Mapping[str, torch.Tensor], version: int, noise_factor: float = 1.0
     ) -> None:
-        """Take over weights, by name, and how random actions are."""
+        """Load weights, by name, and set the factor on the randomness of actions."""
         self.policy.set_noise_factor(noise_factor)
         assert isinstance(self.policy, nn.Module)
         self.policy.load_state_dict(dict(weights))
@@ -47,7 +48,11 @@ class RolloutRole:
         observation: Observation,
         generators: Sequence[torch.Generator] | None,
     ) -> Sample:
-        """Choose chunks for all rows: the policy's mode without generators, else one per row."""
+        """Choose chunks for all rows.
+
+        With one generator per row, chunks are sampled; without generators, they are the policy's
+        mode.
+        """
         parts = []
         for start in range(0, len(observation), self.batch_rows):
             rows = range(start, min(start + self.batch_rows, len(observation)))

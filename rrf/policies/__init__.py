@@ -1,4 +1,4 @@
-"""Policies and their parts. Configs import without torch; the modules load it when asked for."""
+"""Policies and their parts. Configs do not import torch; a module loads it when it is accessed."""
 
 from rrf.policies.control.configs import (
     ActorCriticPackCfg,

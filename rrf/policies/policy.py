@@ -1,5 +1,6 @@
-"""The policy contract for vision-language-action models, shared by supervised training, evaluation,
-RL and serving.
+"""The contract of policies that see images (vision-language-action models).
+
+Supervised training, reinforcement learning, evaluation and serving all use it.
 
 Legend: B batch, H steps in an action chunk, A action dimension, D state dimension, V values.
 """
@@ -14,22 +15,22 @@ import torch
 from rrf.data.schema import Batch, Observation
 
 Generators = torch.Generator | Sequence[torch.Generator] | None
-"""One random stream for a batch, or one per row; None is torch's global one."""
+"""One random generator for a batch, or one per row; None is torch's global generator."""
 
 
 @dataclasses.dataclass
 class Sample:
-    """Actions and what is needed to evaluate their probability again."""
+    """Sampled action chunks, and the data needed to compute their probability again."""
 
     actions: np.ndarray  # float32 [B, H, A], environment units, not yet clipped
     log_prob: (
         torch.Tensor | None
     )  # float32 [B, H * A], None for a head without a density (regression)
-    replay: dict[str, torch.Tensor]  # what `evaluate` needs beside the observation, e.g. token ids
+    replay: dict[str, torch.Tensor]  # inputs of `evaluate` besides the observation, e.g. token ids
     value: torch.Tensor | None = None  # float32 [B, V], expected returns; None without a critic
 
     def first(self, num_rows: int) -> "Sample":
-        """The first rows."""
+        """The first `num_rows` rows."""
         return Sample(
             self.actions[:num_rows],
             None if self.log_prob is None else self.log_prob[:num_rows],
@@ -40,7 +41,7 @@ class Sample:
 
 @dataclasses.dataclass
 class Evaluation:
-    """What a policy thinks today of a chunk it chose earlier; all with gradient."""
+    """The current policy's evaluation of a chunk that was sampled earlier; all with gradient."""
 
     log_prob: torch.Tensor  # float32 [B, H * A]
     entropy: torch.Tensor  # float32 [B, H * A]
@@ -56,7 +57,7 @@ class Policy(typing.Protocol):
 
     @property
     def is_executed(self) -> torch.Tensor:
-        """Bool, broadcasts to [H, A]: False for what only pads a chunk and no environment sees."""
+        """Bool, broadcasts to [H, A]: False for padding, which no environment ever receives."""
         ...
 
     def sample(
@@ -65,13 +66,13 @@ class Policy(typing.Protocol):
         generator: Generators = None,
         greedy: bool = False,
     ) -> Sample:
-        """Choose action chunks: the mode if `greedy`, else randomness from `generator` alone.
+        """Choose action chunks: the mode if `greedy`, else random ones.
 
-        With one generator per row, a row's choice does not depend on the other rows.
+        All randomness comes from `generator`. With one generator per row, the choice for a row does
+        not depend on the other rows.
 
         Raises:
-            ValueError: For images or states whose shape or dtype differ from what the policy was
-                trained on.
+            ValueError: If the shape or dtype of images or states differs from the training data.
         """
         ...
 
@@ -84,9 +85,13 @@ class Policy(typing.Protocol):
         ...
 
     def set_noise_factor(self, factor: float) -> None:
-        """Scale the randomness of `sample`, and of the density in `evaluate` alike, above 0."""
+        """Scale the randomness of `sample`, and the density in `evaluate` accordingly.
+
+        Args:
+            factor: Above 0; 1 changes nothing.
+        """
         ...
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
-        """The supervised loss (scalar mean over steps that are not padding) and its metrics."""
+        """The supervised loss (a scalar, the mean over non-padding steps) and its metrics."""
         ...

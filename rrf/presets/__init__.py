@@ -1,4 +1,4 @@
-"""Complete run configs by name. A training file holds a preset's name and dotted overrides only."""
+"""Complete run configs by name. A training file has only a preset's name and dotted overrides."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ _OFF_POLICY = (
 
 
 def _functions(module: str, names: Iterable[str]) -> dict[str, str]:
-    """Each preset as the function of its name, with underscores."""
+    """Map each preset to the function of the same name, with underscores."""
     return {name: f"rrf.presets.{module}:{name.replace('-', '_')}" for name in names}
 
 
@@ -57,16 +57,16 @@ _KEYS = ("preset", "overrides")
 
 
 def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
-    """The config that a preset name or a training file, and then `overrides`, describe.
+    """The config of a preset or a training file, with `overrides` applied.
 
     Args:
         target: A name in `PRESETS`, or a YAML file {preset: NAME, overrides: {dotted.path: value}}.
-        overrides: "path=value" words, or a mapping from dotted path to value. They win over the
-            file's.
+        overrides: Words "path=value", or a mapping from dotted path to value. They take precedence
+            over the overrides in the file.
 
     Raises:
-        ValueError: For an unknown preset, key or field (with the closest known one), or a value of
-            the wrong type.
+        ValueError: For an unknown preset, key or field (the message names the closest known one),
+            or for a value of a wrong type.
     """
     changes = dict(overrides) if isinstance(overrides, Mapping) else parse_overrides(overrides)
     if target.endswith((".yaml", ".yml")) or Path(target).is_file():
@@ -74,10 +74,12 @@ def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
         for key in data:
             if key not in _KEYS:
                 raise ValueError(
-                    f"{target}: no key '{key}' in a training file{did_you_mean(key, _KEYS)}"
+                    f"{target}: a training file has no key '{key}'{did_you_mean(key, _KEYS)}"
                 )
         if not isinstance(data.get("preset"), str):
-            raise ValueError(f"{target} names no preset; known: {', '.join(PRESETS)}")
+            raise ValueError(
+                f"{target} does not name a preset; add preset: NAME. Known: {', '.join(PRESETS)}"
+            )
         changes = dict(data.get("overrides") or {}) | changes
         target = data["preset"]
     return PRESETS.get(target)().override(changes)

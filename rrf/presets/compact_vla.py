@@ -1,6 +1,6 @@
 """The compact policy on Meta-World: pretrained on all demonstrated tasks, fine-tuned on six.
 
-Sized for one laptop core: pretraining and fine-tuning together take about three minutes.
+The size fits a single laptop core: pretraining and fine-tuning together take about three minutes.
 """
 
 from rrf.algorithms.vla.configs import AugmentationCfg, BehaviorCloningCfg
@@ -29,7 +29,7 @@ DEMONSTRATED_TASKS = (
 
 
 def pretrain() -> SupervisedRunnerCfg:
-    """All demonstrated tasks, from random weights."""
+    """Pretraining on all demonstrated tasks, from random weights."""
     return SupervisedRunnerCfg(
         experiment_name="compact-vla-pretrain",
         instructions=[INSTRUCTIONS[task] for task in DEMONSTRATED_TASKS],
@@ -43,7 +43,7 @@ def pretrain() -> SupervisedRunnerCfg:
 
 
 def sft() -> SupervisedRunnerCfg:
-    """The target tasks; give `init_from=<checkpoint of compact-vla-pretrain>`."""
+    """Fine-tuning on the target tasks; set `init_from=<checkpoint of compact-vla-pretrain>`."""
     return pretrain().replace(
         experiment_name="compact-vla-sft",
         instructions=[INSTRUCTIONS[task] for task in TARGET_TASKS],
@@ -62,7 +62,7 @@ def sft_tokens() -> SupervisedRunnerCfg:
 
 
 def undertrained() -> SupervisedRunnerCfg:
-    """A few steps from random weights on the target tasks: a candidate that a gate must refuse."""
+    """A few steps on the target tasks, from random weights: a candidate that a gate must reject."""
     return sft().replace(
         experiment_name="compact-vla-undertrained", max_steps=40, validation_interval=20
     )
@@ -71,12 +71,12 @@ def undertrained() -> SupervisedRunnerCfg:
 def with_head(
     cfg: SupervisedRunnerCfg, experiment_name: str, head: ActionHeadCfg
 ) -> SupervisedRunnerCfg:
-    """The same training of a policy with another action head."""
+    """The same training for a policy with another action head."""
     return cfg.replace(experiment_name=experiment_name, policy=cfg.policy.replace(head=head))
 
 
 def _policy() -> CompactVLACfg:
-    # The words of all Meta-World instructions: a policy for other tasks can start from this one.
+    # The words of all Meta-World instructions, so that a policy for other tasks can start from it.
     return CompactVLACfg(
         instruction_encoder=InstructionEncoderCfg(vocabulary=vocabulary_of(INSTRUCTIONS.values()))
     )

@@ -1,7 +1,7 @@
-"""Gymnasium's tasks: classic control and MuJoCo v5.
+"""PPO on Gymnasium's tasks: classic control and MuJoCo v5.
 
-Hyperparameters follow those published for each task (CleanRL, Stable-Baselines3's zoo, Tianshou)
-with larger mini-batches, which cost a CPU less time per sample.
+Hyperparameters follow those published for each task (CleanRL, Stable-Baselines3's zoo, Tianshou),
+but with larger mini-batches, which need less CPU time per sample.
 """
 
 from rrf.algorithms.on_policy.configs import PPOCfg
@@ -72,8 +72,9 @@ def inverted_pendulum_ppo() -> OnPolicyRunnerCfg:
 def halfcheetah_ppo() -> OnPolicyRunnerCfg:
     """HalfCheetah-v5, a million steps.
 
-    Little noise from the start, small steps and a short horizon keep it from learning to run on its
-    back; the settings are near those of Stable-Baselines3's zoo, with larger mini-batches.
+    Little noise from the start, small steps and a short horizon keep the cheetah from learning to
+    run on its back. The settings are close to those of Stable-Baselines3's zoo, with larger
+    mini-batches.
     """
     cfg = _mujoco_ppo("halfcheetah-ppo", "HalfCheetah-v5")
     actor = StateIndStdActorCfg(backbone_cfg=plain_mlp([256, 256], "ReLU"), init_std=0.135)
@@ -118,7 +119,7 @@ def humanoid_ppo() -> OnPolicyRunnerCfg:
 
 
 def _mujoco_ppo(name: str, task: str, max_iterations: int = 489) -> OnPolicyRunnerCfg:
-    """2,048 steps per iteration."""
+    """Common settings of the MuJoCo tasks; an iteration has 2,048 steps."""
     return OnPolicyRunnerCfg(
         experiment_name=name,
         env=GymnasiumEnvCfg(task=task, num_envs=8),
@@ -141,6 +142,6 @@ def _mujoco_ppo(name: str, task: str, max_iterations: int = 489) -> OnPolicyRunn
 
 
 def _pack(actor: ActorCfg) -> ActorCriticPackCfg:
-    """The actor and a critic with the same network."""
+    """The actor, and a critic with the same network architecture."""
     critic = VNetworkCfg(backbone_cfg=actor.backbone_cfg, obs_normalization=actor.obs_normalization)
     return ActorCriticPackCfg(actor_cfg=actor, critic_cfg=critic)

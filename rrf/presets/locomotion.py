@@ -1,7 +1,7 @@
-"""Walking robots at commanded velocities: mjlab's tasks, networks and reward weights.
+"""Robots that walk at commanded velocities: mjlab's tasks, networks and reward weights.
 
-Sized for two CPU cores (512 environments, native MuJoCo). On a GPU, mjlab itself steps them:
-`rrf train go1-flat-ppo device=cuda:0 env.num_envs=4096 max_iterations=1500`.
+The presets fit two CPU cores (512 environments, native MuJoCo). On a GPU, mjlab itself steps the
+environments: `rrf train go1-flat-ppo device=cuda:0 env.num_envs=4096 max_iterations=1500`.
 """
 
 from rrf.algorithms.on_policy.configs import PPOCfg
@@ -13,10 +13,10 @@ from rrf.runners.control.configs import OnPolicyRunnerCfg
 _NETWORK = plain_mlp([512, 256, 128], "ELU")
 
 
-# What mjlab's task of 4,096 environments and 10,000 iterations can afford, and a laptop cannot.
+# Changes of mjlab's task, which is made for 4,096 environments and 10,000 iterations, for a laptop.
 _GO1_IN_MINUTES = {
     "events.push_robot": None,
-    # Turn at a given rate, not towards a heading; sideways no faster than forward is easy.
+    # Commands give a turning rate instead of a heading, and moderate sideways and turning speeds.
     "commands.twist.heading_command": False,
     "commands.twist.rel_heading_envs": 0.0,
     "commands.twist.rel_forward_envs": 0.1,
@@ -24,26 +24,28 @@ _GO1_IN_MINUTES = {
     "commands.twist.ranges.lin_vel_y": [-0.7, 0.7],
     "commands.twist.ranges.ang_vel_z": [-0.7, 0.7],
     "curriculum.command_vel": None,  # it would overwrite these ranges
-    # With mjlab's weight of -0.1, exploring costs more than walking earns: it learns to stand.
+    # With mjlab's weight of -0.1, exploration costs more than walking earns; the robot then learns
+    # to stand still.
     "rewards.action_rate_l2.weight": -0.02,
-    # On flat ground foot heights are little news to the critic, and casting their rays takes time.
+    # On flat ground, foot heights help the critic little, and casting their rays takes time.
     "observations.critic.terms.foot_height": None,
     "scene.sensors.foot_height_scan": None,
     "rewards.foot_clearance": None,
     "rewards.foot_swing_height": None,
     "rewards.foot_slip": None,
     "rewards.soft_landing": None,
-    # A standard deviation of 0.5 rad/s and not 0.71, so that turning pays.
+    # A standard deviation of 0.5 rad/s instead of 0.71, so that turning is rewarded enough.
     "rewards.track_angular_velocity.params.std": 0.5,
 }
 
 
 def go1_flat_ppo() -> OnPolicyRunnerCfg:
-    """A quadruped on flat ground, walking after some ten minutes on two cores.
+    """A quadruped on flat ground. It walks after about ten minutes of training on two cores.
 
-    Pushes, foot shaping and the heading command of mjlab's task are left out; its noise, its
-    randomised bodies and its physics stay. `env.overrides={}` trains on mjlab's own rewards. Twice
-    the environments and half the steps per rollout, because mjlab's terms cost the same for both.
+    Compared with mjlab's task, there are no pushes, no foot shaping and no heading command. The
+    noise, the randomised bodies and the physics are the same. `env.overrides={}` trains with
+    mjlab's own rewards. There are twice the environments and half the steps per rollout, because
+    mjlab's terms cost the same time for 512 and for 1,024 environments.
     """
     cfg = _velocity("go1-flat-ppo", "Flat-Unitree-Go1", max_iterations=250)
     algorithm = cfg.algorithm.replace(entropy_coef=0.005, desired_kl=0.02, precision="auto")

@@ -1,6 +1,6 @@
-"""Gymnasium's tasks by soft actor-critic and its variants, with the papers' hyperparameters.
+"""SAC and its variants on Gymnasium's tasks, with the papers' hyperparameters.
 
-An iteration is 1,000 transitions.
+An iteration has 1,000 transitions.
 """
 
 import typing
@@ -19,7 +19,7 @@ from rrf.policies.control.off_policy_configs import (
 )
 from rrf.runners.control.configs import OffPolicyRunnerCfg
 
-_ANGULAR_VELOCITY = [2]  # of Pendulum-v1's observation: cosine, sine, angular velocity
+_ANGULAR_VELOCITY = [2]  # index in Pendulum-v1's observation: cosine, sine, angular velocity
 _SMALL = plain_mlp([64, 64], "ReLU")
 _FAST: dict[str, typing.Any] = {"actor_lr": 1e-3, "critic_lr": 1e-3, "alpha_lr": 1e-3}
 
@@ -31,20 +31,20 @@ def pendulum_sac() -> OffPolicyRunnerCfg:
 
 
 def pendulum_dsac() -> OffPolicyRunnerCfg:
-    """Pendulum-v1 by DSAC, 20,000 steps."""
+    """DSAC on Pendulum-v1, 20,000 steps."""
     algorithm = DSACCfg(gamma=0.95, warmup_steps=500, **_FAST)
     critic = DistributionalQCfg(backbone_cfg=_SMALL, num_critics=1)
     return _pendulum("pendulum-dsac", algorithm, critic)
 
 
 def pendulum_dsact() -> OffPolicyRunnerCfg:
-    """Pendulum-v1 by DSAC-T, 20,000 steps."""
+    """DSAC-T on Pendulum-v1, 20,000 steps."""
     algorithm = DSACTCfg(gamma=0.95, warmup_steps=500, **_FAST)
     return _pendulum("pendulum-dsact", algorithm, DistributionalQCfg(backbone_cfg=_SMALL))
 
 
 def pendulum_hidden_sac() -> OffPolicyRunnerCfg:
-    """Pendulum-v1 without its angular velocity: what a policy without memory makes of it."""
+    """Pendulum-v1 without its angular velocity, with a policy without memory, for comparison."""
     algorithm = SACCfg(gamma=0.95, warmup_steps=1000, updates_per_step=0.25, **_FAST)
     return _hidden("pendulum-hidden-sac", algorithm, None)
 
@@ -58,7 +58,7 @@ def pendulum_hidden_sac_seq() -> OffPolicyRunnerCfg:
 
 
 def pendulum_hidden_sac_trans() -> OffPolicyRunnerCfg:
-    """Pendulum-v1 without its angular velocity, with a transformer over its history."""
+    """Pendulum-v1 without its angular velocity, with a transformer over the history."""
     algorithm = SACTransCfg(gamma=0.95, warmup_steps=1000, updates_per_step=0.25, **_FAST)
     return _hidden("pendulum-hidden-sac-trans", algorithm, TransformerEncoderCfg())
 
@@ -96,7 +96,7 @@ def humanoid_sac() -> OffPolicyRunnerCfg:
 
 
 def halfcheetah_dsact() -> OffPolicyRunnerCfg:
-    """HalfCheetah-v5 by DSAC-T, a million steps; its paper takes thirty."""
+    """DSAC-T on HalfCheetah-v5, a million steps. (The paper trains for thirty million.)"""
     network = plain_mlp([256, 256, 256], "GELU")
     algorithm = DSACTCfg(actor_lr=1e-4, critic_lr=1e-4, alpha_lr=3e-4, warmup_steps=10_000)
     return _run("halfcheetah-dsact", "HalfCheetah-v5", 1000, algorithm).replace(
@@ -117,7 +117,7 @@ def _run(name: str, task: str, max_iterations: int, algorithm: SACCfg) -> OffPol
         env=GymnasiumEnvCfg(task=task),
         algorithm=algorithm,
         max_iterations=max_iterations,
-        # A replay is a large part of a checkpoint.
+        # The replay makes checkpoints large, so there are few of them.
         save_interval=max(5, max_iterations // 10),
         num_checkpoints_kept=1,
         replay_size=min(1_000_000, 1000 * max_iterations),
@@ -131,7 +131,7 @@ def _pendulum(name: str, algorithm: SACCfg, critic: QNetworkCfg) -> OffPolicyRun
 
 
 def _hidden(name: str, algorithm: SACCfg, encoder: SequenceEncoderCfg | None) -> OffPolicyRunnerCfg:
-    """40,000 steps of four environments together."""
+    """40,000 transitions in total, from four environments."""
     return _run(name, "Pendulum-v1", 40, algorithm).replace(
         env=GymnasiumEnvCfg(task="Pendulum-v1", num_envs=4, hidden=_ANGULAR_VELOCITY),
         num_steps_per_env=250,

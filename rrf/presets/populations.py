@@ -1,6 +1,6 @@
-"""A task on which one policy settles for a small reward, and what finds the large one.
+"""A task on which a single policy gets stuck at a small reward, but populations find the large one.
 
-Each run takes as many steps of the environment as the others.
+All three runs take the same number of environment steps.
 """
 
 import typing
@@ -37,7 +37,7 @@ _POPULATION: dict[str, typing.Any] = _LEARNING | {"follower_entropy_coef": 0.3}
 
 
 def two_goals_ppo() -> OnPolicyRunnerCfg:
-    """One policy; it settles for the small reward."""
+    """PPO with a single policy, which gets stuck at the small reward."""
     return OnPolicyRunnerCfg(
         policy=ActorCriticPackCfg(**_NETWORKS),
         algorithm=PPOCfg(**_LEARNING),
@@ -46,7 +46,7 @@ def two_goals_ppo() -> OnPolicyRunnerCfg:
 
 
 def two_goals_sapg() -> SAPGOnPolicyRunnerCfg:
-    """A leader that learns from three followers."""
+    """SAPG: a leader that learns from three followers."""
     return SAPGOnPolicyRunnerCfg(
         policy=PopulationPackCfg(**_NETWORKS, num_members=4, latent_dim=8),
         algorithm=SAPGCfg(**_POPULATION),
@@ -55,7 +55,7 @@ def two_goals_sapg() -> SAPGOnPolicyRunnerCfg:
 
 
 def two_goals_epo() -> EPOOnPolicyRunnerCfg:
-    """A leader whose followers are bred."""
+    """EPO: a leader and three followers, which are bred."""
     return EPOOnPolicyRunnerCfg(
         policy=PopulationPackCfg(**_NETWORKS, num_members=4, latent_dim=8, learn_latents=False),
         algorithm=EPOCfg(**_POPULATION, evolution_interval=5, mutation_std=0.5),

@@ -1,4 +1,4 @@
-"""Pendulum-v1 by PPO variants that smooth actions: everything else is as in `pendulum_ppo`."""
+"""PPO variants with smooth actions on Pendulum-v1; other settings are those of `pendulum_ppo`."""
 
 from rrf.algorithms.on_policy.configs import PPOCfg
 from rrf.algorithms.smooth.configs import CAPSCfg, L2C2Cfg, LCPCfg, LipsCfg, LipsNetPPOCfg
@@ -9,30 +9,30 @@ from rrf.runners.control.configs import OnPolicyRunnerCfg
 
 
 def pendulum_caps() -> OnPolicyRunnerCfg:
-    """CAPS."""
+    """CAPS on Pendulum-v1: similar states shall lead to similar actions."""
     return _pendulum("pendulum-caps", CAPSCfg)
 
 
 def pendulum_l2c2() -> OnPolicyRunnerCfg:
-    """L2C2."""
+    """L2C2 on Pendulum-v1: a Lipschitz constraint between a state and the next."""
     return _pendulum("pendulum-l2c2", L2C2Cfg)
 
 
 def pendulum_lips() -> OnPolicyRunnerCfg:
-    """A penalty on the Jacobian."""
+    """Lips on Pendulum-v1: a penalty on the Jacobian of the mean action."""
     cfg = _pendulum("pendulum-lips", LipsCfg)
     return cfg.replace(algorithm=cfg.algorithm.replace(jacobian_coef=7.5e-3))
 
 
 def pendulum_lcp() -> OnPolicyRunnerCfg:
-    """LCP."""
+    """LCP on Pendulum-v1: a penalty on the gradient of the log-probability."""
     return _pendulum("pendulum-lcp", LCPCfg)
 
 
 def pendulum_lipsnet() -> OnPolicyRunnerCfg:
-    """An actor that learns its own Lipschitz constant.
+    """LipsNet on Pendulum-v1: an actor that learns its own Lipschitz constant.
 
-    With ReLU, because only piecewise linear networks keep the bound exactly.
+    It uses ReLU, because the bound is exact only for piecewise linear networks.
     """
     cfg = _pendulum("pendulum-lipsnet", LipsNetPPOCfg)
     actor = LipsNetActorCfg(backbone_cfg=plain_mlp([64, 64], "ReLU"))

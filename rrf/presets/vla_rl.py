@@ -1,6 +1,6 @@
 """Reinforcement learning of the compact policy on Meta-World, from one demonstration per task.
 
-The splits are fixed: demonstrations seed 777, training 42, validation 2024, test 4242.
+The splits have fixed seeds: demonstrations 777, training 42, validation 2024, test 4242.
 """
 
 from rrf.algorithms.vla.configs import GRPOCfg, VLAPPOCfg
@@ -21,7 +21,7 @@ _EXPLORING_HEAD = GaussianHeadCfg(persistent_share=0.3)
 
 
 def pretrain_others() -> SupervisedRunnerCfg:
-    """The demonstrated tasks that are not target tasks: what the demo pretrains on."""
+    """Pretraining for the demo, on the demonstrated tasks that are not target tasks."""
     cfg = with_head(pretrain(), "compact-vla-pretrain-others", GaussianHeadCfg())
     return cfg.replace(
         instructions=[
@@ -32,7 +32,7 @@ def pretrain_others() -> SupervisedRunnerCfg:
 
 
 def one_demo_sft() -> SupervisedRunnerCfg:
-    """The six target tasks from one demonstration each, with a Gaussian head."""
+    """Fine-tuning on the six target tasks with one demonstration each and a Gaussian head."""
     return with_head(sft(), "compact-vla-one-demo", GaussianHeadCfg()).replace(
         episodes_per_instruction=1,
         validation_fraction=0.0,
@@ -51,7 +51,7 @@ def one_demo_sft_flow() -> SupervisedRunnerCfg:
 
 
 def mt50_sft() -> SupervisedRunnerCfg:
-    """All 50 tasks from one demonstration each; `dataset` is theirs."""
+    """Fine-tuning on all 50 tasks with one demonstration each, from their own dataset."""
     return one_demo_sft().replace(
         experiment_name="compact-vla-mt50",
         dataset="metaworld-mt50",
@@ -62,7 +62,7 @@ def mt50_sft() -> SupervisedRunnerCfg:
 
 
 def metaworld_grpo_compact() -> VLARLRunnerCfg:
-    """GRPO; give `init_from=<checkpoint of compact-vla-one-demo>`."""
+    """GRPO on the target tasks; set `init_from=<checkpoint of compact-vla-one-demo>`."""
     policy = one_demo_sft().policy
     return VLARLRunnerCfg(
         experiment_name="metaworld-grpo-compact",
@@ -76,26 +76,26 @@ def metaworld_grpo_compact() -> VLARLRunnerCfg:
 
 
 def metaworld_grpo_demo() -> VLARLRunnerCfg:
-    """GRPO as far as `make demo` has time for."""
+    """GRPO with fewer rounds, for `make demo`."""
     return metaworld_grpo_compact().replace(
         experiment_name="metaworld-grpo-demo", max_rounds=16, validation_interval=8
     )
 
 
 def metaworld_grpo_tokens() -> VLARLRunnerCfg:
-    """GRPO of action tokens, from compact-vla-one-demo-tokens."""
+    """GRPO with action tokens; starts from compact-vla-one-demo-tokens."""
     return metaworld_grpo_compact().replace(
         experiment_name="metaworld-grpo-tokens", policy=one_demo_sft_tokens().policy, max_rounds=24
     )
 
 
 def metaworld_grpo_flow() -> VLARLRunnerCfg:
-    """GRPO of a flow-matching head, from compact-vla-one-demo-flow.
+    """GRPO with a flow-matching head; starts from compact-vla-one-demo-flow.
 
-    The noise is that of flow_sde, whose last step leaves some in the action: what flow_cps adds,
-    the steps that follow take out again, so that its scores say little about the action. The log-
-    probability is a sum over the steps' noise, so that a small change of the policy moves the ratio
-    far: a narrow clip keeps the updates small.
+    It uses flow_sde, whose last step leaves noise in the action. With flow_cps, later steps remove
+    the added noise again, so that its log-probabilities say little about the action. All steps are
+    random, so that a small change of the policy changes the ratio a lot. A narrow clip range keeps
+    the updates small.
     """
     head = FlowMatchingHeadCfg(noise_method="flow_sde", stochastic_steps="all", noise_level=0.5)
     cfg = metaworld_grpo_compact()
@@ -111,9 +111,9 @@ def metaworld_grpo_flow() -> VLARLRunnerCfg:
 
 
 def metaworld_grpo_mt50() -> VLARLRunnerCfg:
-    """GRPO on all 50 tasks, from compact-vla-mt50: some hours of two cores.
+    """GRPO on all 50 tasks; starts from compact-vla-mt50 and takes some hours on two cores.
 
-    Half the noise of six tasks, because more of it lets go of what was grasped.
+    It uses half the noise of the six tasks, because with more noise the gripper drops objects.
     """
     cfg = metaworld_grpo_compact()
     return cfg.replace(
@@ -131,7 +131,7 @@ def metaworld_grpo_mt50() -> VLARLRunnerCfg:
 
 
 def metaworld_ppo_compact() -> VLARLRunnerCfg:
-    """PPO with a value head on the policy's features; `init_from` as for GRPO."""
+    """PPO with a value head on the policy's features; set `init_from` as for GRPO."""
     cfg = metaworld_grpo_compact()
     return cfg.replace(
         experiment_name="metaworld-ppo-compact",

@@ -1,4 +1,4 @@
-"""The loops that train. Configs import without torch; the runners load it when asked for."""
+"""The training loops. Configs do not import torch; a runner loads it when it is accessed."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ __all__ = [
     "SupervisedRunnerCfg",
 ]
 
-# A registered model brings the code that loads it, with the imports of its day.
+# A registered model contains the code that loads it, which imports modules by their old names.
 __path__.append(str(Path(__file__).parent / "former"))
 
 __getattr__ = lazy_attributes(

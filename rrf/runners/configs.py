@@ -1,4 +1,4 @@
-"""What a training run is, as data: the config a preset returns. This file imports no torch."""
+"""The base config of training runs, which presets return. This file does not import torch."""
 
 import typing
 
@@ -10,11 +10,11 @@ class AdamWCfg(Cfg):
     """AdamW (arXiv:1711.05101)."""
 
     lr: float = 1e-3
-    """Peak learning rate; the schedule scales it."""
+    """Peak learning rate. The schedule scales it."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Decay of the running mean of gradients and of their squares."""
+    """Decay rates of the running means of gradients and of squared gradients."""
     eps: float = 1e-8
-    """Added to the root of the second moment."""
+    """Added to the square root of the second moment."""
     weight_decay: float = 1e-3
     """Decoupled weight decay."""
 
@@ -25,16 +25,17 @@ class AdamWCfg(Cfg):
 
 @configclass
 class ScheduleCfg(Cfg):
-    """How the learning rate moves over the run."""
+    """How a value, e.g. the learning rate, changes over the run."""
 
     kind: typing.Literal["constant", "cosine", "one_cycle"] = "one_cycle"
-    """cosine: linear up, cosine down; one_cycle: cosine up, cosine down (arXiv:1708.07120)."""
+    """constant: always the peak. cosine: linear increase, cosine decrease. one_cycle: cosine
+    increase, cosine decrease (arXiv:1708.07120)."""
     warmup_fraction: float = 0.3
-    """Share of the steps spent on the way up."""
+    """Fraction of the steps during which the value increases."""
     initial_factor: float = 0.04
-    """Where one_cycle begins, relative to the peak."""
+    """Initial value of one_cycle, relative to the peak."""
     final_factor: float = 0.0
-    """Where cosine and one_cycle end, relative to the peak."""
+    """Final value of cosine and one_cycle, relative to the peak."""
 
     def __post_init__(self):
         if not 0 <= self.warmup_fraction < 1:
@@ -45,10 +46,12 @@ class ScheduleCfg(Cfg):
 
 @configclass
 class EMACfg(Cfg):
-    """A running average of the weights, which is what gets validated and deployed."""
+    """An exponential moving average of the weights. The averaged weights are validated and
+    deployed."""
 
     decay: float = 0.995
-    """Share of the old average kept at each step; at most (1 + n) / (10 + n) at step n."""
+    """Fraction of the old average that is kept at each step; at most (1 + n) / (10 + n) at step
+    n."""
 
     def __post_init__(self):
         if not 0 <= self.decay < 1:
@@ -57,25 +60,26 @@ class EMACfg(Cfg):
 
 @configclass
 class RunnerCfg(Cfg):
-    """What every training run has."""
+    """The settings that all training runs share."""
 
     loop: typing.ClassVar[str]
-    """What trains it, a name of `rrf.cli.trainings.TRAININGS`."""
+    """The training loop, a name in `rrf.cli.trainings.TRAININGS`."""
     policy_kind: typing.ClassVar[str]
-    """Which policies it trains: one of `rrf.runners.checkpoints.deployable.KINDS`."""
+    """The kind of policy to train, one of `rrf.runners.checkpoints.deployable.KINDS`."""
 
     experiment_name: str = "default"
-    """Groups runs in the tracking store, and names the run directory."""
+    """Name of the experiment in the tracking store. The name of the run directory begins with
+    it."""
     seed: int = 0
-    """Decides initial weights, batch order and augmentation."""
+    """Seed of all randomness: initial weights, batch order, augmentation, rollouts."""
     trackers: list[str] = ["mlflow", "tensorboard"]
-    """Where metrics go."""
+    """Trackers that record the metrics."""
 
     def __post_init__(self):
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed is {self.seed}, allowed: 0 to 2**63 - 1")
         if not self.experiment_name or "/" in self.experiment_name:
             raise ValueError(
-                f"experiment_name is '{self.experiment_name}', allowed: a name without '/', which "
-                "run directories begin with"
+                f"experiment_name is '{self.experiment_name}', allowed: a name without '/' (the "
+                "names of run directories begin with it)"
             )

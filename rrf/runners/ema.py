@@ -7,10 +7,10 @@ from torch import nn
 
 
 class EMA:
-    """A copy of `module` whose parameters follow it: average <- d * average + (1 - d) * current.
+    """A copy of `module` with averaged parameters: average <- d * average + (1 - d) * current.
 
-    d is `decay`, but no more than (1 + n) / (10 + n) at the n-th update, so that the first random
-    weights are forgotten quickly. Buffers are copied.
+    d is `decay`, but at most (1 + n) / (10 + n) at update n, counted from 0, so that the random
+    initial weights are forgotten quickly. Buffers are copied, not averaged.
     """
 
     def __init__(self, module: nn.Module, decay: float):

@@ -1,4 +1,4 @@
-"""Stopping on a signal: the step is finished and saved, then the process ends with 128 + signal."""
+"""Stop on a signal: finish and save the step, then exit with code 128 + signal number."""
 
 import signal
 import threading
@@ -7,7 +7,7 @@ WATCHED = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interrupted(SystemExit):
-    """Raised by a runner that a signal stopped, once it has saved; it sets the exit code."""
+    """Raised by a runner after a signal, when it has saved its progress. It sets the exit code."""
 
     def __init__(self, signum: int, where: str):
         super().__init__(128 + signum)
@@ -19,14 +19,14 @@ class Interrupted(SystemExit):
 
 
 class StopRequestedError(Exception):
-    """Raised in the middle of long work that was asked to stop; what it had begun is lost."""
+    """Raised within long work that is asked to stop. The unfinished work is lost."""
 
 
 class SignalWatch:
-    """A context in which SIGTERM and SIGINT are noted in `received` instead of killing the process.
+    """A context that records SIGTERM and SIGINT in `received` instead of ending the process.
 
-    A second SIGINT raises KeyboardInterrupt as usual. Outside the main thread, where Python
-    delivers no signals, the context changes nothing.
+    A second SIGINT raises KeyboardInterrupt as usual. Outside the main thread, Python does not
+    deliver signals, and the context does nothing.
     """
 
     def __init__(self):

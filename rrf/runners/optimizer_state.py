@@ -1,5 +1,6 @@
-"""What training needs beside the deployed weights, as named tensors that are saved without pickle:
-optimizer state and, where an average of the weights is deployed, the weights being trained.
+"""The state that training needs besides the deployed weights, as named tensors (no pickle).
+
+This is the optimizer state and, if averaged weights are deployed, the weights being trained.
 """
 
 from collections.abc import Mapping
@@ -16,8 +17,10 @@ _WEIGHTS = "weights/"
 def pack(
     optimizer: torch.optim.Optimizer, module: nn.Module, ema: EMA | None
 ) -> dict[str, torch.Tensor]:
-    """`{"exp_avg/head.output.weight": tensor, "weights/head.output.weight": tensor, ...}`. Every
-    value the optimizer keeps must be a tensor."""
+    """`{"exp_avg/head.output.weight": tensor, "weights/head.output.weight": tensor, ...}`.
+
+    Every value that the optimizer keeps must be a tensor.
+    """
     packed = optimizer_tensors(optimizer, module)
     if ema:
         packed |= {_WEIGHTS + name: value for name, value in module.state_dict().items()}
@@ -31,7 +34,7 @@ def restore(
     deployed: Mapping[str, torch.Tensor],
     packed: Mapping[str, torch.Tensor],
 ) -> None:
-    """Put back the deployed weights and what `pack` took."""
+    """Restore the deployed weights and what `pack` returned."""
     raw = {n.removeprefix(_WEIGHTS): packed[n] for n in packed if n.startswith(_WEIGHTS)}
     module.load_state_dict(raw if ema else deployed)
     if ema:

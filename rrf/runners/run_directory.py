@@ -1,8 +1,8 @@
-"""What `rrf train` writes into the directory of a run beside its checkpoints.
+"""The files that `rrf train` writes into the directory of a run besides its checkpoints.
 
 RUN_DIR/
-    run.json        the MLflow run, digests of everything that decides the result, the config
-    result.json     how it ended: the checkpoint, the steps, the time; only of a finished run
+    run.json        the MLflow run, digests of everything that determines the result, the config
+    result.json     the result of a finished run: its checkpoint, steps and time
     global_step_N/  see `rrf.runners.checkpoints.checkpoint`
 """
 
@@ -14,7 +14,7 @@ RUN, RESULT = "run.json", "result.json"
 
 
 def read_facts(path: Path) -> dict:
-    """What a file of the run directory holds; nothing if it is not there.
+    """The content of a JSON file of the run directory; empty if the file does not exist.
 
     Raises:
         ValueError: For a damaged file.
@@ -26,23 +26,24 @@ def read_facts(path: Path) -> dict:
     except ValueError as error:
         raise damaged(path, str(error)) from error
     if not isinstance(data, dict):
-        raise damaged(path, f"it holds {type(data).__name__}, not a mapping")
+        raise damaged(path, f"it holds a {type(data).__name__}, not a mapping")
     return data
 
 
 def damaged(path: Path, why: str) -> ValueError:
-    """The error for a file that cannot be used; it says how to go on without it."""
+    """The error for a damaged file. Its message tells how to continue without the file."""
     return ValueError(
-        f"{path} is damaged ({why}). The checkpoints beside it do not need it: rm "
-        f"{shlex.quote(str(path))}, then the same command again goes on from the newest"
+        f"{path} is damaged ({why}). The checkpoints beside it do not need it. Delete it: rm "
+        f"{shlex.quote(str(path))}. Then run the same command again to resume from the newest "
+        "checkpoint"
     )
 
 
 def mlflow_run_of(checkpoint: str | Path) -> str | None:
-    """The id of the MLflow run in whose run directory a checkpoint lies, if it lies in one.
+    """The id of the MLflow run of a checkpoint; None if it is not in a run directory.
 
     Raises:
-        ValueError: If the file that names it is damaged.
+        ValueError: If the file that names the run is damaged.
     """
     for folder in Path(checkpoint).resolve().parents:
         if run_id := read_facts(folder / RUN).get("run_id"):

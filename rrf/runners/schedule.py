@@ -1,4 +1,4 @@
-"""Learning-rate and noise schedules: functions of the step, so resuming needs no state."""
+"""Schedules of learning rate and noise. They depend on the step only: resuming needs no state."""
 
 import math
 
@@ -6,9 +6,9 @@ from rrf.runners.configs import ScheduleCfg
 
 
 def schedule_factor(step: int, max_steps: int, cfg: ScheduleCfg) -> float:
-    """What the peak value is multiplied with in update `step` (0 to max_steps - 1).
+    """The factor on the peak value in update `step` (0 to max_steps - 1).
 
-    The peak is reached at step `warmup_fraction * max_steps` (rounded) and the final factor at the
+    The peak is reached at step `warmup_fraction * max_steps` (rounded), and the final factor at the
     last step.
     """
     if cfg.kind == "constant":

@@ -1,4 +1,4 @@
-"""What a run tells the outside world, as a protocol; `rrf.tracking` has the implementations."""
+"""The protocol through which a run reports its progress; `rrf.tracking` implements it."""
 
 import contextlib
 import typing
@@ -30,7 +30,7 @@ class Tracker(typing.Protocol):
 
 
 class NullTracker:
-    """Keeps nothing."""
+    """A tracker that records nothing."""
 
     run_id = None
 
@@ -55,7 +55,7 @@ class NullTracker:
 
 @contextlib.contextmanager
 def closing(tracker: Tracker) -> Iterator[Tracker]:
-    """Close the tracker with what became of the block: finished, killed by a signal, or failed."""
+    """Close the tracker at the end of the block, with its outcome: finished, killed or failed."""
     try:
         yield tracker
     except (Interrupted, KeyboardInterrupt):

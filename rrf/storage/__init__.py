@@ -1,1 +1,1 @@
-"""What rollouts leave behind."""
+"""Storage of experience: rollouts, replay buffers, sequences, episodes."""

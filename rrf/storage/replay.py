@@ -1,8 +1,9 @@
-"""What off-policy algorithms remember: transitions of N environments, the oldest overwritten.
+"""The replay buffer of off-policy algorithms: transitions of N environments in a ring.
 
-One matrix on the learner's device holds everything, a transition per row, so a batch is a single
-gather. The observation after a step is stored as it really was, also where a time limit ended the
-episode; it can therefore be bootstrapped, and only a termination cuts the return off.
+New transitions overwrite the oldest ones. One matrix on the learner's device holds one transition
+per row, so that a batch is a single gather. The observation stored after a step is the one that the
+step really led to, even where a time limit ended the episode. Such a step can therefore be
+bootstrapped; only a termination ends the return.
 
 Legend: N environments, B batch, W width of a row, O observation width, A action width.
 """
@@ -12,15 +13,15 @@ import dataclasses
 import torch
 
 GIB = 2**30
-_BYTES = 4  # of a float32
+_BYTES = 4  # size of a float32
 
 
 @dataclasses.dataclass(frozen=True)
 class RowLayout:
-    """Where what stands in a row of a replay."""
+    """The columns of a row of a replay."""
 
     actor_width: int
-    critic_width: int | None  # None: the critic reads what the actor reads, stored once
+    critic_width: int | None  # None: the critic reads the actor's observations, stored only once
     num_actions: int
 
     @property
@@ -29,12 +30,12 @@ class RowLayout:
 
     @property
     def width(self) -> int:
-        """Two observations, the action, reward, terminated, ended."""
+        """Width of two observations, the action, and the reward, terminated and ended columns."""
         return 2 * self.observation_width + self.num_actions + 3
 
 
 class Transitions:
-    """Rows of a replay, [..., W], as learning material."""
+    """Rows of a replay, [..., W], with names for their columns."""
 
     def __init__(self, rows: torch.Tensor, layout: RowLayout):
         self.rows, self.layout = rows, layout
@@ -42,7 +43,7 @@ class Transitions:
         self._now, self.actions, rewards, terminated, ended, self._next = rows.split(widths, -1)
         self.rewards = rewards.squeeze(-1)  # [...]
         self.terminated = terminated.squeeze(-1)  # 1.0 where the return ends with this step
-        self.ended = ended.squeeze(-1)  # 1.0 where the episode does, for whatever reason
+        self.ended = ended.squeeze(-1)  # 1.0 where the episode ends, for whatever reason
 
     @property
     def actor_obs(self) -> torch.Tensor:
@@ -79,11 +80,12 @@ class Replay:
     ):
         """
         Args:
-            num_transitions: Kept; rounded down to a multiple of `num_envs`.
-            memory_limit_gib: Refuse to take more.
+            num_transitions: Capacity; rounded down to a multiple of `num_envs`.
+            memory_limit_gib: Upper limit of the memory used; None for no limit.
 
         Raises:
-            ValueError: If that is less than one step, or takes more memory than allowed.
+            ValueError: If the capacity is less than one step of all environments, or if it needs
+                more memory than allowed.
         """
         self.layout, self.num_envs = layout, num_envs
         self.num_steps = num_transitions // num_envs
@@ -94,21 +96,21 @@ class Replay:
             )
         check_memory(self.num_bytes, self.capacity, memory_limit_gib)
         self.rows = torch.empty(self.capacity, layout.width, device=device)
-        self.total_steps = 0  # ever written; the newest is total_steps - 1
+        self.total_steps = 0  # number of steps ever written; the newest step is total_steps - 1
 
     @property
     def capacity(self) -> int:
-        """Transitions it can hold."""
+        """Number of transitions that fit in."""
         return self.num_steps * self.num_envs
 
     @property
     def num_bytes(self) -> int:
-        """Memory of a full replay."""
+        """Memory of a full replay in bytes."""
         return self.capacity * self.layout.width * _BYTES
 
     @property
     def first_step(self) -> int:
-        """The oldest step that is still there."""
+        """The number of the oldest step that is still stored."""
         return max(0, self.total_steps - self.num_steps)
 
     def __len__(self) -> int:
@@ -126,10 +128,10 @@ class Replay:
         """Store one step of all environments.
 
         Args:
-            observations: [N, O], of actor and critic joined.
-            terminated: bool [N], the task ended in this step, not its time.
-            ended: bool [N], the episode did, for whatever reason.
-            next_observations: [N, O] that the step led to, before any reset.
+            observations: [N, O], those of actor and critic joined.
+            terminated: bool [N], the task itself ended in this step, not by its time limit.
+            ended: bool [N], the episode ended in this step, for whatever reason.
+            next_observations: [N, O], the observations that the step led to, before any reset.
         """
         columns = [observations, actions, rewards.unsqueeze(-1)]
         flags = [terminated.float().unsqueeze(-1), ended.float().unsqueeze(-1)]
@@ -139,14 +141,17 @@ class Replay:
         self.total_steps += 1
 
     def cut(self) -> None:
-        """The episodes of the newest step were given up: it ends them, as a time limit would."""
+        """Mark the newest step as the end of all episodes, like a time limit.
+
+        Called when the running episodes were abandoned.
+        """
         if self.total_steps:
             newest = (self.total_steps - 1) % self.num_steps * self.num_envs
             ended = self.layout.observation_width + self.layout.num_actions + 2
             self.rows[newest : newest + self.num_envs, ended] = 1.0
 
     def sample(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-        """Rows drawn with equal probability, int64 of `shape`."""
+        """Indices of rows, drawn with equal probability, int64 of shape `shape`."""
         return torch.randint(len(self), shape, generator=generator, device=self.rows.device)
 
     def gather(self, rows: torch.Tensor) -> Transitions:
@@ -156,11 +161,11 @@ class Replay:
     def gather_n_step(
         self, rows_b: torch.Tensor, num_steps: int, gamma: float
     ) -> tuple[Transitions, torch.Tensor]:
-        """Transitions over up to `num_steps` steps, and the worth of what follows them, [B].
+        """Transitions over up to `num_steps` steps, and the discounts of their next states, [B].
 
-        Rewards are summed, each discounted, until the episode ends or what is stored does; then
-        comes the observation that led to. The worth is gamma to the number of steps, and 0 after a
-        termination.
+        The discounted rewards are summed until the episode ends, or until the newest stored step.
+        The next observation is the one that the last of these steps led to. The discount is gamma
+        to the power of the number of steps, and 0 after a termination.
         """
         if num_steps == 1:
             steps = self.gather(rows_b)
@@ -171,11 +176,11 @@ class Replay:
         return over_n_steps(steps, is_stored, gamma)[:2]
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
-        """The filled part and where it goes on; a view, not a copy."""
+        """The filled part (a view, not a copy) and the number of steps written."""
         return {"rows": self.rows[: len(self)]}, {"total_steps": self.total_steps}
 
     def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
-        """Go on from what `state` of a replay of the same size gave."""
+        """Restore what `state` of a replay of the same size returned."""
         self.total_steps = facts["total_steps"]
         assert len(tensors["rows"]) == len(self), "the run's config was checked before"
         self.rows[: len(self)] = tensors["rows"].to(self.rows)
@@ -191,22 +196,23 @@ class Replay:
 def over_n_steps(
     steps: Transitions, is_stored: torch.Tensor, gamma: float
 ) -> tuple[Transitions, torch.Tensor, torch.Tensor]:
-    """A step and those after it as one transition, as far as the episode goes on.
+    """Merge a step and the steps after it into one transition, up to the end of the episode.
 
     Args:
-        steps: [n, B], what is learned from first, and the n - 1 steps after it.
-        is_stored: bool [n - 1, B], whether the step after is known at all.
+        steps: [n, B], the first step, and the n - 1 steps after it.
+        is_stored: bool [n - 1, B], whether each of the steps after the first is stored.
 
     Returns:
-        The transitions [B], with rewards summed, each discounted, and the observation that the last
-        step led to; the worth of what follows [B], gamma to the number of steps, and 0 after a
-        termination; which step was the last, int64 [B] from 0.
+        A tuple. First, the merged transitions [B]: the reward is the sum of the discounted rewards,
+        the next observation the one that the last step led to. Second, the discounts of the next
+        states [B]: gamma to the power of the number of steps, and 0 after a termination. Third, the
+        index of the last merged step, int64 [B], counted from 0.
     """
     rewards, layout = steps.rewards, steps.layout
     goes_on = (steps.ended[:-1] < 0.5) & is_stored
     counts = torch.cat([torch.ones_like(rewards[:1]), goes_on.to(rewards.dtype)]).cumprod(0)
     powers = gamma ** torch.arange(len(rewards), device=rewards.device).unsqueeze(1)
-    returns = torch.where(counts > 0, powers * rewards, 0.0).sum(0)  # the others may be anything
+    returns = torch.where(counts > 0, powers * rewards, 0.0).sum(0)  # other entries may be NaN
     num_steps = counts.sum(0)
     last = num_steps.long() - 1
     end = steps.rows[last, torch.arange(len(last), device=last.device)]
@@ -217,12 +223,12 @@ def over_n_steps(
 
 
 def check_memory(num_bytes: int, num_transitions: int, limit_gib: float | None) -> None:
-    """Raise ValueError for a replay that takes more than `limit_gib`, with the size that fits."""
+    """Raise ValueError if a replay needs more than `limit_gib`; the message says what fits."""
     if limit_gib is None or num_bytes <= limit_gib * GIB:
         return
     fitting = int(limit_gib * GIB / num_bytes * num_transitions)
     raise ValueError(
-        f"a replay of {num_transitions:,} transitions takes {num_bytes / GIB:.2f} GiB "
+        f"a replay of {num_transitions:,} transitions needs {num_bytes / GIB:.2f} GiB "
         f"({num_bytes / num_transitions:.0f} bytes each), allowed: {limit_gib} GiB; set "
         f"replay_size to at most {fitting:,}, or raise replay_memory_gib"
     )

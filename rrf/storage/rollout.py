@@ -1,8 +1,9 @@
-"""What an on-policy algorithm keeps of a rollout: T steps of N environments.
+"""The rollout that an on-policy algorithm stores: T steps of N environments.
 
-Observations have one row more than actions: row t + 1 is what step t led to, unless an episode
-ended there (`goes_on` is false), where row t + 1 already belongs to the next one. A penalty that
-compares a state with its successor therefore finds the true one, whatever the order of samples.
+Observations have one row more than actions. Row t + 1 is the observation that step t led to. If an
+episode ended in step t (`goes_on` is false), row t + 1 already belongs to the next episode. A
+penalty that compares a state with its successor can therefore find the true one, even though
+samples are shuffled.
 
 Legend: T time, N environments, S = T * N samples, O observation width, A action width, P parameters
 of an action distribution, K episodes that ended in one step.
@@ -24,9 +25,9 @@ class ControlStep:
     actions: torch.Tensor  # float32 [N, A]
     rewards: torch.Tensor  # float32 [N]
     dones: torch.Tensor  # bool [N]
-    time_outs: torch.Tensor  # bool [N], ended by the time limit and by nothing else
+    time_outs: torch.Tensor  # bool [N], the episode ended only because of its time limit
     next_observations: TensorDict  # [N], after resets
-    final_observations: TensorDict | None  # [K] of the ended ones, in ascending order
+    final_observations: TensorDict | None  # [K], last ones of ended episodes, by environment index
 
     @classmethod
     def of(
@@ -35,10 +36,11 @@ class ControlStep:
         actions: torch.Tensor,
         result: tuple[TensorDict, torch.Tensor, torch.Tensor, dict],
     ) -> "ControlStep":
-        """The step in which `actions` led from `observations` to what `env.step` returned.
+        """The step in which `actions` led from `observations` to the result of `env.step`.
 
-        Environments of others tell no "final_obs". Then the observation before the last action
-        stands in, one step early; the first one of the next episode would be plainly wrong.
+        Third-party environments may not provide "final_obs". Then the observation before the last
+        action is used instead. It is one step early, but the first observation of the next episode
+        would be plainly wrong.
         """
         next_observations, rewards, dones, extras = result
         dones = dones.bool()
@@ -50,17 +52,17 @@ class ControlStep:
 
 
 class Rollout:
-    """Storage for one rollout, filled step by step and used again for the next."""
+    """Storage for one rollout. It is filled step by step and reused for the next rollout."""
 
     def __init__(self, num_steps: int, num_envs: int, device: torch.device | str = "cpu"):
         self.num_steps, self.num_envs, self.device = num_steps, num_envs, torch.device(device)
         self.step = 0
         self._tensors: dict[str, torch.Tensor] = {}
         self.memories: dict[str, torch.Tensor | None] = {}  # before the first step, by network
-        self.finals: list[tuple[int, torch.Tensor, TensorDict]] = []  # t, environments, last seen
+        self.finals: list[tuple[int, torch.Tensor, TensorDict]] = []  # t, environments, last obs
 
     def write(self, **values: torch.Tensor) -> None:
-        """Store rows of the current step; a name is allocated when first seen."""
+        """Store the values of the current step. The memory of a name is allocated at first use."""
         for name, value in values.items():
             if name not in self._tensors:
                 self._tensors[name] = self._allocate(value, name)
@@ -71,21 +73,24 @@ class Rollout:
         self.step += 1
 
     def restart(self) -> None:
-        """Begin the next rollout; the memory is used again."""
+        """Begin the next rollout in the same memory."""
         self.step = 0
         self.finals = []
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        """Rows of all steps, [T, N, ...]; of observations [T + 1, N, ...]."""
+        """The values of all steps, [T, N, ...]; for observations [T + 1, N, ...]."""
         return self._tensors[name]
 
     def __setitem__(self, name: str, values: torch.Tensor) -> None:
-        """What is known once the rollout is full, [T, N, ...]."""
+        """Set values that are known only when the rollout is full, [T, N, ...]."""
         self._tensors[name] = values
 
     @property
     def starts(self) -> torch.Tensor:
-        """bool [T + 1, N]: an episode begins with this row. Never the first: its memory is kept."""
+        """bool [T + 1, N]: an episode begins with this row.
+
+        Row 0 is always false, because the memory before it already fits.
+        """
         dones = self["dones"]
         return torch.cat([torch.zeros_like(dones[:1]), dones])
 
@@ -96,20 +101,20 @@ class Rollout:
 
 @dataclasses.dataclass
 class Samples:
-    """A rollout as learning material, flat: everything is [S, ...]."""
+    """A rollout as flat samples to learn from: every tensor is [S, ...]."""
 
     actor_obs: torch.Tensor
     critic_obs: torch.Tensor
     next_actor_obs: torch.Tensor
     next_critic_obs: torch.Tensor
-    goes_on: torch.Tensor  # bool; whether the next observation is a true successor
+    goes_on: torch.Tensor  # bool; whether the next observation is the true successor
     actions: torch.Tensor
     log_prob: torch.Tensor
-    distribution: torch.Tensor  # [S, P], parameters when the action was chosen
+    distribution: torch.Tensor  # [S, P], parameters at the time when the action was chosen
     values: torch.Tensor  # before the update
     returns: torch.Tensor
     advantages: torch.Tensor
-    extra: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)  # of variants
+    extra: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)  # added by variants
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -140,7 +145,7 @@ class Samples:
         return cls(**{name: value.flatten(0, 1) for name, value in flat.items()})
 
     def joined(self, other: "Samples") -> "Samples":
-        """The samples of both; extras are those that both have."""
+        """The samples of both, concatenated. Of the extras, only those that both have are kept."""
         tensors: dict[str, typing.Any] = {
             field.name: torch.cat([getattr(self, field.name), getattr(other, field.name)])
             for field in dataclasses.fields(self)
@@ -156,11 +161,11 @@ class Samples:
 
 
 class Batch:
-    """Some samples, each field gathered when it is first asked for."""
+    """A selection of samples. Each field is gathered when it is first accessed."""
 
     def __init__(self, samples: Samples, indices: torch.Tensor, envs: torch.Tensor | None = None):
         self._samples, self.indices = samples, indices
-        self.envs = envs  # if the samples are whole sequences of these, time first
+        self.envs = envs  # not None if the samples are whole sequences of these, time first
 
     def __len__(self) -> int:
         return len(self.indices)

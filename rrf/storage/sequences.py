@@ -1,11 +1,11 @@
-"""A replay of sequences for policies with a memory, as R2D2 has it (openreview r1lyTjAqYX).
+"""A replay of sequences for policies with a memory, as in R2D2 (openreview r1lyTjAqYX).
 
-Transitions lie in a `Replay`; beside them stand the memories that the networks had at every
-`stride`-th step when they acted. A sequence begins at such a step with the memory of then, its
-first `burn_in` steps only bring that memory up to date with the weights of today, and where an
-episode begins within it, `starts` says so.
+Transitions are stored in a `Replay`. In addition, the memories of the acting networks are stored at
+every `stride`-th step. A sequence begins at such a step with the stored memory. Its first `burn_in`
+steps only bring this memory up to date with the current weights. `starts` marks the steps where an
+episode begins within a sequence.
 
-Legend: T time, B sequences, N environments, L layers of a memory, M its width, P stored places.
+Legend: T time, B sequences, N environments, L layers of a memory, M width of a memory.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from rrf.storage.replay import Replay, RowLayout, Transitions, check_memory
 
 @dataclasses.dataclass
 class Sequences:
-    """B stretches of T = burn_in + length steps."""
+    """B sequences of T steps, including the burn-in."""
 
     steps: Transitions  # [T, B]
     starts: torch.Tensor  # bool [T, B], an episode begins with this step
@@ -25,7 +25,7 @@ class Sequences:
 
 
 class SequenceReplay:
-    """A replay that is read in stretches."""
+    """A replay from which whole sequences are sampled."""
 
     def __init__(
         self,
@@ -40,20 +40,20 @@ class SequenceReplay:
     ):
         """
         Args:
-            length: Steps of a sequence, burn-in included.
-            stride: Steps between places where a sequence may begin.
-            memory_shapes: (L, M) of each memory that is stored, by name.
+            length: Steps of a sequence, including the burn-in.
+            stride: Steps between two places where a sequence may begin.
+            memory_shapes: (L, M) of each stored memory, by name.
 
         Raises:
-            ValueError: If no sequence fits in, or all takes more memory than allowed.
+            ValueError: If no sequence fits in, or if the replay needs more memory than allowed.
         """
         num_transitions -= num_transitions % (num_envs * stride)
         self.length, self.stride = length, stride
         if num_transitions // num_envs <= length + stride:
             raise ValueError(
                 f"replay_size gives {num_transitions // num_envs} steps to each of {num_envs} "
-                f"environments, allowed: more than {length + stride} (burn_in + sequence_length + "
-                "stride)"
+                f"environments, allowed: more than {length + stride} steps each (burn_in + "
+                "sequence_length + stride)"
             )
         self.replay = Replay(layout, num_transitions, num_envs, device, memory_limit_gib)
         places = self.replay.num_steps // stride
@@ -68,12 +68,12 @@ class SequenceReplay:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of a full replay."""
+        """Memory of a full replay in bytes."""
         return self.replay.num_bytes + sum(m.numel() * 4 for m in self._memories.values())
 
     @property
     def num_places(self) -> int:
-        """How many steps a sequence can begin with."""
+        """Number of steps at which a sequence can begin, per environment."""
         low, high = self._places()
         return max(0, high - low)
 
@@ -84,7 +84,7 @@ class SequenceReplay:
         """Store one step of all environments; see `Replay.write`.
 
         Args:
-            memories: As they were before the step, each [L, N, M].
+            memories: The memories before the step, each [L, N, M].
         """
         replay = self.replay
         if replay.total_steps % self.stride == 0:
@@ -94,7 +94,7 @@ class SequenceReplay:
         replay.write(**step)
 
     def sample(self, num_sequences: int, generator: torch.Generator) -> Sequences:
-        """Sequences drawn with equal probability of the places they can begin at."""
+        """Random sequences; every place where one can begin has the same probability."""
         replay, device = self.replay, self.replay.rows.device
         low, high = self._places()
         shape = (num_sequences,)
@@ -106,7 +106,7 @@ class SequenceReplay:
         """The sequences of environments `envs_b` that begin at steps `places_b` * stride."""
         replay = self.replay
         begin = places_b * self.stride
-        # One step before the first tells whether that one begins an episode.
+        # The step before the sequence shows whether an episode begins with the sequence.
         times = torch.arange(-1, self.length, device=begin.device).unsqueeze(1) + begin
         rows = times % replay.num_steps * replay.num_envs + envs_b
         steps = replay.gather(rows)
@@ -120,14 +120,14 @@ class SequenceReplay:
         return Sequences(Transitions(steps.rows[1:], replay.layout), starts, memories)
 
     def _places(self) -> tuple[int, int]:
-        """The first place that has a whole sequence behind it, and the first after the last."""
+        """The range of places where a whole sequence can begin: first, and last plus 1."""
         replay = self.replay
-        # Of the very oldest step it is not known whether it began an episode.
+        # It is unknown whether an episode began at the oldest step.
         oldest = replay.first_step + 1 if replay.first_step else 0
         return -(-oldest // self.stride), (replay.total_steps - self.length) // self.stride + 1
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
-        """The filled part and where it goes on; views, not copies."""
+        """The filled part (views, not copies) and the number of steps written."""
         tensors, facts = self.replay.state()
         filled = -(-len(self.replay) // (self.stride * self.replay.num_envs))
         memories = {
@@ -137,7 +137,7 @@ class SequenceReplay:
         return tensors | memories, facts
 
     def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
-        """Go on from what `state` of a replay of the same size gave."""
+        """Restore what `state` of a replay of the same size returned."""
         self.replay.load_state(tensors, facts)
         for name, stored in self._memories.items():
             kept = tensors[f"memory/{name}"]

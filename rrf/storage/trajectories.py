@@ -1,7 +1,7 @@
-"""Episodes that a policy played, and the flat batch that policy gradients are computed from.
+"""Episodes that a policy played, and the flat batch from which policy gradients are computed.
 
 A row is one decision: one observation, one action chunk, one reward. Episodes have different
-lengths, so batches are flat and every row knows its episode.
+lengths, so batches are flat: the rows of all episodes, one after another.
 
 Legend: N rows, H steps in an action chunk, A action dimension, K = H * A, V values per row.
 """
@@ -19,7 +19,7 @@ from rrf.envs.vec_env import InitialState
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """An episode to play. Its `id` decides the randomness, whoever plays it and when."""
+    """An episode to play. Its `id` determines its randomness, no matter who plays it and when."""
 
     id: int  # unique within a round of rollouts
     group: int  # jobs of one group have the same initial state
@@ -33,22 +33,22 @@ class PlayedEpisode:
     job: Job
     observation: Observation | None  # T rows; None if they were not kept
     replay: dict[str, torch.Tensor]  # [T, ...], what the policy needs to evaluate its choice again
-    log_prob: torch.Tensor  # float32 [T, K], when the choice was made; [T, 0] if greedy
+    log_prob: torch.Tensor  # float32 [T, K], at the time of the choice; [T, 0] if greedy
     value: torch.Tensor  # float32 [T, V], NaN [T, 1] without a critic
     reward: np.ndarray  # float32 [T], the environment's own
     steps: np.ndarray  # int64 [T], steps executed of each chunk, 1..H
     success: bool
-    truncated: bool  # the horizon came first
+    truncated: bool  # the horizon was reached before the task ended
     final_value: float  # value of the last observation of a truncated episode, else NaN
     policy_version: int
-    reset_digest: str  # of the first observation
+    reset_digest: str  # digest of the first observation
 
     def __len__(self) -> int:
         return len(self.reward)
 
     @property
     def num_steps(self) -> int:
-        """Action steps executed."""
+        """Number of executed action steps."""
         return int(self.steps.sum())
 
 
@@ -61,7 +61,7 @@ class RolloutBatch:
     log_prob: torch.Tensor  # float32 [N, K]
     mask: torch.Tensor  # bool [N, K], False where the episode ended before the step was executed
     advantage: torch.Tensor  # float32 [N, 1], or [N, H]: one for each action
-    weight: torch.Tensor  # float32 [N], what a row counts in the policy loss
+    weight: torch.Tensor  # float32 [N], weight of a row in the policy loss
     value: torch.Tensor  # float32 [N, V], NaN [N, 1] without a critic
     returns: torch.Tensor  # float32 [N, V], targets of the critic, NaN without one
 
@@ -74,7 +74,7 @@ class RolloutBatch:
         return self.mask.unflatten(1, (self.value.shape[1], -1)).any(-1)
 
     def rows(self, index: torch.Tensor) -> "RolloutBatch":
-        """The given rows, copied."""
+        """A copy of the rows at `index`."""
         numpy_index = index.numpy()
         return RolloutBatch(
             observation=rows_of(self.observation, numpy_index),
@@ -99,9 +99,9 @@ def flatten(
 
     Args:
         episodes: At least one.
-        advantages: For each episode float32 [T, 1] or [T, H].
-        weights: For each episode float32 [T].
-        returns: For each episode float32 [T, V]; None without a critic.
+        advantages: For each episode, float32 [T, 1] or [T, H].
+        weights: For each episode, float32 [T].
+        returns: For each episode, float32 [T, V]; None without a critic.
     """
     values = torch.cat([episode.value for episode in episodes])
     return RolloutBatch(
@@ -116,7 +116,7 @@ def flatten(
 def decisions(
     episodes: Sequence[PlayedEpisode], chunk_length: int
 ) -> tuple[Observation, dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
-    """The first four fields of a `RolloutBatch`: what was seen and chosen in all episodes."""
+    """The first four fields of a `RolloutBatch`: observations and choices of all episodes."""
     log_prob = torch.cat([episode.log_prob for episode in episodes])
     steps = torch.from_numpy(np.concatenate([episode.steps for episode in episodes]))
     names = episodes[0].replay
@@ -129,12 +129,12 @@ def decisions(
 
 
 def executed_mask(steps: torch.Tensor, chunk_length: int, num_elements: int) -> torch.Tensor:
-    """Bool [N, K]: which log-probabilities belong to steps that were executed.
+    """Bool [N, K]: which log-probabilities belong to executed steps.
 
     Args:
         steps: int64 [N], executed steps of each chunk.
         chunk_length: H.
-        num_elements: K, the log-probabilities of a chunk, step by step.
+        num_elements: K, the number of log-probabilities of a chunk; they are ordered by step.
     """
     executed_nh = torch.arange(chunk_length) < steps.unsqueeze(1)
     return executed_nh.repeat_interleave(num_elements // chunk_length, dim=1)

@@ -1,4 +1,5 @@
-"""MLflow, TensorBoard, W&B and SwanLab behind one protocol; lineage; the model registry.
+"""Experiment tracking with MLflow, TensorBoard, W&B and SwanLab behind one protocol; lineage; the
+model registry.
 
 Nothing here imports torch.
 """

@@ -1,11 +1,11 @@
-"""What a version needs to become the champion: a passing verdict that is its own, and a lineage."""
+"""The conditions for a promotion: a passing verdict on this version, and a complete lineage."""
 
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.tracking.lineage import lacking
 from rrf.tracking.versions import Version
 
 LINEAGE = "lineage."
-"""What the tags of a version's lineage begin with."""
+"""Prefix of the tags that hold a version's lineage."""
 
 
 def check_verdict_is_of(version: Version, verdict: Verdict) -> None:
@@ -13,8 +13,9 @@ def check_verdict_is_of(version: Version, verdict: Verdict) -> None:
     who = f"'{version.name}' version {version.version}"
     if verdict.checkpoint_digest != version.checkpoint_digest:
         raise ValueError(
-            f"the verdict is about checkpoint {verdict.checkpoint_digest[:12] or 'none'}, {who} is "
-            f"{version.checkpoint_digest[:12]}; run the gate on an evaluation of this version"
+            f"the verdict is about checkpoint {verdict.checkpoint_digest[:12] or 'none'}, but "
+            f"{who} is {version.checkpoint_digest[:12]}; run the gate on an evaluation of this "
+            "version"
         )
     evaluated = version.tags.get("evaluation.digest")
     if evaluated is None:
@@ -27,22 +28,23 @@ def check_verdict_is_of(version: Version, verdict: Verdict) -> None:
     ):
         raise ValueError(
             f"the verdict judges evaluation {verdict.evaluation_digest[:12]} under protocol "
-            f"{verdict.protocol_hash[:12]}, {who} is registered with evaluation {evaluated[:12]} "
-            "under "
-            f"{version.tags['evaluation.protocol_hash'][:12]}; register it with the evaluation "
-            "that was judged"
+            f"{verdict.protocol_hash[:12]}, but {who} is registered with evaluation "
+            f"{evaluated[:12]} under protocol {version.tags['evaluation.protocol_hash'][:12]}; "
+            "register it with the evaluation that was judged"
         )
 
 
 def check_promotable(version: Version, verdict: Verdict, champion: Version | None) -> None:
-    """Raise ValueError for a verdict that does not pass or compared with another than the present
-    champion, and for a version that does not say which valid data and which code it stands on.
+    """Raise ValueError if a version may not become the champion.
+
+    The verdict must pass and must have compared with the current champion. The version's lineage
+    must name the code and either a dataset that passed validation or an environment.
     """
     who = f"'{version.name}' version {version.version}"
     if not verdict.passed:
         reasons = "\n  ".join(reason for reason in verdict.reasons if not reason.startswith("pass"))
         raise ValueError(
-            f"{who} is not promoted, gate {verdict.gate} says {verdict.outcome}:\n  {reasons}"
+            f"{who} is not promoted: gate {verdict.gate} says {verdict.outcome}:\n  {reasons}"
         )
     against = champion.checkpoint_digest if champion else None
     if verdict.champion_digest != against:
@@ -51,8 +53,8 @@ def check_promotable(version: Version, verdict: Verdict, champion: Version | Non
         )
         now = f"version {champion.version}" if champion else "none"
         raise ValueError(
-            f"{who} was compared with {compared}, the champion is now {now}; run the gate again "
-            "against it"
+            f"{who} was compared with {compared}, but the champion is now {now}; run the gate "
+            "again against that one"
         )
     facts = {
         key.removeprefix(LINEAGE): value
@@ -66,10 +68,10 @@ def check_promotable(version: Version, verdict: Verdict, champion: Version | Non
             else "run `dvc repro` in a git checkout, then register it"
         )
         raise ValueError(
-            f"{who} is not promoted, its lineage lacks {', '.join(missing)}; {remedy} again"
+            f"{who} is not promoted: its lineage lacks {', '.join(missing)}; {remedy} again"
         )
-    if facts.get("validation", "passed") != "passed":  # lacking() has seen that data have one
+    if facts.get("validation", "passed") != "passed":  # a dataset has this key, see lacking()
         raise ValueError(
-            f"{who} is not promoted, the validation of dataset {facts.get('dataset')} is "
+            f"{who} is not promoted: the validation of dataset {facts.get('dataset')} is "
             f"{facts['validation']!r}, not 'passed'"
         )

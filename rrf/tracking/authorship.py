@@ -1,37 +1,35 @@
-"""Descriptions that this program keeps up to date, and how it knows them from a person's.
+"""Descriptions that rrf keeps up to date, and how it tells them from those of a person.
 
-A description of ours ends with a line that says so and holds a digest of all above it. Whoever
-edits the text breaks the digest: it is theirs from then on and never overwritten. Emptied, it is
-ours again.
+A description written by rrf ends with a line that says so and holds a digest of the text above it.
+If a person edits the text, the digest no longer matches, and rrf never overwrites it. If a person
+empties the text, rrf writes it again.
 """
 
 import hashlib
 import re
 
-_LONGEST = 5000  # characters, the columns of MLflow's databases
+_LONGEST = 5000  # characters, the width of the columns in MLflow's databases
 _FOOTER = "*Written by rrf, which keeps this up to date until somebody edits it ({}).*"
 _SIGNED = re.compile("(.*)\n" + re.escape(_FOOTER).replace(r"\{\}", "([0-9a-f]{8})"), re.DOTALL)
 ROOM = _LONGEST - len(_FOOTER) - 16
-"""Characters that a description of ours may have; what is longer is cut."""
+"""Largest number of characters of a description without its last line; longer text is cut."""
 
 
 def signed(text: str) -> str:
-    """The text with the line that makes it ours."""
+    """The text with the last line that marks it as written by rrf."""
     text = _settled(text[:ROOM])
     return f"{text}\n\n{_FOOTER.format(_digest(text))}"
 
 
 def is_ours(description: str | None) -> bool:
-    """Whether a description may be overwritten: nobody has changed what we wrote, or there is
-    none.
-    """
+    """Whether rrf may overwrite a description: it is empty, or nobody has edited it."""
     settled = _settled(description or "")
     found = _SIGNED.fullmatch(settled)
     return not settled or (found is not None and _digest(_settled(found[1])) == found[2])
 
 
 def _settled(text: str) -> str:
-    """Without what editors change unasked: line ends and blanks at the ends of lines."""
+    """The text without what editors change unasked: line ends and spaces at the ends of lines."""
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 

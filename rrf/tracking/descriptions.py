@@ -1,8 +1,8 @@
-"""What MLflow's pages say of a registered model and of its versions, in markdown.
+"""The descriptions of a registered model and of its versions on MLflow's pages, in markdown.
 
-Both texts follow from what the registry holds (tags, aliases, ledger), so they are written anew
-after every change, and a process killed before it wrote them leaves nothing that the next change
-does not mend. A description that a person wrote or edited stays (`rrf.tracking.authorship`).
+Both texts are computed from the registry (tags, aliases, ledger) and rewritten after every change.
+If a process is killed before it has written them, the next change brings them up to date. A
+description that a person wrote or edited is kept (`rrf.tracking.authorship`).
 """
 
 import json
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 def refresh(client: "MlflowClient", name: str) -> None:
     """Bring the descriptions of a model and of its versions up to date.
 
-    They are for people, nothing depends on them: what keeps them from being written is a warning.
+    They are only for people to read. Therefore an error while writing them becomes a warning.
     """
     from mlflow.exceptions import MlflowException
 
@@ -58,13 +58,13 @@ def _model_description(client: "MlflowClient", name: str) -> str:
 
 
 def model_text(name: str, versions: Sequence[Version], entries: Sequence[Entry]) -> str:
-    """What a model is for, how to use it, and the history of its champions.
+    """The description of a model: its purpose, how to use it, and the history of its champions.
 
     Args:
         name: The registered model.
-        versions: All of them, newest first; at least one.
-        entries: The ledger, oldest first; where all of it would be longer than MLflow takes, the
-            oldest changes are left out.
+        versions: All versions, newest first; at least one.
+        entries: The ledger, oldest first. If the text would be too long for MLflow, the oldest
+            changes are left out.
     """
     in_role = {alias: version for version in versions for alias in version.aliases}
     shown = in_role.get(CHAMPION, versions[0])
@@ -81,8 +81,9 @@ def model_text(name: str, versions: Sequence[Version], entries: Sequence[Entry])
 
 
 def version_text(version: Version, entries: Sequence[Entry]) -> str:
-    """Where a version comes from, what speaks for it, and what became of it. MLflow's lists show
-    the beginning of the first line.
+    """The description of a version: its training, its evaluation, and its history as champion.
+
+    MLflow's lists show the beginning of the first line.
     """
     tags = version.tags
     training, lineage = _below("training.", tags), _below("lineage.", tags)
@@ -103,7 +104,7 @@ def version_text(version: Version, entries: Sequence[Entry]) -> str:
 
 
 def _below(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags that begin with `prefix`, without it."""
+    """The tags that begin with `prefix`; their keys are returned without it."""
     return {key.removeprefix(prefix): tags[key] for key in tags if key.startswith(prefix)}
 
 
@@ -136,7 +137,7 @@ def _success(tags: Mapping[str, str]) -> str:
 
 
 def _gate(tags: Mapping[str, str]) -> list[str]:
-    """The verdict of the last gate with its reasons, the decisive ones first."""
+    """The verdict of the last gate, with the decisive reasons first."""
     if "gate.verdict" not in tags:
         return []
     verdict = json.loads(tags["gate.verdict"])
@@ -150,7 +151,7 @@ def _gate(tags: Mapping[str, str]) -> list[str]:
 
 
 def _purpose(version: Version) -> str:
-    """Which kind of policy the versions of a model are, and what they do."""
+    """The kind of policy that a model holds, and its tasks."""
     tags, tasks = version.tags, _tasks(version.tags)
     text = described(tags["policy.kind"]) if "policy.kind" in tags else "a policy"
     if task := tags.get("lineage.environment.task"):
@@ -169,7 +170,7 @@ def _tasks(tags: Mapping[str, str]) -> list[str]:
 
 
 def _usage(name: str, alias: str, version: Version) -> list[str]:
-    """How to get the policy, see it, and ask it for actions."""
+    """How to fetch the policy, watch it, and ask it for actions."""
     tasks, reference = _tasks(version.tags), f"{name}@{alias}"
     task = f" --task {(tasks or ['TASK'])[0]}" if version.tags.get("policy.kind") == VLA else ""
     return [
@@ -187,7 +188,7 @@ def _usage(name: str, alias: str, version: Version) -> list[str]:
 
 
 def _history(name: str, entries: Sequence[Entry], num_shown: int) -> list[str]:
-    """The last changes of champion as a table, newest first."""
+    """The last `num_shown` changes of champion as a table, newest first."""
     if not entries:
         return ["No version has been promoted yet."]
     lines = [

@@ -1,6 +1,6 @@
-"""A DVC-versioned dataset as an MLflow dataset: its digest is the MD5 that DVC recorded.
+"""A DVC-versioned dataset as an MLflow dataset, with the MD5 that DVC recorded as its digest.
 
-So `search_runs("dataset.digest = '<md5>'")` answers which runs used this data, and
+`search_runs("dataset.digest = '<md5>'")` finds the runs that used this data, and
 `mlflow.data.get_source` leads back to the files.
 """
 
@@ -19,7 +19,7 @@ _MAX_DIGEST = 36  # MLflow's limit; an MD5 of a directory, "<32 hex>.dir", just 
 def dataset_input(lineage: Mapping, context: str = "training"):
     """The `mlflow.entities.DatasetInput` for the lineage of one dataset.
 
-    A dataset DVC does not track gets the digest "untracked".
+    A dataset that DVC does not track gets the digest "untracked".
     """
     from mlflow.entities import DatasetInput, InputTag
 
@@ -39,8 +39,9 @@ def dataset_input(lineage: Mapping, context: str = "training"):
 
 @functools.cache
 def classes() -> types.SimpleNamespace:
-    """`DVCSource` and `DVCDataset`, defined on first use because their bases come from MLflow, and
-    registered there.
+    """Define `DVCSource` and `DVCDataset` and register the source with MLflow.
+
+    This happens on first use, because their base classes come from MLflow.
     """
     from mlflow.data.dataset import Dataset
     from mlflow.data.dataset_source import DatasetSource
@@ -55,8 +56,9 @@ def classes() -> types.SimpleNamespace:
             return "dvc"
 
         def load(self, dst_path=None) -> str:
-            """Get the files of this revision into `dst_path` with `dvc get`, run in the
-            repository.
+            """Copy the files of this revision to `dst_path` with `dvc get`.
+
+            This process must run in the repository.
             """
             target = dst_path or self.facts["path"]
             command = ["dvc", "get", ".", self.facts["path"], "--out", target]

@@ -1,4 +1,4 @@
-"""What speaks for a version: evaluation and verdict as tags, and the report attached to its run."""
+"""Evidence for a version: evaluation and verdict as tags, and the report attached to its run."""
 
 import json
 import tempfile
@@ -26,15 +26,15 @@ _LONGEST_TAG = 5000
 
 
 def evaluation_tags(report: EvaluationReport, digest: str) -> dict[str, str]:
-    """What `rrf models list` and a promotion need to know about an evaluation.
+    """The facts about an evaluation that `rrf models list` and a promotion need, as tags.
 
     Raises:
-        ValueError: If it is of another checkpoint than the one with `digest`.
+        ValueError: If the evaluated checkpoint is not the one with `digest`.
     """
     if report.checkpoint_digest != digest:
         raise ValueError(
-            f"the evaluation is of checkpoint {report.checkpoint_digest[:12] or 'none'}, this one "
-            f"is {digest[:12]}; evaluate it with `rrf eval`"
+            f"the evaluation is of checkpoint {report.checkpoint_digest[:12] or 'none'}, but this "
+            f"checkpoint is {digest[:12]}; evaluate it with `rrf eval`"
         )
     rate, tasks = report.overall, ", ".join(report.per_task)
     means = {f"evaluation.mean.{k}": f"{v:.6g}" for k, v in report.mean_metrics().items()}
@@ -51,7 +51,7 @@ def evaluation_tags(report: EvaluationReport, digest: str) -> dict[str, str]:
 
 
 def verdict_tags(verdict: Verdict) -> dict[str, str]:
-    """The gate's answer, whole, and its outcome for searches."""
+    """The whole verdict of a gate, and its name and outcome for searches, as tags."""
     return {
         "gate.name": verdict.gate,
         "gate.outcome": verdict.outcome,
@@ -66,7 +66,7 @@ def attach(
     checkpoint: str | Path,
     lineage: Mapping,
 ) -> None:
-    """Render the report anew, with all that is known by now, and attach it to the version's run."""
+    """Render the report again with everything known about the version; attach it to its run."""
     write_report(
         evaluation,
         lineage,
@@ -83,7 +83,7 @@ def attach(
 
 
 def evaluation_of(version: Version | None, like: str | Path) -> EvaluationReport | None:
-    """The evaluation attached to a version, if it was made under the same protocol as `like`."""
+    """The evaluation attached to a version; None if it is `like` itself or has another protocol."""
     from mlflow.artifacts import download_artifacts
     from mlflow.exceptions import MlflowException
 
@@ -98,7 +98,7 @@ def evaluation_of(version: Version | None, like: str | Path) -> EvaluationReport
                 tracking_uri=workspace.tracking_uri(),
             )
         except (MlflowException, OSError):
-            return None  # attached to no run, or deleted: the report is made without it
+            return None  # never attached, or deleted: the report is made without it
         found = EvaluationReport.load(file)
     wanted = EvaluationReport.load(like)
     same = (found.protocol_hash == wanted.protocol_hash) and found.digest != wanted.digest

@@ -1,5 +1,7 @@
-"""Bring a registered policy to this machine: downloaded, checked against its manifest and registry
-entry, then put in place whole.
+"""Fetch a registered policy to this machine.
+
+It is downloaded, checked against its manifest and its registry entry, and then moved into place
+atomically.
 """
 
 import re
@@ -15,11 +17,12 @@ _REFERENCE = re.compile(r"[^/@]+(@[^/@]+|/[0-9]+)")
 
 
 def fetch(reference: str, out: str | Path) -> Version:
-    """Put the deployable checkpoint of "NAME@champion", "models:/NAME@champion" or "NAME/3" at
-    `out`.
+    """Write the deployable checkpoint of a registered version to the directory `out`.
+
+    `reference` is like "NAME@champion", "models:/NAME@champion" or "NAME/3".
 
     Raises:
-        ValueError: If there is no such version, a file was changed, or `out` holds something else
+        ValueError: If there is no such version, a file was changed, or `out` holds something other
             than a checkpoint.
         OSError: If the artifacts are gone or cannot be reached.
     """
@@ -45,8 +48,8 @@ def fetch(reference: str, out: str | Path) -> Version:
         found = deployable_digest(downloaded)
         if found != version.checkpoint_digest:
             raise ValueError(
-                f"{reference} was registered as checkpoint {version.checkpoint_digest[:12]}, its "
-                f"artifacts are {found[:12]}; they were replaced, do not use them"
+                f"{reference} was registered as checkpoint {version.checkpoint_digest[:12]}, but "
+                f"its artifacts are {found[:12]}; they were replaced, do not use them"
             )
         with atomic.directory(out) as root:
             copy_deployable(downloaded, root)
@@ -54,8 +57,9 @@ def fetch(reference: str, out: str | Path) -> Version:
 
 
 def is_reference(text: str) -> bool:
-    """Whether `text` names a registered version ("NAME@alias", "NAME/3", "models:/...") and not an
-    existing path.
+    """Whether `text` names a registered version ("NAME@alias", "NAME/3", "models:/...").
+
+    Without "models:/", an existing path is not a reference.
     """
     if text.startswith("models:/"):
         return True
@@ -66,4 +70,4 @@ def _check_replaceable(out: Path) -> None:
     if out.is_file() or (
         out.is_dir() and any(out.iterdir()) and not (out / atomic.MANIFEST).is_file()
     ):
-        raise ValueError(f"'{out}' exists and is no checkpoint; give another --out")
+        raise ValueError(f"'{out}' exists and is not a checkpoint; give another --out")

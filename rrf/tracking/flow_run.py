@@ -1,7 +1,7 @@
-"""The Prefect flow run that a command belongs to, so that what it records can name it.
+"""The Prefect flow run that a command belongs to, so that its records can name the flow run.
 
-Nothing here imports Prefect: a flow tells the commands that it starts by environment variables
-(`flows.commands`), and runs and versions that are made meanwhile carry them as tags.
+Nothing here imports Prefect. A flow sets environment variables for the commands that it starts
+(`flows.commands`), and the MLflow runs and versions that these commands create get matching tags.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ class FlowRun:
     id: str
     name: str = ""
     url: str = ""
-    """Where Prefect's web UI shows it; empty without a server."""
+    """The address of its page in Prefect's web UI; empty without a server."""
 
     @classmethod
     def from_environment(cls) -> "FlowRun | None":
@@ -28,7 +28,7 @@ class FlowRun:
 
     @classmethod
     def from_tags(cls, tags: Mapping[str, str]) -> "FlowRun | None":
-        """The flow run that the tags of an MLflow run or version name, if they do."""
+        """The flow run named by the tags of an MLflow run or version; None if they name none."""
         return cls._from(_TAGS, tags)
 
     @classmethod
@@ -37,17 +37,18 @@ class FlowRun:
         return cls(**found) if found["id"] else None
 
     def environment(self) -> dict[str, str]:
-        """Variables that tell a child process of this flow run."""
+        """Environment variables that name this flow run to a child process."""
         return {key: getattr(self, field) for field, key in _VARIABLES.items()}
 
     def tags(self) -> dict[str, str]:
-        """Tags of an MLflow run or version that was made in this flow run. All of them, so that
-        none of an earlier flow run stays.
+        """Tags for an MLflow run or version that is created or changed in this flow run.
+
+        All tags are returned, even empty ones, so that none of an earlier flow run remains.
         """
         return {key: getattr(self, field) for field, key in _TAGS.items()}
 
     def __str__(self) -> str:
-        """A link in markdown, or name and id where there is no address."""
+        """A markdown link, or the name and the id if there is no address."""
         name = self.name or self.id
         return f"[{name}]({self.url})" if self.url else f"{name} (`{self.id}`)"
 

@@ -1,12 +1,12 @@
-"""The promotion ledger as people read it: a row for each change of champion, or a sentence."""
+"""The promotion ledger as text for people: a table row or a sentence per change of champion."""
 
 import datetime
 
 from rrf.tracking.ledger import Entry
 
 COLUMNS = ("#", "when (UTC)", "change", "champion", "before", "verdict", "by", "reason")
-"""Of `row`. `champion` is the version that it was after the change, `before` the one before it;
-`verdict` begins the digest of the gate's verdict, which stands whole in the tags of the version."""
+"""Columns of `row`. `champion` is the champion after the change, `before` the one before it.
+`verdict` is the beginning of the verdict's digest; the version's tags hold the whole verdict."""
 
 
 def row(entry: Entry) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ def when(entry: Entry) -> str:
 
 
 def told(entry: Entry, version: str) -> str:
-    """What a change did to a version that it names, as a line."""
+    """One line that says what a change of champion did to `version`."""
     moment = f"{when(entry)} UTC (change {entry.index} of the ledger)"
     reason = " ".join(entry.reason.split())
     if entry.action == "promote":

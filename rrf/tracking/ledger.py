@@ -1,10 +1,12 @@
-"""The promotion ledger: every change of champion, in order, kept in the registry it describes.
+"""The promotion ledger: every change of champion, in order, stored in the registry it describes.
 
-MLflow keeps no history of aliases. The ledger does: one tag `ledger.000001`, `ledger.000002`, ...
-per change on the registered model, so it travels with the store. Each entry carries the hash of the
-one before, and `ledger.head` names the last, so an edited, removed or cut-off entry is noticed. An
-entry is the commit point of a change: aliases follow it, and whoever finds them lagging behind a
-dead process brings them up (`rrf.tracking.registry`).
+MLflow keeps no history of aliases, so the ledger does. Each change is one tag of the registered
+model (`ledger.000001`, `ledger.000002`, ...), so the ledger moves together with the store. Each
+entry holds the hash of the previous entry, and `ledger.head` names the last one, so edited and
+removed entries are detected.
+
+Writing an entry commits the change; the aliases are set afterwards. If a process dies in between,
+the next process that changes the model sets them (`rrf.tracking.registry`).
 """
 
 import dataclasses
@@ -32,15 +34,15 @@ class Entry:
     index: int  # from 1
     time: str  # ISO 8601, UTC
     action: typing.Literal["promote", "rollback"]
-    version: str  # promoted, or rolled back from
-    champion: str  # after the change
-    previous: str | None  # what a rollback would return to
-    checkpoint_digest: str  # of the champion
+    version: str  # the promoted version, or the one that was rolled back
+    champion: str  # the champion after the change
+    previous: str | None  # the version that a rollback would return to
+    checkpoint_digest: str  # of the champion after the change
     verdict_digest: str | None
     protocol_hash: str | None
     reason: str
     actor: str
-    parent: str  # hash of the entry before
+    parent: str  # hash of the previous entry
     hash: str = ""
 
     def sealed(self) -> "Entry":
@@ -53,13 +55,14 @@ def read(client: "MlflowClient", name: str) -> list[Entry]:
     """The ledger of a model, oldest first.
 
     Raises:
-        ValueError: Naming the entry that was edited, removed or cut off.
+        ValueError: If the ledger is damaged. The message names the entry that was edited, removed
+            or cut off.
     """
     return parse(name, client.get_registered_model(name).tags)
 
 
 def parse(name: str, tags: Mapping[str, str]) -> list[Entry]:
-    """The ledger in the tags of registered model `name`. Raises ValueError as `read` does."""
+    """The ledger in the tags of registered model `name`. Raises ValueError like `read`."""
     keys = sorted(key for key in tags if key.startswith(PREFIX) and key != HEAD)
     entries: list[Entry] = []
     for position, key in enumerate(keys, start=1):
@@ -75,7 +78,7 @@ def parse(name: str, tags: Mapping[str, str]) -> list[Entry]:
         if entry.sealed() != entry or entry.parent != parent or entry.index != position:
             raise ValueError(f"{_damaged(name)}: entry {position} was edited")
         entries.append(entry)
-    # The head is written after its entry, so a killed process may leave it one behind, never ahead.
+    # The head is written after its entry. A killed process may leave it one behind, never ahead.
     head = tags.get(HEAD)
     if head is not None and head not in [entry.hash for entry in entries[-2:]]:
         raise ValueError(f"{_damaged(name)}: entries after {len(entries)} were cut off")
@@ -96,12 +99,12 @@ def append(client: "MlflowClient", name: str, entries: list[Entry], **facts) -> 
 
 
 def set_head(client: "MlflowClient", name: str, entry: Entry) -> None:
-    """Record that `entry` is the last."""
+    """Record that `entry` is the last one."""
     client.set_registered_model_tag(name, HEAD, entry.hash)
 
 
 def champions(entries: list[Entry]) -> list[str]:
-    """The versions a chain of rollbacks would pass through, the present champion last."""
+    """The versions that a chain of rollbacks would pass through, the current champion last."""
     stack: list[str] = []
     for entry in entries:
         if entry.action == "promote":

@@ -1,7 +1,7 @@
-"""Which data, code and packages stand behind a run: read from DVC's own files, git and the
-validation report.
+"""The lineage of a run: the data, code and packages that it depends on.
 
-What cannot be found is named under "missing"; nothing is guessed.
+It is read from DVC's files, git and the validation report. Facts that cannot be found are listed
+under "missing"; nothing is guessed.
 """
 
 import hashlib
@@ -19,22 +19,25 @@ from rrf.saved_names import settled
 REQUIRED = ("dataset_md5", "git_revision", "validation")
 REQUIRED_WITHOUT_DATASET = ("environment.task", "environment.config_digest", "git_revision")
 LOCK_FILE = "requirements.lock"
-_PINNED = "hf://"  # the version of such a source stands in the config
+_PINNED = "hf://"  # the config itself names the version of such a source
 _PARTS = "datasets"
 
 
 def collect_lineage(*datasets: str) -> dict:
-    """The lineage of what stands on `datasets` (names under datasets/, paths, or
-    s3://bucket/prefix) in this repository, as plain data; {} if there are none.
+    """The lineage of a policy that is trained on `datasets` in this repository, as plain data.
 
-    Keys: dataset, dataset_md5, raw_md5 (of the recordings; of a merged dataset each part's path and
-    md5), git_revision, git_dirty, lock_hash, source_digest, validation ("passed" or "failed"),
-    validation_digest, num_episodes, num_frames, card (the dataset card's path or address). A
-    value that could not be found is None, and "missing" says what that was and which command
-    produces it.
+    Datasets are names under datasets/, paths, or s3://bucket/prefix. Without datasets the result
+    is {}.
 
-    Of several datasets "datasets" has the lineage of each. Beside it stands one for all: numbers
-    are added, other values that differ are joined by ", ", and what one of them lacks is None.
+    Keys: dataset, dataset_md5, raw_md5 (of the recordings; for a merged dataset, the path and md5
+    of each part), git_revision, git_dirty, lock_hash, source_digest, validation ("passed" or
+    "failed"), validation_digest, num_episodes, num_frames, card (the path or address of the dataset
+    card), missing. A value that could not be found is None, and "missing" says which value that is
+    and, where there is one, the command that produces it.
+
+    For several datasets, "datasets" holds the lineage of each, and the other keys describe all of
+    them: numbers are added, other values that differ are joined by ", ", and a value that one of
+    the datasets lacks is None.
     """
     found = [_lineage_of(dataset) for dataset in datasets]
     if len(found) > 1:
@@ -43,7 +46,7 @@ def collect_lineage(*datasets: str) -> dict:
 
 
 def environment_lineage(env: Mapping) -> dict:
-    """The lineage of what learned in a simulator and read no dataset, as plain data.
+    """The lineage of a policy that was trained in a simulator without a dataset, as plain data.
 
     Keys: environment (task, digest of its whole config, versions of the installed
     `rrf.code_digest.SIMULATORS`), git_revision, git_dirty, lock_hash, source_digest, missing.
@@ -63,18 +66,20 @@ def environment_lineage(env: Mapping) -> dict:
 
 
 def each(lineage: Mapping) -> list[Mapping]:
-    """The lineage of each dataset in one from `collect_lineage`."""
+    """The lineages of the single datasets in a lineage from `collect_lineage`."""
     return lineage.get(_PARTS) or ([lineage] if lineage.get("dataset") else [])
 
 
 def datasets_of(lineage: Mapping) -> list[str]:
-    """The datasets that a lineage from `collect_lineage` is of."""
+    """The datasets that a lineage from `collect_lineage` describes."""
     return [one["dataset"] for one in each(lineage)]
 
 
 def flat(lineage: Mapping) -> dict:
-    """What a lineage says of all its datasets together, without None: for tags. What has parts is
-    given part by part: environment.task, environment.packages.mujoco.
+    """A lineage as a flat mapping for tags, without values that are None.
+
+    Nested mappings get dotted keys: environment.task, environment.packages.mujoco. The lineages of
+    single datasets are left out.
     """
     found: dict = {}
     for key, value in lineage.items():
@@ -86,8 +91,9 @@ def flat(lineage: Mapping) -> dict:
 
 
 def lacking(facts: Mapping) -> list[str]:
-    """What a flat lineage lacks for a promotion. One that names a dataset, or no environment
-    either, must say which version of which validated data it stands on.
+    """The required keys that a flat lineage lacks for a promotion.
+
+    Without an environment, or with a dataset, it must name a version of validated data.
     """
     is_of_environment = "environment.task" in facts and "dataset" not in facts
     required = REQUIRED_WITHOUT_DATASET if is_of_environment else REQUIRED
@@ -95,7 +101,7 @@ def lacking(facts: Mapping) -> list[str]:
 
 
 def dvc_path(dataset: str) -> str:
-    """What DVC calls a dataset, given by name or path."""
+    """The path by which DVC knows a dataset that is given by name or path."""
     return dataset if "/" in dataset else f"datasets/{dataset}"
 
 
@@ -156,15 +162,17 @@ def _dvc(home: Path, dataset: str, missing: list[str]) -> dict:
 
 
 def _sources(config: dict) -> list[str]:
-    """What a dataset is made from: its recordings, or the datasets that are merged."""
+    """The sources of a dataset: its recordings, or the datasets that are merged into it."""
     if "merge" in config:
         return [f"datasets/{part['dataset']}" for part in config["merge"]]
     return [config.get("source", {}).get("path", "datasets/raw")]
 
 
 def _dvc_entry(home: Path, path: str) -> dict:
-    """What DVC recorded of something that a pipeline wrote or read: in dvc.lock, those of pipelines
-    under infra/, or a *.dvc file at the top; {} if none knows it.
+    """The record that DVC has of an output or dependency; {} if there is none.
+
+    The record is in dvc.lock, in the dvc.lock of a pipeline under infra/, or in a *.dvc file in the
+    repository root.
     """
     locks = [home / "dvc.lock", *sorted(home.glob("infra/*/dvc.lock"))]
     for file in [*locks, *sorted(home.glob("*.dvc"))]:
@@ -177,12 +185,12 @@ def _dvc_entry(home: Path, path: str) -> dict:
 
 
 def _version(entry: dict) -> str | None:
-    """The MD5, or the ETag of what lies in a bucket."""
+    """The MD5, or the ETag for data in a bucket."""
     return entry.get("md5") or entry.get("etag")
 
 
 def _is_as_recorded(folder: Path, entry: dict) -> bool:
-    """Whether a directory, if it is here, still has as many files and bytes as DVC recorded."""
+    """Whether a directory has as many files and bytes as DVC recorded; True if it is not here."""
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     found = {"nfiles": len(sizes), "size": sum(sizes)}
     return not sizes or all(entry.get(key, value) == value for key, value in found.items())

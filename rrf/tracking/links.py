@@ -1,7 +1,7 @@
-"""Addresses of MLflow's web pages, and the links that reports carry.
+"""Addresses of MLflow's web pages, and the links in reports.
 
-The pages are those of the server that `MLFLOW_TRACKING_URI` names; a local store is shown by the
-one that `make up` starts.
+The pages belong to the server that `MLFLOW_TRACKING_URI` names. For a local store, they belong to
+the server that `make up` starts.
 """
 
 import os
@@ -21,7 +21,7 @@ _PORT_VARIABLE, _PORT = "RRF_MLFLOW_PORT", "5000"  # as infra.services reads it
 
 
 def mlflow_pages() -> str:
-    """Where MLflow's web UI is, without a slash at the end."""
+    """The address of MLflow's web UI, without a slash at the end."""
     uri = workspace.tracking_uri()
     if uri.startswith(("http://", "https://")):
         return uri.rstrip("/")
@@ -45,11 +45,13 @@ def artifact_url(run_id: str, path: str) -> str:
 
 
 def policy_links(policy: str) -> dict[str, str]:
-    """Where MLflow shows a policy: a registered version and its run, or the run in whose directory
-    a checkpoint lies; nothing for one that lies elsewhere.
+    """The pages of a policy in MLflow, title -> address.
+
+    For a registered version, these are the version and its run. For a checkpoint in a run
+    directory, it is the run. For any other checkpoint the result is empty.
 
     Args:
-        policy: NAME@champion, NAME/3, or a checkpoint directory, from the repository's root.
+        policy: NAME@champion, NAME/3, or a checkpoint directory relative to the repository's root.
     """
     if is_reference(policy):
         version = find(policy)
@@ -62,13 +64,13 @@ def policy_links(policy: str) -> dict[str, str]:
 def report_links(
     run_id: str | None, lineage: Mapping | None, flow_run: FlowRun | None = None
 ) -> dict[str, str]:
-    """Where a report leads: to the MLflow run that trained the policy, the Prefect flow run, and
-    the datasets.
+    """The links of a report: the MLflow run that trained the policy, the Prefect flow run, and the
+    dataset cards.
 
     Args:
-        run_id: Of MLflow, if it is known.
-        lineage: What stands behind the policy.
-        flow_run: By default the one that started this process.
+        run_id: The id of the MLflow run, if it is known.
+        lineage: The lineage of the policy.
+        flow_run: The Prefect flow run; by default the one that started this process.
     """
     links = {"MLflow run": run_url(run_id)} if run_id else {}
     flow_run = flow_run or FlowRun.from_environment()
@@ -83,5 +85,5 @@ def report_links(
 
 
 def _card_url(card: str) -> str:
-    """The address of a dataset card: a file of this repository, or of a bucket."""
+    """The address of a dataset card, which is a file of this repository or of a bucket."""
     return card if "://" in card else (workspace.home() / Path(card)).as_uri()

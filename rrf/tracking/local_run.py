@@ -1,5 +1,6 @@
-"""What trackers share that write below the run's own directory: the id and the name they continue
-with, names every service accepts, and copies of artifacts.
+"""Functions shared by the trackers that write to the run's own directory.
+
+They keep the id and the name of a run, make names that every service accepts, and copy artifacts.
 """
 
 import json
@@ -15,10 +16,10 @@ _LONGEST_NAME = 100
 
 
 def kept(run_dir: Path, tracker: str, run_name: str) -> tuple[str, str, bool]:
-    """What this run has with `tracker`: its id, the name it first got, and whether it is new.
+    """The id and the first name of this run in `tracker`, and whether it is new there.
 
-    Both are kept in `<run_dir>/<tracker>_run.json`. A file without a name was written when runs
-    were called by their directory.
+    Id and name are kept in `<run_dir>/<tracker>_run.json`. A file without a name is from the time
+    when runs were named after their directory.
     """
     path = run_dir / f"{tracker}_run.json"
     if path.is_file():
@@ -30,14 +31,17 @@ def kept(run_dir: Path, tracker: str, run_name: str) -> tuple[str, str, bool]:
 
 
 def project_name(experiment: str) -> str:
-    """`experiment` in letters, digits and `-_.+`."""
+    """`experiment` as a name of letters, digits and `-_.+` only."""
     return re.sub(r"[^0-9A-Za-z_.+-]+", "-", experiment)[:_LONGEST_NAME] or "default"
 
 
 def copy_artifact(path: str | Path, folder: str, files: Path) -> list[Path]:
-    """Copy a file, or what a directory holds, to `<files>/artifacts/<folder>/`; the copies.
+    """Copy a file, or the content of a directory, to `<files>/artifacts/<folder>/`.
 
-    Copies, because checkpoints of a run are pruned and reports written anew.
+    The originals do not stay: checkpoints of a run are pruned and reports are rewritten.
+
+    Returns:
+        The copied files.
     """
     path, out = Path(path), files / ARTIFACTS / folder
     out.mkdir(parents=True, exist_ok=True)

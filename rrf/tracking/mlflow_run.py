@@ -1,9 +1,9 @@
-"""A run in MLflow. Training never waits for the store and never dies of it.
+"""A run in MLflow. Training never waits for the store and does not fail if the store fails.
 
-Calls go to a queue that one thread works off in order, metrics in batches. While the store is away
-the thread keeps what it has and tries again; what is left when the run closes is written to
-`<run_dir>/mlflow_unsent.json` and sent when the run is resumed. The run's own files do not depend
-on any of it.
+Calls go to a queue that one thread processes in order, metrics in batches. While the store cannot
+be reached, the thread keeps the queue and tries again. Metrics that are still unsent when the run
+closes are written to `<run_dir>/mlflow_unsent.json` and sent when the run is resumed. The run's own
+files do not depend on the store.
 """
 
 import collections
@@ -25,7 +25,7 @@ from rrf.tracking.authorship import is_ours, signed
 from rrf.tracking.lineage import each, flat
 
 UNSENT = "mlflow_unsent.json"
-_NOTES = "mlflow.note.content"  # what MLflow's pages show as the description of a run
+_NOTES = "mlflow.note.content"  # the tag that MLflow's pages show as the description of a run
 _BATCH = 1000  # metrics per request, MLflow's limit
 _PARAMS = 100  # params per request, MLflow's limit
 _LONGEST_PARAM = 500  # characters
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class _Point:
-    """One metric value, on its way."""
+    """One metric value that waits to be sent."""
 
     key: str
     value: float
@@ -67,15 +67,15 @@ class MLflowTracker:
         """Open or resume the run.
 
         Args:
-            experiment: Created if new.
-            run_name: For people.
-            run_dir: Where unsent metrics go.
-            run_id: The run to continue; one that this store does not have is replaced by a new run.
-            notes: The description. Of a run that goes on it is brought up to date, unless a person
-                wrote or edited it.
-            retry_s: Pause before trying an absent store again.
-            interval_s: Metrics are gathered for this long before they are sent.
-            close_s: How long `close` waits for the store.
+            experiment: Name of the experiment; created if new.
+            run_name: Name of the run for people.
+            run_dir: The run's directory, where unsent metrics are kept.
+            run_id: The run to continue. If this store does not have it, a new run is started.
+            notes: The description of the run. In a resumed run it is brought up to date, unless a
+                person wrote or edited it.
+            retry_s: Seconds before a store that cannot be reached is tried again.
+            interval_s: Seconds for which metrics are collected before they are sent.
+            close_s: Seconds for which `close` waits for the store.
 
         Raises:
             OSError: If the store cannot be reached.
@@ -90,7 +90,7 @@ class MLflowTracker:
             self._outbox.put(point)
 
     def log_config(self, cfg: dict) -> None:
-        """The resolved config: every leaf as a param, all of it as the artifact config.yaml."""
+        """Log the resolved config: each leaf as a param, and the whole as artifact config.yaml."""
         from mlflow.entities import Param
 
         params = [Param(key[:250], _shortened(value)) for key, value in flatten(cfg).items()]
@@ -101,7 +101,7 @@ class MLflowTracker:
         self._call(lambda: self._client.log_text(self.run_id, text, "config.yaml"))
 
     def _log_params(self, params: list) -> None:
-        """Those that are new: a run that goes on may have changed some, which MLflow refuses."""
+        """Log only new params: MLflow refuses a changed value, which a resumed run may have."""
         known = self._client.get_run(self.run_id).data.params
         new = [param for param in params if param.key not in known]
         self._client.log_batch(self.run_id, params=new)
@@ -116,14 +116,16 @@ class MLflowTracker:
             self._call(lambda key=key, value=value: self._client.set_tag(self.run_id, key, value))
 
     def log_artifact(self, path: str | Path, folder: str = "") -> None:
-        """Copy a file or directory to the run now or as soon as the store is back."""
+        """Copy a file or directory to the run as soon as the store can be reached."""
         path = Path(path)
         log_it = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
         self._call(lambda: log_it(self.run_id, str(path), folder or None))
 
     def log_dataset(self, lineage: dict) -> None:
-        """Each dataset as an input of the run, its card as the artifact dataset/README.md (of
-        several: dataset/NAME/README.md), and the lineage as tags `lineage.*`.
+        """Log each dataset as an input of the run, and the lineage as tags `lineage.*`.
+
+        The dataset card becomes the artifact dataset/README.md; with several datasets each card
+        becomes dataset/NAME/README.md.
         """
         from rrf.tracking.dvc_dataset import dataset_input
 
@@ -132,13 +134,13 @@ class MLflowTracker:
         self._call(lambda: self._client.log_inputs(self.run_id, entities))
         for one in datasets:
             card, name = one.get("card"), Path(one["dataset"]).name
-            if card and "://" not in card:  # else the tag leads to it
+            if card and "://" not in card:  # a remote card is not copied, its tag has the address
                 folder = f"dataset/{name}" if len(datasets) > 1 else "dataset"
                 self.log_artifact(workspace.home() / card, folder)
         self.set_tags({f"lineage.{key}": _tag(value) for key, value in flat(lineage).items()})
 
     def close(self, status: str) -> None:
-        """Send what is left, end the run, and keep on disk what could not be sent."""
+        """Send the rest of the queue, end the run, and keep unsent metrics on disk."""
         self._call(lambda: self._client.set_terminated(self.run_id, status))
         left = self._outbox.close(self._close_s)
         points = [dataclasses.asdict(item) for item in left if isinstance(item, _Point)]
@@ -183,7 +185,7 @@ class MLflowTracker:
         self._outbox.put(call)
 
     def _send(self, items: list) -> str | None:
-        """Do what `items` ask for; None when done, else why the store is away."""
+        """Send `items`. Returns None on success, or the reason why the store cannot be reached."""
         from mlflow.entities import Metric
         from mlflow.exceptions import MlflowException
 
@@ -205,7 +207,7 @@ class MLflowTracker:
 
 
 class _Outbox:
-    """A queue worked off in order by one thread; the receiver may be away for any time."""
+    """A queue that one thread processes in order; the receiver may be unreachable for any time."""
 
     def __init__(self, send: Callable[[list], str | None], retry_s: float, interval_s: float):
         self._send, self._retry_s, self._interval_s = send, retry_s, interval_s
@@ -219,7 +221,7 @@ class _Outbox:
         self._items.append(item)
 
     def close(self, timeout_s: float) -> list:
-        """Send what is left for at most `timeout_s`; returns what could not be sent."""
+        """Send the rest of the queue for at most `timeout_s` seconds; returns the unsent items."""
         self._closing.set()
         self._thread.join(timeout_s)
         return list(self._items)
@@ -248,7 +250,7 @@ class _Outbox:
                 continue
             if not is_away:
                 log.warning(
-                    "MLflow is away, training goes on without it: %s", problem.split("\n")[0]
+                    "MLflow is away, training continues without it: %s", problem.split("\n")[0]
                 )
             is_away = True
             self._closing.wait(self._retry_s)
@@ -256,7 +258,7 @@ class _Outbox:
                 time.sleep(min(0.2, self._retry_s))
 
     def _next(self) -> list:
-        # Others append meanwhile, so look only at what is there now.
+        # Other threads append meanwhile, so the length is read only once.
         head = [self._items[index] for index in range(min(len(self._items), _BATCH))]
         if callable(head[0]):
             return head[:1]
@@ -266,7 +268,7 @@ class _Outbox:
 def metric_history(
     run_id: str, names: list[str] | None = None
 ) -> dict[str, list[tuple[int, float]]]:
-    """The curves of a run, (step, value) in order, of all metrics or of `names`."""
+    """The curves of a run, metric -> (step, value) in order, of all metrics or only of `names`."""
     client = store.connect()
     names = sorted(client.get_run(run_id).data.metrics) if names is None else names
     curves = {}
@@ -277,8 +279,8 @@ def metric_history(
 
 
 def flatten(cfg: dict, prefix: str = "") -> dict[str, str]:
-    """Leaves by dotted path; lists of plain values stay one leaf, and so do mappings with paths as
-    keys, which MLflow takes for no names.
+    """Dotted path -> leaf. Lists are one leaf, and so are mappings with a "/" in a key, because
+    MLflow does not accept such keys as names.
     """
     leaves = {}
     for key, value in cfg.items():

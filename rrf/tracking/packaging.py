@@ -1,5 +1,5 @@
-"""A checkpoint as an MLflow model: models-from-code, a tensor signature, explicit requirements, no
-pickle.
+"""Package a checkpoint as an MLflow model: models-from-code, a tensor signature, explicit
+requirements, no pickle.
 """
 
 import importlib.metadata
@@ -19,15 +19,17 @@ if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
     from mlflow.models import ModelSignature
 
-CHECKPOINT = "checkpoint"  # the name of the artifact, and of the directory it lies in
+CHECKPOINT = "checkpoint"  # the name of the artifact and of its directory
 MODEL_TYPE = "policy"
 RESET = "reset"  # imported by models registered up to November 2026
 _REQUIRED = ("rrf", "mlflow", "torch", "tensordict", "numpy", "safetensors", "pydantic", "pyyaml")
 
 
 def signature(checkpoint: str | Path) -> "ModelSignature":
-    """What the policy in a checkpoint sees and answers, with the shapes it was trained on; see
-    `signature` of the classes in `rrf.runners.checkpoints.deployed.DEPLOYED`."""
+    """The inputs and outputs of the policy in a checkpoint, with the shapes it was trained on.
+
+    See `signature` of the classes in `rrf.runners.checkpoints.deployed.DEPLOYED`.
+    """
     from mlflow.models import ModelSignature
     from mlflow.types.schema import ParamSchema, ParamSpec, Schema, TensorSpec
 
@@ -41,7 +43,7 @@ def signature(checkpoint: str | Path) -> "ModelSignature":
 
 
 def requirements() -> list[str]:
-    """The packages a loaded model needs, at the versions installed here."""
+    """The packages that a loaded model needs, pinned to the versions installed here."""
     return [f"{name}=={importlib.metadata.version(name)}" for name in _REQUIRED]
 
 
@@ -62,7 +64,7 @@ def log_model(
     except MlflowException as error:
         raise ValueError(
             f"no MLflow run '{run_id}' at {workspace.tracking_uri()}; give the run that trained "
-            f"{checkpoint}, its run.json names it"
+            f"{checkpoint}, which is named in its run.json"
         ) from error
     complete = f"tags.checkpoint_digest = '{digest}' AND status = 'READY'"
     if known := client.search_logged_models([experiment], complete, max_results=1):
@@ -83,10 +85,10 @@ def _save(checkpoint: str | Path, scratch: Path, run_id: str, model_id: str) -> 
 
     environment = logging.getLogger("mlflow.utils.environment")
     level = environment.level
-    environment.setLevel(logging.ERROR)  # it misses pip, which nothing here needs
+    environment.setLevel(logging.ERROR)  # silences a warning about pip, which is not needed here
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # hints to let MLflow guess the signature
+            warnings.simplefilter("ignore", UserWarning)  # advice to let MLflow infer a signature
             mlflow.pyfunc.save_model(
                 str(scratch / "model"),
                 python_model=str(Path(__file__).parent / "policy_model.py"),

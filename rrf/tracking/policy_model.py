@@ -1,7 +1,7 @@
-"""The MLflow model of a policy (models-from-code): logged as it is, run when the model is loaded.
+"""The MLflow model of a policy (models-from-code): MLflow stores this file and runs it on loading.
 
-Weights come from the checkpoint directory logged beside it, by safetensors; nothing is unpickled.
-Inputs and outputs are those of `rrf.tracking.packaging.signature`.
+The weights are read with safetensors from the checkpoint directory that is stored beside it;
+nothing is unpickled. Inputs and outputs are those of `rrf.tracking.packaging.signature`.
 """
 
 from typing import Any
@@ -11,9 +11,9 @@ import mlflow.pyfunc
 
 
 class PolicyModel(mlflow.pyfunc.PythonModel):
-    """Answers observations with the greedy actions of the policy in the checkpoint."""
+    """Returns the greedy actions of the policy in the checkpoint for given observations."""
 
-    # MLflow would like type hints to guess a signature from; this model is logged with one.
+    # MLflow asks for type hints to infer a signature; this model is logged with a signature.
     _skip_type_hint_validation = True
 
     policy: Any

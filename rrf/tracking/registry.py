@@ -1,15 +1,16 @@
 """The model registry: register, promote, roll back. Every alias is set here and nowhere else.
 
-@candidate is the version registered last, @champion the one to use, @previous what a rollback
-returns to. A promotion needs a passing verdict for this very checkpoint and evaluation, against the
-champion of this moment, and a complete lineage. All of it happens under one lock, in this order:
+@candidate is the version registered last, @champion the one to use, and @previous the one that a
+rollback returns to. A promotion needs a complete lineage and a passing verdict on this very
+checkpoint and evaluation, compared with the current champion. A promotion holds one lock and does
+its work in this order:
 
     settle aliases a dead process left behind -> check -> tag the version -> ledger -> aliases
 
-The ledger entry is the commit. A process killed before it changed nothing that counts, one killed
-after it is finished by whoever comes next, so running the command again always ends in the same
-state. Last of all the descriptions are written, which follow from the rest
-(`rrf.tracking.descriptions`).
+Writing the ledger entry commits the promotion. If a process is killed before that, neither champion
+nor ledger has changed. If it is killed afterwards, the next change of the model completes its work.
+So running the command again always ends in the same state. The descriptions are written at the very
+end, because they are computed from the rest (`rrf.tracking.descriptions`).
 """
 
 import contextlib
@@ -72,21 +73,22 @@ def register(
 ) -> str:
     """Make a checkpoint a version of `name` and @candidate; returns the version.
 
-    The same checkpoint registered again is the same version; its lineage and evaluation are brought
-    up to date.
+    Registering the same checkpoint again does not create a new version; it brings the lineage and
+    the evaluation of the existing version up to date.
 
     Args:
         checkpoint: A checkpoint directory; only its deployable part is logged.
         name: The registered model.
-        run_id: The MLflow run that trained it.
-        lineage: From `collect_lineage`, or `environment_lineage` for what read no dataset.
+        run_id: The MLflow run that trained the checkpoint.
+        lineage: From `collect_lineage`, or from `environment_lineage` for training without a
+            dataset.
         evaluation: The directory written by `rrf eval`; its report is attached to the run.
-        flow_run: The flow run of Prefect that does it; by default the one that started this
-            process, if one did.
+        flow_run: The Prefect flow run that registers the version; by default the one that started
+            this process, if any.
 
     Raises:
-        ValueError: For a name with odd characters, a model of another task, an unknown run, a
-            damaged checkpoint, or an evaluation of another one.
+        ValueError: For a name with invalid characters, a model of another task, an unknown run, a
+            damaged checkpoint, or an evaluation of another checkpoint.
     """
     check_task(name, lineage)
     digest = deployable_digest(checkpoint)
@@ -123,12 +125,17 @@ def register(
 
 
 def check_task(name: str, lineage: Mapping) -> None:
-    """Raise ValueError for a name with odd characters, or if the versions of `name` learned another
-    simulated task than what the lineage is of: a champion is replaced by one that does the same.
-    The module before the id of a task, "my_tasks:MyTask-v0", makes it no other one.
+    """Raise ValueError if a policy with this lineage must not become a version of model `name`.
+
+    The name may contain only certain characters. All versions of a model must be trained on the
+    same simulated task, because a new champion replaces the old one. A module in front of the task
+    id does not matter: "my_tasks:MyTask-v0" is the same task as "MyTask-v0".
     """
     if not _NAME.fullmatch(name):
-        raise ValueError(f"model name {name!r} may hold letters, digits, '.', '_' and '-' only")
+        raise ValueError(
+            f"model name {name!r} may contain only letters, digits, '.', '_' and '-', and must "
+            "begin with a letter or digit"
+        )
     mine = flat(lineage).get("environment.task")
     client = store.connect()
     if mine is None or not exists(client, name):
@@ -139,16 +146,16 @@ def check_task(name: str, lineage: Mapping) -> None:
     if theirs and mine not in theirs:
         proposed = f"{name}-{re.sub('[^a-z0-9]+', '-', mine.lower())}"
         raise ValueError(
-            f"'{name}' holds policies of {', '.join(sorted(theirs))}, this one was trained on "
+            f"'{name}' holds policies for {', '.join(sorted(theirs))}, but this one was trained on "
             f"{mine}; give another name, e.g. {proposed}"
         )
 
 
 def note_verdict(name: str, version: str, verdict: Verdict) -> None:
-    """Write a gate's answer to a version's tags; changes no alias.
+    """Write a verdict to the tags of a version; changes no alias.
 
     Raises:
-        ValueError: For one that belongs to another checkpoint or evaluation.
+        ValueError: For a verdict on another checkpoint or evaluation.
     """
     client = store.connect()
     with _changing(client, name):
@@ -157,20 +164,19 @@ def note_verdict(name: str, version: str, verdict: Verdict) -> None:
 
 
 def promote(name: str, version: str, verdict: Verdict | None) -> Entry:
-    """Make a version the champion; returns the ledger entry. Promoting the champion again changes
-    nothing.
+    """Make a version the champion; returns the ledger entry.
 
-    The verdict is written to the version's tags, also when it refuses.
+    The verdict is written to the version's tags, even if the promotion is then refused. Promoting
+    the current champion again changes nothing.
 
     Raises:
-        ValueError: Without a verdict, with one that does not pass or belongs to another checkpoint,
-            evaluation or champion, with incomplete lineage, or with a damaged ledger.
+        ValueError: Without a verdict; for a verdict that does not pass or belongs to another
+            checkpoint, evaluation or champion; for an incomplete lineage; for a damaged ledger.
     """
     if verdict is None:
         raise ValueError(
-            f"'{name}' version {version} has no verdict; evaluate it and run the gate, then "
-            "promote with "
-            "--verdict verdict-GATE.json"
+            f"'{name}' version {version} has no verdict; evaluate it with `rrf eval --gate`, then "
+            "promote it with --verdict verdict-GATE.json"
         )
     client = store.connect()
     with _changing(client, name):
@@ -204,8 +210,8 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
 
     Args:
         name: The registered model.
-        reason: Why, for the ledger.
-        version: The champion that has to go. Given, running the command twice rolls back once.
+        reason: The reason for the rollback, kept in the ledger.
+        version: The champion to leave. If given, running the command twice rolls back only once.
 
     Raises:
         ValueError: Without a reason, or if there is no previous champion.
@@ -247,18 +253,18 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
 
 @contextlib.contextmanager
 def _changing(client: "MlflowClient", name: str) -> Iterator[None]:
-    """Hold the lock of a model; the block may change it, and then its descriptions follow."""
+    """Hold the lock of a model while the block changes it; then refresh the descriptions."""
     with store.lock(f"registry-{name}"):
         try:
             yield
-        except ValueError:  # refused, and the verdict that says why is on the version
+        except ValueError:  # a refusal too may have written a verdict to the version's tags
             descriptions.refresh(client, name)
             raise
         descriptions.refresh(client, name)
 
 
 def _settle(client: "MlflowClient", name: str) -> list[Entry]:
-    """Bring head and aliases to where the ledger says they are; returns the ledger."""
+    """Set the ledger's head and the aliases to what the ledger says; returns the ledger."""
     if not exists(client, name):
         raise ValueError(f"there is no model '{name}'; see: rrf models list")
     entries = ledgers.read(client, name)

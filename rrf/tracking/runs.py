@@ -1,6 +1,7 @@
-"""Where a training run is recorded: any number of trackers behind the one protocol runners know.
+"""Record a training run with any number of trackers, behind the one protocol that runners know.
 
-Names are those of `TRACKERS`; a tracker that fails later in the run warns and never stops training.
+`TRACKERS` lists the names of the trackers. A tracker that fails later in the run logs a warning and
+never stops training.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ TRACKERS = Registry(
 
 
 class Trackers:
-    """Tells every tracker everything. `run_id` is that of the first tracker that has one."""
+    """Forwards every call to all trackers. `run_id` is that of the first tracker that has one."""
 
     def __init__(self, trackers: Sequence):
         self.trackers = list(trackers)
@@ -53,7 +54,7 @@ class Trackers:
             tracker.log_dataset(lineage)
 
     def close(self, status: Status) -> None:
-        with contextlib.ExitStack() as stack:  # closes the others if one raises
+        with contextlib.ExitStack() as stack:  # closes the other trackers even if one raises
             for tracker in reversed(self.trackers):
                 stack.callback(tracker.close, status)
 
@@ -69,19 +70,20 @@ def open_trackers(
     """Open the trackers `names`.
 
     Args:
-        names: Of `TRACKERS`.
-        experiment: Groups runs.
-        run_name: For people; TensorBoard, which names runs by directory, shows it as a text. A
-            run that goes on keeps the name it has.
-        run_dir: The run's directory; TensorBoard, W&B and SwanLab write here, MLflow keeps here
-            what it could not send.
+        names: Names from `TRACKERS`.
+        experiment: Name of the group of runs that this run belongs to.
+        run_name: Name of the run for people. TensorBoard names runs by directory and shows this
+            name as text. A resumed run keeps its name.
+        run_dir: The run's directory. TensorBoard, W&B and SwanLab write to it, and the MLflow
+            tracker keeps unsent metrics there.
         run_id: The MLflow run to continue, from an earlier `Trackers.run_id`.
         notes: The description of the run, in markdown.
 
     Raises:
         ValueError: For an unknown name.
-        ImportError: If the package of a tracker is not installed, with the extra that brings it.
-        OSError: If a store cannot be reached now; later outages only warn.
+        ImportError: If the package of a tracker is not installed; the message names the extra to
+            install.
+        OSError: If a store cannot be reached now. Later outages only log a warning.
     """
     classes = [TRACKERS.get(name) for name in names]
     opened = Trackers([])
@@ -89,6 +91,6 @@ def open_trackers(
         for cls in classes:
             opened.trackers.append(cls(experiment, run_name, Path(run_dir), run_id, notes))
     except BaseException:
-        opened.close("FAILED")  # else they would stay running for ever
+        opened.close("FAILED")  # otherwise these runs would be shown as running for ever
         raise
     return opened

@@ -1,8 +1,7 @@
-"""The MLflow store of this workspace: a client, experiments, and the lock MLflow itself does not
-have.
+"""The MLflow store of this workspace: a client, experiments, and a lock, which MLflow itself lacks.
 
-By default the store is SQLite and local files under `.rrf/`; `MLFLOW_TRACKING_URI` names another
-one.
+By default the store is a SQLite file and local files under `.rrf/`. `MLFLOW_TRACKING_URI` selects
+another store.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ _ANSWER_S = 5.0
 
 
 def connect() -> "MlflowClient":
-    """A client of the workspace's store, which is created if it is the local SQLite file.
+    """A client of the workspace's store. A local SQLite store is created if it does not exist.
 
     Raises:
         OSError: If the store cannot be reached or written.
@@ -58,11 +57,11 @@ def _prepare(uri: str) -> None:
 
 
 def _check_answers(uri: str) -> None:
-    """Ask the server once: MLflow's own client would try an absent one for minutes."""
+    """Check once that the server answers; MLflow's own client would retry for minutes."""
     try:
         urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_ANSWER_S).close()
     except urllib.error.HTTPError:
-        return  # it answers, if only to ask for a password
+        return  # an HTTP error is an answer too, e.g. a request for a password
     except OSError as error:
         raise OSError(_absent(uri, error)) from error
 
@@ -75,7 +74,7 @@ def _absent(uri: str, error: Exception) -> str:
 
 
 def experiment_id(client: "MlflowClient", name: str) -> str:
-    """The id of an experiment, created if there is none of that name."""
+    """The id of the experiment with this name, which is created if it does not exist."""
     with lock("mlflow-store"):
         if found := client.get_experiment_by_name(name):
             return found.experiment_id
@@ -89,7 +88,8 @@ def experiment_id(client: "MlflowClient", name: str) -> str:
 def lock(name: str) -> Iterator[None]:
     """Hold a named lock against all threads and processes of this workspace.
 
-    It is an flock on a file under `.rrf/locks/`: it vanishes with its holder, however that ends.
+    It is an flock on a file under `.rrf/locks/`. The system releases it when its holder ends, even
+    if the holder is killed.
     """
     folder = workspace.state() / "locks"
     folder.mkdir(parents=True, exist_ok=True)

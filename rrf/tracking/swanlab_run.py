@@ -1,7 +1,8 @@
-"""A run in SwanLab, offline unless `SWANLAB_MODE` says otherwise: all of it lies in
-`<run_dir>/swanlab/`, one directory for each start, and `swanlab sync` of those uploads it.
+"""A run in SwanLab, offline unless `SWANLAB_MODE` says otherwise.
 
-SwanLab buffers what it writes: of a process killed without warning the last records are missing.
+All files are in `<run_dir>/swanlab/`, with one directory per start of the run; `swanlab sync`
+uploads these directories. SwanLab buffers its writes, so the last records of a killed process are
+lost.
 """
 
 import contextlib
@@ -17,14 +18,14 @@ from rrf.registry import require
 from rrf.tracking.local_run import copy_artifact, kept, project_name
 
 _STATES = {"FINISHED": "success", "FAILED": "crashed", "KILLED": "aborted"}
-_LONGEST_NOTES = 1024  # characters, more is refused
+_LONGEST_NOTES = 1024  # characters; SwanLab refuses longer descriptions
 log = logging.getLogger(__name__)
 
 
 class SwanLabTracker:
     """Implements the tracker protocol. Resuming adds a directory with the same id, `swanlab_id`.
 
-    `run_id` stays None: what is registered later belongs to an MLflow run, not to this one.
+    `run_id` is always None, because registered models belong to MLflow runs.
     """
 
     run_id = None
@@ -39,16 +40,16 @@ class SwanLabTracker:
     ):
         """
         Args:
-            experiment: The project.
-            run_name: For people; a run that goes on keeps the one it has.
-            run_dir: Where SwanLab writes, and where the id is kept.
-            run_id: Of another tracker; this one continues with the id in `run_dir`.
-            notes: The description of a new run; one that goes on keeps what it has.
+            experiment: Name of the SwanLab project.
+            run_name: Name of the run for people; a resumed run keeps its name.
+            run_dir: The run's directory, where SwanLab writes and where the id is kept.
+            run_id: Not used: it belongs to MLflow. This tracker continues with the id in `run_dir`.
+            notes: The description of a new run; a resumed run keeps its description.
 
         Raises:
             ImportError: If swanlab is not installed.
-            OSError: If this process records another SwanLab run, there can be one at a time; or if
-                SwanLab wants a login, which it does not offline.
+            OSError: If this process already records another SwanLab run, or if SwanLab asks for a
+                login, which never happens offline.
         """
         run_dir = Path(run_dir)
         swanlab = require("swanlab", extra="swanlab")
@@ -56,7 +57,7 @@ class SwanLabTracker:
         self._tags: dict[str, str] = {}
         settings = swanlab.Settings(
             interactive=False,
-            probe=swanlab.Settings.Probe(requirements=False, git=False),  # the lineage has them
+            probe=swanlab.Settings.Probe(requirements=False, git=False),  # already in the lineage
             terminal=swanlab.Settings.Terminal(proxy_type="none"),
         )
         mode = os.environ.get("SWANLAB_MODE", "offline")
@@ -73,10 +74,10 @@ class SwanLabTracker:
                     settings=settings,
                 )
         except RuntimeError as error:
-            raise OSError(f"SwanLab opens no run with SWANLAB_MODE={mode}: {error}") from error
+            raise OSError(f"SwanLab cannot open a run with SWANLAB_MODE={mode}: {error}") from error
 
     def log_config(self, cfg: dict) -> None:
-        # Of a None at the top level SwanLab would make an empty mapping.
+        # SwanLab would turn a None at the top level into an empty mapping.
         plain = {name: "null" if value is None else value for name, value in cfg.items()}
         _tell(lambda: self._run.config.update(plain))
 
@@ -84,12 +85,12 @@ class SwanLabTracker:
         _tell(lambda: self._run.log(dict(metrics), step=step))
 
     def set_tags(self, tags: dict[str, str]) -> None:
-        """Below `tags` in the config, because SwanLab's own tags have no values."""
+        """Write the tags to the config under `tags`, because SwanLab's own tags have no values."""
         self._tags |= tags
         self.log_config({"tags": dict(self._tags)})
 
     def log_artifact(self, path: str | Path, folder: str = "") -> None:
-        """Copy a file or directory to the run's files, below artifacts/."""
+        """Copy a file or directory to the run's files, under artifacts/."""
         _tell(lambda: self._save(path, folder))
 
     def log_dataset(self, lineage: dict) -> None:
@@ -111,13 +112,15 @@ def _tell(call: Callable[[], object]) -> None:
     try:
         call()
     except (OSError, RuntimeError) as error:
-        log.warning("SwanLab did not take a record, training goes on without: %s", error)
+        log.warning("SwanLab did not accept a record, training continues without it: %s", error)
 
 
 @contextlib.contextmanager
 def _own_hooks() -> Iterator[None]:
-    """Keep SIGINT and uncaught exceptions ours: SwanLab would end its run before the last
-    checkpoint of an interrupted training is written.
+    """Restore our handlers for SIGINT and uncaught exceptions after calls to SwanLab.
+
+    SwanLab's handlers would end its run before an interrupted training has written its last
+    checkpoint.
     """
     is_main = threading.current_thread() is threading.main_thread()
     handler, hook = signal.getsignal(signal.SIGINT), sys.excepthook

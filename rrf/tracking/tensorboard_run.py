@@ -1,7 +1,7 @@
 """A run as TensorBoard event files under `<run_dir>/tensorboard/`, written without torch or
 TensorFlow.
 
-Once the file cannot be written any more, a warning is all training notices.
+If the file cannot be written any more, the tracker logs a warning and training continues.
 """
 
 import logging
@@ -15,8 +15,9 @@ log = logging.getLogger(__name__)
 
 
 class TensorBoardTracker:
-    """Scalars by name, description, config, dataset and tags as text. Resuming adds another event
-    file.
+    """Writes metrics as scalars, and description, config, dataset and tags as text.
+
+    Resuming adds another event file.
     """
 
     run_id = None
@@ -57,7 +58,7 @@ class TensorBoardTracker:
 
     def close(self, status: str) -> None:
         self.set_tags({"status": status})
-        self._tell(self._writer.flush)  # raises what the writer's thread met; closing does not
+        self._tell(self._writer.flush)  # raises errors of the writer's thread; close does not
         self._tell(self._writer.close)
 
     def _text(self, name: str, text: str) -> None:
@@ -86,6 +87,6 @@ class TensorBoardTracker:
             return
         try:
             call()
-        except OSError as error:  # also of the writer's thread, which is over then
+        except OSError as error:  # includes errors of the writer's thread, which has then ended
             self._is_gone = True
-            log.warning("TensorBoard's file is lost, training goes on without: %s", error)
+            log.warning("TensorBoard's file is lost, training continues without it: %s", error)

@@ -1,5 +1,5 @@
-"""What a training run was, in words for people: its name, its description, and the tags by which a
-version says what trained it.
+"""A training run in words for people: its name, its description, and the tags that describe the
+training of a version.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,10 @@ _DATASET = {
 
 
 def run_name(config: Mapping, key: str) -> str:
-    """What a run is called: its experiment, its seed, and the beginning of the key that tells it
-    from others of the same experiment and seed (its directory is named by that key, too).
+    """The name of a run: its experiment, its seed, and the beginning of its key.
+
+    The key distinguishes runs of the same experiment and seed. The run directory is named after it
+    too.
     """
     return f"{config['experiment_name']}, seed {config['seed']}, {key[:_KEY_LENGTH]}"
 
@@ -35,9 +37,9 @@ def run_notes(
     Args:
         config: The resolved config.
         lineage: From `collect_lineage` or `environment_lineage`.
-        run_dir: Where its checkpoints lie.
-        command: What was typed to start it.
-        flow_run: The flow run that started it, if one did.
+        run_dir: The directory of its checkpoints.
+        command: The command line that started it.
+        flow_run: The Prefect flow run that started it, if any.
     """
     facts = training_of(config)
     lines = [f"Trains a policy: {in_words(facts)}.", ""]
@@ -46,20 +48,24 @@ def run_notes(
     if flow_run:
         lines.append(f"- Prefect flow run: {flow_run}")
     if command:
-        lines += ["", "The same again, which reuses or resumes what is there:", ""]
+        lines += ["", "This command reuses the run, or resumes it if it was interrupted:", ""]
         lines += ["```", command, "```"]
     return "\n".join(lines)
 
 
 def training_tags(checkpoint: str | Path) -> dict[str, str]:
-    """What a version says of its training: kind of policy, experiment, seed, algorithm, parent."""
+    """Tags that describe the training of a version: policy kind, experiment, seed, algorithm,
+    parent.
+    """
     facts = training_of(read_yaml(Path(checkpoint) / "config.yaml"))
     tags = {f"training.{key}": value for key, value in facts.items()}
     return tags | {"policy.kind": kind_of(checkpoint)}
 
 
 def training_of(config: Mapping) -> dict[str, str]:
-    """The facts of a resolved config that people know a training by; what it lacks is left out."""
+    """The facts by which people recognise a training, from its resolved config; absent ones are
+    left out.
+    """
     algorithm = (config.get("algorithm") or {}).get("type", "").rpartition(":")[2]
     parent = config.get("init_from")
     facts = {
@@ -72,7 +78,7 @@ def training_of(config: Mapping) -> dict[str, str]:
 
 
 def in_words(facts: Mapping[str, str]) -> str:
-    """`training_of` as a few words of markdown."""
+    """The facts of `training_of` as a few words of markdown."""
     words = [f"`{facts['experiment']}`"] if "experiment" in facts else []
     words += [f"seed {facts['seed']}"] if "seed" in facts else []
     words += [f"with {facts['algorithm']}"] if "algorithm" in facts else []
@@ -81,10 +87,10 @@ def in_words(facts: Mapping[str, str]) -> str:
 
 
 def foundations(lineage: Mapping) -> list[str]:
-    """The data, the environment and the code behind a policy, a line of markdown each.
+    """The dataset, the environment and the code of a policy, as one line of markdown each.
 
     Args:
-        lineage: A flat one: from `rrf.tracking.lineage.flat`, or the tags `lineage.*`.
+        lineage: A flat lineage, from `rrf.tracking.lineage.flat` or from the tags `lineage.*`.
     """
     lines = []
     if "dataset" in lineage:
@@ -101,6 +107,6 @@ def foundations(lineage: Mapping) -> list[str]:
 
 
 def _details(lineage: Mapping, texts: Mapping[str, str]) -> str:
-    """ " (DVC md5 01ab, 40 episodes)": the texts for what the lineage knows, filled in."""
+    """Fill in the texts for which the lineage has a value, e.g. " (DVC md5 01ab, 40 episodes)"."""
     found = [text.format(lineage[key]) for key, text in texts.items() if key in lineage]
     return f" ({', '.join(found)})" if found else ""

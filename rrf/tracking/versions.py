@@ -1,4 +1,4 @@
-"""What the registry holds: versions of models, by number, alias or ledger."""
+"""Read the registry: versions of models by number, by alias or by the ledger."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ class Version:
 
     @property
     def checkpoint_digest(self) -> str:
-        """The digest of its deployable checkpoint."""
+        """The digest of the version's deployable checkpoint."""
         return self.tags.get("checkpoint_digest", "")
 
 
@@ -42,7 +42,7 @@ def champion(name: str) -> Version | None:
 
 
 def ledger(name: str) -> list[Entry]:
-    """The promotion ledger, oldest first. Raises ValueError if it was tampered with."""
+    """The promotion ledger, oldest entry first. Raises ValueError if it was tampered with."""
     client = store.connect()
     if not exists(client, name):
         raise ValueError(f"there is no model '{name}'; see: rrf models list")
@@ -73,8 +73,9 @@ def versions(name: str | None = None) -> list[Version]:
 
 
 def find(reference: str, client: "MlflowClient | None" = None) -> Version:
-    """The version that "NAME@alias", "NAME/3", "NAME" (its champion) or any of these after
-    "models:/" stands for.
+    """Find a version by "NAME@alias", "NAME/3" or "NAME" (the champion).
+
+    A leading "models:/" is allowed.
 
     Raises:
         ValueError: If there is no such model, version or alias.

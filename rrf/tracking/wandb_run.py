@@ -1,8 +1,8 @@
-"""A run in Weights & Biases, offline unless `WANDB_MODE` says otherwise: all of it lies in
-`<run_dir>/wandb/`, one directory for each start, and `wandb sync --append` of those uploads it.
+"""A run in Weights & Biases, offline unless `WANDB_MODE` says otherwise.
 
-W&B writes through a process of its own. When that dies or the disk is full, a warning is all
-training notices.
+All files are in `<run_dir>/wandb/`, with one directory per start of the run; `wandb sync --append`
+uploads these directories. W&B writes through a separate process. If that process dies or the disk
+is full, the tracker logs a warning and training continues.
 """
 
 import logging
@@ -13,14 +13,14 @@ from pathlib import Path
 from rrf.registry import require
 from rrf.tracking.local_run import copy_artifact, kept, project_name
 
-_EXIT_CODES = {"FINISHED": 0, "FAILED": 1, "KILLED": 255}  # 255 is W&B's own for an interrupt
+_EXIT_CODES = {"FINISHED": 0, "FAILED": 1, "KILLED": 255}  # W&B itself uses 255 for an interrupt
 log = logging.getLogger(__name__)
 
 
 class WandbTracker:
     """Implements the tracker protocol. Resuming adds a directory with the same id, `wandb_id`.
 
-    `run_id` stays None: what is registered later belongs to an MLflow run, not to this one.
+    `run_id` is always None, because registered models belong to MLflow runs.
     """
 
     run_id = None
@@ -35,23 +35,23 @@ class WandbTracker:
     ):
         """
         Args:
-            experiment: The project.
-            run_name: For people; a run that goes on keeps the one it has.
-            run_dir: Where W&B writes, and where the id is kept.
-            run_id: Of another tracker; this one continues with the id in `run_dir`.
-            notes: The description of a new run; one that goes on keeps what it has.
+            experiment: Name of the W&B project.
+            run_name: Name of the run for people; a resumed run keeps its name.
+            run_dir: The run's directory, where W&B writes and where the id is kept.
+            run_id: Not used: it belongs to MLflow. This tracker continues with the id in `run_dir`.
+            notes: The description of a new run; a resumed run keeps its description.
 
         Raises:
             ImportError: If wandb is not installed.
-            OSError: If W&B cannot be reached, or wants a login; neither happens offline.
+            OSError: If W&B cannot be reached or asks for a login; neither happens offline.
         """
         run_dir = Path(run_dir)
         mode = os.environ.get("WANDB_MODE", "offline")
         if mode == "offline":
-            # Read when wandb is imported; crash reports are the one thing it sends offline.
+            # wandb reads this when it is imported. Crash reports are all that it sends offline.
             os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         self._wandb = require("wandb", extra="wandb")
-        from wandb.sdk.mailbox import HandleAbandonedError  # its process died while it was asked
+        from wandb.sdk.mailbox import HandleAbandonedError  # W&B's process died during a request
 
         self._losses = (ConnectionError, HandleAbandonedError)
         self.wandb_id, name, is_new = kept(run_dir, "wandb", run_name)
@@ -72,26 +72,26 @@ class WandbTracker:
                 name=name,
                 notes=(notes or None) if is_new else None,
                 id=self.wandb_id,
-                resume="allow" if mode == "online" else None,  # offline, the same id says it all
+                resume="allow" if mode == "online" else None,  # offline, the same id is enough
                 settings=settings,
             )
         except self._wandb.Error as error:
-            raise OSError(f"W&B opens no run with WANDB_MODE={mode}: {error}") from error
+            raise OSError(f"W&B cannot open a run with WANDB_MODE={mode}: {error}") from error
 
     def log_config(self, cfg: dict) -> None:
         self._tell(lambda: self._run.config.update(cfg, allow_val_change=True))
 
     def log_metrics(self, metrics: dict[str, float], step: int) -> None:
-        """Metrics of one step may come in several calls; W&B drops what is of an earlier step."""
+        """Log metrics. One step may have several calls; W&B drops metrics of an earlier step."""
         self._tell(lambda: self._run.log(dict(metrics), step=step))
 
     def set_tags(self, tags: dict[str, str]) -> None:
-        """Below `tags` in the config, because W&B's own tags have no values."""
+        """Write the tags to the config under `tags`, because W&B's own tags have no values."""
         self._tags |= tags
         self.log_config({"tags": dict(self._tags)})
 
     def log_artifact(self, path: str | Path, folder: str = "") -> None:
-        """Copy a file or directory to the run's files, below artifacts/."""
+        """Copy a file or directory to the run's files, under artifacts/."""
         self._tell(lambda: self._save(path, folder))
 
     def log_dataset(self, lineage: dict) -> None:
@@ -112,4 +112,4 @@ class WandbTracker:
             call()
         except (OSError, self._wandb.Error, *self._losses) as error:
             self._is_gone = isinstance(error, self._losses)
-            log.warning("W&B did not take a record, training goes on without: %s", error)
+            log.warning("W&B did not accept a record, training continues without it: %s", error)

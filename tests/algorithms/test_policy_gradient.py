@@ -1,7 +1,7 @@
 """The loss of `PolicyGradient`, and the value loss beside it, against golden data of RLinf and
 against numbers worked by hand.
 
-The golden cases of the decoupled loss (`loss32` to `loss47`) are skipped: there is no such loss
+The golden cases of the decoupled loss are skipped: there is no such loss
 here.
 """
 
@@ -18,12 +18,12 @@ from rrf.algorithms.vla.policy_gradient import PolicyGradient
 from rrf.policies import FlowMatchingHeadCfg
 from rrf.policies.policy import Evaluation
 from rrf.storage.trajectories import RolloutBatch
-from tests.algorithms.test_returns import close, golden
+from tests.golden_files import cases, close, golden
 from tests.rl.toy import make_policy, observe, policy_cfg
 
 FILE = "rlinf_losses.npz"
-ACTOR_CASES = [f"loss{i:02d}" for i in range(32)]
-CRITIC_CASES = [f"loss{i:02d}" for i in range(16, 32)]
+CRITIC_CASES = cases(FILE, r"loss\d+", loss_type="actor_critic")
+ACTOR_CASES = [*cases(FILE, r"loss\d+", loss_type="actor"), *CRITIC_CASES]
 
 
 def make_rows(old_log_prob, advantage, mask=None, weight=None) -> RolloutBatch:
@@ -48,13 +48,14 @@ class GoldenActor:
     def __init__(self, case: str):
         cfg, self.data = golden(FILE, case)
         data, level = self.data, cfg["logprob_type"].removesuffix("_level")
+        width = cfg["single_action_dim"]
         self.is_warmup = cfg["critic_warmup"]
         num_rows = data["advantages"].numel()
         self.log_probs = data["logprobs"].clone().requires_grad_()
         new, old = (x.reshape(num_rows, -1) for x in (self.log_probs, data["old_logprobs"]))
         if "clip_log_ratio_min" in cfg:
             # RLinf clamps the log-ratio; we do not. Each element carries its share of the change.
-            log_ratio = reduce_log_probs(new - old, 3, level).reshape(num_rows, -1)
+            log_ratio = reduce_log_probs(new - old, width, level).reshape(num_rows, -1)
             bounded = log_ratio.clamp(cfg["clip_log_ratio_min"], cfg["clip_log_ratio_max"])
             num_elements = new.shape[1] // log_ratio.shape[1]
             new = new + ((bounded - log_ratio) / num_elements).repeat_interleave(num_elements, 1)
@@ -62,7 +63,7 @@ class GoldenActor:
         self.weight = self.mask.flatten() / self.mask.float().mean()
         self.tokens_per_mask_entry = 1.0  # see tests/golden/README.md
         if "loss_mask" in data:
-            self.tokens_per_mask_entry = reduce_log_probs(old, 3, level).numel() / num_rows
+            self.tokens_per_mask_entry = reduce_log_probs(old, width, level).numel() / num_rows
         self.has_weights = "loss_mask" in data and cfg["max_episode_steps"] is not None
         if self.has_weights:  # RLinf's are max_episode_steps / length; ours, mean length / length
             lengths = data["loss_mask_sum"].flatten()
@@ -76,7 +77,7 @@ class GoldenActor:
                 clip_high=cfg["clip_ratio_high"],
                 dual_clip=cfg["clip_ratio_c"],
             ),
-            make_policy(policy_cfg(action_dim=3, chunk_length=new.shape[1] // 3)),
+            make_policy(policy_cfg(action_dim=width, chunk_length=new.shape[1] // width)),
         )
         self.rows = make_rows(
             old,

@@ -1,32 +1,18 @@
 """Returns and advantages against golden data of RLinf and numbers worked by hand; and the
 gradient they lead to on a bandit, in closed form."""
 
-import json
 import math
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from rrf.algorithms.returns import add_time_limit_bootstrap, gae, group_advantages, normalize
 from rrf.algorithms.vla.losses import aggregate, clipped_surrogate
 from rrf.runners.vla_rl.job_sources import GroupRound
+from tests.golden_files import cases, close, golden
 from tests.rl.test_job_sources import finish, states
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-
-
-def golden(file: str, case: str) -> tuple[dict, dict[str, torch.Tensor]]:
-    with np.load(GOLDEN / file, allow_pickle=False) as data:
-        keys = [key for key in data.files if key.startswith(f"{case}/")]
-        arrays = {key.removeprefix(f"{case}/"): torch.from_numpy(data[key]) for key in keys}
-        return json.loads(str(data["config_json"]))[case], arrays
-
-
-def close(got: torch.Tensor, expected: torch.Tensor, atol: float) -> None:
-    torch.testing.assert_close(got, expected, atol=atol, rtol=0)
-
+GAE, GRPO = "rlinf_gae.npz", "rlinf_grpo.npz"
 
 # RLinf's layout: S chunks, B environments, C steps of a chunk, with time running through a chunk.
 
@@ -46,9 +32,9 @@ def first_episode_scores(rewards_sbc: torch.Tensor, dones_sbc: torch.Tensor) -> 
     return rewards_tb.where(~has_ended_tb, 0.0).sum(0)
 
 
-@pytest.mark.parametrize("case", ["gae0", "gae1", "gae2", "gae3", "gae4"])
+@pytest.mark.parametrize("case", cases(GAE, r"gae\d+"))
 def test_gae_agrees_with_rlinf_at_chunk_and_action_level(case):
-    cfg, data = golden("rlinf_gae.npz", case)
+    cfg, data = golden(GAE, case)
     rewards, dones, values = data["rewards"], data["dones"], data["values"]
     if cfg["reward_type"] == "chunk_level":
         rewards_tb, dones_tb, values_tb = rewards.sum(-1), dones.any(-1), values.squeeze(-1)
@@ -68,11 +54,10 @@ def test_gae_agrees_with_rlinf_at_chunk_and_action_level(case):
     close(chunks_from_steps(returns, length), data["returns"], 4e-6)
 
 
-@pytest.mark.parametrize(
-    ("case", "cause"), [("bootstrap0", "truncations"), ("bootstrap1", "dones")]
-)
-def test_bootstrap_agrees_with_rlinf(case, cause):
-    cfg, data = golden("rlinf_gae.npz", case)
+@pytest.mark.parametrize("case", cases(GAE, r"bootstrap\d+"))
+def test_bootstrap_agrees_with_rlinf(case):
+    cfg, data = golden(GAE, case)
+    cause = {"standard": "truncations", "always": "dones"}[cfg["bootstrap_type"]]
     adjusted = data["rewards"].clone()
     adjusted[:, -1] = add_time_limit_bootstrap(
         data["rewards"][:, -1], data[cause][:, -1], data["final_values"][:, 0], cfg["gamma"]
@@ -80,18 +65,18 @@ def test_bootstrap_agrees_with_rlinf(case, cause):
     close(adjusted, data["adjusted_rewards"], 1e-7)
 
 
-@pytest.mark.parametrize("case", ["grpo0", "grpo1", "grpo2", "grpo3"])
+@pytest.mark.parametrize("case", cases(GRPO, r"grpo\d+"))
 def test_group_advantages_agree_with_rlinf(case):
-    cfg, data = golden("rlinf_grpo.npz", case)
+    cfg, data = golden(GRPO, case)
     scores = first_episode_scores(data["merged_rewards"], data["merged_dones"])
     advantages = group_advantages(scores.view(-1, cfg["group_size"])).view(1, -1, 1)
     close(torch.where(data["loss_mask"], advantages, 0.0), data["advantages"], 1e-6)
 
 
-@pytest.mark.parametrize("case", ["grpo1", "grpo2", "grpo3"])
+@pytest.mark.parametrize("case", cases(GRPO, r"grpo\d+", filter_rewards=True))
 def test_a_round_keeps_the_groups_that_rlinf_keeps(case):
     # Rewards are for success alone here, and the bounds ask for some but not only successes.
-    cfg, data = golden("rlinf_grpo.npz", case)
+    cfg, data = golden(GRPO, case)
     size = cfg["group_size"]
     scores = first_episode_scores(data["merged_rewards"], data["merged_dones"])
     scores = scores.view(-1, size)
@@ -103,9 +88,9 @@ def test_a_round_keeps_the_groups_that_rlinf_keeps(case):
     assert kept == expected.nonzero().flatten().tolist()
 
 
-@pytest.mark.parametrize("case", ["grpo_dense0", "grpo_dense1"])
+@pytest.mark.parametrize("case", cases(GRPO, r"grpo_dense\d+"))
 def test_group_advantages_of_dense_rewards_agree_with_rlinf(case):
-    cfg, data = golden("rlinf_grpo.npz", case)
+    cfg, data = golden(GRPO, case)
     scores = first_episode_scores(data["rewards"], data["dones"]).view(-1, cfg["group_size"])
     advantages = group_advantages(scores).view(1, -1, 1)
     close(torch.where(data["loss_mask"], advantages, 0.0), data["advantages"], 1e-6)

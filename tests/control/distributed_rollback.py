@@ -1,5 +1,5 @@
-"""A run of two processes of which the second meets NaN once, in a reward or (its observation being
-huge) in a value; torchrun starts it.
+"""Runs of two processes of which the second meets NaN once: in a reward, then, in another run, (its
+observation being huge) in a value; torchrun starts it.
 
 Each leaves how many iterations it did, how often it went back, and its learning rate.
 """
@@ -31,8 +31,7 @@ class Huge(Corridor):
         return observations, *rest
 
 
-def main(folder: Path, kind: str) -> None:
-    process_group.join("cpu")
+def train(folder: Path, kind: str) -> None:
     rank = process_group.rank()
     cfg = OnPolicyRunnerCfg(
         env=CorridorCfg(num_envs=8),
@@ -53,8 +52,14 @@ def main(folder: Path, kind: str) -> None:
     result = runner.run()
     found = [result["steps"], runner.num_rollbacks, result["metrics"]["train/learning_rate"]]
     (folder / f"{rank}.json").write_text(json.dumps(found))
+
+
+def main(folder: Path) -> None:
+    process_group.join("cpu")
+    for kind in ("reward", "value"):
+        train(folder / kind, kind)
     process_group.leave()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]))

@@ -173,7 +173,7 @@ def test_mjlabs_robots_are_drawn_with_their_command(tmp_path):
 
 @pytest.mark.parametrize("task", ["MountainCar-v0", "Acrobot-v1"])
 def test_what_cannot_be_drawn_is_refused_with_what_can(task):
-    with pytest.raises(ValueError, match=f"{task} of GymnasiumEnv cannot be drawn; what can: Gymn"):
+    with pytest.raises(ValueError, match=f"{task} of GymnasiumEnv cannot be drawn; only Gymnasium"):
         EpisodeFilm(build(task), [0])
 
 

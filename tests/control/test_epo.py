@@ -129,7 +129,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
 
 def test_bad_settings_are_named():
     few = populations.population(width=1, learn_latents=False)
-    with pytest.raises(ValueError, match=r"num_members is 3 .*3 followers or more"):
+    with pytest.raises(ValueError, match=r"num_members is 3 .*at least 3 followers"):
         populations.learner(EPOCfg(), few)
     learned = populations.population(width=1, num_members=6)
     with pytest.raises(ValueError, match=r"learn_latents true.*policy.learn_latents=false"):

@@ -1,11 +1,10 @@
-"""Ten updates of every on-policy algorithm from a fixed seed: a change of the losses shows here.
+"""Updates of every on-policy algorithm from a fixed seed: a change of the losses shows here.
 
 A numerical change is written down with `python -m tests.control.test_golden_traces`, in the same
 commit and with the reason.
 """
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -31,17 +30,19 @@ from rrf.policies import (
 )
 from tests.control import linear
 from tests.control.toy import CorridorCfg
+from tests.golden_files import GOLDEN
 
-GOLDEN = Path(__file__).parents[1] / "golden/rl_traces.json"
-NUM_UPDATES, NUM_ENVS, NUM_STEPS = 10, 12, 6
-MLP = plain_mlp([16, 16], "Tanh")
+TRACES = GOLDEN / "rl_traces.json"
+GIVEN = json.loads(TRACES.read_text())
+SETTINGS, NUM_ENVS = GIVEN["settings"], GIVEN["settings"]["num_envs"]
+MLP = plain_mlp(SETTINGS["hidden"], SETTINGS["activation"])
 CRITIC = VNetworkCfg(backbone_cfg=MLP)
 PLAIN = ActorCriticPackCfg(actor_cfg=StateIndStdActorCfg(backbone_cfg=MLP), critic_cfg=CRITIC)
 LIPSNET = ActorCriticPackCfg(actor_cfg=LipsNetActorCfg(backbone_cfg=MLP), critic_cfg=CRITIC)
 POPULATION = PopulationPackCfg(
-    actor_cfg=PLAIN.actor_cfg, critic_cfg=CRITIC, num_members=4, latent_dim=4
+    actor_cfg=PLAIN.actor_cfg, critic_cfg=CRITIC, **SETTINGS["population"]
 )
-LEARNING = {"num_learning_epochs": 2, "num_mini_batches": 3}
+LEARNING = SETTINGS["learning"]
 CASES = {
     "PPO": (PPOCfg(**LEARNING), PLAIN),
     "PPO with RND": (PPOCfg(**LEARNING, rnd_cfg=RNDCfg(network_cfg=MLP)), PLAIN),
@@ -52,7 +53,7 @@ CASES = {
     "LipsNet": (LipsNetPPOCfg(**LEARNING), LIPSNET),
     "SAPG": (SAPGCfg(**LEARNING), POPULATION),
     "EPO": (
-        EPOCfg(**LEARNING, evolution_interval=3),
+        EPOCfg(**LEARNING, evolution_interval=SETTINGS["evolution_interval"]),
         POPULATION.replace(learn_latents=False),
     ),
 }
@@ -61,11 +62,13 @@ CASES = {
 def trace(name) -> dict[str, list[float]]:
     """Losses and divergence of every update."""
     cfg, pack = CASES[name]
-    torch.manual_seed(0)
-    env = CorridorCfg(num_envs=NUM_ENVS, length=8).build(seed=1)
-    learner = linear.algorithm(cfg, pack.build(env.interface), NUM_ENVS, NUM_STEPS, seed=2)
+    seeds = SETTINGS["seeds"]
+    torch.manual_seed(seeds["networks"])
+    env = CorridorCfg(num_envs=NUM_ENVS, length=SETTINGS["length"]).build(seed=seeds["env"])
+    policy, num_steps = pack.build(env.interface), SETTINGS["num_steps"]
+    learner = linear.algorithm(cfg, policy, NUM_ENVS, num_steps, seed=seeds["learning"])
     rows: dict[str, list[float]] = {}
-    for _ in range(NUM_UPDATES):
+    for _ in range(SETTINGS["num_updates"]):
         metrics = learner.update(linear.fill(learner, env)[-1])
         for key, value in metrics.items():
             if key.startswith("loss/") or key == "policy/kl":
@@ -75,7 +78,7 @@ def trace(name) -> dict[str, list[float]]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_losses_are_those_written_down(name):
-    expected = json.loads(GOLDEN.read_text())[name]
+    expected = GIVEN["losses"][name]
     found = trace(name)
     assert found.keys() == expected.keys()
     for key, values in expected.items():
@@ -83,5 +86,5 @@ def test_losses_are_those_written_down(name):
 
 
 if __name__ == "__main__":
-    traces = {name: trace(name) for name in CASES}
-    GOLDEN.write_text(json.dumps(traces, indent=1) + "\n")
+    losses = {name: trace(name) for name in CASES}
+    TRACES.write_text(json.dumps({"settings": SETTINGS, "losses": losses}, indent=1) + "\n")

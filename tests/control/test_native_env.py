@@ -498,11 +498,11 @@ def test_fast_physics_is_made_of_what_overrides_left():
     assert task.rewards["self_collisions"].weight == -2.0
     assert task.sim.mujoco.timestep * task.decimation == pytest.approx(4 * 0.004)
     assert task.sim.mujoco.cone == "pyramidal"
-    message = r"sets 'sim.mujoco.cone' to 'pyramidal', the overrides to 'elliptic'"
+    message = r"sets 'sim.mujoco.cone' to 'pyramidal', but an override sets it to 'elliptic'"
     with pytest.raises(ValueError, match=message):
         task_config(cfg.replace(overrides={"sim.mujoco.cone": "elliptic"}), seed=0)
     feet = "scene.entities.robot.collisions.0.condim"
-    with pytest.raises(ValueError, match=rf"3 dimensions at most, the overrides set '{feet}'"):
+    with pytest.raises(ValueError, match=rf"3 dimensions at most, but an override sets '{feet}'"):
         task_config(cfg.replace(overrides={feet: {".*": 4}}), seed=0)
     task_config(cfg.replace(overrides={feet: {".*": 3}}), seed=0)
     delay = "scene.entities.robot.articulation.actuators.0.delay_max_lag"
@@ -543,12 +543,12 @@ def test_overrides_reach_every_part_of_mjlabs_config():
     [
         ({"rewards.air_tme.weight": 1.0}, "'rewards.air_tme'; did you mean 'air_time'"),
         ({"sim.mujoco.timestp": 0.01}, "did you mean 'timestep'"),
-        ({"episode_length_s": "long"}, r"20.0 \(float\); 'long' cannot take its place"),
+        ({"episode_length_s": "long"}, r"20.0 \(float\); 'long' cannot replace it"),
         ({"decimation.x": 1}, "goes into a plain value"),
         ({"scene.num_envs": 7}, "set 'num_envs' of the environment instead"),
         ({"scene.sensors.foot_height_scan": "none"}, "entry of a tuple"),
-        ({"scene": None}, "'scene' is SceneCfg.* cannot be left out: null is no value"),
-        ({"sim.mujoco.timestep": None}, "'sim.mujoco.timestep' is 0.005 and cannot be left out"),
+        ({"scene": None}, "'scene' is SceneCfg.* cannot be null; give it a value"),
+        ({"sim.mujoco.timestep": None}, "'sim.mujoco.timestep' is 0.005 and cannot be null"),
         ({"episode_length_s": -1.0}, "episode_length_s is -1.0, allowed: above 0"),
     ],
 )

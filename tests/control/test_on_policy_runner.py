@@ -63,6 +63,13 @@ def test_learns_to_walk(tmp_path):
     assert result["num_steps"] == 40 * 16 * 12
 
 
+def test_learns_to_hold_the_pole_for_a_while(tmp_path):
+    runner = resolve("cartpole-ppo", {"trackers": [], "max_iterations": 40}).build(tmp_path)
+    runner.run()
+    assert np.mean(greedy_returns(runner)) >= 100  # by chance 22
+
+
+@pytest.mark.slow
 def test_balances_the_pole(tmp_path):
     runner = resolve("cartpole-ppo", {"trackers": []}).build(tmp_path)
     runner.run()
@@ -144,7 +151,7 @@ def test_nan_stops_the_run_names_the_environment_and_dumps_the_step(tmp_path):
 
 def test_nan_can_take_the_run_back_to_its_last_checkpoint(tmp_path):
     cfg = run_cfg(guard=GuardCfg(on_nan="rollback"), algorithm=PPOCfg(schedule="fixed"))
-    with pytest.warns(UserWarning, match="back to global_step_3 with the learning rate halved"):
+    with pytest.warns(UserWarning, match="returned to global_step_3 with half the learning rate"):
         result = cfg.build(tmp_path, env=Poisoned(cfg.env, 12 * 4 + 5)).run()
     assert result["steps"] == 6
     assert result["metrics"]["train/learning_rate"] == pytest.approx(5e-4)
@@ -163,7 +170,7 @@ def test_every_rollback_halves_the_learning_rate_once(tmp_path):
         max_iterations=9, guard=GuardCfg(on_nan="rollback"), algorithm=PPOCfg(schedule="fixed")
     )
     first = 12 * 4 + 5  # in iteration 5; from 3 on again, into iteration 8, which goes back to 6
-    with pytest.warns(UserWarning, match="back to global_step_6"):
+    with pytest.warns(UserWarning, match="returned to global_step_6"):
         result = cfg.build(tmp_path, env=Poisoned(cfg.env, first, first + 12 * 4 + 5)).run()
     assert result["metrics"]["train/learning_rate"] == pytest.approx(2.5e-4)
 
@@ -184,7 +191,7 @@ def test_weights_that_become_nan_between_steps_take_the_run_back_as_well(tmp_pat
         return step(actions)
 
     env.step = spoil
-    with pytest.warns(UserWarning, match=r"action of environment 0.*; back to global_step_3"):
+    with pytest.warns(UserWarning, match=r"action of environment 0.* returned to global_step_3"):
         assert runner.run()["steps"] == 6
     assert (tmp_path / "not_finite_5").is_dir()
 
@@ -212,7 +219,7 @@ def test_episodes_after_a_resume_begin_anywhere_and_later_in_the_curriculum(tmp_
         return step(actions)
 
     again.step = watched
-    with pytest.warns(UserWarning, match="new ones have begun"):
+    with pytest.warns(UserWarning, match="new episodes have begun"):
         runner.run()
     assert again.progress[0] == 3 * 12
     runner._tell_progress()
@@ -244,8 +251,8 @@ def test_a_number_of_the_environments_that_is_not_finite_is_left_out(tmp_path):
     [
         (None, False, 193, "193, allowed: up to 192 for the 192 samples of a rollout"),
         (None, True, 97, "up to 96 for the 192 samples"),
-        (MemoryCfg(), False, 17, "up to 16 for the 16 environments, whose sequences stay whole"),
-        (MemoryCfg(), True, 17, "up to 16 for the 16 environments, whose sequences stay whole"),
+        (MemoryCfg(), False, 17, "up to 16 for the 16 environments, .* from whole sequences"),
+        (MemoryCfg(), True, 17, "up to 16 for the 16 environments, .* from whole sequences"),
     ],
 )
 def test_more_mini_batches_than_samples_are_refused(tmp_path, memory, alone, count, message):

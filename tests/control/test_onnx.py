@@ -21,9 +21,10 @@ from rrf.policies.control.off_policy_configs import (
     SACActorCfg,
     TransformerEncoderCfg,
 )
-from rrf.runners.checkpoints import onnx_export, rsl_rl_checkpoint
+from rrf.runners.checkpoints import onnx_export
 from rrf.runners.checkpoints.onnx_export import as_text, export
-from tests.control.test_rsl_rl_checkpoint import GOLDEN, PACK
+from tests.control.test_rsl_rl_checkpoint import CHECKPOINT, imported
+from tests.golden_files import GOLDEN, golden
 
 INTERFACE = Interface({"policy": 4}, num_actions=2)
 CHOICES = Interface({"policy": 4}, num_actions=1, num_choices=3)
@@ -87,18 +88,13 @@ def test_a_choice_comes_out_as_its_index(tmp_path):
 
 
 def test_the_file_acts_as_the_one_rsl_rl_exported(tmp_path):
-    found = rsl_rl_checkpoint.read(GOLDEN / "rsl_rl_model_2.pt")
-    policy = rsl_rl_checkpoint.fitted(PACK, found).build(
-        Interface({"policy": 5, "privileged": 3}, num_actions=2)
-    )
-    policy.load_state_dict(rsl_rl_checkpoint.weights_of(found))
-    export(policy.actor, tmp_path / "policy.onnx")
-    expected = np.load(GOLDEN / "rsl_rl_policy_expected.npz")
+    export(imported(CHECKPOINT).actor, tmp_path / "policy.onnx")
+    _, expected = golden("rsl_rl_policy_expected.npz", "policy")
     ours = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
     theirs = onnxruntime.InferenceSession(GOLDEN / "rsl_rl_policy.onnx")
     assert shapes(ours.get_inputs()) == shapes(theirs.get_inputs())
     assert shapes(ours.get_outputs()) == shapes(theirs.get_outputs())
-    rows = zip(expected["policy/observations"], expected["policy/actions"], strict=True)
+    rows = zip(expected["observations"].numpy(), expected["actions"].numpy(), strict=True)
     for obs, actions in rows:
         for session in (ours, theirs):
             (found_actions,) = session.run(None, {"obs": obs[None]})

@@ -95,7 +95,7 @@ def test_time_out_is_bootstrapped_with_the_value_of_the_final_observation():
 
 
 def test_one_sample_is_no_rollout():
-    with pytest.raises(ValueError, match=r"holds 1 sample, .* set num_steps_per_env to 2 or more"):
+    with pytest.raises(ValueError, match=r"only 1 sample, .* set num_steps_per_env to 2 or more"):
         ppo_for(CorridorCfg(num_envs=1).build(), num_steps=1, num_mini_batches=1)
 
 
@@ -206,9 +206,9 @@ def test_categorical_by_hand():
 
 
 def test_actor_and_environment_must_agree_on_the_kind_of_action():
-    with pytest.raises(ValueError, match="chooses among 3 actions; use"):
+    with pytest.raises(ValueError, match="has 3 discrete actions; use"):
         pack().build(Interface({"policy": 2}, 1, num_choices=3))
-    with pytest.raises(ValueError, match="real numbers as action; use"):
+    with pytest.raises(ValueError, match="has continuous actions of 4 numbers; use"):
         ActorCriticPackCfg(actor_cfg=CategoricalActorCfg()).build(Interface({"policy": 2}, 4))
 
 

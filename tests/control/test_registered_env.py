@@ -111,7 +111,7 @@ def test_a_task_without_config_says_what_to_add():
     assert runner_cfg_of(task) is None
     with pytest.raises(ValueError, match=r'"RoboRenForce_entry_point": <runner.*env.task=RoboRenF'):
         required_runner_cfg(task)
-    with pytest.raises(ValueError, match="HalfCheetah-v5 is registered without a config"):
+    with pytest.raises(ValueError, match="HalfCheetah-v5 is registered without a training config"):
         required_runner_cfg("HalfCheetah-v5")
 
 
@@ -121,8 +121,8 @@ def test_wrong_configs_are_refused():
         runner_cfg_of(task)
     for value, message in (
         ({"seed": 1}, r"is builtins\.dict; expected a runner config"),
-        ("no_such_module:Cfg", "no_such_module:Cfg', which is not there"),
-        (f"{__name__}:Missing", "Missing', which is not there"),
+        ("no_such_module:Cfg", "no_such_module:Cfg', which cannot be found"),
+        (f"{__name__}:Missing", "Missing', which cannot be found"),
     ):
         task = register(rrf_entry_point=value)
         with pytest.raises(ValueError, match=message):
@@ -135,7 +135,7 @@ def test_unknown_tasks_and_options_get_the_closest_known_name():
         runner_cfg_of("RoboRenForce-Cuont-PPO")
     with pytest.raises(ValueError, match="GymnasiumEnvCfg has no field 'hiden'; did you mean 'hid"):
         RegisteredEnvCfg(task=task, options={"hiden": [0]}).build()
-    with pytest.raises(ValueError, match=r"options names num_envs, .* set num_envs"):
+    with pytest.raises(ValueError, match=r"options contains num_envs, .* set num_envs"):
         RegisteredEnvCfg(task=task, options={"num_envs": 7})
     with pytest.raises(ValueError, match=r"rrf train go1-flat-ppo env.task=Mjlab-Cartpole-Balance"):
         RegisteredEnvCfg(task="Mjlab-Cartpole-Balance").build()
@@ -199,7 +199,7 @@ def test_as_many_environments_are_stepped_as_asked_for_or_registered():
 def test_a_variant_for_watching_is_not_looked_for_where_the_config_is_given():
     pytest.importorskip("mjlab")
     task = register("mjlab.envs:ManagerBasedRlEnv", env_cfg_entry_point=mjlab_cart_pole)
-    with pytest.raises(ValueError, match=r"'RoboRenForce-Count-PPO' brings its config along"):
+    with pytest.raises(ValueError, match=r"'RoboRenForce-Count-PPO' has its own config"):
         RegisteredEnvCfg(task=task, options={"play": True}).build()
 
 

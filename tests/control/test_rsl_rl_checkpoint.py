@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
@@ -24,39 +23,51 @@ from rrf.policies.control.configs import (
 from rrf.runners.checkpoints.rsl_rl_checkpoint import fitted, read, weights_of, write
 from rrf.storage.rollout import ControlStep
 from tests.control.toy import CorridorCfg
+from tests.golden_files import GOLDEN, activation, close, configs, golden
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-INTERFACE = Interface({"policy": 5, "privileged": 3}, num_actions=2)
-PACK = ActorCriticPackCfg(
-    critic_cfg=VNetworkCfg(observation_groups=["policy", "privileged"]),
-)
+FILE = "rsl_rl_policy_expected.npz"
+META = configs(FILE)["meta"]
+CHECKPOINT = GOLDEN / META["checkpoint"]
 SMALL = plain_mlp([16, 12], "ELU")
 
 
 def imported(path) -> ActorCritic:
-    found = read(path)
-    policy = fitted(PACK, found).build(INTERFACE)
+    """The golden policy: what the actor reads, and what the critic reads besides."""
+    found, (config, arrays) = read(path), golden(FILE, "policy")
+    [own], [same, besides] = (config["obs_groups"][who] for who in ("actor", "critic"))
+    assert own == same
+    width = arrays["observations"].shape[1]
+    widths = {own: width, besides: found.critic["backbone.layers.0.weight"].shape[1] - width}
+    actor, critic = (
+        plain_mlp(config[who]["hidden_dims"], activation(config[who]["activation"]))
+        for who in ("actor", "critic")
+    )
+    pack = ActorCriticPackCfg(
+        actor_cfg=StateIndStdActorCfg(backbone_cfg=actor, observation_groups=[own]),
+        critic_cfg=VNetworkCfg(backbone_cfg=critic, observation_groups=[own, besides]),
+    )
+    interface = Interface(widths, num_actions=arrays["actions"].shape[1])
+    policy = fitted(pack, found).build(interface)
     policy.load_state_dict(weights_of(found))
     return policy.eval()
 
 
-def actions_of(policy: ActorCritic, observations: np.ndarray) -> torch.Tensor:
-    groups = {
-        "policy": torch.from_numpy(observations),
-        "privileged": torch.zeros(len(observations), 3),
-    }
+def actions_of(policy: ActorCritic, observations: torch.Tensor) -> torch.Tensor:
+    groups = {policy.actor.cfg.observation_groups[0]: observations}
     return ControlPolicy(policy.actor).act(TensorDict(groups, [len(observations)]))
 
 
 def as_generation(number: int, path: Path) -> Path:
     """The golden checkpoint, of the newest generation, as an older rsl_rl would have written it."""
-    new = torch.load(GOLDEN / "rsl_rl_model_2.pt", weights_only=True)
+    new = torch.load(CHECKPOINT, weights_only=True)
     actor, critic = dict(new["actor_state_dict"]), dict(new["critic_state_dict"])
-    actor["std"] = actor.pop("distribution.std_param")
+    [param] = [name for name in actor if name.startswith("distribution.")]
+    std = param.removeprefix("distribution.").removesuffix("_param")  # "std" or "log_std"
+    actor[std] = actor.pop(param)
     if number == 4:
         data = {"actor_state_dict": actor, "critic_state_dict": critic}
     else:
-        model = {"std": actor.pop("std")}
+        model = {std: actor.pop(std)}
         for who, part in (("actor", actor), ("critic", critic)):
             for name, value in part.items():
                 old = name.replace("mlp.", f"{who}.")
@@ -67,17 +78,17 @@ def as_generation(number: int, path: Path) -> Path:
 
 
 def test_actions_equal_those_of_rsl_rl():
-    policy = imported(GOLDEN / "rsl_rl_model_2.pt")
-    expected = np.load(GOLDEN / "rsl_rl_policy_expected.npz")
-    found = actions_of(policy, expected["policy/observations"]).numpy()
-    np.testing.assert_allclose(found, expected["policy/actions"], atol=1e-6)
-    np.testing.assert_allclose(policy.actor.std.detach(), expected["policy/action_std"], atol=1e-7)
-    assert read(GOLDEN / "rsl_rl_model_2.pt").iteration == 2
+    policy, (_, expected) = imported(CHECKPOINT), golden(FILE, "policy")
+    close(actions_of(policy, expected["observations"]), expected["actions"], 1e-6)
+    state = policy.actor.state_dict()
+    std = state["log_std"].exp() if "log_std" in state else state["std"]
+    close(std, expected["action_std"], 1e-7)
+    assert read(CHECKPOINT).iteration == META["iter"]
 
 
 @pytest.mark.parametrize("generation", [3, 4])
 def test_an_older_generation_reads_as_the_newest_does(generation, tmp_path):
-    new = read(GOLDEN / "rsl_rl_model_2.pt")
+    new = read(CHECKPOINT)
     old = read(as_generation(generation, tmp_path / "model_2.pt"))
     assert (new.generation, old.generation) == ("5", str(generation))
     for mine, theirs in ((old.actor, new.actor), (old.critic, new.critic)):
@@ -99,7 +110,7 @@ def test_a_normaliser_beside_the_model_as_in_2_x_is_found(tmp_path):
     torch.save(data, path)
     assert torch.equal(
         read(path).critic["normalizer.mean"],
-        read(GOLDEN / "rsl_rl_model_2.pt").critic["normalizer.mean"],
+        read(CHECKPOINT).critic["normalizer.mean"],
     )
 
 
@@ -200,8 +211,8 @@ def test_what_rsl_rl_does_not_have_is_refused_by_name(tmp_path):
         write(tmp_path / "model.pt", policy, 0)
     squashed = MLPCfg(hidden_features=[8], activations=[[("ELU", {})], [("Tanh", {})]])
     pack = ActorCriticPackCfg(actor_cfg=StateIndStdActorCfg(backbone_cfg=squashed))
-    with pytest.raises(ValueError, match=r"actor_cfg\.backbone_cfg.* none behind"):
-        write(tmp_path / "model.pt", pack.build(INTERFACE), 0)
+    with pytest.raises(ValueError, match=r"actor_cfg\.backbone_cfg.* none after"):
+        write(tmp_path / "model.pt", pack.build(Interface({"policy": 3}, num_actions=1)), 0)
     assert not list(tmp_path.iterdir())
 
 
@@ -215,13 +226,13 @@ def test_what_rsl_rl_does_not_have_is_refused_by_name(tmp_path):
 )
 def test_what_rsl_rl_does_not_have_is_not_imported_either(pack, name):
     with pytest.raises(ValueError, match=f"{name}, which rsl_rl does not have"):
-        fitted(pack, read(GOLDEN / "rsl_rl_model_2.pt"))
+        fitted(pack, read(CHECKPOINT))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_state_dict": [1]}, "model_state_dict is a list, expected tensors by name"),
+        ({"model_state_dict": [1]}, "model_state_dict is a list, expected a dict of tensors"),
         ({"actor_state_dict": None}, "actor_state_dict is a NoneType"),
         ({"critic_state_dict": {3: torch.ones(1)}}, "critic_state_dict has a Tensor under 3"),
         ({"actor_state_dict": {"std": 1.0}}, "actor_state_dict has a float under 'std'"),
@@ -230,7 +241,7 @@ def test_what_rsl_rl_does_not_have_is_not_imported_either(pack, name):
     ],
 )
 def test_a_damaged_file_is_refused_by_the_name_of_what_is_wrong(changes, message, tmp_path):
-    data = torch.load(GOLDEN / "rsl_rl_model_2.pt", weights_only=True)
+    data = torch.load(CHECKPOINT, weights_only=True)
     torch.save(data | changes, tmp_path / "model.pt")
     with pytest.raises(ValueError, match=rf"model\.pt: {message}"):
         read(tmp_path / "model.pt")
@@ -243,7 +254,7 @@ def test_other_files_are_refused_with_what_they_hold(tmp_path):
     (tmp_path / "text.pt").write_text("hello")
     with pytest.raises(ValueError, match=r"text.pt is not a torch checkpoint"):
         read(tmp_path / "text.pt")
-    content = (GOLDEN / "rsl_rl_model_2.pt").read_bytes()
+    content = CHECKPOINT.read_bytes()
     (tmp_path / "cut.pt").write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match=r"cut.pt is not a torch checkpoint"):
         read(tmp_path / "cut.pt")

@@ -191,7 +191,7 @@ def test_recurrent_models_are_taken_over():
     policy = runner.get_inference_policy("cpu")
     policy(runner.env.get_observations())
     policy.reset(torch.tensor([1, 0, 0, 0, 0, 0]))
-    with pytest.raises(ValueError, match="recurrent policy"):
+    with pytest.raises(ValueError, match="recurrent networks"):
         policy.as_jit()
 
 
@@ -224,7 +224,7 @@ def test_a_checkpoint_fits_another_number_of_environments(tmp_path):
         (("actor", "distribution_cfg", {"learn_std": False}), "learn_std is False, allowed: True"),
         (("actor", "distribution_cfg", {"init_stdd": 1.0}), "did you mean 'init_std'"),
         (("critic", "hiden_dims", [8]), "did you mean 'hidden_dims'"),
-        (("algorithm", "schedule", "linear"), "does not tell how far it is"),
+        (("algorithm", "schedule", "linear"), "does not report its progress"),
     ],
 )
 def test_a_setting_that_does_not_exist_is_named(change, message):

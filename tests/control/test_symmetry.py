@@ -179,10 +179,10 @@ def test_members_of_a_population_keep_their_numbers():
 @pytest.mark.parametrize(
     ("robot", "dims", "message"),
     [
-        ({}, {"actor": 48}, "does not tell joint_names and observation_names"),
+        ({}, {"actor": 48}, "does not provide joint_names and observation_names"),
         (FLAT.robot | {"joint_names": GO1[:3]}, {"actor": 21}, "no partner 'FL_hip_joint'"),
-        (FLAT.robot | {"joint_names": ["gripper"]}, {"actor": 15}, "'gripper' does not tell"),
-        (FLAT.robot | {"observation_names": ["smell"]}, {"actor": 1}, "'smell' has no known"),
+        (FLAT.robot | {"joint_names": ["gripper"]}, {"actor": 15}, "'gripper' does not show"),
+        (FLAT.robot | {"observation_names": ["smell"]}, {"actor": 1}, "mirror .* 'smell'; known"),
         (FLAT.robot, {"actor": 50}, "'actor' has 50 numbers"),
         (
             FLAT.robot | {"default_joint_pos": [0.1] * 12},
@@ -197,19 +197,19 @@ def test_a_robot_without_known_mirror_is_refused(robot, dims, message):
 
 
 def test_bad_settings_are_named():
-    with pytest.raises(ValueError, match=r"other_groups does not say how to mirror 'policy'"):
+    with pytest.raises(ValueError, match=r"other_groups returns no mirror for 'policy'"):
         linear.algorithm(symmetric("other_groups"), linear.policy([[1.0]]))
     with pytest.raises(ValueError, match="single steps"):
         linear.algorithm(symmetric("flipped"), linear.recurrent_policy(), num_envs=8)
     chooses = ActorCriticPackCfg(actor_cfg=CategoricalActorCfg())
-    with pytest.raises(ValueError, match="CategoricalActor chooses from a list"):
+    with pytest.raises(ValueError, match="CategoricalActor has discrete actions"):
         linear.algorithm(
             PPOCfg(symmetry_cfg=SymmetryCfg(mirrors=f"{__name__}:flipped", mirror_loss_coef=1.0)),
             chooses.build(Interface({"policy": 1}, 1, num_choices=2)),
         )
     with pytest.raises(ValueError, match="expected module:attr"):
         SymmetryCfg(mirrors="flipped")
-    with pytest.raises(ValueError, match="nothing is left to do"):
+    with pytest.raises(ValueError, match="symmetry has no effect"):
         SymmetryCfg(use_data_augmentation=False)
 
 

@@ -25,7 +25,7 @@ def torchrun(cwd: Path, *words: str) -> subprocess.CompletedProcess:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=600,
     )
 
 
@@ -56,9 +56,18 @@ def test_the_command_under_torchrun_leaves_one_run_and_reuses_it(tmp_path):
     again = torchrun(tmp_path, *words)
     assert again.returncode == 0, again.stderr
     assert "reused pendulum-ppo" in again.stdout
-    anew = torchrun(tmp_path, *words, "--no-resume")
-    assert anew.returncode == 0, anew.stderr
-    assert "trained pendulum-ppo" in anew.stdout
+
+
+@pytest.mark.slow
+def test_the_command_under_torchrun_starts_over_when_told_to(tmp_path):
+    words = (
+        *("-m", "rrf", "train", "pendulum-ppo", "trackers=[]", "env.num_envs=2"),
+        *("num_steps_per_env=8", "max_iterations=1", "--run-dir", "run"),
+    )
+    for option, outcome in ((), "trained"), (("--no-resume",), "trained"), ((), "reused"):
+        done = torchrun(tmp_path, *words, *option)
+        assert done.returncode == 0, done.stderr
+        assert f"{outcome} pendulum-ppo" in done.stdout
 
 
 def test_fitness_that_both_processes_load_counts_once(tmp_path):
@@ -68,12 +77,13 @@ def test_fitness_that_both_processes_load_counts_once(tmp_path):
         assert json.loads((tmp_path / f"{rank}.json").read_text()) == [[6.0] * 5] * 2
 
 
-@pytest.mark.parametrize("kind", ["reward", "value"])
-def test_where_one_process_meets_nan_both_go_back(tmp_path, kind):
-    done = torchrun(tmp_path, "-m", "tests.control.distributed_rollback", str(tmp_path), kind)
+def test_where_one_process_meets_nan_both_go_back(tmp_path):
+    done = torchrun(tmp_path, "-m", "tests.control.distributed_rollback", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
-    assert first == second
-    assert first[:2] == [6, 1]
-    assert first[2] == pytest.approx(5e-4)
-    assert (tmp_path / "run/not_finite_4_rank_1").is_dir()
+    for kind in ("reward", "value"):
+        folder = tmp_path / kind
+        first, second = (json.loads((folder / f"{rank}.json").read_text()) for rank in range(2))
+        assert first == second, kind
+        assert first[:2] == [6, 1], kind
+        assert first[2] == pytest.approx(5e-4), kind
+        assert (folder / "run/not_finite_4_rank_1").is_dir(), kind

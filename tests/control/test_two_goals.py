@@ -38,7 +38,9 @@ def test_one_policy_sticks_to_the_small_reward(tmp_path):
     assert returns("two-goals-ppo", tmp_path) == pytest.approx([3.0, 3.0, 3.0])
 
 
-@pytest.mark.parametrize("preset", ["two-goals-sapg", "two-goals-epo"])
+@pytest.mark.parametrize(
+    "preset", ["two-goals-sapg", pytest.param("two-goals-epo", marks=pytest.mark.slow)]
+)
 def test_a_populations_leader_finds_the_large_reward(preset, tmp_path):
     # As many steps of the environment as the single policy had, by two seeds of three at least.
     assert returns(preset, tmp_path)[1] > 15.0

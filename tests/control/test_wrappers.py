@@ -283,7 +283,7 @@ def test_named_cameras_have_groups_of_their_own():
     with pytest.raises(ValueError, match="no camera 'trak'; did you mean 'track'"):
         MultiModal(build("reward terms"), cameras=["trak"])
     with pytest.raises(
-        ValueError, match=r"CartPole-v1 has no camera but 'tracking', asked: \['top"
+        ValueError, match=r"CartPole-v1 has only the camera 'tracking', but .* asked for are \['top"
     ):
         MultiModal(build("choices"), cameras=["top"])
 

@@ -104,13 +104,13 @@ def one_line(said) -> str:
             ("cartpole-ppo", "--task", "Pendulum-v1"),
             "already names what to train; drop 'cartpole-ppo'",
         ),
-        (("--task", "Pendulum-v1"), "Pendulum-v1 is registered without a config to train it by"),
+        (("--task", "Pendulum-v1"), "Pendulum-v1 is registered without a training config"),
         (("--task", "Pendulm-v1"), "no Gymnasium task 'Pendulm-v1'; did you mean 'Pendulum-v1'?"),
         (
             ("cartpole-ppo", "--import", "no_such_module"),
             "--import: no module 'no_such_module' here",
         ),
-        (("compact-vla-sft", "--video"), "--video films state-based policies"),
+        (("compact-vla-sft", "--video"), "--video films only state-based policies"),
     ],
 )
 def test_a_slip_of_the_pen_is_named_with_what_was_meant(rrf, words, message):
@@ -127,7 +127,7 @@ def test_an_observation_group_that_is_not_there(rrf):
 
 def test_an_actor_of_the_wrong_kind(rrf):
     said = rrf("train", "pendulum-ppo", *TINY_PPO[1:], "env.task=CartPole-v1")
-    assert "CartPole-v1 chooses among 2 actions; use components.CategoricalActorCfg" in said.err
+    assert "CartPole-v1 has 2 discrete actions; use components.CategoricalActorCfg" in said.err
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_an_environment_that_returns_no_numbers(rrf, home, broken, what, message
     error = one_line(said)
     assert message in error
     # steps 4 to 6 are those of iteration 2; the first one was saved
-    assert "in iteration 2 of 9; stopped before it was saved" in error
+    assert "in iteration 2 of 9. Training stopped before it was saved" in error
     assert "the last good checkpoint is run/global_step_1" in error
     assert (home / "run/not_finite_2/last_step.safetensors").is_file()
     assert "run/not_finite_2" in error
@@ -160,11 +160,11 @@ def test_an_environment_that_returns_another_shape(rrf, broken):
     [
         (
             ("Broken-four-v0",),
-            "step of Broken-four-v0 returned 4 values, expected 5 as Gymnasium defines them",
+            "step of Broken-four-v0 returned 4 values, expected the 5 values that Gymnasium defin",
         ),
         (
             ("Gone-v0",),
-            "Gone-v0 is registered with entry_point='broken_tasks:Gone', which is not there",
+            "Gone-v0 is registered with entry_point='broken_tasks:Gone', which cannot be found",
         ),
         (("Lacking-v0",), "Lacking-v0 cannot be made with the arguments []: "),
         (
@@ -180,7 +180,7 @@ def test_an_environment_that_returns_another_shape(rrf, broken):
             ("needy_tasks:Swing-v0",),
             "task 'needy_tasks:Swing-v0': 'needy_tasks' cannot be imported: No module named 'noth",
         ),
-        (("Nope-v1",), "no Gymnasium task 'Nope-v1'; a task of your own is registered by the mod"),
+        (("Nope-v1",), "no Gymnasium task 'Nope-v1'; for a task of your own, add --import with"),
     ],
 )
 def test_a_task_that_cannot_be_used_is_named(rrf, home, broken, words, message):
@@ -192,7 +192,7 @@ def test_a_checkpoint_of_another_architecture(rrf):
     parent = rrf("train", *TINY_PPO).checkpoint
     wider = "policy.actor_cfg.backbone_cfg.hidden_features=[64, 32]"
     error = one_line(rrf("train", *TINY_PPO, wider, f"init_from={parent}"))
-    assert f"{parent} holds another architecture than the configured policy: " in error
+    assert f"{parent} does not have the architecture of the configured policy: " in error
     assert "actor.backbone.layers.2.weight is [64, 64], expected [32, 64]" in error
 
 
@@ -214,14 +214,14 @@ def test_a_run_whose_newest_checkpoint_is_damaged_says_how_to_go_on(rrf, home):
     (home / "run/global_step_4/manifest.json").unlink()
     message = (
         "error: run/global_step_4 has no manifest.json: not a checkpoint, or an incomplete copy; "
-        "fetch it again. run/global_step_2 is intact; to go on from it: rm -r {}, then the same "
+        "fetch it again. run/global_step_2 is intact; to continue from it: rm -r {}, then the same "
         "command again"
     )
     assert one_line(rrf(*words)) == message.format("run/global_step_4 run/result.json")
     (home / "run/result.json").unlink()
     assert one_line(rrf(*words)) == message.format("run/global_step_4")
     (home / "run/global_step_2/config.yaml").write_text("")
-    assert "; --no-resume starts over" in one_line(rrf(*words))
+    assert "; start over with --no-resume" in one_line(rrf(*words))
 
 
 def test_going_on_from_the_checkpoint_before_a_damaged_one_works_as_told(rrf, home):
@@ -231,7 +231,7 @@ def test_going_on_from_the_checkpoint_before_a_damaged_one_works_as_told(rrf, ho
     (path / "trainer_state/optimizer.safetensors").write_bytes(b"")
     assert "run/global_step_2 is intact" in one_line(rrf(*words))
     shutil.rmtree(home / "run/global_step_4")
-    assert "to go on from it: rm -r run/result.json, then" in one_line(rrf(*words))
+    assert "to continue from it: rm -r run/result.json, then" in one_line(rrf(*words))
     (home / "run/result.json").unlink()
     assert (rrf(*words).checkpoint / "model.safetensors").read_bytes() == intact
 
@@ -244,7 +244,7 @@ def test_a_broken_file_of_a_run_directory_is_named(rrf, home, name):
         (home / "run" / name).write_text(content)
         error = one_line(rrf(*words))
         assert error.startswith(f"error: run/{name} is damaged (")
-        assert f"rm run/{name}, then the same command again" in error
+        assert f"rm run/{name}. Then run the same command again" in error
     (home / "run" / name).unlink()
     assert rrf(*words).checkpoint.name == "global_step_4"
 
@@ -277,7 +277,7 @@ def test_a_run_directory_of_another_config_shows_what_differs(rrf):
     said = rrf("train", *TINY_PPO, "algorithm.gamma=0.5", "seed=3", "--run-dir", "run")
     assert one_line(said) == (
         "error: run holds a run with another config (algorithm.gamma: 0.98 -> 0.5; seed: 0 -> 3); "
-        "give another --run-dir, or --no-resume to start over"
+        "give another --run-dir, or start over with --no-resume"
     )
     said = rrf("train", *TINY_PPO, "seed=3", "--run-dir", "run", "--no-resume")
     assert said.lines[-2].startswith("trained cartpole-ppo")
@@ -288,12 +288,12 @@ def test_files_that_are_no_run_are_neither_deleted_nor_written_beside(rrf, home)
     (home / "papers" / "thesis.txt").write_text("years of work")
     for words in ((), ("--no-resume",)):
         error = one_line(rrf("train", *TINY_PPO, "--run-dir", "papers", *words))
-        assert "papers holds files, but no run of `rrf train`" in error
+        assert "papers contains files, but not a run of `rrf train`" in error
         assert [path.name for path in (home / "papers").iterdir()] == ["thesis.txt"]
     error = one_line(rrf("train", *TINY_PPO, "--run-dir", "papers/thesis.txt"))
     assert "papers/thesis.txt is a file; give a directory" in error
     error = one_line(rrf("train", *TINY_PPO, "--run-dir", "papers/thesis.txt/run"))
-    assert "papers/thesis.txt/run cannot be made: Not a directory" in error
+    assert "papers/thesis.txt/run cannot be created: Not a directory" in error
 
 
 def test_a_training_killed_while_it_puts_the_old_run_aside_leaves_a_run(rrf, home):
@@ -318,7 +318,7 @@ def test_a_typo_costs_no_run(rrf, home):
 def test_checkpoints_of_others_make_no_run(rrf, home):
     (home / "theirs" / "global_step_10").mkdir(parents=True)
     error = one_line(rrf("train", *TINY_PPO, "--run-dir", "theirs", "--no-resume"))
-    assert "theirs holds files, but no run of `rrf train`" in error
+    assert "theirs contains files, but not a run of `rrf train`" in error
     assert (home / "theirs" / "global_step_10").is_dir()
 
 
@@ -337,6 +337,6 @@ def contents(folder):
 def test_what_is_no_checkpoint(rrf, home):
     (home / "empty").mkdir()
     said = one_line(rrf("play", "empty"))
-    assert said.startswith("error: 'empty' is neither a checkpoint (no manifest.json) nor a run")
+    assert said.startswith("error: 'empty' is neither a checkpoint (it has no manifest.json) nor")
     error = one_line(rrf("export", "nowhere", "--onnx", "policy.onnx"))
     assert "'nowhere' is neither a checkpoint" in error

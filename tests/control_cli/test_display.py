@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from rrf.cli import control_display, evaluation_display, rl_display, training
+from rrf.cli import control_display, evaluation_display, rl_display
+from rrf.cli.trainings import training_of
 from rrf.presets import resolve
 from rrf.runners.control.loop import ControlProgress
 
@@ -76,7 +77,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch, capsys):
     with evaluation_display.showing("go1", 1) as on_episode:
         on_episode(SimpleNamespace(success=True), 1, 1)
     assert capsys.readouterr().out == "episode 1/1 success 100.0%\n"
-    with training._display(None) as on_progress:
+    with training_of(resolve("compact-vla-sft")).shown() as on_progress:
         numbers = {"loss": 0.5, "validation_loss": None, "learning_rate": 1e-3}
         on_progress(SimpleNamespace(step=1, max_steps=2, samples_per_s=9.0, eta_s=60.0, **numbers))
     assert capsys.readouterr().out.startswith("step 1/2 loss 0.5000")

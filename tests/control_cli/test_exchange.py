@@ -19,7 +19,7 @@ GAUSSIAN = ("pendulum-ppo", *TINY_PPO[1:])
 def test_an_onnx_file_is_checked_and_says_what_it_is_of(rrf, home):
     checkpoint = rrf("train", *GAUSSIAN).checkpoint
     said = rrf("export", checkpoint, "--onnx", "out/policy.onnx")
-    assert said.lines[0].startswith("onnxruntime acts as the policy does, to ")
+    assert said.lines[0].startswith("the actions of onnxruntime and of the policy differ by at ")
     assert said.lines[1] == "onnx out/policy.onnx"
     session = onnxruntime.InferenceSession(home / "out/policy.onnx")
     weights = load_file(checkpoint / "model.safetensors")
@@ -133,7 +133,7 @@ def test_an_import_replaces_nothing(rrf, home):
     (home / "back" / "thesis.txt").write_text("years of work")
     said = rrf("import", "model_4.pt", "--preset", "pendulum-ppo", "--out", "back")
     assert said.code == 2
-    assert "back is there already; give a directory that is new or empty" in said.err
+    assert "back exists already; give a directory that is new or empty" in said.err
     assert (home / "back" / "thesis.txt").is_file()
 
 
@@ -148,11 +148,11 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(rrf, monke
 
 def test_what_is_left_unsaid_is_asked_for(rrf):
     checkpoint = rrf("train", *TINY_PPO).checkpoint
-    assert "error: say what to write: --onnx policy.onnx" in rrf("export", checkpoint).err
+    assert "error: no output is given; give --onnx policy.onnx" in rrf("export", checkpoint).err
     said = rrf("export", checkpoint, "--rsl-rl", "model.pt")
     assert "error: rsl_rl has no CategoricalActor" in said.err
     said = rrf("import", "model.pt", "--out", "back", "--preset", "pendulum-ppo")
     assert "error: [Errno 2] No such file or directory: 'model.pt'" in said.err
     Path("model.pt").write_bytes(b"")
     said = rrf("import", "model.pt", "--out", "back", "--preset", "pendulum-ppo")
-    assert "error: model.pt is not a torch checkpoint, or was cut off" in said.err
+    assert "error: model.pt is not a torch checkpoint, or the file is truncated" in said.err

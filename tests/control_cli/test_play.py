@@ -86,9 +86,9 @@ def test_the_viewer_shows_mujoco_only():
 def test_options_that_exclude_each_other_are_refused(rrf):
     checkpoint = rrf("train", *TINY_PPO).checkpoint
     said = rrf("play", checkpoint, "--steps", "5", "--seconds", "1")
-    assert "error: --steps and --seconds say the same" in said.err
+    assert "error: --steps and --seconds both set the length" in said.err
     said = rrf("play", checkpoint, "--viewer", "--video", "a.mp4")
-    assert "error: --viewer and --video cannot go together" in said.err
+    assert "error: --viewer and --video exclude each other" in said.err
 
 
 def test_options_of_vla_policies_are_refused_with_those_that_apply(rrf, home):
@@ -111,7 +111,7 @@ def test_times_and_videos_that_cannot_be_are_refused(rrf, home):
     for name in ("x.txt", "x.avi", "x"):
         said = rrf("play", checkpoint, "--steps", "4", "--video", name)
         assert said.code == 2
-        assert f"error: --video {name}: the video is an MP4; give a name that ends in" in said.err
+        assert f"error: --video {name}: videos are written as MP4; give a name that" in said.err
     (home / "clips.mp4").mkdir()
     said = rrf("play", checkpoint, "--steps", "4", "--video", "clips.mp4")
     assert said.code == 2
@@ -128,7 +128,7 @@ def test_an_environment_that_has_changed_since_is_refused(rrf):
     atomic.write_manifest(changed, **{k: v for k, v in manifest.items() if k != "files"})
     said = rrf("play", changed)
     assert said.code == 2
-    assert "observation_dims {'policy': 4}, Acrobot-v1 now has {'policy': 6}" in said.err
+    assert "observation_dims {'policy': 4}, but Acrobot-v1 now has {'policy': 6}" in said.err
 
 
 def test_a_registered_version_plays_by_its_name(rrf):

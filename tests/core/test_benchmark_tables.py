@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from benchmarks import record, tables
 
 
@@ -22,6 +24,36 @@ def test_a_row_shows_value_peer_and_ratio():
 def test_every_table_shows_what_was_measured_last():
     for path, text in tables.pages().items():
         assert path.read_text() == text, f"{path}: type make bench-tables"
+
+
+def test_the_readme_shows_what_others_do_better_too():
+    rows = [
+        {"id": "mt50_success", "value": 0.5616, "unit": "of 1", "peer": None, "ratio": None},
+        {"id": "sac_ratio_vs_sbx", "value": 1139.8, "unit": "env-steps/s", "peer": "SBX"}
+        | {"peer_value": 195.1, "ratio": 0.716},
+        {"id": "not_in_the_readme", "value": 1.0, "unit": "s", "peer": None, "ratio": None},
+    ]
+    assert tables.strongest(rows).splitlines()[2:] == [
+        "| **slower**: SAC on HalfCheetah, steps per second | 1,139.8 env-steps/s | SBX: 195.1 "
+        "| 0.716× |",
+        "| **far from solved**: all 50 tasks of Meta-World, one policy | 56.2% solved |  |  |",
+    ]
+
+
+def test_every_number_of_the_readme_was_measured():
+    measured = {
+        row["id"] for path in record.RESULTS.glob("*.json") for row in json.loads(path.read_text())
+    }
+    assert set(tables.README) <= measured
+
+
+def test_a_table_needs_its_marks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- one -->\nold\n<!-- /one -->\nafter\n")
+    expected = "before\n<!-- one -->\n\n| new |\n\n<!-- /one -->\nafter\n"
+    assert tables.filled(page, {"one": "| new |\n"}) == expected
+    with pytest.raises(ValueError, match=r"page\.md has no marks <!-- two --> and <!-- /two -->"):
+        tables.filled(page, {"two": ""})
 
 
 def test_saving_replaces_numbers_by_id_and_keeps_the_others(tmp_path, monkeypatch):

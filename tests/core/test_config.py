@@ -128,7 +128,7 @@ def test_an_exponent_without_a_point_is_a_number_and_quotes_make_it_text(tmp_pat
         ("optimizer.lrr=1", "no config field 'optimizer.lrr'; did you mean 'lr'"),
         ("optimiser.lr=1", "no config field 'optimiser'; did you mean 'optimizer'"),
         ("seed=abc", "seed"),
-        ("seed=true", "seed is true, which is no number or text"),
+        ("seed=true", "seed is true, which is neither a number nor text"),
         ("seed.x=1", "'seed.x' goes into a plain value"),
     ],
 )

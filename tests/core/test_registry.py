@@ -19,7 +19,7 @@ def test_an_unknown_name_suggests_the_closest():
 def test_a_name_cannot_be_taken_twice_by_different_targets():
     table = Registry("thing", {"a": "json:loads"})
     table.register("a", "json:loads")
-    with pytest.raises(ValueError, match="thing 'a' is already json:loads"):
+    with pytest.raises(ValueError, match="thing 'a' already stands for json:loads"):
         table.register("a", "json:dumps")
 
 

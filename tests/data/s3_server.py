@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,8 @@ class S3Server:
         self._port = 0
         self._is_gone = False
         self.vanishes_after: int | None = None  # so many more contents, and half of one
-        self.delay_s = 0.0  # before each content
+        self.holds_after: int | None = None  # so many contents; those beyond wait until released
+        self.released = threading.Event()
         self.contents: list[tuple[str, str]] = []  # "bucket/key" and range of each content asked
         self.start()
 
@@ -105,7 +105,8 @@ class S3Server:
         if not is_content or path.startswith("moto-api"):
             return answer
         self.contents.append((path, asked))
-        time.sleep(self.delay_s)
+        if self.holds_after is not None and len(self.contents) > self.holds_after:
+            self.released.wait(600)
         if self.vanishes_after is None:
             return answer
         self.vanishes_after -= 1

@@ -119,7 +119,7 @@ def test_an_image_cut_by_its_padding_is_named_with_its_frame(tmp_path):
 def test_bytes_that_are_no_image_are_named_with_their_frame(tmp_path):
     path = write_aloha(tmp_path / "episode_0.hdf5", compressed=True)
     replace(path, HIGH, pad([*jpegs(0, 3), b"RIFFxxxx"]))
-    with pytest.raises(ValueError, match=r"cam_high at frame 3 is no jpg image: b'RIFF"):
+    with pytest.raises(ValueError, match=r"cam_high at frame 3 is not a jpg image: b'RI"):
         read_all(path, HIGH)
 
 

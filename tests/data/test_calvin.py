@@ -199,7 +199,7 @@ def damage_robot_obs(path):
         (damage_json(b'[{"start": 1, "end": 2}]'), r"segment 0 is .* expected \{start: int"),
         (
             damage_json(b'[{"start": 12, "end": 10, "instruction": "a"}]'),
-            r"segment 0: steps 12 to 10 are no range",
+            r"segment 0: steps 12 to 10 are not a range",
         ),
         (
             damage_json(b'[{"start": 10, "end": 12, "instruction": " "}]'),

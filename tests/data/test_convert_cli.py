@@ -56,7 +56,7 @@ def test_flags_change_rate_size_and_storage(home):
 
 def test_a_size_that_is_none_is_refused(home):
     _, _, error = run("convert", "toy", "--image-size", "big")
-    assert str(error) == "--image-size is 'big', must be like 224 or 240x320"
+    assert str(error) == "--image-size is 'big', but must be like 224 or 240x320"
 
 
 def test_a_merged_dataset_is_made_of_published_ones(home):
@@ -68,7 +68,8 @@ def test_a_merged_dataset_is_made_of_published_ones(home):
     info = layout.read_info(home / "datasets/converted/both")
     assert info["weights"] == {"toy": 2.0, "other": 1.0}
     _, _, error = run("convert", "both", "--fps", 5)
-    assert "both is merged; convert its parts with: fps" in str(error)
+    assert "both is merged from other datasets; use these options to" in str(error)
+    assert str(error).endswith("convert its parts instead: fps")
 
 
 def test_the_command_converts_in_processes_and_ends_a_mistake_in_one_line(home):

@@ -17,6 +17,7 @@ from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.decoded_cache import mapped_images
 from rrf.data.lerobot_reader import LeRobotReader
 from tests.data.test_lerobot_writer import make_episode, make_schema
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 SHAPE = (5, 2, 3, 3)
@@ -85,21 +86,22 @@ def test_a_truncated_file_is_written_again(tmp_path):
 
 
 def test_of_processes_that_want_the_same_file_one_writes_it(tmp_path):
-    log, results = tmp_path / "log", FORK.Queue()
+    log, results, all_there = tmp_path / "log", FORK.Queue(), FORK.Barrier(3)
 
     def decode(frames):
         with log.open("a") as file:
             file.write(f"{os.getpid()}\n")
-        time.sleep(0.5)
+        time.sleep(0.5)  # the others come to the lock meanwhile; one that is late finds the file
         return pixels(frames)
 
     def want():
+        all_there.wait(120)
         results.put(int(mapped_images(tmp_path / "cache", "a", "v1", "all", SHAPE, decode).sum()))
 
     processes = [FORK.Process(target=want) for _ in range(3)]
     for process in processes:
         process.start()
-    sums = [results.get(timeout=120) for _ in processes]
+    sums = [results.get(timeout=300) for _ in processes]
     for process in processes:
         process.join()
     assert sums == [(0 + 1 + 2 + 3 + 4) * 18] * 3
@@ -116,8 +118,7 @@ def test_a_killed_process_leaves_nothing_that_the_next_one_does_not_replace(tmp_
 
     process = FORK.Process(target=mapped_images, args=(folder, "a", "v1", "all", SHAPE, stall))
     process.start()
-    while not (tmp_path / "begun").exists():
-        time.sleep(0.02)
+    wait_for((tmp_path / "begun").exists)
     assert names(folder) == [".tmp-a-v1-all.u8"]
     os.kill(process.pid, signal.SIGKILL)
     process.join()

@@ -67,7 +67,7 @@ def test_a_second_download_fetches_what_is_new_or_lost_and_drops_what_is_gone(tm
 def test_what_was_not_downloaded_from_there_is_not_replaced(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"mine is there and was not downloaded; .* --out"):
+    with pytest.raises(ValueError, match=r"mine exists but is not a download; .* --out"):
         download(Shelf({"a": b"a"}), tmp_path / "mine")
     download(Shelf({"a": b"a"}), tmp_path / "one")
     other = Shelf({"a": b"a"}, "shelf://two")
@@ -109,7 +109,7 @@ def test_only_files_that_match_are_copied(tmp_path):
         (["/etc/passwd"], "the name '/etc/passwd' leads out of the copy"),
         (["a//b"], "the name 'a//b' leads out of the copy"),
         (["a\0b"], "leads out of the copy"),
-        (["a", "a/b/c"], "'a' is a file, and a directory that holds 'a/b/c'"),
+        (["a", "a/b/c"], "'a' is a file, but also a directory with 'a/b/c'"),
     ],
 )
 def test_names_that_lead_out_of_the_copy_are_refused(tmp_path, names, message):
@@ -205,6 +205,6 @@ def test_a_full_disk_is_told_before_or_amid_and_leaves_nothing_half_written(tmp_
     assert "nothing was fetched" in before
     assert first == "['other']"
     assert amid.startswith("28 [Errno 28] no space left: ")
-    assert "run the same command again to go on" in amid
+    assert "run the same command again to continue" in amid
     assert second == "['one.download', 'other']"
     assert (third, size) == ("['one']", "900000")

@@ -3,6 +3,7 @@ task exactly.
 """
 
 import dataclasses
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,8 @@ from tests.data.fixtures_simulators import (
 )
 
 GOLDEN = Path(__file__).parent / "golden/lerobot_v30_tiny"
+INFO = json.loads((GOLDEN / "meta/info.json").read_text())
+[GOLDEN_CAMERA] = [key for key in INFO["features"] if key.startswith("observation.images.")]
 TEXT = "do it"
 
 
@@ -44,6 +47,11 @@ class Case:
     image_size: tuple[int, int] = (16, 16)
     has_text: bool = True  # else the config gives it
     options: dict = dataclasses.field(default_factory=dict)
+
+
+def width(feature: str) -> int:
+    """In the golden dataset."""
+    return INFO["features"][feature]["shape"][0]
 
 
 def aloha(folder):
@@ -90,8 +98,9 @@ CASES = {
         ("observation.state", 4), ("action", 2), CAMERA,
     ),
     "lerobot v3.0": Case(
-        "lerobot", lambda to: shutil.copytree(GOLDEN, to), 36, 10,
-        ("observation.state", 4), ("action", 3), "observation.images.front", (32, 32),
+        "lerobot", lambda to: shutil.copytree(GOLDEN, to), INFO["total_frames"], INFO["fps"],
+        ("observation.state", width("observation.state")), ("action", width("action")),
+        GOLDEN_CAMERA, tuple(INFO["features"][GOLDEN_CAMERA]["shape"][:2]),
     ),
     "isaac_lab": Case(
         "isaac_lab", isaac_lab, 7, 10, ("obs/eef_quat", 4), ("actions", 7), "obs/table_cam",

@@ -73,7 +73,7 @@ def test_a_revision_stays_what_it_was_when_the_branch_goes_on(hub, commit, tmp_p
 def test_a_hub_that_vanishes_midway_loses_nothing(hub, commit, tmp_path):  # noqa: F811
     hub.cuts[LARGE] = 4200
     with pytest.raises(
-        ConnectionError, match=r"lab/pick is not reached: .* is kept in .* again to"
+        ConnectionError, match=r"lab/pick cannot be reached: .* is kept in .* again to"
     ):
         download(remote(hub), tmp_path / "pick", include=[LARGE])
     assert not (tmp_path / "pick").exists()
@@ -158,7 +158,7 @@ def test_every_refusal_says_why_and_what_to_do(hub, commit):  # noqa: F811
     with pytest.raises(ConnectionError, match="lab/pick answers 503"):
         remote(hub)
     hub.stop()
-    with pytest.raises(ConnectionError, match=r"lab/pick is not reached: "):
+    with pytest.raises(ConnectionError, match=r"lab/pick cannot be reached: "):
         remote(hub)
 
 

@@ -102,8 +102,8 @@ def test_a_missing_list_of_episodes_is_named(root):
         ({"data_path": "/etc/{episode_index}"}, "'/etc/0' leads out of"),
         ({"video_path": "a/../../{video_key}.mp4"}, r"video_path: .* leads out of"),
         ({"data_path": "{episode_index.real}"}, r"the field \{episode_index\.real\} is not one of"),
-        ({"data_path": "{episode_index:099999d}"}, "is no path template"),
-        ({"data_path": "{episode_index"}, "is no path template"),
+        ({"data_path": "{episode_index:099999d}"}, "is not a path template"),
+        ({"data_path": "{episode_index"}, "is not a path template"),
         ({"data_path": 3}, "data_path is 3, must be text"),
     ],
 )

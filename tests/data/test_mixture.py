@@ -93,7 +93,7 @@ def test_limits_are_the_widest_of_all(folder, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fps": 20}, r"fps of .*a is 10, of .*other 20; align them in a merged dataset"),
+        ({"fps": 20}, r"fps of .*a is 10, but of .*other it is 20; align them in a merged"),
         ({"state": Vector(("x", "y", "z", "g"), "m")}, r"state of .*a is .*gripper.*of .*other"),
     ],
 )
@@ -114,7 +114,7 @@ def test_wrong_requests_are_named(folder):
         Mixture([a, b], [1])
     with pytest.raises(ValueError, match="at least one dataset"):
         Mixture([])
-    with pytest.raises(ValueError, match=r"chunk_length of .*a is 3, of .*b 2"):
+    with pytest.raises(ValueError, match=r"chunk_length of .*a is 3, but of .*b it is 2"):
         Mixture([a, LeRobotReader(folder / "b", 2)])
 
 

@@ -119,7 +119,7 @@ def test_wrong_keys_and_cameras_are_named(root):
         LeRobotReader(root, 1)
     with pytest.raises(ValueError, match=r"action: .* no feature 'action'; did you mean 'actions'"):
         LeRobotReader(root, 1, keys=KEYS | {"action": "action"})
-    with pytest.raises(ValueError, match=r"keys: 'actoin' is none of ours; did you mean 'action'"):
+    with pytest.raises(ValueError, match=r"keys: 'actoin' is not one of our keys; did you mean '"):
         LeRobotReader(root, 1, keys={"actoin": "actions"})
     with pytest.raises(ValueError, match=r"no camera 'frnt'; did you mean 'front'"):
         LeRobotReader(root, 1, keys=KEYS, cameras=["frnt"])

@@ -91,7 +91,7 @@ def test_a_selection_has_no_history_beyond_its_own_episodes(root):
 
 def test_without_history_a_batch_has_none(root):
     assert LeRobotReader(root, 1).batch(np.array([1])).history is None
-    with pytest.raises(ValueError, match="history is 0, -1, must not be negative"):
+    with pytest.raises(ValueError, match="state_history is 0 and image_history is -1; neither may"):
         LeRobotReader(root, 1, image_history=-1)
 
 

@@ -55,7 +55,11 @@ G1_CFG = make_cfg(
 
 @pytest.mark.parametrize(
     ("path", "cfg", "step", "num_episodes", "num_workers"),
-    [(BRIDGE, BRIDGE_CFG, 1, 25, 1), (GR1, GR1_CFG, 1, 5, 2), (G1, G1_CFG, 3, 1, 1)],
+    [
+        (BRIDGE, BRIDGE_CFG, 1, 25, 1),
+        pytest.param(GR1, GR1_CFG, 1, 5, 2, marks=pytest.mark.slow),
+        (G1, G1_CFG, 3, 1, 1),
+    ],
     ids=["bridge", "gr1", "g1"],
 )
 def test_lerobot_reads_what_was_recorded(

@@ -213,7 +213,7 @@ def test_what_has_no_array_form_is_not_offered_and_says_why(tmp_path):
     source = RLDSSource(write_rlds(tmp_path / "odd", {"train": [[]]}, features), {})
     assert source.keys() == {"t": "int64[]"}
     reasons = {
-        "words": "sequence of no fixed length",
+        "words": "sequence without a fixed length",
         "cloud": r"the shape \[-1, 3\], which is not the same in every step",
         "clip": "is a Video",
         "depth": r"uint16\[4, 4, 1\]",

@@ -102,7 +102,7 @@ def test_a_wrong_checksum_names_record_and_byte(toy, at, what):
 
 def test_records_that_are_no_examples_are_named(toy):
     (toy / SHARD).write_bytes(frame(encode_example(toy_episode(0, 3))) + frame(b"\xff" * 90) * 2)
-    with pytest.raises(ValueError, match=rf"{SHARD}:record_1: 90 bytes that are no tf.train.Exam"):
+    with pytest.raises(ValueError, match=rf"{SHARD}:record_1: 90 bytes that are not a tf.train.E"):
         read(toy)
 
 
@@ -180,7 +180,7 @@ def test_an_empty_shard_is_refused(tmp_path):
 
 def test_shard_lengths_that_are_no_numbers_are_refused(toy):
     edit_info(toy, lambda info: info["splits"][0].update(shardLengths=["three"]))
-    with pytest.raises(ValueError, match=r"shardLengths of train are no numbers: \['three'\]"):
+    with pytest.raises(ValueError, match=r"shardLengths of train are not numbers: \['three'\]"):
         read(toy)
 
 
@@ -217,7 +217,7 @@ def test_a_template_is_filled_in(toy):
     ("changes", "what"),
     [
         ({"steps__action": [0.5] * 6}, "action has 2 steps, but is_first has 3"),
-        ({"steps__action": [0.5] * 10}, "action holds 10 items, no multiple of 3"),
+        ({"steps__action": [0.5] * 10}, "action holds 10 items, not a multiple of 3"),
         ({"steps__action": [1] * 9}, r"action is a int64_list, features.json says float32\[3\]"),
         ({"steps__phase": [0.5] * 3}, r"phase is a float_list, features.json says int32\[\]"),
         ({"steps__phase": []}, "phase has 0 steps, but is_first has 3"),
@@ -296,7 +296,7 @@ def test_array_record_gives_the_same_episodes_and_names_damage(toy):
     assert found == expected
     content = bytearray(file.read_bytes())
     file.write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match=f"{re.escape(file.name)} is truncated or no array_record"):
+    with pytest.raises(ValueError, match=f"{re.escape(file.name)} is truncated or not an array_r"):
         read(toy)
     content[200] ^= 0xFF
     file.write_bytes(content)

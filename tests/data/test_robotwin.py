@@ -182,7 +182,7 @@ def instruction_file(root):
             r"episode0\.hdf5 is truncated or not HDF5",
         ),
         (lambda r, h: edit(h, lambda f: f["joint_action"].pop("vector")), r"has no key 'joint_act"),
-        (lambda r, h: edit(h, lambda f: f.pop("joint_action")), r"no RoboTwin episode; found: end"),
+        (lambda r, h: edit(h, lambda f: f.pop("joint_action")), r"not a RoboTwin episode; found: "),
         (
             lambda r, h: edit(h, lambda f: replace(f, VECTOR, np.zeros((3, 14)))),
             r"episode0\.hdf5: joint_action/vector has 3 frames, the joint states have 4",

@@ -219,8 +219,8 @@ def test_videos_with_keyframes_far_apart_or_of_another_rate_are_noticed(tmp_path
     v2.video_path(root, 0).write_bytes(film)
     name = f"videos/chunk-000/{v2.CAMERA}/episode_000000.mp4"
     assert oddities(root) == [
-        f"{name} has up to 29 frames from one keyframe to the next, so that reaching a frame "
-        "means to decode hundreds"
+        f"{name} has up to 29 frames from one keyframe to the next, so reaching a frame means "
+        "decoding hundreds"
     ]
     v2.write_video(v2.video_path(root, 0), draw(0, 30), fps=20)
     assert oddities(root) == [f"{name} runs at 20 frames/s, 10 are declared"]

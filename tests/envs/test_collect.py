@@ -134,7 +134,7 @@ def test_a_recording_with_other_settings_is_not_overwritten_silently(recorded):
     (out / "stray.hdf5").write_bytes(b"no hdf5")
     try:
         (out / "stray.hdf5").rename(out / "push-v3.hdf5")
-        with pytest.raises(ValueError, match=r"push-v3.hdf5 is no recording of ours"):
+        with pytest.raises(ValueError, match=r"push-v3.hdf5 was not recorded by rrf"):
             collect(config(out, tasks=["push-v3"]))
     finally:
         (out / "push-v3.hdf5").unlink()
@@ -160,7 +160,7 @@ def test_without_noise_no_initial_state_is_played_twice(tmp_path):
     ("changes", "message"),
     [
         ({"tasks": ["faucet-clos-v3"]}, "did you mean 'faucet-close-v3'"),
-        ({"tasks": ["reach-v3", "reach-v3"]}, "none of them twice"),
+        ({"tasks": ["reach-v3", "reach-v3"]}, "and no task twice"),
         ({"episodes": 0}, "episodes=0 and num_workers=2 must be at least 1"),
         ({"episodes": 51, "action_noise": [0.0, 0.1]}, "a seed has 50 initial states"),
         ({"action_noise": [-0.1]}, "must be a list of numbers >= 0"),

@@ -108,6 +108,10 @@ def report_of(said: str) -> EvaluationReport:
     return EvaluationReport.load(Path(said.splitlines()[-1].removeprefix("report ")).parent)
 
 
+def test_its_presets_are_shown(home):
+    assert "type: toy_simulator.configs:ToyCfg" in rrf("show", "toy-grpo", "env.num_envs=4")
+
+
 def test_it_is_played(home, imitated):
     said = rrf("play", imitated, "--env", "toy", "--task", "reach-red", "--video", "toy.mp4")
     assert said.startswith("reach-red, initial state 0: ")

@@ -157,13 +157,13 @@ def test_what_does_not_go_together_is_refused(home, rrf):
     protocol = ("--protocol", home / "configs/protocols/quick.yaml")
     with pytest.raises(ValueError, match="not both"):
         rrf(home / "run", *gate, *protocol)
-    with pytest.raises(ValueError, match="--champion is for a gate"):
+    with pytest.raises(ValueError, match="--champion is used by a gate"):
         rrf(home / "run", "--champion", "walker")
     with pytest.raises(ValueError, match="'tiny' is for a policy that sees images"):
         rrf(home / "run", "--protocol", home / "configs/protocols/images.yaml")
     with pytest.raises(ValueError, match=r"no file .*quikc\.yaml.*did you mean '.*quick\.yaml'"):
         rrf(home / "run", "--protocol", home / "configs/protocols/quikc.yaml")
-    with pytest.raises(ValueError, match="--slots, --baselines: of no use under protocol 'quick'"):
+    with pytest.raises(ValueError, match="--slots, --baselines: not supported by protocol 'quick'"):
         rrf(home / "run", "--slots", 2, "--baselines", "--out", home / "c/0")
     assert not (home / "c/0").exists()
 
@@ -198,12 +198,12 @@ def test_models_that_do_not_fit_are_refused_before_anything_runs(home, rrf):
     tags = {"lineage.environment.task": "CartPole-v1"}
     client.create_registered_model("cp")
     client.create_model_version("cp", str(home / "run"), tags=tags)
-    with pytest.raises(ValueError, match=r"--register: 'cp' holds policies of CartPole-v1, this"):
+    with pytest.raises(ValueError, match=r"--register: 'cp' holds policies for CartPole-v1, but"):
         rrf(home / "run", "--register", "cp", "--out", home / "d/2")
     registry.check_task("cp", {"environment": {"task": "my_tasks:CartPole-v1"}})
-    with pytest.raises(ValueError, match=r"--register: '.*' lies in no .* NAME --run-id RUN"):
+    with pytest.raises(ValueError, match=r"--register: '.*' is not in a run .* NAME --run-id RUN"):
         rrf(home / "run", "--register", "new", "--out", home / "d/3")
-    with pytest.raises(ValueError, match="--register: model name 'a/b' may hold letters"):
+    with pytest.raises(ValueError, match="--register: model name 'a/b' may contain only letters"):
         rrf(home / "run", "--register", "a/b", "--out", home / "d/4")
     assert [path.name for path in (home / "d").iterdir()] == ["1"]
 

@@ -179,9 +179,11 @@ def test_a_policy_of_another_environment_is_refused():
     wide = Interface({"policy": 5}, 1, 2, 0.02, "CartPole-v1")
     with pytest.raises(ValueError, match="5 numbers in observation group 'policy'"):
         evaluate_control(policy, wide, gym_protocol())
-    with pytest.raises(ValueError, match="velocity commands, which CartPole-v1 does not follow"):
+    with pytest.raises(ValueError, match="velocity commands, but CartPole-v1 does not take comm"):
         evaluate_control(policy, CARTPOLE, gym_protocol(commands={"go": GO}))
-    with pytest.raises(ValueError, match="wants 501 steps, episodes of CartPole-v1 last 500"):
+    with pytest.raises(
+        ValueError, match="asks for 501 steps, but an episode of CartPole-v1 lasts at most 500"
+    ):
         evaluate_control(policy, CARTPOLE, gym_protocol(max_episode_steps=501))
 
 

@@ -74,12 +74,18 @@ def test_a_protocol_survives_plain_data():
     [
         ({"success": {}}, "success is empty"),
         ({"success": {"retrun": LimitCfg(min=1)}}, "did you mean 'return'"),
-        ({"commands": {"go": [1, 0]}}, r"command 'go' is \[1.0, 0.0\], not \[forward"),
-        ({"env": MjlabEnvCfg(num_envs=5, backend="native")}, "2 commands cannot share equally"),
-        ({"env": RegisteredEnvCfg()}, "env.num_envs is 0; say how many"),
+        (
+            {"commands": {"go": [1, 0]}},
+            r"command 'go' is \[1.0, 0.0\], expected three numbers: \[forward",
+        ),
+        (
+            {"env": MjlabEnvCfg(num_envs=5, backend="native")},
+            "is 5, which cannot be shared equally by 2 commands",
+        ),
+        ({"env": RegisteredEnvCfg()}, "env.num_envs is 0; set it to 1 or more"),
         ({"env": MjlabEnvCfg(num_envs=4)}, "env.backend is auto"),
         ({"max_episode_steps": 0}, "max_episode_steps is 0, not at least 1"),
-        ({"commands": {}}, "success asks for fall, measured only under `commands`"),
+        ({"commands": {}}, "success asks for fall, which can be measured only with `commands`"),
     ],
 )
 def test_bad_protocols_are_refused(change, message):
@@ -94,7 +100,7 @@ def test_limits_say_what_they_ask():
     assert not LimitCfg(min=475).holds(474.9)
     with pytest.raises(ValueError, match="needs min, max or both"):
         LimitCfg()
-    with pytest.raises(ValueError, match="nothing lies between"):
+    with pytest.raises(ValueError, match=r"min is 2\.0 and max is 1\.0, but min must"):
         LimitCfg(min=2, max=1)
 
 
@@ -130,7 +136,7 @@ def test_the_module_before_the_id_of_a_task_makes_it_no_other_one():
 
 
 def test_a_task_without_a_protocol_says_what_to_do():
-    with pytest.raises(ValueError, match=r"is about Acrobot-v1; write one like cartpole\.yaml"):
+    with pytest.raises(ValueError, match=r"is for Acrobot-v1; write one there like cartpole\.yaml"):
         find_protocol(CONFIGS / "protocols", trained_in(GymnasiumEnvCfg(task="Acrobot-v1")))
 
 
@@ -138,7 +144,7 @@ def test_what_a_policy_may_see_chooses_the_protocol_too():
     hidden = GymnasiumEnvCfg(task="Pendulum-v1", hidden=[2])
     assert find_protocol(CONFIGS / "protocols", trained_in(hidden)).stem == "pendulum-hidden"
     hidden = GymnasiumEnvCfg(task="Pendulum-v1", hidden=[0])
-    with pytest.raises(ValueError, match=r"no protocol in .* is about Pendulum-v1"):
+    with pytest.raises(ValueError, match=r"no protocol in .* is for Pendulum-v1"):
         find_protocol(CONFIGS / "protocols", trained_in(hidden))
 
 

@@ -110,7 +110,7 @@ def test_evaluations_of_another_version_are_named_and_left_out(home, rrf, monkey
     notes = [line for line in output.splitlines() if line.startswith("not reusing")]
     assert len(notes) == 4
     assert f"{home / 'g/1'}/evaluation.json: " in notes[0]
-    assert "schema_version is 0, this rrf reads 1" in notes[0]
+    assert "schema_version is 0, but this version of rrf reads 1" in notes[0]
     assert "damaged: KeyError 'source_digest'" in notes[1]
     assert "not JSON" in notes[2]
     assert "greediness" in notes[3]

@@ -122,11 +122,11 @@ def test_episodes_known_from_before_an_extension_are_not_run_again():
 
 
 def test_policy_environment_and_protocol_must_fit():
-    with pytest.raises(ValueError, match="wants max_episode_steps 12, the environment has 40"):
+    with pytest.raises(ValueError, match="needs max_episode_steps 12, but the environment has 40"):
         evaluate(GoTowards(), PointMassVecEnv(2, max_episode_steps=40), PROTOCOL)
-    with pytest.raises(ValueError, match="predicts 1 steps, protocol 'point-mass' executes 2"):
+    with pytest.raises(ValueError, match="predicts 1 steps, but protocol 'point-mass' executes 2"):
         evaluate(RandomPolicy(1, 2), PointMassVecEnv(2), PROTOCOL)
-    with pytest.raises(ValueError, match="3 action dimensions, the environment 2"):
+    with pytest.raises(ValueError, match="3 action dimensions, but the environment has 2"):
         evaluate(RandomPolicy(2, 3), PointMassVecEnv(2), PROTOCOL)
 
 
@@ -158,7 +158,7 @@ def test_the_report_survives_the_disk_and_notices_edits(tmp_path):
         (tmp_path / "evaluation.json").read_text().replace('"success": false', '"success": true', 1)
     )
     (tmp_path / "evaluation.json").write_text(edited)
-    with pytest.raises(ValueError, match=r"overall.successes is 5, its episodes have 6"):
+    with pytest.raises(ValueError, match=r"overall.successes is 5, but its episodes have 6"):
         EvaluationReport.load(tmp_path)
 
 
@@ -166,7 +166,7 @@ def test_reports_of_another_version_or_missing_ones_say_what_to_do(tmp_path):
     with pytest.raises(ValueError, match="rrf eval CHECKPOINT"):
         EvaluationReport.load(tmp_path)
     (tmp_path / "evaluation.json").write_text('{"schema_version": 0}')
-    with pytest.raises(ValueError, match="schema_version is 0, this rrf reads 1"):
+    with pytest.raises(ValueError, match="schema_version is 0, but this version of rrf reads 1"):
         EvaluationReport.load(tmp_path)
     (tmp_path / "evaluation.json").write_text("[]")
     with pytest.raises(ValueError, match=r"evaluation\.json holds a list, not an evaluation"):

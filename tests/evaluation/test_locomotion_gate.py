@@ -131,7 +131,7 @@ def test_limits_are_checked_where_the_gate_is_made():
     ):
         GATE.replace(limits={"tracking_eror": LimitCfg(max=1)})
     images = load_gate(GATES / "tiny.yaml")
-    with pytest.raises(ValueError, match="protocol 'tiny' measures none but success"):
+    with pytest.raises(ValueError, match="protocol 'tiny' measures only success"):
         images.replace(limits={"fall": LimitCfg(max=0)})
 
 

@@ -77,7 +77,7 @@ def test_initial_states_used_for_training_are_refused(seed, use):
 
 
 def test_impossible_protocols_are_refused():
-    with pytest.raises(ValueError, match=r"initial states 0\.\.50 asked for, one seed has 0\.\.49"):
+    with pytest.raises(ValueError, match=r"initial states 0\.\.50, but one seed has only 0\.\.49"):
         small(episodes_per_task=51)
     with pytest.raises(ValueError, match="lists a task twice"):
         small(tasks=["reach", "reach"])

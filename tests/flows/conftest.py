@@ -8,12 +8,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from infra import ports
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,16 +107,6 @@ class Checkout:
 
 
 _OURS = ("PREFECT_", "RRF_", "MLFLOW_")
-
-
-def wait_for(condition: Callable, timeout_s: float = 60, found: Callable[[], str] = lambda: ""):
-    """The first true value of `condition()`."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.2)
-    raise AssertionError(f"not within {timeout_s} s: {found()}")
 
 
 def copy_checkout(target: Path) -> Path:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.conftest import Checkout, wait_for
+from tests.flows.conftest import Checkout
+from tests.waiting import is_running, wait_for
 
 MODEL = "tiny"
 TRAIN = ("deployment", "run", "train-vla", "--watch")
@@ -50,14 +51,7 @@ def trainer_of(checkpoint: Path) -> dict:
         state = json.loads(checkpoint.read_text()) if checkpoint.exists() else {}
         return state if state.get("step", 0) >= 10 else None
 
-    return wait_for(read, 90)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    return wait_for(read)
 
 
 def test_a_port_in_use_is_one_clear_error(checkout: Checkout, monkeypatch):
@@ -102,7 +96,7 @@ def test_status_names_three_running_services(live: Checkout):
 
 
 def test_the_nightly_schedule_has_runs_at_two_in_the_morning(live: Checkout):
-    runs = wait_for(lambda: live.flow_runs("nightly-benchmark"), 90)
+    runs = wait_for(lambda: live.flow_runs("nightly-benchmark"))
     assert all(run["auto_scheduled"] for run in runs)
     assert {run["expected_start_time"][11:16] for run in runs} == {"02:00"}
 
@@ -125,7 +119,16 @@ def test_train_vla_by_its_bare_name_makes_a_champion(live: Checkout):
     champion = live.run("rrf", "models", "list", MODEL)
     assert "champion" in champion
     shown = {one["key"] for one in live.request("/artifacts/filter", {})}
-    assert shown >= {"evaluation", "gate-verdict"}
+    assert shown >= {"evaluation", "gate-verdict", "model-version", "mlflow-run", "champion"}
+    [run] = live.flow_runs("train-vla")[:1]
+    assert run["name"] == f"train-vla {MODEL} version 1: metaworld-demo (sft, rl)"
+    tasks = live.request("/task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
+    assert {one["name"] for one in tasks} >= {
+        *("pull recordings", "reproduce metaworld-demo", "lineage of metaworld-demo"),
+        *("train sft compact-vla-one-demo", "train rl metaworld-ppo-compact"),
+        *(f"champion of {MODEL}", f"judge {MODEL} by tiny look 1", f"register {MODEL}"),
+        f"promote {MODEL} version 1",
+    }
     [compared] = (live.root / ".rrf/evaluations").rglob("baseline-before-training.json")
     report = (compared.parent / "report.html").read_text()
     assert "before training" in report
@@ -175,6 +178,17 @@ def test_train_locomotion_by_its_bare_name_makes_a_champion_and_refuses_what_is_
     assert verdicts == ["impossible: fail"]
     [video] = live.artifacts(key={"any_": ["video"]}, flow_run_id={"any_": [run["id"]]})[:1]
     assert video.startswith("CartPole-v1, ")
+    assert run["name"] == "train-locomotion balance version 2: cartpole-ppo"
+    versions = live.artifacts(key={"any_": ["model-version"]}, flow_run_id={"any_": [run["id"]]})
+    assert versions == ["balance version 2"]
+    [promoted] = live.request("/artifacts/filter", {"artifacts": {"key": {"any_": ["champion"]}}})[
+        :1
+    ]
+    assert f"http://127.0.0.1:{live.mlflow_port}/#/models/" in str(promoted["data"])
+    program = "from rrf.tracking import registry; print(registry.find('balance/2').description)"
+    described = live.run(sys.executable, "-c", program)
+    assert f"http://127.0.0.1:{live.prefect_port}/runs/flow-run/{run['id']}" in described
+    assert "- Training: `cartpole-ppo`, seed 1, with PPO; MLflow run `" in described
     rows = live.run("rrf", "models", "list", "balance").splitlines()
     assert ["@champion" in row for row in rows if " 1 " in row or " 2 " in row] == [False, True]
     assert [row.split()[-3] for row in rows[1:3]] == ["fail", "pass"]

@@ -14,7 +14,7 @@ from prefect.client.schemas.filters import (
 from prefect.runtime import flow_run, task_run
 from prefect.testing.utilities import prefect_test_harness
 
-from flows import commands, evaluate, ingest, names, promote, train_vla
+from flows import commands, evaluate, ingest, names, promote, this_run, train_vla
 from flows import nightly_benchmark as nightly
 from flows.train_locomotion import train_locomotion
 from rrf.tracking import registry, store
@@ -177,3 +177,16 @@ def test_flow_runs_are_called_by_model_stages_and_files(monkeypatch):
 )
 def test_parameters_are_shortened_in_names(value, expected):
     assert names.short(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("train-vla reach: demo (sft)", "train-vla reach version 12: demo (sft)"),
+        ("train-vla reach version 3: demo (sft)", "train-vla reach version 12: demo (sft)"),
+        ("a name that a person gave", "a name that a person gave"),
+        ("train-vla reach-far: demo", "train-vla reach-far: demo"),
+    ],
+)
+def test_a_retried_flow_run_is_named_after_its_last_version(name, expected):
+    assert this_run.named(name, "reach", "12") == expected

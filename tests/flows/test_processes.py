@@ -6,11 +6,11 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from rrf import processes
+from tests.waiting import has_exited, is_running, wait_for
 
 # Counts in a file; on SIGTERM it writes what it has and ends, as training does with its checkpoint.
 SAVER = """
@@ -21,39 +21,24 @@ def save(*_):
     sys.exit(143)
 signal.signal(signal.SIGTERM, save)
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 STUBBORN = """
-import signal, time
+import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-time.sleep(60)
+print(os.getpid(), flush=True)
+time.sleep(600)
 """
 # Starts a grandchild, prints its pid and waits.
 PARENT = """
-import subprocess, sys, time
-print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid, flush=True)
-time.sleep(60)
+import subprocess, time
+print(subprocess.Popen(["sleep", "600"]).pid, flush=True)
+time.sleep(600)
 """
 
 
 def python(code: str, *arguments) -> list[str]:
     return [sys.executable, "-c", code, *map(str, arguments)]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_for(condition, timeout_s: float = 20.0):
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"not within {timeout_s} s")
 
 
 def test_each_line_is_passed_on_and_logged(tmp_path):
@@ -104,11 +89,39 @@ def test_an_error_while_waiting_stops_the_command_gently(tmp_path):
     assert (tmp_path / "log").read_text() == "ready\ncheckpoint saved\n"
 
 
+def test_what_a_command_wrote_before_it_ended_is_logged_although_nobody_waited_for_it(tmp_path):
+    os.mkfifo(tmp_path / "go")
+    code = "import os, sys; print(os.getpid()); open(sys.argv[1]).read(); print('last words')"
+
+    def let_it_end_and_fail(pid):
+        (tmp_path / "go").write_text("")
+        wait_for(lambda: not is_running(int(pid)))
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        processes.run(
+            python(code, tmp_path / "go"), log=tmp_path / "log", on_line=let_it_end_and_fail
+        )
+    assert (tmp_path / "log").read_text().endswith("\nlast words\n")
+
+
 def test_a_command_deaf_to_sigterm_is_killed_after_the_grace_period():
-    began = time.monotonic()
-    with pytest.raises(TimeoutError, match="ran longer than 1 s"):
-        processes.run(python(STUBBORN), timeout_s=1, grace_s=1)
-    assert 2 <= time.monotonic() - began < 8
+    heard = []
+
+    def interrupt(line):
+        heard.extend([int(line), time.monotonic()])
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        processes.run(python(STUBBORN), on_line=interrupt, grace_s=1)
+    pid, began = heard
+    assert time.monotonic() - began >= 1
+    assert not is_running(pid)
+
+
+def test_a_command_that_takes_too_long_is_stopped():
+    with pytest.raises(TimeoutError, match=r"`sleep 600` ran longer than 0\.5 s and was stopped"):
+        processes.run(["sleep", "600"], timeout_s=0.5)
 
 
 def test_stopping_reaches_grandchildren(tmp_path):
@@ -124,11 +137,14 @@ def test_stopping_reaches_grandchildren(tmp_path):
 
 
 def test_a_grandchild_holding_the_pipe_does_not_hold_the_result():
-    code = "import subprocess as s; s.Popen(['sleep', '25'], start_new_session=True); print('done')"
-    lines, began = [], time.monotonic()
+    code = (
+        "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)"
+    )
+    lines = []
     assert processes.run(python(code), on_line=lines.append) == 0
-    assert lines == ["done"]
-    assert time.monotonic() - began < 20
+    [pid] = map(int, lines)
+    assert is_running(pid)
+    os.kill(pid, signal.SIGKILL)
 
 
 def test_variables_are_added_to_our_own(monkeypatch):
@@ -159,19 +175,22 @@ else:
 
 def test_a_command_survives_the_thread_that_started_it(tmp_path):
     """The kernel ties the parent-death signal to the parent thread: a naive prctl would kill it."""
+    os.mkfifo(tmp_path / "go")
+    code = "import sys; print('ready'); open(sys.argv[1]).read(); print('survived')"
     started = []
 
     def begin():
         with (tmp_path / "log").open("wb") as log:
-            started.append(
-                processes.start(python("import time; time.sleep(1); print('survived')"), stdout=log)
-            )
+            started.append(processes.start(python(code, tmp_path / "go"), stdout=log))
+        wait_for(lambda: (tmp_path / "log").read_text() == "ready\n")
 
     thread = threading.Thread(target=begin)
     thread.start()
     thread.join()
-    assert started[0].wait(20) == 0
-    assert (tmp_path / "log").read_text() == "survived\n"
+    wait_for(lambda: has_exited(thread.native_id))
+    (tmp_path / "go").write_text("")
+    assert started[0].wait(120) == 0
+    assert (tmp_path / "log").read_text() == "ready\nsurvived\n"
 
 
 def test_a_command_whose_parent_is_already_gone_does_not_start(tmp_path):
@@ -189,14 +208,10 @@ def test_commands_start_after_a_fork(tmp_path):
     processes.run(["true"])
     child = os.fork()
     if child == 0:
-        os._exit(processes.run(["true"], timeout_s=10))
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            assert status == 0
-            return
-        time.sleep(0.05)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    raise AssertionError("the forked child hangs")
+        os._exit(processes.run(["true"], timeout_s=100))
+    try:
+        ended, status = wait_for(lambda: (found := os.waitpid(child, os.WNOHANG))[0] and found)
+    except AssertionError:
+        os.kill(child, signal.SIGKILL)
+        raise AssertionError("the forked child hangs") from None
+    assert (ended, status) == (child, 0)

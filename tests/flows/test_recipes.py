@@ -103,10 +103,14 @@ def test_training_flows_default_to_files_that_exist():
         (
             "cartpole-ppo",
             "tiny.yaml",
-            "'tiny' is for a policy that sees images, what cart",
+            "'tiny' is for a policy that sees images, but what cart",
         ),
         ("compact-vla-sft", "tiny.yaml", "trains a policy that sees images; the flow train-vla"),
-        ("pendulum-sac", "cartpole.yaml", r"no choices \(Pendulum-v1\), protocol 'cartpole' has 2"),
+        (
+            "pendulum-sac",
+            "cartpole.yaml",
+            r"no choices \(Pendulum-v1\), but protocol 'cartpole' has 2",
+        ),
     ],
 )
 def test_what_the_gate_does_not_judge_is_refused_before_training(
@@ -122,7 +126,7 @@ def test_what_the_gate_does_not_judge_is_refused_before_training(
 def test_what_the_gate_judges_fits_unless_the_model_is_of_another_task(tmp_path, monkeypatch):
     monkeypatch.setenv("RRF_HOME", str(tmp_path))
     gate = str(Path(demo.__file__).parents[1] / "configs/gates/cartpole.yaml")
-    with pytest.raises(ValueError, match=r"is no git repository with a commit.* `git commit`"):
+    with pytest.raises(ValueError, match=r"is not a git repository with a commit.* `git commit`"):
         fitting.check("cartpole-ppo", gate, "walker")
     commit(tmp_path)
     fitting.check("cartpole-ppo", gate, "walker", ["max_iterations=2"])
@@ -132,7 +136,7 @@ def test_what_the_gate_judges_fits_unless_the_model_is_of_another_task(tmp_path,
     client.create_registered_model("walker")
     tags = {"lineage.environment.task": "Walker2d-v5"}
     client.create_model_version("walker", str(tmp_path), tags=tags)
-    with pytest.raises(ValueError, match=r"'walker' holds policies of Walker2d-v5"):
+    with pytest.raises(ValueError, match=r"'walker' holds policies for Walker2d-v5"):
         fitting.check("cartpole-ppo", gate, "walker")
 
 
@@ -146,7 +150,9 @@ def test_flows_evaluate_by_the_file_that_the_gate_names(tmp_path):
     assert protocol_file(str(gate)) == str(tmp_path / "protocols/mine.yaml")
     inline = json.dumps(yaml.safe_load(protocol))
     gate.write_text(f"name: mine\nprotocol: {inline}\noverall_lower_bound: 0\n")
-    with pytest.raises(ValueError, match=r"mine\.yaml holds its protocol itself.*`protocol: NAME`"):
+    with pytest.raises(
+        ValueError, match=r"mine\.yaml contains its protocol, but.*`protocol: NAME`"
+    ):
         train_locomotion.check.fn("cartpole-ppo", str(gate), "walker", {})
 
 

@@ -43,6 +43,7 @@ def env():
     env.close()
 
 
+@pytest.mark.slow
 def test_the_demo_policy_beats_random_and_mean_action_on_held_out_states(dataset, env, tmp_path):
     cfg = resolve("compact-vla-sft", {"max_steps": 400, "instructions": None, "trackers": []})
     split = open_split(dataset, cfg.policy.chunk_length, None, cfg.validation_fraction)

@@ -1,32 +1,23 @@
-"""Reading golden files, and putting weights of the original projects into our networks."""
+"""Golden cases of off-policy algorithms, and weights of the original projects in our networks."""
 
-import json
-from pathlib import Path
-
-import numpy as np
 import torch
 
 from rrf.policies.control.actor_q import ActorQ
-
-GOLDEN = Path(__file__).parents[1] / "golden"
+from tests.golden_files import golden
 
 
 class Case:
     """One case of a golden file."""
 
     def __init__(self, file: str, name: str):
-        self._file, self._name = np.load(GOLDEN / file, allow_pickle=False), name
-        self.config = json.loads(str(self._file["config_json"]))[name]
+        self.config, self._arrays = golden(file, name)
 
     def __getitem__(self, key: str) -> torch.Tensor:
-        return torch.from_numpy(self._file[f"{self._name}/{key}"])
+        return self._arrays[key]
 
     def keys(self, prefix: str) -> list[str]:
         """Keys that begin with `prefix`, in the order they were recorded."""
-        begin = f"{self._name}/{prefix}"
-        return sorted(
-            k.removeprefix(f"{self._name}/") for k in self._file.files if k.startswith(begin)
-        )
+        return sorted(key for key in self._arrays if key.startswith(prefix))
 
 
 def linear_layers(case: Case, prefix: str) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -7,15 +7,15 @@ from rrf.algorithms.off_policy.configs import DSACTCfg
 from rrf.algorithms.off_policy.dsac import DSACT
 from rrf.algorithms.off_policy.sac import Batch, Noise
 from rrf.envs.control_env import Interface
-from rrf.networks.configs import plain_mlp
+from rrf.networks.configs import MLPCfg, plain_mlp
 from rrf.policies.control import tanh_gaussian
 from rrf.policies.control.off_policy_configs import ActorQPackCfg, DistributionalQCfg, SACActorCfg
 from rrf.storage.replay import RowLayout, Transitions
+from tests.golden_files import activation, cases
 from tests.off_policy.golden_files import Case, batched, fill_actor, fill_critic, linear_layers
 
 FILE = "dsac_t.npz"
 POLICY = "params_before.policy.policy"
-NOISES_PER_STEP = 8  # policy, target policy, q1, q2, target q1, target q2, two that nobody uses
 
 
 def theirs_log_tanh_slope(u):
@@ -27,10 +27,16 @@ def critic_layers(case: Case, when: str, suffix: str = ""):
     return [linear_layers(case, f"{when}.q{k}{suffix}.q.") for k in (1, 2)]
 
 
+def hidden_of(case: Case, prefix: str) -> MLPCfg:
+    """A network as wide and as deep as the layers under `prefix`."""
+    sizes = [len(bias) for _, bias in linear_layers(case, prefix)[:-1]]
+    return plain_mlp(sizes, activation(case.config["activation"]))
+
+
 def build(case: Case) -> DSACT:
     config = case.config
     limit = config["lim"][1]
-    actor_hidden = plain_mlp([16] * (len(linear_layers(case, POLICY)) - 1), "GELU")
+    actor_hidden = hidden_of(case, POLICY)
     pack = ActorQPackCfg(
         actor_cfg=SACActorCfg(
             backbone_cfg=actor_hidden,
@@ -38,9 +44,9 @@ def build(case: Case) -> DSACT:
             max_log_std=config["max_log_std"],
             action_limit=limit,
         ),
-        critic_cfg=DistributionalQCfg(backbone_cfg=plain_mlp([16, 16], "GELU")),
+        critic_cfg=DistributionalQCfg(backbone_cfg=hidden_of(case, "params_before.q1.q.")),
     )
-    policy = pack.build(Interface(observation_dims={"policy": 5}, num_actions=2))
+    policy = pack.build(Interface({"policy": config["obs"]}, num_actions=config["act"]))
     fill_actor(policy, linear_layers(case, POLICY))
     fill_critic(policy.critic, critic_layers(case, "params_before"))
     alpha = config.get("alpha") or case["params_before.log_alpha"].exp().item()
@@ -64,21 +70,24 @@ def build(case: Case) -> DSACT:
     return dsact
 
 
-@pytest.mark.parametrize("name", ["dsac0", "dsac1"])
+@pytest.mark.parametrize("name", cases(FILE, r"dsac\d+"))
 def test_gradient_steps_are_those_of_the_original(name, monkeypatch):
     monkeypatch.setattr(tanh_gaussian, "log_tanh_slope", theirs_log_tanh_slope)
     case = Case(FILE, name)
     dsact = build(case)
     noises = [case[key] for key in case.keys("noise.")]
     num_steps = case.config["steps"]
+    layout = RowLayout(case.config["obs"], None, case.config["act"])
+    # Of a step: policy, target policy, q1, q2, target q1, target q2, two that nobody uses.
+    num_noises = len(noises) // num_steps
     for step in range(num_steps):
         now, action, reward, after, done = (
             case[f"batch{step}.{key}"] for key in ("obs", "act", "rew", "obs2", "done")
         )
         flags = done.unsqueeze(-1)
         rows = torch.cat([now, action, reward.unsqueeze(-1), flags, flags, after], -1)
-        batch = Batch(Transitions(rows, RowLayout(5, None, 2)), case.config["gamma"] * (1 - done))
-        own = noises[NOISES_PER_STEP * step :]
+        batch = Batch(Transitions(rows, layout), case.config["gamma"] * (1 - done))
+        own = noises[num_noises * step :]
         metrics = dsact.learn(batch, Noise(own[0], own[1], torch.stack(own[4:6])))
 
         expected = case[f"info{step}.loss_critic"].item()

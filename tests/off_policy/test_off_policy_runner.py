@@ -28,7 +28,7 @@ def test_weights_that_become_nan_inside_an_iteration_take_the_run_back(tmp_path)
         return update()
 
     runner.algorithm.update = spoil
-    with pytest.warns(UserWarning, match="action of environment 0.*; back to global_step_2"):
+    with pytest.warns(UserWarning, match="action of environment 0.* returned to global_step_2"):
         assert runner.run()["steps"] == 4
 
 

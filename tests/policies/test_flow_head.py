@@ -147,7 +147,7 @@ def test_a_flow_learns_two_modes_where_a_mean_would_lie_between_them():
         ({"stochastic_steps": "some"}, "stochastic_steps"),
         ({"hidden_features": []}, r"hidden_features is \[\]"),
         ({"std_hidden_features": [0]}, r"std_hidden_features \[0\]"),
-        ({"min_std": 0.2}, "min_std is 0.2 and max_std 0.16"),
+        ({"min_std": 0.2}, "min_std is 0.2 and max_std is 0.16"),
         ({"env_action_dim": 0}, "env_action_dim is 0"),
         ({"env_chunk_length": -1}, "env_chunk_length is -1"),
     ],

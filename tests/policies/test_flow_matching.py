@@ -3,10 +3,8 @@
 In the golden data flow_noise stands for reinflow.
 """
 
-import json
-from pathlib import Path
+import math
 
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -28,56 +26,46 @@ from rrf.policies.vla.flow_matching import (
     time_embedding,
     velocity_target,
 )
+from tests.golden_files import cases, close, golden
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "rlinf_flow.npz"
-CASES = [
-    f"{convention}_N{num_steps}_{method}"
-    for convention in ("openpi", "gr00t")
-    for num_steps in (4, 10)
-    for method in ("flow_sde", "flow_cps", "flow_noise")
-]
-STEP_CASES = [*CASES, *(f"{c}_N{n}_flow_ode" for c in ("openpi", "gr00t") for n in (4, 10))]
-ANNEALED = 0.6  # from 0.7 to 0.3 over 400 updates, at update 100
-
-
-def golden(case: str) -> tuple[dict, dict[str, torch.Tensor]]:
-    with np.load(GOLDEN, allow_pickle=False) as data:
-        keys = [key for key in data.files if key.startswith(f"{case}/")]
-        arrays = {key.removeprefix(f"{case}/"): torch.from_numpy(data[key]) for key in keys}
-        return json.loads(str(data["config_json"]))[case], arrays
-
-
-def close(got: torch.Tensor, expected: torch.Tensor, atol: float) -> None:
-    torch.testing.assert_close(got, expected, atol=atol, rtol=0)
+FILE = "rlinf_flow.npz"
 
 
 def golden_noise_net() -> ExploreNoiseNet:
-    config, arrays = golden("explore_noise_net")
+    config, arrays = golden(FILE, "explore_noise_net")
     net = ExploreNoiseNet(
         config["in_dim"], config["out_dim"], config["hidden_dims"], *config["std_range"]
     )
     weights = {  # every linear layer of ours is followed by its tanh
         f"layers.{2 * layer}.{name}": arrays[f"state.mlp_logvar.moduleList.{layer}.linear_1.{name}"]
-        for layer in range(3)
+        for layer in range(len(config["hidden_dims"]) + 1)
         for name in ("weight", "bias")
     }
     net.mlp.load_state_dict(weights)
     return net
 
 
-def random_step(config, noise_level, x_bha, velocity_bha, steps_b, features):
+def noise_level(config) -> float:
+    """That of the case, lowered as far as it was by then."""
+    if not config.get("noise_anneal"):
+        return config["noise_level"]
+    first, last, num_updates = config["noise_anneal"]
+    return first + (last - first) * min(config["global_step"] / num_updates, 1.0)
+
+
+def random_step(config, x_bha, velocity_bha, steps_b, features):
     arguments = (x_bha, velocity_bha, steps_b, config["num_steps"], config["convention"])
     match config["method"]:
         case "flow_ode":
             return ode_step(*arguments)
         case "flow_sde":
-            return sde_step(*arguments, noise_level)
+            return sde_step(*arguments, noise_level(config))
         case "flow_cps":
-            return cps_step(*arguments, noise_level)
+            return cps_step(*arguments, noise_level(config))
     return reinflow_step(*arguments, golden_noise_net()(features).detach())
 
 
-def golden_transition(config, arrays, noise_level):
+def golden_transition(config, arrays):
     """The policy whose velocity at step k is the stored one, whatever x is."""
 
     def transition(x_bha, steps_b):
@@ -86,36 +74,36 @@ def golden_transition(config, arrays, noise_level):
         features = arrays["features"][steps_b, rows] if "features" in arrays else None
         arguments = (x_bha, velocity, steps_b, config["num_steps"], config["convention"])
         ode, _ = ode_step(*arguments)
-        return ode, *random_step(config, noise_level, x_bha, velocity, steps_b, features)
+        return ode, *random_step(config, x_bha, velocity, steps_b, features)
 
     return transition
 
 
-@pytest.mark.parametrize("case", STEP_CASES)
+@pytest.mark.parametrize("case", cases(FILE, "step_.*"))
 def test_steps_and_their_log_probs_equal_golden_data(case):
-    config, arrays = golden(f"step_{case}")
+    config, arrays = golden(FILE, case)
     for step in range(config["num_steps"]):
         x, velocity = arrays["x_t"][step], arrays["v"][step]
         steps = torch.full((len(x),), step)
         features = arrays["features"][step] if "features" in arrays else None
-        mean, std = random_step(config, 0.5, x, velocity, steps, features)
+        mean, std = random_step(config, x, velocity, steps, features)
         close(mean, arrays["mean"][step], 2e-6)
-        close(std, arrays["std"][step].expand_as(std), 7e-7)
+        close(std.expand_as(mean), arrays["std"][step].expand_as(mean), 7e-7)
         close(mean + std * arrays["z"][step], arrays["x_next"][step], 2e-6)
         log_prob = gaussian_log_prob(arrays["x_next"][step], mean, std)
         close(log_prob, arrays["logprob"][step], 1e-5)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", cases(FILE, "chain_.*", joint_logprob=False))
 def test_a_chain_with_one_random_step_equals_golden_data(case):
-    config, arrays = golden(f"chain_{case}_single")
+    config, arrays = golden(FILE, case)
     index = arrays["denoise_inds"][:, 0]
-    transition = golden_transition(config, arrays, 0.5)
+    transition = golden_transition(config, arrays)
     is_random = functional.one_hot(index, config["num_steps"]).bool()
     chain, log_probs = denoise(transition, arrays["x_init"], arrays["z"].transpose(0, 1), is_random)
     close(chain, arrays["chains"], 5e-6)
     close(chain[:, -1], arrays["actions"], 5e-6)
-    executed = log_probs[:, :, :3, :4]
+    executed = log_probs[:, :, : config["action_chunk"], : config["action_env_dim"]]
     if config["convention"] == "openpi":  # which keeps the random step alone
         executed = executed.sum(1)
     close(executed, arrays["rollout_logprobs"], 1e-5)
@@ -125,20 +113,22 @@ def test_a_chain_with_one_random_step_equals_golden_data(case):
         close(entropy, arrays["entropy_all"][:, 0], 1e-5)
 
 
-@pytest.mark.parametrize("case", CASES[:6])
+@pytest.mark.parametrize("case", cases(FILE, "chain_.*", joint_logprob=True))
 def test_a_chain_of_random_steps_equals_golden_data(case):
-    config, arrays = golden(f"chain_{case}_joint")
-    transition = golden_transition(config, arrays, ANNEALED)
-    is_random = torch.ones(2, config["num_steps"], dtype=torch.bool)
+    config, arrays = golden(FILE, case)
+    transition = golden_transition(config, arrays)
+    num_samples = len(arrays["x_init"])
+    is_random = torch.ones(num_samples, config["num_steps"], dtype=torch.bool)
     normals = arrays["z"].transpose(0, 1)
     chain, log_probs = denoise(transition, arrays["x_init"], normals, is_random)
     close(chain, arrays["chains"], 5e-6)
     start = gaussian_log_prob(chain[:, 0], torch.zeros(()), torch.ones(()))
-    close(joint_mean(start, log_probs)[:, :3, :4], arrays["rollout_logprobs"], 1e-5)
+    executed = joint_mean(start, log_probs)[:, : config["action_chunk"], : config["action_env_dim"]]
+    close(executed, arrays["rollout_logprobs"], 1e-5)
     expected, entropies = arrays["train_logprobs_all"], arrays.get("entropy_all")
     close(start, expected[:, 0], 1e-5)
     for step in range(config["num_steps"]):
-        steps = torch.full((2,), step)
+        steps = torch.full((num_samples,), step)
         log_prob, entropy = step_log_prob(transition, arrays["chains"], steps)
         close(log_prob, expected[:, step + 1], 1e-5)
         if entropies is not None:
@@ -146,30 +136,34 @@ def test_a_chain_of_random_steps_equals_golden_data(case):
 
 
 def test_explore_noise_net_stays_between_its_bounds_and_holds_the_golden_ones():
-    net, (_, arrays) = golden_noise_net(), golden("explore_noise_net")
+    net, (config, arrays) = golden_noise_net(), golden(FILE, "explore_noise_net")
     assert net.min_log_variance == pytest.approx(arrays["state.logvar_min"].item(), abs=1e-6)
     assert net.max_log_variance == pytest.approx(arrays["state.logvar_max"].item(), abs=1e-6)
-    std = net(1000 * torch.randn(200, 12, generator=torch.Generator().manual_seed(0)))
-    assert std.min() >= 0.08 - 1e-6
-    assert std.max() <= 0.16 + 1e-6
-    last = net.mlp.layers[4]
+    least, largest = config["std_range"]
+    generator = torch.Generator().manual_seed(0)
+    std = net(1000 * torch.randn(200, config["in_dim"], generator=generator))
+    assert std.min() >= least - 1e-6
+    assert std.max() <= largest + 1e-6
+    last = net.mlp.layers[2 * len(config["hidden_dims"])]
     assert isinstance(last, torch.nn.Linear)
     with torch.no_grad():
         last.weight.zero_()
-        last.bias.copy_(torch.tensor([-50.0, 0.0, 50.0, 0.0, 0.0]))
-    # tanh -1, 0 and 1: the least std, the geometric mean sqrt(0.08 * 0.16), the largest
-    assert net(torch.zeros(12))[:3].tolist() == pytest.approx([0.08, 0.1131371, 0.16], abs=1e-6)
+        last.bias[:3] = torch.tensor([-50.0, 0.0, 50.0])
+    # tanh -1, 0 and 1: the least std, the geometric mean, the largest
+    expected = [least, math.sqrt(least * largest), largest]
+    assert net(torch.zeros(config["in_dim"]))[:3].tolist() == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("convention", ["openpi", "gr00t"])
 @pytest.mark.parametrize("method", ["flow_sde", "flow_cps", "flow_noise"])
 def test_step_log_probs_and_entropies_equal_those_of_torch_distributions(method, convention):
     generator = torch.Generator().manual_seed(1)
-    config = {"method": method, "convention": convention, "num_steps": 5}
-    x, velocity, z = torch.randn(3, 4, 2, 5, generator=generator)
-    features = torch.randn(4, 2, 12, generator=generator)
+    config = {"method": method, "convention": convention, "num_steps": 5, "noise_level": 0.7}
+    net, _ = golden(FILE, "explore_noise_net")
+    x, velocity, z = torch.randn(3, 4, 2, net["out_dim"], generator=generator)
+    features = torch.randn(4, 2, net["in_dim"], generator=generator)
     steps = torch.tensor([0, 1, 2, 3])
-    mean, std = random_step(config, 0.7, x, velocity, steps, features)
+    mean, std = random_step(config, x, velocity, steps, features)
     reference = torch.distributions.Normal(mean, std.expand_as(mean))
     other = mean + std * z
     close(gaussian_log_prob(other, mean, std), reference.log_prob(other), 2e-6)
@@ -254,5 +248,5 @@ def test_time_embedding_holds_sines_then_cosines():
     # frequencies 1 and e^4 = 54.59815 at time 0.5
     embedding = time_embedding(torch.tensor([0.0, 0.5]), 4)
     assert embedding[0].tolist() == [0.0, 0.0, 1.0, 1.0]
-    expected = [np.sin(0.5), np.sin(27.299075), np.cos(0.5), np.cos(27.299075)]
+    expected = [math.sin(0.5), math.sin(27.299075), math.cos(0.5), math.cos(27.299075)]
     assert embedding[1].tolist() == pytest.approx(expected, abs=1e-5)

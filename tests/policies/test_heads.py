@@ -9,7 +9,7 @@ import torch
 from rrf.data.schema import Observation
 from rrf.policies import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
 from rrf.policies.vla.action_heads import DiscreteTokenHead, GaussianHead, to_normal, uniform_rows
-from tests.algorithms.test_returns import close, golden
+from tests.golden_files import close, golden
 from tests.policies.conftest import (
     ACTION,
     CHUNK,
@@ -108,8 +108,11 @@ def test_drawn_normals_are_standard_normal_and_finite():
 
 def test_token_log_prob_and_entropy_agree_with_rlinf():
     _, data = golden("rlinf_losses.npz", "logits")
-    logits = data["logits"].flatten(1)
-    head = DiscreteTokenHead(DiscreteTokenHeadCfg(num_bins=11), logits.shape[1], 2, 1)
+    num_bins, logits = data["logits"].shape[-1], data["logits"].flatten(1)
+    num_tokens = data["target"].shape[1]
+    head = DiscreteTokenHead(
+        DiscreteTokenHeadCfg(num_bins=num_bins), logits.shape[1], num_tokens, 1
+    )
     torch.nn.init.eye_(head.output.weight)  # what comes in are the logits
     log_prob, entropy = head.evaluate(logits, {"tokens": data["target"]})
     close(log_prob, data["logprobs"], 1e-6)

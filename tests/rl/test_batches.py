@@ -183,5 +183,5 @@ def test_a_value_that_is_not_finite_is_named():
 
 
 def test_a_group_of_one_is_refused():
-    with pytest.raises(ValueError, match="one episode has nothing to be compared with"):
+    with pytest.raises(ValueError, match="an episode needs at least one other to be compared with"):
         GRPOCfg(group_size=1)

@@ -19,10 +19,6 @@ from tests.rl.conftest import build, runner_cfg
 from tests.rl.toy import observe
 
 TRACE = Path(__file__).parents[1] / "golden" / "vla_rl_trace.json"
-TRACED = (
-    *("actor/loss", "actor/approx_kl", "actor/pg_clipfrac", "actor/grad_norm", "actor/entropy"),
-    *("rollout/advantages_mean", "env/success_once", "env/episode_len"),
-)
 HEADS = {
     "tokens": DiscreteTokenHeadCfg(num_bins=16),
     "gaussian": GaussianHeadCfg(initial_std=0.5),
@@ -45,8 +41,15 @@ def same(one, other) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("head", ["tokens", "gaussian"])
-@pytest.mark.parametrize("ppo", [False, True], ids=["grpo", "ppo"])
+@pytest.mark.parametrize(
+    ("head", "ppo"),
+    [
+        ("tokens", False),
+        ("gaussian", True),
+        pytest.param("tokens", True, marks=pytest.mark.slow),
+        pytest.param("gaussian", False, marks=pytest.mark.slow),
+    ],
+)
 def test_a_policy_learns_what_it_seldom_did(run, head, ppo):
     runner = run(runner_cfg(HEADS[head], ppo, max_rounds=45, validation_interval=45))
     before, after = runner.validations[0]["success"], runner.validations[-1]["success"]
@@ -177,7 +180,7 @@ def test_another_config_is_not_continued(tmp_path, run):
 
 def test_a_policy_that_never_succeeds_is_told_to_be_fine_tuned(run, monkeypatch):
     monkeypatch.setattr("tests.rl.toy.RADIUS", 0.0)
-    with pytest.raises(ValueError, match=r"none of 36 groups had both .* fine-tune it on"):
+    with pytest.raises(ValueError, match=r"none of 36 groups had both .* fine-tune the policy on"):
         run(runner_cfg())
 
 
@@ -226,10 +229,13 @@ def test_metrics_have_the_names_users_know(run):
 
 
 @pytest.mark.parametrize("ppo", [False, True], ids=["grpo", "ppo"])
-def test_ten_rounds_leave_the_trace_they_left_before(tmp_path, ppo):
-    runner = build(runner_cfg(ppo=ppo, max_rounds=10, validation_interval=10), tmp_path / "run")
-    trace: dict[str, list[float]] = {name: [] for name in TRACED}
-    runner.run(on_progress=lambda p: [trace[name].append(p.metrics[name]) for name in TRACED])
+def test_rounds_leave_the_trace_they_left_before(tmp_path, ppo):
     expected = json.loads(TRACE.read_text())["ppo" if ppo else "grpo"]
-    for name in TRACED:
-        assert trace[name] == pytest.approx(expected[name], rel=2e-3, abs=2e-4), name
+    [num_rounds] = {len(values) for values in expected.values()}
+    cfg = runner_cfg(ppo=ppo, max_rounds=num_rounds, validation_interval=num_rounds)
+    trace: dict[str, list[float]] = {name: [] for name in expected}
+    build(cfg, tmp_path / "run").run(
+        on_progress=lambda p: [trace[name].append(p.metrics[name]) for name in expected]
+    )
+    for name, values in expected.items():
+        assert trace[name] == pytest.approx(values, rel=2e-3, abs=2e-4), name

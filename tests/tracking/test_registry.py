@@ -87,7 +87,7 @@ def test_a_model_takes_policies_of_one_task_only(add):
     add(1, lineage={"environment": {"task": "CartPole-v1"}})
     add(2, lineage={"environment": {"task": "CartPole-v1"}})
     message = (
-        f"'{NAME}' holds policies of CartPole-v1, this one was trained on Pendulum-v1; give "
+        f"'{NAME}' holds policies for CartPole-v1, but this one was trained on Pendulum-v1; give "
         f"another name, e.g. {NAME}-pendulum-v1"
     )
     with pytest.raises(ValueError, match=message):
@@ -121,7 +121,7 @@ def test_a_tampered_checkpoint_is_not_registered(home, run_id):
 
 def test_odd_names_and_unknown_runs_are_refused(home):
     checkpoint = make_checkpoint(home / "checkpoints/1", 1)
-    with pytest.raises(ValueError, match="may hold letters"):
+    with pytest.raises(ValueError, match="may contain only letters"):
         registry.register(checkpoint, "a@b", "0" * 32, {})
     with pytest.raises(ValueError, match="no MLflow run '000"):
         registry.register(checkpoint, NAME, "0" * 32, {})
@@ -194,10 +194,12 @@ def test_a_verdict_against_a_champion_of_yesterday_is_refused(add):
     registry.promote(NAME, first, judge(report_1))
     late = judge(report_3, report_1, first)
     registry.promote(NAME, second, judge(report_2, report_1, first))
-    with pytest.raises(ValueError, match="compared with version 1, the champion is now version 2"):
+    with pytest.raises(
+        ValueError, match="compared with version 1, but the champion is now version 2"
+    ):
         registry.promote(NAME, third, late)
     with pytest.raises(
-        ValueError, match="compared with no champion, the champion is now version 2"
+        ValueError, match="compared with no champion, but the champion is now version 2"
     ):
         registry.promote(NAME, third, judge(report_3))
     registry.promote(NAME, third, judge(report_3, report_2, second))
@@ -357,5 +359,5 @@ def test_fetching_what_is_not_there_says_what_is(home, add):
         registry.fetch(f"{NAME}/7", home / "out")
     (home / "precious").mkdir()
     (home / "precious/file").write_text("mine")
-    with pytest.raises(ValueError, match="is no checkpoint"):
+    with pytest.raises(ValueError, match="is not a checkpoint"):
         registry.fetch(f"{NAME}/1", home / "precious")

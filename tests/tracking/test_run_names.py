@@ -52,7 +52,7 @@ def test_the_notes_say_what_is_trained_from_what_and_how_to_do_it_again():
         "- Checkpoints: `/runs/r`",
         f"- Prefect flow run: [train-vla reach: demo]({FLOW_RUN.url})",
         "",
-        "The same again, which reuses or resumes what is there:",
+        "This command reuses the run, or resumes it if it was interrupted:",
         "",
         "```",
         command,

@@ -154,7 +154,7 @@ def test_an_interrupt_reaches_training_and_the_run_records_until_it_is_closed(ru
 
 def test_a_second_run_at_the_same_time_is_refused(run_dir, tmp_path):
     tracker = open_run(run_dir)
-    with pytest.raises(OSError, match=r"SwanLab opens no run with SWANLAB_MODE=offline.*inactive"):
+    with pytest.raises(OSError, match=r"SwanLab cannot open a run with .*=offline.*inactive"):
         open_run(tmp_path)
     tracker.close("FINISHED")
 

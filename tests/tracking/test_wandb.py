@@ -169,7 +169,7 @@ print("trained")
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, env=env)
     assert done.stdout.strip() == "trained"
-    assert done.stderr.count("training goes on without") == 1
+    assert done.stderr.count("training continues without it") == 1
 
 
 def test_without_a_login_an_online_run_is_refused_at_the_start(run_dir, tmp_path, monkeypatch):

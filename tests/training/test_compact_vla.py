@@ -129,15 +129,15 @@ def test_loss_ignores_what_stands_in_padding_steps(head):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("images", {}, r"needs observation.images.front; the observation has: none"),
+        ("images", {}, r"needs observation.images.front, but the observation has only: none"),
         (
             "images",
             {"front": np.zeros((5, 8, 8, 3), np.uint8)},
-            r"front is uint8\[5, 8, 8, 3\]; the policy was trained on uint8\[5, 16, 16, 3\]",
+            r"front is uint8\[5, 8, 8, 3\], but the policy was trained on uint8\[5, 16, 16, 3\]",
         ),
         ("images", {"front": np.zeros((5, SIZE, SIZE, 3), np.float32)}, r"front is float32"),
-        ("state", np.zeros((5, 3), np.float32), r"float32\[5, 3\]; .* float32\[5, 2\]"),
-        ("state", np.zeros((5, 2)), r"float64\[5, 2\]; .* float32"),
+        ("state", np.zeros((5, 3), np.float32), r"float32\[5, 3\], but .* float32\[5, 2\]"),
+        ("state", np.zeros((5, 2)), r"float64\[5, 2\], but .* float32"),
     ],
 )
 def test_an_observation_of_another_shape_is_refused(field, value, message):

@@ -164,9 +164,9 @@ def test_a_missing_dataset_is_an_error_with_the_commands_that_bring_it(tmp_path)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"cameras": ["wrist"]}, "policy.cameras names 'wrist', the dataset has front"),
-        ({"image_size": (8, 8)}, r"policy.image_size is \(8, 8\), the dataset has \(16, 16\)"),
-        ({"action_dim": 7}, "policy.action_dim is 7, the dataset has 2"),
+        ({"cameras": ["wrist"]}, "policy.cameras names 'wrist', but the dataset has front"),
+        ({"image_size": (8, 8)}, r"policy.image_size is \(8, 8\), but the dataset has \(16, 16\)"),
+        ({"action_dim": 7}, "policy.action_dim is 7, but the dataset has 2"),
     ],
 )
 def test_a_policy_that_does_not_fit_the_dataset_is_refused(dataset, tmp_path, changes, message):

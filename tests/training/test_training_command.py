@@ -48,6 +48,8 @@ def frozen(home):
 
 
 def start(home, frozen, cfg, *run_dirs):
+    """The command, which cannot get far ahead of who reads what it prints: its pipe holds a page,
+    that is about 60 steps, and is read byte by byte."""
     (home / "cfg.yaml").write_text(cfg.to_yaml())
     return subprocess.Popen(
         [sys.executable, "-c", SCRIPT, "cfg.yaml", *run_dirs],
@@ -55,21 +57,22 @@ def start(home, frozen, cfg, *run_dirs):
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(frozen)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        bufsize=0,
+        pipesize=4096,
     )
 
 
-def wait_for_step(process, step) -> int:
-    """Read the process's log until it has reported `step`. Returns the first step it reported."""
+def reported(process, step) -> int:
+    """Reads until the process has reported `step`. Returns the first step it reported."""
     lines, first = [], None
     for line in process.stdout:
         lines.append(line)
-        if line.startswith("step "):
-            reported = int(line.split()[1].split("/")[0])
-            first = first or reported
-            if reported >= step:
+        if line.startswith(b"step "):
+            number = int(line.split()[1].split(b"/")[0])
+            first = first or number
+            if number >= step:
                 return first
-    raise AssertionError("the process ended early:\n" + "".join(lines))
+    raise AssertionError("the process ended early:\n" + b"".join(lines).decode())
 
 
 def saved_step(run_dir) -> int:
@@ -84,20 +87,21 @@ def test_a_run_stopped_by_sigterm_and_then_killed_ends_with_the_weights_of_an_un
     home, frozen, dataset
 ):
     cfg = tiny_run_cfg(
-        dataset, max_steps=250, save_interval=50, validation_interval=200, log_interval=5
+        dataset, max_steps=250, save_interval=50, validation_interval=200, log_interval=1
     )
     stopped = start(home, frozen, cfg, "run")
-    wait_for_step(stopped, 30)
+    reported(stopped, 30)
     stopped.send_signal(signal.SIGTERM)
-    assert stopped.wait(timeout=60) == 143
+    output, _ = stopped.communicate(timeout=300)
+    assert stopped.returncode == 143, output
     at_stop = saved_step(home / "run")
     assert 30 < at_stop < 250
 
     killed = start(home, frozen, cfg, "run")
-    first = wait_for_step(killed, at_stop + 60)
+    first = reported(killed, at_stop + 60)
     killed.kill()
     killed.wait()
-    assert at_stop < first <= at_stop + 5
+    assert first == at_stop + 1
     assert at_stop < saved_step(home / "run") < 250
     assert not (home / "run" / "result.json").exists()
 
@@ -159,10 +163,10 @@ def test_the_command_names_the_closest_preset_and_field():
 
 def test_a_training_file_with_an_unknown_key_or_no_preset_is_refused(tmp_path):
     (tmp_path / "a.yaml").write_text("preset: compact-vla-sft\noverride: {}\n")
-    with pytest.raises(ValueError, match=r"no key 'override' .*did you mean 'overrides'"):
+    with pytest.raises(ValueError, match=r"has no key 'override'; did you mean 'overrides'"):
         resolve(str(tmp_path / "a.yaml"))
     (tmp_path / "b.yaml").write_text("overrides: {}\n")
-    with pytest.raises(ValueError, match=r"names no preset; known: .*compact-vla-pretrain, "):
+    with pytest.raises(ValueError, match=r"not name a preset; .* Known: .*compact-vla-pretrain, "):
         resolve(str(tmp_path / "b.yaml"))
 
 

@@ -1,1 +1,1 @@
-"""Learning from a replay of all that was seen: SAC, its sequence variants, DSAC."""
+"""Off-policy algorithms, which learn from a replay buffer: SAC, its sequence variants, DSAC."""

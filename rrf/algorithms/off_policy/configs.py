@@ -1,4 +1,4 @@
-"""What the off-policy algorithms are told, as data. This file imports no torch."""
+"""Configs of the off-policy algorithms. This file does not import torch."""
 
 import typing
 
@@ -10,17 +10,17 @@ class SACCfg(Cfg):
     """Soft actor-critic (arXiv:1812.05905)."""
 
     gamma: float = 0.99
-    """Worth of a reward one step later."""
+    """Discount factor per step."""
     batch_size: int = 256
     """Transitions per gradient step."""
     updates_per_step: float = 1.0
-    """Gradient steps per transition seen. Below 1 where many environments are stepped together,
+    """Gradient steps per observed transition. Use less than 1 if many environments step together,
     e.g. 0.01 for a thousand."""
     warmup_steps: int = 5000
     """Transitions with uniformly random actions before learning begins."""
     n_steps: int = 1
-    """Rewards that are summed before the critic's estimate takes over; fewer where the episode
-    ends, or the sequence that is learned from."""
+    """Number of rewards that a target sums before it adds the critic's estimate (n-step return).
+    The sum is shorter where the episode ends, or where a sampled sequence ends."""
     actor_lr: float = 3e-4
     """Learning rate of the policy."""
     critic_lr: float = 3e-4
@@ -28,20 +28,22 @@ class SACCfg(Cfg):
     alpha_lr: float = 3e-4
     """Learning rate of the temperature."""
     init_alpha: float = 1.0
-    """Temperature at the start: what one nat of entropy is worth."""
+    """Initial temperature, that is the weight of the entropy in the objective, per nat."""
     learn_alpha: bool = True
-    """Move the temperature such that the entropy stays at its target."""
+    """Adapt the temperature such that the entropy stays at its target."""
     target_entropy: float | None = None
-    """In nats; null takes minus the number of action dimensions."""
+    """Target entropy in nats; null uses minus the number of action dimensions."""
     tau: float = 0.005
-    """Share of the critics that moves into their slow copies after each gradient step."""
+    """Polyak factor: after each update, target <- (1 - tau) target + tau network."""
     policy_delay: int = 1
-    """Policy, temperature and slow copies move at every so many gradient steps of the critics."""
+    """Policy, temperature and target networks are updated once per this many gradient steps of the
+    critics."""
     max_grad_norm: float | None = None
-    """Gradients of the critics, and of the policy, longer than this are scaled down; null never."""
+    """The gradient of the critics is scaled down to this norm where it is longer; so is that of the
+    policy. null: never."""
     precision: typing.Literal["fp32", "bf16", "auto"] = "fp32"
-    """Arithmetic of the update's hidden layers; auto: bf16 where the processor multiplies it
-    faster: with AMX, or with AVX512-BF16 by AMD."""
+    """Precision of the update's hidden layers. auto: bf16 where the processor multiplies it faster,
+    that is with AMX, or with AVX512-BF16 on AMD."""
 
     def __post_init__(self):
         for name in ("batch_size", "n_steps", "policy_delay"):
@@ -54,7 +56,8 @@ class SACCfg(Cfg):
                 raise ValueError(f"{name} is {value}, allowed: above 0")
         if not (0 <= self.gamma <= 1 and 0 < self.tau <= 1):
             raise ValueError(
-                f"gamma is {self.gamma} and tau {self.tau}, allowed: 0 to 1, and above 0 to 1"
+                f"gamma is {self.gamma} and tau is {self.tau}, allowed: gamma from 0 to 1, and tau "
+                "above 0 and up to 1"
             )
         if self.warmup_steps < 0:
             raise ValueError(f"warmup_steps is {self.warmup_steps}, allowed: 0 or more")
@@ -62,13 +65,13 @@ class SACCfg(Cfg):
 
 @configclass(builds="rrf.algorithms.off_policy.dsac:DSAC")
 class DSACCfg(SACCfg):
-    """Distributional soft actor-critic (arXiv:2001.02811): the critic learns how the return is
-    distributed. Goes with components.DistributionalQCfg(num_critics=1)."""
+    """Distributional soft actor-critic (arXiv:2001.02811): the critic learns the distribution of
+    the return. Use it with components.DistributionalQCfg(num_critics=1)."""
 
     policy_delay = 2
     td_bound: float = 20.0
-    """A sampled return is cut off this far from the mean before the standard deviation learns from
-    it."""
+    """For the loss of the standard deviation, a sampled return is clipped to at most this distance
+    from the mean."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -78,36 +81,37 @@ class DSACCfg(SACCfg):
 
 @configclass(builds="rrf.algorithms.off_policy.dsac:DSACT")
 class DSACTCfg(SACCfg):
-    """DSAC-T (arXiv:2310.05858): DSAC with expected targets, twin distributions, and a step that
-    adapts to their width. Goes with components.DistributionalQCfg()."""
+    """DSAC-T (arXiv:2310.05858): DSAC with expected targets, twin distributions, and a loss weight
+    that adapts to their variance. Use it with components.DistributionalQCfg()."""
 
     policy_delay = 2
     tau_b: float = 0.005
-    """Share of a batch's mean standard deviation that moves into the running one."""
+    """Update rate of the running standard deviation: the weight of a batch's mean one."""
     bound_factor: float = 3.0
-    """A sampled return is cut off so many running standard deviations from the mean."""
+    """A sampled return is clipped to at most this many running standard deviations from the
+    mean."""
 
     def __post_init__(self):
         super().__post_init__()
         if not 0 < self.tau_b <= 1 or self.bound_factor <= 0:
             raise ValueError(
-                f"tau_b is {self.tau_b} and bound_factor {self.bound_factor}, allowed: above 0 to "
-                "1, and above 0"
+                f"tau_b is {self.tau_b} and bound_factor is {self.bound_factor}, allowed: tau_b "
+                "above 0 and up to 1, and bound_factor above 0"
             )
 
 
 @configclass(builds="rrf.algorithms.off_policy.sac_seq:SACSeq")
 class SACSeqCfg(SACCfg):
-    """Recurrent SAC that learns from stored sequences, as R2D2 does (openreview r1lyTjAqYX). Goes
+    """Recurrent SAC that learns from stored sequences, like R2D2 (openreview r1lyTjAqYX). Use it
     with components.GRUEncoderCfg in actor and critics."""
 
     batch_size = 16
     sequence_length: int = 32
-    """Steps of a sequence that are learned from; `batch_size` counts sequences."""
+    """Steps of a sequence that the loss uses. Here `batch_size` counts sequences."""
     burn_in: int = 8
-    """Steps before them that only bring the memory up to date."""
+    """Steps before these. They only bring the memory up to date and have no loss."""
     stride: int = 8
-    """Steps between the places where sequences may begin and the memory is stored."""
+    """Steps between two places where a sequence may begin. The memory is stored there."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -117,16 +121,18 @@ class SACSeqCfg(SACCfg):
         if self.burn_in < 0:
             raise ValueError(f"burn_in is {self.burn_in}, allowed: 0 or more")
         if self.precision != "fp32":
-            raise ValueError(f"precision is {self.precision}; sequences are learned from in fp32")
+            raise ValueError(
+                f"precision is {self.precision}, but learning from sequences needs precision=fp32"
+            )
 
 
 @configclass(builds="rrf.algorithms.off_policy.sac_trans:SACTrans")
 class SACTransCfg(SACSeqCfg):
-    """SAC whose actor and critics look back on a history of observations with a causal transformer.
-    Goes with components.TransformerEncoderCfg in actor and critics."""
+    """SAC whose actor and critics read a history of observations with a causal transformer. Use it
+    with components.TransformerEncoderCfg in actor and critics."""
 
     batch_size = 32
     sequence_length = 8
     burn_in = 8
-    """Steps before them that are only looked back on."""
+    """Steps before these. The transformer reads them as history, but they have no loss."""
     stride = 1

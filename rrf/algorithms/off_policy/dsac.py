@@ -1,9 +1,10 @@
 """Distributional soft actor-critic: DSAC (arXiv:2001.02811) and DSAC-T (arXiv:2310.05858).
 
-The critic learns a normal distribution of the return. DSAC trains one by the likelihood of sampled
-returns. DSAC-T refines it threefold: the mean learns from the expected target; of twin
-distributions the one with the lower mean counts; errors are bounded and weighted by the running
-standard deviation. Order of a step, target policy and delay are the original code's (DSAC-v2).
+The critic learns a normal distribution of the return. DSAC trains one distribution by the
+likelihood of sampled returns. DSAC-T makes three changes. The mean learns from the expected target.
+There are two distributions (twins), and the one with the lower mean is used. Errors are bounded,
+and weighted by the running standard deviation. The order of a gradient step, the target policy and
+the delay follow the original code (DSAC-v2).
 
 Legend: B batch, K critics.
 """
@@ -24,11 +25,11 @@ from rrf.algorithms.off_policy.sac import SAC, Noise
 from rrf.policies.control.batched_critics import DistributionalQ
 from rrf.policies.control.off_policy_actors import SACActor
 
-_LARGEST_NOISE = 3.0  # a sampled return is no further than this many standard deviations away
+_LARGEST_NOISE = 3.0  # a sampled return is at most this many standard deviations from the mean
 
 
 class DSAC(SAC):
-    """The original: one distribution, sampled targets."""
+    """The original algorithm: one distribution, sampled targets."""
 
     target_critic: DistributionalQ
     sees_updated_critic = False
@@ -44,7 +45,8 @@ class DSAC(SAC):
         if not isinstance(critic, DistributionalQ):
             raise ValueError(
                 f"policy.critic_cfg is a {type(critic.cfg).__name__}, but {type(self).__name__} "
-                "learns distributions of returns; use components.DistributionalQCfg"
+                "learns distributions of returns; set policy.critic_cfg to a "
+                "components.DistributionalQCfg"
             )
 
     @property
@@ -74,7 +76,7 @@ class DSAC(SAC):
         return loss, {"loss/critic": loss.detach(), **_described(mean, std)}
 
     def returns(self, batch: typing.Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and standard deviation of the return of what was done, each [K, B]."""
+        """Mean and standard deviation of the return of the batch's actions, each [K, B]."""
         critic = typing.cast(DistributionalQ, self.policy.critic)
         with self.precision():
             return critic.mean_and_std(self.critic_features(batch), batch.steps.actions)
@@ -82,8 +84,10 @@ class DSAC(SAC):
     def next_returns(
         self, batch: typing.Any, next_actions: torch.Tensor, noise: Noise
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and a sample, each [B], of the return from the state that follows, by the critic
-        that expects least."""
+        """Mean and one sample of the return from the next states, each [B].
+
+        Both come from the critic with the lowest mean.
+        """
         with self.precision():
             mean, std = self.target_critic.mean_and_std(self.target_features(batch), next_actions)
         samples = mean + std * noise.returns.clamp(-_LARGEST_NOISE, _LARGEST_NOISE)
@@ -92,11 +96,11 @@ class DSAC(SAC):
 
 
 class DSACT(DSAC):
-    """The refined one. A second level of inheritance, because it is DSAC but for its loss."""
+    """DSAC-T. A second level of inheritance, because it differs from DSAC only in its loss."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        # NaN until the first batch, whose standard deviation it then is.
+        # NaN until the first batch; then the standard deviation of that batch.
         self.running_std = torch.full((self.num_return_samples,), torch.nan, device=self.device)
 
     def critic_objective(

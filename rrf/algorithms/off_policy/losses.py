@@ -8,8 +8,8 @@ Legend: K critics, B batch.
 import torch
 from torch.nn import functional
 
-HUBER_DELTA = 50.0  # DSAC-T: only absurd errors are felt linearly
-_SMALL_VARIANCE = 0.1  # DSAC-T: keeps divisions by the variance in bounds
+HUBER_DELTA = 50.0  # DSAC-T: only for very large errors is the loss linear
+_SMALL_VARIANCE = 0.1  # DSAC-T: added to a divisor, so that a quotient stays bounded
 
 
 def soft_target(
@@ -19,12 +19,12 @@ def soft_target(
     next_log_prob: torch.Tensor,
     alpha: torch.Tensor,
 ) -> torch.Tensor:
-    """r + discount (V(s') - alpha log p(a'|s')), [B]; a discount of 0 stands for a termination."""
+    """r + discount (V(s') - alpha log p(a'|s')), [B]; the discount is 0 after a termination."""
     return rewards + discounts * (next_values - alpha * next_log_prob)
 
 
 def critic_loss(q_kb: torch.Tensor, target_b: torch.Tensor) -> torch.Tensor:
-    """Half the squared error, the mean over the batch, the sum over critics."""
+    """Half the squared error: the mean over the batch, summed over critics."""
     return 0.5 * (q_kb - target_b).square().mean(-1).sum()
 
 
@@ -36,7 +36,7 @@ def policy_loss(log_prob: torch.Tensor, q_kb: torch.Tensor, alpha: torch.Tensor)
 def alpha_loss(
     log_alpha: torch.Tensor, log_prob: torch.Tensor, target_entropy: float
 ) -> torch.Tensor:
-    """-log(alpha) E[log p(a|s) + target]; its gradient moves alpha, not the policy."""
+    """-log(alpha) E[log p(a|s) + target]; its gradient flows into alpha, not into the policy."""
     return -log_alpha * (log_prob.detach() + target_entropy).mean()
 
 
@@ -46,10 +46,11 @@ def distributional_loss(
     sampled_target_b: torch.Tensor,
     td_bound: float,
 ) -> torch.Tensor:
-    """Negative log-likelihood of sampled returns under N(mean, std), but for a constant: DSAC.
+    """DSAC's critic loss, summed over critics.
 
-    The mean learns from the whole error, the standard deviation from one cut off at `td_bound`.
-    The sum over critics.
+    It is the negative log-likelihood of sampled returns under N(mean, std), without its constant.
+    The mean learns from the full error, the standard deviation from the error clipped to
+    `td_bound`.
     """
     bounded = mean_kb + (sampled_target_b - mean_kb).clamp(-td_bound, td_bound)
     of_mean = (mean_kb - sampled_target_b).square() / (2 * std_kb.detach().square())
@@ -65,10 +66,10 @@ def refined_distributional_loss(
     running_std_k: torch.Tensor,
     bound_factor: float,
 ) -> torch.Tensor:
-    """DSAC-T's critic loss, the sum over critics.
+    """DSAC-T's critic loss, summed over critics.
 
-    The mean learns from the expected target, the standard deviation from the sampled one, cut off
-    `bound_factor` running standard deviations from the mean; both are weighted by
+    The mean learns from the expected target. The standard deviation learns from the sampled target,
+    clipped to `bound_factor` running standard deviations from the mean. Both terms are weighted by
     running_std^2 / variance, so that the step does not depend on the scale of rewards.
     """
     running_k1 = running_std_k.unsqueeze(-1)

@@ -1,10 +1,11 @@
 """Soft actor-critic, arXiv:1812.05905: twin critics, squashed Gaussian, learned temperature.
 
-The order of a gradient step is Stable-Baselines3's: temperature, critics, policy against the
-critics just updated, slow copies. The critics are one batched product per layer; targets are
-computed without recording gradients; nothing in a gradient step waits for a device.
+The order of a gradient step is that of Stable-Baselines3: temperature, critics, policy (judged by
+the critics just updated), slow copies. A slow copy is a target network. All critics together are
+one batched matrix product per layer. Targets are computed without gradients. Nothing in a gradient
+step waits for a device.
 
-Variants override `critic_objective`, or what stands under "passes through the networks".
+Variants override `critic_objective`, or the methods under "passes through the networks".
 
 Legend: N environments, B batch, K critics, O observation width, D feature width, A action width.
 """
@@ -30,23 +31,23 @@ from rrf.storage.rollout import ControlStep
 
 @dataclasses.dataclass
 class Noise:
-    """The standard normal numbers of one gradient step."""
+    """The standard normal noise of one gradient step."""
 
     actions: torch.Tensor  # [B, A], for actions in the states of the batch
-    next_actions: torch.Tensor  # [B, A], for those in the states after them
-    returns: torch.Tensor  # [K, B], for samples of a distribution of returns
+    next_actions: torch.Tensor  # [B, A], for actions in the next states
+    returns: torch.Tensor  # [K, B], for samples from the distributions of returns
 
 
 @dataclasses.dataclass
 class Batch:
-    """What one gradient step learns from."""
+    """The transitions that one gradient step learns from."""
 
     steps: Transitions  # [B]
-    discounts: torch.Tensor  # [B], worth of what follows; 0 after a termination
+    discounts: torch.Tensor  # [B], weight of the next state's value; 0 after a termination
 
 
 class Temperature(nn.Module):
-    """What one nat of entropy is worth, kept as a logarithm."""
+    """The weight of the entropy in the objective, stored as its logarithm."""
 
     def __init__(self, alpha: float):
         super().__init__()
@@ -54,7 +55,7 @@ class Temperature(nn.Module):
 
 
 class SAC:
-    """`act`, `observe`, `update` for every step of the environments."""
+    """Call `act`, `observe` and `update` for every step of the environments."""
 
     def __init__(
         self,
@@ -68,13 +69,14 @@ class SAC:
     ):
         """
         Args:
-            policy: Learns in place.
-            replay_size: Transitions that are remembered.
-            generator: Decides actions, batches and noise; on `device`.
-            replay_memory_gib: The replay may take no more.
+            policy: Trained in place.
+            replay_size: Number of transitions that the replay holds.
+            generator: Samples actions, batches and noise; on `device`.
+            replay_memory_gib: Upper limit of the replay's memory; None for no limit.
 
         Raises:
-            ValueError: If policy and algorithm do not fit, or the replay does not.
+            ValueError: If the policy does not fit the algorithm, or if the replay does not fit into
+                memory.
         """
         self.cfg, self.policy, self.num_envs = cfg, policy, num_envs
         self.generator, self.device = generator, torch.device(device)
@@ -92,11 +94,11 @@ class SAC:
         layout = RowLayout(policy.actor.width, critic_width, policy.actor.num_actions)
         self.replay: typing.Any = self.make_replay(layout, replay_size, replay_memory_gib)
         self.num_observed = self.num_updates = 0
-        self._due = 0.0  # gradient steps
-        self.slowness = 1.0  # share of the configured learning rates
+        self._due = 0.0  # gradient steps still to be made
+        self.slowness = 1.0  # factor on the configured learning rates
 
     def check_policy(self) -> None:
-        """Raise ValueError if the policy's networks are not of the kind this algorithm trains."""
+        """Raise ValueError if this algorithm cannot train the policy's kind of networks."""
         for name in ("actor", "critic"):
             if getattr(self.policy, name).memory is not None:
                 raise ValueError(
@@ -105,14 +107,14 @@ class SAC:
                 )
 
     def make_replay(self, layout: RowLayout, size: int, memory_gib: float | None) -> typing.Any:
-        """The empty replay."""
+        """Build an empty replay."""
         return Replay(layout, size, self.num_envs, self.device, memory_gib)
 
     @classmethod
     def construct_algorithm(cls, obs: TensorDict, env: typing.Any, cfg: dict, device: str):
-        """rsl_rl's runners, which collect rollouts, ask for it; raises ValueError."""
+        """Called by rsl_rl's runners. They collect rollouts, so this raises ValueError."""
         raise ValueError(
-            f"{cls.__name__} is off-policy: rsl_rl's runners cannot train it; use `rrf train`"
+            f"{cls.__name__} is off-policy and rsl_rl's runners cannot train it; use `rrf train`"
         )
 
     # ------------------------------------------------------------------ the three verbs
@@ -128,7 +130,7 @@ class SAC:
 
     @torch.no_grad()
     def observe(self, step: ControlStep) -> None:
-        """Note what the last actions led to."""
+        """Record the outcome of the last actions."""
         self.replay.write(**self.as_row(step))
         self._count()
 
@@ -136,8 +138,8 @@ class SAC:
         """Make the gradient steps that are due.
 
         Returns:
-            Means over them, as 0-d tensors on the device, or nothing while warming up: loss/critic,
-            loss/actor, loss/alpha, policy/entropy, policy/alpha, value/mean.
+            Means over these steps, as 0-d tensors on the device: loss/critic, loss/actor,
+            loss/alpha, policy/entropy, policy/alpha, value/mean. Empty during warm-up.
         """
         count = int(self._due)
         self._due -= count
@@ -151,23 +153,23 @@ class SAC:
 
     @property
     def is_warming_up(self) -> bool:
-        """Whether actions are still random and nothing is learned."""
+        """Whether actions are still random and no gradient steps are made yet."""
         return self.num_observed < self.cfg.warmup_steps
 
     def random_actions(self) -> torch.Tensor:
-        """Uniform over what is allowed, [N, A]."""
+        """Uniformly random actions within the limits, [N, A]."""
         actor = self.policy.actor
         actions = torch.empty(self.num_envs, actor.num_actions, device=self.device)
         return actions.uniform_(-actor.action_limit, actor.action_limit, generator=self.generator)
 
     def as_row(self, step: ControlStep) -> dict[str, torch.Tensor]:
-        """What the replay keeps of a step; normalisers see it on the way."""
+        """The entries of a step in the replay. This also updates the normalisers."""
         observations = self.joined(step.observations)
         next_observations = self.joined(step.next_observations)
         if step.final_observations is not None:
             next_observations = next_observations.clone()
             next_observations[step.dones] = self.joined(step.final_observations)
-        # What comes after a termination is worth nothing, and may be anything, if physics diverged.
+        # The observation after a termination is never used, and physics may have diverged there.
         terminated = step.dones & ~step.time_outs
         next_observations = torch.where(terminated.unsqueeze(-1), observations, next_observations)
         for network, part in (
@@ -186,7 +188,7 @@ class SAC:
         }
 
     def joined(self, observations: TensorDict) -> torch.Tensor:
-        """What actor and critic read, [N, O]; once if that is the same."""
+        """The observations that actor and critic read, [N, O]; only once if they read the same."""
         actor, critic = self.policy.actor, self.policy.critic
         x = actor.read(observations).to(self.device)
         if critic.groups == actor.groups:
@@ -194,7 +196,7 @@ class SAC:
         return torch.cat([x, critic.read(observations).to(self.device)], -1)
 
     def batches(self, count: int) -> Iterator[tuple[typing.Any, Noise]]:
-        """What `count` gradient steps learn from, drawn and gathered at once."""
+        """The batches of `count` gradient steps, sampled and gathered all at once."""
         if not count:
             return
         cfg, size = self.cfg, self.cfg.batch_size
@@ -217,15 +219,15 @@ class SAC:
             yield Noise(actions[0], actions[1], of_returns)
 
     num_return_samples = 0
-    """How many critics' distributions of returns are sampled from."""
+    """Number of critics whose distributions of returns are sampled."""
 
     # ------------------------------------------------------------------ one gradient step
 
     sees_updated_critic = True
-    """Whether the policy is judged by the critics after their step, or before it."""
+    """Whether the policy's loss uses the critics after their gradient step, or before it."""
 
     def learn(self, batch: typing.Any, noise: Noise) -> dict[str, torch.Tensor]:
-        """One gradient step of the critics and, where due, of everything else."""
+        """One gradient step of the critics and, if it is due, of everything else."""
         cfg = self.cfg
         moves_policy = self.num_updates % cfg.policy_delay == 0
         alpha = self.temperature.log_alpha.detach().exp()
@@ -259,7 +261,7 @@ class SAC:
         alpha: torch.Tensor,
         noise: Noise,
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """The critics' loss, with numbers to log."""
+        """The critics' loss, and metrics to log."""
         with torch.no_grad():
             with self.precision():
                 next_q = self.target_critic(self.target_features(batch), next_actions)
@@ -274,7 +276,7 @@ class SAC:
     def _policy_gradients(
         self, batch: typing.Any, outputs: torch.Tensor, noise: Noise, alpha: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """Gradients of policy and temperature."""
+        """Compute the gradients of policy and temperature; returns metrics to log."""
         policy = self.policy.actor.distribution(outputs)
         actions, log_prob = policy.sample_with_log_prob(noise.actions)
         with torch.no_grad():
@@ -294,7 +296,7 @@ class SAC:
         }
 
     def _backward(self, loss: torch.Tensor, name: str) -> None:
-        """Gradients of one learner's parameters alone: the policy's loss leaves none in critics."""
+        """Set the gradients of one learner only: the policy's loss gives the critics none."""
         parameters = self.optimizers[name].param_groups[0]["params"]
         for parameter, gradient in zip(
             parameters, torch.autograd.grad(loss, parameters), strict=True
@@ -306,19 +308,21 @@ class SAC:
     # ------------------------------------------------------------------ passes through the networks
 
     def precision(self) -> typing.ContextManager:
-        """For one pass: what autocast has cast without gradient does not serve one with it."""
+        """A context for one pass; a weight cast without gradient is no use to a pass with one."""
         return autocast(self.cfg.precision, self.device)
 
     @property
     def next_actor(self) -> SACActor:
-        """Who acts in the states that follow."""
+        """The actor that chooses the actions in the next states."""
         return self.policy.actor
 
     def actor_pass(
         self, batch: typing.Any, needs_gradient: bool
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """The actor's outputs in the states of the batch, if asked for, and (without gradient) in
-        those that follow, each [B, 2A]."""
+        """The actor's outputs in the states of the batch and in the next states, each [B, 2A].
+
+        The former are None without `needs_gradient`. The latter have no gradient.
+        """
         with torch.no_grad(), self.precision():
             after = self.next_actor(batch.steps.next_actor_obs)
         if not needs_gradient:
@@ -327,19 +331,19 @@ class SAC:
             return self.policy.actor(batch.steps.actor_obs), after
 
     def critic_features(self, batch: typing.Any) -> torch.Tensor:
-        """What the critics are told of the states of the batch, [B, D]."""
+        """The critics' features of the states of the batch, [B, D]."""
         return self.policy.critic.normalized(batch.steps.critic_obs)
 
     def target_features(self, batch: typing.Any) -> torch.Tensor:
-        """What their slow copies are told of the states that follow, [B, D]."""
+        """The slow copies' features of the next states, [B, D]."""
         return self.target_critic.normalized(batch.steps.next_critic_obs)
 
     def slow_copies(self) -> Iterator[tuple[nn.Module, nn.Module]]:
-        """Pairs of a slow copy and what it follows."""
+        """Pairs of a slow copy and the network that it follows."""
         yield self.target_critic, self.policy.critic
 
     def slow_copy(self, network: typing.Any) -> typing.Any:
-        """A copy that is not trained and shares the normaliser, where there is one."""
+        """A copy that is not trained. It shares the normaliser, if the network has one."""
         normalizer, network.normalizer = network.normalizer, None
         slow = copy.deepcopy(network).requires_grad_(False)
         slow.normalizer = network.normalizer = normalizer
@@ -348,7 +352,7 @@ class SAC:
     # ------------------------------------------------------------------ state
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
-        """Named tensors and plain data that `load_state` needs, beside the policy's weights."""
+        """The named tensors and plain data that `load_state` needs besides the policy's weights."""
         tensors, replay_facts = self.replay.state()
         tensors = {f"replay/{name}": value for name, value in tensors.items()}
         tensors["log_alpha"] = self.temperature.log_alpha.detach().clone()
@@ -368,7 +372,7 @@ class SAC:
         return tensors, facts
 
     def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
-        """Go on from what `state` gave."""
+        """Restore what `state` returned."""
         self.replay.load_state(beneath(tensors, "replay/"), facts["replay"])
         with torch.no_grad():
             self.temperature.log_alpha.copy_(tensors["log_alpha"])
@@ -383,16 +387,16 @@ class SAC:
         self._set_slowness(facts["slowness"])
 
     def episodes_cut(self) -> None:
-        """The environments were reset between steps: the episodes that ran are over."""
+        """End the running episodes. Called when the environments were reset between steps."""
         self.replay.cut()
 
     def follow_policy(self) -> None:
-        """The policy's weights were replaced before training: its slow copies take them over."""
+        """Copy the policy's weights to its slow copies; called after the weights were replaced."""
         for slow, fast in self.slow_copies():
             polyak(slow, fast, 1.0)
 
     def slow_down(self, factor: float) -> None:
-        """From now on learn `factor` times as fast."""
+        """Multiply the learning rates by `factor` from now on."""
         self._set_slowness(self.slowness * factor)
 
     def _set_slowness(self, factor: float) -> None:

@@ -1,11 +1,12 @@
-"""SAC for policies with a memory, trained on sequences as R2D2 is (openreview r1lyTjAqYX).
+"""SAC for policies with a memory, trained on sequences like R2D2 (openreview r1lyTjAqYX).
 
-Actor and critics each have an encoder of histories. Sequences come with the memories that the
-networks had when they acted; a burn-in brings them up to date with today's weights, then every
-remaining step is a sample of SAC's own gradient step. Resets inside a sequence empty the memory,
-and the state after a step is encoded from the observation it really led to, so that time limits
-bootstrap there too. Returns over several steps end with the sequence. Twin critics share one
-encoder, which only the critics' loss trains.
+Actor and critics each have an encoder of histories. Sequences are stored with the memories that
+the networks had when they acted. The first steps (burn-in) bring these memories up to date with the
+current weights. Every remaining step is a sample of SAC's own gradient step.
+
+A reset inside a sequence clears the memory. The state after a step is encoded from the observation
+that the step really led to, so that a time limit is bootstrapped inside a sequence, too. N-step
+returns end with the sequence. Twin critics share one encoder, which only the critics' loss trains.
 
 Legend: T time, B sequences, S = length * B samples, N environments, A action width.
 """
@@ -28,12 +29,12 @@ from rrf.storage.sequences import SequenceReplay, Sequences
 
 @dataclasses.dataclass
 class SequenceBatch:
-    """What one gradient step learns from."""
+    """The sequences that one gradient step learns from."""
 
-    sequences: Sequences  # [T, B], burn-in included
-    steps: Transitions  # [S], what is learned from, flat
+    sequences: Sequences  # [T, B], including the burn-in
+    steps: Transitions  # [S], the steps after the burn-in, flattened
     discounts: torch.Tensor  # [S]
-    last: torch.Tensor  # int64 [S], the sample that a sample's return ends with
+    last: torch.Tensor  # int64 [S], index of the last sample in each sample's n-step return
 
 
 class SACSeq(SAC):
@@ -42,7 +43,7 @@ class SACSeq(SAC):
     cfg: SACSeqCfg
     encoder_class: type = GRUEncoder
     stores_memories = True
-    """Whether sequences begin with the memory of then; if not, with an empty one."""
+    """Whether sequences begin with the memory of that time; otherwise with an empty one."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -132,7 +133,7 @@ class SACSeq(SAC):
     def _unroll(
         self, name: str, network: typing.Any, batch: SequenceBatch, with_next: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Features [S, D] of the samples, and of the states that follow them."""
+        """Features [S, D] of the samples and, if wanted, of their next states."""
         burn_in, starts = self.cfg.burn_in, batch.sequences.starts
         memory = batch.sequences.memories.get(name)
         if memory is not None and burn_in:
@@ -156,7 +157,7 @@ class SACSeq(SAC):
         return x[part], next_x[part]
 
     def _trained(self, sequences: Sequences) -> tuple[Transitions, torch.Tensor, torch.Tensor]:
-        """Transitions over `n_steps`, the worth of what follows, and the sample each ends with."""
+        """Transitions over `n_steps`, their discounts, and the index of each one's last sample."""
         cfg, rows = self.cfg, sequences.steps.rows[self.cfg.burn_in :]
         num_sequences, samples = rows.shape[1], rows.flatten(0, 1)
         first = torch.arange(len(samples), device=rows.device)

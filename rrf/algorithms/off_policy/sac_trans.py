@@ -1,11 +1,15 @@
-"""SAC whose actor and critics look back on a history of observations with a causal transformer.
+"""SAC whose actor and critics read a history of observations with a causal transformer.
 
-A stretch of stored steps is read once: each step attends to those before it in its episode, and the
-last `sequence_length`, with at least `burn_in` behind them or the episode's beginning, are learned
-from. A stretch is as long as the memory of the deployed policy, or shorter, so what is trained is
-what acts; as long is better, for the longest look back is what acts most of the time. (In targets,
-the state after a stretch's last step sees one observation more, by way of those before it.)
-There is no memory to store: a history is observations, and those are in the replay.
+The transformer reads a stretch of `burn_in` + `sequence_length` stored steps at once. Each step
+attends to the earlier steps of its episode. The last `sequence_length` steps have a loss; each of
+them has a history of at least `burn_in` steps, or one that begins with its episode.
+
+A stretch must not be longer than the context of the deployed policy, so that training never uses a
+longer history than acting. Equal lengths are best, because most of the time the deployed policy
+acts on its full context. (In targets, the state after a stretch's last step indirectly sees one
+more observation, through the steps before it.)
+
+No memory is stored: a history consists of observations, which are already in the replay.
 """
 
 from rrf.algorithms.off_policy.sac_seq import SACSeq
@@ -13,7 +17,7 @@ from rrf.policies.control.sequence_encoder import TransformerEncoder
 
 
 class SACTrans(SACSeq):
-    """A second level of inheritance: all that differs from SACSeq is where histories begin."""
+    """A second level of inheritance, because only where histories begin differs from SACSeq."""
 
     encoder_class = TransformerEncoder
     stores_memories = False
@@ -26,6 +30,6 @@ class SACTrans(SACSeq):
             if window > context:
                 raise ValueError(
                     f"burn_in + sequence_length is {window}, but policy.{name}_cfg.encoder.context "
-                    f"is {context}: the deployed policy looks back no further; lower the first, or "
-                    "raise the second"
+                    f"is {context}, the longest history that the deployed policy sees; lower "
+                    "burn_in or sequence_length, or raise the context"
                 )

@@ -1,1 +1,1 @@
-"""Learning from what was just played: PPO, its extensions (RND, symmetry), SAPG, EPO."""
+"""On-policy algorithms, which learn from the last rollout: PPO, RND and symmetry, SAPG, EPO."""

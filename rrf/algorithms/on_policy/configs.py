@@ -1,4 +1,4 @@
-"""What PPO and its variants are told, as data. This file imports no torch."""
+"""Configs of PPO and its variants. This file does not import torch."""
 
 import typing
 
@@ -14,25 +14,26 @@ def require_not_negative(cfg: Cfg, *names: str) -> None:
 
 @configclass(builds="rrf.algorithms.on_policy.rnd:RND")
 class RNDCfg(Cfg):
-    """Random network distillation (arXiv:1810.12894): reward for states that are new."""
+    """Random network distillation (arXiv:1810.12894): an extra reward for states that are new."""
 
     weight: float = 0.5
-    """What the intrinsic reward, whose discounted sum has a standard deviation of 1, is multiplied
-    by."""
+    """Weight of the intrinsic reward. Before it is weighted, the intrinsic reward is scaled such
+    that its discounted sum has a standard deviation of 1."""
     final_weight: float | None = None
-    """The weight moves in a straight line to this; null keeps it."""
+    """The weight changes linearly to this value; null keeps it constant."""
     num_weight_iterations: int = 100
-    """Iterations until final_weight is reached."""
+    """Iterations until the weight reaches final_weight."""
     observation_groups: list[str] | None = None
-    """Groups whose novelty counts, joined in this order; null takes those the actor reads."""
+    """Observation groups whose novelty is rewarded, concatenated in this order; null uses the
+    groups that the actor reads."""
     num_features: int = 32
-    """Outputs of the random network that are predicted."""
+    """Outputs of the random network; the predictor learns to predict them."""
     network_cfg: MLPCfg = plain_mlp([64, 64], "ELU")
-    """Both the random network and its predictor."""
+    """Architecture of the random network and of the predictor."""
     learning_rate: float = 1e-3
-    """Of the predictor."""
+    """Learning rate of the predictor."""
     num_mini_batches: int = 4
-    """Steps of the predictor per rollout, which share its states among them."""
+    """Gradient steps of the predictor per rollout. The rollout's states are divided among them."""
 
     def __post_init__(self):
         require_not_negative(self, "weight")
@@ -43,17 +44,17 @@ class RNDCfg(Cfg):
 
 @configclass(builds="rrf.algorithms.on_policy.symmetry:Symmetry")
 class SymmetryCfg(Cfg):
-    """What is right on the left is right on the right, mirrored (arXiv:2403.04359)."""
+    """Use of a robot's left-right symmetry (arXiv:2403.04359): mirrored samples, a mirror loss."""
 
     mirrors: str = "rrf.algorithms.mirrors:left_right"
-    """A function as "module:attr". Given the environment's Interface, it returns a mapping from
-    each observation group, and from "actions", to a function that mirrors such a tensor [..., D].
-    The default fits mjlab's velocity tasks."""
+    """A function, written "module:attr". It takes the environment's Interface and returns a
+    mapping: from each observation group, and from "actions", to a function that mirrors a tensor
+    [..., D]. The default fits mjlab's velocity tasks."""
     use_data_augmentation: bool = True
     """Learn from every sample and from its mirror image."""
     mirror_loss_coef: float = 0.0
-    """Weight of the squared difference, the mean over the action's dimensions, between the mean
-    action in a mirrored state and the mirrored mean action."""
+    """Weight of the mirror loss: the squared difference between the mean action in a mirrored state
+    and the mirrored mean action, averaged over the action dimensions."""
 
     def __post_init__(self):
         require_not_negative(self, "mirror_loss_coef")
@@ -63,8 +64,8 @@ class SymmetryCfg(Cfg):
             )
         if not self.use_data_augmentation and self.mirror_loss_coef == 0:
             raise ValueError(
-                "use_data_augmentation is false and mirror_loss_coef 0: nothing is left to do; set "
-                "symmetry_cfg=null instead"
+                "use_data_augmentation is false and mirror_loss_coef is 0, so symmetry has no "
+                "effect; set symmetry_cfg=null instead"
             )
 
 
@@ -73,50 +74,54 @@ class PPOCfg(Cfg):
     """Proximal policy optimisation (arXiv:1707.06347), with rsl_rl's adaptive learning rate."""
 
     clip_param: float = 0.2
-    """How far the ratio of new to old probability may earn: from 1 - this to 1 + this."""
+    """Clip range of the probability ratio (new to old): 1 - clip_param to 1 + clip_param."""
     entropy_coef: float = 0.01
-    """Reward for randomness."""
+    """Weight of the entropy bonus."""
     value_loss_coef: float = 1.0
     """Weight of the value loss."""
     use_clipped_value_loss: bool = True
-    """Values may move by clip_param at most before their loss stops falling."""
+    """Clip the value loss: a value that moves by more than clip_param gains nothing further."""
     num_learning_epochs: int = 5
-    """Passes over a rollout, each in an order of its own."""
+    """Passes over a rollout. Each pass shuffles the samples anew."""
     num_mini_batches: int = 4
-    """Parts that a pass is divided into."""
+    """Mini-batches per pass."""
     learning_rate: float = 1e-3
-    """Of Adam; where the schedule is adaptive, where it begins."""
+    """Learning rate of Adam. With schedule=adaptive it is the initial one."""
     schedule: typing.Literal["adaptive", "fixed", "linear"] = "adaptive"
-    """adaptive: divided by 1.5 where the KL divergence exceeds twice desired_kl, multiplied where
-    it is below half of it; linear: down to 0 over the run."""
+    """adaptive: divide the learning rate by 1.5 where the KL divergence is above twice desired_kl,
+    and multiply it by 1.5 where the divergence is below half of desired_kl. linear: decrease it to
+    0 over the run. fixed: keep it."""
     desired_kl: float = 0.01
-    """KL divergence that an adaptive learning rate aims at."""
+    """KL divergence that the adaptive learning rate aims at."""
     min_learning_rate: float = 1e-5
-    """An adaptive learning rate stays at or above this."""
+    """Lower bound of the adaptive learning rate."""
     max_learning_rate: float = 1e-2
-    """An adaptive learning rate stays at or below this."""
+    """Upper bound of the adaptive learning rate."""
     gamma: float = 0.99
-    """Discount per step."""
+    """Discount factor per step."""
     lam: float = 0.95
-    """Mixes one-step and whole-episode advantages (arXiv:1506.02438)."""
+    """Lambda of generalised advantage estimation (arXiv:1506.02438): 0 uses one-step advantages, 1
+    those of whole episodes."""
     max_grad_norm: float = 1.0
-    """Gradients of the actor, and of the critic, longer than this are scaled down to it."""
+    """The gradient of the actor is scaled down to this norm where it is longer; so is that of the
+    critic."""
     normalize_advantage_per_mini_batch: bool = False
-    """Bring advantages to zero mean and unit variance per mini-batch, not over the rollout."""
+    """Normalise advantages to zero mean and unit variance in each mini-batch instead of over the
+    rollout."""
     normalize_rewards: bool = False
-    """Divide rewards, intrinsic ones included, by the running standard deviation of the discounted
+    """Divide rewards, including intrinsic ones, by the running standard deviation of the discounted
     return."""
     adam_eps: float = 1e-8
-    """Added to the root of Adam's second moment."""
+    """Added to the square root of Adam's second moment."""
     precision: typing.Literal["fp32", "bf16", "auto"] = "fp32"
-    """Arithmetic of the update's forward and backward pass; auto: bf16 where the processor
-    multiplies it faster: with AMX, or with AVX512-BF16 by AMD."""
+    """Precision of the update's forward and backward pass. auto: bf16 where the processor
+    multiplies it faster, that is with AMX, or with AVX512-BF16 on AMD."""
     learner_threads: typing.Literal[1, 2] = 2
-    """With 2, actor and critic learn at the same time; the result is the same to the last bit."""
+    """With 2, actor and critic learn in parallel. The result is bit for bit the same."""
     rnd_cfg: RNDCfg | None = None
-    """Reward for states that are new; null for none."""
+    """Extra reward for states that are new (random network distillation); null for none."""
     symmetry_cfg: SymmetryCfg | None = None
-    """Use of the robot's symmetry; null for none."""
+    """Use of the robot's left-right symmetry; null for none."""
 
     def __post_init__(self):
         if not (0 <= self.gamma <= 1 and 0 <= self.lam <= 1):
@@ -129,8 +134,9 @@ class PPOCfg(Cfg):
                 raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
         if not 0 < self.min_learning_rate <= self.max_learning_rate:
             raise ValueError(
-                f"min_learning_rate is {self.min_learning_rate} and max_learning_rate "
-                f"{self.max_learning_rate}, allowed: above 0 and in this order"
+                f"min_learning_rate is {self.min_learning_rate} and max_learning_rate is "
+                f"{self.max_learning_rate}, allowed: above 0, and min_learning_rate not above "
+                "max_learning_rate"
             )
         low, high = self.min_learning_rate, self.max_learning_rate
         if self.schedule == "adaptive" and not low <= self.learning_rate <= high:
@@ -149,20 +155,21 @@ class PPOCfg(Cfg):
 class SAPGCfg(PPOCfg):
     """Split and aggregate policy gradients (arXiv:2407.20230).
 
-    Every member of a population acts in a block of the environments; the first, the leader, learns
-    from its own block and from what others did. With one member it is PPO.
+    Every member of a population acts in its own block of environments. The first member, the
+    leader, learns from its own block and also from the samples of the others, the followers. With
+    one member, SAPG is PPO.
     """
 
     off_policy_ratio: float = 1.0
-    """Samples of followers that the leader learns from, per sample of its own."""
+    """Number of followers' samples that the leader learns from, per sample of its own."""
     off_policy_coef: float = 1.0
-    """Weight of their losses, the policy's and the critic's."""
+    """Weight of the policy loss and the value loss of these samples."""
     max_importance: float = 2.0
-    """A sample that the leader would have chosen this many times as often as its follower, or more
-    often still, counts so many times."""
+    """Upper bound of a follower's sample's importance weight, that is of the ratio of the leader's
+    to the follower's probability of the action."""
     follower_entropy_coef: float = 0.005
-    """Reward for randomness besides entropy_coef: that of the last follower, falling in a straight
-    line to 0 for the leader."""
+    """Weight of an entropy bonus in addition to entropy_coef. The last follower gets all of it; it
+    decreases linearly with the member's number, to 0 for the leader."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -174,14 +181,16 @@ class SAPGCfg(PPOCfg):
 
 @configclass(builds="rrf.algorithms.on_policy.epo:EPO")
 class EPOCfg(SAPGCfg):
-    """Evolutionary policy optimisation (arXiv:2503.19037): followers are bred by their returns."""
+    """Evolutionary policy optimisation (arXiv:2503.19037): SAPG that selects and breeds followers
+    by their returns."""
 
     evolution_interval: int = 10
     """Iterations between generations."""
     elite_fraction: float = 0.5
-    """Share of the followers that live on unchanged and are parents of the others."""
+    """Fraction of the followers that survive unchanged. They are the parents of those that replace
+    the others."""
     mutation_std: float = 0.2
-    """Standard deviation of the noise on a child's latent."""
+    """Standard deviation of the noise that is added to a child's latent."""
 
     def __post_init__(self):
         super().__post_init__()

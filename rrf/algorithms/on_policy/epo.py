@@ -1,13 +1,14 @@
-"""Evolutionary policy optimisation (EPO), arXiv:2503.19037: SAPG whose followers are bred.
+"""Evolutionary policy optimisation (EPO), arXiv:2503.19037: SAPG that breeds its followers.
 
-Members share actor and critic and differ in their latents, which no gradient changes. Every
-`evolution_interval` iterations the followers are ranked by fitness, the mean return of the episodes
-they finished since the last time. The best live on unchanged. Each other one is replaced by a child
-of two of these: every coordinate of its latent comes from either parent with equal chance, and
-noise is added; a standard deviation of its own is that of a parent. The leader (the paper's master
-agent) keeps its latent and learns from all.
+Members share one actor and one critic. They differ in their latents, which no gradient changes.
+Every `evolution_interval` iterations the followers are ranked by fitness: the mean return of the
+episodes that they finished since the last generation. The best survive unchanged. Each of the
+others is replaced by a child of two survivors. Every coordinate of the child's latent comes from
+either parent with equal probability, and noise is added. If members have their own standard
+deviations, the child takes that of one parent. The leader (the paper's master agent) keeps its
+latent and learns from all members.
 
-Hyper-parameters are ours; the paper's own were not available to us.
+We chose the hyper-parameters; those of the paper were not available to us.
 
 Legend: N environments, M members, D latent width, F = M - 1 followers.
 """
@@ -23,8 +24,8 @@ from rrf.policies.control.population import PopulationActorCritic
 from rrf.storage.rollout import ControlStep
 
 
-class EPO(SAPG):  # a second level of inheritance: its master learns exactly as SAPG's leader
-    """Learns as SAPG does, and breeds the followers' latents."""
+class EPO(SAPG):  # a second level of inheritance: its master learns exactly like SAPG's leader
+    """SAPG that also breeds the followers' latents."""
 
     cfg: EPOCfg  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -35,10 +36,10 @@ class EPO(SAPG):  # a second level of inheritance: its master learns exactly as 
         if policy.num_members < 4 or policy.cfg.learn_latents:
             raise ValueError(
                 f"policy.num_members is {policy.num_members} and policy.learn_latents "
-                f"{str(policy.cfg.learn_latents).lower()}; evolution needs a leader and 3 "
-                "followers or more, and policy.learn_latents=false"
+                f"{str(policy.cfg.learn_latents).lower()}; evolution needs a leader and at least 3 "
+                "followers (policy.num_members=4 or more), and policy.learn_latents=false"
             )
-        # NaN: the running episode counts for nobody (it began before a member was replaced).
+        # NaN: the running episode is not counted, because it began before a member was replaced.
         self._running = torch.full((num_envs,), torch.nan, device=self.device)
         self._sums = torch.zeros(2, policy.num_members, device=self.device)  # returns, episodes
         self._age = 0  # iterations since the last generation
@@ -58,7 +59,7 @@ class EPO(SAPG):  # a second level of inheritance: its master learns exactly as 
             return metrics
         returns, episodes = distributed.total(self._sums)[:, 1:]
         if bool((episodes == 0).any()):
-            return metrics  # there is a follower whose fitness is not known yet
+            return metrics  # the fitness of at least one follower is not known yet
         fitness = returns / episodes
         is_replaced = self._evolve(fitness)
         changed = is_replaced[self.members]
@@ -71,12 +72,12 @@ class EPO(SAPG):  # a second level of inheritance: its master learns exactly as 
         }
 
     def _evolve(self, fitness_f: torch.Tensor) -> torch.Tensor:
-        """Replace the latents of unfit followers; whether a member was replaced, bool [M]."""
+        """Replace the latents of unfit followers; returns which members were replaced, bool [M]."""
         cfg, latents = self.cfg, self.population.latents
         bred = offspring(
             latents[1:], fitness_f, cfg.elite_fraction, cfg.mutation_std, self.generator
         )
-        # Each process has random numbers of its own.
+        # Processes draw different random numbers: all take those of the first process.
         children, origins = (distributed.from_first(tensor) for tensor in bred)
         self.population.set_latents(torch.cat([latents[:1], children]))
         origins = torch.cat([torch.zeros_like(origins[:1]), origins + 1])
@@ -95,7 +96,7 @@ class EPO(SAPG):  # a second level of inheritance: its master learns exactly as 
     def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
         super().load_state(tensors, facts)
         self._running = tensors["fitness/running"].to(self.device)
-        self._sums.copy_(distributed.once(tensors["fitness/sums"]))  # of the first process
+        self._sums.copy_(distributed.once(tensors["fitness/sums"]))  # saved by the first process
         self._age = facts["age"]
 
 
@@ -106,10 +107,11 @@ def offspring(
     mutation_std: float,
     generator: torch.Generator | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The next generation's latents [F, D], and where each comes from, int64 [F]: a child's number
-    of one of its parents, a survivor's own.
+    """The next generation's latents [F, D], and the origin of each, int64 [F].
 
-    At least two live on, and at least one is replaced; of equally fit ones those listed first.
+    The origin of a child is the number of one of its parents; the origin of a survivor is its own
+    number. At least two followers survive and at least one is replaced. Among equally fit ones,
+    those listed first survive.
     """
     count = len(latents_fd)
     num_elites = min(max(round(elite_fraction * count), 2), count - 1)
@@ -118,7 +120,7 @@ def offspring(
     shape = len(unfit), latents_fd.shape[-1]
     device = latents_fd.device
     pairs = torch.rand(len(unfit), num_elites, generator=generator, device=device)
-    chosen = elites[pairs.argsort(-1)[:, :2]]  # [children, 2], never twice the same
+    chosen = elites[pairs.argsort(-1)[:, :2]]  # [children, 2], two different parents
     parents = latents_fd[chosen]
     is_first = torch.rand(shape, generator=generator, device=device) < 0.5
     noise = torch.randn(shape, generator=generator, device=device)

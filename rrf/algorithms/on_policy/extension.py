@@ -1,4 +1,4 @@
-"""What PPO and every variant of it can be given besides: more rewards, more samples, a loss."""
+"""Extensions of PPO and its variants: each can add rewards, samples, or a loss."""
 
 import torch
 
@@ -6,26 +6,26 @@ from rrf.policies.control.distributions import Distribution
 from rrf.storage.rollout import Batch, ControlStep, Samples
 
 Penalty = tuple[torch.Tensor, dict[str, torch.Tensor]]
-"""What is added to a loss, and numbers to log."""
+"""A scalar that is added to a loss, and metrics to log."""
 
 
 class Extension:
-    """Does nothing; subclasses override what they need."""
+    """The base class does nothing; subclasses override what they need."""
 
     def rewards(self, step: ControlStep, rewards: torch.Tensor) -> torch.Tensor:
-        """The rewards [N] to learn from, given those so far."""
+        """The rewards [N] to learn from, given `rewards` after the earlier extensions."""
         return rewards
 
     def augmented(self, samples: Samples) -> Samples:
-        """The samples to learn from; advantages are not normalised yet."""
+        """The samples to learn from. Their advantages are not normalised yet."""
         return samples
 
     def penalty(self, batch: Batch, distribution: Distribution) -> Penalty | None:
-        """Added to the actor's loss; None for nothing."""
+        """A term for the actor's loss and metrics to log; None for nothing."""
         return None
 
     def learn(self) -> dict[str, float]:
-        """Once per rollout, after the policy has learned from it; what to log."""
+        """Called once per rollout, after the policy has learned from it; returns metrics to log."""
         return {}
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -33,4 +33,4 @@ class Extension:
         return {}
 
     def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Go on from what `state` gave."""
+        """Restore what `state` returned."""

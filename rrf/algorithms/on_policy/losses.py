@@ -18,7 +18,7 @@ def clipped_surrogate(
 def value_errors(
     values_b: torch.Tensor, old_values_b: torch.Tensor, returns_b: torch.Tensor, clip: float | None
 ) -> torch.Tensor:
-    """(V - R)^2, [B]; with `clip` the larger of it and that of V_old + clip(V - V_old)."""
+    """(V - R)^2, [B]; with `clip`, the maximum of it and (V_old + clip(V - V_old) - R)^2."""
     errors = (values_b - returns_b).square()
     if clip is None:
         return errors
@@ -29,8 +29,11 @@ def value_errors(
 def adapted_learning_rate(
     learning_rate: torch.Tensor, kl: torch.Tensor, desired: float, low: float, high: float
 ) -> torch.Tensor:
-    """A third less where the divergence is above twice the desired one, half more where it is below
-    half of it (and not 0), as a tensor: nothing waits for a GPU.
+    """The learning rate of rsl_rl's adaptive schedule.
+
+    It is divided by 1.5 where the divergence is above twice the desired one. It is multiplied by
+    1.5 where the divergence is below half the desired one, but not 0. The result is a tensor, so
+    that nothing waits for a GPU.
     """
     slower = (learning_rate / 1.5).clamp(min=low)
     faster = (learning_rate * 1.5).clamp(max=high)

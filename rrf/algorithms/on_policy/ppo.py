@@ -1,13 +1,17 @@
 """Proximal policy optimisation, arXiv:1707.06347, for state-based control.
 
-As rsl_rl computes it (adaptive learning rate by KL divergence, actor and critic clipped apart,
-advantages normalised over the rollout), with these differences: a time limit is bootstrapped with
-the value of the observation the episode really ended in; every epoch shuffles anew; the standard
-deviation is learned as a logarithm and bounded; nothing inside the mini-batch loop waits for a
-device. Observation statistics are updated after the policy, so that the ratio begins at exactly 1.
+It follows rsl_rl: the KL divergence adapts the learning rate, the gradients of actor and critic are
+clipped separately, advantages are normalised over the rollout. The differences are:
 
-Variants override `penalty`, `critic_penalty`, `rewards` or `batches`. What any of them can be given
-besides (random network distillation, symmetry) is an `Extension`.
+* At a time limit, the bootstrap uses the value of the observation in which the episode really
+  ended.
+* Every epoch shuffles the samples anew.
+* The standard deviation is learned as a logarithm and is bounded.
+* Nothing inside the mini-batch loop waits for a device.
+* Observation statistics are updated after the policy, so that the ratio begins at exactly 1.
+
+Variants override `penalty`, `critic_penalty`, `rewards` or `batches`. Random network distillation
+and symmetry are an `Extension` each, which PPO and all its variants accept.
 
 Legend: T time, N environments, S = T * N, B mini-batch, O observation width, A action width.
 """
@@ -37,7 +41,7 @@ from rrf.storage.rollout import Batch, ControlStep, Rollout, Samples
 
 
 class PPO:
-    """`act` and `observe` for `num_steps` steps, then `update`; and so on."""
+    """Call `act` and `observe` for `num_steps` steps, then `update`, and repeat."""
 
     trains_populations = False
 
@@ -52,14 +56,14 @@ class PPO:
     ):
         """
         Args:
-            policy: Learns in place.
-            num_envs: Of this process.
-            num_steps: Per rollout.
-            generator: Decides actions and the order of samples; on `device`.
+            policy: Trained in place.
+            num_envs: Number of environments of this process.
+            num_steps: Steps per rollout.
+            generator: Samples the actions and shuffles the samples; on `device`.
 
         Raises:
-            ValueError: If a rollout cannot be split into `cfg.num_mini_batches`, or the policy is
-                of a kind this algorithm does not train.
+            ValueError: If a rollout cannot be split into `cfg.num_mini_batches`, or if this
+                algorithm cannot train this kind of policy.
         """
         if not self.trains_populations and MEMBER in policy.actor.groups:
             raise ValueError(
@@ -71,13 +75,13 @@ class PPO:
         self.generator, self.device = generator, torch.device(device)
         if num_envs * num_steps < 2:
             raise ValueError(
-                "a rollout holds 1 sample, whose advantage cannot be normalised; set "
+                "a rollout holds only 1 sample, so its advantage cannot be normalised; set "
                 "num_steps_per_env to 2 or more"
             )
         self.rollout = Rollout(num_steps, num_envs, device)
         self.is_recurrent = policy.actor.memory is not None or policy.critic.memory is not None
         if self.is_recurrent:
-            what = "environments, whose sequences stay whole"
+            what = "environments, because a memory learns from whole sequences"
             _require_mini_batches(cfg, num_envs, num_steps, what)
         else:
             _require_mini_batches(cfg, num_envs * num_steps, 1, "samples of a rollout")
@@ -115,7 +119,7 @@ class PPO:
 
     @torch.no_grad()
     def observe(self, step: ControlStep) -> None:
-        """Note what the last actions led to."""
+        """Record the outcome of the last actions."""
         rollout = self.rollout
         rollout.write(rewards=self.rewards(step), dones=step.dones, time_outs=step.time_outs)
         if step.final_observations is not None:
@@ -126,14 +130,15 @@ class PPO:
         rollout.advance()
 
     def update(self, observations: TensorDict) -> dict[str, float]:
-        """Learn from the rollout, and begin the next.
+        """Learn from the rollout and begin the next one.
 
         Args:
-            observations: After its last step.
+            observations: The observations after the rollout's last step.
 
         Returns:
             Means over all mini-batches: loss/surrogate, loss/value, loss/entropy, policy/kl,
-            policy/clip_fraction, train/learning_rate, policy/std, and those of the hooks.
+            policy/clip_fraction, train/learning_rate, policy/std, and the metrics of penalties and
+            extensions.
         """
         samples = self.returns(observations)
         sums: dict[str, torch.Tensor] = {}
@@ -151,20 +156,20 @@ class PPO:
         return metrics | {"train/learning_rate": self.learning_rate.item()}
 
     def rewards(self, step: ControlStep) -> torch.Tensor:
-        """What a step is worth, float32 [N]; intrinsic rewards are added here."""
+        """The rewards of a step, float32 [N]; extensions add intrinsic rewards here."""
         rewards = step.rewards
         for extension in self.extensions.values():
             rewards = extension.rewards(step, rewards)
         return rewards
 
     def augmented(self, samples: Samples) -> Samples:
-        """What is learned from a rollout: its samples, and what they tell about others."""
+        """The samples to learn from: those of the rollout, and those that extensions derive."""
         for extension in self.extensions.values():
             samples = extension.augmented(samples)
         return samples
 
     def batches(self, samples: Samples) -> Iterator[Batch]:
-        """The mini-batches of all epochs. Networks with a memory get whole sequences."""
+        """The mini-batches of all epochs. Networks with a memory receive whole sequences."""
         cfg, num_envs = self.cfg, self.rollout.num_envs
         count = num_envs if self.is_recurrent else len(samples)
         for _ in range(cfg.num_learning_epochs):
@@ -180,13 +185,13 @@ class PPO:
     def penalty(
         self, batch: Batch, distribution: Distribution
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]] | None:
-        """Added to the actor's loss, with numbers to log; None for nothing."""
+        """A term for the actor's loss and metrics to log; None for nothing."""
         return None
 
     def critic_penalty(
         self, batch: Batch, values: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]] | None:
-        """Added to the critic's loss, with numbers to log; None for nothing."""
+        """A term for the critic's loss and metrics to log; None for nothing."""
         return None
 
     def surrogate(self, batch: Batch, log_prob: torch.Tensor, advantages: torch.Tensor):
@@ -199,7 +204,7 @@ class PPO:
         return value_errors(values, batch.values, batch.returns, clip)
 
     def entropy_bonus(self, batch: Batch, entropy: torch.Tensor) -> torch.Tensor:
-        """What randomness earns, a scalar."""
+        """The entropy bonus, a scalar that is subtracted from the actor's loss."""
         return self.cfg.entropy_coef * entropy.mean()
 
     @torch.no_grad()
@@ -226,11 +231,14 @@ class PPO:
         return samples
 
     def normalized_advantages(self, samples: Samples) -> torch.Tensor:
-        """With zero mean and unit variance, [S]."""
+        """Advantages with zero mean and unit variance, [S]."""
         return distributed.normalized(samples.advantages)
 
     def _acted(self) -> Distribution:
-        """What chose the actions, as learning computes it: else the ratio would not begin at 1."""
+        """The distribution that chose the actions, computed in the precision of the update.
+
+        Otherwise the ratio would not begin at 1.
+        """
         actor, rollout = self.policy.actor, self.rollout
         if is_bf16(self.cfg.precision, self.device):
             with autocast(self.cfg.precision, self.device):
@@ -241,7 +249,7 @@ class PPO:
         return actor.distribution_class.of_parameters(rollout["distribution"])
 
     def _values(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Values [T + 1, N] of all observations, and [T, N] of those episodes ended in."""
+        """Values of all observations, [T + 1, N], and of the final ones of episodes, [T, N]."""
         rollout, critic = self.rollout, self.policy.critic
         critic_obs = rollout["critic_obs"]
         if critic.memory is None:
@@ -254,12 +262,12 @@ class PPO:
             memory = memories[t][:, ended].contiguous() if memories else None
             outputs, _ = critic.step(critic.read(final).to(self.device), memory)
             final_values[t, ended] = outputs.squeeze(-1)
-        if memories:  # that after the last step, not after the observation that follows it
+        if memories:  # the memory before the observation that follows the last step was read
             self.critic_memory = forget(memories[-2], rollout["dones"][-1])
         return values, final_values
 
     def _learn(self, batch: Batch) -> dict[str, torch.Tensor]:
-        """One optimizer step of actor and critic, the latter in a thread of its own."""
+        """One optimizer step of actor and critic. The critic may run in its own thread."""
         thread = self._critic_thread
         critic = thread.submit(self._critic_gradients, batch) if thread else None
         metrics = self._actor_gradients(batch)
@@ -329,7 +337,7 @@ class PPO:
         return actor.distribution(outputs.float())
 
     def distribution_in(self, x_so: torch.Tensor) -> Distribution:
-        """What an actor without a memory does in some states, as learning computes it."""
+        """An actor's distribution in given states, in the update's precision; for no memory."""
         actor = self.policy.actor
         with autocast(self.cfg.precision, self.device):
             outputs = actor(x_so)
@@ -353,21 +361,21 @@ class PPO:
             )
 
     def set_learning_rate(self, learning_rate: torch.Tensor | float) -> None:
-        """Of both optimizers, in place."""
+        """Set the learning rate of both optimizers, in place."""
         self.learning_rate.copy_(torch.as_tensor(learning_rate))
 
     def anneal(self, progress: float) -> None:
-        """Set the learning rate of a linear schedule, `progress` (0 to 1) through the run."""
+        """Set the learning rate of a linear schedule; `progress` is 0 to 1 through the run."""
         if self.cfg.schedule == "linear":
             self.set_learning_rate(self.cfg.learning_rate * self.slowness * (1 - progress))
 
     def slow_down(self, factor: float) -> None:
-        """From now on learn `factor` times as fast."""
+        """Multiply the learning rate by `factor` from now on."""
         self.slowness *= factor
         self.set_learning_rate(self.learning_rate * factor)
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
-        """Named tensors and plain data that `load_state` needs, beside the policy's weights."""
+        """The named tensors and plain data that `load_state` needs besides the policy's weights."""
         tensors = {"learning_rate": self.learning_rate.clone()}
         for name, memory in (("actor", self.actor_memory), ("critic", self.critic_memory)):
             if memory is not None:
@@ -382,7 +390,7 @@ class PPO:
         return tensors, {"slowness": self.slowness}
 
     def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
-        """Go on from what `state` gave."""
+        """Restore what `state` returned."""
         self.learning_rate.copy_(tensors["learning_rate"])
         self.slowness = facts["slowness"]
         scaler = {key: tensors[f"reward_scaler/{key}"] for key in self.reward_scaler.state_dict()}
@@ -399,7 +407,7 @@ class PPO:
             extension.load_state(beneath(tensors, f"{name}/"))
 
     def episodes_cut(self) -> None:
-        """The environments were reset between rollouts: what their episodes left behind is void."""
+        """Forget the running episodes. Called when the environments were reset between rollouts."""
         if self.actor_memory is not None:
             self.actor_memory = torch.zeros_like(self.actor_memory)
         if self.critic_memory is not None:
@@ -410,7 +418,7 @@ class PPO:
     def construct_algorithm(
         cls, obs: TensorDict, env: typing.Any, cfg: dict, device: str
     ) -> RslRlAlgorithm:
-        """For rsl_rl's runners; see `rrf.algorithms.on_policy.rsl_rl_interface`."""
+        """Called by rsl_rl's runners; see `rrf.algorithms.on_policy.rsl_rl_interface`."""
         return construct(cls, obs, env, cfg, device)
 
     def _learners(self) -> Iterator[tuple[nn.Module, torch.optim.Optimizer]]:
@@ -418,7 +426,7 @@ class PPO:
         yield self.policy.critic, self.critic_optimizer
 
     def _optimizer(self, module: nn.Module) -> torch.optim.Optimizer:
-        # Both hold the same tensor as learning rate: changing it in place changes both.
+        # Both optimizers hold the same learning-rate tensor: changing it in place changes both.
         parameters = list(module.parameters())
         return torch.optim.Adam(
             parameters, lr=self.learning_rate, eps=self.cfg.adam_eps, fused=True
@@ -434,8 +442,10 @@ class PPO:
 
 
 def _require_mini_batches(cfg: PPOCfg, count: int, samples_each: int, what: str) -> None:
-    """`count` things of `samples_each` can be shared out; a mini-batch that is normalised by itself
-    needs two samples at least."""
+    """Require that `count` units of `samples_each` samples fill `cfg.num_mini_batches`.
+
+    A mini-batch whose advantages are normalised separately needs at least two samples.
+    """
     is_enough = samples_each > 1 or not cfg.normalize_advantage_per_mini_batch
     allowed = count if is_enough else count // 2
     if cfg.num_mini_batches > allowed:

@@ -1,10 +1,12 @@
-"""Random network distillation (RND), arXiv:1810.12894: reward for states that are new.
+"""Random network distillation (RND), arXiv:1810.12894: an extra reward for states that are new.
 
-A predictor learns the outputs of a fixed random network; where it is still wrong, little has been
-seen. Its squared error, divided by the running standard deviation of its discounted sums, is added
-to the reward. Observations are normalised with statistics of their own and clipped to [-5, 5].
+A predictor learns the outputs of a fixed random network. Its error is large in states that the
+policy has rarely seen. The squared error, divided by the running standard deviation of its
+discounted sums, is added to the reward. RND normalises observations with its own statistics and
+clips them to [-5, 5].
 
-Ours, as in rsl_rl: one critic for the sum of both rewards, and a weight that may move with time.
+Different from the paper, as in rsl_rl: one critic learns the sum of both rewards, and the weight of
+the intrinsic reward may change over time.
 
 Legend: N environments, B samples, O observation width.
 """
@@ -27,7 +29,7 @@ _CLIP = 5.0
 
 
 class RND(Extension):
-    """Adds the intrinsic reward of the states that steps lead to."""
+    """Adds to each reward the intrinsic reward of the state that the step led to."""
 
     def __init__(self, cfg: RNDCfg, algorithm: PPO):
         self.cfg, self.generator = cfg, algorithm.generator
@@ -45,7 +47,7 @@ class RND(Extension):
         self.target = network_cfg.build(width, cfg.num_features).requires_grad_(False)
         self.predictor = network_cfg.build(width, cfg.num_features)
         self.normalizer = EmpiricalNormalizer(width)
-        # Each process for itself: where one meets a NaN and stops, the others must not wait for it.
+        # Not shared among processes: if one stops at a NaN, the others must not wait for it.
         self.scaler = RewardScaler(algorithm.rollout.num_envs, algorithm.cfg.gamma, is_shared=False)
         parts = [self.target, self.predictor, self.normalizer, self.scaler]
         self.network = nn.ModuleList(parts).to(algorithm.device)
@@ -58,7 +60,7 @@ class RND(Extension):
 
     @property
     def weight(self) -> float:
-        """What intrinsic rewards are multiplied by now."""
+        """The current weight of the intrinsic reward."""
         cfg = self.cfg
         if cfg.final_weight is None:
             return cfg.weight
@@ -72,7 +74,7 @@ class RND(Extension):
             x = x.clone()
             x[step.dones] = self._read(step.final_observations)
         self._seen.append(x)
-        # As in the paper, novelty does not end with an episode.
+        # As in the paper, the return of intrinsic rewards does not end with an episode.
         never = torch.zeros_like(step.dones).unsqueeze(0)
         scaled = self.scaler(self.errors(x).unsqueeze(0), never)
         self.intrinsic_rewards = self.weight * scaled.squeeze(0)

@@ -1,10 +1,10 @@
-"""Our on-policy algorithms in the runners of rsl_rl 5.4 and of mjlab and Isaac Lab, which use it.
+"""Use our on-policy algorithms in the runner of rsl_rl 5.4, which mjlab and Isaac Lab also use.
 
-There, `"class_name": "rrf.algorithms:CAPS"` in cfg["algorithm"] is all it takes: the runner calls
-`construct_algorithm` and works with the `RslRlAlgorithm` it gets. The other entries of
-cfg["algorithm"] are the fields of our config (`rrf.algorithms`), which are named
-as rsl_rl's; cfg["actor"] and cfg["critic"] are rsl_rl's own. Policies that rsl_rl has no words for
-(LipsNet, populations) stand in cfg["policy_cfg"], written as by `to_dict`.
+Set `"class_name": "rrf.algorithms:CAPS"` in cfg["algorithm"]; nothing else is needed. The runner
+calls `construct_algorithm` and works with the `RslRlAlgorithm` that it returns. The other entries
+of cfg["algorithm"] are the fields of our config (`rrf.algorithms`), which have rsl_rl's names.
+cfg["actor"] and cfg["critic"] are rsl_rl's own. A policy that rsl_rl's configs cannot describe
+(LipsNet, populations) is given in cfg["policy_cfg"], as plain data from `to_dict`.
 
 Legend: N environments, O observation width, A action width.
 """
@@ -43,9 +43,9 @@ ACTIVATIONS = {
     "swish": "SiLU",
     "mish": "Mish",
 }
-# Settings of rsl_rl with one choice here.
+# Settings of rsl_rl for which rrf supports a single value.
 ONLY = {"optimizer": "adam", "share_cnn_encoders": False}
-# rsl_rl 5's names of what is `std` or `log_std` here and in rsl_rl 4.
+# rsl_rl 5's names of the parameters that are called `std` or `log_std` here and in rsl_rl 4.
 STD_NAMES = {"distribution.std_param": "std", "distribution.log_std_param": "log_std"}
 _MODEL = {
     *("class_name", "hidden_dims", "activation", "obs_normalization", "distribution_cfg"),
@@ -55,12 +55,12 @@ _DISTRIBUTION = {"class_name", "init_std", "std_type", "std_range", "learn_std"}
 
 
 class RslRlAlgorithm:
-    """What rsl_rl's `OnPolicyRunner` asks of an algorithm."""
+    """The interface that rsl_rl's `OnPolicyRunner` expects of an algorithm."""
 
     def __init__(self, algorithm: typing.Any):
         """
         Args:
-            algorithm: A `PPO` or variant of it.
+            algorithm: A `PPO` or a variant of it.
         """
         self.algorithm = algorithm
         self.policy: ActorCritic = algorithm.policy
@@ -73,16 +73,16 @@ class RslRlAlgorithm:
 
     @property
     def rnd(self):
-        """The extension, which tells its weight; None without one."""
+        """The RND extension, whose weight the runner logs; None without one."""
         return self.algorithm.extensions.get("rnd")
 
     @property
     def intrinsic_rewards(self) -> torch.Tensor | None:
-        """Of the last step, [N]."""
+        """The intrinsic rewards of the last step, [N]."""
         return self.rnd.intrinsic_rewards if self.rnd else None
 
     def act(self, obs: TensorDict) -> torch.Tensor:
-        # The runner acts in inference mode, whose tensors cannot be learned from.
+        # The runner acts in inference mode; autograd cannot use tensors made there.
         with torch.inference_mode(False):
             self._observations = obs.clone()
             actions = self._actions = self.algorithm.act(self._observations)
@@ -136,19 +136,20 @@ class RslRlAlgorithm:
         }
 
     def load(self, loaded_dict: dict, load_cfg: dict | None, strict: bool) -> bool:
-        """Whether the runner goes on counting iterations where the file stopped."""
+        """Load a checkpoint; returns whether the runner continues its iteration count."""
         everything: dict = dict.fromkeys(("actor", "critic", "optimizer", "iteration"), True)
         wanted = everything if load_cfg is None else load_cfg
         for name, network in (("actor", self.policy.actor), ("critic", self.policy.critic)):
             if wanted.get(name):
                 weights: dict[str, torch.Tensor] = loaded_dict[f"{name}_state_dict"]
-                # mjlab's runner renames what it loads, as if rsl_rl 4 had written it.
+                # mjlab's runner renames the weights that it loads, as if rsl_rl 4 had saved them.
                 weights = {STD_NAMES.get(key, key): value for key, value in weights.items()}
                 network.load_state_dict(weights, strict=strict)
         if wanted.get("optimizer"):
             state = loaded_dict["optimizer_state_dict"]
             own = self.algorithm.state()[0]
-            # What is kept for each environment fits no other number of them, and is void anyway.
+            # State per environment does not fit another number of environments, and it is reset
+            # below in any case.
             tensors = {
                 name: own[name] if name in own and own[name].shape != value.shape else value
                 for name, value in state["tensors"].items()
@@ -159,7 +160,7 @@ class RslRlAlgorithm:
 
 
 class RslRlPolicy(nn.Module):
-    """What rsl_rl's runner asks of a policy: greedy actions, and two ways out of Python."""
+    """The interface that rsl_rl's runner expects of a policy: greedy actions, JIT and ONNX."""
 
     is_recurrent = False
 
@@ -173,12 +174,12 @@ class RslRlPolicy(nn.Module):
         return self._policy.act(obs)
 
     def reset(self, dones: torch.Tensor | None = None, hidden_state=None) -> None:
-        """Forget the episodes that ended."""
+        """Clear the memory of the episodes that ended."""
         self._policy.reset(None if dones is None else dones.bool())
 
     @property
     def output_std(self) -> torch.Tensor:
-        """Standard deviations of the actions, [1, A]; of a choice its entropy in nats."""
+        """Standard deviations of the actions, [1, A]; for discrete actions the entropy in nats."""
         device = next(self.actor.parameters()).device
         with torch.no_grad():
             x = torch.zeros(1, self.actor.width, device=device)
@@ -194,7 +195,7 @@ class RslRlPolicy(nn.Module):
 
 
 class RslRlExport(nn.Module):
-    """Greedy actions [1, A] of joined observations [1, O], the normaliser inside."""
+    """Greedy actions [1, A] from joined observations [1, O]. The normaliser is part of it."""
 
     is_recurrent = False
     input_names: typing.ClassVar = ["obs"]
@@ -204,10 +205,10 @@ class RslRlExport(nn.Module):
         super().__init__()
         if actor.memory is not None:
             raise ValueError(
-                "rsl_rl's export of a recurrent policy is for its own networks; save it and "
-                "write the file with rrf.runners.checkpoints.onnx_export"
+                "rsl_rl can export only its own recurrent networks; save this policy and export it "
+                "with rrf.runners.checkpoints.onnx_export"
             )
-        # A copy: mjlab's runner moves what it exports to the CPU, in the middle of training.
+        # A copy, because mjlab's runner exports during training and moves the module to the CPU.
         self.actor = copy.deepcopy(actor).cpu()
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
@@ -221,22 +222,22 @@ class RslRlExport(nn.Module):
 def construct(
     owner: type, obs: TensorDict, env: typing.Any, cfg: dict, device: str
 ) -> RslRlAlgorithm:
-    """The algorithm `owner` as rsl_rl's runner wants it.
+    """Build the algorithm `owner` for rsl_rl's runner.
 
     Args:
         owner: PPO or a variant of it.
         env: An rsl_rl VecEnv.
-        cfg: The runner's, with "algorithm", "actor", "critic" and "obs_groups".
+        cfg: The runner's config, with "algorithm", "actor", "critic" and "obs_groups".
 
     Raises:
-        ValueError: For a setting that does not exist here, naming the closest one.
+        ValueError: For a setting that does not exist in rrf; the message names the closest one.
     """
     settings = cfg["algorithm"]
     settings.pop("class_name", None)
     settings.setdefault("rnd_cfg", None)  # the runner reads it
     if settings.get("schedule") == "linear":
         raise ValueError(
-            "algorithm.schedule is 'linear', but rsl_rl's runner does not tell how far it is; "
+            "algorithm.schedule is 'linear', but rsl_rl's runner does not report its progress; "
             "allowed: 'adaptive', 'fixed'"
         )
     algorithm_cfg = _config_class(owner).from_dict(_known(settings))
@@ -245,10 +246,10 @@ def construct(
         num_actions=env.num_actions,
     )
     mode = cfg.get("torch_compile_mode")
-    if mode in ("reduce-overhead", "max-autotune"):  # refused by rsl_rl's own algorithms, too
+    if mode in ("reduce-overhead", "max-autotune"):  # rsl_rl's own algorithms refuse them, too
         raise ValueError(
-            f"torch_compile_mode is '{mode}', whose CUDA graphs overwrite what the last pass "
-            "returned; allowed: 'default', 'max-autotune-no-cudagraphs', None"
+            f"torch_compile_mode is '{mode}', whose CUDA graphs overwrite the outputs of the last "
+            "pass; allowed: 'default', 'max-autotune-no-cudagraphs', None"
         )
     if cfg.get("policy_cfg"):
         policy_cfg = ActorCriticPackCfg.from_dict(cfg["policy_cfg"])
@@ -269,7 +270,7 @@ def construct(
 
 
 def policy_config(actor: Mapping, critic: Mapping, obs_groups: Mapping) -> ActorCriticPackCfg:
-    """Our config for rsl_rl's dicts of actor and critic."""
+    """Our policy config for rsl_rl's dicts of actor and critic."""
     distribution = dict(actor.get("distribution_cfg") or {})
     _require_known(distribution, _DISTRIBUTION, "actor.distribution_cfg")
     if not distribution.get("learn_std", True):
@@ -295,7 +296,7 @@ def _network(model: Mapping, groups: list[str] | None) -> dict[str, typing.Any]:
     name = model.get("class_name", "MLPModel").replace(":", ".").rpartition(".")[-1]
     if name not in ("MLPModel", "RNNModel"):
         raise ValueError(
-            f"class_name '{name}' has no counterpart here; allowed: MLPModel, RNNModel"
+            f"class_name '{name}' has no counterpart in rrf; allowed: MLPModel, RNNModel"
         )
     _require_known(model, _MODEL, "a model's config")
     memory = None
@@ -316,18 +317,20 @@ def _network(model: Mapping, groups: list[str] | None) -> dict[str, typing.Any]:
 def _backbone(model: Mapping) -> MLPCfg:
     activation = model.get("activation", "elu")
     if activation not in ACTIVATIONS:
-        raise ValueError(f"no activation '{activation}'{did_you_mean(activation, ACTIVATIONS)}")
+        raise ValueError(
+            f"unknown activation '{activation}'{did_you_mean(activation, ACTIVATIONS)}"
+        )
     return plain_mlp(list(model.get("hidden_dims", (256, 256, 256))), ACTIVATIONS[activation])
 
 
 def _require_known(settings: Mapping, names: set[str], where: str) -> None:
     for name in settings:
         if name not in names:
-            raise ValueError(f"{where} has no '{name}' here{did_you_mean(name, names)}")
+            raise ValueError(f"{where} has no field '{name}' in rrf{did_you_mean(name, names)}")
 
 
 def _known(settings: Mapping) -> dict[str, typing.Any]:
-    """The settings that our configs have, once it is clear that the others ask for nothing new."""
+    """The settings that our configs have. The others must have the single supported value."""
     for name, only in ONLY.items():
         if settings.get(name, only) != only:
             raise ValueError(f"algorithm.{name} is {settings[name]!r}, allowed: {only!r}")
@@ -335,6 +338,6 @@ def _known(settings: Mapping) -> dict[str, typing.Any]:
 
 
 def _config_class(owner: type) -> type[PPOCfg]:
-    """PPOCfg for PPO, CAPSCfg for CAPS; for a subclass from elsewhere that of what it extends."""
+    """PPOCfg for PPO, CAPSCfg for CAPS; for a class outside rrf, the config of its base class."""
     names = [f"{base.__name__}Cfg" for base in owner.__mro__]
     return next(getattr(algorithms, name) for name in names if hasattr(algorithms, name))

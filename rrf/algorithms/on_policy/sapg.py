@@ -1,21 +1,23 @@
 """Split and aggregate policy gradients (SAPG), arXiv:2407.20230.
 
 N environments are split into M blocks, one per member of a population that shares its networks
-(`rrf.policies.control.population`). Each member learns from its block by PPO; more randomness is
-rewarded in members with higher numbers. Member 0, the leader, also learns from steps of the others,
-as if it had taken them (eq. 4 to 6):
+(`rrf.policies.control.population`). Each member learns from its own block by PPO. Members with
+higher numbers get a larger entropy bonus. Member 0, the leader, also learns from steps of the
+others, the followers, as if it had taken them itself (eq. 4 to 6):
 
     rho = pi_leader(a|s) / pi_follower_old(a|s),  mu = pi_leader_old(a|s) / pi_follower_old(a|s)
     L_off = E max(-A rho, -A clip(rho, mu (1 - eps), mu (1 + eps)))
 
-with one-step returns R = r + gamma V_leader(s') and A = R - V_leader(s). As many of these steps as
-the leader took itself are drawn from all followers, anew for every rollout.
+with one-step returns R = r + gamma V_leader(s') and A = R - V_leader(s). For every rollout, these
+steps are drawn at random from all followers. By default the leader takes over as many steps as it
+took itself (`off_policy_ratio`).
 
-Ours: mu is capped (`max_importance`), as in truncated importance sampling. Advantages are
-normalised for each member by itself, and for the steps taken over: normalised together, a member
-that improves less than the others would be told that all it does is bad.
+Different from the paper: mu has an upper bound (`max_importance`), as in truncated importance
+sampling. Advantages are normalised separately for each member and for the steps taken over. If
+they were normalised together, all actions of a member that improves less than the others would
+have negative advantages.
 
-Legend: T time, N environments, S = T * N samples, K of them taken over, O observation width.
+Legend: T time, N environments, S = T * N samples, K samples taken over, O observation width.
 """
 
 import dataclasses
@@ -33,12 +35,12 @@ from rrf.policies.control.population import MEMBER, PopulationActorCritic
 from rrf.storage.rollout import Batch, ControlStep, Samples
 
 LEADER = 0
-LOG_CENTER = "log_center"  # log mu of a sample; 0 where whoever learns from it chose it
-SOURCE = "source"  # whose sample it is: a member's number, or M if the leader took it over
+LOG_CENTER = "log_center"  # log mu of a sample; 0 if the member that learns from it chose it
+SOURCE = "source"  # origin of a sample: the member's number, or M if the leader took it over
 
 
 class SAPG(PPO):
-    """PPO of a population whose leader learns from all."""
+    """PPO of a population whose leader learns from all members."""
 
     cfg: SAPGCfg
     trains_populations = True
@@ -81,7 +83,7 @@ class SAPG(PPO):
         return super().returns(self._told(observations, self.members))
 
     def augmented(self, samples: Samples) -> Samples:
-        """The samples of all members, and some of the followers' taken over by the leader."""
+        """The samples of all members, and copies of followers' samples for the leader."""
         if self.num_members == 1:
             return super().augmented(samples)
         members = self._members_of(samples.actor_obs)
@@ -94,7 +96,10 @@ class SAPG(PPO):
         return super().augmented(samples)
 
     def taken_over(self, samples: Samples, rows: torch.Tensor) -> Samples:
-        """Followers' samples at `rows` (int64 [K]) as the leader's, their weight in `extra`."""
+        """Followers' samples at `rows` (int64 [K]), rewritten as samples of the leader.
+
+        `extra` holds their log mu and their source.
+        """
         rewards, dones, final_values = self._outcomes(rows)
         critic = self.policy.critic
         observed = {
@@ -149,7 +154,7 @@ class SAPG(PPO):
         return (self.entropy_coefs[self._members_of(batch.actor_obs)] * entropy).mean()
 
     def _update_normalizers(self, samples: Samples) -> None:
-        if self.num_members > 1:  # what the leader took over was seen once
+        if self.num_members > 1:  # the samples that the leader took over would count twice
             seen = samples.extra[SOURCE] < self.num_members
             samples = dataclasses.replace(
                 samples, actor_obs=samples.actor_obs[seen], critic_obs=samples.critic_obs[seen]
@@ -157,17 +162,17 @@ class SAPG(PPO):
         super()._update_normalizers(samples)
 
     def _num_taken_over(self, num_own: int) -> int:
-        """Of followers' samples, for so many of the leader's."""
+        """How many followers' samples the leader takes over, given its number of own samples."""
         return round(self.cfg.off_policy_ratio * num_own)
 
     def _require_samples(self) -> None:
-        """Every set of samples that is normalised by itself has two at least."""
+        """Require two samples in every set that is normalised separately."""
         num_own = self.rollout.num_envs * self.rollout.num_steps // self.num_members
         count, num_others = self._num_taken_over(num_own), num_own * (self.num_members - 1)
         if num_own < 2:
             raise ValueError(
-                "a rollout holds 1 sample of each member, whose advantages cannot be normalised; "
-                "set num_steps_per_env to 2 or more"
+                "a rollout holds only 1 sample of each member, so its advantages cannot be "
+                "normalised; set num_steps_per_env to 2 or more"
             )
         if (self.cfg.off_policy_ratio > 0 and count < 2) or count > num_others:
             raise ValueError(
@@ -177,8 +182,11 @@ class SAPG(PPO):
             )
 
     def _outcomes(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rewards and dones of the samples at `rows`, and what the leader thinks is yet to come
-        where a time limit ended them; each [K]."""
+        """Rewards, dones and final values of the samples at `rows`, each [K].
+
+        A final value is the leader's value of the last observation where a time limit ended the
+        episode, and 0 elsewhere.
+        """
         rollout, critic = self.rollout, self.policy.critic
         final_values = torch.zeros_like(rollout["rewards"])
         for t, ended, final in rollout.finals:
@@ -196,7 +204,7 @@ class SAPG(PPO):
         return x_so[..., -1].long()
 
     def _told(self, observations: TensorDict, members: torch.Tensor) -> TensorDict:
-        """The observations, and whose they are."""
+        """The observations with the number of the member that made each."""
         if self.num_members == 1:
             return observations
         told = observations.copy()
@@ -205,7 +213,7 @@ class SAPG(PPO):
 
 
 def as_leader(x_so: torch.Tensor) -> torch.Tensor:
-    """Joined observations with the leader's number in place of a follower's."""
+    """Joined observations in which the leader's number replaces the follower's."""
     x_so = x_so.clone()
     x_so[..., -1] = LEADER
     return x_so
@@ -234,6 +242,9 @@ def one_step_returns(
     final_values_k: torch.Tensor,
     gamma: float,
 ) -> torch.Tensor:
-    """r + gamma V(s'), where the episode ended r + gamma V(final) (0 unless cut off), [K]."""
+    """r + gamma V(s'), [K]; where the episode ended, r + gamma V(final).
+
+    V(final) is 0 unless the episode was truncated.
+    """
     coming = torch.where(dones_k, final_values_k, next_values_k)
     return add_time_limit_bootstrap(rewards_k, torch.ones_like(dones_k), coming, gamma)

@@ -1,8 +1,8 @@
 """Use of a robot's symmetry, arXiv:2403.04359: mirrored samples, or a loss on asymmetry.
 
-Data augmentation: beside every sample (s, a) its mirror image (m(s), m(a)), with the return and the
-advantage of the original and with the probability by which that was chosen. Mirror loss:
-E ||mu(m(s)) - m(mu(s))||^2 / A, whose second part is held constant.
+Data augmentation adds to every sample (s, a) its mirror image (m(s), m(a)). The image has the
+return, the advantage and the old log-probability of the original. The mirror loss is
+E ||mu(m(s)) - m(mu(s))||^2 / A; no gradient flows through the second term.
 
 Legend: S samples, O observation width, A action width.
 """
@@ -26,26 +26,26 @@ ACTIONS = "actions"
 
 
 class Symmetry(Extension):
-    """Doubles the samples, penalises asymmetry, or both."""
+    """Adds mirrored samples, penalises asymmetry, or both."""
 
     def __init__(self, cfg: SymmetryCfg, algorithm: PPO):
         """
         Raises:
             ValueError: For recurrent networks, for groups that `cfg.mirrors` does not mirror, and
-                for a mirror loss on actions that are choices.
+                for a mirror loss on discrete actions.
         """
         if algorithm.is_recurrent:
             raise ValueError(
-                "symmetry_cfg mirrors single steps, which networks with a memory do not learn "
-                "from; set symmetry_cfg=null or memory=null"
+                "symmetry_cfg mirrors single steps, but networks with a memory learn from "
+                "sequences; set symmetry_cfg=null or memory=null"
             )
         self.cfg, self.policy = cfg, algorithm.policy
         self.distribution_in = algorithm.distribution_in
         if cfg.mirror_loss_coef > 0 and not isinstance(self.policy.actor, GaussianActor):
             raise ValueError(
                 f"symmetry_cfg.mirror_loss_coef is {cfg.mirror_loss_coef}, but "
-                f"{type(self.policy.actor).__name__} chooses from a list, of which there is no "
-                "distance; set mirror_loss_coef=0 and use_data_augmentation=true"
+                f"{type(self.policy.actor).__name__} has discrete actions, between which there is "
+                "no distance; set mirror_loss_coef=0 and use_data_augmentation=true"
             )
         interface = algorithm.policy.interface
         self.mirrors: dict[str, Mirror] = dict(locate(cfg.mirrors)(interface))
@@ -54,12 +54,12 @@ class Symmetry(Extension):
         for name in (*self.policy.actor.groups, *self.policy.critic.groups, ACTIONS):
             if name not in self.mirrors:
                 raise ValueError(
-                    f"{cfg.mirrors} does not say how to mirror '{name}'"
+                    f"symmetry_cfg.mirrors={cfg.mirrors} returns no mirror for '{name}'"
                     f"{did_you_mean(name, self.mirrors)}"
                 )
 
     def mirrored(self, network: StateNetwork, x_so: torch.Tensor) -> torch.Tensor:
-        """The joined observations of `network`, seen in the mirror, [..., O]."""
+        """The mirror image of the joined observations of `network`, [..., O]."""
         parts = x_so.split([self.widths[group] for group in network.groups], -1)
         mirrored = [
             self.mirrors[group](part) for group, part in zip(network.groups, parts, strict=True)

@@ -1,1 +1,1 @@
-"""PPO with penalties that make actions smooth: CAPS, L2C2, Lips."""
+"""Variants of PPO with penalties that make actions smooth: CAPS, L2C2, Lips, LCP, LipsNet."""

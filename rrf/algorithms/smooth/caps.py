@@ -2,9 +2,9 @@
 
     L = L_PPO + lambda_T E ||mu(s_t) - mu(s_t+1)|| + lambda_S E ||mu(s) - mu(s + sigma n)||
 
-with n ~ N(0, I) and mu the mean action. s_t+1 is the true successor of s_t, whatever the order of
-samples; across the end of an episode there is none, and the temporal term is 0. Noise is added to
-the normalised observation, so that one sigma fits all its dimensions.
+with n ~ N(0, I), and mu the mean action. s_t+1 is the true successor of s_t, even though samples
+are shuffled. The last state of an episode has no successor; its temporal term is 0. Noise is added
+to the normalised observation, so that one sigma fits all its dimensions.
 """
 
 import torch
@@ -17,7 +17,7 @@ from rrf.storage.rollout import Batch
 
 
 class CAPS(PPO):
-    """PPO with the temporal and the spatial term."""
+    """PPO with the temporal and the spatial penalty."""
 
     cfg: CAPSCfg
 

@@ -3,7 +3,7 @@
     s~ = s + u (s' - s), u ~ U(-1, 1)
     L_actor += lambda_pi E ||mu(s) - mu(s~)||^2,  L_critic += lambda_V E (V(s) - V(s~))^2
 
-s' is the true successor of s; where an episode ended, s~ = s and both terms are 0.
+s' is the true successor of s. Where an episode ended, s~ = s and both terms are 0.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from rrf.storage.rollout import Batch, Samples
 
 
 class L2C2(PPO):
-    """PPO with the constraint on actor and critic."""
+    """PPO with the penalty on actor and critic."""
 
     cfg: L2C2Cfg
 
@@ -27,7 +27,8 @@ class L2C2(PPO):
         super().__init__(cfg, policy, *args, **runtime)
 
     def batches(self, samples: Samples) -> Iterator[Batch]:
-        # Drawn here: actor and critic learn in two threads, whose draws would have no fixed order.
+        # Drawn here, because actor and critic learn in two threads: there, the order of the draws
+        # would not be fixed.
         for batch in super().batches(samples):
             self._actor_mix = self._mix(batch.actor_obs)
             self._critic_mix = self._mix(batch.critic_obs)

@@ -1,14 +1,15 @@
-"""Three ways to a policy with a small Lipschitz constant, each a variant of PPO.
+"""Three variants of PPO that keep the Lipschitz constant of the policy small.
 
-* Lips: lambda E ||d mu / d s||_F^2, estimated by one projection on random signs
-  (`projected_jacobian`), which vary less than normal numbers: for one action it is exact.
-* LCP (arXiv:2410.11825): lambda E ||grad_s log pi(a|s)||^2 over the actions taken. The standard
-  deviation counts as a constant in it: otherwise the penalty, which falls with 1 / std^4, is
-  lowered most easily by a policy that acts at random.
-* LipsNet (Song et al., ICML 2023): the actor itself bounds the constant to K(s)
-  (`rrf.policies.control.lipsnet`); here lambda E K(s)^2 is added, so that it stays small.
+* Lips penalises lambda E ||d mu / d s||_F^2. The norm is estimated by one projection on random
+  signs (`projected_jacobian`). Signs give a lower variance than normal numbers; for a single action
+  dimension the estimate is exact.
+* LCP (arXiv:2410.11825) penalises lambda E ||grad_s log pi(a|s)||^2 for the actions taken. The
+  standard deviation is treated as a constant. Otherwise the easiest way to lower the penalty, which
+  falls with 1 / std^4, would be a policy that acts at random.
+* LipsNet (Song et al., ICML 2023): the actor itself bounds its Lipschitz constant by K(s)
+  (`rrf.policies.control.lipsnet`). The penalty lambda E K(s)^2 keeps this bound small.
 
-s is the normalised observation throughout, whose dimensions have comparable scales.
+s is always the normalised observation, whose dimensions have comparable scales.
 """
 
 import torch
@@ -22,7 +23,7 @@ from rrf.storage.rollout import Batch
 
 
 class Lips(PPO):
-    """PPO with the squared norm of the Jacobian."""
+    """PPO with a penalty on the squared norm of the Jacobian."""
 
     cfg: LipsCfg
 
@@ -40,7 +41,7 @@ class Lips(PPO):
 
 
 class LCP(PPO):
-    """PPO with the squared gradient of the log-probability."""
+    """PPO with a penalty on the squared gradient of the log-probability."""
 
     cfg: LCPCfg
 
@@ -61,7 +62,7 @@ class LCP(PPO):
 
 
 class LipsNetPPO(PPO):
-    """PPO of a LipsNetActor, with the squared Lipschitz constant."""
+    """PPO for a LipsNetActor, with a penalty on the squared Lipschitz constant."""
 
     cfg: LipsNetPPOCfg
 

@@ -1,4 +1,4 @@
-"""Distances and derivatives that penalties on rough policies are made of: pure functions.
+"""The distances and derivatives that smoothness penalties consist of: pure functions.
 
 Legend: B samples, A action width, O observation width.
 """
@@ -10,10 +10,10 @@ from rrf.policies.control.actors import GaussianActor
 
 
 def require_smoothable(policy: ActorCritic, algorithm: str) -> GaussianActor:
-    """The actor, if its mean action is a function of one observation that has a derivative.
+    """The actor, if its mean action is a differentiable function of a single observation.
 
     Raises:
-        ValueError: For a recurrent actor, and for one that chooses among finitely many actions.
+        ValueError: For a policy with a memory, and for an actor with discrete actions.
     """
     actor = policy.actor
     if actor.memory is not None or policy.critic.memory is not None:
@@ -23,8 +23,8 @@ def require_smoothable(policy: ActorCritic, algorithm: str) -> GaussianActor:
         )
     if not isinstance(actor, GaussianActor):
         raise ValueError(
-            f"{algorithm} smooths actions that are real numbers, but {type(actor).__name__} "
-            "chooses from a list; use PPO"
+            f"{algorithm} smooths continuous actions, but {type(actor).__name__} has discrete "
+            "actions; use PPO"
         )
     return actor
 
@@ -35,7 +35,7 @@ def between(
     """x + u (x' - x), [B, O] (arXiv:2202.07152); x itself where the episode ended.
 
     Args:
-        mix_bo: u, from -1 to 1.
+        mix_bo: u, between -1 and 1.
     """
     return x_bo + goes_on_b.unsqueeze(-1) * mix_bo * (next_bo - x_bo)
 
@@ -46,16 +46,16 @@ def squared_distance(a_ba: torch.Tensor, b_ba: torch.Tensor) -> torch.Tensor:
 
 
 def distance(a_ba: torch.Tensor, b_ba: torch.Tensor) -> torch.Tensor:
-    """||a - b||, [B]; where both are equal its gradient is 0."""
+    """||a - b||, [B]; where a and b are equal, the gradient is 0."""
     return torch.linalg.vector_norm(a_ba - b_ba, dim=-1)
 
 
 def projected_jacobian(
     outputs_ba: torch.Tensor, inputs_bo: torch.Tensor, directions_ba: torch.Tensor
 ) -> torch.Tensor:
-    """v^T J of every sample, [B, O], by one backward pass; it can be differentiated again.
+    """v^T J of every sample, [B, O], by one backward pass. The result can be differentiated again.
 
-    For v with E v v^T = I, as of random signs, the mean of ||v^T J||^2 is ||J||_F^2, whatever A is.
+    If E v v^T = I, as for random signs, the mean of ||v^T J||^2 is ||J||_F^2 for every A.
     """
     (product,) = torch.autograd.grad(
         (outputs_ba * directions_ba).sum(), inputs_bo, create_graph=True

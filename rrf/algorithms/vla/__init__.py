@@ -1,1 +1,1 @@
-"""Learning of policies that see images: cloning, GRPO, PPO."""
+"""Algorithms for policies that see images: behaviour cloning, GRPO, PPO."""

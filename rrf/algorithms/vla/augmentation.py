@@ -1,4 +1,4 @@
-"""Random variation of training batches, all randomness from an explicit generator.
+"""Random augmentation of training batches. All randomness comes from an explicit generator.
 
 Legend: B batch, H height, W width, D state dimension.
 """
@@ -14,7 +14,7 @@ from rrf.data.schema import Batch
 def augment(
     batch: Batch, cfg: AugmentationCfg, state_std_d: np.ndarray, rng: np.random.Generator
 ) -> Batch:
-    """A copy of `batch` with shifted images and noisy states; actions and padding are shared."""
+    """A copy of `batch` with shifted images and noisy states. Actions and padding are shared."""
     observation = batch.observation
     images = {
         name: random_shift(images_bhw3, cfg.shift_px, rng)
@@ -30,7 +30,7 @@ def augment(
 
 
 def random_shift(images_bhw3: np.ndarray, shift_px: int, rng: np.random.Generator) -> np.ndarray:
-    """Each image moved by its own whole-pixel offset in [-shift_px, shift_px]^2, edges repeated."""
+    """Each image shifted by its own integer offset in [-shift_px, shift_px]^2; edges repeat."""
     batch, height, width, _ = images_bhw3.shape
     offsets = rng.integers(-shift_px, shift_px, size=(2, batch), endpoint=True)
     margin = [(0, 0), (shift_px, shift_px), (shift_px, shift_px), (0, 0)]

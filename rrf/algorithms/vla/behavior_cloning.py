@@ -12,7 +12,7 @@ from rrf.policies.policy import Policy
 
 
 class BehaviorCloning:
-    """One verb: `loss`. The loop, the optimizer and the records are the runner's."""
+    """Has a single verb, `loss`. The loop, the optimizer and logging belong to the runner."""
 
     def __init__(self, cfg: BehaviorCloningCfg, policy: Policy, norm_stats: Mapping[str, Mapping]):
         self.cfg = cfg
@@ -22,7 +22,7 @@ class BehaviorCloning:
     def loss(
         self, batch: Batch, rng: np.random.Generator | None = None
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        """The loss, a scalar with gradient, and its metrics. Without `rng` nothing is augmented."""
+        """The loss, a scalar with gradient, and its metrics. Without `rng`, no augmentation."""
         if rng is not None and self.cfg.augmentation is not None:
             batch = augment(batch, self.cfg.augmentation, self._state_std, rng)
         return self.policy.loss(batch)

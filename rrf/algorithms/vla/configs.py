@@ -1,4 +1,4 @@
-"""What the algorithms are told, as data. This file imports no torch."""
+"""Configs of the algorithms for policies that see images. This file does not import torch."""
 
 import typing
 
@@ -7,12 +7,12 @@ from rrf.config import Cfg, configclass
 
 @configclass
 class AugmentationCfg(Cfg):
-    """How training batches are varied; validation batches never are."""
+    """Augmentation of training batches. Validation batches are never augmented."""
 
     shift_px: int = 3
-    """Images move by up to this many pixels in each direction (arXiv:2107.09645)."""
+    """Images are shifted by up to this many pixels in each direction (arXiv:2107.09645)."""
     state_noise: float = 0.02
-    """Standard deviation of noise on the state, in standard deviations of the dataset."""
+    """Standard deviation of the noise on the state, in standard deviations of the dataset."""
 
     def __post_init__(self):
         if self.shift_px < 0 or self.state_noise < 0:
@@ -27,31 +27,35 @@ class BehaviorCloningCfg(Cfg):
     """Supervised imitation of demonstrated action chunks."""
 
     augmentation: AugmentationCfg | None = AugmentationCfg()
-    """How training batches are varied; null trains on the recorded frames alone."""
+    """Augmentation of training batches; null trains on the unchanged recorded frames."""
 
 
 @configclass
 class PolicyGradientCfg(Cfg):
-    """What GRPO and PPO have in common: the clipped surrogate and the passes over a batch."""
+    """The settings that GRPO and PPO share: the clipped surrogate and the passes over a batch."""
 
     group_size: int = 1
     """Episodes played from one initial state."""
     log_prob_level: typing.Literal["token", "action", "chunk"] = "token"
-    """What a probability ratio is taken of: each element of an action, an action, a whole chunk."""
+    """Level of the probability ratios: one ratio per element of an action (token), per action, or
+    per action chunk."""
     clip_low: float = 0.2
-    """A ratio below 1 - clip_low earns nothing more."""
+    """Lower clip range: a ratio is clipped below 1 - clip_low."""
     clip_high: float = 0.28
-    """A ratio above 1 + clip_high earns nothing more."""
+    """Upper clip range: a ratio is clipped above 1 + clip_high."""
     dual_clip: float | None = None
-    """Bounds the loss of a negative advantage to this many times its size (arXiv:1912.09729)."""
+    """With a negative advantage A, the loss is at most dual_clip * |A| (arXiv:1912.09729); null for
+    no such bound."""
     kl_coef: float = 0.0
-    """Weight of the penalty for leaving the policy that training started from."""
+    """Weight of the KL penalty that keeps the policy close to the one that training started
+    from."""
     kl_kind: typing.Literal["k1", "k2", "k3", "abs"] = "k3"
-    """Its form; k3 has a useful gradient, k1 has none on average."""
+    """Estimator of the KL penalty. k3 has a useful gradient; the gradient of k1 is 0 on average."""
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
     time_cost: float = 0.3
-    """What a success that takes the whole horizon earns less than one at once; it earns 1."""
+    """Reward that a success loses if it takes the whole horizon; a faster one loses
+    proportionally less. An instant success earns 1."""
     num_epochs: int = 2
     """Passes over the rows of a round."""
     minibatch_size: int = 128
@@ -60,8 +64,8 @@ class PolicyGradientCfg(Cfg):
     def __post_init__(self):
         if not (0 < self.clip_low < 1 and self.clip_high > 0):
             raise ValueError(
-                f"clip_low is {self.clip_low} and clip_high {self.clip_high}, allowed: between 0 "
-                "and 1, and above 0"
+                f"clip_low is {self.clip_low} and clip_high is {self.clip_high}, allowed: clip_low "
+                "between 0 and 1, and clip_high above 0"
             )
         if self.dual_clip is not None and self.dual_clip <= 1:
             raise ValueError(f"dual_clip is {self.dual_clip}, allowed: above 1, or null for none")
@@ -81,21 +85,23 @@ class PolicyGradientCfg(Cfg):
 
 @configclass(builds="rrf.algorithms.vla.grpo:GRPO")
 class GRPOCfg(PolicyGradientCfg):
-    """Group-relative policy optimisation (arXiv:2402.03300): no critic, a group is the baseline."""
+    """Group-relative policy optimisation (arXiv:2402.03300): the mean score of a group of episodes
+    is the baseline; there is no critic."""
 
     group_size: int = 8
     """Episodes from one initial state that are compared with one another."""
     weighting: typing.Literal["trajectory", "token"] = "trajectory"
-    """Whether episodes weigh alike, or rows do, so that long episodes weigh more."""
+    """trajectory: every episode has the same weight. token: every row (action chunk) has the same
+    weight, so that longer episodes have more."""
     uses_std: bool = True
-    """Divide by the group's standard deviation; false is Dr. GRPO (arXiv:2503.20783)."""
+    """Divide advantages by the group's standard deviation; false is Dr. GRPO (arXiv:2503.20783)."""
 
     def __post_init__(self):
         super().__post_init__()
         if self.group_size < 2:
             raise ValueError(
-                f"group_size is {self.group_size}: one episode has nothing to be compared with; "
-                "allowed: 2 or more, e.g. 8"
+                f"group_size is {self.group_size}, but an episode needs at least one other to be "
+                "compared with; allowed: 2 or more, e.g. 8"
             )
 
 
@@ -104,21 +110,22 @@ class VLAPPOCfg(PolicyGradientCfg):
     """PPO (arXiv:1707.06347) over action chunks with a value head on the policy's features."""
 
     clip_high: float = 0.2
-    """A ratio above 1 + clip_high earns nothing more."""
+    """Upper clip range: a ratio is clipped above 1 + clip_high."""
     gamma: float = 0.97
-    """Discount per decision (level chunk) or per action (level action)."""
+    """Discount factor per chunk (reward_level=chunk) or per action (reward_level=action)."""
     lam: float = 0.9
-    """Mixes one-step and whole-episode advantages (arXiv:1506.02438)."""
+    """Lambda of generalised advantage estimation (arXiv:1506.02438): 0 uses one-step advantages, 1
+    those of whole episodes."""
     reward_level: typing.Literal["chunk", "action"] = "chunk"
-    """Whether time passes per chunk or per action."""
+    """Length of a time step for rewards, values and advantages: an action chunk or an action."""
     value_coef: float = 1.0
     """Weight of the value loss."""
     value_clip: float | None = 0.2
-    """How far a value may move from what it was when the batch was played; null: anywhere."""
+    """Clip range of a value around its value when the episode was played; null for no clipping."""
     huber_delta: float = 10.0
-    """Error of a value where its loss turns linear."""
+    """Value error above which the value loss is linear instead of quadratic (Huber loss)."""
     critic_warmup_rounds: int = 2
-    """Rounds in which only the critic learns."""
+    """Number of first rounds in which only the critic learns."""
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,7 +1,9 @@
 """Group-relative policy optimisation (arXiv:2402.03300) over action chunks.
 
-An episode's score is its success, a little less for a slow one. Its advantage is how far the score
-lies above the mean of the episodes that began alike, for every chunk of the episode. No critic.
+The score of an episode is 1 for a success, reduced a little if it was slow, and 0 for a failure.
+The advantage of an episode is its score minus the mean score of its group: the episodes that
+started from the same initial state. Every chunk of the episode gets this advantage. There is no
+critic.
 """
 
 from collections.abc import Sequence
@@ -21,10 +23,10 @@ class GRPO(PolicyGradient):
     needs_contrast = True
 
     def batch(self, groups: Sequence[Sequence[PlayedEpisode]], horizon: int) -> RolloutBatch:
-        """Rows of all episodes; advantages float32 [N, 1].
+        """The rows of all episodes; their advantages are float32 [N, 1].
 
         Raises:
-            ValueError: For a score that is not finite, or a group of one.
+            ValueError: For a score that is not finite, or for a group of one episode.
         """
         cfg = self.cfg
         scores = torch.tensor(
@@ -44,7 +46,7 @@ class GRPO(PolicyGradient):
 
 
 def row_weights(lengths: Sequence[int], weighting: str) -> list[torch.Tensor]:
-    """What the rows of each episode count, float32 [T]; the mean over all rows is 1."""
+    """The weights of the rows of each episode, float32 [T]; the mean over all rows is 1."""
     if weighting == "token":
         return [torch.ones(length) for length in lengths]
     mean = sum(lengths) / len(lengths)

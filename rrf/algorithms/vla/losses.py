@@ -2,15 +2,15 @@
 
 * Clipped surrogate of PPO (arXiv:1707.06347, eq. 7) with separate bounds below and above
   (DAPO, arXiv:2503.14476) and the dual clip for negative advantages (arXiv:1912.09729, eq. 5).
-* Clipped value loss with a Huber error, and explained variance from sums that can be added up
-  over minibatches and processes.
+* Clipped value loss with a Huber error. Explained variance from sums, which add up over minibatches
+  and processes.
 * KL penalties to a reference policy, with gradient, and KL estimates k1, k2, k3 as named in
   J. Schulman, "Approximating KL Divergence" (joschu.net/blog/kl-approx.html, 2020).
 
-Left out: the decoupled loss of asynchronous PPO, bounds on the log-ratio.
+Not implemented: the decoupled loss of asynchronous PPO, and bounds on the log-ratio.
 
 Legend: N samples (one action chunk each), H steps in an action chunk, A action dimension,
-L tokens. "..." is any shape; the level of the log-probabilities decides it.
+L tokens. "..." is any shape; it depends on the level of the log-probabilities.
 """
 
 import typing
@@ -23,7 +23,7 @@ KlKind = typing.Literal["k1", "k2", "k3", "abs"]
 
 
 class Surrogate(typing.NamedTuple):
-    """The policy loss and what is logged about it, elementwise. Only `loss` has a gradient."""
+    """The elementwise policy loss and quantities to log. Only `loss` has a gradient."""
 
     loss: torch.Tensor  # float32 [...]
     ratio: torch.Tensor  # float32 [...]
@@ -34,7 +34,7 @@ class Surrogate(typing.NamedTuple):
 
 
 class ValueLoss(typing.NamedTuple):
-    """The value loss, elementwise, and where the value moved further than the clip."""
+    """The elementwise value loss, and where the value moved further than the clip range."""
 
     loss: torch.Tensor  # float32 [...]
     is_clipped: torch.Tensor  # bool [...]
@@ -45,7 +45,7 @@ def reduce_log_probs(
 ) -> torch.Tensor:
     """Log-probabilities at a level: token [N, H, A], action [N, H] or chunk [N], from [N, H * A].
 
-    The tokens of a chunk are independent given the observation, so their log-probabilities add up.
+    Given the observation, the tokens of a chunk are independent, so their log-probabilities add up.
     """
     log_probs_nha = log_probs_nl.unflatten(1, (-1, action_dim))
     match level:
@@ -62,7 +62,7 @@ def align_to_log_probs(values_nh: torch.Tensor, level: LogProbLevel) -> torch.Te
     """Advantages, masks or weights [N, H or 1] in a shape that broadcasts to log-probs of `level`.
 
     Raises:
-        ValueError: at chunk level with one entry per action: there is one ratio for all of them.
+        ValueError: For one entry per action at chunk level, where a chunk has a single ratio.
     """
     match level:
         case "token":
@@ -92,18 +92,19 @@ def clipped_surrogate(
     Args:
         log_prob: [...], of the policy being trained.
         old_log_prob: [...], of the policy that acted.
-        advantages: anything that broadcasts to [...].
-        dual_clip: c > 1; where A < 0 the loss is at most c |A|.
+        advantages: Any shape that broadcasts to [...].
+        dual_clip: c > 1; where A < 0, the loss is at most c |A|.
 
     Raises:
-        ValueError: if the three would broadcast to something larger than `log_prob`, the way
-            [N, 1] and [N] do; `align_to_log_probs` brings them together.
+        ValueError: If the three would broadcast to a larger shape than that of `log_prob`, as
+            [N, 1] and [N] do. `align_to_log_probs` makes the shapes fit.
     """
     shape = log_prob.shape
     if old_log_prob.shape != shape or torch.broadcast_shapes(shape, advantages.shape) != shape:
         raise ValueError(
-            f"log-probs {list(shape)} do not go with old log-probs {list(old_log_prob.shape)} and "
-            f"advantages {list(advantages.shape)}; pass both through the same level"
+            f"log-probs {list(shape)} do not fit old log-probs {list(old_log_prob.shape)} and "
+            f"advantages {list(advantages.shape)}; reduce the log-probs with `reduce_log_probs` "
+            "and align the advantages with `align_to_log_probs`, at the same level"
         )
     log_ratio = log_prob.float() - old_log_prob.float()
     ratio = log_ratio.exp()
@@ -130,11 +131,11 @@ def clipped_surrogate(
 def surrogate_metrics(
     surrogate: Surrogate, mask: torch.Tensor | None = None
 ) -> dict[str, torch.Tensor]:
-    """Means over the entries in the mask, as scalar tensors so that nothing waits for a GPU.
+    """Means over the entries in the mask, as scalar tensors, so that nothing waits for a GPU.
 
-    Both KL figures estimate KL(old || new) from the old policy's samples. `actor/approx_kl` is k3,
-    r - 1 - log r: never negative, low variance. `actor/approx_kl_k1` is -log r: no bias, but noisy
-    and often negative.
+    Both KL metrics estimate KL(old || new) from samples of the old policy. `actor/approx_kl` is k3,
+    r - 1 - log r: it is never negative and has a low variance. `actor/approx_kl_k1` is -log r: it
+    is unbiased, but noisy and often negative.
     """
     _, ratio, log_ratio, clipped_ratio, is_clipped, is_dual_clipped = surrogate
     elementwise = {
@@ -158,13 +159,14 @@ def clipped_value_loss(
 ) -> ValueLoss:
     """max(huber(R - V), huber(R - V_clipped)), V_clipped = V_old + clip(V - V_old, +-value_clip).
 
-    huber(e) is e^2 / 2 up to `huber_delta` and delta (|e| - delta / 2) beyond (doi
-    10.1214/aoms/1177703732). All three inputs have one shape. `value_clip` None: no clipping.
+    huber(e) is e^2 / 2 where |e| is up to `huber_delta`, and delta (|e| - delta / 2) beyond (doi
+    10.1214/aoms/1177703732). All three inputs have the same shape. If `value_clip` is None, nothing
+    is clipped.
     """
     if not values.shape == old_values.shape == returns.shape:
         raise ValueError(
             f"values {list(values.shape)}, old values {list(old_values.shape)} and returns "
-            f"{list(returns.shape)} must have one shape"
+            f"{list(returns.shape)} must have the same shape"
         )
     values, old_values, returns = values.float(), old_values.float(), returns.float()
     loss = functional.huber_loss(values, returns, reduction="none", delta=huber_delta)
@@ -175,14 +177,17 @@ def clipped_value_loss(
     clipped_loss = functional.huber_loss(
         clipped_values, returns, reduction="none", delta=huber_delta
     )
-    # Of the change before the clamp: after it only rounding errors are left to count.
+    # Compare the change before the clamp: after it, only rounding errors exceed the clip range.
     return ValueLoss(torch.maximum(loss, clipped_loss), change.detach().abs() > value_clip)
 
 
 def explained_variance_sums(
     values: torch.Tensor, returns: torch.Tensor, mask: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Float64 [5]: count, sums of R, R^2, e, e^2 with e = R - V. They add up over minibatches."""
+    """Float64 [5]: the count and the sums of R, R^2, e, e^2 with e = R - V.
+
+    They can be added up over minibatches.
+    """
     keep = torch.ones_like(values, dtype=torch.bool) if mask is None else mask
     kept_returns = torch.where(keep, returns.detach().double(), 0.0)
     errors = torch.where(keep, returns.detach().double() - values.detach().double(), 0.0)
@@ -197,16 +202,16 @@ def explained_variance(sums: torch.Tensor) -> float:
         return float("nan")
     returns_var = returns_sq / count - (returns_sum / count) ** 2
     errors_var = errors_sq / count - (errors_sum / count) ** 2
-    has_variance = returns_var > 1e-12 * returns_sq / count  # below that it is rounding
+    has_variance = returns_var > 1e-12 * returns_sq / count  # below that it is a rounding error
     return 1 - errors_var / returns_var if has_variance else float("nan")
 
 
 def kl_penalty(log_prob: torch.Tensor, ref_log_prob: torch.Tensor, kind: KlKind) -> torch.Tensor:
-    """Elementwise penalty for leaving the reference policy, with gradient through `log_prob`.
+    """Elementwise penalty for leaving the reference policy; its gradient flows into `log_prob`.
 
     With d = log_prob - ref_log_prob: k1 = d, abs = |d|, k2 = d^2 / 2, k3 = exp(-d) + d - 1.
     Prefer k2 or k3 in a loss: the gradient of k1 is the score function, whose mean is 0. Nothing
-    is clamped (RLinf stops k3 at 10, and its gradient with it), so k3 grows like exp(-d).
+    is clamped, so k3 grows like exp(-d). (RLinf clamps k3 at 10, where its gradient vanishes.)
     """
     difference = log_prob.float() - ref_log_prob.detach().float()
     match kind:
@@ -222,7 +227,7 @@ def kl_penalty(log_prob: torch.Tensor, ref_log_prob: torch.Tensor, kind: KlKind)
 
 
 def aggregate(values: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-    """The mean over the entries in the mask, a scalar; 0 if there are none.
+    """The mean over the entries in the mask, a scalar; 0 if the mask is empty.
 
     Args:
         values: [...].
@@ -235,6 +240,6 @@ def aggregate(values: torch.Tensor, mask: torch.Tensor | None = None) -> torch.T
 
 
 def row_means(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The mean of each row's entries in the mask, [N]; 0 for a row without any."""
+    """The mean of each row's entries in the mask, [N]; 0 for a row without such entries."""
     values, mask = values.reshape(len(values), -1), mask.reshape(len(mask), -1)
     return values.where(mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)

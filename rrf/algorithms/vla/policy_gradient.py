@@ -1,4 +1,4 @@
-"""What GRPO and PPO share: the clipped surrogate over the rows of a rollout, entropy, KL penalty.
+"""The part that GRPO and PPO share: clipped surrogate over a rollout's rows, entropy, KL penalty.
 
 Legend: N rows, H steps in an action chunk, A action dimension, K = H * A, V values per row.
 """
@@ -26,37 +26,40 @@ Metrics = dict[str, torch.Tensor]
 
 
 class PolicyGradient:
-    """Base of the algorithms: `batch` makes rows with advantages, `loss` is differentiated."""
+    """Base class: `batch` turns episodes into rows with advantages, `loss` is the loss of rows."""
 
     needs_contrast = False
-    """Whether groups that all succeeded or all failed teach nothing."""
+    """Whether nothing can be learned from a group whose episodes all succeeded or all failed."""
 
     def __init__(self, cfg: PolicyGradientCfg, policy: Policy, reference: Policy | None = None):
         """
         Args:
             cfg: The algorithm's config.
-            policy: Trained.
-            reference: A frozen policy that `kl_coef` keeps the trained one close to.
+            policy: The policy to train.
+            reference: A frozen policy. The KL penalty keeps the trained policy close to it.
         """
         if cfg.kl_coef and reference is None:
-            raise ValueError(f"kl_coef is {cfg.kl_coef}, but there is no reference policy")
+            raise ValueError(
+                f"kl_coef is {cfg.kl_coef}, but no reference policy was given; pass one, or set "
+                "kl_coef=0"
+            )
         self.cfg = cfg
         self.policy = policy
         self.reference = reference
 
     def batch(self, groups: Sequence[Sequence[PlayedEpisode]], horizon: int) -> RolloutBatch:
-        """Rows with advantages from groups of episodes of at most `horizon` steps."""
+        """Rows with advantages, from groups of episodes of at most `horizon` steps."""
         raise NotImplementedError
 
     def loss(self, rows: RolloutBatch, round_number: int) -> tuple[torch.Tensor, Metrics]:
-        """A scalar with gradient, and what is logged about it."""
+        """The loss, a scalar with gradient, and metrics to log."""
         evaluation = self.policy.evaluate(rows.observation, rows.replay)
         return self.policy_loss(rows, evaluation)
 
     def policy_loss(
         self, rows: RolloutBatch, evaluation: Evaluation
     ) -> tuple[torch.Tensor, Metrics]:
-        """Surrogate, KL penalty and entropy bonus, rows weighted by `rows.weight`."""
+        """Surrogate, KL penalty and entropy bonus; rows are weighted by `rows.weight`."""
         cfg = self.cfg
         mask_nha = rows.mask.unflatten(1, (-1, self.policy.action_dim)) & self.policy.is_executed
         rows = dataclasses.replace(rows, mask=mask_nha.flatten(1))
@@ -83,9 +86,9 @@ class PolicyGradient:
     def _surrogate(
         self, rows: RolloutBatch, log_prob: torch.Tensor
     ) -> tuple[Surrogate, torch.Tensor]:
-        """The elementwise loss at the chosen level, [N, ...], and which elements count."""
+        """The elementwise loss at the configured level, [N, ...], and the mask of its elements."""
         level, action_dim = self.cfg.log_prob_level, self.policy.action_dim
-        # What was never executed had no effect: it must not move a sum either.
+        # Actions that were never executed had no effect, so they must not change a sum.
         new = reduce_log_probs(log_prob.where(rows.mask, 0.0), action_dim, level)
         old = reduce_log_probs(rows.log_prob.where(rows.mask, 0.0), action_dim, level)
         mask_nha = rows.mask.unflatten(1, (-1, action_dim))
@@ -99,5 +102,5 @@ class PolicyGradient:
 
 
 def success_reward(episode: PlayedEpisode, horizon: int, time_cost: float) -> float:
-    """What an episode earns at its end: 1 - time_cost * steps / horizon for a success, else 0."""
+    """The reward at an episode's end: 1 - time_cost * steps / horizon for a success, else 0."""
     return 1 - time_cost * episode.num_steps / horizon if episode.success else 0.0

@@ -1,7 +1,7 @@
 """PPO (arXiv:1707.06347) over action chunks, with a value head on the policy's features.
 
-Time passes per chunk or per action. An episode that the horizon cut off goes on in the critic's
-eyes: the value of its last observation is added to its last reward (arXiv:1712.00378).
+A time step is a chunk or a single action (`reward_level`). If the horizon truncated an episode, the
+value of its last observation is added to its last reward (arXiv:1712.00378).
 
 Legend: N rows, T decisions of the longest episode, B episodes, V values per row (1, or one for
 each action of a chunk).
@@ -27,24 +27,24 @@ class VLAPPO(PolicyGradient):
     def __init__(self, cfg: VLAPPOCfg, policy: Policy, reference: Policy | None = None):
         """
         Raises:
-            ValueError: If the policy has no value head, or one of another level.
+            ValueError: If the policy has no value head, or one for another reward level.
         """
         super().__init__(cfg, policy, reference)
         wanted = policy.chunk_length if cfg.reward_level == "action" else 1
         if policy.num_values != wanted:
             raise ValueError(
-                f"reward_level is '{cfg.reward_level}', which needs {wanted} value(s) per chunk; "
-                f"the policy's value head has {policy.num_values}; set "
+                f"reward_level is '{cfg.reward_level}', which needs {wanted} value(s) per chunk, "
+                f"but the policy's value head has {policy.num_values}; set "
                 f"policy.value_head.level={cfg.reward_level}"
             )
         if cfg.reward_level == "action" and cfg.log_prob_level == "chunk":
             raise ValueError(
-                "reward_level 'action' gives every action its own advantage, log_prob_level "
-                "'chunk' has one ratio for all of them; use log_prob_level=action"
+                "reward_level 'action' gives every action its own advantage, but log_prob_level "
+                "'chunk' has a single ratio for all of them; use log_prob_level=action"
             )
 
     def batch(self, groups: Sequence[Sequence[PlayedEpisode]], horizon: int) -> RolloutBatch:
-        """Rows of all episodes; advantages and returns float32 [N, V].
+        """The rows of all episodes; their advantages and returns are float32 [N, V].
 
         Raises:
             ValueError: For a reward or value that is not finite.
@@ -77,7 +77,7 @@ class VLAPPO(PolicyGradient):
         )
 
     def loss(self, rows: RolloutBatch, round_number: int) -> tuple[torch.Tensor, Metrics]:
-        """See `PolicyGradient.loss`; in the first rounds the critic alone learns."""
+        """See `PolicyGradient.loss`; in the first rounds only the critic learns."""
         cfg = self.cfg
         evaluation = self.policy.evaluate(rows.observation, rows.replay)
         assert evaluation.value is not None
@@ -98,7 +98,7 @@ class VLAPPO(PolicyGradient):
 def _rows(
     values_tb: torch.Tensor, episodes: Sequence[PlayedEpisode], lengths: Sequence[int]
 ) -> list[torch.Tensor]:
-    """What stands in the column of each episode as [T, V], 0 where nothing was executed."""
+    """The column of each episode as rows [T, V]; 0 where no action was executed."""
     rows = []
     for column, (episode, length) in enumerate(zip(episodes, lengths, strict=True)):
         flat = torch.zeros(episode.value.numel())

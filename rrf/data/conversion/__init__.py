@@ -1,1 +1,1 @@
-"""From raw recordings to LeRobot v3."""
+"""Converts raw recordings to LeRobot v3."""

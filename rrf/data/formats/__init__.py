@@ -1,1 +1,1 @@
-"""One file per raw format."""
+"""Readers of raw formats, one file per format."""

@@ -7,11 +7,11 @@
 
 Layout: record_episodes.py of https://github.com/tonyzhaozh/aloha and its descendants, which also
 write JPEG as byte strings or as arrays of variable length. JPEG and PNG stay as they are, without
-the padding. The rows of `compress_len` are in an order that the file does not say, so it serves as
-a check: each image must be as long as some camera's entry for that frame.
+the padding. The file does not say in which order the rows of `compress_len` are, so they only serve
+as a check: each image must be as long as one camera's entry for that frame.
 
-Recorders that hand RGB arrays to OpenCV, which takes them for BGR, write files in which a viewer
-shows red as blue; the option `channels: bgr` swaps them back, at the price of decoding.
+Some recorders give RGB arrays to OpenCV, which takes them for BGR. A viewer then shows red as blue.
+The option `channels: bgr` swaps the channels back, at the price of decoding.
 
 The instruction is an attribute of the file (instruction, language_instruction, task) or a dataset
 (language_raw, instruction). The frame rate is the attribute fps; usually it is 50, because ALOHA's
@@ -48,7 +48,7 @@ class AlohaOptions(Cfg):
 
 
 class AlohaSource:
-    """Episodes of ALOHA; a recording is a file, an episode."""
+    """Episodes of ALOHA. A recording is one file, which holds one episode."""
 
     def __init__(self, path: Path, options: dict):
         self.path = Path(path)
@@ -107,7 +107,7 @@ def _instruction(file: h5py.File, where: str) -> str | None:
 
 
 def _frames(file: h5py.File, where: str) -> dict[str, h5py.Dataset]:
-    """What has a value per frame."""
+    """The datasets that have a value per frame, by key."""
     return {
         key: dataset
         for key, dataset in hdf5.list_datasets(file, where).items()

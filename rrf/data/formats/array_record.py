@@ -1,19 +1,19 @@
-"""ArrayRecord files (https://github.com/google/array_record), through the package of that name."""
+"""ArrayRecord files (https://github.com/google/array_record), read by the package of that name."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from rrf.registry import require
 
-_SEQUENTIAL = "readahead_buffer_size:0,max_parallelism:0"  # no threads: a process reads a shard
+_SEQUENTIAL = "readahead_buffer_size:0,max_parallelism:0"  # no threads: a process reads one shard
 
 
 def read_array_record(path: Path) -> Iterator[bytes]:
     """The records of a file, one in memory at a time. The format's own hashes are verified.
 
     Raises:
-        ValueError: Naming file and record, for a damaged file, and with the command that installs
-            it, if the package is missing.
+        ValueError: For a damaged file, naming file and record; or if the package is missing, with
+            the command that installs it.
     """
     try:
         module = require("array_record.python.array_record_module", extra="rlds")
@@ -22,7 +22,7 @@ def read_array_record(path: Path) -> Iterator[bytes]:
     reader = module.ArrayRecordReader(str(path), _SEQUENTIAL)
     if not reader.ok():
         raise ValueError(
-            f"{path} is truncated or no array_record file; copy it again from where it came"
+            f"{path} is truncated or not an array_record file; copy it again from where it came"
         )
     for number in range(reader.num_records()):
         try:

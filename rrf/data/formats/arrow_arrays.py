@@ -28,11 +28,11 @@ def read_parquet(
     Args:
         path: The file.
         required: Columns it must have.
-        optional: Columns read if it has them.
-        num_rows: Read about this many rows from the top, all by default.
+        optional: Columns that are read if it has them.
+        num_rows: Read about this many rows from the top; all by default.
 
     Raises:
-        ValueError: Naming the file if it is truncated or lacks a column.
+        ValueError: If the file is truncated or lacks a column; the message names the file.
     """
     with _opened(path) as file:
         known = file.schema_arrow.names
@@ -71,8 +71,8 @@ def numbers(column: pa.ChunkedArray) -> np.ndarray:
     """Numbers, bools or lists of them, of any depth, as [T, ...] in their own dtype.
 
     Raises:
-        ValueError: Naming the first row that is missing, of another length than the rows before, or
-            of a type that is no number.
+        ValueError: Naming the first row that is missing, or has another length than the rows
+            before, or a type that is not a number.
     """
     array, shape = _joined(column), [len(column)]
     while _is_list(array.type):
@@ -115,9 +115,9 @@ def is_json_vector(text: str) -> bool:
 
 
 def parse_vectors(rows: list[str]) -> np.ndarray:
-    """Vectors written as JSON text as float64 [T, D].
+    """Vectors written as JSON text, as float64 [T, D].
 
-    Raises ValueError naming the first row that is no list of numbers, or of another length.
+    Raises ValueError naming the first row that is not a list of numbers, or has another length.
     """
     vectors: list[list[float]] = []
     for row, text in enumerate(rows):
@@ -136,7 +136,7 @@ def parse_vectors(rows: list[str]) -> np.ndarray:
 
 
 def encoded_images(column: pa.ChunkedArray, find: Callable[[str], Path]) -> EncodedImages:
-    """Encoded images; one without bytes is read from `find(its path)`.
+    """Encoded images. An image without bytes is read from `find(its path)`.
 
     Raises ValueError naming the first row that is missing, neither PNG nor JPEG, or of another kind
     than the rows before.
@@ -165,7 +165,7 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path) as file:
             yield file
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: names of columns
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: column names
         raise ValueError(
             f"{path} is truncated or not parquet ({error}); download it again"
         ) from error

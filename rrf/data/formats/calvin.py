@@ -6,13 +6,14 @@
     ep_start_end_ids.npy          int[N, 2], first and last step of each play session
     lang_annotations/auto_lang_ann.npy   a pickled dict: never loaded
 
-Layout: https://github.com/mees/calvin/tree/main/dataset. Ranges name their last step too. A dataset
+Layout: https://github.com/mees/calvin/tree/main/dataset. A range includes its last step. A dataset
 is one split, the directory that holds `ep_start_end_ids.npy` (training or validation). Steps are
 recorded at 30 Hz. Orientations are Euler angles x, y, z in rad; `robot_obs` is end-effector
 position (3) and orientation (3), gripper width, 7 joint angles, last gripper action.
 
-The annotations are read from JSON, `[{"start": 358482, "end": 358546, "instruction": "..."}, ...]`,
-named by the option `annotations`. Who trusts the pickle makes it once, in the split's directory:
+The annotations are read from JSON, `[{"start": 358482, "end": 358546, "instruction": "..."}, ...]`.
+The option `annotations` names this file. If you trust the pickle, make the file once, in the
+split's directory:
 
     python -c "import json, numpy; a = numpy.load('lang_annotations/auto_lang_ann.npy',
     allow_pickle=True).item(); json.dump([dict(start=int(s), end=int(e), instruction=t)
@@ -55,11 +56,15 @@ class CalvinOptions(Cfg):
     instruction: str | None = None
     """The instruction of all segments; ranges then come from ep_start_end_ids.npy."""
     max_steps: int | None = None
-    """Cut the ranges of ep_start_end_ids.npy, which are hours long, into segments this long."""
+    """Cut the ranges of ep_start_end_ids.npy, which are hours long, into segments of this many
+    steps."""
 
     def __post_init__(self):
         if self.annotations is not None and (self.instruction, self.max_steps) != (None, None):
-            raise ValueError("annotations already give instructions and segments: set one of them")
+            raise ValueError(
+                "annotations already give instructions and segments; set either annotations, or "
+                "instruction and max_steps"
+            )
         if self.max_steps is not None and self.max_steps < 1:
             raise ValueError(f"max_steps must be positive, not {self.max_steps}")
 
@@ -72,7 +77,7 @@ class _Segment:
 
 
 class CalvinSource:
-    """Reads one split of CALVIN; a segment is a recording and an episode."""
+    """Reads one split of CALVIN. Each segment is one recording with one episode."""
 
     def __init__(self, path: Path, options: dict):
         self._options = CalvinOptions.from_dict(options)
@@ -105,7 +110,7 @@ class CalvinSource:
         """The segment's steps, stacked.
 
         Raises:
-            ValueError: Naming the step's file and the key.
+            ValueError: For a damaged step; the message names the step's file and the key.
         """
         known = self._keys
         for key in keys:
@@ -225,7 +230,7 @@ def _segment(entry, where: str) -> _Segment:
     match entry:
         case {"start": int(start), "end": int(end), "instruction": str(instruction)}:
             if not 0 <= start <= end:
-                raise ValueError(f"{where}: steps {start} to {end} are no range")
+                raise ValueError(f"{where}: steps {start} to {end} are not a range")
             if not instruction.strip():
                 raise ValueError(f"{where}: the instruction is empty")
             return _Segment(start, end, instruction)

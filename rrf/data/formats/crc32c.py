@@ -1,17 +1,17 @@
 """CRC-32C (Castagnoli, RFC 3720 appendix B.4) in numpy.
 
-Over GF(2) a message is a polynomial and its CRC a remainder modulo P. Whatever is a multiple of P
-may be added without changing the remainder, so a sparse multiple moves the front of a message
-backwards with a few XORs of whole blocks, and no table is looked up (Chorba, arXiv:2412.16398, from
-which we take the idea; its multiples belong to another P). For this P, multiples with four terms
-start at degree 5275. We use
+Over GF(2) a message is a polynomial, and its CRC is a remainder modulo P. Adding a multiple of P
+does not change the remainder. So a sparse multiple of P can move the front of a message backwards
+with a few XORs of whole blocks, without any table look-up. The idea is from Chorba
+(arXiv:2412.16398), whose multiples belong to another P. For this P, multiples with four terms start
+at degree 5275. We use
 
     x^5685 + x^1362 + x^426 + 1 = 0 (mod P)
 
-found by search as one with a wide gap below the leading term, because the gap is the block that is
-moved at once. Squaring keeps it true, x^(5685 w) + x^(1362 w) + x^(426 w) + 1 for every w that is a
-power of 2, so the same exponents also count bytes, or 64 bytes. The last 5685 bytes are multiplied
-bit by bit with the remainders of their powers of x.
+which we found by searching for a wide gap below the leading term: the gap is the block that is
+moved at once. Squaring keeps it true, x^(5685 w) + x^(1362 w) + x^(426 w) + 1 = 0 for every w that
+is a power of 2, so the same exponents also count bytes, or 64 bytes. The last 5685 bytes are
+multiplied bit by bit with the remainders of their powers of x.
 """
 
 import functools
@@ -46,7 +46,10 @@ def masked_crc32c(data: bytes) -> int:
 
 
 def _move_front_back(rest: np.ndarray, width: int) -> np.ndarray:
-    """The at most 5685 * width last bytes, changed (in place) so that the remainder is the same."""
+    """Move the front of `rest` backwards, in place, so that the remainder stays the same.
+
+    Returns the last bytes, at most 5685 * width.
+    """
     shifts = [shift * width for shift in _SHIFTS]
     end = len(rest) - _DEGREE * width
     start = 0

@@ -33,9 +33,9 @@ class D4RLOptions(Cfg):
     pattern: str = "**/*.hdf5"
     """Which files in the directory."""
     max_episode_steps: int | None = None
-    """Episode length limit of the task; needed for, and used with, files without timeouts."""
+    """Episode length limit of the task. Files without timeouts need it; others do not use it."""
     keep_unfinished: bool = True
-    """Keep the steps after the last end of an episode, which the recording cut off."""
+    """Keep the last episode of a file if the recording stopped before its end."""
 
     def __post_init__(self):
         if self.max_episode_steps is not None and self.max_episode_steps < 1:
@@ -68,7 +68,7 @@ class D4RLSource:
         """The episodes of a file in the order of recording.
 
         Raises:
-            ValueError: Naming file and key.
+            ValueError: For damaged data; the message names file and key.
         """
         known = self.keys()
         for key in keys:
@@ -162,5 +162,5 @@ def _column(file: h5py.File, key: str, num_steps: int, path: Path) -> h5py.Datas
 
 
 def _rows(dataset: h5py.Dataset, key: str, start: int, stop: int, where: str) -> np.ndarray:
-    """An episode's rows only: files hold millions of steps."""
+    """The rows of one episode only, because files hold millions of steps."""
     return hdf5.channels_last(hdf5.read_stored(dataset, key, where, slice(start, stop)))

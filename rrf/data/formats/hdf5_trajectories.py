@@ -1,7 +1,7 @@
 """Trajectories in numbered groups of one HDF5 file, as ManiSkill and Minari write them.
 
-Observations have one entry more than actions: the last one was seen after the last action, and no
-decision followed. It is dropped, so that row t is what was seen, done and received at step t.
+Observations have one more entry than actions. The last one was seen after the last action, and no
+decision followed it. It is dropped, so that row t is what was seen, done and received at step t.
 
 Legend: T actions of a trajectory.
 """
@@ -32,7 +32,7 @@ def group_at(file: h5py.File, name: str, path: Path) -> h5py.Group:
     """The group of one trajectory."""
     group = hdf5.find(file, name, str(path))
     if not isinstance(group, h5py.Group):
-        raise ValueError(f"{path}: {name} is no group; found: {list(file)[:8]}")
+        raise ValueError(f"{path}: {name} is not a group; found: {list(file)[:8]}")
     return group
 
 
@@ -70,12 +70,12 @@ def read(
         group: Its group.
         wanted: Keys below the group.
         length: T.
-        allowed: Numbers of entries that are right, by the first part of the key; T for all others.
-        where: Stands in every error.
-        fps: Frames per second, where known.
+        allowed: The allowed numbers of entries, by the first part of the key; T for all other keys.
+        where: The beginning of every error message.
+        fps: Frames per second, if known.
 
     Raises:
-        ValueError: Naming file, trajectory and key.
+        ValueError: For damaged data; the message names file, trajectory and key.
     """
 
     def columns() -> Iterator[tuple[str, np.ndarray]]:

@@ -9,25 +9,24 @@
 
 Layout: isaaclab.utils.datasets.HDF5DatasetFileHandler. The frame rate is the attribute `fps` or
 1 / (dt * decimation) of `env_args.sim_args`. The attribute `success` is offered as the key
-"success": false but for the last frame, which has its value.
+"success". It is false in every frame but the last one, which has the attribute's value.
 
-Quaternions are given as WXYZ (w first), whatever the file has: XYZW if the attribute
-`format_version` of the file or of /data is 1, WXYZ if it is 0 or missing. In files with
-`schema_version` 1.0 the attribute `pose_order` ("xyz_wxyz", "x,y,z,qx,qy,qz,qw") of the dataset or
-of the nearest group above it decides. Reordered are
+Quaternions are always returned as WXYZ (w first). In the file they are XYZW if the attribute
+`format_version` of the file or of /data is 1, and WXYZ if it is 0 or missing. In files with
+`schema_version` 1.0 the attribute `pose_order` ("xyz_wxyz", "x,y,z,qx,qy,qz,qw") of the dataset, or
+of the nearest group above it, decides. These values are reordered:
 
     root_pose, and what has a `pose_order` of its own   [T, ..., 7] position and quaternion
     *quat, *quats, *orientation, *orientations          [T, ..., 4 n], n quaternions; the name may
                                                         end in a frame, as in root_quat_w
 
-and nothing else: a quaternion inside `actions` (absolute pose control) or inside an observation
-concatenated from several terms (obs/object) cannot be told from other numbers and stays as it was
-recorded. Of schema 1.0 only these attributes are known to us; its datasets are read like all
-others.
+Nothing else is reordered. A quaternion inside `actions` (absolute pose control), or inside an
+observation that joins several terms (obs/object), cannot be told from other numbers and stays as it
+was recorded. Of schema 1.0 we know only these attributes; its datasets are read like all others.
 
-Isaac Lab's own convert_dataset_to_xyzw sets `format_version` to 1 but turns only root_pose; the
-observations of such a file stay WXYZ, which it does not say. For these there is the option
-`observation_quaternions`.
+Isaac Lab's own convert_dataset_to_xyzw sets `format_version` to 1 but reorders only root_pose. The
+observations of such a file stay WXYZ, and the file does not say so. For such files there is the
+option `observation_quaternions`.
 """
 
 import logging
@@ -56,7 +55,7 @@ class IsaacLabOptions(RobomimicOptions):
     only_successful: bool = False
     """Leave out demonstrations whose attribute success is false."""
     observation_quaternions: Literal["wxyz", "xyzw"] | None = None
-    """Order of quaternions below obs/, none to go by what the file says."""
+    """Order of the quaternions below obs/; null follows what the file says."""
 
 
 class IsaacLabSource(RobomimicSource):
@@ -121,14 +120,14 @@ def _success(demo: Demo) -> bool | None:
 def _success_per_frame(demo: Demo) -> np.ndarray:
     actions = hdf5.find(demo.group, "actions", demo.where)
     if not isinstance(actions, h5py.Dataset) or not actions.shape:
-        raise ValueError(f"{demo.where} has no key 'actions', whose frames success is said for")
+        raise ValueError(f"{demo.where} has no key 'actions', which gives success its length")
     success = np.zeros(actions.shape[0], bool)
     success[-1:] = _success(demo)
     return success
 
 
 def _first_quaternion(key: str, values: np.ndarray, dataset: hdf5.Node | None) -> int | None:
-    """From where on the last axis holds quaternions, None if it holds none."""
+    """The index on the last axis where the quaternions begin; None if there are none."""
     if values.ndim < 2:
         return None
     name = key.rpartition("/")[2]

@@ -1,6 +1,7 @@
-"""What the metadata of a LeRobot directory claim and its files do not hold, as seen in published
-datasets: splits past the end, totals of a larger original, episodes with a second "task", videos
-that must be decoded from far back to reach a frame.
+"""Claims in the metadata of a LeRobot directory that do not match its files.
+
+These were seen in published datasets: splits past the end, totals of a larger original, episodes
+with a second "task", and videos that must be decoded from far back to reach a frame.
 """
 
 import math
@@ -88,20 +89,20 @@ def _listed_tasks(index: Index) -> Iterator[tuple[int, list]]:
 
 
 def _keyframes(index: Index, places: list[EpisodePlace]) -> Iterator[str]:
-    """Of the first video of each camera."""
+    """Problems of the first video of each camera."""
     for key in places[0].videos:
         path = next((p.videos[key].path for p in places if _has_video(p, key)), None)
         if path is None:
             continue
         try:
             facts = video_facts(path)
-        except ValueError:  # told when it is read
+        except ValueError:  # reported when it is read
             continue
         if facts.keyframe_interval_s > MAX_KEYFRAME_INTERVAL_S:
             frames = round(facts.keyframe_interval_s * (facts.fps or index.fps))
             yield (
-                f"{path} has up to {frames} frames from one keyframe to the next, so that reaching "
-                "a frame means to decode hundreds"
+                f"{path} has up to {frames} frames from one keyframe to the next, so reaching a "
+                "frame means decoding hundreds"
             )
         if facts.fps and not math.isclose(facts.fps, index.fps, rel_tol=0.01):
             yield f"{path} runs at {facts.fps:.4g} frames/s, {index.fps:g} are declared"

@@ -1,6 +1,6 @@
 """Which files hold which episode of a LeRobot v2.0, v2.1 or v3.0 directory.
 
-v2.0 and v2.1, an episode per file:
+v2.0 and v2.1, one episode per file:
     meta/info.json                                fps, features, path templates
     meta/episodes.jsonl                           {"episode_index", "tasks", "length"} per line
     meta/tasks.jsonl                              {"task_index", "task"} per line
@@ -8,10 +8,10 @@ v2.0 and v2.1, an episode per file:
     videos/chunk-000/<key>/episode_000000.mp4
 v3.0, many episodes per file: see `rrf.data.lerobot_layout`.
 
-Metadata are not believed: episodes without a table on disk are left out and reported, a path
-template that leads nowhere gives way to the layout above, and statistics, splits and totals are not
-read. A path from the metadata may not leave the directory by its own words; symbolic links in the
-directory are followed, since hub caches and DVC are made of them.
+The metadata are not trusted. Episodes without a table on disk are left out and reported. If a path
+template leads to no file, the layout above is used instead. Statistics, splits and totals are not
+read. A path in the metadata must not lead out of the directory ("..", or an absolute path).
+Symbolic links in the directory are followed, because hub caches and DVC consist of them.
 """
 
 import dataclasses
@@ -45,8 +45,8 @@ class VideoPlace:
     """Where an episode's frames of one camera are."""
 
     path: Path
-    start_s: float | None = None  # None: the file is the episode
-    num_frames: int | None = None  # frames the metadata give the episode; None: the file's
+    start_s: float | None = None  # None: the file holds this episode only
+    num_frames: int | None = None  # the episode's, by the metadata; None: all of the file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,12 +56,12 @@ class EpisodePlace:
     number: int
     data: Path
     length: int  # frames, as the metadata say
-    videos: dict[str, VideoPlace]  # the file need not exist
+    videos: dict[str, VideoPlace]  # the files may be missing
 
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """What the metadata of a directory say, as far as it is on disk."""
+    """What the metadata of a directory say, limited to what is on disk."""
 
     root: Path
     info: dict
@@ -87,8 +87,8 @@ def read_index(root: str | Path) -> Index:
     """Read the metadata and find the files.
 
     Raises:
-        ValueError: Naming file and line for metadata that are damaged, of another version, no
-            UTF-8, or lead out of the directory, and if there is no episode on disk.
+        ValueError: For metadata that are damaged, of another version, not UTF-8, or lead out of the
+            directory, naming file and line; and if no episode is on disk.
     """
     root = Path(root)
     info = read_info(root)
@@ -154,8 +154,8 @@ def path_inside(root: _Root, relative: str, where: str) -> _Root:
 def fill(template: str, where: str, values: Mapping[str, int | str]) -> str:
     """A path template with its fields filled in.
 
-    Only plain fields such as {episode_index:06d} are allowed: `str.format` would also follow
-    attributes and pad to any width.
+    Only plain fields such as {episode_index:06d} are allowed, because `str.format` would also
+    follow attributes and pad to any width.
     """
     filled = ""
     try:
@@ -167,12 +167,12 @@ def fill(template: str, where: str, values: Mapping[str, int | str]) -> str:
                 raise ValueError(f"the field {{{field}}} is not one of {', '.join(values)}")
             filled += format(values[field], spec or "")
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {template!r} is no path template ({error})") from error
+        raise ValueError(f"{where}: {template!r} is not a path template ({error})") from error
     return filled
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, dict]]:
-    """The objects of a .jsonl file, each with "file:line" for errors about it."""
+    """The objects of a .jsonl file, each with its "file:line" for error messages."""
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         where = f"{path}:{number}"
         if line.strip():
@@ -207,7 +207,7 @@ def _places_v2(root: Path, info: dict, warnings: list[str]) -> dict[str, list[Ep
 def _find(
     root: Path, info: dict, name: str, standard: str, warnings: list[str], values: dict
 ) -> Path:
-    """The file a template of info.json means, or the one where the format puts it."""
+    """The file that a template of info.json names, or else the file at its standard place."""
     where = f"{root / layout.INFO}: {name}"
     declared = path_inside(root, fill(_template(info, name, standard, where), where, values), where)
     if declared.is_file():
@@ -282,7 +282,7 @@ def _tasks_v3(root: Path) -> dict[int, str | None] | None:
 
 
 def _task(text, where: str) -> str | None:
-    """A task as text; a number is given as text too, for validation to complain about."""
+    """A task as text. A number becomes text, too, so that validation can complain about it."""
     if text is None or (isinstance(text, float) and math.isnan(text)):
         return None
     if not isinstance(text, str) and not _is_number(text):

@@ -1,12 +1,12 @@
-"""LeRobot v2.0, v2.1 (GR00T's flavour too) and v3.0 directories as recordings.
+"""LeRobot v2.0, v2.1 (also GR00T's variant) and v3.0 directories as recordings.
 
 Keys are the names of features ("observation.state", "observation.images.front") and of any other
-column. Where there is a meta/modality.json, its names stand for slices and cameras, as
-"state.left_arm" for dimensions 0..6 of observation.state and "video.ego_view" for a camera.
+column. If there is a meta/modality.json, its names are keys, too. They stand for slices and
+cameras: "state.left_arm" for dimensions 0..6 of observation.state, "video.ego_view" for a camera.
 
 What these directories get wrong, and what happens then:
 
-    a key of info.json is not on disk      `keys` says so; ValueError once it is asked for
+    a key of info.json is not on disk      `keys` says so; ValueError when the key is read
     the video is longer than the table     the frames at its end are dropped, with a warning, unless
                                            it also has another rate than the table: ValueError
     the video is shorter                   ValueError with both counts
@@ -42,12 +42,11 @@ _GROOT_TASK = "annotation.human.action.task_description"
 
 @configclass
 class LeRobotOptions(Cfg):
-    """How LeRobot directories are read."""
+    """Options of the format lerobot."""
 
     instruction_key: str | None = None
-    """Column with the instruction, as text or as an index of the list of tasks. By default GR00T's
-    annotation.human.action.task_description if there is one, else task_index.
-    """
+    """Column with the instruction, as text or as an index of the list of tasks. The default is
+    GR00T's annotation.human.action.task_description if it exists, otherwise task_index."""
 
 
 class LeRobotSource:
@@ -74,17 +73,18 @@ class LeRobotSource:
 
     @property
     def warnings(self) -> list[str]:
-        """What was noticed so far, naming file and episode; opening the same directory again
-        repeats what concerns all of it.
+        """What was noticed so far, naming file and episode.
+
+        Opening the same directory again repeats the warnings about the whole directory.
         """
         return list(self._warnings)
 
     def audit(self) -> list[str]:
-        """What the metadata claim and the files do not hold."""
+        """Claims of the metadata that do not match the files."""
         return audit_lerobot(self._index)
 
     def recordings(self) -> list[Recording]:
-        """One per data file: an episode in v2.0 and v2.1, many in v3.0."""
+        """One recording per data file: an episode in v2.0 and v2.1, many in v3.0."""
         recordings = []
         for name, places in self._index.recordings.items():
             videos = {video.path for place in places for video in place.videos.values()}
@@ -93,8 +93,10 @@ class LeRobotSource:
         return recordings
 
     def keys(self) -> dict[str, str]:
-        """Features, other columns and names of modality.json, typed by the first data file. Ends
-        in "(not on disk)" where info.json promises what is not there.
+        """Features, other columns and names of modality.json, with their types in the first data
+        file.
+
+        A type ends in "(not on disk)" if info.json promises the key but it does not exist.
         """
         return dict(self._types)
 
@@ -143,12 +145,12 @@ class LeRobotSource:
         return types
 
     def _type_of(self, column: pa.ChunkedArray, key: str, declared: str | None, where: str) -> str:
-        """The type of a column, as declared where the values say nothing or are damaged."""
+        """The type of a column; the declared type if the values tell nothing or are damaged."""
         if arrow.is_image(column.type):
             return declared or "image"
         try:
             values = self._values(column, key, where)
-        except ValueError:  # told once the key is asked for
+        except ValueError:  # reported when the key is read
             return declared or str(column.type)
         assert isinstance(values, np.ndarray)
         return "text" if values.dtype.kind == "U" else f"{values.dtype}{list(values.shape[1:])}"
@@ -173,7 +175,7 @@ class LeRobotSource:
             )
 
     def _column_of(self, key: str) -> tuple[str, Part | None]:
-        """The feature a key is, or is a part of."""
+        """The feature that a key names, or of which it names a part."""
         if key in self._index.features:
             return key, None
         part = self._parts.get(key)
@@ -337,8 +339,9 @@ def _slice(values: np.ndarray, part: Part, where: str) -> np.ndarray:
 
 
 def _image_size(feature: dict) -> tuple[int, ...]:
-    """(height, width) of an image feature, whichever way round its shape is. `names` is not asked:
-    it is often absent, and in some datasets says the opposite of the shape.
+    """(height, width) of an image feature, whichever of the two orders its shape has.
+
+    `names` is not used: it is often absent, and in some datasets it contradicts the shape.
     """
     shape = feature["shape"]
     is_first = len(shape) == 3 and shape[0] in (1, 3) and shape[2] not in (1, 3)

@@ -10,13 +10,14 @@
 Layout: LIBERO's scripts/create_dataset.py. The instruction is `problem_info.language_instruction`,
 the frame rate `env_args.env_kwargs.control_freq` (20).
 
-Images are upside down where `macros_image_convention` is "opengl", as in all published files, or
-missing: their rows, and those of depth and segmentation, are turned so that row 0 is on top. That
-is the scene as the camera saw it. OpenVLA and what derives from it rotates by 180 degrees instead,
-which also mirrors left and right: such a policy must be shown our images mirrored, `[:, ::-1]`.
+Images are upside down if `macros_image_convention` is "opengl", as in all published files, or if it
+is missing. Their rows, and those of depth and segmentation, are then turned so that row 0 is on
+top. That is the scene as the camera saw it. OpenVLA and its derivatives rotate by 180 degrees
+instead, which also mirrors left and right. Such a policy must be shown our images mirrored,
+`[:, ::-1]`.
 
-The observation of a frame was recorded after its action was executed (env.step, then append). It
-is given as recorded, as those who train on LIBERO use it.
+The observation of a frame was recorded after its action was executed (env.step, then append). It is
+returned as recorded, because training on LIBERO uses it that way.
 """
 
 import numpy as np
@@ -34,7 +35,7 @@ class LiberoOptions(RobomimicOptions):
 
 
 class LiberoSource(RobomimicSource):
-    """Demonstrations of LIBERO files; a recording is a file, a task."""
+    """Demonstrations of LIBERO files. A recording is one file, which holds one task."""
 
     options_type = LiberoOptions
 

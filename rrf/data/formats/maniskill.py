@@ -1,4 +1,4 @@
-"""ManiSkill trajectories: NAME.h5 with the arrays beside NAME.json with what made them.
+"""ManiSkill trajectories: NAME.h5 holds the arrays, NAME.json tells what made them.
 
     /traj_0/actions             f32[T, A], or a group with an array per robot
     /traj_0/{terminated, truncated, success, fail, rewards}   [T]
@@ -33,7 +33,7 @@ class ManiSkillOptions(Cfg):
     """Options of the format maniskill."""
 
     pattern: str = "**/*.h5"
-    """Which files in the directory; replays with other controllers often lie beside each other."""
+    """Which files in the directory. Replays with other controllers often lie beside each other."""
 
 
 class ManiSkillSource:
@@ -47,8 +47,8 @@ class ManiSkillSource:
         """One recording per file.
 
         Raises:
-            ValueError: If there are none, a .json is missing or names other trajectories, or the
-                actions of two files mean different things (control_mode).
+            ValueError: If there are none, if a .json is missing or names other trajectories, or if
+                the actions of two files mean different things (control_mode).
         """
         found = []
         modes: dict[str, str] = {}
@@ -75,7 +75,7 @@ class ManiSkillSource:
         """The trajectories of a file in the order of their numbers.
 
         Raises:
-            ValueError: Naming file, trajectory and key.
+            ValueError: For damaged data; the message names file, trajectory and key.
         """
         hdf5_trajectories.check_keys(keys, self.keys(), self._path)
         path = recording.paths[0]
@@ -111,13 +111,13 @@ def _told(file: h5py.File, meta: dict, path: Path) -> dict[str, dict]:
         odd = sorted(set(names) ^ set(told)) or ["an episode_id twice"]
         raise ValueError(
             f"{path} holds {len(names)} trajectories, its .json lists {len(listed)} episodes "
-            f"(not in both: {', '.join(odd[:5])}); one is cut short, or they are no pair"
+            f"(not in both: {', '.join(odd[:5])}); one is cut short, or they do not belong together"
         )
     return {name: told[name] for name in names}
 
 
 def _fps(meta: dict) -> float | None:
-    """The control frequency in Hz, which stands in the environment's arguments if it was set."""
+    """The control frequency in Hz, if it was set in the environment's arguments."""
     match meta:
         case {
             "env_info": {"env_kwargs": {"sim_config": {"control_freq": int() | float() as freq}}}

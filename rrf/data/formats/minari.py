@@ -32,7 +32,7 @@ _METADATA = "metadata.json"
 
 @configclass
 class MinariOptions(Cfg):
-    """Options of the format minari: none."""
+    """Options of the format minari. There are none."""
 
 
 class MinariSource:
@@ -46,8 +46,8 @@ class MinariSource:
         """One recording per dataset.
 
         Raises:
-            ValueError: If there are none, one is not stored as HDF5, or it does not hold as many
-                episodes as its metadata says.
+            ValueError: If there are none, if one is not stored as HDF5, or if it holds another
+                number of episodes than its metadata says.
         """
         found = []
         for path in self._files():
@@ -71,7 +71,7 @@ class MinariSource:
         """The episodes of a dataset in the order of their numbers.
 
         Raises:
-            ValueError: Naming file, episode and key.
+            ValueError: For damaged data; the message names file, episode and key.
         """
         hdf5_trajectories.check_keys(keys, self.keys(), self._path)
         path = recording.paths[0]

@@ -1,6 +1,6 @@
 """JPEG and PNG files in HDF5: byte strings, arrays of varying length, or rows padded with zeros.
 
-Neither format ends in a zero, so the padding needs no length to be told.
+Neither format ends in a zero byte, so the padding can be removed without knowing its length.
 
 Legend: T frames, L bytes, H W image height and width.
 """
@@ -36,7 +36,8 @@ def read_padded(
     """The images of some rows, without their padding.
 
     Raises:
-        ValueError: Naming the frame for what is cut short or neither JPEG nor PNG.
+        ValueError: For an image that is cut short, or is neither JPEG nor PNG; the message names
+            the frame.
     """
     stored = hdf5.read_stored(dataset, key, where, rows)
     blobs = [
@@ -48,7 +49,7 @@ def read_padded(
     for frame, blob in enumerate(blobs):
         if not blob.startswith(start):
             raise ValueError(
-                f"{where}: {key} at frame {frame} is no {suffix} image: {blob[:8]!r}; "
+                f"{where}: {key} at frame {frame} is not a {suffix} image: {blob[:8]!r}; "
                 "expected uint8[T, H, W, 3], or JPEG or PNG padded with zeros"
             )
         if not blob.endswith(end):
@@ -57,7 +58,7 @@ def read_padded(
 
 
 def describe_padded(dataset: h5py.Dataset, key: str, where: str) -> str:
-    """What a frame is, "image[480, 640]", by the first one."""
+    """The type of a frame, such as "image[480, 640]", judged by the first one."""
     first = read_padded(dataset, key, where, slice(0, 1))
     height, width, _ = decode_all(first.blobs, f"{where}: {key}").shape[1:]
     return f"image[{height}, {width}]"
@@ -67,7 +68,8 @@ def decode_all(blobs: Sequence[bytes], where: str) -> np.ndarray:
     """The pixels, uint8 [T, H, W, 3].
 
     Raises:
-        ValueError: Naming the frame that is damaged or of another size, and if there are none.
+        ValueError: For a frame that is damaged or of another size, naming the frame; or if there
+            are none.
     """
     decoded: list[np.ndarray] = []
     for frame, blob in enumerate(blobs):

@@ -8,15 +8,15 @@ TensorFlow.
 
 Layout: https://www.tensorflow.org/datasets/external_tfrecord, https://github.com/google-research/rlds.
 
-A key is its path below `steps`: "action", "observation/state", "is_first". What stands beside the
-steps keeps its path, as "episode_metadata/file_path", and is repeated for every step, numbers and
-texts alike; where both have a key, it is the steps'. The instruction is the first step's
-"language_instruction", or, if that is absent or blank, its
-"observation/natural_language_instruction". The format says neither frames per second nor which
-convention a quaternion follows: keys are given as recorded.
+A key is a path below `steps`: "action", "observation/state", "is_first". A value beside the steps
+keeps its path, such as "episode_metadata/file_path". It is repeated for every step, whether it is a
+number or a text. If a key exists in both places, it means the one of the steps. The instruction is
+the first step's "language_instruction", or, if that is absent or blank, the first step's
+"observation/natural_language_instruction". The format tells neither the frames per second nor the
+convention of a quaternion, so keys are returned as recorded.
 
-A path from the metadata may not leave the directory by its own words; symbolic links in it are
-followed, since hub caches are made of them.
+A path in the metadata must not lead out of the directory ("..", or an absolute path). Symbolic
+links in the directory are followed, because hub caches consist of them.
 
 Legend: T steps of an episode.
 """
@@ -51,17 +51,17 @@ class RLDSOptions(Cfg):
     """Options of the format rlds."""
 
     split: str | list[str] | None = None
-    """Which splits to read, a name or several; all if not set."""
+    """Which splits to read: one name or several; all if not set."""
     skip_missing_shards: bool = False
-    """Read the shards that are there, when only a part of the dataset was downloaded."""
+    """Read the shards that exist, for a dataset that was downloaded only in part."""
 
 
 class RLDSSource:
-    """Reads a TFDS directory of episodes; a shard is a recording.
+    """Reads a TFDS directory of episodes. Each shard is a recording.
 
     Args:
-        path: The directory of a version, or one above that holds exactly one version.
-        options: As `RLDSOptions` has them.
+        path: The directory of a version, or a directory above it that holds exactly one version.
+        options: Fields of `RLDSOptions`.
     """
 
     def __init__(self, path: Path, options: dict):
@@ -86,7 +86,7 @@ class RLDSSource:
         return list(self._warnings)
 
     def audit(self) -> list[str]:
-        """Episodes that several splits hold, whether they are read or not; of tfrecord only."""
+        """Episodes that several splits hold, also splits that are not read. For tfrecord only."""
         if self._info["fileFormat"] != "tfrecord":
             return []
         shards = {
@@ -99,8 +99,8 @@ class RLDSSource:
         """All shards of the wanted splits, in the order of dataset_info.json.
 
         Raises:
-            ValueError: For an unknown split, a shard that is not there, a path that leaves the
-                directory, and no episodes at all.
+            ValueError: For an unknown split, a missing shard or a path that leaves the directory,
+                and if there are no episodes at all.
         """
         found: list[Recording] = []
         missing: list[str] = []
@@ -180,7 +180,7 @@ class RLDSSource:
         """File name and number of episodes of each shard of a split."""
         path, lengths = self._directory / _INFO, split.get("shardLengths", [])
         if not isinstance(lengths, list) or not all(str(n).isdecimal() for n in lengths):
-            raise ValueError(f"{path}: shardLengths of {split['name']} are no numbers: {lengths}")
+            raise ValueError(f"{path}: shardLengths of {split['name']} are not numbers: {lengths}")
         digits = max(5, len(str(len(lengths))))
         for index, length in enumerate(lengths):
             part, parts = f"{index:0{digits}}", f"{len(lengths):0{digits}}"

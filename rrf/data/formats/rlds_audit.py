@@ -1,6 +1,7 @@
-"""What RLDS datasets claim and do not hold, as seen in published ones: splits that share their
-episodes, flags that deny images which are there, cameras that were never connected, numbers of
-episodes that are not unique.
+"""Claims of RLDS datasets that do not match their content.
+
+These were seen in published datasets: splits that share their episodes, flags that deny images
+which exist, cameras that were never connected, and episode numbers that are not unique.
 """
 
 import itertools
@@ -20,10 +21,10 @@ _NUMBER = "_id"
 
 
 def shared_records(shards: Mapping[str, Sequence[Path]]) -> list[str]:
-    """Pairs of splits that hold the same records, in a sentence each.
+    """Pairs of splits that hold the same records, one sentence for each pair.
 
-    Records are told apart by length and CRC-32C, which stand in a tfrecord file beside the content,
-    so none of it is read.
+    Records are identified by length and CRC-32C. A tfrecord file stores both beside the content, so
+    no content is read.
 
     Args:
         shards: Split -> its tfrecord files.
@@ -45,11 +46,11 @@ def shared_records(shards: Mapping[str, Sequence[Path]]) -> list[str]:
 
 
 class Metadata:
-    """What stands beside the steps of a shard's episodes, and contradicts them or itself.
+    """Finds values beside the steps of a shard's episodes that contradict the steps or each other.
 
     Args:
         columns: All keys of the dataset.
-        asked: Those that are read.
+        asked: The columns that are read.
     """
 
     def __init__(self, columns: Mapping[str, Column], asked: Sequence[Column]):
@@ -65,15 +66,15 @@ class Metadata:
 
     @property
     def columns(self) -> list[Column]:
-        """What `oddities` needs."""
+        """The columns that `oddities` needs."""
         return [column for column, _ in self.flags] + self.numbers
 
     def oddities(self, values: Mapping[str, typing.Any], number: int) -> Iterator[str]:
-        """What is odd about an episode, the same words for the same fault.
+        """What is odd about an episode. The same fault always gives the same words.
 
         Args:
-            values: Key -> items of the `columns`, as far as the episode has them.
-            number: Of the episode, within the shard.
+            values: Key -> items, for those of the `columns` that the episode has.
+            number: The episode's number within the shard.
         """
         said = {key: np.asarray(items).tolist() for key, items in values.items() if len(items)}
         for column, image in self.flags:
@@ -88,7 +89,7 @@ class Metadata:
 
 
 def unconnected_cameras(columns: Sequence[Column], example: Mapping[str, Feature]) -> Iterator[str]:
-    """Which of the cameras, which nobody asked for, show one colour throughout an episode."""
+    """The cameras that are not read and show a single colour throughout an episode."""
     for column in columns:
         blobs = example[column.name].blobs() if column.name in example else []
         if blobs and all(blob == blobs[0] for blob in blobs) and _shows_one_colour(blobs[0]):
@@ -99,7 +100,7 @@ def _shows_one_colour(blob: bytes) -> bool:
     try:
         image = decode_image(blob)
     except ValueError:
-        return False  # damage is told when it is asked for
+        return False  # damage is reported when the image is read
     return bool((image == image[0, 0]).all())
 
 

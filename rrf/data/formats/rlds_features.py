@@ -1,4 +1,4 @@
-"""What `features.json` of a TFDS dataset says, and the arrays it makes of an Example's lists.
+"""Reads `features.json` of a TFDS dataset and makes arrays of an Example's lists.
 
 The file is a tree of features (tensorflow_datasets/core/proto/feature.proto as JSON). A leaf is
 stored under its path joined by "/", all steps of an episode in one list:
@@ -11,8 +11,8 @@ stored under its path joined by "/", all steps of an episode in one list:
     Sequence within the steps                 numbers under PATH/ragged_flat_values; read where the
                                               length is fixed
 
-A leaf that has no array form, of sequences or tensors of unknown length, images that are not 3 x 8
-bits, Video, Audio or Translation, is not offered, and asking for it says why.
+Some leaves have no array form: sequences or tensors of unknown length, images that are not 3 x 8
+bits, Video, Audio and Translation. They are not offered, and the error for such a key says why.
 
 Legend: T steps, H W image height and width.
 """
@@ -43,15 +43,15 @@ class Column:
     """A leaf that can be read."""
 
     key: str  # its path, without "steps/"
-    name: str  # in the Example
+    name: str  # its name in the Example
     kind: typing.Literal["numbers", "blobs", "text", "images"]
-    shape: tuple[int, ...]  # of a step; of images H and W, -1 where it is not said
+    shape: tuple[int, ...]  # of a step; for images H and W, -1 where unknown
     dtype: str = ""  # of numbers and blobs
     is_compressed: bool = False
     is_step: bool = True
 
     def __str__(self) -> str:
-        """As `Source.keys` describes it."""
+        """The type in the words of `Source.keys`."""
         if self.is_image:
             return f"image{list(self.shape[:2])}"
         if self.kind == "text":
@@ -65,8 +65,10 @@ class Column:
         return self.kind == "images" or (is_rgb and self.is_step)
 
     def num_steps(self, feature: Feature) -> int:
-        """How many steps a list holds. Raises ValueError for a list of another type or of parts of
-        steps.
+        """How many steps a list holds.
+
+        Raises:
+            ValueError: For a list of another type, or one that ends within a step.
         """
         if self.kind != "numbers":
             stored = "bytes_list"
@@ -77,12 +79,14 @@ class Column:
         items = math.prod(self.shape) if self.kind in ("numbers", "text") else 1
         num_steps, rest = divmod(len(feature), items)
         if rest:
-            raise ValueError(f"holds {len(feature)} items, no multiple of {items}, for {self}")
+            raise ValueError(f"holds {len(feature)} items, not a multiple of {items}, for {self}")
         return num_steps
 
     def read(self, feature: Feature) -> np.ndarray | EncodedImages:
-        """The steps of a list, [T, ...]. Raises ValueError as `num_steps` does and, with the step,
-        for damaged items.
+        """The steps of a list, [T, ...].
+
+        Raises:
+            ValueError: As `num_steps` does, and for damaged items, naming the step.
         """
         self.num_steps(feature)
         if self.kind == "text":
@@ -95,7 +99,7 @@ class Column:
 
 
 def read_features(root: dict, path: Path) -> tuple[dict[str, Column], dict[str, str]]:
-    """The columns of a features.json by their keys, and why the other leaves are none.
+    """The columns of a features.json by key, and the reasons why the other leaves are not columns.
 
     Raises:
         ValueError: If the file is not of this layout, or holds no steps.
@@ -113,7 +117,7 @@ def read_features(root: dict, path: Path) -> tuple[dict[str, Column], dict[str, 
         is_step = names[0] == STEPS
         key = "/".join(names[1:] if is_step else names)
         if key in columns:
-            continue  # a step's key goes before one beside the steps
+            continue  # a key of the steps comes first and is kept
         try:
             columns[key] = _column(key, names, lengths, leaf)
         except _NoArrayError as reason:
@@ -130,7 +134,9 @@ class _NoArrayError(Exception):
 def _leaves(
     node: dict, names: tuple[str, ...], lengths: tuple[int, ...], path: Path
 ) -> Iterator[tuple[tuple[str, ...], tuple[int, ...], dict]]:
-    """Path, lengths of the sequences around it and content of each leaf, the steps' first."""
+    """Path, lengths of the sequences around it and content of each leaf. Those of the steps come
+    first.
+    """
     where = "/".join(names) or "the top level"
     if "featuresDict" in node:
         features = _features(node, where, path)
@@ -153,7 +159,7 @@ def _mapping(node: dict, name: str, where: str, path: Path) -> dict:
     if not isinstance(part, dict):
         raise ValueError(
             f"{path}: {where} has no mapping '{name}'; the file is damaged or from an old "
-            "tensorflow_datasets: load the dataset with a present one and save it again"
+            "tensorflow_datasets: load the dataset with a recent one and save it again"
         )
     return part
 
@@ -162,7 +168,7 @@ def _column(key: str, names: tuple[str, ...], lengths: tuple[int, ...], leaf: di
     is_step = names[0] == STEPS
     inner = lengths[1:] if is_step else lengths
     if _UNKNOWN in inner:
-        raise _NoArrayError("is a sequence of no fixed length (ragged), which is no array")
+        raise _NoArrayError("is a sequence without a fixed length (ragged), so it is not an array")
     name = "/".join(names if len(lengths) < 2 else (*names, _RAGGED))
     if "image" in leaf:
         if inner or not is_step:
@@ -244,7 +250,7 @@ def _read_blobs(blobs: list[bytes], column: Column) -> np.ndarray:
 
 def _inflate(blob: bytes, size: int, step: int) -> bytes:
     try:
-        return zlib.decompressobj().decompress(blob, size + 1)  # no more, whatever it holds
+        return zlib.decompressobj().decompress(blob, size + 1)  # no more, whatever is in it
     except zlib.error as error:
         raise ValueError(f"at step {step} is not zlib ({error})") from error
 

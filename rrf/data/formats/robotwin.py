@@ -14,16 +14,16 @@ RoboTwin 2.0, `data/episode0.hdf5`:
     vision/<camera>/{colors, depths, intrinsic_matrix, ...}
     instructions                        a JSON list of texts; additional_info/frequency in Hz
 
-Layouts: https://github.com/RoboTwin-Platform/RoboTwin, envs/utils/pkl2hdf5.py. The first one
-records no action: `joint_action` is the state, and the action is the state one frame later, which
-is offered under the keys `next_joint_action/...` and `next_endpose/...`. The last frame has no
-next; it is dropped as in RoboTwin's own training scripts, or held (option `last_frame`). Poses are
-position and quaternion, WXYZ. Point clouds are not offered. RoboTwin 1.0 wrote one pickle per
+Layouts: https://github.com/RoboTwin-Platform/RoboTwin, envs/utils/pkl2hdf5.py. The first layout
+records no action: `joint_action` is the state. The action is the state one frame later, which is
+offered under the keys `next_joint_action/...` and `next_endpose/...`. The last frame has no next
+state. It is dropped, as in RoboTwin's own training scripts, or held (option `last_frame`). Poses
+are position and quaternion, WXYZ. Point clouds are not offered. RoboTwin 1.0 wrote one pickle per
 frame; those are refused.
 
-Images are JPEG, padded with zeros to one length. They were written by OpenCV from RGB as if it were
-BGR, so that every other decoder swaps red and blue; later files are standard and say "XPL-RGB1" in
-a JPEG comment. Standard ones are passed on as they are, the others decoded and put right.
+Images are JPEG, padded with zeros to one length. OpenCV wrote them from RGB as if it were BGR, so
+every other decoder swaps red and blue. Later files are standard and contain "XPL-RGB1" in a JPEG
+comment. Standard images are passed on as they are; the others are decoded and corrected.
 
 Legend: T frames of an episode, H W image height and width.
 """
@@ -58,13 +58,14 @@ class RoboTwinOptions(Cfg):
     pattern: str = "**/episode*.hdf5"
     """Which files in the directory."""
     instructions: typing.Literal["seen", "unseen"] = "seen"
-    """Which list of instructions/episodeN.json; its first entry is taken."""
+    """Which list of instructions/episodeN.json is used. Its first entry is taken."""
     instruction: str | None = None
     """The instruction of all episodes, instead of the recorded ones."""
     last_frame: typing.Literal["drop", "hold"] = "drop"
-    """The last frame of an episode without recorded actions: drop it, or act to stay there."""
+    """What to do with the last frame of an episode without recorded actions: drop it, or act to
+    stay there."""
     jpeg_channels: typing.Literal["auto", "rgb", "bgr"] = "auto"
-    """Channel order within the JPEGs; auto goes by the comment that marks standard ones."""
+    """Channel order in the JPEGs; auto looks for the comment that marks standard files."""
 
 
 class RoboTwinSource:
@@ -89,7 +90,7 @@ class RoboTwinSource:
         return found
 
     def keys(self) -> dict[str, str]:
-        """What the first file holds for each frame."""
+        """The keys of the first file that have an entry per frame, with their types."""
         path = self._files()[0]
         found = {}
         with hdf5.open_file(path) as file:
@@ -104,7 +105,7 @@ class RoboTwinSource:
         """The episode of a file.
 
         Raises:
-            ValueError: Naming file, key and, for images, frame.
+            ValueError: For damaged data; the message names file, key and, for images, frame.
         """
         path = recording.paths[0]
         with hdf5.open_file(path) as file:
@@ -146,7 +147,7 @@ class RoboTwinSource:
         return images
 
     def _is_standard(self, blob: bytes) -> bool:
-        """Whether a decoder finds red in the first channel."""
+        """Whether a decoder returns red in the first channel."""
         if self._options.jpeg_channels == "auto":
             return _STANDARD in blob[:_HEADER_BYTES]
         return self._options.jpeg_channels == "rgb"
@@ -172,13 +173,13 @@ def _is_first_layout(file: h5py.File, path: Path) -> bool:
     if "state" in found and "action" in found:
         return False
     raise ValueError(
-        f"{path} has neither joint_action nor state and action, so it is no RoboTwin episode; "
+        f"{path} has neither joint_action nor state and action, so it is not a RoboTwin episode; "
         f"found: {', '.join(found) or 'nothing'}"
     )
 
 
 def _offered(file: h5py.File, path: Path) -> dict[str, h5py.Dataset]:
-    """What has an entry per frame: key -> dataset."""
+    """The datasets that have an entry per frame, by key."""
     is_first = _is_first_layout(file, path)
     found = {}
     for key, dataset in hdf5.list_datasets(file, str(path)).items():

@@ -1,7 +1,7 @@
 """`tf.train.Example` messages, without TensorFlow.
 
-An Example is a map from names to lists of bytes, floats or integers. Its protobuf classes are made
-here from the field numbers of tensorflow/core/example/{example,feature}.proto.
+An Example is a map from names to lists of bytes, floats or integers. Its protobuf classes are built
+here from the field numbers in tensorflow/core/example/{example,feature}.proto.
 """
 
 import functools
@@ -20,12 +20,12 @@ _LISTS = {  # name in Feature -> its message, the type of its items
 
 
 def parse_example(data: bytes) -> Mapping[str, "Feature"]:
-    """What an Example holds under each name. Raises ValueError if the bytes are no Example."""
+    """The lists of an Example, by name. Raises ValueError if the bytes are not an Example."""
     example = _example_class()()
     try:
         example.ParseFromString(data)
     except DecodeError as error:
-        raise ValueError(f"{len(data)} bytes that are no tf.train.Example ({error})") from error
+        raise ValueError(f"{len(data)} bytes that are not a tf.train.Example ({error})") from error
     return _Features(example)
 
 
@@ -44,10 +44,10 @@ class Feature:
         return [] if self._list is None else list(self._list.value)
 
     def numbers(self) -> np.ndarray:
-        """The items of a float_list as float32 or of an int64_list as int64, maybe read-only.
+        """The items of a float_list as float32, or of an int64_list as int64; maybe read-only.
 
-        Both lists are taken from their wire form, which for floats, and for integers from 0 to 127,
-        is the array itself, so that no item becomes a Python object.
+        Both lists are taken from their serialised form. For floats, and for integers from 0 to 127,
+        this form contains the array itself, so no item becomes a Python object.
         """
         count = len(self)
         if self._list is None or count == 0:
@@ -65,7 +65,7 @@ class _Features(Mapping[str, Feature]):
         self._features = example.features.feature  # type: ignore[attr-defined]
 
     def __getitem__(self, name: str) -> Feature:
-        if name not in self._features:  # the map itself would make an empty one
+        if name not in self._features:  # a look-up in the map would create an empty one
             raise KeyError(name)
         return Feature(self._features[name])
 

@@ -1,8 +1,8 @@
 """TFRecord files, without TensorFlow.
 
-A record is a uint64 length, the length's masked CRC-32C as uint32, the data and the data's masked
-CRC-32C, all little-endian (https://www.tensorflow.org/tutorials/load_data/tfrecord). Both checksums
-are verified. A file that is compressed as a whole (GZIP, ZLIB) is not read.
+A record consists of a uint64 length, the length's masked CRC-32C as uint32, the data, and the
+data's masked CRC-32C, all little-endian (https://www.tensorflow.org/tutorials/load_data/tfrecord).
+Both checksums are verified. A file that is compressed as a whole (GZIP, ZLIB) is not read.
 """
 
 import os
@@ -21,8 +21,8 @@ def read_tfrecord(path: Path) -> Iterator[bytes]:
     """The records of a file, one in memory at a time.
 
     Raises:
-        ValueError: Naming file, record and byte offset, for a file that ends within a record and
-            for a wrong checksum.
+        ValueError: For a file that ends within a record, and for a wrong checksum; the message
+            names file, record and byte offset.
     """
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -35,8 +35,8 @@ def read_tfrecord(path: Path) -> Iterator[bytes]:
             length, checksum = _HEADER.unpack(header)
             if masked_crc32c(header[:8]) != checksum:
                 raise ValueError(
-                    f"{where}: the length {length} does not match its CRC, so this is no tfrecord "
-                    f"file or a damaged one; {_AGAIN}"
+                    f"{where}: the length {length} does not match its CRC, so this is not a "
+                    f"tfrecord file, or a damaged one; {_AGAIN}"
                 )
             missing = offset + _HEADER.size + length + _CHECKSUM.size - size
             if missing > 0:
@@ -51,8 +51,9 @@ def read_tfrecord(path: Path) -> Iterator[bytes]:
 
 
 def fingerprints(path: Path) -> Iterator[tuple[int, int]]:
-    """Length and checksum of the data of each record, up to where the file is cut off; no data is
-    read and nothing verified.
+    """Length and checksum of the data of each record, up to where the file is cut off.
+
+    The data are not read, and nothing is verified.
     """
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size

@@ -10,11 +10,11 @@ _GAP = 1.5  # a step this many times the usual one is a gap
 
 
 def time_problems(times_t: np.ndarray, fps: float) -> list[str]:
-    """Each problem in a few words; where the time stamps begin does not matter.
+    """Each problem in a few words. It does not matter where the time stamps begin.
 
     Args:
         times_t: Seconds, [T] or [T, 1].
-        fps: Frames per second as declared.
+        fps: The declared frames per second.
     """
     if times_t.dtype.kind not in "iuf":
         return ["timestamp holds no numbers"]

@@ -1,5 +1,5 @@
-"""Successive frames of a video that somebody else encoded: any codec PyAV decodes, any distance
-between keyframes.
+"""Successive frames of a video that somebody else encoded: in any codec that PyAV decodes, with any
+distance between keyframes.
 
 Legend: T frames, H height, W width.
 """
@@ -24,23 +24,25 @@ class Clip:
 
 
 def read_clip(path: Path, num_frames: int, start_s: float | None = None) -> Clip:
-    """`num_frames` frames in the order they are shown, of any codec PyAV decodes (h264, AV1, ...).
+    """`num_frames` frames in the order they are shown, of any codec that PyAV decodes (h264, AV1,
+    ...).
 
     Args:
         path: The file.
         num_frames: How many, T.
-        start_s: The time stamp of the first frame, to half a frame; the file's first frame,
-            whatever its time stamp, by default.
+        start_s: The time stamp of the first frame, to within half a frame. By default the clip
+            starts at the file's first frame, whatever its time stamp.
 
     Raises:
-        ValueError: Naming the file if it is missing, damaged, or holds fewer frames.
+        ValueError: If the file is missing, damaged, or holds fewer frames; the message names the
+            file.
     """
     try:
         with contextlib.closing(av.open(str(path))) as container:
             return _read(container, path, num_frames, start_s)
     except (av.FFmpegError, IndexError, OSError) as error:
         raise ValueError(
-            f"{path} is missing, truncated or no video ({error}); download it again"
+            f"{path} is missing, truncated or not a video ({error}); download it again"
         ) from error
 
 

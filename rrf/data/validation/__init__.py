@@ -1,1 +1,1 @@
-"""Checks of a converted dataset, and its report."""
+"""Checks of a converted dataset, and the report about them."""

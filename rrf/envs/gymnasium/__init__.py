@@ -1,1 +1,1 @@
-"""Gymnasium's tasks, EnvPool's, and those that users register."""
+"""Tasks of Gymnasium and EnvPool, and tasks that users register."""

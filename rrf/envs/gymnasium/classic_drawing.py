@@ -11,13 +11,16 @@ from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 from PIL import Image, ImageDraw
 
 DRAWN = (CartPoleEnv, PendulumEnv)
-"""What can be drawn here."""
+"""The environments that this file can draw."""
 _PAPER, _INK, _CART, _ROD = (245, 245, 245), (30, 30, 30), (60, 90, 140), (190, 110, 50)
 _OVERSAMPLING = 2  # PIL draws without anti-aliasing
 
 
 def draw(env: gymnasium.Env, image_size: tuple[int, int]) -> np.ndarray:
-    """uint8 [H, W, 3] of one of `DRAWN`; `image_size` is (height, width) in pixels."""
+    """A picture of an environment in `DRAWN`, uint8 [H, W, 3].
+
+    `image_size` is (height, width) in pixels.
+    """
     height, width = _OVERSAMPLING * image_size[0], _OVERSAMPLING * image_size[1]
     image = Image.new("RGB", (width, height), _PAPER)
     canvas = ImageDraw.Draw(image)
@@ -30,7 +33,7 @@ def draw(env: gymnasium.Env, image_size: tuple[int, int]) -> np.ndarray:
 
 
 def _draw_cart_pole(canvas: ImageDraw.ImageDraw, env: typing.Any, width: int, height: int) -> None:
-    """The track spans the picture: |x| up to the threshold at which the episode ends."""
+    """The track spans the picture: its ends are the |x| threshold at which the episode ends."""
     position, _, angle, _ = env.state
     scale = width / (2 * env.x_threshold)  # pixels per m
     rail_y = 0.75 * height
@@ -40,12 +43,13 @@ def _draw_cart_pole(canvas: ImageDraw.ImageDraw, env: typing.Any, width: int, he
     canvas.rectangle(
         [cart_x - half_w, rail_y - half_h, cart_x + half_w, rail_y + half_h], fill=_CART
     )
-    length = 2 * env.length * scale  # `length` is half of the pole's; a positive angle leans right
+    # `env.length` is half the length of the pole; a positive angle leans right.
+    length = 2 * env.length * scale
     _draw_rod(canvas, (cart_x, rail_y - half_h), length, angle, thickness=0.08 * scale)
 
 
 def _draw_pendulum(canvas: ImageDraw.ImageDraw, env: typing.Any, width: int, height: int) -> None:
-    """Angle 0 is upright and a positive one leans left."""
+    """Angle 0 is upright; a positive angle leans left."""
     scale = min(width, height) / 2.4
     pivot = (width / 2, height / 2)
     _draw_rod(canvas, pivot, env.l * scale, -env.state[0], thickness=0.15 * scale)
@@ -60,7 +64,7 @@ def _draw_rod(
     angle: float,
     thickness: float,
 ) -> None:
-    """A rod from `foot`, `angle` (rad) clockwise from straight up."""
+    """Draw a rod from `foot`; `angle` (rad) is clockwise from straight up."""
     tip = (foot[0] + length * np.sin(angle), foot[1] - length * np.cos(angle))
     canvas.line([foot, tip], fill=_ROD, width=round(thickness))
     for x, y in (foot, tip):

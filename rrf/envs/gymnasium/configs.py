@@ -1,4 +1,4 @@
-"""Gymnasium's tasks, EnvPool's and those that others registered, as data. Imports no simulator."""
+"""Configs of Gymnasium's tasks, EnvPool's tasks and registered tasks. Imports no simulator."""
 
 import typing
 
@@ -8,16 +8,18 @@ from rrf.envs.configs import ControlEnvCfg
 
 @configclass(builds="rrf.envs.gymnasium.env:GymnasiumEnv")
 class GymnasiumEnvCfg(ControlEnvCfg):
-    """A task of the gym registry, stepped in this process (on few cores faster than processes)."""
+    """A task of Gymnasium's registry, stepped in this process (with few cores, faster than
+    workers).
+    """
 
     task: str = "CartPole-v1"
     """A registered id, e.g. HalfCheetah-v5."""
     kwargs: dict[str, typing.Any] = {}
-    """Arguments of the task, e.g. {"healthy_reward": 0.0}."""
+    """Keyword arguments of the task, e.g. {"healthy_reward": 0.0}."""
     hidden: list[int] = []
     """Dimensions of the observation that the policy may not see."""
     max_episode_steps: int | None = None
-    """Time limit in steps; null takes the task's own."""
+    """Time limit in steps; null keeps the task's own limit."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -29,12 +31,12 @@ class GymnasiumEnvCfg(ControlEnvCfg):
 
 @configclass(builds="rrf.envs.gymnasium.envpool_env:EnvPoolEnv")
 class EnvPoolEnvCfg(ControlEnvCfg):
-    """A task of EnvPool: the same MuJoCo tasks in C++, several threads."""
+    """A task of EnvPool, which runs the same MuJoCo tasks in C++ on several threads."""
 
     task: str = "HalfCheetah-v5"
     """EnvPool's name of the task."""
     num_threads: int = 2
-    """Threads that step."""
+    """Threads that step the environments."""
     hidden: list[int] = []
     """Dimensions of the observation that the policy may not see."""
 
@@ -46,20 +48,22 @@ class EnvPoolEnvCfg(ControlEnvCfg):
 
 @configclass(builds="rrf.envs.gymnasium.registered:build")
 class RegisteredEnvCfg(ControlEnvCfg):
-    """A task added by `gymnasium.register`: an mjlab environment, or one of Gymnasium's kind."""
+    """A task added by `gymnasium.register`: an mjlab environment or a Gymnasium environment."""
 
     task: str = "CartPole-v1"
-    """The id it was registered under; "module:id" imports the module that registers it first."""
+    """The id of the task; "module:id" first imports the module that registers it."""
     num_envs: int = 0
-    """Environments stepped together; 0 takes the scene.num_envs of a registered mjlab config that
-    has more than one, which is mjlab's default, and 64 otherwise."""
+    """Environments stepped together. 0 takes scene.num_envs of the registered mjlab config if that
+    is above 1 (mjlab's default is 1), and 64 otherwise."""
     options: dict[str, typing.Any] = {}
-    """Further fields of MjlabEnvCfg (e.g. physics) or of GymnasiumEnvCfg (e.g. hidden), whichever
-    the entry point needs."""
+    """Further fields of MjlabEnvCfg (e.g. physics) or of GymnasiumEnvCfg (e.g. hidden), depending
+    on the task's entry point."""
 
     def __post_init__(self):
         if self.num_envs != 0:
             super().__post_init__()
         for name in ("task", "num_envs"):
             if name in self.options:
-                raise ValueError(f"options names {name}, which is a field of its own: set {name}")
+                raise ValueError(
+                    f"options contains {name}, which is a field of its own; set {name} instead"
+                )

@@ -1,8 +1,9 @@
-"""Gymnasium's tasks (classic control, MuJoCo v5) as one vector environment of this process.
+"""Gymnasium's tasks (classic control, MuJoCo v5) as one vector environment in this process.
 
-On few cores a loop is faster than worker processes: a step is shorter than a message. What
-Gymnasium's wrappers do is done here: the time limit, so that `episode_length_buf` may be set; the
-check of what a task returns; the reset within the step that ended an episode.
+With few cores a loop is faster than worker processes, because a step takes less time than a
+message. This file does the work of Gymnasium's wrappers itself: the time limit (so that
+`episode_length_buf` may be set), the check of what a task returns, and the reset within the step
+that ended an episode.
 
 Legend: N environments, A width of an action, O visible width of an observation, K ended episodes.
 """
@@ -38,29 +39,30 @@ _REST = "reward_rest"
 _NUM_SCRATCH_STEPS = 3
 _BOOLS = (bool, np.bool_)
 _OF_STEP = (
-    "5 as Gymnasium defines them: observation, reward, terminated, truncated, info (the four of "
-    "the older gym end in done, info)"
+    "the 5 values that Gymnasium defines: observation, reward, terminated, truncated, info (the "
+    "older gym returned 4 values, which end in done, info)"
 )
 _OF_RESET = (
-    "2 as Gymnasium defines them: observation, info (the older gym returned the first alone)"
+    "the 2 values that Gymnasium defines: observation, info (the older gym returned only the first)"
 )
 
 
 class GymnasiumEnv:
     """N copies of a task; see `rrf.envs.control_env.ControlEnv`. Its only group is "policy".
 
-    Real actions are taken in [-1, 1] and stretched over the task's bounds
-    (`rrf.envs.gymnasium.spaces`).
-    Environment i starts with a seed mixed from (seed, i), so the same seed and actions give the
-    same trajectories.
+    The policy gives real actions in [-1, 1]. They are scaled to the task's bounds
+    (`rrf.envs.gymnasium.spaces`). Environment i starts with a seed mixed from (seed, i), so the
+    same seed and actions give the same trajectories.
     """
 
     def __init__(
         self, cfg: GymnasiumEnvCfg, seed: int = 0, device: torch.device | str = "cpu"
     ) -> None:
-        """
+        """Build the environments and start their first episodes.
+
         Raises:
-            ValueError: For an unknown task or argument, or spaces a vector of numbers cannot hold.
+            ValueError: For an unknown task or argument, or a space that `rrf.envs.gymnasium.spaces`
+                does not support.
             ImportError: If the task's simulator is not installed.
         """
         spec = gym_registry.find_spec(cfg.task)
@@ -88,25 +90,25 @@ class GymnasiumEnv:
         self.set_progress(0, seed)
 
     def get_observations(self) -> TensorDict:
-        """What the policy sees now, {"policy": float32 [N, O]}."""
+        """The current observations, {"policy": float32 [N, O]}."""
         return self._group(self._observations)
 
     def reset(self) -> tuple[TensorDict, dict]:
-        """Start new episodes everywhere; each environment's random generator goes on."""
+        """Start a new episode in every environment. The random generators continue."""
         self._reset_all([None] * self.num_envs)
         return self.get_observations(), {}
 
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
         """See `ControlEnv.step`.
 
-        `before_reset`, where set, is called with the numbers of ended environments while they still
-        are where their episode ended.
+        If `before_reset` is set, it is called with the indices of the ended environments before
+        they are reset.
 
         Raises:
-            ValueError: Also for a NaN, an Inf or a wrong shape that the task returns.
+            ValueError: Also if the task returns a NaN, an Inf or a wrong shape.
         """
         observations, rewards, terminated, truncated = self._advance(self._map_actions(actions))
-        self.episode_length_buf = self.episode_length_buf + 1  # it may be the caller's
+        self.episode_length_buf = self.episode_length_buf + 1  # not +=: the caller may hold it
         late = self.episode_length_buf.cpu().numpy() >= self.max_episode_length
         time_outs = (truncated | late) & ~terminated
         dones = terminated | time_outs
@@ -126,9 +128,11 @@ class GymnasiumEnv:
         )
 
     def reward_terms(self) -> dict[str, torch.Tensor]:
-        """The parts of the last step's reward that the task tells apart, each float32 [N]; they add
-        up to it. None before the first step. MuJoCo v5 tasks name them reward_forward,
-        reward_ctrl, ...; what those leave out is reward_rest.
+        """The parts of the last step's reward that the task reports, each float32 [N].
+
+        They add up to the reward. The dict is empty before the first step. MuJoCo v5 tasks name the
+        parts reward_forward, reward_ctrl, ...; reward_rest is the part of the reward that they
+        leave out.
         """
         if not self._infos:
             return {}
@@ -147,9 +151,10 @@ class GymnasiumEnv:
 
     @functools.cached_property
     def reward_names(self) -> list[str]:
-        """The keys of `reward_terms`, found by some steps of a scratch environment. reward_rest is
-        among them if it was not 0 there, and where the task is not Gymnasium's own: of those nobody
-        can tell what they add later.
+        """The keys of `reward_terms`, found by a few steps of a scratch environment.
+
+        reward_rest is among them if it was not 0 in these steps. It is also among them if the task
+        is not Gymnasium's own, because such a task may add something to its reward later.
         """
         spec = gym_registry.find_spec(self.cfg.task)
         scratch = gym_registry.make_envs(spec, self.cfg.kwargs)[0]
@@ -173,7 +178,9 @@ class GymnasiumEnv:
         return [*parts, _REST] if parts and has_rest else list(parts)
 
     def state(self) -> EnvState | None:
-        """None for tasks that are not Gymnasium's own (`rrf.envs.gymnasium.state`)."""
+        """The state of all environments; None for tasks that are not Gymnasium's own
+        (`rrf.envs.gymnasium.state`).
+        """
         if not all(gymnasium_state.can_save(env) for env in self.gym_envs):
             return None
         state = gymnasium_state.save(self.gym_envs)
@@ -191,8 +198,8 @@ class GymnasiumEnv:
         found = (state.facts["task"], len(state.facts["generators"]))
         if found != (self.cfg.task, self.num_envs):
             raise ValueError(
-                f"the state is of {found[1]} x {found[0]}, these are {self.num_envs} x "
-                f"{self.cfg.task}"
+                f"the state is of {found[1]} x {found[0]}, but this environment is "
+                f"{self.num_envs} x {self.cfg.task}"
             )
         rest = dict(state.tensors)
         self._observations = rest.pop("observations").cpu().numpy().copy()
@@ -201,27 +208,29 @@ class GymnasiumEnv:
         self._infos = []
 
     def set_progress(self, num_steps: int, seed: int) -> None:
-        """Begin anew from `seed`, for where `state` is None: a resumed run is not to see its first
-        episodes again. The number of steps so far decides nothing here.
+        """Start new episodes from `seed`.
+
+        This is for tasks whose `state` is None: a resumed run should not see its first episodes
+        again. `num_steps` has no effect here.
         """
         self._reset_all([mixed_seed(seed, index) for index in range(self.num_envs)])
 
     @property
     def mj_model(self) -> "mujoco.MjModel | None":
-        """The model all environments step; None for a task without MuJoCo."""
+        """The model that all environments step; None for a task without MuJoCo."""
         bare = self.gym_envs[0].unwrapped
         return bare.model if isinstance(bare, MujocoEnv) else None
 
     @property
     def mj_spec(self) -> "mujoco.MjSpec | None":
-        """What `mj_model` compiles from, read again from its file; None without MuJoCo."""
+        """The spec that `mj_model` compiles from, read again from its file; None without MuJoCo."""
         import mujoco
 
         bare = self.gym_envs[0].unwrapped
         return mujoco.MjSpec.from_file(bare.fullpath) if isinstance(bare, MujocoEnv) else None
 
     def mj_datas(self, env_ids: Sequence[int]) -> "list[mujoco.MjData]":
-        """The states of some environments, to be read only."""
+        """The MuJoCo states of some environments. Do not change them."""
         bare: list[typing.Any] = [self.gym_envs[env].unwrapped for env in env_ids]
         return [env.data for env in bare]
 
@@ -233,7 +242,9 @@ class GymnasiumEnv:
     def _advance(
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """One step everywhere, no resets: observations [N, O], rewards, terminated, truncated."""
+        """Step every environment, without resets: observations [N, O], rewards, terminated,
+        truncated.
+        """
         observations = np.empty((self.num_envs, *self._shape), np.float32)
         rewards = np.empty(self.num_envs, np.float32)
         terminated = np.empty(self.num_envs, bool)
@@ -254,7 +265,9 @@ class GymnasiumEnv:
             try:
                 observations[env], rewards[env] = observation, reward
             except (TypeError, ValueError) as error:
-                raise self._unfit(f"what is no number ({error})", env, "numbers") from error
+                raise self._unfit(
+                    f"a value that is not a number ({error})", env, "numbers"
+                ) from error
         self._infos = infos
         self._rewards = torch.from_numpy(rewards).to(self.device)
         if self._hides:
@@ -263,7 +276,7 @@ class GymnasiumEnv:
         return observations, rewards, terminated, truncated
 
     def _begin_again(self, ended: np.ndarray, observations: np.ndarray) -> TensorDict:
-        """Reset the environments `ended` and their rows of `observations`; what stood there."""
+        """Reset the environments `ended` and their rows of `observations`; returns the old rows."""
         final = self._group(observations[ended])
         if self.before_reset is not None:
             self.before_reset(ended.tolist())
@@ -295,7 +308,7 @@ class GymnasiumEnv:
         try:
             return np.asarray(result[0], np.float32)[self._visible]
         except (TypeError, ValueError) as error:
-            raise self._unfit(f"what is no number ({error})", env, "numbers") from error
+            raise self._unfit(f"a value that is not a number ({error})", env, "numbers") from error
 
     def _check(self, observations: np.ndarray, rewards: np.ndarray | None = None) -> None:
         if np.isfinite(observations).all() and (rewards is None or np.isfinite(rewards).all()):
@@ -329,7 +342,7 @@ class GymnasiumEnv:
 
 
 def step_dt(env: gymnasium.Env) -> float:
-    """Seconds between two actions: the task's own `dt` or `tau`, else the inverse of its frame
+    """Seconds between two actions: the task's own `dt` or `tau`, otherwise the inverse of its frame
     rate.
     """
     bare = env.unwrapped

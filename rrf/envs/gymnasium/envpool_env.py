@@ -1,9 +1,9 @@
 """EnvPool's tasks: the same MuJoCo tasks and more, in C++ on several threads.
 
-EnvPool itself resets an environment in the step after the one that ended its episode, ignoring that
-step's action. Here ended environments are reset at once, in a second call for those alone, so that
-no transition is made up. The state of its physics cannot be read: `state()` is None, and a resumed
-run begins new episodes.
+EnvPool itself resets an environment only in the step after the one that ended its episode, and
+ignores the action of that step. Here ended environments are reset at once, in a second call for
+them alone, so that no transition is made up. The state of the physics cannot be read: `state()` is
+None, and a resumed run starts new episodes.
 
 Legend: N environments, A width of an action, O visible width of an observation, K ended episodes.
 """
@@ -24,22 +24,24 @@ from rrf.envs.gymnasium.spaces import ActionMap, visible_dimensions
 from rrf.registry import require
 
 _MAX_SEED = 2**31 - 1
-_STEP_DT_S = 0.02  # of a task that does not say; it decides nothing but the speed of videos
+_STEP_DT_S = 0.02  # for a task that does not tell; it only sets the speed of videos
 
 
 class EnvPoolEnv:
     """N copies of a task; see `rrf.envs.control_env.ControlEnv`. Its only group is "policy".
 
-    Real actions are taken in [-1, 1] and stretched over the task's bounds
+    The policy gives real actions in [-1, 1]. They are scaled to the task's bounds
     (`rrf.envs.gymnasium.spaces`).
     """
 
     def __init__(
         self, cfg: EnvPoolEnvCfg, seed: int = 0, device: torch.device | str = "cpu"
     ) -> None:
-        """
+        """Build the environments and start their first episodes.
+
         Raises:
-            ValueError: For an unknown task, or spaces a vector of numbers cannot hold.
+            ValueError: For an unknown task, or a space that `rrf.envs.gymnasium.spaces` does not
+                support.
             ImportError: If EnvPool is not installed, with the command that installs it.
         """
         envpool: typing.Any = require("envpool", extra="envpool")
@@ -53,7 +55,7 @@ class EnvPoolEnv:
         self.max_episode_length = int(envpool.make_spec(cfg.task).config.max_episode_steps)
         self._pool: typing.Any = self._make_pool(seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that bounds lose precision as float32
+            warnings.simplefilter("ignore")  # it warns that float32 bounds lose precision
             space, action_space = self._pool.observation_space, self._pool.action_space
         self._map_actions = ActionMap(action_space, cfg.num_envs, cfg.task)
         self._visible = visible_dimensions(space, cfg.hidden, cfg.task)
@@ -69,11 +71,11 @@ class EnvPoolEnv:
         self.reset()
 
     def get_observations(self) -> TensorDict:
-        """What the policy sees now, {"policy": float32 [N, O]}."""
+        """The current observations, {"policy": float32 [N, O]}."""
         return self._group(self._observations)
 
     def reset(self) -> tuple[TensorDict, dict]:
-        """Start new episodes everywhere."""
+        """Start a new episode in every environment."""
         self._observations = self._begin_again(np.arange(self.num_envs))
         self._check(self._observations, np.zeros(self.num_envs, np.float32))
         return self.get_observations(), {}
@@ -82,13 +84,13 @@ class EnvPoolEnv:
         """See `ControlEnv.step`.
 
         Raises:
-            ValueError: Also for a NaN or Inf that the task returns.
+            ValueError: Also if the task returns a NaN or Inf.
         """
         results = self._pool.step(self._map_actions(actions))
         observations = results[0].astype(np.float32)[:, self._visible]
         rewards, terminated, truncated = results[1].astype(np.float32), results[2], results[3]
         self._check(observations, rewards)
-        self.episode_length_buf = self.episode_length_buf + 1  # it may be the caller's
+        self.episode_length_buf = self.episode_length_buf + 1  # not +=: the caller may hold it
         late = self.episode_length_buf.cpu().numpy() >= self.max_episode_length
         time_outs = (truncated | late) & ~terminated
         dones = terminated | time_outs
@@ -103,19 +105,21 @@ class EnvPoolEnv:
         return self._group(observations), self._tensor(rewards), self._tensor(dones), extras
 
     def state(self) -> EnvState | None:
-        """None: EnvPool does not give its physics away."""
+        """Always None: EnvPool does not expose the state of its physics."""
         return None
 
     def load_state(self, state: EnvState) -> None:
-        """
+        """Not supported.
+
         Raises:
             ValueError: Always.
         """
         raise ValueError("EnvPool cannot continue from a state; train in a GymnasiumEnvCfg instead")
 
     def set_progress(self, num_steps: int, seed: int) -> None:
-        """Begin anew, with the next `reset`, from `seed`: a resumed run is not to see its first
-        episodes again. The number of steps so far decides nothing here.
+        """Use `seed` from the next `reset` on.
+
+        A resumed run should not see its first episodes again. `num_steps` has no effect here.
         """
         self._pool = self._make_pool(seed)
 
@@ -130,12 +134,13 @@ class EnvPoolEnv:
             num_envs=self.num_envs,
             num_threads=min(self.cfg.num_threads, self.num_envs),
             seed=mixed_seed(seed) % _MAX_SEED,
-            # In the last step of its own limit it does not tell whether the task ended too.
+            # At its own time limit, EnvPool does not tell whether the task terminated as well, so
+            # its limit is one step later than ours.
             max_episode_steps=self.max_episode_length + 1,
         )
 
     def _begin_again(self, ended: np.ndarray) -> np.ndarray:
-        """Reset some environments; their first observations [K, O]."""
+        """Reset the environments `ended`; returns their first observations [K, O]."""
         observations = self._pool.reset(ended.astype(np.int32))[0]
         observations = observations.astype(np.float32)[:, self._visible]
         self.episode_length_buf[torch.from_numpy(ended).to(self.device)] = 0
@@ -155,7 +160,7 @@ class EnvPoolEnv:
 
 
 def _step_dt(pool: typing.Any, task: str) -> float:
-    """Seconds between actions, as Gymnasium's task of the same name has them."""
+    """Seconds between two actions, taken from Gymnasium's task of the same name."""
     import gymnasium
 
     from rrf.envs.gymnasium.env import step_dt

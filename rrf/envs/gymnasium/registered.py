@@ -1,4 +1,4 @@
-"""Tasks that others add by `gymnasium.register`, with the config that trains them among the kwargs.
+"""Tasks that users add by `gymnasium.register`, with the config that trains them in the kwargs.
 
     gymnasium.register(
         id="RoboRenForce-MyTask-PPO",
@@ -6,10 +6,10 @@
         kwargs={"env_cfg_entry_point": my_env_cfg, "RoboRenForce_entry_point": MyLocoPPOCfg()},
     )
 
-An entry point that is mjlab's environment is stepped as any mjlab task is, with the registered
-environment config; every other entry point is an environment of Gymnasium's kind, made with the
-remaining kwargs. `rrf_entry_point` is the same as `RoboRenForce_entry_point`. Configs are given as
-an instance, as a class or function that makes one, or as "module:name" of either.
+If the entry point is mjlab's environment, the task is stepped like every mjlab task, with the
+registered environment config. Every other entry point is a Gymnasium environment, which is made
+with the remaining kwargs. `rrf_entry_point` means the same as `RoboRenForce_entry_point`. A config
+is given as an instance, as a class or function that makes one, or as "module:name" of any of these.
 """
 
 import copy
@@ -26,19 +26,20 @@ from rrf.envs.gymnasium.registry import CONFIG_KWARGS, creator_of, find_spec
 from rrf.envs.mjlab.configs import MjlabEnvCfg
 
 ENV_CFG_KWARG = "env_cfg_entry_point"
-"""Under which an mjlab task names its environment's config."""
+"""The kwarg in which an mjlab task names the config of its environment."""
 _MJLAB_ENV = "ManagerBasedRlEnv"
 _MJLAB_CLASS = ("mjlab.envs.manager_based_rl_env", _MJLAB_ENV)
-_NUM_ENVS = 64  # where neither the user nor the registered config says
+_NUM_ENVS = 64  # if neither the user nor the registered config sets it
 
 
 def runner_cfg_of(task: str) -> Cfg | None:
     """A copy of the config registered with `task`; None if it was registered without one.
 
-    Its package is trusted from now on, since its code has been imported already.
+    The config's package is trusted from now on, because its code has already been imported.
 
     Raises:
-        ValueError: For an unknown task, both kwargs at once, or a kwarg that leads to no config.
+        ValueError: For an unknown task, for both kwargs at once, or for a kwarg that gives no
+            config.
     """
     spec = find_spec(task)
     given = [name for name in CONFIG_KWARGS if name in spec.kwargs]
@@ -57,7 +58,7 @@ def runner_cfg_of(task: str) -> Cfg | None:
 
 
 def required_runner_cfg(task: str) -> Cfg:
-    """As `runner_cfg_of`.
+    """Like `runner_cfg_of`, for a task that must have a config.
 
     Raises:
         ValueError: Also if the task was registered without a config.
@@ -65,9 +66,9 @@ def required_runner_cfg(task: str) -> Cfg:
     cfg = runner_cfg_of(task)
     if cfg is None:
         raise ValueError(
-            f"{task} is registered without a config to train it by. Add "
-            f'kwargs={{"{CONFIG_KWARGS[0]}": <runner config>}} to its gymnasium.register, or train '
-            f"it by a preset: rrf train PRESET env.task={task}"
+            f"{task} is registered without a training config. Add "
+            f'kwargs={{"{CONFIG_KWARGS[0]}": <runner config>}} to its gymnasium.register call, or '
+            f"train it with a preset: rrf train PRESET env.task={task}"
         )
     return cfg
 
@@ -76,7 +77,7 @@ def build(cfg: RegisteredEnvCfg, seed: int = 0, device: torch.device | str = "cp
     """The environment that was registered as `cfg.task`.
 
     Raises:
-        ValueError: For an unknown task or option, or an mjlab task without environment config.
+        ValueError: For an unknown task or option, or an mjlab task without an environment config.
     """
     spec = find_spec(cfg.task)
     given = cfg.options | {"task": cfg.task, "num_envs": cfg.num_envs or _NUM_ENVS}
@@ -104,18 +105,21 @@ def _is_mjlab(spec: EnvSpec) -> bool:
 
 
 def _check_entry_point(spec: EnvSpec) -> None:
-    """Raise ValueError for a class of mjlab's kind that is not mjlab's own."""
+    """Raise ValueError for a subclass of mjlab's environment."""
     kinds = getattr(creator_of(spec), "__mro__", ())
     if any((kind.__module__, kind.__name__) == _MJLAB_CLASS for kind in kinds):
         raise ValueError(
-            f"{spec.id} is registered with a subclass of mjlab's {_MJLAB_ENV}, whose own steps "
-            'would not be made; use entry_point="mjlab.envs:ManagerBasedRlEnv" and put what is '
-            f"yours into the terms of {ENV_CFG_KWARG}"
+            f"{spec.id} is registered with a subclass of mjlab's {_MJLAB_ENV}, whose own step "
+            'method would not be called; use entry_point="mjlab.envs:ManagerBasedRlEnv" and put '
+            f"your changes into the terms of {ENV_CFG_KWARG}"
         )
 
 
 def _resolved(spec: EnvSpec, kwarg: str) -> typing.Any:
-    """What a kwarg stands for: itself, what it makes, or what "module:name" is or makes."""
+    """The config that a kwarg gives: its value, or what the value makes if it can be called.
+
+    The value "module:name" is imported first.
+    """
     value: typing.Any = spec.kwargs[kwarg]
     if isinstance(value, str):
         module, _, name = value.partition(":")
@@ -123,14 +127,14 @@ def _resolved(spec: EnvSpec, kwarg: str) -> typing.Any:
             value = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError, ValueError) as error:
             raise ValueError(
-                f"{kwarg} of {spec.id} is '{value}', which is not there ({error}); write "
+                f"{kwarg} of {spec.id} is '{value}', which cannot be found ({error}); write it as "
                 "module:name"
             ) from error
     return value() if callable(value) else copy.deepcopy(value)
 
 
 def _has_methods_of_cfg(value) -> bool:
-    """A `@configclass` that does not inherit `Cfg` has been given its methods."""
+    """Whether `value` is a `@configclass` that got the methods of `Cfg` without inheriting it."""
     return type(value).__dict__.get("to_dict") is Cfg.to_dict
 
 

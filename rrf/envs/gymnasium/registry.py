@@ -1,7 +1,7 @@
-"""Gymnasium's registry: finding a task and making one of its environments.
+"""Gymnasium's registry: find a task and make its environments.
 
-A task may carry the config that trains it among its kwargs (`CONFIG_KWARGS`); that one is taken out
-before the environment's constructor sees the rest.
+The kwargs of a task may contain the config that trains it (`CONFIG_KWARGS`). This entry is removed
+before the environment's constructor gets the other kwargs.
 """
 
 import dataclasses
@@ -17,20 +17,20 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from rrf.config import closest, did_you_mean
 
 CONFIG_KWARGS = ("RoboRenForce_entry_point", "rrf_entry_point")
-"""The kwargs of `gymnasium.register` under which a task names the config that trains it."""
+"""The kwargs of `gymnasium.register` in which a task names the config that trains it."""
 _HOW_TO_REGISTER = (
-    "a task of your own is registered by the module that --import names; all there are: python -c "
-    "'import gymnasium; gymnasium.pprint_registry()'"
+    "for a task of your own, add --import with the module that registers it; to list all tasks: "
+    "python -c 'import gymnasium; gymnasium.pprint_registry()'"
 )
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def find_spec(task: str) -> EnvSpec:
-    """What was registered as `task`; for "module:task" the module is imported first.
+    """The spec that was registered as `task`; for "module:task" the module is imported first.
 
     Raises:
-        ValueError: For a module that cannot be imported, or an unknown task, with the closest known
-            one.
+        ValueError: For a module that cannot be imported, or an unknown task; the message names the
+            closest known task.
     """
     module, _, name = task.rpartition(":")
     if module:
@@ -40,9 +40,7 @@ def find_spec(task: str) -> EnvSpec:
         close = closest(name, gymnasium.registry)
         hint = f"did you mean '{close}'?" if close else _HOW_TO_REGISTER
         if name.startswith("Mjlab-"):
-            hint = (
-                f"tasks of mjlab itself train by a preset: rrf train go1-flat-ppo env.task={name}"
-            )
+            hint = f"train mjlab's own tasks with a preset: rrf train go1-flat-ppo env.task={name}"
         raise ValueError(f"no Gymnasium task '{name}'; {hint}")
     return spec
 
@@ -50,12 +48,14 @@ def find_spec(task: str) -> EnvSpec:
 def make_envs(
     spec: EnvSpec, kwargs: Mapping[str, typing.Any], num_envs: int = 1
 ) -> list[gymnasium.Env]:
-    """`num_envs` environments without Gymnasium's time limit and checks, which cost time and which
-    `rrf.envs.gymnasium.env` does itself.
+    """`num_envs` environments without Gymnasium's time limit and checks.
+
+    These cost time, and `rrf.envs.gymnasium.env` does their work itself.
 
     Raises:
-        ValueError: For an argument the task does not take, or an entry point that is not there.
-        ImportError: Where the task's simulator is not installed, with the command that installs it.
+        ValueError: For an argument that the task does not take, or an entry point that does not
+            exist.
+        ImportError: If the task's simulator is not installed, with the command that installs it.
     """
     arguments = {name: spec.kwargs[name] for name in spec.kwargs if name not in CONFIG_KWARGS}
     arguments |= kwargs
@@ -76,8 +76,8 @@ def make_envs(
         if accepts(creator, arguments):
             raise
         raise ValueError(
-            f"{spec.id} cannot be made with the arguments {sorted(arguments)}: {error}; they are "
-            "the kwargs it was registered with and env.kwargs"
+            f"{spec.id} cannot be made with the arguments {sorted(arguments)}: {error}; these are "
+            "the kwargs of its registration together with env.kwargs"
         ) from error
 
 
@@ -95,11 +95,11 @@ def _import(module: str, task: str) -> None:
 
 
 def creator_of(spec: EnvSpec) -> Callable:
-    """What makes the task's environments.
+    """The function or class that makes the task's environments.
 
     Raises:
-        ValueError: For an entry point that is not there.
-        ImportError: Where the task's simulator is not installed.
+        ValueError: For an entry point that does not exist.
+        ImportError: If the task's simulator is not installed.
     """
     entry = spec.entry_point
     if callable(entry):
@@ -110,7 +110,7 @@ def creator_of(spec: EnvSpec) -> Callable:
         raise ImportError(f"{spec.id} cannot be made here: {error}") from error
     except (AttributeError, ValueError) as error:
         raise ValueError(
-            f"{spec.id} is registered with entry_point={entry!r}, which is not there ({error}); "
+            f"{spec.id} is registered with entry_point={entry!r}, which cannot be found ({error}); "
             'give gymnasium.register a class, a function or "module:name"'
         ) from error
 
@@ -121,7 +121,7 @@ def _parameters(creator: Callable) -> list[str]:
 
 
 def accepts(function: Callable, arguments: Mapping[str, typing.Any]) -> bool:
-    """Whether it can be called with these."""
+    """Whether `function` can be called with these keyword arguments."""
     try:
         inspect.signature(function).bind(**arguments)
     except TypeError:

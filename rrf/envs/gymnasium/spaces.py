@@ -1,9 +1,9 @@
-"""From a policy's tensors to a Gymnasium space's arrays, and which spaces that works for.
+"""Converts a policy's tensors to a Gymnasium space's arrays, and checks that a space is supported.
 
-A policy gives real actions in [-1, 1]. In a dimension with two finite bounds that interval is
-stretched over them (what lies outside is clipped); a dimension without, or with one bound only, is
-passed through and clipped to what bounds it has. An action chosen from a list is its index, 0 for
-the first whatever number the space starts at.
+A policy gives real actions in [-1, 1]. In a dimension with two finite bounds, this interval is
+scaled to the bounds, and values outside it are clipped. A dimension with one bound or none is
+passed through, and clipped to the bound that it has. A discrete action is given as its index: 0 is
+the first action, whatever number the space starts at.
 
 Legend: N environments, A width of an action, O width of an observation.
 """
@@ -14,18 +14,19 @@ from gymnasium import spaces
 
 from rrf.envs.control_env import check_actions
 
-_UNBOUNDED = 1e9  # who writes a larger bound (often the dtype's largest number) means none
+_UNBOUNDED = 1e9  # a larger bound (often the dtype's largest number) means no bound
 
 
 class ActionMap:
-    """Maps float32 [N, A] to what the environments of `space` take."""
+    """Maps actions, float32 [N, A], to what environments with the action space `space` take."""
 
     def __init__(self, space: spaces.Space, num_envs: int, task: str):
-        """
+        """Check the space and prepare the mapping.
+
         Args:
-            space: One environment's action space.
+            space: The action space of one environment.
             num_envs: N.
-            task: Named in messages.
+            task: The task's name in messages.
 
         Raises:
             ValueError: For a space that is neither a one-dimensional Box of floats nor Discrete.
@@ -40,8 +41,8 @@ class ActionMap:
         is_real = np.issubdtype(space.dtype, np.floating)
         if not isinstance(space, spaces.Box) or not is_real or len(space.shape) != 1:
             raise ValueError(
-                f"{task} has the action space {space}; supported are Discrete and a "
-                "one-dimensional Box of floats"
+                f"{task} has the action space {space}; only Discrete and a one-dimensional Box of "
+                "floats are supported"
             )
         self.num_actions = space.shape[0]
         self._dtype = space.dtype
@@ -54,11 +55,11 @@ class ActionMap:
         self._is_stretched = bool((center_a != 0).any() or (scale_a != 1).any())
 
     def __call__(self, actions: torch.Tensor) -> np.ndarray:
-        """[N, A] of the space's dtype, or int64 [N] for choices.
+        """Actions [N, A] of the space's dtype, or int64 [N] for discrete actions.
 
         Raises:
-            ValueError: For actions of another shape, with a NaN or Inf, or an index that is not one
-                of the choices.
+            ValueError: For actions of another shape or with a NaN or Inf, or for an index that is
+                not one of the choices.
         """
         actions_na = actions.detach().cpu().numpy()
         if actions_na.shape != (self._num_envs, self.num_actions) or not _is_finite(actions_na):
@@ -73,8 +74,8 @@ class ActionMap:
         if is_wrong.any():
             env = int(np.argmax(is_wrong))
             raise ValueError(
-                f"the action of environment {env} is {actions_na[env, 0]}; {self._task} chooses "
-                f"among 0 to {self.num_choices - 1}"
+                f"the action of environment {env} is {actions_na[env, 0]}; {self._task} has the "
+                f"actions 0 to {self.num_choices - 1}"
             )
         return index_n + self._first
 
@@ -83,12 +84,13 @@ def visible_dimensions(space: spaces.Space, hidden: list[int], task: str) -> np.
     """The dimensions of an observation that the policy may see, int64 [O - len(hidden)].
 
     Raises:
-        ValueError: For a space that is no one-dimensional Box, or a hidden dimension it lacks.
+        ValueError: For a space that is not a one-dimensional Box, or a hidden dimension that does
+            not exist.
     """
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise ValueError(
-            f"{task} has the observation space {space}; supported is a one-dimensional Box "
-            "(images and nested observations are not)"
+            f"{task} has the observation space {space}; only a one-dimensional Box is supported "
+            "(no images, no nested observations)"
         )
     width = space.shape[0]
     for dimension in hidden:
@@ -97,7 +99,7 @@ def visible_dimensions(space: spaces.Space, hidden: list[int], task: str) -> np.
                 f"hidden names dimension {dimension}; an observation of {task} has 0 to {width - 1}"
             )
     if len(set(hidden)) >= width:
-        raise ValueError(f"hidden leaves nothing of the {width} dimensions of {task}")
+        raise ValueError(f"hidden leaves none of the {width} dimensions of {task} visible")
     return np.setdiff1d(np.arange(width), hidden)
 
 

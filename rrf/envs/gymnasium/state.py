@@ -1,10 +1,10 @@
-"""What decides how a Gymnasium environment goes on, as tensors and plain data.
+"""What determines how a Gymnasium environment continues, as tensors and plain data.
 
-For MuJoCo that is its integration state (time, positions, velocities, activations, solver warm
-start), and the body and centre-of-mass positions, which lag one physics step behind and from which
-Ant and Humanoid measure their next velocity; for classic control its `state`. With either goes the
-environment's random generator. It is known for Gymnasium's own environments only; of others
-nobody can tell what they keep.
+For MuJoCo this is the integration state (time, positions, velocities, activations, solver warm
+start) and the positions of bodies and centres of mass. These positions lag one physics step behind,
+and Ant and Humanoid compute their next velocity from them. For classic control it is the attribute
+`state`. In both cases the environment's random generator belongs to it. All this is known for
+Gymnasium's own environments only. What other environments keep is unknown.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -32,7 +32,7 @@ _CARRIED = (
 
 
 def can_save(env: gymnasium.Env) -> bool:
-    """Whether `save` knows all that this environment keeps from step to step."""
+    """Whether `save` covers everything that this environment keeps from step to step."""
     is_bare = env.unwrapped is env
     return is_bare and type(env.unwrapped).__module__.startswith(_PACKAGES)
 
@@ -64,15 +64,17 @@ def _kept(env: typing.Any) -> dict[str, typing.Any]:
 
 
 def _are_alike(values: Sequence[typing.Any]) -> bool:
-    """Whether all are arrays of one kind. MountainCar's state is an array after a reset and a tuple
-    after a step, MountainCarContinuous' has another type.
+    """Whether all values are arrays of one dtype and shape.
+
+    MountainCar's state is an array after a reset and a tuple after a step. The state of
+    MountainCarContinuous changes its dtype.
     """
     kinds = {(v.dtype, v.shape) if isinstance(v, np.ndarray) else None for v in values}
     return len(kinds) == 1 and None not in kinds
 
 
 def load(envs: Sequence[gymnasium.Env], state: EnvState) -> None:
-    """Bring `envs` to what `save` saw."""
+    """Restore in `envs` the state that `save` returned."""
     arrays = {name: tensor.cpu().numpy() for name, tensor in state.tensors.items()}
     for index, env in enumerate(envs):
         bare: typing.Any = env.unwrapped
@@ -85,19 +87,17 @@ def load(envs: Sequence[gymnasium.Env], state: EnvState) -> None:
 
 
 def _load_physics(env: MujocoEnv, arrays: dict[str, np.ndarray]) -> None:
-    """Set an environment's MjData from the entries of `arrays` that belong there; they are taken
-    out.
-    """
+    """Set an environment's MjData from `arrays` and remove the used entries from `arrays`."""
     physics = arrays.pop("physics")
     mujoco.mj_setState(env.model, env.data, physics, _PHYSICS)
-    mujoco.mj_forward(env.model, env.data)  # for whoever draws it; it spoils the warm start
+    mujoco.mj_forward(env.model, env.data)  # drawing needs this; it spoils the warm start
     mujoco.mj_setState(env.model, env.data, physics, _PHYSICS)
     for name in _LAGGING:
         getattr(env.data, name)[:] = arrays.pop(name)
 
 
 def _plain(value: typing.Any) -> typing.Any:
-    """As JSON can hold it, with the type of what NumPy and tuples hold."""
+    """`value` as JSON data; NumPy values and tuples are stored with their type."""
     if isinstance(value, np.ndarray | np.generic):
         return {"values": value.tolist(), "dtype": value.dtype.str}
     return {"tuple": [_plain(item) for item in value]} if isinstance(value, tuple) else value

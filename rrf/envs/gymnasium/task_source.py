@@ -1,4 +1,4 @@
-"""What a registered task is made of: a result is known by it, and an edited task is another one."""
+"""What a registered task is made of. It identifies results, so an edited task is another task."""
 
 import contextlib
 import functools
@@ -25,11 +25,14 @@ _CODE = (type, types.FunctionType, types.ModuleType)
 
 
 def source_of(task: str) -> dict | None:
-    """A registered task as plain data: digests of the files that its class, wrappers and configs
-    lie in, and the functions they name; its time limit and kwargs. Installed packages are left out,
-    whose versions are known otherwise. None for a task that is not registered."""
+    """A registered task as plain data; None for a task that is not registered.
+
+    It contains the digests of the files that hold the task's class, wrappers and configs and the
+    functions that they name, its time limit and its kwargs. Files of installed packages are left
+    out, because their versions are recorded elsewhere.
+    """
     module, _, name = task.rpartition(":")
-    with contextlib.suppress(ValueError):  # whoever makes the task hears of it
+    with contextlib.suppress(ValueError):  # making the task reports the error
         find_spec(task)
     spec = gymnasium.registry.get(name)
     if spec is None:
@@ -44,20 +47,22 @@ def source_of(task: str) -> dict | None:
 
 
 def joined(digest: str, task: str) -> str:
-    """`digest`, of this package's code, joined by what a registered task is made of."""
+    """`digest`, of this package's code, combined with what a registered task is made of."""
     made_of = source_of(task)
     return atomic.digest_of([digest, made_of]) if made_of else digest
 
 
 class _Parts:
-    """Values as plain data that is the same in every process, and the files of code among them."""
+    """Turns values into plain data that is the same in every process, and collects their code
+    files.
+    """
 
     def __init__(self) -> None:
         self.files: set[Path] = set()
-        self._inside: set[int] = set()  # objects that are being looked at
+        self._inside: set[int] = set()  # ids of the objects that are being visited
 
     def plain(self, value: typing.Any) -> typing.Any:
-        """`value` as JSON has it."""
+        """`value` as JSON data."""
         if isinstance(value, float) and not math.isfinite(value):
             return str(value)
         if value is None or isinstance(value, str | int | float):
@@ -71,10 +76,13 @@ class _Parts:
             self._inside.remove(id(value))
 
     def add_file(self, code: typing.Any) -> None:
-        """The file of a module, class, function or "module:name" of one, if it is nobody else's."""
+        """Add the file of a module, class or function, or of its "module:name".
+
+        Files of installed packages are not added.
+        """
         with contextlib.suppress(
             TypeError, ImportError, AttributeError, ValueError, gymnasium.error.Error
-        ):  # built in, or not there
+        ):  # built in, or not found
             file = inspect.getsourcefile(load_env_creator(code) if isinstance(code, str) else code)
             if file and "site-packages" not in file:
                 self.files.add(Path(file))

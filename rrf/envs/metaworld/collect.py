@@ -1,15 +1,15 @@
-"""Which demonstrations of Meta-World's scripted experts to record, and recording them in parallel.
+"""Selects the demonstrations of Meta-World's scripted experts, and records them in parallel.
 
-`rrf.envs.metaworld.recorder` records one task: one robomimic HDF5 file of rendered images, actions
-and full simulator states. The expert is asked once per action. With action noise (DART,
-arXiv:1703.09327) the executed action is the expert's plus Gaussian noise on dx, dy, dz, while the
-recorded one is the expert's own answer to the state really visited, so that a cloned policy sees
-how to recover. Attempts are numbered; the successful ones of the lowest numbers are kept. An
-episode ends with the action that solves the task; its frame carries success = 1 and done = 1, and
-nothing follows it.
+`rrf.envs.metaworld.recorder` records one task into one robomimic HDF5 file of rendered images,
+actions and full simulator states. The expert is asked once per action. With action noise (DART,
+arXiv:1703.09327) the executed action is the expert's plus Gaussian noise on dx, dy, dz. The
+recorded action is the expert's own answer to the state that was really visited, so that a cloned
+policy sees how to recover. Attempts are numbered, and the successful ones with the lowest numbers
+are kept. An episode ends with the action that solves the task: the frame of this action has success
+= 1 and done = 1, and no frame follows it.
 
-Same configuration, same bytes: noise depends on (seed, task, attempt) alone, and neither the number
-of processes nor of slots changes an episode.
+The same configuration gives the same bytes. The noise depends on (seed, task, attempt) alone.
+Neither the number of processes nor the number of slots changes an episode.
 """
 
 import collections
@@ -37,7 +37,7 @@ DEMO_TASKS = (
     "window-close-v3",
     "window-open-v3",
 )
-_MESSAGE_TIMEOUT_S = 600.0  # the first rendered image of a machine compiles kernels
+_MESSAGE_TIMEOUT_S = 600.0  # the first image rendered on a machine compiles kernels
 
 
 @configclass
@@ -67,14 +67,14 @@ class CollectCfg(Cfg):
     num_workers: int = 2
     """Processes; each records whole tasks."""
     force: bool = False
-    """Record again what is already there."""
+    """Record a task again even if its file exists."""
 
     def __post_init__(self):
         for task in self.tasks:
             if task not in TASKS:
                 raise ValueError(f"no Meta-World task '{task}'{did_you_mean(task, TASKS)}")
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
-            raise ValueError(f"tasks={self.tasks} must name at least one task, none of them twice")
+            raise ValueError(f"tasks={self.tasks} must name at least one task, and no task twice")
         if self.episodes < 1 or self.num_workers < 1:
             raise ValueError(
                 f"episodes={self.episodes} and num_workers={self.num_workers} must be at least 1"
@@ -84,14 +84,14 @@ class CollectCfg(Cfg):
         if self.episodes > NUM_INITIAL_STATES and 0 in self.action_noise:
             raise ValueError(
                 f"episodes={self.episodes}: a seed has {NUM_INITIAL_STATES} initial states, and "
-                "without noise a second round would record the same episodes again; use fewer, or "
-                "action_noise > 0 throughout"
+                "without noise a second round would record the same episodes again; use fewer "
+                "episodes, or only numbers > 0 in action_noise"
             )
         if self.camera not in CAMERAS:
             raise ValueError(f"no camera '{self.camera}'{did_you_mean(self.camera, CAMERAS)}")
 
     def env_args(self, task: str) -> dict:
-        """What a recording says about itself: how to rebuild its environment, how it was made."""
+        """The metadata of a recording: how to rebuild its environment, and how it was made."""
         return {
             "env_name": task,
             "type": "metaworld",
@@ -111,13 +111,13 @@ class CollectCfg(Cfg):
         }
 
     def path(self, task: str) -> Path:
-        """Where the recording of a task goes."""
+        """The file of a task's recording."""
         return Path(self.out) / f"{task}.hdf5"
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far one task is."""
+    """How much of one task has been recorded so far."""
 
     task: str
     episodes: int
@@ -127,24 +127,24 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """What `collect` has left for one task."""
+    """The recording of one task."""
 
     task: str
     path: Path
     episodes: int
     frames: int
-    attempts: int  # 0 if the file was there already
+    attempts: int  # 0 if the file existed already
     is_reused: bool
 
 
 def collect(
     cfg: CollectCfg, on_progress: Callable[[Progress], None] = lambda progress: None
 ) -> list[Recorded]:
-    """Record `cfg.tasks`; a file that is there already with the same settings is kept.
+    """Record `cfg.tasks`. A file that already exists with the same settings is kept.
 
     Raises:
-        ValueError: Before anything is recorded, for a file recorded with other settings (`force`
-            replaces it), or when an expert does not succeed often enough.
+        ValueError: Before anything is recorded, if a file exists that was recorded with other
+            settings (`force` replaces it). Also if an expert does not succeed often enough.
     """
     reused = {} if cfg.force else _existing(cfg)
     for done in reused.values():
@@ -192,7 +192,11 @@ def _record_all(
 
 
 def _existing(cfg: CollectCfg) -> dict[str, Recorded]:
-    """The tasks whose files are there. Raises ValueError for one recorded with other settings."""
+    """The tasks whose files exist already.
+
+    Raises:
+        ValueError: For a file that was recorded with other settings.
+    """
     import h5py
 
     found = {}
@@ -206,12 +210,12 @@ def _existing(cfg: CollectCfg) -> dict[str, Recorded]:
             env_args, frames = json.loads(attributes["env_args"]), int(attributes["total"])
         except (OSError, KeyError, ValueError) as error:
             raise ValueError(
-                f"{path} is no recording of ours ({error}); move it away, or use --force"
+                f"{path} was not recorded by rrf ({error}); move it away, or replace it by --force"
             ) from error
         if env_args != cfg.env_args(task):
             raise ValueError(
-                f"{path} was recorded with other settings: {env_args}, asked for "
-                f"{cfg.env_args(task)}; choose another --out, or replace it with --force"
+                f"{path} was recorded with other settings: {env_args}, but these were asked for: "
+                f"{cfg.env_args(task)}; choose another --out, or replace it by --force"
             )
         found[task] = Recorded(task, path, cfg.episodes, frames, attempts=0, is_reused=True)
     return found

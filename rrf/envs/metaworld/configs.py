@@ -1,4 +1,4 @@
-"""Meta-World, as data. Imports no simulator."""
+"""The config of Meta-World. Imports no simulator."""
 
 import typing
 from collections.abc import Sequence
@@ -24,13 +24,14 @@ class MetaWorldCfg(VecEnvCfg):
     cameras: list[str] = ["corner2"]
     """Camera names; empty for no images."""
     renderer: str = "warp"
-    """warp, egl, osmesa, or auto for the fastest that works here."""
+    """warp, egl, osmesa, or auto for the fastest that works on this machine."""
     device: str = "cpu"
     """Warp device to render on, cpu or cuda:0."""
     render_batch: int = 8
     """Images drawn in one launch (warp)."""
     max_engines: int = 8
-    """Tasks kept loaded; beyond that, the least recently used one without an episode is dropped."""
+    """Tasks that stay loaded. When more are needed, the least recently used task without an episode
+    is unloaded."""
 
     def __post_init__(self):
         super().__post_init__()

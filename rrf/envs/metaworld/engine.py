@@ -1,12 +1,12 @@
-"""One Meta-World task with any number of episodes in flight: one MjModel, one env object, an MjData
-per episode.
+"""One Meta-World task with any number of running episodes: one MjModel, one env object, and one
+MjData per episode.
 
-Meta-World keeps an episode in three places: the MjData, attributes of the env object
+Meta-World keeps the state of an episode in three places: the MjData, attributes of the env object
 (`_target_pos`, `obj_init_pos`, …) and fields of the MjModel (`body_pos`, `site_pos`). An `Episode`
-holds all three and is swapped in before it is stepped, so that N episodes share one model instead
-of owning N. The numbers are exactly those of Meta-World's own `env.step`: all but the last control
-step of an action run the same commands without computing an observation and a reward that nobody
-reads, which more than doubles the control steps per CPU-second.
+holds all three. It is swapped in before it is stepped, so that N episodes share one model instead
+of owning N. The numbers are exactly those of Meta-World's own `env.step`. All but the last control
+step of an action run the same commands, but compute no observation and no reward, because nobody
+reads them. This more than doubles the control steps per CPU-second.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -25,21 +25,21 @@ import numpy as np
 from rrf.envs.metaworld.tasks import NUM_INITIAL_STATES
 from rrf.envs.vec_env import InitialState
 
-_FRAME = 18  # a Meta-World observation is [now 18, one action before 18, goal 3]
+_FRAME = 18  # a Meta-World observation is [now: 18, one action before: 18, goal: 3]
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 _PLAIN = (np.ndarray, np.generic, bool, int, float, str, type(None), tuple, list, dict)
 _VIEWED_FIELDS = (
     *("qpos", "qvel", "xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat"),
     *("site_xpos", "site_xmat", "mocap_pos", "mocap_quat", "ctrl"),
 )
-# Where lerobot puts it, closer than the XML does.
+# The position that lerobot uses. It is closer than the one in the XML.
 _CAMERA_POSITIONS = {"corner2": (0.75, 0.075, 0.7)}
 _UPSIDE_DOWN_CAMERAS = ("corner", "corner2", "corner3")
 
 
 @dataclasses.dataclass
 class Episode:
-    """An episode in flight: everything that is not shared with the other episodes of its task."""
+    """A running episode: everything that it does not share with the other episodes of its task."""
 
     initial_state: InitialState
     data: mujoco.MjData
@@ -63,10 +63,11 @@ class _Start:
 
 @dataclasses.dataclass(frozen=True)
 class _View:
-    """An attribute that is a window into an MjData.
+    """An attribute that is a view of an MjData.
 
-    Several tasks keep one by accident, as `init_left_pad = get_body_com("leftpad")`, which follows
-    the pad instead of remembering where it was; their rewards depend on it.
+    Several tasks keep such a view by accident. For example, `init_left_pad` is the result of
+    `get_body_com("leftpad")`, so it follows the pad instead of remembering where it was. The
+    rewards of these tasks depend on it.
     """
 
     field: str
@@ -103,7 +104,7 @@ class TaskEngine:
         self._idle_data: list[mujoco.MjData] = []
 
     def begin(self, initial_state: InitialState) -> Episode:
-        """A new episode; the same initial state gives the same one, whatever ran before."""
+        """A new episode. The same initial state gives the same episode, whatever ran before."""
         start = self._starts.get(initial_state)
         if start is None:
             start = self._starts[initial_state] = self._reset(initial_state)
@@ -124,20 +125,21 @@ class TaskEngine:
         return episode
 
     def retire(self, episode: Episode) -> None:
-        """Give back an episode's MjData for the next `begin`."""
+        """Give an episode's MjData back, so that the next `begin` can use it."""
         self._idle_data.append(episode.data)
 
     def advance(
         self, episode: Episode, actions: np.ndarray, max_steps: int
     ) -> tuple[float, bool, int]:
-        """Execute a chunk, until success or until the episode has `max_steps` action steps.
+        """Execute a chunk until success, or until the episode has `max_steps` action steps.
 
         Args:
             actions: float32 [H, 4], finite; clipped to [-1, 1].
 
         Returns:
-            Reward summed over the executed action steps (each the reward at its last control step),
-            whether the last one succeeded, and how many were executed.
+            The reward summed over the executed action steps (the reward of a step is the one at its
+                last control step), whether the last step succeeded, and how many steps were
+                executed.
         """
         total_reward, is_success, executed = 0.0, False, 0
         with self._swapped_in(episode):
@@ -154,8 +156,9 @@ class TaskEngine:
         return total_reward, is_success, executed
 
     def physics_state(self, episode: Episode) -> np.ndarray:
-        """float64 [S], MuJoCo's full integration state: with the same model it continues the
-        episode exactly.
+        """MuJoCo's full integration state, float64 [S].
+
+        With the same model, this state continues the episode exactly.
         """
         state = np.empty(mujoco.mj_stateSize(self.model, _STATE))
         mujoco.mj_getState(self.model, episode.data, state, _STATE)
@@ -226,10 +229,10 @@ class TaskEngine:
         )
 
     def _draw_vectors(self, seed: int) -> list[np.ndarray]:
-        """What `metaworld.MT1(task, seed)` draws for its 50 tasks, without the physics it runs in
-        between.
+        """The vectors that `metaworld.MT1(task, seed)` draws for its 50 initial states.
 
-        The draws depend on the seed alone; leaving the simulation out makes this 10 times faster.
+        The draws depend on the seed alone. This method leaves out the physics that MT1 runs between
+        them, which makes it 10 times faster.
         """
         env = self._restore_pristine()
         env._freeze_rand_vec = False
@@ -270,7 +273,9 @@ class TaskEngine:
         return {name: value for name, value in vars(self._env).items() if isinstance(value, _PLAIN)}
 
     def _captured_attributes(self) -> dict[str, typing.Any]:
-        """Copies of the plain attributes, and for views into the MjData what they look at."""
+        """Copies of the plain attributes; for an attribute that is a view of the MjData, its
+        `_View`.
+        """
         data = self._scratch
         return {
             name: _view_of(value, data) or copy.deepcopy(value)
@@ -278,7 +283,7 @@ class TaskEngine:
         }
 
     def _place_markers(self) -> None:
-        """Show the goal where the task has it; some tasks move only the target, not its site in the
+        """Show the goal where the task has it. Some tasks move only the target, not its site in the
         model.
         """
         for name, position in self._env._target_site_config:
@@ -298,7 +303,7 @@ def _view_of(value, data: mujoco.MjData) -> _View | None:
 
 
 def _bound(attributes: dict[str, typing.Any], data: mujoco.MjData) -> dict[str, typing.Any]:
-    """Captured attributes for one episode: copies, and views into its own MjData."""
+    """Captured attributes for one episode: copies, and views of the episode's own MjData."""
     bound = {}
     for name, value in attributes.items():
         if isinstance(value, _View):
@@ -323,7 +328,7 @@ def _make_env(task: str):
         False  # as in the MT benchmarks: the goal is part of the expert's observation
     )
     vars(env).pop("sawyer_observation_space", None)  # recomputed with the goal's bounds
-    env.max_path_length = np.iinfo(np.int64).max  # the horizon is the vector environment's
+    env.max_path_length = np.iinfo(np.int64).max  # the vector environment has the horizon
     return env
 
 

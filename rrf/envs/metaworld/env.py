@@ -1,13 +1,13 @@
-"""Meta-World v3 (arXiv:1910.10897) as a vector environment: any of its 50 tasks in any slot, fixed
-initial states.
+"""Meta-World v3 (arXiv:1910.10897) as a vector environment: any of its 50 tasks in any slot, with
+fixed initial states.
 
-Native MuJoCo physics, images from `rrf.envs.rendering.renderers` only where a chunk ends and only
-for the slots asked for. An action is (dx, dy, dz, gripper) in [-1, 1], held for `action_repeat`
-control steps of 80 Hz. Success is Meta-World's own signal, read at the last control step of each
-action; it ends the episode (`terminated`).
+The physics is native MuJoCo. Images come from `rrf.envs.rendering.renderers`, only where a chunk
+ends and only for the slots asked for. An action is (dx, dy, dz, gripper) in [-1, 1], held for
+`action_repeat` control steps of 80 Hz. Success is Meta-World's own signal, read at the last control
+step of each action. It ends the episode (`terminated`).
 
-The state is (eef_x, eef_y, eef_z) in metres and the gripper opening as a fraction, 0 closed to 1
-open.
+The state is (eef_x, eef_y, eef_z) in metres and the gripper opening as a fraction, from 0 (closed)
+to 1 (open).
 """
 
 import collections
@@ -47,7 +47,7 @@ class MetaWorldVecEnv:
         self._engines: dict[str, TaskEngine] = {}  # least recently used first
         self._renderer: str | None = None
         self.cpu_s: dict[str, float] = {"reset": 0.0, "physics": 0.0, "rendering": 0.0}
-        """CPU-seconds of this process spent so far, by what for."""
+        """CPU-seconds that this process has spent so far, by activity."""
 
     def reset(
         self, initial_states: Sequence[InitialState], env_ids: Sequence[int] | None = None
@@ -104,7 +104,7 @@ class MetaWorldVecEnv:
         return self._engine(episode.initial_state.task).physics_state(episode)
 
     def expert_observation(self, env_id: int) -> np.ndarray:
-        """float64 [39], what the scripted experts see: now, one action before, the goal."""
+        """What the scripted experts see, float64 [39]: now, one action before, the goal."""
         return self._episode(env_id).observation.copy()
 
     @contextlib.contextmanager
@@ -129,7 +129,10 @@ class MetaWorldVecEnv:
         return self._engines[task]
 
     def _drop_idle_engines(self) -> None:
-        """Make room for one more, least recently used first; a task with an episode stays."""
+        """Make room for one more engine: close the least recently used ones.
+
+        A task with a running episode stays loaded.
+        """
         in_use = {episode.initial_state.task for episode in self._episodes.values()}
         idle = [task for task in self._engines if task not in in_use]
         excess = max(0, len(self._engines) + 1 - self.cfg.max_engines)
@@ -171,10 +174,10 @@ class MetaWorldVecEnv:
 
 
 def _return_memory() -> None:
-    """Give what dropped engines held back to the system.
+    """Return the memory of dropped engines to the operating system.
 
-    An engine is a reference cycle of about 50 MB; without the trim glibc keeps the pieces, and 20
-    tasks one after another grew the process by 700 MB.
+    An engine is a reference cycle of about 50 MB. Without the trim, glibc keeps the freed memory:
+    running 20 tasks one after another then grew the process by 700 MB.
     """
     gc.collect()
     libc = ctypes.CDLL(None)

@@ -4,14 +4,16 @@ import warnings
 
 import numpy as np
 
-# What a command is multiplied by. The experts are proportional controllers for 80 Hz; asked once
-# per action, at 16 Hz, this one swings about the handle with its gain of 25 and never grasps it.
+# Factors for the experts' commands. The experts are proportional controllers for 80 Hz. Asked only
+# once per action, at 16 Hz, this one with its gain of 25 swings around the handle and never grasps
+# it.
 _GAINS = {"handle-pull-side-v3": 0.4}
 
 
 class Expert:
-    """The scripted expert of one task. Make a new one for each episode; some remember what they
-    did.
+    """The scripted expert of one task.
+
+    Make a new one for each episode, because some experts remember what they did.
     """
 
     def __init__(self, task: str):
@@ -23,9 +25,12 @@ class Expert:
         self._gains = np.array([gain, gain, gain, 1.0])
 
     def action(self, observation: np.ndarray) -> np.ndarray:
-        """float32 [4] in [-1, 1] for float64 [39] (`MetaWorldVecEnv.expert_observation`)."""
+        """The action, float32 [4] in [-1, 1].
+
+        `observation` is float64 [39], from `MetaWorldVecEnv.expert_observation`.
+        """
         with warnings.catch_warnings():
-            # The experts warn of every command they leave to the clipping below.
+            # The experts warn about every command that is outside the range; it is clipped below.
             warnings.simplefilter("ignore")
             action = self._policy.get_action(observation)
         command = np.asarray(action, np.float64) * self._gains

@@ -1,4 +1,4 @@
-"""Recording the demonstrations of one task; `rrf.envs.metaworld.collect` tells what they are."""
+"""Records the demonstrations of one task. `rrf.envs.metaworld.collect` describes them."""
 
 import collections
 from collections.abc import Generator, Iterable
@@ -18,7 +18,7 @@ _MAX_ATTEMPTS_PER_EPISODE = 3
 
 
 class Recorder:
-    """Records tasks, in the parent or served by a child process."""
+    """Records tasks, either in the parent process or served by a child process."""
 
     def __init__(self, cfg: dict):
         self._cfg = CollectCfg.from_dict(cfg)
@@ -73,12 +73,12 @@ class _Attempt:
         return np.clip(executed, -1.0, 1.0)
 
     def result(self, reward: float, is_success: bool) -> None:
-        """Record what came of the action."""
+        """Record the outcome of the action."""
         self._frames["reward"].append(reward)
         self._frames["success"].append(is_success)
 
     def demo(self) -> dict:
-        """The episode as `write_robomimic` takes it."""
+        """The episode in the form that `write_robomimic` takes."""
         frames = {name: np.stack(values) for name, values in self._frames.items()}
         dones = np.zeros(len(frames["action"]), np.uint8)
         dones[-1] = 1
@@ -105,7 +105,9 @@ class _Attempt:
 def _successes(
     cfg: CollectCfg, task: str, env: MetaWorldVecEnv
 ) -> Generator[tuple[int, int], None, tuple[list[dict], int]]:
-    """The demos of the first `cfg.episodes` successful attempts, and how many were made."""
+    """The demonstrations of the first `cfg.episodes` successful attempts, and the number of
+    attempts.
+    """
     waiting = _attempt_numbers(cfg)
     num_attempts = 0
     demos: dict[int, dict] = {}
@@ -140,7 +142,9 @@ def _noise(cfg: CollectCfg, number: int) -> float:
 def _play(
     cfg: CollectCfg, task: str, env: MetaWorldVecEnv, numbers: Iterable[int]
 ) -> Generator[tuple[int, dict], None, None]:
-    """Run attempts in all slots, a free slot taking the next; yield (number, demo) as they end."""
+    """Run the attempts in all slots; a free slot takes the next one. Yield (number, demo) as they
+    end.
+    """
     waiting = collections.deque(numbers)
     running: dict[int, _Attempt] = {}
     seen: dict[int, tuple[np.ndarray, np.ndarray]] = {}

@@ -1,5 +1,5 @@
-"""The 50 tasks of Meta-World v3 (arXiv:1910.10897): what each is asked for in words, and how hard
-it is held to be.
+"""The 50 tasks of Meta-World v3 (arXiv:1910.10897), each with its language instruction and its
+difficulty group.
 
 Source of both tables: `lerobot/envs/metaworld_config.json` of lerobot 0.4.4 (TASK_DESCRIPTIONS,
 DIFFICULTY_TO_TASKS).

@@ -1,1 +1,1 @@
-"""mjlab's tasks, on mjlab itself or on native MuJoCo (`native/`)."""
+"""mjlab's tasks, run by mjlab itself or by native MuJoCo (`native/`)."""

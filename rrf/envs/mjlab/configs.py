@@ -1,4 +1,4 @@
-"""mjlab's tasks, as data. Imports no simulator."""
+"""The config of mjlab's tasks. Imports no simulator."""
 
 import typing
 
@@ -8,24 +8,24 @@ from rrf.envs.configs import ControlEnvCfg
 
 @configclass(builds="rrf.envs.mjlab.env:build")
 class MjlabEnvCfg(ControlEnvCfg):
-    """A task of mjlab: on a GPU mjlab itself, on a CPU its terms over native MuJoCo."""
+    """A task of mjlab, run by mjlab itself on a GPU and by its terms on native MuJoCo on a CPU."""
 
     task: str = "Mjlab-Velocity-Flat-Unitree-Go1"
     """mjlab's name of the task."""
     num_envs: int = 512
     """Environments stepped together."""
     backend: typing.Literal["auto", "native", "mjlab"] = "auto"
-    """native: MuJoCo's C library on all of `num_threads`; mjlab: mujoco_warp, for GPUs (on a CPU it
-    is some 40 times slower); auto: native on a CPU, mjlab on a GPU."""
+    """native: MuJoCo's C library on `num_threads` threads; mjlab: mujoco_warp, for GPUs (on a CPU
+    it is some 40 times slower); auto: native on a CPU, mjlab on a GPU."""
     physics: typing.Literal["exact", "fast"] = "exact"
-    """exact: mjlab's own solver settings; fast: pyramidal friction cones and half as many steps,
-    twice as long."""
+    """exact: mjlab's own solver settings; fast: pyramidal friction cones, and half as many steps
+    that are twice as long."""
     num_threads: int = 2
     """Threads of the native backend."""
     fresh_contacts: bool = True
-    """Of the native backend: solve for contact forces once more after each step where observations
-    read them, as mjlab does. Without, they are those of the last substep, and steps cost a fifth
-    less."""
+    """Native backend: after each step, solve for contact forces once more if observations read
+    them, as mjlab does. Otherwise contact forces are those of the last substep, and steps cost a
+    fifth less."""
     play: bool = False
     """mjlab's variant for watching: no noise, no pushes, endless episodes."""
     overrides: dict[str, typing.Any] = {}
@@ -36,19 +36,19 @@ class MjlabEnvCfg(ControlEnvCfg):
         super().__post_init__()
         if self.num_threads < 0:
             raise ValueError(
-                f"num_threads is {self.num_threads}, allowed: 0 (none beside this one) or more"
+                f"num_threads is {self.num_threads}, allowed: 0 (only the calling thread) or more"
             )
 
     @property
     def undecided(self) -> str | None:
         if self.backend != "auto":
             return None
-        return "env.backend is auto, which simulates differently on a GPU; say native or mjlab"
+        return "env.backend is auto, which simulates differently on a GPU; write native or mjlab"
 
     @property
     def prefers_gpu(self) -> bool:
         return self.backend == "mjlab"
 
     def drawable(self) -> typing.Self:
-        """On the native backend; mjlab's own can be drawn by its own viewers only."""
+        """The same task on the native backend. Only mjlab's own viewers can draw mjlab itself."""
         return self.replace(backend="native", physics="exact")

@@ -1,8 +1,8 @@
-"""mjlab's tasks as a `ControlEnv`: on a GPU mjlab itself, on a CPU its terms over native MuJoCo.
+"""mjlab's tasks as a `ControlEnv`: on a GPU mjlab itself, on a CPU mjlab's terms on native MuJoCo.
 
-An episode's end is taken apart as mjlab does with `auto_reset=False`: a step shows every
-environment as it ended, then the ended ones are reset and shown again. The first of the two is
-`extras["final_obs"]`.
+The end of an episode has two parts, as in mjlab with `auto_reset=False`. First a step returns the
+observations of every environment as it ended. Then the ended environments are reset and observed
+again. The first of these observations is `extras["final_obs"]`.
 
 Legend: N environments, A width of an action, K ended episodes.
 """
@@ -44,14 +44,14 @@ def build(
     device: torch.device | str = "cpu",
     env_cfg: typing.Any = None,
 ) -> "MjlabEnv":
-    """The environment `cfg` describes.
+    """The environment that `cfg` describes.
 
     Args:
-        env_cfg: mjlab's config, in place of the one registered as `cfg.task`.
+        env_cfg: mjlab's config, used instead of the one registered as `cfg.task`.
 
     Raises:
         ImportError: If mjlab is not installed, with the command that installs it.
-        ValueError: For an unknown task or override, and for terms the backend cannot compute.
+        ValueError: For an unknown task or override, and for terms that the backend cannot compute.
     """
     device = torch.device(device)
     backend = cfg.backend
@@ -77,10 +77,11 @@ class MjlabEnv:
     """N copies of a task of mjlab; see `rrf.envs.control_env.ControlEnv`."""
 
     def __init__(self, cfg: MjlabEnvCfg, env: typing.Any, randomness: GlobalRandomness):
-        """
+        """Wrap mjlab's environment and start the first episodes.
+
         Args:
             env: mjlab's `ManagerBasedRlEnv`, or a `NativeRlEnv`, not reset yet.
-            randomness: What `env` draws its random numbers from.
+            randomness: The random generators that `env` draws from.
         """
         self.cfg = cfg
         self.env = env
@@ -115,11 +116,11 @@ class MjlabEnv:
         self.env.episode_length_buf = value.to(self.device, torch.long, copy=True)
 
     def get_observations(self) -> TensorDict:
-        """What the policy sees now, TensorDict [N] of groups (of mjlab: "actor", "critic")."""
+        """The current observations, TensorDict [N] of groups (in mjlab: "actor", "critic")."""
         return self._observations
 
     def reset(self) -> tuple[TensorDict, dict]:
-        """Start new episodes everywhere."""
+        """Start a new episode in every environment."""
         with self._guard():
             observations, extras = self.env.reset()
         self._observations = self._group(observations)
@@ -128,8 +129,8 @@ class MjlabEnv:
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
         """See `ControlEnv.step`.
 
-        An environment whose physics diverged is terminated and reset; `extras["log"]` counts them
-        under "env/diverged".
+        An environment whose physics diverged is terminated and reset. `extras["log"]` counts these
+        environments under "env/diverged".
         """
         check_actions(actions, self.num_envs, self.num_actions)
         with self._guard():
@@ -170,10 +171,12 @@ class MjlabEnv:
         """Free threads and memory. Calling it twice is allowed."""
         self.env.close()
 
-    # What evaluation and videos use.
+    # For evaluation and videos.
 
     def reward_terms(self) -> dict[str, torch.Tensor]:
-        """The weighted parts of the last step's reward, each float32 [N]; they add up to it."""
+        """The weighted parts of the last step's reward, each float32 [N]. They add up to the
+        reward.
+        """
         manager = self.env.reward_manager
         scale = self.env.step_dt if self.env.cfg.scale_rewards_by_dt else 1.0
         return {
@@ -187,7 +190,7 @@ class MjlabEnv:
         return list(self.env.reward_manager.active_terms)
 
     def mj_datas(self, env_ids: Sequence[int]) -> list[mujoco.MjData]:
-        """MuJoCo states of some environments, with kinematics up to date."""
+        """The MuJoCo states of some environments, with up-to-date kinematics."""
         source, datas = self.env.sim.data, []
         for index in env_ids:
             data = mujoco.MjData(self.mj_model)
@@ -203,13 +206,16 @@ class MjlabEnv:
 
     @property
     def command(self) -> torch.Tensor | None:
-        """What the robots are told, [N, C]: of velocity tasks forward and left in m/s and turn
-        left in rad/s. None for tasks without a command."""
+        """The command that the robots follow, [N, C]; None for tasks without a command.
+
+        For velocity tasks it is the forward and left velocity in m/s and the left turn rate in
+        rad/s.
+        """
         names = self.env.command_manager.active_terms
         return self.env.command_manager.get_command(names[0]).clone() if names else None
 
     def set_command(self, command: torch.Tensor | None) -> None:
-        """Hold the velocity command [N, 3], also after resets; None lets it be resampled again.
+        """Hold the velocity command [N, 3], also after resets. None lets mjlab sample it again.
 
         Raises:
             ValueError: For a task without a velocity command, or a wrong shape.
@@ -223,12 +229,13 @@ class MjlabEnv:
             self._observations = self._group(manager.compute(update_history=True, env_ids=at_start))
 
     def body_velocity(self) -> torch.Tensor:
-        """Forward and left in m/s and turn left in rad/s, [N, 3], in the frame of the bodies."""
+        """Forward and left velocity (m/s) and left turn rate (rad/s), [N, 3], in the body frame."""
         data = self._robot().data
         return torch.cat([data.root_link_lin_vel_b[:, :2], data.root_link_ang_vel_b[:, 2:]], dim=1)
 
     def power(self) -> torch.Tensor:
-        """Mechanical power at the end of the last step, W, [N]: sum over joints |tau qdot|.
+        """Mechanical power at the end of the last step in W, [N]: the sum of |tau qdot| over the
+        joints.
 
         Raises:
             ValueError: For a task with actuators that do not drive joints.
@@ -239,14 +246,15 @@ class MjlabEnv:
 
     @property
     def base_height(self) -> torch.Tensor:
-        """Of the robots over the origins of their environments, m, [N]."""
+        """Height of the robots above the origins of their environments in m, [N]."""
         return self._robot().data.root_link_pos_w[:, 2] - self.env.scene.env_origins[:, 2]
 
-    # Going on later.
+    # Saving and restoring.
 
     def state(self) -> EnvState | None:
-        """Everything that decides the future, on the native backend; None on mjlab's, and where a
-        term keeps a random generator, a deque or a set.
+        """Everything that determines the future of the environments, on the native backend.
+
+        None on mjlab's backend, and if a term keeps a random generator, a deque or a set.
         """
         if not self._is_native or self.env.unsaved():
             return None
@@ -276,7 +284,7 @@ class MjlabEnv:
             raise ValueError("the state of mjlab's own backend cannot be restored")
         if state.facts.get("task") != self.cfg.task:
             raise ValueError(
-                f"the state is of '{state.facts.get('task')}', this environment is of "
+                f"the state is of the task '{state.facts.get('task')}', but this environment is of "
                 f"'{self.cfg.task}'"
             )
         env: NativeRlEnv = self.env
@@ -289,21 +297,24 @@ class MjlabEnv:
         self._observations = self._group({name: value.clone() for name, value in groups.items()})
 
     def set_progress(self, num_steps: int, seed: int) -> None:
-        """Go on, with the next `reset`, as after so many steps: for where `state` is None.
+        """From the next `reset` on, continue as after `num_steps` steps. For runs whose `state` is
+        None.
 
-        Curricula that go by the number of steps do. Levels of terrain begin anew, as in mjlab.
+        Curricula that depend on the number of steps continue. Terrain levels start again, as in
+        mjlab.
         """
         self.env.common_step_counter = num_steps
         self.env._sim_step_counter = num_steps * self.env.cfg.decimation
         self._randomness = GlobalRandomness(seed, self.device)
 
-    # Its own.
+    # Internals.
 
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:
-        """mjlab's code: its own random numbers, no gradients, errors that name terms.
+        """The context for calls of mjlab's code: own random numbers, no gradients, errors that name
+        terms.
 
-        Its buffers stay ordinary tensors even if the caller is in inference mode.
+        mjlab's buffers stay ordinary tensors even if the caller is in inference mode.
         """
         with contextlib.ExitStack() as stack:
             if self._is_native:
@@ -341,8 +352,11 @@ class MjlabEnv:
 
 @contextlib.contextmanager
 def _others_metrics_kept(manager: typing.Any, others: torch.Tensor) -> Iterator[None]:
-    """A reset of some environments measures how all follow their commands, which adds the same
-    instant a second time; with `auto_reset`, mjlab measures once a step. `others` is bool [N].
+    """Keep the command metrics of the environments `others`, bool [N], unchanged during a reset.
+
+    When some environments are reset, mjlab measures how well all environments follow their
+    commands. This would count the same time step twice. With `auto_reset`, mjlab measures once a
+    step.
     """
     compute = manager.compute
 
@@ -366,7 +380,7 @@ def _check_groups(env: typing.Any) -> None:
     for group, dim in manager.group_obs_dim.items():
         if not manager.group_obs_concatenate[group] or len(dim) != 1:
             raise ValueError(
-                f"observation group '{group}' is no vector but "
+                f"observation group '{group}' is not a vector; its terms are "
                 f"{', '.join(manager.active_terms[group])}; remove it by overrides: "
                 f"{{'observations.{group}': null}}"
             )

@@ -1,8 +1,8 @@
-"""Random numbers of code that draws from torch's, numpy's and Python's global generators.
+"""Separate random numbers for code that uses the global generators of torch, NumPy and Python.
 
-Such code is run `with randomness:`. Inside, the global generators go on from where they were when
-the block was last left; outside, they are what they would have been without it. So an environment
-whose terms use them is decided by its own seed, and does not touch the randomness of a learner.
+Such code runs inside `with randomness:`. Inside the block, the global generators continue from
+where the last block left them. Outside, they are as if no block had run. So an environment whose
+terms use them depends on its own seed only, and does not affect the random numbers of a learner.
 """
 
 import random
@@ -27,7 +27,7 @@ class GlobalRandomness:
         self._set_global_state(outside)
 
     def __enter__(self) -> None:
-        assert self._outside is None, "a block within a block"
+        assert self._outside is None, "the blocks must not be nested"
         self._outside = self._global_state()
         self._set_global_state(self._inside)
 
@@ -51,7 +51,7 @@ class GlobalRandomness:
     def load_state(
         self, tensors: typing.Mapping[str, torch.Tensor], facts: typing.Mapping[str, typing.Any]
     ) -> None:
-        """Go on from `state`."""
+        """Restore what `state` returned."""
         kind, position, has_gauss, gauss = facts["numpy"]
         version, spare = facts["python"]
         keys = tensors["numpy"].numpy().astype(np.uint32)

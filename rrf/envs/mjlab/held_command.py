@@ -1,4 +1,4 @@
-"""A velocity command of mjlab that stays as it is told, also where mjlab would draw another."""
+"""Holds a velocity command of mjlab at its value, also when mjlab would sample a new one."""
 
 import math
 import typing
@@ -9,7 +9,7 @@ _FLAGS = ("is_heading_env", "is_standing_env", "is_world_env", "is_forward_env")
 
 
 def hold(env: typing.Any, command: torch.Tensor | None) -> None:
-    """Hold the command [N, 3] of an mjlab environment; None lets it be drawn again.
+    """Hold the command [N, 3] of an mjlab environment. None lets mjlab sample it again.
 
     Raises:
         ValueError: For a task without a velocity command, or a wrong shape.
@@ -17,7 +17,7 @@ def hold(env: typing.Any, command: torch.Tensor | None) -> None:
     term = _velocity_command(env)
     if command is None:
         if vars(term).pop("_resample_command", None) is not None:
-            term.time_left[:] = 0.0  # it was to last for ever
+            term.time_left[:] = 0.0  # it was infinite, so as not to sample again
         return
     if tuple(command.shape) != (env.num_envs, 3):
         raise ValueError(
@@ -41,4 +41,4 @@ def _velocity_command(env: typing.Any) -> typing.Any:
     for term in terms:
         if hasattr(term, "vel_command_b"):
             return term
-    raise ValueError("the task has no velocity command that could be held")
+    raise ValueError("the task has no velocity command to hold")

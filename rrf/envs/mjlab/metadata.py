@@ -1,4 +1,4 @@
-"""What a policy must know of a robot of mjlab, under the names mjlab writes into its ONNX files."""
+"""What a policy must know about a robot of mjlab, under the names in mjlab's ONNX files."""
 
 import math
 import typing
@@ -7,9 +7,9 @@ import torch
 
 
 def robot_metadata(env: typing.Any) -> dict[str, typing.Any]:
-    """Plain data of an mjlab environment; joints and what belongs to them in the joints' order.
+    """Plain data about an mjlab environment. Values per joint are in the order of the joints.
 
-    The robot is the entity the first action acts on.
+    The robot is the entity that the first action acts on.
     """
     actions = env.action_manager
     action = actions.get_term(actions.active_terms[0])

@@ -1,4 +1,6 @@
-"""A task of mjlab as `MjlabEnvCfg` describes it: found by name, overridden, made faster."""
+"""Makes the task of mjlab that `MjlabEnvCfg` describes: finds it, applies overrides, and makes it
+faster if asked.
+"""
 
 import contextlib
 import copy
@@ -19,8 +21,8 @@ _OWN_FIELDS = {
     "decimation": "physics",
 }
 _FAST = {"sim.mujoco.cone": "pyramidal", "sim.mujoco.impratio": 1.0}
-_FAST_CONDIM = 3  # contacts slide; with 4 and 6 dimensions they twist and roll too
-_LONGEST = 200  # characters of a value in a message
+_FAST_CONDIM = 3  # contacts only slide; with 4 and 6 dimensions they also twist and roll
+_LONGEST = 200  # limit for a value in a message, in characters
 _COUNT_SUBSTEPS = ("self_collision_cost",)
 
 
@@ -28,19 +30,20 @@ def task_config(cfg: MjlabEnvCfg, seed: int, given: typing.Any = None) -> typing
     """mjlab's `ManagerBasedRlEnvCfg` of the task.
 
     Args:
-        given: Take this one instead of looking up the task's name.
+        given: The config to use instead of looking up the task's name.
 
     Raises:
         ImportError: If mjlab is not installed, with the command that installs it.
-        ValueError: For an unknown task or path, naming the closest known one; for a motion
-            tracking task without a motion file; for `physics: fast` where a step cannot be halved
-            or an override sets what it sets; for `play` of a given config; for recorders.
+        ValueError: For an unknown task or path (the message names the closest known one); for a
+            motion tracking task without a motion file; for `physics: fast` if a step cannot be
+            halved or if an override changes what it sets; for `play` of a given config; for
+            recorders.
     """
     require("mjlab", extra="locomotion")
     if given is not None and cfg.play:
         raise ValueError(
-            f"play is the variant for watching of mjlab's own tasks; '{cfg.task}' brings its "
-            "config along. Leave play out, and change what is to be watched by overrides"
+            f"play selects the variant for watching of mjlab's own tasks, but '{cfg.task}' has its "
+            "own config. Leave play out, and use overrides to change the task for watching"
         )
     with quiet():
         task = copy.deepcopy(given) if given is not None else _registered(cfg.task, cfg.play)
@@ -52,7 +55,7 @@ def task_config(cfg: MjlabEnvCfg, seed: int, given: typing.Any = None) -> typing
     _check_motion_files(task)
     check_recorders([name for name, term in task.recorders.items() if term is not None])
     task.scene.num_envs = cfg.num_envs
-    task.seed = seed % 2**32  # what NumPy takes
+    task.seed = seed % 2**32  # the range that NumPy takes
     task.auto_reset = False
     return task
 
@@ -68,7 +71,7 @@ def _registered(name: str, play: bool) -> typing.Any:
 
 @contextlib.contextmanager
 def quiet() -> typing.Iterator[None]:
-    """mjlab and warp print tables while they start."""
+    """Hide the tables that mjlab and warp print while they start."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
 
@@ -80,7 +83,7 @@ def apply_overrides(task: typing.Any, changes: Mapping[str, typing.Any]) -> None
     ("scene.sensors.feet_ground_contact.num_slots").
 
     Raises:
-        ValueError: For an unknown path, or a value of another kind than the one it replaces.
+        ValueError: For an unknown path, or a value of another type than the one it replaces.
     """
     for path, value in changes.items():
         if path in _OWN_FIELDS:
@@ -133,7 +136,7 @@ def _assign(node: typing.Any, name: str, value: typing.Any, path: str) -> None:
         raise ValueError(f"'{path}' is an entry of a tuple; set its fields or the whole tuple")
     old = getattr(node, key) if dataclasses.is_dataclass(node) else node[key]
     if value is None and old is not None and not _may_be_none(node, name):
-        raise ValueError(f"'{path}' is {_shortened(old)} and cannot be left out: null is no value")
+        raise ValueError(f"'{path}' is {_shortened(old)} and cannot be null; give it a value")
     new = _like(old, value, path)
     if dataclasses.is_dataclass(node):
         setattr(node, key, new)
@@ -142,7 +145,7 @@ def _assign(node: typing.Any, name: str, value: typing.Any, path: str) -> None:
 
 
 def _may_be_none(node: typing.Any, name: str) -> bool:
-    """By the type that a dataclass gives to its field; lists may hold anything."""
+    """Whether None is allowed, by the declared type of a dataclass field. Lists may hold it."""
     if not dataclasses.is_dataclass(node):
         return True
     kind = type(node)
@@ -155,7 +158,7 @@ def _shortened(value: typing.Any) -> str:
 
 
 def _like(old: typing.Any, value: typing.Any, path: str) -> typing.Any:
-    """`value` in the type of what it replaces, as far as plain data can say it."""
+    """`value` in the type of the value it replaces, as far as plain data can express that type."""
     if old is None or value is None:
         return value
     if isinstance(old, bool) or isinstance(value, bool):
@@ -168,7 +171,7 @@ def _like(old: typing.Any, value: typing.Any, path: str) -> typing.Any:
         fits = isinstance(old, str | dict) and isinstance(value, type(old))
     if not fits:
         raise ValueError(
-            f"'{path}' is {_shortened(old)} ({type(old).__name__}); {value!r} cannot take its place"
+            f"'{path}' is {_shortened(old)} ({type(old).__name__}); {value!r} cannot replace it"
         )
     if isinstance(old, float | list | tuple):
         kind: typing.Any = type(old)
@@ -177,28 +180,29 @@ def _like(old: typing.Any, value: typing.Any, path: str) -> typing.Any:
 
 
 def _make_fast(task: typing.Any, name: str, overrides: Mapping[str, typing.Any]) -> None:
-    """Pyramidal friction cones without torsional and rolling friction, and half as many steps of
-    twice the length.
+    """Set pyramidal friction cones without torsional and rolling friction, and half as many steps
+    of twice the length.
 
-    Stepping Go1 costs about a quarter; contacts slide a little more. Rewards that count substeps
-    weigh double. How a policy trained so does on exact physics is measured in `docs/benchmarks`.
+    Stepping Go1 then costs about a quarter of the time, and contacts slide a little more. Rewards
+    that count substeps get double weight. `docs/benchmarks` measures how a policy that was trained
+    this way does on exact physics.
     """
     for path, value in _FAST.items():
         if overrides.get(path, value) != value:
             raise ValueError(
-                f"physics=fast sets '{path}' to {value!r}, the overrides to {overrides[path]!r}; "
-                "leave that override out, or use physics=exact"
+                f"physics=fast sets '{path}' to {value!r}, but an override sets it to "
+                f"{overrides[path]!r}; leave that override out, or use physics=exact"
             )
     for path, value in overrides.items():
         condims = value.values() if isinstance(value, Mapping) else [value]
         if "condim" in path.split(".") and any(condim > _FAST_CONDIM for condim in condims):
             raise ValueError(
-                f"physics=fast has contacts of {_FAST_CONDIM} dimensions at most, the overrides "
-                f"set '{path}' to {value!r}; leave that override out, or use physics=exact"
+                f"physics=fast has contacts of {_FAST_CONDIM} dimensions at most, but an override "
+                f"sets '{path}' to {value!r}; leave that override out, or use physics=exact"
             )
     if task.decimation % 2:
         raise ValueError(
-            f"physics=fast halves the {task.decimation} substeps of '{name}', which is odd; "
+            f"physics=fast cannot halve the {task.decimation} substeps of '{name}', an odd number; "
             "use physics=exact"
         )
     mujoco = task.sim.mujoco
@@ -206,7 +210,7 @@ def _make_fast(task: typing.Any, name: str, overrides: Mapping[str, typing.Any])
     mujoco.timestep *= 2
     before, task.decimation = task.decimation, task.decimation // 2
     for sensor in task.scene.sensors:
-        if getattr(sensor, "history_length", 0) == before:  # one control step, in substeps
+        if getattr(sensor, "history_length", 0) == before:  # it covers one control step
             sensor.history_length = task.decimation
             _weigh_counts(task.rewards, sensor.name, before / task.decimation)
     for entity in task.scene.entities.values():
@@ -220,7 +224,7 @@ def _make_fast(task: typing.Any, name: str, overrides: Mapping[str, typing.Any])
 
 
 def _weigh_counts(rewards: Mapping[str, typing.Any], sensor: str, factor: float) -> None:
-    """Scale the rewards that count in how many substeps `sensor` has a contact."""
+    """Scale the rewards that count the substeps in which `sensor` has a contact."""
     for term in filter(None, rewards.values()):
         counts = getattr(term.func, "__name__", "") in _COUNT_SUBSTEPS
         if counts and term.params.get("sensor_name") == sensor:
@@ -238,14 +242,15 @@ def _sliding_only(collision: typing.Any) -> typing.Any:
 
 
 def check_recorders(names: Sequence[str]) -> None:
-    """
+    """Refuse recorders.
+
     Raises:
         ValueError: If there are any.
     """
     if names:
         raise ValueError(
             f"mjlab's recorder '{names[0]}' would not be told when episodes end, because rrf "
-            f"resets what ended; remove it by overrides: {{'recorders.{names[0]}': null}}"
+            f"resets ended environments; remove it by overrides: {{'recorders.{names[0]}': null}}"
         )
 
 
@@ -254,6 +259,6 @@ def _check_motion_files(task: typing.Any) -> None:
         file = getattr(command, "motion_file", None)
         if file is not None and not Path(file or ".").is_file():
             raise ValueError(
-                f"command '{name}' tracks a motion, and there is no file '{file}'; give one by "
+                f"command '{name}' tracks a motion, but there is no file '{file}'; set it by "
                 f"overrides: {{'commands.{name}.motion_file': '/path/to/motion.npz'}}"
             )

@@ -1,12 +1,12 @@
-"""The wrapper chain over an mjlab environment that is already made, by the names it had first.
+"""The wrapper chain for an mjlab environment that is already built, under its original class names.
 
     env = ManagerBasedRlEnv(cfg=my_cfg, device="cuda:0")
     wrapped = MJLabDynamicEnvWrapper(env)
     obs, extras = wrapped.reset()  # float32 [N, policy_dim]
 
 `RoboRenForceMJLabEnvWrapper` and `MJLabGroupVecWrapper` are `ControlEnv`s. `MJLabDynamicEnvWrapper`
-gives the policy's observations as one tensor instead, and all groups in `extras["observations"]`;
-who wants a `ControlEnv` with reward terms takes `DynamicEnv`.
+returns the policy's observations as one tensor instead, and all groups in `extras["observations"]`.
+For a `ControlEnv` with reward terms, use `DynamicEnv`.
 
 Legend: N environments.
 """
@@ -27,17 +27,19 @@ _TASK = "an mjlab environment"
 
 
 class RoboRenForceMJLabEnvWrapper(MjlabEnv):
-    """An mjlab `ManagerBasedRlEnv`, already made, as a `ControlEnv`.
+    """An mjlab `ManagerBasedRlEnv` that is already built, as a `ControlEnv`.
 
-    From now on the wrapper resets what ended, so that it can show how an episode ended: the
-    environment's `auto_reset` is switched off.
+    The wrapper switches off the environment's `auto_reset` and resets ended environments itself, so
+    that it can show how an episode ended.
     """
 
     def __init__(self, env: typing.Any, seed: int | None = None):
-        """
+        """Wrap `env`.
+
         Args:
             env: A `ManagerBasedRlEnv`.
-            seed: Of the random numbers its terms draw from here on; None takes that of its config.
+            seed: Seed of the random numbers that its terms draw from now on; None takes the seed of
+                its config.
 
         Raises:
             ValueError: If it has recorders.
@@ -57,11 +59,11 @@ class MJLabDynamicEnvWrapper(DynamicEnv):
         super().__init__(_as_control_env(env))
 
     def get_observations(self) -> torch.Tensor:  # type: ignore[override]
-        """What the policy sees now, float32 [N, policy_dim]."""
+        """The current observations, float32 [N, policy_dim]."""
         return self.policy_observations(super().get_observations())
 
     def reset(self) -> tuple[torch.Tensor, dict]:  # type: ignore[override]
-        """Start new episodes: float32 [N, policy_dim], and extras with "observations"."""
+        """Start new episodes; returns float32 [N, policy_dim], and extras with "observations"."""
         return self._plain(*super().reset())
 
     def step(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, dict]:  # type: ignore[override]
@@ -80,7 +82,7 @@ class MJLabGroupVecWrapper(GroupVecWrapper):
     def __init__(self, env: typing.Any, num_eval_envs: int, **runtime: typing.Any):
         """`env` is a `ManagerBasedRlEnv`, an `MJLabDynamicEnvWrapper` or a `ControlEnv`.
 
-        The rest as `GroupVecWrapper`.
+        The other arguments are those of `GroupVecWrapper`.
         """
         super().__init__(_as_control_env(env), num_eval_envs, **runtime)
 

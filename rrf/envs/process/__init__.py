@@ -1,1 +1,1 @@
-"""An environment in a process of its own."""
+"""Environments in processes of their own."""

@@ -1,10 +1,10 @@
-"""A child process that serves the methods of one object: environment workers and demonstration
-recorders.
+"""A child process that serves the methods of one object. Environment workers and demonstration
+recorders use it.
 
-Plain data goes over a socket pair: builtins and NumPy arrays, no objects of ours. The child is a
-fresh interpreter, so neither the parent's main module nor its threads, CUDA contexts or OpenGL
-contexts come along. It ends when the parent closes the connection or dies; if the parent's main
-thread started it, it also dies with the parent at once, even in the middle of a call
+The processes exchange plain data over a socket pair: builtins and NumPy arrays, no objects of ours.
+The child is a fresh interpreter, so it inherits neither the parent's main module nor its threads,
+CUDA contexts or OpenGL contexts. It ends when the parent closes the connection or dies. If the
+parent's main thread started it, it also dies at once with the parent, even in the middle of a call
 (PR_SET_PDEATHSIG, which Linux ties to the starting thread).
 """
 
@@ -30,18 +30,19 @@ _MAIN = "import sys; from rrf.envs.process.child import serve; serve(*sys.argv[1
 
 
 class ChildError(RuntimeError):
-    """A child process died, hung or failed; the message says which and what it was doing."""
+    """A child process died, hung or failed. The message says which one, and what it was doing."""
 
 
 class Child:
-    """The parent's end."""
+    """The parent's end of a child process."""
 
     def __init__(self, target: str, name: str, arguments: dict[str, typing.Any], timeout_s: float):
-        """
+        """Start the child process.
+
         Args:
-            target: "module:Class" of the object to serve; made in the child from `arguments`.
-            name: What errors call this child, "worker 2 of 4".
-            arguments: JSON data, keyword arguments of the class.
+            target: "module:Class" of the object to serve. The child makes it from `arguments`.
+            name: The child's name in errors, for example "worker 2 of 4".
+            arguments: Keyword arguments of the class, as JSON data.
             timeout_s: How long an answer may take.
         """
         self.name = name
@@ -50,7 +51,7 @@ class Child:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", _MAIN, str(theirs.fileno()), target, json.dumps(arguments)]
         is_bound = threading.current_thread() is threading.main_thread()
-        path = os.pathsep.join(filter(None, sys.path))  # it finds the modules that we find
+        path = os.pathsep.join(filter(None, sys.path))  # the child finds the modules that we find
         environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         with theirs:
             self._process = subprocess.Popen(
@@ -66,7 +67,7 @@ class Child:
         return self._process.pid
 
     def send(self, method: str, *arguments) -> None:
-        """Start a call. Its answer must be taken with `receive` before the next one.
+        """Start a call. Take its answer with `receive` before the next call.
 
         Raises:
             ChildError: If the child is gone.
@@ -82,9 +83,9 @@ class Child:
         ("done", value).
 
         Raises:
-            ValueError: What the method raised as such, unchanged.
-            ChildError: For any other failure, a dead child, or no message within the time limit;
-                the child is killed.
+            ValueError: If the method raised one; the message is the same.
+            ChildError: For any other failure, a dead child, or no message within the time limit.
+                After a missed time limit the child is killed.
         """
         deadline = time.monotonic() + self._timeout_s
         try:
@@ -112,7 +113,9 @@ class Child:
                 return value
 
     def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
-        """End the child: ask, then kill. Calling it twice is allowed."""
+        """End the child: close the connection, and kill it if it does not end. Calling it twice is
+        allowed.
+        """
         self.connection.close()
         try:
             self._process.wait(timeout_s)
@@ -151,7 +154,7 @@ def serve(fd: str, target: str, arguments: str, parent_pid: str) -> None:
         _die_with_parent(int(parent_pid))
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; the parent decides
+    )  # Ctrl-C reaches the whole process group; the parent decides
     connection = Connection(int(fd))
     served = None
     while True:
@@ -168,9 +171,7 @@ def serve(fd: str, target: str, arguments: str, parent_pid: str) -> None:
             message = ("done", answer)
         except ValueError as error:
             message = ("invalid", str(error))
-        except (
-            Exception
-        ):  # the boundary of the process: whatever it was, the parent must hear of it
+        except Exception:  # the boundary of the process: the parent must hear of every error
             message = ("failed", traceback.format_exc())
         try:
             connection.send(message)
@@ -179,7 +180,7 @@ def serve(fd: str, target: str, arguments: str, parent_pid: str) -> None:
 
 
 def _send_progress(connection: Connection, steps: typing.Iterator):
-    """Send what a generator yields as progress; its return value is the answer."""
+    """Send what a generator yields as progress messages. Its return value is the answer."""
     while True:
         try:
             connection.send(("progress", next(steps)))
@@ -189,5 +190,5 @@ def _send_progress(connection: Connection, steps: typing.Iterator):
 
 def _die_with_parent(parent_pid: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it died before the line above
+    if os.getppid() != parent_pid:  # the parent died before the line above
         os._exit(1)

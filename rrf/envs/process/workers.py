@@ -1,9 +1,10 @@
-"""A vector environment whose slots are spread over worker processes; same contract, same results as
-in one process.
+"""A vector environment whose slots are spread over worker processes. The contract and the results
+are the same as in one process.
 
-Slots go to workers in order: with 8 slots and 2 workers, 0-3 and 4-7. A call goes to all workers
-concerned at once. Images travel through the socket with the rest: 16 images of 64 px are 0.2 MB,
-under a millisecond, against about 40 ms of rendering, so shared memory would save nothing.
+Slots are assigned to workers in order: with 8 slots and 2 workers, 0-3 and 4-7. A call goes to all
+workers concerned at the same time. Images travel through the socket with the other data: 16 images
+of 64 px are 0.2 MB and take under a millisecond, against about 40 ms of rendering, so shared memory
+would save nothing.
 """
 
 import typing
@@ -21,7 +22,7 @@ _SPEC = ("chunk_length", "action_dim", "state_dim", "fps", "max_episode_steps")
 
 
 class WorkerVecEnv:
-    """`cfg.num_envs` slots in `num_workers` processes, which live until `close`."""
+    """`cfg.num_envs` slots in `num_workers` processes, which run until `close`."""
 
     chunk_length: int
     action_dim: int
@@ -30,12 +31,14 @@ class WorkerVecEnv:
     max_episode_steps: int
 
     def __init__(self, cfg, num_workers: int, timeout_s: float = 600.0):
-        """
+        """Start the worker processes.
+
         Args:
-            cfg: Config of the environment, with `num_envs` slots in all and `check_initial_state`.
-            num_workers: Processes; no more than slots are started.
-            timeout_s: How long one call may take before its worker counts as hung. The first
-                rendered image of a machine compiles kernels.
+            cfg: Config of the environment, with the total number of slots as `num_envs`, and with
+                `check_initial_state`.
+            num_workers: Number of processes, limited to the number of slots.
+            timeout_s: How long one call may take before its worker counts as hung. The first image
+                rendered on a machine compiles kernels.
         """
         if num_workers < 1:
             raise ValueError(f"num_workers={num_workers} must be at least 1")
@@ -94,7 +97,7 @@ class WorkerVecEnv:
         return self._slots.finish_step(slots, _observation(merged), *results)
 
     def close(self) -> None:
-        """End the workers, within seconds whatever they are doing. Calling it twice is allowed."""
+        """End the workers within seconds, whatever they are doing. Calling it twice is allowed."""
         self._slots.close()
         close_all(self._workers)
 
@@ -109,7 +112,7 @@ class WorkerVecEnv:
         return split
 
     def _call(self, calls: Sequence[tuple[Child, str, tuple]]) -> list[dict]:
-        """All answers, once all workers have answered. A failure ends every worker."""
+        """The answers of all workers. A failure ends every worker."""
         try:
             for worker, method, arguments in calls:
                 worker.send(method, *arguments)
@@ -120,7 +123,9 @@ class WorkerVecEnv:
 
 
 class Worker:
-    """What a worker process serves: a vector environment that takes and gives plain data."""
+    """The object that a worker process serves: a vector environment that takes and returns plain
+    data.
+    """
 
     def __init__(self, cfg: dict):
         self._env = built(cfg)
@@ -145,8 +150,11 @@ class Worker:
 
 
 def built(cfg: dict[str, typing.Any]) -> VecEnv:
-    """The environment that a config describes, in the child: whatever simulator of a plugin the
-    parent uses is good here too."""
+    """The environment that a config describes, built in the child process.
+
+    The module of the config is trusted here, so that a simulator from a plugin of the parent works
+    too.
+    """
     path = cfg[TYPE_KEY]
     trust(path.partition(":")[0])
     return locate(path).from_dict(cfg).build()
@@ -169,7 +177,7 @@ def _observation(merged: dict[str, np.ndarray]) -> Observation:
 def _merge(
     answers: Sequence[dict[str, np.ndarray]], rows: Sequence[list[int]], num_rows: int
 ) -> dict[str, np.ndarray]:
-    """Arrays of all workers put into the rows of the call."""
+    """Put the arrays of all workers into the order of the call's rows."""
     order = np.argsort(np.concatenate([np.asarray(part) for part in rows]))
     assert len(order) == num_rows
     return {name: np.concatenate([part[name] for part in answers])[order] for name in answers[0]}

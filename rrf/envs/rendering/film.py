@@ -1,10 +1,10 @@
 """Pictures and videos of any environment of state-based control, without OpenGL.
 
-What runs on MuJoCo (Gymnasium's MuJoCo tasks, mjlab's) is drawn by the ray tracer with a camera
-that follows the robot; CartPole and Pendulum are drawn from their state.
+Environments on MuJoCo (Gymnasium's MuJoCo tasks and mjlab's tasks) are drawn by the ray tracer,
+with a camera that follows the robot. CartPole and Pendulum are drawn from their state.
 
-An environment on MuJoCo says so by `mj_spec` and `mj_datas(env_ids)`; `command` [N, C] and
-`body_velocity()` [N, 3], where it has them, go into the captions.
+An environment on MuJoCo has `mj_spec` and `mj_datas(env_ids)`. If it also has `command` [N, C] and
+`body_velocity()` [N, 3], the captions show them.
 
 Legend: K environments drawn, N of them all, A width of an action, C width of a command.
 """
@@ -32,13 +32,15 @@ from rrf.envs.wrappers.wrapper import ControlEnvWrapper
 TRACKING = tracking_camera.NAME
 """The camera that follows the robot."""
 IMAGE_SIZE = (240, 320)
-"""Height and width of one environment's picture unless said otherwise."""
+"""Default height and width of one environment's picture."""
 
-_CAPTIONED_COMMAND = 4  # widths; a motion to track does not fit
+_CAPTIONED_COMMAND = 4  # largest width; a motion to track does not fit
 
 
 class Plays(typing.Protocol):
-    """What `record` plays: `rrf.policies.control.actor_critic.ControlPolicy` is one."""
+    """The policy that `record` plays, for example
+    `rrf.policies.control.actor_critic.ControlPolicy`.
+    """
 
     def act(self, observations: TensorDict, greedy: bool = True) -> torch.Tensor:
         """Actions [N, A] for observations [N]."""
@@ -50,7 +52,7 @@ class Plays(typing.Protocol):
 
 
 class EpisodeFilm:
-    """Draws some environments of `env` as they are now."""
+    """Draws some environments of `env` in their current state."""
 
     def __init__(
         self,
@@ -61,10 +63,11 @@ class EpisodeFilm:
         renderer: str = "warp",
         device: str = "cpu",
     ):
-        """
+        """Make the renderer.
+
         Args:
             env: The environment, wrapped or not.
-            env_ids: K of its numbers.
+            env_ids: The K environments to draw.
             image_size: (height, width) in pixels.
             cameras: `TRACKING`, or cameras of the MuJoCo model by name.
             renderer: One of `rrf.envs.rendering.renderers.RENDERERS`.
@@ -104,8 +107,9 @@ class EpisodeFilm:
         return self.images()[self._cameras[0]]
 
     def images(self, env_ids: Sequence[int] | None = None) -> dict[str, np.ndarray]:
-        """Camera -> uint8 [K, H, W, 3] of the chosen environments, or of those named here (at most
-        K).
+        """Camera -> uint8 [K, H, W, 3] of the chosen environments.
+
+        `env_ids` names other environments to draw instead, at most K.
         """
         env_ids = self._env_ids if env_ids is None else env_ids
         if self._renderer is None:
@@ -133,9 +137,9 @@ def record(
 ) -> Path:
     """Play `policy` greedily for `num_steps` steps and write a video of some environments.
 
-    It plays at the speed of the task's own time: of the steps, those are drawn that `fps` needs.
-    Captions tell step and return R of the episode, a short command, and the forward velocity of a
-    floating base.
+    The video runs at the speed of the task's own time; only the steps that `fps` needs are drawn.
+    Captions show the step and the return R of the episode, a short command, and the forward
+    velocity of a floating base.
 
     Raises:
         ValueError: For an environment that cannot be drawn, or fewer steps than 1.
@@ -153,7 +157,7 @@ def record(
 def _frames(
     env: ControlEnv, policy: Plays, film: EpisodeFilm, num_steps: int, env_ids: list[int], fps: int
 ) -> Iterator[np.ndarray]:
-    """The grids of pictures, one by one while the policy plays."""
+    """Yield the grids of pictures one by one while the policy plays."""
     every = max(1, round(1.0 / (fps * env.interface.step_dt)))
     returns = torch.zeros(env.num_envs)
     lengths = torch.zeros(env.num_envs, dtype=torch.int64)
@@ -181,7 +185,7 @@ def _text(env: ControlEnv, index: int, lengths: torch.Tensor, returns: torch.Ten
 
 
 def _forward_velocity(env: typing.Any, index: int) -> float | None:
-    """Of a floating base, along its own x axis, m/s."""
+    """Velocity of a floating base along its own x axis in m/s; None without such a base."""
     if hasattr(env, "body_velocity"):
         return float(env.body_velocity()[index, 0])
     model = getattr(env, "mj_model", None)
@@ -201,7 +205,10 @@ def _check_can_be_drawn(env: typing.Any, cameras: list[str]) -> None:
     if not is_classic:
         raise ValueError(
             f"{env.interface.task or type(env).__name__} of {type(env).__name__} cannot be drawn; "
-            "what can: Gymnasium's MuJoCo tasks, CartPole and Pendulum, and mjlab's tasks"
+            "only Gymnasium's MuJoCo tasks, CartPole, Pendulum and mjlab's tasks can"
         )
     if cameras != [TRACKING]:
-        raise ValueError(f"{env.interface.task} has no camera but '{TRACKING}', asked: {cameras}")
+        raise ValueError(
+            f"{env.interface.task} has only the camera '{TRACKING}', but the cameras asked for are "
+            f"{cameras}"
+        )

@@ -1,12 +1,12 @@
-"""The one OpenGL backend a process is bound to, as PyOpenGL keeps it: in an environment variable.
+"""The one OpenGL backend that a process is bound to. PyOpenGL keeps it in an environment variable.
 
-Nothing here imports OpenGL or MuJoCo, so whoever starts another process can ask too.
+Nothing here imports OpenGL or MuJoCo, so code that starts another process can use it, too.
 """
 
 import os
 
 GL_PLATFORM = "PYOPENGL_PLATFORM"
-"""Environment variable by which a process is bound to one backend once it has used it."""
+"""The environment variable that binds a process to one backend once the process has used it."""
 _CHOICES = (GL_PLATFORM, "MUJOCO_GL")  # mjlab sets the latter when imported, MuJoCo obeys it
 
 
@@ -20,5 +20,5 @@ def check_unbound(backend: str) -> None:
 
 
 def unbound_environment() -> dict[str, str]:
-    """The environment for a child process that may choose its own backend."""
+    """The environment variables for a child process that may choose its own backend."""
     return {key: value for key, value in os.environ.items() if key not in _CHOICES}

@@ -1,8 +1,8 @@
 """RGB rendering of native MuJoCo states through OpenGL, without a window: EGL or OSMesa.
 
-On software GL (llvmpipe) shadows, reflections and multi-sampling cost a factor of ten, so they are
-off. The context is made directly, not through `mujoco.Renderer`, because that one fixes the backend
-when mujoco is first imported. PyOpenGL allows one backend per process.
+On software GL (llvmpipe), shadows, reflections and multi-sampling cost a factor of ten, so they are
+off. The context is made directly and not through `mujoco.Renderer`, because that class fixes the
+backend when mujoco is first imported. PyOpenGL allows one backend per process.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -31,10 +31,11 @@ class GLRenderer:
         image_size: tuple[int, int],
         backend: str = "egl",
     ):
-        """
+        """Make the OpenGL context.
+
         Args:
-            model: The physics model; it is copied, so that the cheap visual settings touch nobody
-                else.
+            model: The physics model. It is copied, so that the cheap visual settings do not change
+                it.
             cameras: Camera names; images come in this order.
             image_size: (height, width) in pixels.
             backend: "egl" or "osmesa".

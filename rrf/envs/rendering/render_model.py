@@ -1,11 +1,11 @@
-"""The copy of a MuJoCo model that the ray tracer draws: what GL would show, without what the tracer
-cannot bear.
+"""The copy of a MuJoCo model that the ray tracer draws. It looks like the picture of GL, without
+anything that the tracer cannot handle.
 
-mujoco_warp's ray tracer draws geoms only, reads past the end of the texture coordinates of a
-textured mesh that has none (a segmentation fault on the CPU), draws transparent geoms as opaque and
-refuses non-zero contact margins and some solvers. Physics keeps the original model; on this copy
-sites become geoms, textures the tracer cannot sample become their mean colour, see-through geoms
-move to a hidden group, and nothing collides.
+mujoco_warp's ray tracer draws geoms only. It reads past the end of the texture coordinates of a
+textured mesh that has none (a segmentation fault on the CPU), draws transparent geoms as opaque,
+and refuses non-zero contact margins and some solvers. The physics keeps the original model. On this
+copy, sites become geoms, textures that the tracer cannot sample become their mean colour,
+see-through geoms move to a hidden group, and nothing collides.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -17,13 +17,13 @@ import mujoco
 import numpy as np
 
 BACKGROUND_GROUP = 0
-"""On the copy: visible geoms that are fixed to the world."""
+"""Group in the copy: visible geoms that are fixed to the world."""
 MOVING_GROUP = 1
-"""On the copy: visible geoms that joints or mocap bodies carry."""
+"""Group in the copy: visible geoms that joints or mocap bodies move."""
 _HIDDEN_GROUP = 5
 _VISIBLE_GROUPS = (0, 1, 2)  # MuJoCo's default: geoms and sites of groups 3 to 5 are hidden
 _OPAQUE_FROM_ALPHA = (
-    0.5  # the tracer knows no transparency: below this a geom is left out, from here on it is solid
+    0.5  # the tracer has no transparency: a geom below this alpha is left out, any other is solid
 )
 _DEFAULT_RGBA = (0.5, 0.5, 0.5, 1.0)
 _SITE_PREFIX = "rrf_site_"
@@ -32,7 +32,7 @@ _COLOR_TEXTURE = int(mujoco.mjtTextureRole.mjTEXROLE_RGB)
 
 @dataclasses.dataclass(frozen=True)
 class RenderModel:
-    """A compiled model to draw, and where the poses of its geoms are found in an MjData of the
+    """A compiled model to draw, and where to find the poses of its geoms in an MjData of the
     physics model.
     """
 
@@ -45,7 +45,7 @@ class RenderModel:
 
 
 def build_render_model(spec: mujoco.MjSpec, model: mujoco.MjModel) -> RenderModel:
-    """The model to draw for `model`, which `spec` compiles to. `spec` itself is left as it is."""
+    """The model to draw for `model`, which `spec` compiles to. `spec` itself is not changed."""
     spec = spec.copy()
     bodies = spec.bodies
     assert len(bodies) == model.nbody, "the spec does not describe this model"
@@ -79,9 +79,9 @@ def _is_visible(model: mujoco.MjModel, site: int) -> bool:
 def _add_site_geom(body: mujoco.MjsBody, model: mujoco.MjModel, site: int) -> None:
     """Add a geom that looks like a site, at the origin of its body.
 
-    Where the site stands is copied over at every drawing. `model` may hold the place of whichever
-    episode is drawn first, and must not decide the tracer's tree: the tree decides which of two
-    surfaces at the same depth is seen.
+    The position of the site is copied at every drawing. In `model`, it may be the position in
+    whichever episode is drawn first. That position must not influence the tracer's tree, because
+    the tree decides which of two surfaces at the same depth is seen.
     """
     material = model.site_matid[site]
     body.add_geom(
@@ -117,11 +117,11 @@ def _choose_known_solver(model: mujoco.MjModel) -> None:
 
 
 def _flatten_colors(model: mujoco.MjModel) -> None:
-    """Give geoms the colour MuJoCo shows where the tracer would take the material's, and hide the
-    see-through ones.
+    """Give geoms the colour that MuJoCo shows where the tracer would show the material's, and hide
+    see-through geoms.
 
-    MuJoCo lets a geom's own colour, where it is not the default, win over its material's; the
-    tracer does not.
+    In MuJoCo, a geom's own colour wins over the colour of its material if it is not the default. In
+    the tracer it does not.
     """
     for geom in range(model.ngeom):
         material = model.geom_matid[geom]

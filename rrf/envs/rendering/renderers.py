@@ -75,8 +75,8 @@ def make_renderer(
 
     Args:
         image_size: (height, width) in pixels.
-        max_batch: States drawn in one launch (warp).
-        device: Warp device, "cpu" or "cuda:0" (warp).
+        max_batch: States that are drawn in one launch (warp only).
+        device: Warp device, "cpu" or "cuda:0" (warp only).
 
     Raises:
         ValueError: For an unknown name, camera or device, or a GL backend that does not work here.
@@ -104,7 +104,8 @@ def check_name(name: str) -> None:
 def choose_renderer(name: str, image_size: int = 64, device: str = "cpu") -> str:
     """`name` itself, or for "auto" the fastest renderer that works on this machine.
 
-    Up to 128 px and on CUDA that is the ray tracer; above, OpenGL where there is one.
+    Up to 128 px and on CUDA this is the ray tracer. For larger images on a CPU it is OpenGL, if it
+    works.
     """
     if name != AUTO:
         check_name(name)
@@ -125,9 +126,7 @@ def probe_renderers(device: str = "cpu") -> dict[str, str]:
 
 @functools.cache
 def probe_renderer(name: str, device: str = "cpu") -> str:
-    """ "ok" once the renderer has drawn a red ball in a child process, else the last line of its
-    error.
-    """
+    """Let a child process draw a red ball: "ok" if it does, else the last line of its error."""
     check_name(name)
     command = [sys.executable, "-c", _PROBE, name, device]
     try:

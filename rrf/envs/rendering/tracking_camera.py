@@ -1,8 +1,9 @@
 """A camera that keeps the robot in the picture, for a renderer that draws native MuJoCo states.
 
-It looks at the robot from one side and a little from above, so far away that the robot fills much
-of the picture's height, and follows its centre of mass. What is bolted down, or slides between
-stops, is not followed. Floors get squares of one metre, so that speed can be seen.
+The camera looks at the robot from one side and a little from above, and follows its centre of mass.
+Its distance is such that the robot fills much of the picture's height. A robot that is bolted down,
+or slides between stops, is not followed. Floors get squares of one metre, so that speed can be
+seen.
 
 Legend: K states drawn together.
 """
@@ -22,7 +23,7 @@ _ASIDE = np.array([0.35, -1.0, 0.3])  # from the robot to the camera
 _FILLED = 0.65  # share of the picture's height that a ball around the robot takes
 _CHECKS = "rrf_checks"
 _CHECK_COLORS = ((0.42, 0.46, 0.42), (0.5, 0.55, 0.5))
-_DEFAULT_RGBA = (0.5, 0.5, 0.5, 1.0)  # lets the material decide
+_DEFAULT_RGBA = (0.5, 0.5, 0.5, 1.0)  # with this colour the material's colour is shown
 _MOVING_ROOTS = (mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_SLIDE)
 
 
@@ -32,8 +33,8 @@ class View:
 
     root: int  # the body whose subtree is the robot
     is_followed: bool
-    offset: np.ndarray  # float64 [3], from what is looked at to the camera, m
-    center: np.ndarray  # float64 [3], what is looked at unless the robot is followed, m
+    offset: np.ndarray  # float64 [3], from the target to the camera, m
+    center: np.ndarray  # float64 [3], the target unless the robot is followed, m
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +46,7 @@ class TrackedModel:
     view: View
 
     def place(self, data: mujoco.MjData) -> None:
-        """Move the camera of a state whose kinematics are up to date."""
+        """Place the camera for a state whose kinematics are up to date."""
         view = self.view
         target = data.subtree_com[view.root] if view.is_followed else view.center
         camera = self.model.camera(NAME).id
@@ -54,7 +55,7 @@ class TrackedModel:
 
 
 def add_tracking_camera(spec: mujoco.MjSpec) -> TrackedModel:
-    """A model of `spec`'s scene with the camera `NAME`. `spec` itself is left as it is."""
+    """A model of `spec`'s scene with the camera `NAME`. `spec` itself is not changed."""
     spec = spec.copy()
     spec.worldbody.add_camera(name=NAME, fovy=_FOVY_DEG)
     _check_floors(spec)
@@ -63,7 +64,7 @@ def add_tracking_camera(spec: mujoco.MjSpec) -> TrackedModel:
 
 
 def view_of(model: mujoco.MjModel) -> View:
-    """The view of a model's robot as it stands in its first keyframe, or where it has none at 0."""
+    """The view of a model's robot in its first keyframe, or in its initial state without any."""
     data = mujoco.MjData(model)
     if model.nkey:
         mujoco.mj_resetDataKeyframe(model, data, 0)
@@ -79,7 +80,10 @@ def view_of(model: mujoco.MjModel) -> View:
 def posed(
     tracked: TrackedModel, datas: Sequence[mujoco.MjData], scratch: Sequence[mujoco.MjData]
 ) -> list[mujoco.MjData]:
-    """`scratch`, MjData of `tracked.model`, posed as `datas` are, with the camera in place; [K]."""
+    """MjData of `tracked.model` with the poses of `datas` and the camera in place, [K].
+
+    They are the first K of `scratch`, which are overwritten.
+    """
     posed = list(scratch[: len(datas)])
     for target, data in zip(posed, datas, strict=True):
         target.qpos[:] = data.qpos
@@ -93,7 +97,7 @@ def posed(
 
 
 def _root(model: mujoco.MjModel) -> int:
-    """The body with the most bodies below it among those that hang on the world and can move."""
+    """The body with the largest subtree among those that are attached to the world and can move."""
     roots = [body for body in range(1, model.nbody) if model.body_parentid[body] == 0]
     moving = [body for body in roots if model.body_mocapid[body] < 0] or roots or [0]
     sizes = {body: int((model.body_rootid == body).sum()) for body in moving}
@@ -127,7 +131,7 @@ def _check_floors(spec: mujoco.MjSpec) -> None:
 
 
 def _radius(model, data, root: int, center: np.ndarray) -> float:
-    """Of a ball around `center` that holds every geom of the robot, m."""
+    """Radius in m of a ball around `center` that holds every geom of the robot."""
     geoms = np.flatnonzero((model.body_rootid[model.geom_bodyid] == root) & (model.geom_rbound > 0))
     if not len(geoms):
         return float(model.stat.extent)

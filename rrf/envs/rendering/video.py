@@ -1,4 +1,4 @@
-"""Videos of episodes: captions, frames that show success, tiles, and an H.264 file that browsers
+"""Videos of episodes: captions, borders that show success, grids, and H.264 files that browsers
 play.
 
 All frames are uint8 [H, W, 3] RGB, row 0 on top.
@@ -30,8 +30,8 @@ def write_video(path: str | Path, frames: Iterable[np.ndarray] | np.ndarray, fps
 
     Args:
         path: The file.
-        frames: uint8 [T, H, W, 3]; an iterator is encoded as it goes. An odd height or width gets
-            one more row or column, which the format needs.
+        frames: uint8 [T, H, W, 3]; an iterator is encoded as it goes. The format needs an even
+            height and width, so an odd one gets one more row or column.
         fps: Frames per second.
 
     Raises:
@@ -52,7 +52,7 @@ def write_video(path: str | Path, frames: Iterable[np.ndarray] | np.ndarray, fps
 
 
 def preview(path: str | Path, seconds: float = 6.0, fps: int = 8) -> bytes:
-    """The beginning of a video as an animated WebP, small enough to stand in a database."""
+    """The beginning of a video as an animated WebP, small enough to store in a database."""
     import av
 
     pictures: list[Image.Image] = []
@@ -71,8 +71,8 @@ def preview(path: str | Path, seconds: float = 6.0, fps: int = 8) -> bytes:
 
 
 def enlarge(frame: np.ndarray, size: int) -> np.ndarray:
-    """`frame` with its longer side at `size` pixels, each pixel a block, so that a small image
-    stays what it is.
+    """`frame` with its longer side at `size` pixels. Each pixel becomes a block, so that a small
+    image is not blurred.
     """
     height, width = frame.shape[:2]
     scale = size / max(height, width)
@@ -83,7 +83,7 @@ def enlarge(frame: np.ndarray, size: int) -> np.ndarray:
 
 
 def caption(frame: np.ndarray, text: str) -> np.ndarray:
-    """`frame` with a bar below that holds `text`, cut with an ellipsis where it does not fit."""
+    """`frame` with a bar below it that shows `text`. Text that is too long ends in an ellipsis."""
     height, width = frame.shape[:2]
     image = Image.new("RGB", (width, height + _BAR_PX), _BACKGROUND)
     image.paste(Image.fromarray(frame), (0, 0))
@@ -104,8 +104,9 @@ def border(frame: np.ndarray, success: bool | None, width: int = 3) -> np.ndarra
 
 
 def tile(frames: Sequence[np.ndarray], columns: int | None = None) -> np.ndarray:
-    """Frames of one shape as a grid, row by row, about square unless `columns` says otherwise;
-    empty cells are dark.
+    """Frames of one shape as a grid, row by row. Empty cells are dark.
+
+    The grid is about square unless `columns` is given.
 
     Raises:
         ValueError: For no frames, or frames of different shapes.
@@ -127,9 +128,9 @@ def tile(frames: Sequence[np.ndarray], columns: int | None = None) -> np.ndarray
 def tile_episodes(
     episodes: Sequence[Sequence[np.ndarray]], columns: int | None = None
 ) -> list[np.ndarray]:
-    """Episodes side by side as one list of frames; shorter ones stay on their last frame."""
+    """Episodes side by side as one list of frames. Shorter episodes stay on their last frame."""
     if not episodes or not all(len(episode) for episode in episodes):
-        raise ValueError("a grid of episodes needs at least one frame of each")
+        raise ValueError("a grid of episodes needs at least one frame of each episode")
     length = max(len(episode) for episode in episodes)
     return [
         tile([episode[min(step, len(episode) - 1)] for episode in episodes], columns)

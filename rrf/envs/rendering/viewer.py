@@ -1,4 +1,4 @@
-"""MuJoCo's own window, showing one environment while it is stepped."""
+"""MuJoCo's own window, which shows one environment while it is stepped."""
 
 # pyright: reportAttributeAccessIssue=false
 # mujoco's compiled modules come without stubs.
@@ -19,7 +19,7 @@ _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 def require_display() -> None:
-    """Raise ValueError where no window can be opened."""
+    """Raise ValueError if no window can be opened."""
     if sys.platform.startswith("linux") and not any(os.environ.get(name) for name in _DISPLAYS):
         raise ValueError(
             "--viewer opens a window, but there is no display here (neither DISPLAY nor "
@@ -28,7 +28,7 @@ def require_display() -> None:
 
 
 def copy_pose(model: mujoco.MjModel, data: mujoco.MjData, shown: mujoco.MjData) -> None:
-    """Bring `shown` to where `data` is, kinematics and contacts included."""
+    """Bring `shown` to the state of `data`, including kinematics and contacts."""
     shown.qpos[:], shown.qvel[:] = data.qpos, data.qvel
     shown.mocap_pos[:], shown.mocap_quat[:] = data.mocap_pos, data.mocap_quat
     shown.time = data.time
@@ -39,10 +39,11 @@ class PassiveViewer:
     """Shows environment 0 at the speed of its own time."""
 
     def __init__(self, env: ControlEnv):
-        """
+        """Open the window.
+
         Raises:
-            ValueError: Without a display, or for an environment that MuJoCo's C library does not
-                step.
+            ValueError: Without a display, or for an environment that is not stepped by MuJoCo's C
+                library.
         """
         self._env: typing.Any = env.unwrapped if isinstance(env, ControlEnvWrapper) else env
         model = getattr(self._env, "mj_model", None)
@@ -57,7 +58,7 @@ class PassiveViewer:
         self._shown = mujoco.MjData(model)
         self._model, self._step_dt = model, env.interface.step_dt
         self._copy_pose()
-        # Without the panels (Tab and Shift-Tab bring them), which fill a small window.
+        # The panels would fill a small window. Tab and Shift-Tab show them.
         self._viewer = mujoco.viewer.launch_passive(
             model, self._shown, show_left_ui=False, show_right_ui=False
         )
@@ -65,7 +66,7 @@ class PassiveViewer:
         self._next = time.perf_counter()
 
     def _look_at_robot(self) -> None:
-        """From where videos show it; the mouse takes over from there."""
+        """Start with the view that videos have. From there on the mouse moves the camera."""
         view, camera = tracking_camera.view_of(self._model), self._viewer.cam
         if view.is_followed:
             camera.type, camera.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, view.root
@@ -76,11 +77,11 @@ class PassiveViewer:
 
     @property
     def is_open(self) -> bool:
-        """Until the window is closed."""
+        """Whether the window is still open."""
         return self._viewer.is_running()
 
     def show(self) -> None:
-        """Show the environment as it is now, once its time has come."""
+        """Show the current state, then wait until the next step is due."""
         with self._viewer.lock():
             self._copy_pose()
         self._viewer.sync()

@@ -1,11 +1,12 @@
-"""Batched RGB rendering without OpenGL: native MuJoCo states drawn by mujoco_warp's ray tracer, on
-a CPU or a GPU.
+"""Batched RGB rendering without OpenGL: mujoco_warp's ray tracer draws native MuJoCo states, on a
+CPU or a GPU.
 
-Physics stays in native MuJoCo; only poses are copied over (`rrf.envs.rendering.render_model` maps
-them). All launches of one call are recorded once as a graph and replayed, which takes about 25 ms
-of Python off every call. What is fixed to the world is traced once per pose and kept; an image then
-costs the rays to what moves, laid over that background by depth, which about doubles the speed. The
-tracer draws neither tendons, reflections, transparency nor anti-aliasing; shadows are an option.
+The physics stays in native MuJoCo; only poses are copied to the tracer
+(`rrf.envs.rendering.render_model` maps them). All launches of one call are recorded once as a graph
+and then replayed, which takes about 25 ms of Python off every call. Geoms that are fixed to the
+world are traced once per pose and kept. An image then costs only the rays to moving geoms, which
+are laid over that background by depth; this about doubles the speed. The tracer draws neither
+tendons, reflections, transparency nor anti-aliasing. Shadows are an option.
 
 Warp compiles its kernels once per machine (about half a minute, into `~/.cache/warp` or
 `WARP_CACHE_PATH`).
@@ -63,9 +64,10 @@ class WarpRenderer:
         device: str = "cpu",
         use_shadows: bool = False,
     ):
-        """
+        """Load the model onto the device.
+
         Args:
-            spec: What `model` was compiled from.
+            spec: The spec that `model` was compiled from.
             model: The physics model.
             cameras: Camera names; images come in this order.
             image_size: (height, width) in pixels.
@@ -145,13 +147,16 @@ class WarpRenderer:
         )
         types = {int(kind) for kind in _COMMON_GEOM_TYPES} | set(context.geom_ray_types)
         context.geom_ray_types = tuple(sorted(types))
-        # Compiled in although precomputed rays leave it unused: each model's own would recompile.
+        # Precomputed rays do not use it, but kernels have it compiled in. With each model's own
+        # value they would be compiled again.
         context.znear = 1.0
         shape = (len(self._camera_ids), height, width)
         return _Layer(self._mjw, self._model, self._data, context, shape)
 
     def _trace_layers(self, layer: "_Layer", batch: Sequence[mujoco.MjData]) -> np.ndarray:
-        """Colours of `batch`. What is fixed to the world is traced only where it is not known."""
+        """Pixels of `batch`. The fixed part of the scene is traced only for poses that are not kept
+        yet.
+        """
         self._copy_poses(batch)
         keys = [self._background_key(world) for world in range(len(batch))]
         unknown = {
@@ -180,7 +185,10 @@ class WarpRenderer:
         return b"".join(pose.tobytes() for pose in poses)
 
     def _forget_backgrounds(self) -> None:
-        """Drop the least recently used ones beyond the cache's size, never one of a whole batch."""
+        """Drop the least recently used backgrounds beyond the cache's size.
+
+        At least the backgrounds of one whole batch are kept.
+        """
         size = next(iter(self._backgrounds.values())).nbytes
         kept = max(self._max_batch, _BACKGROUND_CACHE_BYTES // size)
         for key in list(self._backgrounds)[: max(0, len(self._backgrounds) - kept)]:
@@ -238,7 +246,7 @@ class _Layer:
         self._num_calls: collections.Counter[int] = collections.Counter()
 
     def trace(self, num_worlds: int) -> np.ndarray:
-        """Pixels [num_worlds, C, H, W] of `_PIXEL`: the first worlds at their present poses."""
+        """Pixels [num_worlds, C, H, W] of `_PIXEL`: the first worlds at their current poses."""
         wp.capture_launch(self._graph(num_worlds))
         pixels = np.empty((num_worlds, *self._shape), _PIXEL)
         pixels["color"] = self._context.rgb_data.numpy()[:num_worlds].reshape(pixels.shape)
@@ -251,7 +259,9 @@ class _Layer:
         self._context = self._data = self._model = None
 
     def _graph(self, num_worlds: int) -> typing.Any:
-        """The launches for at least `num_worlds`; a small graph only where it is often wanted."""
+        """The launches for at least `num_worlds` worlds. A smaller graph is recorded only if used
+        often.
+        """
         largest = self._data.nworld
         size = min(1 << (num_worlds - 1).bit_length(), largest)
         self._num_calls[size] += 1
@@ -277,7 +287,7 @@ class _Layer:
 
 
 def _has_layers(drawn: mujoco.MjModel, camera_ids: Sequence[int]) -> bool:
-    """Whether part of the scene moves and part does not, seen and lit from fixed places."""
+    """Whether one part of the scene moves and another does not, with fixed cameras and lights."""
     fixed = drawn.body_weldid == 0
     views = drawn.cam_bodyid[list(camera_ids)]
     return bool(
@@ -288,7 +298,7 @@ def _has_layers(drawn: mujoco.MjModel, camera_ids: Sequence[int]) -> bool:
 
 
 def _import_mujoco_warp(device: str):
-    """mujoco_warp, imported now, which takes seconds, with Warp started quietly."""
+    """Import mujoco_warp, which takes seconds, and start Warp without output."""
     wp.config.log_level = _LOG_ERRORS_ONLY  # else every kernel load is a line of output
     if _NO_NANS not in (flags := wp.config.cpu_compiler_flags or ""):
         wp.config.cpu_compiler_flags = f"{flags} {_NO_NANS}"

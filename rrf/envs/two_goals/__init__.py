@@ -1,1 +1,1 @@
-"""A small task with two solutions, to test populations on."""
+"""A small task with two solutions, for testing populations of policies."""

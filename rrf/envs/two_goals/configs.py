@@ -1,4 +1,4 @@
-"""The two goals, as data."""
+"""The config of the two-goals task."""
 
 from rrf.config import configclass
 from rrf.envs.configs import ControlEnvCfg
@@ -6,9 +6,9 @@ from rrf.envs.configs import ControlEnvCfg
 
 @configclass(builds="rrf.envs.two_goals.env:TwoGoals")
 class TwoGoalsEnvCfg(ControlEnvCfg):
-    """A line with a small reward near and a large one far: a test of exploration."""
+    """A line with a small reward near the start and a large one far away: a test of exploration."""
 
     task: str = "TwoGoals"
-    """Its name in reports."""
+    """The task's name in reports."""
     num_envs: int = 32
     """Environments stepped together."""

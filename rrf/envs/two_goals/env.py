@@ -1,5 +1,6 @@
-"""A line with a small reward around the start and a large one far away, to see whether an
-algorithm explores: one policy settles for the small one.
+"""A line with a small reward around the start and a large one far away.
+
+It shows whether an algorithm explores: a single policy settles for the small reward.
 """
 
 import torch
@@ -13,10 +14,10 @@ LENGTH = 30
 
 
 class TwoGoals:
-    """Observation: the position; an action moves it by up to 0.2. An episode is 30 steps.
+    """The observation is the position. An action moves it by up to 0.2. An episode has 30 steps.
 
-    A step near the start (up to 1.4 away) earns 0.1, one beyond 1.9 on one side 1: 3 an episode
-    for staying, 21.6 at most for going.
+    A step near the start (up to 1.4 away) earns 0.1, and a step beyond 1.9 on one side earns 1. An
+    episode that stays near the start earns 3; one that goes to the far side earns at most 21.6.
     """
 
     def __init__(self, cfg: TwoGoalsEnvCfg, seed: int = 0, device: torch.device | str = "cpu"):

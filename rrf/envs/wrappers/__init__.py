@@ -1,5 +1,5 @@
-"""Environments around environments, each a `rrf.envs.control_env.ControlEnv` again.
+"""Wrappers around environments. Each wrapper is a `rrf.envs.control_env.ControlEnv`, too.
 
-The order is DynamicEnv (reward terms and command), GroupVecWrapper (training and evaluation slots),
-MultiModal (images and instruction).
+From the inside out, the order is DynamicEnv (reward terms and command), GroupVecWrapper (training
+and evaluation slots), MultiModal (images and instruction).
 """

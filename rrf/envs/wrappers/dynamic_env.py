@@ -1,9 +1,9 @@
-"""What a dynamics or world model learns from besides observations: the parts of the reward and the
-command, step by step.
+"""What a dynamics model or world model learns from in addition to observations: the parts of the
+reward and the command, at every step.
 
-Where the environment tells its reward terms apart (mjlab's, Gymnasium's MuJoCo v5), each is a
-column; elsewhere the reward itself is the only one. Where it follows a command, that is the one in
-force during the step, the one the reward was given for.
+If the environment reports its reward terms (mjlab, Gymnasium's MuJoCo v5), each term is a column.
+Otherwise the reward itself is the only column. If the environment follows a command, the command
+given here is the one in force during the step, for which the reward was given.
 
 Legend: N environments, R reward terms, C width of the command.
 """
@@ -22,18 +22,19 @@ _POLICY_GROUPS = ("actor", "policy")
 class DynamicEnv(ControlEnvWrapper):
     """Adds `extras["dynamics"] = {"reward_terms": float32 [N, R], "command": float32 [N, C]}`.
 
-    `reset` and `step` give observation groups as every `ControlEnv` does; `policy_observations`
-    picks the policy's, float32 [N, policy_dim].
+    `reset` and `step` return observation groups, like every `ControlEnv`; `policy_observations`
+    picks the policy's group, float32 [N, policy_dim].
 
     Attributes:
-        reward_names: What the R columns are, "reward" if the environment does not tell.
-        dim_params: Widths of what a model is built for: policy_dim, critic_dim (the policy's where
-            there is no privileged group), action_dim, reward_dim (R), command_dim (C), and
-            <group>_dim of every further group.
+        reward_names: Names of the R columns; only "reward" if the environment reports no terms.
+        dim_params: Widths that a model is built for: policy_dim, critic_dim (policy_dim if there is
+            no privileged group), action_dim, reward_dim (R), command_dim (C), and <group>_dim of
+            every further group.
     """
 
     def __init__(self, env: ControlEnv):
-        """
+        """Wrap `env`.
+
         Raises:
             ValueError: If `env` already shows only part of its environments.
         """
@@ -55,13 +56,13 @@ class DynamicEnv(ControlEnvWrapper):
         return observations[self._policy_group]
 
     def reset(self) -> tuple[TensorDict, dict]:
-        """Start new episodes; the reward terms are zero."""
+        """Start a new episode in every environment. The reward terms are zero."""
         observations, extras = self.env.reset()
         zeros = torch.zeros(self.num_envs, len(self.reward_names), device=self.device)
         return observations, extras | {"dynamics": {"reward_terms": zeros, **self._command()}}
 
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
-        """See `ControlEnv.step`; `extras` has "dynamics" too."""
+        """See `ControlEnv.step`; `extras` also has "dynamics"."""
         command = self._command()
         observations, rewards, dones, extras = self.env.step(actions)
         if self._has_terms:

@@ -1,11 +1,12 @@
 """One vector environment split in two: the first slots train, the last ones evaluate.
 
-The training view is the wrapper itself: it has `num_envs - num_eval_envs` environments and never
-shows a row of the others. Those are stepped along with it by a policy of their own, greedily, so a
-run knows at any time what its policy is worth without exploration noise, at no cost but the slots.
-As the policy goes on learning, an evaluation episode may span several of its versions.
+The training view is the wrapper itself. It has `num_envs - num_eval_envs` environments and never
+shows a row of the others. The others are stepped together with it. The evaluation policy acts in
+them greedily, so a run knows at any time what its policy is worth without exploration noise, and
+this costs nothing but the slots. Because the policy keeps learning, an evaluation episode may span
+several of its versions.
 
-Legend: N environments of what is wrapped, E of them for evaluation, A width of an action.
+Legend: N environments of the wrapped environment, E of them for evaluation, A width of an action.
 """
 
 import collections
@@ -22,7 +23,7 @@ _NOT_ROWS = ("final_obs", "log")
 
 
 class Acts(typing.Protocol):
-    """What evaluates: `rrf.policies.control.actor_critic.ControlPolicy` is one."""
+    """The policy that evaluates, for example `rrf.policies.control.actor_critic.ControlPolicy`."""
 
     def act(self, observations: TensorDict, greedy: bool = True) -> torch.Tensor:
         """Actions [E, A] for observations [E]."""
@@ -37,8 +38,8 @@ class EvalView:
     """The evaluation slots.
 
     Attributes:
-        policy: Who acts in them. Without one they are sent zeros and nothing is counted; an episode
-            counts if the policy was there from its beginning.
+        policy: The policy that acts in them. Without one, the actions are zeros and nothing is
+            counted. An episode counts if the policy was there from its beginning.
         episodes: (return, length) of the last `KEPT` episodes that ended.
     """
 
@@ -54,7 +55,7 @@ class EvalView:
         self._observations: TensorDict | None = None
 
     def get_observations(self) -> TensorDict:
-        """What their policy sees now, TensorDict [E]."""
+        """The current observations of the evaluation slots, TensorDict [E]."""
         assert self._observations is not None
         return self._observations
 
@@ -63,7 +64,7 @@ class EvalView:
         return _statistics(list(self.episodes))
 
     def actions(self, device: torch.device | str) -> torch.Tensor:
-        """What to do next, float32 [E, A]."""
+        """The next actions, float32 [E, A]."""
         if self.policy is not None:
             return self.policy.act(self.get_observations(), greedy=True).to(device)
         return torch.zeros(self.num_envs, self.num_actions, device=device)
@@ -71,7 +72,7 @@ class EvalView:
     def observe(
         self, observations: TensorDict, rewards: torch.Tensor, dones: torch.Tensor
     ) -> dict[str, float]:
-        """Note one step; the statistics of the episodes that ended in it."""
+        """Record one step; returns the statistics of the episodes that ended in it."""
         self._observations = observations
         self._sums_e2[:, 0] += rewards.detach().to("cpu", torch.float64)
         self._sums_e2[:, 1] += 1
@@ -88,7 +89,7 @@ class EvalView:
         return _statistics(recent)
 
     def restart(self, observations: TensorDict, is_new: bool = True) -> None:
-        """Take over from here; `is_new` if episodes begin, as opposed to go on."""
+        """Continue from `observations`. `is_new` says that new episodes begin here."""
         self._observations = observations
         if is_new:
             self._sums_e2.zero_()
@@ -102,27 +103,28 @@ class EvalView:
         return torch.cat([self._sums_e2, counted], dim=1)
 
     def load_state(self, state: torch.Tensor) -> None:
-        """Go on from what `state` gave."""
+        """Restore what `state` returned."""
         self._sums_e2.copy_(state[:, :2])
         self._is_counted_e.copy_(state[:, 2].bool() & (self.policy is not None))
 
 
 class GroupVecWrapper(ControlEnvWrapper):
-    """The training view of `env`; `eval_view` is the other one.
+    """The training view of `env`; `eval_view` holds the evaluation slots.
 
     A step's `extras["log"]` has eval/return, eval/length and eval/episodes of the evaluation
     episodes that ended in it.
     """
 
     def __init__(self, env: ControlEnv, num_eval_envs: int, eval_policy: Acts | None = None):
-        """
+        """Split `env`.
+
         Args:
-            env: What is split.
-            num_eval_envs: E, how many of its last environments evaluate.
-            eval_policy: Who acts in them; see `evaluate_with`.
+            env: The environment to split.
+            num_eval_envs: E, the number of its last environments that evaluate.
+            eval_policy: The policy that acts in them; see `evaluate_with`.
 
         Raises:
-            ValueError: If that leaves no environment to one of the two.
+            ValueError: If one of the two groups would have no environment.
         """
         super().__init__(env)
         if not 0 < num_eval_envs < env.num_envs:
@@ -138,7 +140,7 @@ class GroupVecWrapper(ControlEnvWrapper):
 
     @property
     def num_envs(self) -> int:
-        """Those that train."""
+        """The number of training environments."""
         return self._num_train
 
     @property
@@ -151,12 +153,12 @@ class GroupVecWrapper(ControlEnvWrapper):
         self.env.episode_length_buf[: self._num_train] = lengths
 
     def evaluate_with(self, policy: Acts) -> None:
-        """From now on `policy` acts in the evaluation slots; episodes count from the next reset."""
+        """Let `policy` act in the evaluation slots. Episodes count from the next reset on."""
         self.eval_view.policy = policy
         self.eval_view.restart(self.eval_view.get_observations(), is_new=False)
 
     def get_observations(self) -> TensorDict:
-        """TensorDict [N - E]."""
+        """The current observations of the training environments, TensorDict [N - E]."""
         return self.env.get_observations()[: self._num_train]
 
     def reset(self) -> tuple[TensorDict, dict]:
@@ -180,7 +182,9 @@ class GroupVecWrapper(ControlEnvWrapper):
         return observations[:num], rewards[:num], dones[:num], train_extras
 
     def state(self) -> EnvState | None:
-        """See `ControlEnv.state`. A recurrent evaluation policy begins anew after `load_state`."""
+        """See `ControlEnv.state`. A recurrent evaluation policy starts without memory after
+        `load_state`.
+        """
         state = self.env.state()
         if state is None:
             return None
@@ -190,7 +194,7 @@ class GroupVecWrapper(ControlEnvWrapper):
         """See `ControlEnv.load_state`."""
         if _STATE not in state.tensors:
             raise ValueError(
-                "the state was saved without environments that evaluate; load it into the "
+                "the state was saved without evaluation environments; load it into the "
                 "environment itself, not into GroupVecWrapper"
             )
         rest = {name: tensor for name, tensor in state.tensors.items() if name != _STATE}

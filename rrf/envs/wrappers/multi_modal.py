@@ -1,4 +1,4 @@
-"""Pictures and an instruction beside the numbers a robot feels, for policies that look and read.
+"""Images and an instruction in addition to the state vectors, for policies that look and read.
 
 Legend: N environments, K of them whose episode ended, H and W pixels.
 """
@@ -19,13 +19,13 @@ IMAGE_GROUP = "image"
 class MultiModal(ControlEnvWrapper):
     """Adds a group of images for each camera, uint8 [N, H, W, 3], and `extras["instruction"]`.
 
-    The group of the camera that follows the robot is "image", that of camera "front" is
-    "image/front". They are not among `interface.observation_dims`, which holds widths of vectors;
-    `image_shapes` has them. The instruction, not being a tensor, is a list of N strings in the
-    extras of `reset` and `step`.
+    The group of the camera that follows the robot is "image"; the group of a camera "front" is
+    "image/front". These groups are not in `interface.observation_dims`, which holds the widths of
+    vectors; `image_shapes` has them. The instruction is not a tensor, so it is a list of N strings
+    in the extras of `reset` and `step`.
 
-    Where an ended episode can still be looked at (`before_reset`, as `GymnasiumEnv` has it),
-    `extras["final_obs"]` has its last images; elsewhere it has vectors only.
+    If an ended episode can still be drawn before its reset (`before_reset`, as in `GymnasiumEnv`),
+    `extras["final_obs"]` has its last images. Otherwise it has vectors only.
     """
 
     def __init__(
@@ -37,12 +37,13 @@ class MultiModal(ControlEnvWrapper):
         renderer: str = "warp",
         device: str = "cpu",
     ):
-        """
+        """Wrap `env` and make its renderer.
+
         Args:
-            env: What is looked at.
+            env: The environment to draw.
             image_size: (height, width) in pixels.
             cameras: `TRACKING`, or cameras of the MuJoCo model by name.
-            instruction: What the robot is told; None adds none.
+            instruction: The robot's instruction; None adds none.
             renderer: One of `rrf.envs.rendering.renderers.RENDERERS`.
             device: The Warp device that draws.
 
@@ -62,13 +63,13 @@ class MultiModal(ControlEnvWrapper):
             self.unwrapped.before_reset = self._draw_endings
 
     def get_observations(self) -> TensorDict:
-        """The vectors and images of now, TensorDict [N]."""
+        """The current vectors and images, TensorDict [N]."""
         if self._images is None:
             self._images = self._draw()
         return self._with_images(self.env.get_observations(), self._images)
 
     def reset(self) -> tuple[TensorDict, dict]:
-        """Start new episodes everywhere."""
+        """Start a new episode in every environment."""
         observations, extras = self.env.reset()
         self._images = self._draw()
         return self._with_images(observations, self._images), extras | self._told()
@@ -90,7 +91,7 @@ class MultiModal(ControlEnvWrapper):
         self._images = None
 
     def close(self) -> None:
-        """Free the renderer and what is wrapped. Calling it twice is allowed."""
+        """Free the renderer and close the wrapped environment. Calling it twice is allowed."""
         if self._sees_endings:
             self.unwrapped.before_reset = self._then
         self._film.close()

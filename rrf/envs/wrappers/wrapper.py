@@ -1,4 +1,4 @@
-"""An environment that hands everything on to the one it wraps."""
+"""The base class of the wrappers: an environment that passes every call on to the one it wraps."""
 
 import typing
 
@@ -11,11 +11,11 @@ _OF_DYNAMIC_ENV = ("dim_params", "reward_names", "policy_observations")
 
 
 class ControlEnvWrapper:
-    """Behaves as `env` does; subclasses change what they are for.
+    """Behaves like `env`. Subclasses override what they change.
 
     Attributes:
-        env: What is wrapped, which may be a wrapper.
-        unwrapped: The environment at the bottom.
+        env: The wrapped environment, which may itself be a wrapper.
+        unwrapped: The innermost environment.
     """
 
     def __init__(self, env: ControlEnv):

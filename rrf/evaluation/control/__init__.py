@@ -1,1 +1,1 @@
-"""State-based policies: their protocol, its episodes, metrics and videos."""
+"""Evaluation of state-based policies: the protocol, its episodes, metrics and videos."""

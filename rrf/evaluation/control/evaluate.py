@@ -1,8 +1,8 @@
 """Run a state-based policy under a protocol, many environments side by side.
 
-A block of environments is built from the protocol's seed and the block's number, every one of them
-runs one episode, and the next block is built anew. Nothing but the protocol decides a result: not
-how many blocks run, not which ran before.
+A block of environments is built from the protocol's seed and the block's number. Each of them runs
+one episode, then the next block is built from scratch. Therefore only the policy and the protocol
+decide a result; how many blocks run, and in which order, does not matter.
 
 Legend: N environments of a block.
 """
@@ -27,7 +27,7 @@ from rrf.policies.control.actor_critic import ControlPolicy
 if typing.TYPE_CHECKING:
     from rrf.evaluation.control.protocol import ControlProtocolCfg
 
-_ENVIRONMENTS, _ACTIONS = 1, 2  # streams of seeds; training has others
+_ENVIRONMENTS, _ACTIONS = 1, 2  # streams of seeds; training uses other streams
 OnStep = Callable[[ControlEnv, int], None]
 
 
@@ -41,17 +41,17 @@ def evaluate_control(
     label: str = "",
     known: Sequence[EpisodeResult] = (),
 ) -> EvaluationReport:
-    """Run every episode of `protocol` whose block is not in `known` as a whole.
+    """Run every block of `protocol` that has an episode missing from `known`.
 
     Args:
         policy: From `rrf.runners.checkpoints.control.load_control_policy`, on the CPU.
-        interface: What the policy was trained with; from there, too.
-        protocol: What to run.
+        interface: The interface that the policy was trained with, from the same function.
+        protocol: The protocol to run.
         on_episode: Called after each episode, in the order in which they end.
         checkpoint_digest: Identifies the policy in the report.
-        label: Names the policy for people.
-        known: Episodes of the same policy under the same conditions, e.g. before the protocol was
-            extended.
+        label: Name of the policy shown to people.
+        known: Episodes of the same policy under the same conditions, e.g. from before the protocol
+            was extended.
 
     Raises:
         ValueError: If policy, environment and protocol do not fit each other, or a number is NaN
@@ -91,9 +91,9 @@ def run_block(
     block: int,
     on_step: OnStep | None = None,
 ) -> Iterator[EpisodeResult]:
-    """The episodes of a block in the order in which they end.
+    """Run a block and yield its episodes in the order in which they end.
 
-    `on_step` is called before each step.
+    `on_step` is called before each step with the environments and the number of the step.
     """
     with block_env(protocol, block) as env, _one_thread():
         check_fit(policy, interface, env, protocol)
@@ -123,7 +123,7 @@ def run_block(
 
 @contextlib.contextmanager
 def block_env(protocol: "ControlProtocolCfg", block: int) -> Iterator[ControlEnv]:
-    """The environments of a block, as its seed makes them; closed in the end."""
+    """Build the environments of a block from its seed, and close them when the block ends."""
     device = "cuda" if protocol.env.prefers_gpu and torch.cuda.is_available() else "cpu"
     seed = mixed_seed(protocol.seed, _ENVIRONMENTS, block)
     env = protocol.env.build(seed=seed, device=device)
@@ -134,7 +134,7 @@ def block_env(protocol: "ControlProtocolCfg", block: int) -> Iterator[ControlEnv
 
 
 def begin(env: ControlEnv, command: torch.Tensor | None):
-    """Give the commands, if there are any; what the policy then sees first."""
+    """Set the commands, if there are any, and return the policy's first observations."""
     if command is not None:
         assert isinstance(env, VelocityEnv)
         env.set_command(command.to(env.device))
@@ -142,7 +142,7 @@ def begin(env: ControlEnv, command: torch.Tensor | None):
 
 
 def commands_of(protocol: "ControlProtocolCfg") -> torch.Tensor | None:
-    """The command of each environment of a block, [N, 3]; None for tasks without."""
+    """The command of each environment of a block, [N, 3]; None for tasks without commands."""
     if not protocol.commands:
         return None
     commands = torch.tensor(list(protocol.commands.values()), dtype=torch.float32)
@@ -150,14 +150,14 @@ def commands_of(protocol: "ControlProtocolCfg") -> torch.Tensor | None:
 
 
 def state_of(protocol: "ControlProtocolCfg", block: int, row: int) -> InitialState:
-    """The episode that environment `row` of a block runs."""
+    """The initial state of the episode that environment `row` of a block runs."""
     index, task = divmod(row, len(protocol.tasks))
     number = block * protocol.block_episodes + index
     return InitialState(protocol.tasks[task], protocol.seed, number)
 
 
 def place_of(protocol: "ControlProtocolCfg", state: InitialState) -> tuple[int, int]:
-    """Block and environment that run an episode: the inverse of `state_of`."""
+    """The block and the environment that run an episode; the inverse of `state_of`."""
     block, index = divmod(state.index, protocol.block_episodes)
     return block, index * len(protocol.tasks) + protocol.tasks.index(state.task)
 
@@ -165,8 +165,9 @@ def place_of(protocol: "ControlProtocolCfg", state: InitialState) -> tuple[int, 
 def check_fit(
     policy: ControlPolicy, interface: Interface, env: ControlEnv, protocol: "ControlProtocolCfg"
 ) -> None:
-    """Raise ValueError where the policy was made for another environment than the protocol's. What
-    only its critic saw may differ.
+    """Raise ValueError if the policy was trained for another interface than the protocol's.
+
+    Observation groups that only the critic used may differ.
     """
     ours = env.interface
     for what, found, expected in (
@@ -184,18 +185,19 @@ def check_fit(
     ):
         if found != expected:
             raise ValueError(
-                f"the policy was trained with {_shown(found)} {what} ({interface.task}), protocol "
-                f"'{protocol.name}' has {_shown(expected)} ({ours.task})"
+                f"the policy was trained with {_shown(found)} {what} ({interface.task}), but "
+                f"protocol '{protocol.name}' has {_shown(expected)} ({ours.task})"
             )
     if protocol.commands and not isinstance(env, VelocityEnv):
         raise ValueError(
-            f"protocol '{protocol.name}' has velocity commands, which {ours.task} does not follow; "
-            "remove `commands`"
+            f"protocol '{protocol.name}' has velocity commands, but {ours.task} does not take "
+            "commands; remove `commands`"
         )
     if protocol.max_episode_steps > env.max_episode_length:
         raise ValueError(
-            f"protocol '{protocol.name}' wants {protocol.max_episode_steps} steps, episodes of "
-            f"{ours.task} last {env.max_episode_length}; lower max_episode_steps"
+            f"protocol '{protocol.name}' asks for {protocol.max_episode_steps} steps, but an "
+            f"episode of {ours.task} lasts at most {env.max_episode_length}; lower "
+            "max_episode_steps"
         )
 
 
@@ -204,7 +206,7 @@ def _shown(number: float | None) -> str:
 
 
 def _blocks(protocol: "ControlProtocolCfg") -> dict[int, set[InitialState]]:
-    """The episodes wanted of each block."""
+    """Block -> the initial states of it that the protocol asks for."""
     blocks: dict[int, set[InitialState]] = {}
     for state in protocol.initial_states():
         blocks.setdefault(place_of(protocol, state)[0], set()).add(state)
@@ -232,7 +234,8 @@ def _episode(
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """How torch sums depends on its threads; small networks are faster with one, too."""
+    """Run torch with one thread: rounding depends on the thread count, and small networks are
+    faster with a single thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,15 +1,15 @@
-"""What an episode of state-based control is measured by.
+"""The metrics of an episode of state-based control.
 
     tracking_error_xy   mean over time of ||v_xy - c_xy||_2, body frame, m/s
     tracking_error_yaw  mean over time of |w_z - c_z|, rad/s
     power               mean over time of sum_j |tau_j qdot_j|, the mechanical power, W
-    cost_of_transport   power / (m g |v_xy|), of commands that ask to go somewhere
+    cost_of_transport   power / (m g |v_xy|), only for commands that ask the robot to move
     smoothness          Sm of the actions (rrf.evaluation.control.smoothness)
     action_change       mean |a[t + 1] - a[t]|
     fall                1 if the episode ended before its time limit, else 0
     return, length      sum of rewards, steps
 
-Tracking errors leave out the settling time. A number that an episode is too short for is not there.
+Tracking errors leave out the settling time. A metric is missing if the episode is too short for it.
 
 Legend: N environments, A width of an action, T steps.
 """
@@ -28,7 +28,7 @@ if typing.TYPE_CHECKING:
     from rrf.evaluation.control.protocol import ControlProtocolCfg
 
 _GRAVITY = 9.81  # m/s^2
-_STANDING = 0.1  # m/s; slower commands have no cost of transport
+_STANDING = 0.1  # m/s; for slower commands no cost of transport is computed
 
 
 @typing.runtime_checkable
@@ -36,12 +36,12 @@ class VelocityEnv(typing.Protocol):
     """A `ControlEnv` of a robot that follows commanded velocities."""
 
     def set_command(self, command: torch.Tensor) -> None:
-        """Command [N, 3] (forward m/s, left m/s, turn left rad/s) from now on, also after
+        """Use command [N, 3] (forward m/s, left m/s, turn left rad/s) from now on, also after
         resets."""
         ...
 
     def body_velocity(self) -> torch.Tensor:
-        """What the robots do, [N, 3] in the same units, in the frame of their bodies."""
+        """The velocities of the robots, [N, 3] in the same units, in the body frame."""
         ...
 
     def power(self) -> torch.Tensor:
@@ -55,7 +55,7 @@ class EpisodeMeter:
     def __init__(self, env, protocol: "ControlProtocolCfg", command: torch.Tensor | None):
         """
         Args:
-            command: [N, 3], or None for tasks without.
+            command: [N, 3], or None for tasks without commands.
         """
         num_envs = env.num_envs
         self._env, self._command = env, command
@@ -80,7 +80,7 @@ class EpisodeMeter:
         dones: torch.Tensor,
         time_outs: torch.Tensor,
     ) -> list[int]:
-        """Take in a step that all environments made; the environments whose episode it ended."""
+        """Record a step of all environments. Returns the environments whose episode it ended."""
         dones, time_outs = dones.bool().cpu(), time_outs.bool().cpu()
         self._actions.append(actions.detach().float().cpu())
         self.steps += self.is_running
@@ -94,7 +94,7 @@ class EpisodeMeter:
         return ended.nonzero().flatten().tolist()
 
     def stop(self) -> list[int]:
-        """End what still runs: the horizon is reached. Which ones that were."""
+        """End all running episodes at the horizon. Returns the environments that were running."""
         stopped = self.is_running.nonzero().flatten().tolist()
         self.is_running[:] = False
         return stopped
@@ -104,7 +104,7 @@ class EpisodeMeter:
         return torch.stack([rows[env] for rows in self._actions[: int(self.steps[env])]])
 
     def metrics(self, env: int) -> dict[str, float]:
-        """The numbers of the episode in environment `env`, by name."""
+        """The metrics of the episode in environment `env`, by name."""
         found = {"return": float(self.returns[env]), "length": float(self.steps[env])}
         if self._command is not None:
             found["fall"] = float(self.is_fallen[env])
@@ -150,7 +150,7 @@ class EpisodeMeter:
 
 
 def robot_mass(env) -> float | None:
-    """Mass in kg of all that can move in the environment's MuJoCo model; None without one."""
+    """Mass in kg of all movable bodies in the environment's MuJoCo model; None without a model."""
     model = getattr(env, "mj_model", None)
     if model is None:
         return None

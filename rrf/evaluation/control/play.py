@@ -1,4 +1,4 @@
-"""Watching a state-based policy: numbers, a video, or MuJoCo's window."""
+"""Show a state-based policy at work: as numbers, as a video, or in MuJoCo's window."""
 
 import contextlib
 import math
@@ -36,23 +36,24 @@ def play(
     Args:
         candidate: The policy.
         video: The file to write.
-        seed: Of the environments.
+        seed: Seed of the environments.
         num_envs: Environments side by side; a video shows at most nine.
-        viewer: Show the first environment in a window, until it is closed or the time is over.
-        steps: Of every environment; None goes by `seconds` of simulated time.
-        seconds: Twenty if neither is given.
-        say: Gets the numbers.
+        viewer: Show the first environment in a window, until the window is closed or the time is
+            over.
+        steps: Steps of every environment; None to use `seconds`.
+        seconds: Simulated seconds; 20 if neither `steps` nor `seconds` is given.
+        say: Called with each line of text for the user.
 
     Raises:
-        ValueError: For options that exclude each other, a display that is not there, or an
-            environment that cannot be drawn.
+        ValueError: For options that exclude each other, a missing display, or an environment that
+            cannot be drawn.
     """
     if steps is not None and seconds is not None:
-        raise ValueError("--steps and --seconds say the same; give one")
+        raise ValueError("--steps and --seconds both set the length; give only one of them")
     if seconds is not None and not 0 < seconds < math.inf:
         raise ValueError(f"--seconds is {seconds:g}, allowed: more than 0")
     if viewer and video:
-        raise ValueError("--viewer and --video cannot go together; give one")
+        raise ValueError("--viewer and --video exclude each other; give only one of them")
     if viewer:
         require_display()
     policy, interface = load_control_policy(candidate.path)
@@ -81,18 +82,18 @@ def _environment_cfg(candidate: Candidate) -> ControlEnvCfg:
         return ControlEnvCfg.from_dict(candidate.config["env"])
     except (KeyError, ValueError) as error:
         raise ValueError(
-            f"{candidate.path}/{CONFIG} describes no environment known here "
-            f"({first_error(error)}); a plugin's is known after --import MODULE"
+            f"{candidate.path}/{CONFIG} describes an environment that is not known here "
+            f"({first_error(error)}); import the module that registers it with --import MODULE"
         ) from error
 
 
 def _require_same_shapes(found, expected, label: str) -> None:
-    """Raise ValueError if an environment's interface is another than the policy was made for."""
+    """Raise ValueError if an environment's interface differs from the one used in training."""
     for name in ("observation_dims", "num_actions", "num_choices"):
         mine, theirs = getattr(expected, name), getattr(found, name)
         if mine != theirs:
             raise ValueError(
-                f"{label} was trained with {name} {mine}, {found.task} now has {theirs}"
+                f"{label} was trained with {name} {mine}, but {found.task} now has {theirs}"
             )
 
 

@@ -1,10 +1,11 @@
-"""An evaluation protocol of state-based control as data. This file imports no torch.
+"""An evaluation protocol of state-based control as data. This file does not import torch.
 
-Environments are stepped together in blocks of `env.num_envs`, each of which runs one episode; a
-block has its own seed and always the same size. So the first episodes stay what they are, to the
-last bit, when a protocol is extended by further blocks, and batch sizes never vary. The commands
-alternate from environment to environment, because simulators give kinds of ground to environments
-in one piece: so every command meets every kind.
+Environments are stepped together in blocks of `env.num_envs`, and each environment runs one
+episode. A block has its own seed and always the same size, so batch sizes never vary. When a
+protocol is extended by further blocks, the results of the first episodes stay bit-identical.
+
+The commands alternate from environment to environment. Simulators assign each kind of terrain to a
+contiguous range of environments, so alternation lets every command meet every kind of terrain.
 """
 
 import typing
@@ -32,12 +33,12 @@ METRICS = {
     "smoothness": "Sm, action units",
     "action_change": "mean |Δa| per step, action units",
 }
-"""Numbers of an episode and their units; `rrf.evaluation.control.metrics` computes them."""
+"""Metrics of an episode and their units; `rrf.evaluation.control.metrics` computes them."""
 OF_COMMANDS = ("fall", "tracking_error_xy", "tracking_error_yaw", "power", "cost_of_transport")
-"""Those that are measured only where velocities are commanded."""
+"""Metrics that are measured only for tasks with velocity commands."""
 _NOT_IN_HASH = ("name", "type")
 _MAX_EPISODES = 10_000
-_PLACES = ("hidden", "kwargs")  # of an environment's config: what decides the observations
+_PLACES = ("hidden", "kwargs")  # fields of an environment's config that decide its observations
 
 
 @configclass
@@ -56,14 +57,14 @@ class ControlProtocolCfg(BaseProtocolCfg):
     env: ControlEnvCfg
     """The environment; its num_envs is the size of a block, shared equally by the commands."""
     commands: dict[str, list[float]] = {}
-    """Velocity commands, name -> [forward m/s, left m/s, turn left rad/s], each held for the whole
-    episode and reported as a task of its own; none for tasks that take no command."""
+    """Velocity commands, name -> [forward m/s, left m/s, turn left rad/s]. A command is held for
+    the whole episode and reported as a separate task. Empty for tasks that take no command."""
     max_episode_steps: int
-    """Horizon in steps; an episode that lasts so long has reached its time limit."""
+    """Horizon in steps; an episode that reaches it ends by its time limit."""
     settling_s: float = 1.0
-    """Seconds at the start of an episode that no tracking error is taken of."""
+    """Seconds at the start of an episode that do not count for the tracking errors."""
     success: dict[str, LimitCfg]
-    """An episode succeeds if each of these numbers of it lies in its range."""
+    """Metric -> range; an episode succeeds if each of these metrics lies in its range."""
     greedy: bool = True
     """Take the mode of the policy; otherwise sample from it."""
     policy_seed: int = 0
@@ -77,9 +78,9 @@ class ControlProtocolCfg(BaseProtocolCfg):
         unmeasured = [name for name in self.success if name in OF_COMMANDS]
         if unmeasured and not self.commands:
             raise ValueError(
-                f"{where}: success asks for {', '.join(unmeasured)}, measured only under "
-                "`commands`, of which there are none; no episode could succeed. Add commands, or "
-                "ask for return or length"
+                f"{where}: success asks for {', '.join(unmeasured)}, which can be measured only "
+                "with `commands`, and the protocol has none; no episode could succeed. Add "
+                "commands, or ask for return or length"
             )
         for field in ("episodes_per_task", "max_episode_steps"):
             if getattr(self, field) < 1:
@@ -87,22 +88,25 @@ class ControlProtocolCfg(BaseProtocolCfg):
         for name, command in self.commands.items():
             if len(command) != 3:
                 raise ValueError(
-                    f"{where}: command '{name}' is {command}, not [forward m/s, left m/s, "
-                    "turn left rad/s]"
+                    f"{where}: command '{name}' is {command}, expected three numbers: [forward "
+                    "m/s, left m/s, turn left rad/s]"
                 )
         if self.env.num_envs < 1:
-            raise ValueError(f"{where}: env.num_envs is {self.env.num_envs}; say how many")
+            raise ValueError(
+                f"{where}: env.num_envs is {self.env.num_envs}; set it to 1 or more, the size of a "
+                "block"
+            )
         if self.env.num_envs % len(self.tasks):
             raise ValueError(
-                f"{where}: env.num_envs is {self.env.num_envs}, which {len(self.tasks)} commands "
-                "cannot share equally"
+                f"{where}: env.num_envs is {self.env.num_envs}, which cannot be shared equally by "
+                f"{len(self.tasks)} commands; choose a multiple"
             )
         if self.env.undecided:
             raise ValueError(f"{where}: {self.env.undecided}")
 
     @property
     def tasks(self) -> list[str]:
-        """What is reported separately: the commands, or the environment's task."""
+        """The tasks that are reported separately: the commands, or the environment's task."""
         return list(self.commands) or [self.env.task]
 
     @property
@@ -117,9 +121,9 @@ class ControlProtocolCfg(BaseProtocolCfg):
     @property
     def hash(self) -> str:
         data = {k: v for k, v in self.identity().items() if k not in _NOT_IN_HASH}
-        data["env"].pop("num_threads", None)  # decides the time it takes and nothing else
+        data["env"].pop("num_threads", None)  # changes only the time an evaluation takes
         if self.commands:
-            data["rows"] = "commands alternate"  # once each had a block of neighbours to itself
+            data["rows"] = "commands alternate"  # in older protocols commands did not alternate
         return digest_of(data)
 
     @property
@@ -133,14 +137,14 @@ class ControlProtocolCfg(BaseProtocolCfg):
         return [InitialState(task, self.seed, index) for task in self.tasks for index in indices]
 
     def is_about(self, config: Mapping) -> bool:
-        """Whether the policy learned the same task, seen through the same observations."""
+        """Whether the policy was trained on the same task with the same observations."""
         theirs, ours = config.get("env") or {}, self.env.to_dict()
         if task_id(self.env.task) != task_id(theirs.get("task", "")):
             return False
         return all((ours.get(place) or None) == (theirs.get(place) or None) for place in _PLACES)
 
     def source(self) -> str:
-        """Digest of this package's code, the simulators, and a task of one's own."""
+        """Digest of this package's code, the simulators, and the source of a user's own task."""
         from rrf.envs.gymnasium.task_source import joined
 
         return joined(
@@ -176,7 +180,7 @@ class ControlProtocolCfg(BaseProtocolCfg):
         folder: Path,
         resources: Resources,
     ) -> list[dict]:
-        """Of any episodes, which are run once more; see `BaseProtocolCfg.film`."""
+        """Films any episodes, by running them again; see `BaseProtocolCfg.film`."""
         from rrf.evaluation.control.videos import film_episodes
         from rrf.evaluation.reports.videos import choose_for_video
         from rrf.runners.checkpoints.control import load_control_policy
@@ -186,7 +190,7 @@ class ControlProtocolCfg(BaseProtocolCfg):
         return film_episodes(*load_control_policy(candidate.path), self, chosen, folder)
 
     def check_training(self, cfg: typing.Any) -> None:
-        """See `BaseProtocolCfg.check_training`. Builds one environment of each."""
+        """See `BaseProtocolCfg.check_training`. Builds one training environment and one block."""
         from rrf.evaluation.control.evaluate import block_env, check_fit
 
         super().check_training(cfg)
@@ -206,7 +210,7 @@ class ControlProtocolCfg(BaseProtocolCfg):
         options: Mapping[str, typing.Any],
         say: typing.Callable[[str], None],
     ) -> None:
-        """In the environment it was trained in; see `BaseProtocolCfg.play`."""
+        """Play in the environment that the policy was trained in; see `BaseProtocolCfg.play`."""
         from rrf.evaluation.control.play import play
 
         play(candidate, video, seed, say=say, **options)

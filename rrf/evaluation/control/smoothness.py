@@ -1,10 +1,10 @@
-"""How smooth actions are: the mean weighted frequency Sm of arXiv:2012.06644, and differences.
+"""Smoothness of actions: the mean weighted frequency Sm of arXiv:2012.06644, and differences.
 
     Sm = 2 / (n f_s) sum_i M_i f_i
 
 with the amplitudes M_i and frequencies f_i of the n components of the actions' spectrum, and f_s
-the sampling frequency. Smaller is smoother; a constant action gives 0. It grows with the actions'
-scale, so it compares policies of one task.
+the sampling frequency. Smaller is smoother; a constant action gives 0. Sm grows with the scale of
+the actions, so compare it only between policies of the same task.
 
 Legend: T steps of one episode, A action width.
 """
@@ -16,7 +16,7 @@ def smoothness(actions_ta: np.ndarray, step_dt: float) -> float:
     """Sm of one episode, the mean over the action's dimensions.
 
     M_i = 2 / T |Y_i| are the amplitudes of the sinusoids that add up to the actions, i = 1 to
-    floor(T / 2); the constant part, of frequency 0, is not among them.
+    floor(T / 2). The constant part (frequency 0) is left out.
 
     Args:
         step_dt: Seconds between actions.
@@ -37,7 +37,9 @@ def smoothness(actions_ta: np.ndarray, step_dt: float) -> float:
 
 
 def mean_difference(actions_ta: np.ndarray, order: int = 1) -> float:
-    """Mean |a_t+1 - a_t| of one episode, over steps and dimensions; of `order` 2 the mean change of
-    that change. 0 for an episode too short to have one."""
+    """Mean |a_t+1 - a_t| of one episode, over steps and dimensions.
+
+    With `order` 2, the mean absolute second difference. 0 if the episode is too short.
+    """
     differences = np.abs(np.diff(np.asarray(actions_ta, dtype=np.float64), order, axis=0))
     return float(differences.mean()) if differences.size else 0.0

@@ -1,5 +1,6 @@
-"""Videos of a few evaluated episodes of state-based control: their blocks are run once more, which
-gives the same episodes to the last bit, and drawn meanwhile.
+"""Videos of a few evaluated episodes of state-based control.
+
+Their blocks are run and drawn again, which gives bit-identical episodes.
 """
 
 import io
@@ -39,8 +40,8 @@ def film_episodes(
         The entries of `EvaluationReport.videos`, in the order of `episodes`.
 
     Raises:
-        ValueError: For an environment that cannot be drawn, or an episode that does not come out as
-            recorded: the environment is not the same one.
+        ValueError: For an environment that cannot be drawn, or an episode that differs from the
+            recorded one because the environment has changed.
     """
     places = {place_of(protocol, e.initial_state): e for e in episodes}
     entries = {}
@@ -52,14 +53,14 @@ def film_episodes(
                 _check_as_recorded(episode, rows.values())
         finally:
             film.close()
-        for row, episode in rows.items():  # one at a time: a minute of pictures is large
+        for row, episode in rows.items():  # one at a time: a minute of frames takes much memory
             (entry,) = save_videos(folder, [episode], [film.frames(row)], film.fps)
             entries[episode.initial_state] = entry
     return [entries[episode.initial_state] for episode in episodes]
 
 
 class _Film:
-    """The pictures of some environments, compressed until they are asked for."""
+    """Frames of some environments, kept as JPEG until `frames` decodes them."""
 
     def __init__(self, rows: dict[int, EpisodeResult], steps_per_s: int):
         self._rows, self._drawer = rows, None
@@ -68,7 +69,7 @@ class _Film:
         self._pictures: dict[int, list[bytes]] = {row: [] for row in rows}
 
     def observe(self, env: ControlEnv, step: int) -> None:
-        """Draw those episodes that go on, at every frame's time."""
+        """Draw the running episodes if a frame is due at this step."""
         running = [row for row, episode in self._rows.items() if step < episode.steps]
         if step % self._every or not running:
             return
@@ -98,7 +99,7 @@ def _check_as_recorded(episode: EpisodeResult, recorded: Iterable[EpisodeResult]
     for other in recorded:
         if other.initial_state == episode.initial_state and other != episode:
             raise ValueError(
-                f"{episode.task}, episode {episode.index}, did not come out as recorded: now "
+                f"{episode.task}, episode {episode.index}, differs from the recorded one: now "
                 f"{episode.steps} steps and return {episode.episode_return}, before {other.steps} "
                 f"and {other.episode_return}"
             )

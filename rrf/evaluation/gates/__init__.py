@@ -1,1 +1,1 @@
-"""Whether a candidate may become the champion: gates, verdicts, regressions."""
+"""Decide whether a candidate may become the champion: gates, verdicts, regression tests."""

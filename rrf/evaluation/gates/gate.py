@@ -1,14 +1,15 @@
-"""Whether a candidate may become the champion: pass, hold or fail, from evaluations alone.
+"""Decide whether a candidate may become the champion: pass, hold or fail, from evaluations alone.
 
 A gate compares one-sided confidence bounds with thresholds, and pairs the candidate with the
-champion on the same initial states. Where the data decide neither way it holds and asks for more
-episodes.
+champion on the same initial states. If the data do not allow a decision yet, the gate holds and
+asks for more episodes.
 
-Looking again after every extension would, without a price, promote a policy that is not good enough
-sooner or later. So the looks are fixed beforehand (`looks`, episodes per task) and share the error
-`alpha` equally: Bonferroni over looks, the plainest group-sequential bound (Pocock, Biometrika
-64:191, 1977, is sharper; for robots see arXiv:2503.10966). A pass needs every check to pass, so
-several checks need no further correction (intersection-union test, Berger 1982).
+If the gate looked again after every extension without a correction, it would sooner or later
+promote a policy that is not good enough. Therefore the looks are fixed beforehand (`looks`,
+episodes per task) and share the error `alpha` equally. This is Bonferroni over looks, the simplest
+group-sequential bound (Pocock, Biometrika 64:191, 1977, is sharper; for robots see
+arXiv:2503.10966). A pass needs every check to pass, so several checks need no further correction
+(intersection-union test, Berger 1982).
 """
 
 import dataclasses
@@ -40,42 +41,44 @@ class GateCfg(Cfg):
     """What a candidate must show before it is promoted."""
 
     name: str
-    """Name shown with the verdict, and in the name of its file."""
+    """Name shown with the verdict and used in the name of its file."""
     protocol: BaseProtocolCfg
     """How candidates are evaluated; in YAML the name of a file under configs/protocols/."""
     overall_lower_bound: float
-    """The lower bound of success over all tasks must reach this."""
+    """The lower confidence bound of the success rate over all tasks must reach this."""
     task_lower_bound: float = 0.0
-    """The lower bound of success on each task must reach this."""
+    """The lower confidence bound of the success rate on each task must reach this."""
     limits: dict[str, LimitCfg] = {}
-    """Ranges that the mean over all episodes of a number must lie in, of those that the protocol
-    measures."""
+    """Metric of the protocol -> range that its mean over all episodes must lie in."""
     looks: list[int] = [20, 35, 50]
     """Episodes per task at the first look, the second, ...; a hold at the last look is a fail."""
     alpha: float = 0.05
-    """Chance, over all looks together, of passing a policy that does not reach a threshold."""
+    """Probability, over all looks together, of passing a policy that does not reach a threshold."""
     champion_margin: float = 0.1
-    """Largest loss of success against the champion tolerated; 0 demands evidence of being
-    better.
+    """Largest tolerated loss of success rate against the champion; 0 demands evidence that the
+    candidate is better.
     """
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(
-                f"gate name {self.name!r} names a file; it may hold letters, digits, '.', '_' and "
-                "'-' only"
+                f"gate name {self.name!r} becomes part of a file name; it may contain only "
+                "letters, digits, '.', '_' and '-'"
             )
         if not self.looks or self.looks != sorted(set(self.looks)) or self.looks[0] < 1:
-            raise ValueError(f"gate '{self.name}': looks {self.looks} must rise, e.g. [20, 35, 50]")
+            raise ValueError(
+                f"gate '{self.name}': looks is {self.looks}, but must be increasing numbers from 1 "
+                "on, e.g. [20, 35, 50]"
+            )
         if self.looks[-1] > self.protocol.max_episodes_per_task:
             raise ValueError(
-                f"gate '{self.name}': the last look wants {self.looks[-1]} episodes per task, the "
-                f"protocol has {self.protocol.max_episodes_per_task} initial states"
+                f"gate '{self.name}': the last look needs {self.looks[-1]} episodes per task, but "
+                f"the protocol has only {self.protocol.max_episodes_per_task} initial states"
             )
         if self.limits and not self.protocol.metrics:
             raise ValueError(
-                f"gate '{self.name}': limits are about numbers measured of episodes, protocol "
-                f"'{self.protocol.name}' measures none but success"
+                f"gate '{self.name}': limits need metrics of episodes, but protocol "
+                f"'{self.protocol.name}' measures only success; remove limits"
             )
         check_metrics(self.limits, self.protocol.metrics, f"gate '{self.name}'")
         for field in ("overall_lower_bound", "task_lower_bound", "champion_margin"):
@@ -93,11 +96,13 @@ class GateCfg(Cfg):
 
 
 def load_gate(path: str | Path) -> GateCfg:
-    """A gate from YAML; `protocol: NAME` stands for configs/protocols/NAME.yaml beside
-    configs/gates/.
+    """Load a gate from YAML.
+
+    In configs/gates/, `protocol: NAME` stands for the file configs/protocols/NAME.yaml.
 
     Raises:
-        ValueError: For a missing file, an unknown field or a value out of range, naming the file.
+        ValueError: For a missing file, an unknown field or a value out of range; the message names
+            the file.
     """
     data = read_yaml(path)
     try:
@@ -120,7 +125,7 @@ def verdict(
     """Judge a candidate. A pure function of its arguments.
 
     Args:
-        report: The candidate's evaluation under the gate's protocol, extended for later rounds.
+        report: The candidate's evaluation under the gate's protocol, extended for later looks.
         gate: The thresholds.
         champion_report: The champion's evaluation under the same protocol; None if there is no
             champion.
@@ -128,14 +133,12 @@ def verdict(
         champion_version: The champion's version in the registry.
 
     Raises:
-        ValueError: If an evaluation is incomplete, of another protocol, or the round does not
-            exist.
+        ValueError: If an evaluation is incomplete or was run under another protocol, or if the
+            round does not exist.
     """
     rounds = len(gate.looks)
     if not 0 <= round < rounds:
-        raise ValueError(
-            f"gate '{gate.name}' has rounds 0..{rounds - 1}, there is no round {round}"
-        )
+        raise ValueError(f"gate '{gate.name}' has rounds 0..{rounds - 1}, but not round {round}")
     _check_protocol(report, gate, "candidate")
     if champion_report is not None:
         _check_protocol(champion_report, gate, "champion")
@@ -206,7 +209,7 @@ def _threshold_check(name: str, rate: Rate, threshold: float, confidence: float)
 
 
 def _limit_checks(report: EvaluationReport, gate: GateCfg) -> list[Check]:
-    """A mean either lies in its range or not; there is no more to wait for."""
+    """Checks of `gate.limits`. A mean lies in its range or not, so these checks never hold."""
     means, checks = report.mean_metrics(), []
     for name, limit in gate.limits.items():
         if name not in means:
@@ -285,11 +288,12 @@ def _check_protocol(report: EvaluationReport, gate: GateCfg, who: str) -> None:
         != gate.protocol.replace(episodes_per_task=1).hash
     ):
         raise ValueError(
-            f"the {who} was evaluated under protocol '{protocol.name}', gate '{gate.name}' judges "
-            f"'{gate.protocol.name}'; evaluate with configs/protocols/{gate.protocol.name}.yaml"
+            f"the {who} was evaluated under protocol '{protocol.name}', but gate '{gate.name}' "
+            f"needs protocol '{gate.protocol.name}'; evaluate with "
+            f"configs/protocols/{gate.protocol.name}.yaml"
         )
     if [e.initial_state for e in report.episodes] != protocol.initial_states():
         raise ValueError(
-            f"the {who}'s evaluation has {len(report.episodes)} episodes, not the "
-            f"{len(protocol.initial_states())} of its protocol in their order; evaluate again"
+            f"the {who}'s evaluation has {len(report.episodes)} episodes, which are not the "
+            f"{len(protocol.initial_states())} episodes of its protocol in order; evaluate again"
         )

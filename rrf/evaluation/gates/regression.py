@@ -1,9 +1,9 @@
-"""Whether a policy does worse than another one, or worse tonight than last night, on the initial
-states that both began from.
+"""Test whether one evaluation is worse than another one on the initial states that both share.
 
-From night to night the champion may have been replaced, or the simulator, the renderer or the code
-may have changed under it. The test is an exact McNemar test on the pairs of episodes that ended
-differently, for all tasks together and, with Bonferroni's correction, for each task.
+The two evaluations may be of different policies, or of the same policy tonight and last night.
+Between two nights, the champion may have been replaced, or the simulator, the renderer or the code
+may have changed. The test is an exact McNemar test on the pairs of episodes that ended differently:
+once for all tasks together and, with Bonferroni's correction, once for each task.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ ALPHA = 0.01  # one false alarm in a hundred nights on which the results differ 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Tonight against last night: pairs in which only one of them succeeded, and what got worse."""
+    """Tonight against last night. A win is a pair in which only tonight's episode succeeded."""
 
     pairs: int
     wins: int
@@ -31,10 +31,12 @@ def compare(
     """Pair the episodes of two evaluations by initial state and test for a loss.
 
     Raises:
-        ValueError: If the two were run under different protocols.
+        ValueError: If the two evaluations were run under different protocols.
     """
     if tonight.protocol_hash != before.protocol_hash:
-        raise ValueError("the protocol has changed since the last night; nothing can be compared")
+        raise ValueError(
+            "the protocol has changed since last night, so the two evaluations cannot be compared"
+        )
     theirs = _successes(before)
     wins, losses = _count(tonight.episodes, theirs)
     p_value = mcnemar_p(losses, wins)
@@ -52,7 +54,7 @@ def compare(
 
 @dataclasses.dataclass(frozen=True)
 class WorseTask:
-    """A task of which one policy solved fewer initial states than another."""
+    """A task on which one policy solved fewer initial states than another policy."""
 
     task: str
     pairs: int
@@ -66,8 +68,9 @@ class WorseTask:
 
 
 def worse_tasks(report: EvaluationReport, other: EvaluationReport) -> list[WorseTask]:
-    """The tasks of which `report`'s policy solved fewer than `other`'s, of the initial states that
-    both have; those that it lost most of come first.
+    """The tasks on which `report` has fewer successes than `other`, the largest loss first.
+
+    Only initial states that both evaluations share are compared.
     """
     theirs, found = _successes(other), []
     for task in report.per_task:

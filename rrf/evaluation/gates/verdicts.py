@@ -1,5 +1,6 @@
-"""The answer of a gate, as data: bound to one checkpoint, protocol, evaluation and champion, and
-safe against edits.
+"""The verdict of a gate as data.
+
+A verdict is bound to one checkpoint, protocol, evaluation and champion, and a digest reveals edits.
 """
 
 import dataclasses
@@ -14,13 +15,14 @@ Outcome = typing.Literal["pass", "hold", "fail"]
 
 
 def verdict_file(folder: str | Path, gate: str) -> Path:
-    """Where the verdict of a gate lies in an evaluation directory; every gate has a file there."""
+    """The file of a gate's verdict in an evaluation directory; each gate has its own file."""
     return Path(folder) / f"verdict-{gate}.json"
 
 
 def verdicts_of(folder: str | Path, evaluation_digest: str) -> "dict[Path, Verdict]":
-    """The verdicts on one evaluation in its directory, by file; those of an earlier, shorter
-    evaluation are left out.
+    """File -> verdict, for the verdicts in an evaluation directory that judge this evaluation.
+
+    Verdicts on an earlier, shorter evaluation are left out.
     """
     found = {path: Verdict.load(path) for path in sorted(Path(folder).glob("verdict-*.json"))}
     return {path: v for path, v in found.items() if v.evaluation_digest == evaluation_digest}
@@ -28,7 +30,7 @@ def verdicts_of(folder: str | Path, evaluation_digest: str) -> "dict[Path, Verdi
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One requirement and how it went."""
+    """One requirement of a gate and its outcome."""
 
     name: str  # "overall", a task, "champion", "champion on <task>"
     outcome: Outcome
@@ -37,7 +39,7 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The gate's answer, bound to one checkpoint, one protocol, one evaluation and one champion."""
+    """The verdict of a gate on one checkpoint, protocol, evaluation and champion."""
 
     outcome: Outcome
     gate: str
@@ -45,14 +47,14 @@ class Verdict:
     protocol_hash: str
     checkpoint_digest: str
     evaluation_digest: str
-    champion_digest: str | None  # checkpoint digest of the champion it was compared with
+    champion_digest: str | None  # digest of the champion's checkpoint, if there was a champion
     champion_version: str | None
     round: int
     rounds: int
-    confidence: float  # one-sided, of each bound at this look
+    confidence: float  # of each one-sided bound at this look
     success: dict[str, float]  # successes, episodes, rate, low, high (Wilson 95 %)
     checks: tuple[Check, ...]
-    more_episodes_per_task: int = 0  # what a hold asks for
+    more_episodes_per_task: int = 0  # additional episodes that a hold asks for
 
     @property
     def passed(self) -> bool:
@@ -67,7 +69,7 @@ class Verdict:
         return [f"{check.outcome}: {check.reason}" for check in ranked]
 
     def to_dict(self) -> dict:
-        """Plain data with a digest over it, so that an edited verdict is noticed."""
+        """Plain data with a digest over it, so that edits are detected."""
         data = {
             "schema_version": SCHEMA_VERSION,
             **dataclasses.asdict(self),
@@ -83,8 +85,10 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, data: dict, where: str = "verdict") -> "Verdict":
-        """The verdict `to_dict` came from. Raises ValueError if it is none, was edited or is of
-        another version.
+        """The inverse of `to_dict`.
+
+        Raises:
+            ValueError: If the data is not a verdict, was edited, or has another schema version.
         """
         if not isinstance(data, dict):
             raise ValueError(
@@ -93,8 +97,8 @@ class Verdict:
         content = {key: value for key, value in data.items() if key != "digest"}
         if data.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(
-                f"{where}: schema_version is {data.get('schema_version')!r}, this rrf reads "
-                f"{SCHEMA_VERSION}; run the gate again"
+                f"{where}: schema_version is {data.get('schema_version')!r}, but this version of "
+                f"rrf reads {SCHEMA_VERSION}; run the gate again"
             )
         if data.get("digest") != atomic.digest_of(content):
             raise ValueError(f"{where} was edited after the gate wrote it; run the gate again")
@@ -112,7 +116,9 @@ class Verdict:
         """Read a verdict written by `save`. Raises ValueError naming the file."""
         path = Path(path)
         if not path.is_file():
-            raise ValueError(f"no verdict at '{path}'")
+            raise ValueError(
+                f"no verdict at '{path}'; write one with: rrf eval CHECKPOINT --gate FILE"
+            )
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:

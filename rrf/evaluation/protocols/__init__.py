@@ -1,1 +1,1 @@
-"""The contract of protocols, and protocols from files."""
+"""The contract of evaluation protocols, and loading them from files."""

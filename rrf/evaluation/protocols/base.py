@@ -1,13 +1,13 @@
 """The contract of evaluation protocols: what a policy has to do, as data, and how it is run.
 
-A protocol is the one thing that `rrf eval`, gates, flows and nightly benchmarks ask. Each kind of
-evaluation is one class: it says which policies it is for, what it measures, which code its results
-depend on; it evaluates a candidate, and shows it at work. `rrf.evaluation.vla.protocol` and
-`rrf.evaluation.control.protocol` are the two there are; another one is a line in
-`rrf.evaluation.protocols.files.PROTOCOLS`, and its files begin with `type: module:Class`.
+`rrf eval`, gates, flows and nightly benchmarks know protocols only through this contract. Each kind
+of evaluation is one class. It declares for which policies it is, what it measures, and on which
+code its results depend; it evaluates a candidate and shows it at work. The two existing classes are
+in `rrf.evaluation.vla.protocol` and `rrf.evaluation.control.protocol`. To add another one, add a
+line to `rrf.evaluation.protocols.files.PROTOCOLS`; its YAML files begin with `type: module:Class`.
 
-Two results may be compared when their protocols have the same hash. The hash covers everything that
-can change a result and leaves out what cannot: the name, the number of slots.
+Two results may be compared if their protocols have the same hash. The hash covers everything that
+can change a result. It leaves out what cannot, e.g. the name and the number of slots.
 """
 
 import dataclasses
@@ -23,45 +23,46 @@ from rrf.evaluation.results import EpisodeResult, EvaluationReport
 from rrf.runners.checkpoints.deployable import described
 
 OnEpisode = Callable[[EpisodeResult, int, int], None]
-"""Called with an episode, how many are done, and how many there are."""
+"""Called with an episode, the number of finished episodes, and the number of all episodes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """What an evaluation may use. Nothing of it changes a result."""
+    """Resources that an evaluation may use. They do not change its result."""
 
     workers: int = 2
-    """Processes that simulate; 0 for none beside this one."""
+    """Number of simulation worker processes; 0 simulates in this process."""
     renderer: str = "warp"
-    """Which renderer draws what the policy sees."""
+    """Renderer of the camera images that the policy sees."""
 
 
 @configclass
 class BaseProtocolCfg(Cfg):
-    """What gates, reports, the registry and the command line need of a protocol."""
+    """What gates, reports, the registry and the command line need from a protocol."""
 
     policy_kind: typing.ClassVar[str]
-    """Which policies it is for: one of `rrf.runners.checkpoints.deployable.KINDS`."""
+    """The kind of policies it evaluates: one of `rrf.runners.checkpoints.deployable.KINDS`."""
     metrics: typing.ClassVar[Mapping[str, str]] = {}
-    """Numbers measured of each episode, which a gate may limit, and their units."""
+    """Metrics of each episode that a gate may limit, name -> unit."""
     options: typing.ClassVar[Collection[str]] = ()
-    """Those options of `rrf eval` that not every protocol has a use for: slots, baselines."""
+    """Options of `rrf eval` that this protocol supports, of those that not every protocol does:
+    slots, baselines."""
     num_videos: typing.ClassVar[int] = 6
-    """Episodes shown in a report unless told otherwise."""
+    """Default number of episodes that a report shows as videos."""
     play_options: typing.ClassVar[Mapping[str, typing.Any]] = {}
-    """Those options of `rrf play`, beside --video and --seed, that mean something here, and what
-    they are if not given."""
+    """Options of `rrf play`, besides --video and --seed, that this protocol supports, with their
+    defaults."""
 
     name: str
     """Name shown in reports; not part of the hash."""
     seed: int
     """Seed that generates the initial states of each task."""
     episodes_per_task: int = 20
-    """Episodes per task, each from an initial state of its own."""
+    """Episodes per task, each from a different initial state."""
 
     @property
     def max_episodes_per_task(self) -> int:
-        """How far `extended` may go."""
+        """The largest `episodes_per_task` that `extended` may reach."""
         raise NotImplementedError
 
     @property
@@ -71,28 +72,26 @@ class BaseProtocolCfg(Cfg):
 
     @property
     def success_rule(self) -> str:
-        """What makes an episode a success, for people; empty where the simulator itself says."""
+        """A description of when an episode succeeds; empty if the simulator decides that."""
         return ""
 
     def initial_states(self) -> list[InitialState]:
-        """The episodes to run, in order: all initial states of the first task, then of the second,
-        ...
+        """The episodes to run, in order: all initial states of the first task, then all of the
+        second, and so on.
         """
         raise NotImplementedError
 
     def extended(self, extra_episodes: int) -> typing.Self:
-        """The same protocol with more initial states per task; those run already stay its first
-        ones.
-        """
+        """The same protocol with more initial states per task, added after the existing ones."""
         return self.replace(episodes_per_task=self.episodes_per_task + extra_episodes)
 
     def is_about(self, config: Mapping) -> bool:
-        """Whether this is the protocol to take, unless told otherwise, for a policy whose training
-        had this resolved config."""
+        """Whether this is the default protocol for a policy that was trained with this resolved
+        config."""
         raise NotImplementedError
 
     def source(self) -> str:
-        """Digest of all code that a result depends on; another digest, another evaluation."""
+        """Digest of all code that a result depends on. A result is reused only if it matches."""
         return code_digest.source_digest()
 
     def evaluate(
@@ -102,13 +101,13 @@ class BaseProtocolCfg(Cfg):
         on_episode: OnEpisode | None = None,
         known: Sequence[EpisodeResult] = (),
     ) -> EvaluationReport:
-        """Run every episode that is not in `known`; the report has all of them in their order.
+        """Run every episode that is not in `known`; the report lists all episodes in order.
 
         Args:
             candidate: The policy, of kind `policy_kind`.
-            resources: What may be used.
+            resources: Worker processes and renderer to use.
             on_episode: Called after each episode, in the order in which they end.
-            known: Episodes of the same policy by the same code, e.g. before the protocol was
+            known: Episodes of the same policy and the same code, e.g. from before the protocol was
                 extended.
 
         Raises:
@@ -131,12 +130,12 @@ class BaseProtocolCfg(Cfg):
             The entries of `EvaluationReport.videos`.
 
         Raises:
-            ValueError, OSError: Where nothing can be drawn.
+            ValueError, OSError: If nothing can be drawn.
         """
         raise NotImplementedError
 
     def baselines(self, candidate: Candidate) -> list[Candidate]:
-        """Policies that learned nothing, to be evaluated like `candidate`."""
+        """Policies that have learned nothing, to be evaluated in the same way as `candidate`."""
         return []
 
     def check_training(self, cfg: typing.Any) -> None:
@@ -146,31 +145,34 @@ class BaseProtocolCfg(Cfg):
             cfg: The config of the run (`rrf.runners.configs.RunnerCfg`).
 
         Raises:
-            ValueError: If it trains another kind of policy, or one for another environment.
+            ValueError: If the run trains another kind of policy, or a policy for another
+                environment.
         """
         self.check_kind(cfg.policy_kind, "what is trained")
 
     def with_options(self, **given: typing.Any) -> typing.Self:
-        """As asked for on the command line; what is None was not.
+        """A copy with options of the command line applied; an option that is None was not given.
 
         Raises:
-            ValueError: For an option that is not one of `options`.
+            ValueError: For an option that this protocol does not support (`options`).
         """
         wrong = [name for name, value in given.items() if value and name not in self.options]
         if wrong:
             flags = ", ".join(f"--{name}" for name in wrong)
             raise ValueError(
-                f"{flags}: of no use under protocol '{self.name}', which is for "
-                f"{described(self.policy_kind)}"
+                f"{flags}: not supported by protocol '{self.name}', which is for "
+                f"{described(self.policy_kind)}; leave it out"
             )
         return self
 
     def check_kind(self, kind: str, what: str) -> None:
-        """Raise ValueError if this protocol is not for policies of this kind; `what` names the
-        policy."""
+        """Raise ValueError if this protocol is not for policies of this kind.
+
+        `what` names the policy in the message.
+        """
         if kind != self.policy_kind:
             raise ValueError(
-                f"protocol '{self.name}' is for {described(self.policy_kind)}, {what} is "
+                f"protocol '{self.name}' is for {described(self.policy_kind)}, but {what} is "
                 f"{described(kind)}"
             )
 
@@ -183,16 +185,16 @@ class BaseProtocolCfg(Cfg):
         options: Mapping[str, typing.Any],
         say: Callable[[str], None],
     ) -> None:
-        """Show a policy of this kind at work: what `rrf play` does.
+        """Show a policy of this kind at work; this is `rrf play`.
 
         Args:
             candidate: The policy.
-            video: The file to write; None for none, or for a file of the usual name.
-            seed: Of the initial states.
+            video: The file to write; None for no video, or for a file with the default name.
+            seed: Seed of the initial states.
             options: A value for each of `play_options`.
-            say: Gets what a person shall read, line by line.
+            say: Called with each line of text for the user.
 
         Raises:
-            ValueError: For options that exclude each other, or what cannot be shown.
+            ValueError: For options that exclude each other, or a policy that cannot be shown.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Protocols from files: of which class one is, and which one is for a policy."""
+"""Load protocols from files, and find the protocol for a policy."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,12 +15,14 @@ PROTOCOLS = Registry(
         "vla": "rrf.evaluation.vla.protocol:ProtocolCfg",
     },
 )
-"""Kind of policy -> the class that evaluates and plays it."""
+"""Kind of policy -> the protocol class that evaluates and plays it."""
 
 
 def parse_protocol(data: Mapping) -> BaseProtocolCfg:
-    """The protocol that plain data describes. Without `type` it is one of state-based control where
-    `env` has fields of its own, and one of policies that see images where it is a name.
+    """The protocol that plain data describes.
+
+    Without `type`, the form of `env` decides. If `env` is a mapping, the protocol is for
+    state-based control; if it is a name, the protocol is for policies that see images.
 
     Raises:
         ValueError: For an unknown field or a value out of range.
@@ -32,7 +34,7 @@ def parse_protocol(data: Mapping) -> BaseProtocolCfg:
 
 
 def load_protocol(path: str | Path) -> BaseProtocolCfg:
-    """A protocol from a YAML file. Raises ValueError as `parse_protocol` does, naming the file."""
+    """Load a protocol from YAML. Raises the ValueError of `parse_protocol` with the file's name."""
     try:
         return parse_protocol(read_yaml(path))
     except ValueError as error:
@@ -41,10 +43,10 @@ def load_protocol(path: str | Path) -> BaseProtocolCfg:
 
 
 def find_protocol(folder: str | Path, candidate: Candidate) -> Path:
-    """The one file of `folder` whose protocol is about a policy.
+    """The only file in `folder` whose protocol is the default one for this policy.
 
     Raises:
-        ValueError: If there is none, or several.
+        ValueError: If there is no such file, or more than one.
     """
     found = []
     for path in sorted(Path(folder).glob("*.yaml")):
@@ -56,8 +58,8 @@ def find_protocol(folder: str | Path, candidate: Candidate) -> Path:
     what = (candidate.config.get("env") or {}).get("task") or candidate.label
     if found:
         names = ", ".join(path.stem for path in found)
-        raise ValueError(f"several protocols are about {what}: {names}; choose by --protocol")
+        raise ValueError(f"several protocols are for {what}: {names}; choose one with --protocol")
     raise ValueError(
-        f"no protocol in {folder} is about {what}; write one like cartpole.yaml there, or give "
-        "--protocol"
+        f"no protocol in {folder} is for {what}; write one there like cartpole.yaml, or choose one "
+        "with --protocol"
     )

@@ -1,4 +1,4 @@
-"""A range that a number measured of episodes must lie in."""
+"""Limits: the range that a metric of episodes must lie in."""
 
 import math
 from collections.abc import Iterable
@@ -8,21 +8,23 @@ from rrf.config import Cfg, configclass, did_you_mean
 
 @configclass
 class LimitCfg(Cfg):
-    """The range a number must lie in; at least one end is given."""
+    """The range that a metric must lie in; at least one end must be given."""
 
     min: float | None = None
-    """The number must be at least this; null for no lower end."""
+    """The metric must be at least this; null for no lower end."""
     max: float | None = None
-    """The number must be at most this; null for no upper end."""
+    """The metric must be at most this; null for no upper end."""
 
     def __post_init__(self):
         if self.min is None and self.max is None:
             raise ValueError("a limit needs min, max or both, e.g. {max: 0.2}")
         if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"min is {self.min} and max {self.max}: nothing lies between")
+            raise ValueError(
+                f"min is {self.min} and max is {self.max}, but min must not be greater than max"
+            )
 
     def holds(self, value: float) -> bool:
-        """Whether the number lies in the range, whose ends belong to it."""
+        """Whether the value lies in the range; both ends are included."""
         low = -math.inf if self.min is None else self.min
         high = math.inf if self.max is None else self.max
         return low <= value <= high
@@ -34,7 +36,7 @@ class LimitCfg(Cfg):
 
 
 def check_metrics(names: Iterable[str], measured: Iterable[str], where: str) -> None:
-    """Raise ValueError for a name that is not among the `measured`, naming the closest one."""
+    """Raise ValueError for a name that is not in `measured`; the message names the closest one."""
     for name in names:
         if name not in measured:
             raise ValueError(f"{where}: there is no metric '{name}'{did_you_mean(name, measured)}")

@@ -1,7 +1,7 @@
 """Charts of the evaluation report: success by task with bounds, and training curves.
 
-Matplotlib draws them as SVG that stands inside the page. Text stays text, and what a mark stands
-for is shown when the mouse rests on it (an SVG `<title>`), so no script is needed.
+Matplotlib draws them as SVG, which is embedded in the page with its text kept as text. When the
+mouse rests on a mark, an SVG `<title>` shows its value, so no script is needed.
 """
 
 import io
@@ -30,15 +30,15 @@ _STYLE: dict[Any, Any] = {
     "xtick.color": "#6b7280",
     "ytick.color": "#6b7280",
     "grid.color": "#e5e7eb",
-    "text.parse_math": False,  # names of tasks and metrics are no formulas
+    "text.parse_math": False,  # names of tasks and metrics are not formulas
 }
 _MOST_HOVERS = 60
-"""Points of a curve that say their value; of more, so many are chosen evenly."""
+"""Largest number of points of a curve with a tooltip; of more points, every n-th gets one."""
 _MOST_IN_LEGEND = 12
 
 
 def success_chart(rates: Mapping[str, Rate], others: Mapping[str, Mapping[str, Rate]]) -> str:
-    """A bar per task with its Wilson bounds; `others` (label -> rates) as marks on the same
+    """A bar per task with its Wilson bounds; `others` (label -> task -> rate) are marks on the same
     rows.
     """
     drawing = _Drawing((7.8, 0.34 * len(rates) + 0.5 + 0.25 * bool(others)))
@@ -78,8 +78,9 @@ def success_chart(rates: Mapping[str, Rate], others: Mapping[str, Mapping[str, R
 
 
 def curves_chart(curves: Mapping[str, Curve], title: str) -> str:
-    """Lines over training steps, the legend below them; losses that span much get a logarithmic
-    axis. Empty for curves without a finite value.
+    """Lines over training steps, with the legend below them; empty if no value is finite.
+
+    Losses with a wide range of values get a logarithmic axis.
     """
     finite = {
         name: [(step, value) for step, value in curve if math.isfinite(value)]
@@ -113,7 +114,7 @@ def curves_chart(curves: Mapping[str, Curve], title: str) -> str:
 
 
 def interval_bar(rate: Rate) -> str:
-    """The headline's bar: the rate as a mark inside its bounds on a line from 0 to 100 %."""
+    """The bar of the headline: the rate and its bounds on a line from 0 to 100 %."""
     drawing = _Drawing((5.4, 0.6))
     axes = drawing.axes
     axes.plot([0, 1], [0, 0], color="#e5e7eb", linewidth=7, solid_capstyle="round")
@@ -131,7 +132,7 @@ def interval_bar(rate: Rate) -> str:
 def _values_of(
     drawing: "_Drawing", name: str, curve: Sequence[tuple[int, float]], color: str
 ) -> None:
-    """Points on a curve that are not seen but say their values."""
+    """Add invisible points to a curve, whose tooltips show the values."""
     every = math.ceil(len(curve) / _MOST_HOVERS)
     shown = [*curve[:-1:every], curve[-1]]
     points = drawing.axes.scatter(*zip(*shown, strict=True), s=40, c=color, alpha=0, zorder=3)
@@ -139,12 +140,12 @@ def _values_of(
 
 
 def _colors(first: int) -> Iterable[str]:
-    """A colour for each of any number of things, from the `first` on."""
+    """An endless series of colours that starts with number `first`."""
     return itertools.islice(itertools.cycle(_COLORS), first, None)
 
 
 class _Drawing:
-    """A matplotlib figure, and what its marks say when the mouse rests on them."""
+    """A matplotlib figure and the tooltips of its marks."""
 
     def __init__(self, size: tuple[float, float]):
         """`size` is width and height in inches."""
@@ -158,13 +159,13 @@ class _Drawing:
         self._said: dict[str, list[str]] = {}
 
     def say(self, artist: "Artist", texts: Sequence[str]) -> None:
-        """Let the marks of an artist say these texts, in the order in which they are drawn."""
+        """Give the marks of an artist these tooltips, in the order in which they are drawn."""
         key = f"said-{len(self._said)}"
         artist.set_gid(key)
         self._said[key] = list(texts)
 
     def legend(self, labelled: Mapping[str, "Artist"], columns: int) -> None:
-        """Below the chart, what the colours mean."""
+        """Add a legend below the chart."""
         with self._context(_STYLE):
             self._figure.legend(
                 list(labelled.values()),
@@ -175,13 +176,16 @@ class _Drawing:
             )
 
     def svg(self, label: str) -> str:
-        """The drawing as an element of a page: as wide as its place, at most as wide as drawn."""
+        """The drawing as an element of an HTML page.
+
+        It fills the width of its container, but never grows beyond the drawn width.
+        """
         text = io.StringIO()
         with self._context(_STYLE):
             self._figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
         root = ET.fromstring(text.getvalue())
         for part in (*root.findall(f"{_SVG}metadata"), *root.findall(f"{_SVG}defs")):
-            root.remove(part)  # of a document of its own: its author, its style, its clip paths
+            root.remove(part)  # author, style and clip paths are needed in a separate file only
         for group in root.iter(f"{_SVG}g"):
             marks = list(group.iter(f"{_SVG}use")) or list(group.iter(f"{_SVG}path"))
             for mark, said in zip(marks, self._said.get(group.get("id", ""), ()), strict=False):
@@ -194,8 +198,8 @@ class _Drawing:
 
 
 def _inline(root: ET.Element) -> None:
-    """Leave out what elements of an HTML page do not need: namespaces, names that nothing refers
-    to, clip paths, the fonts.
+    """Remove what an element of an HTML page does not need: namespaces, unused ids, clip paths and
+    fonts.
     """
     links = {element.get(_LINK, "")[1:] for element in root.iter()}
     for element in root.iter():

@@ -1,6 +1,4 @@
-"""The frame of the evaluation report: one HTML file, its style inside, nothing loaded from
-elsewhere.
-"""
+"""The frame of the evaluation report: one HTML file that contains its style and loads nothing."""
 
 from collections.abc import Iterable, Mapping
 from html import escape
@@ -57,7 +55,7 @@ footer{color:var(--soft);font-size:13px}
 
 
 def page(title: str, header: str, sections: Iterable[str], footer: str) -> str:
-    """The whole document."""
+    """The whole HTML document."""
     return (
         "<!doctype html>\n"
         '<html lang="en"><head><meta charset="utf-8">'
@@ -74,12 +72,12 @@ def section(title: str, *parts: str) -> str:
 
 
 def badge(gate: str, outcome: str) -> str:
-    """A gate's answer as a coloured pill."""
+    """The outcome of a gate as a coloured label."""
     return f'<span class="badge {escape(outcome)}">gate {escape(gate)}: {escape(outcome)}</span>'
 
 
 def link(title: str, address: str) -> str:
-    """A link to another page; one that is no address of the web or of a file is plain text."""
+    """A link to a web page or a file; any other address becomes plain text."""
     if not address.startswith(("http://", "https://", "file://")):
         return f"{escape(title)}: {escape(address)}"
     return f'<a href="{escape(address)}">{escape(title)}</a>'
@@ -95,7 +93,7 @@ def key_table(rows: Mapping[str, object]) -> str:
 
 
 def table(head: list[str], rows: list[list[str]], total: list[str] | None = None) -> str:
-    """A table whose first column is text and whose others are numbers."""
+    """A table with text in the first column and numbers in the other columns."""
     lines = [_row("th", head, "")] + [_row("td", row, "") for row in rows]
     if total is not None:
         lines.append(_row("td", total, ' class="total"'))

@@ -1,9 +1,8 @@
-"""The evaluation report: one HTML file with everything inside, for people who decide about a
-policy.
+"""The evaluation report: one self-contained HTML file for people who decide about a policy.
 
-Built from the files of an evaluation directory (evaluation.json, verdict-*.json, videos/,
-baseline-*.json) and what only the caller knows: lineage, training curves, the champion's
-evaluation.
+It is built from the files of an evaluation directory (evaluation.json, verdict-*.json, videos/,
+baseline-*.json) and from what only the caller knows: the lineage, the training curves and the
+champion's evaluation.
 """
 
 import base64
@@ -50,14 +49,15 @@ def write_report(
     """Write `<folder>/report.html` from the evaluation in `folder`; returns its path.
 
     Args:
-        folder: Written by `rrf eval`; with a verdict-*.json of each gate that has judged.
-        lineage: From `collect_lineage`, and whatever else belongs to it.
-        curves: Metrics of the training run, (step, value) each.
+        folder: Evaluation directory written by `rrf eval`. It also has a verdict-*.json of each
+            gate that has judged the evaluation.
+        lineage: From `collect_lineage`, with any further entries to show.
+        curves: Metrics of the training run, name -> (step, value) points.
         champion: The champion's evaluation under the same protocol.
         config: The resolved config of the training run.
-        subject: What the report is about: a version of a model, a candidate for one. By default
-            the policy's label.
-        links: Pages to go on to: title -> address.
+        subject: What the report is about, e.g. a version of a model or a candidate for it. By
+            default the policy's label.
+        links: Links to other pages, title -> address.
     """
     folder = Path(folder)
     report = EvaluationReport.load(folder)
@@ -123,7 +123,7 @@ def _headline(
 def _worse(
     report: EvaluationReport, verdicts: list[Verdict], others: Mapping[str, EvaluationReport]
 ) -> str:
-    """Tasks that got worse, also where a gate lets that pass."""
+    """A note on the tasks that got worse, shown even if a gate passes."""
     passed = [verdict.gate for verdict in verdicts if verdict.passed]
     lines = []
     for label, other in others.items():
@@ -158,7 +158,7 @@ def _tasks(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> 
     head = ["task", "solved", "success", "95 % low", "95 % high"]
     rows = [[task, *_numbers(rate)] for task, rate in rates.items()]
     total = ["all tasks", *_numbers(report.overall)]
-    if not report.mean_metrics():  # where there are, an episode does not end with its success
+    if not report.mean_metrics():  # with metrics, episodes do not end when they succeed
         head.append("mean steps to success")
         total.append("")
         for row, task in zip(rows, rates, strict=True):
@@ -172,7 +172,7 @@ def _tasks(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> 
 
 
 def _metrics(report: EvaluationReport) -> str:
-    """What the episodes of each task measured on average, and what counts as a success."""
+    """The mean metrics of each task, and the rule for a success."""
     overall, protocol = report.mean_metrics(), parse_protocol(report.protocol)
     units = {name: protocol.metrics[name] for name in overall}
     head = [
@@ -244,7 +244,7 @@ def _videos(report: EvaluationReport, folder: Path) -> str:
 
 
 def _curves(curves: Mapping[str, Curve]) -> str:
-    """One chart per loss, with its validation curve, then one per other metric."""
+    """One chart per loss with its validation curve, then one chart per group of other metrics."""
     groups: dict[str, dict[str, Curve]] = {}
     for name, curve in curves.items():
         if name not in _NOT_SHOWN and len(curve) > 1:
@@ -264,7 +264,10 @@ def _curves(curves: Mapping[str, Curve]) -> str:
 
 
 def _chart_of(name: str, curves: Mapping[str, Curve]) -> str:
-    """The chart that shows a curve: a validation loss beside its loss, tasks beside one another."""
+    """The title of the chart that shows a curve.
+
+    A validation loss shares the chart of its loss; the tasks of a metric share one chart.
+    """
     kind, _, rest = name.partition("/")
     if kind == "validation" and f"loss/{rest}" in curves:
         return f"loss/{rest}"
@@ -276,7 +279,7 @@ def _lineage(report: EvaluationReport, lineage: Mapping) -> str:
     rows: dict[str, object] = {"checkpoint_digest": report.checkpoint_digest}
     keys = _CODE if "environment" in lineage else (*_DATASET, *_CODE)
     rows |= {key: _shown(lineage.get(key)) for key in keys}
-    shown = (*keys, "missing", "datasets")  # of several datasets the rows say all
+    shown = (*keys, "missing", "datasets")  # the rows already describe all of several datasets
     rows |= {key: _shown(lineage[key]) for key in lineage if key not in shown}
     missing = lineage.get("missing") or []
     note = "".join(f"<p>missing: {escape(str(problem))}</p>" for problem in missing)

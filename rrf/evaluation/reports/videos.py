@@ -1,4 +1,4 @@
-"""Videos of an evaluation: which episodes are shown, and the files."""
+"""Videos of an evaluation: the choice of episodes, and the files."""
 
 import io
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from rrf.evaluation.results import EpisodeResult
 
 
 def choose_for_video(episodes: Sequence[EpisodeResult], limit: int) -> list[EpisodeResult]:
-    """At most `limit` episodes, one success and one failure of each task where they exist, then
-    second ones.
+    """Choose at most `limit` episodes.
 
-    Tasks take turns in showing a success or a failure first, so that a small limit still shows both
-    kinds.
+    First comes one success and one failure of each task, if they exist, then a second one of each,
+    and so on. Successes and failures alternate between tasks, so that even a small limit shows
+    both.
     """
     by_kind: dict[tuple[str, bool], list[EpisodeResult]] = {}
     for episode in episodes:
@@ -40,7 +40,7 @@ def save_videos(
     """Write `<folder>/videos/`: an mp4 and a poster (the last frame) per episode.
 
     Returns:
-        The entries of `EvaluationReport.videos`, their paths relative to `folder`.
+        The entries of `EvaluationReport.videos`, with paths relative to `folder`.
     """
     from rrf.envs.rendering.video import write_video
 

@@ -1,1 +1,1 @@
-"""Policies that see images: their protocol, its episodes and videos, baselines."""
+"""Evaluation of policies that see images: the protocol, its episodes and videos, baselines."""

@@ -1,5 +1,5 @@
-"""Policies that have learned nothing: what a trained policy must beat before its success means
-anything.
+"""Policies that have learned nothing. The success of a trained policy means something only if it
+is higher than theirs.
 
 Legend: B observations, H steps in an action chunk, A action dimension.
 """
@@ -13,7 +13,7 @@ from rrf.policies.policy import Sample
 
 
 class RandomPolicy:
-    """Uniform actions in [-1, 1], a pure function of seed and observation, hence reproducible."""
+    """Uniform actions in [-1, 1]; a pure function of seed and observation, hence reproducible."""
 
     def __init__(self, chunk_length: int, action_dim: int, seed: int = 0):
         self.chunk_length = chunk_length
@@ -21,7 +21,7 @@ class RandomPolicy:
         self.seed = seed
 
     def sample(self, observation: Observation, generator=None, greedy: bool = False) -> Sample:
-        """Actions that look random. `generator` and `greedy` change nothing."""
+        """Pseudo-random actions. `generator` and `greedy` have no effect."""
         actions = [self._draw(observation, row) for row in range(len(observation))]
         return Sample(np.stack(actions), None, {})
 

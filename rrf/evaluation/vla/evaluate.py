@@ -1,8 +1,8 @@
 """Run a policy closed loop under a protocol.
 
-Every slot runs one episode. When it ends, the slot leaves the inference batch and starts the next
-initial state, so no slot waits for the slowest. Results are listed in the protocol's order; which
-slot or worker ran an episode does not show.
+Every slot runs one episode at a time. When the episode ends, the slot starts the next initial state
+at once, so no slot waits for the slowest one. Results are listed in the protocol's order and do not
+depend on the slot or worker process that ran an episode.
 
 Legend: B running episodes, H steps in an action chunk, A action dimension.
 """
@@ -54,13 +54,13 @@ def evaluate(
 
     Args:
         policy: Implements `rrf.policies.policy.Policy`.
-        env: Fresh or used; its slots are reset. Closing it is the caller's business.
-        protocol: What to run.
+        env: Fresh or used; its slots are reset. The caller must close it.
+        protocol: The protocol to run.
         on_episode: Called after each episode, in the order in which they end.
         checkpoint_digest: Identifies the policy in the report.
-        label: Names the policy for people.
-        known: Episodes of the same policy under the same conditions, e.g. before the protocol was
-            extended.
+        label: Name of the policy shown to people.
+        known: Episodes of the same policy under the same conditions, e.g. from before the protocol
+            was extended.
 
     Raises:
         ValueError: If policy, environment and protocol do not fit each other, or an action is NaN
@@ -108,17 +108,17 @@ def _check_fit(policy, env: VecEnv, protocol: "ProtocolCfg") -> None:
     ):
         if getattr(env, name) != wanted:
             raise ValueError(
-                f"protocol '{protocol.name}' wants {name} {wanted}, the environment has "
+                f"protocol '{protocol.name}' needs {name} {wanted}, but the environment has "
                 f"{getattr(env, name)}"
             )
     if policy.chunk_length < protocol.execute_steps:
         raise ValueError(
-            f"the policy predicts {policy.chunk_length} steps, protocol '{protocol.name}' executes "
-            f"{protocol.execute_steps} of them; lower execute_steps"
+            f"the policy predicts {policy.chunk_length} steps, but protocol '{protocol.name}' "
+            f"executes {protocol.execute_steps}; lower execute_steps"
         )
     if policy.action_dim != env.action_dim:
         raise ValueError(
-            f"the policy has {policy.action_dim} action dimensions, the environment "
+            f"the policy has {policy.action_dim} action dimensions, but the environment has "
             f"{env.action_dim}"
         )
 
@@ -140,10 +140,11 @@ def _refill(
 
 
 def _act(policy, episodes: list[_Running], protocol: "ProtocolCfg") -> np.ndarray:
-    """Actions that do not depend on which episodes happen to run together.
+    """Compute actions that do not depend on which episodes run at the same time.
 
-    Matrix products round differently for different batch sizes, so a greedy policy always sees
-    batches of one size, the last one padded; a sampled one has a generator per episode.
+    Matrix products round differently for different batch sizes. Therefore a greedy policy always
+    gets batches of one size, the last one padded. A policy that samples has one generator per
+    episode and is called for one episode at a time.
     """
     rows = [e.observation for e in episodes]
     if not protocol.greedy:

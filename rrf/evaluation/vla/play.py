@@ -1,4 +1,4 @@
-"""Watching a policy that sees images: one episode as a video."""
+"""Show a policy that sees images at work: one episode as a video."""
 
 import typing
 from pathlib import Path
@@ -14,14 +14,17 @@ if typing.TYPE_CHECKING:
 def film_first(
     candidate: Candidate, protocol: "ProtocolCfg", video: Path, size: int, resources: Resources
 ) -> str:
-    """Play the first episode of a protocol and film it; how it ended, in a line.
+    """Play the first episode of a protocol and write a video of it.
 
     Args:
         candidate: The policy.
-        protocol: What to do.
+        protocol: The protocol to play.
         video: The file to write.
-        size: Side of the video in pixels.
-        resources: What may be used.
+        size: Height and width of the video in pixels.
+        resources: Worker processes and renderer to use.
+
+    Returns:
+        One line of text that says how the episode ended.
     """
     episodes = protocol.evaluate(candidate, resources).episodes[:1]
     episode, (frames, fps) = episodes[0], protocol.pictures(episodes, size, resources)

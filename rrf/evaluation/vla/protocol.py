@@ -1,6 +1,6 @@
-"""The protocol of policies that see images and act in chunks, in any simulator of `rrf.envs.ENVS`.
+"""The protocol for policies that see images and act in chunks, in any simulator of `rrf.envs.ENVS`.
 
-The protocol itself imports neither torch nor a simulator; `evaluate` does.
+Importing this file imports neither torch nor a simulator; `evaluate` does.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ _FILMED_TOGETHER = 4
 
 @configclass
 class ProtocolCfg(BaseProtocolCfg):
-    """What every policy that sees images and acts in chunks has to do."""
+    """What every policy evaluated under this protocol has to do."""
 
     policy_kind: typing.ClassVar[str] = "vla"
     options: typing.ClassVar[Collection[str]] = ("slots", "baselines")
@@ -41,15 +41,16 @@ class ProtocolCfg(BaseProtocolCfg):
     }
 
     env: str = "metaworld"
-    """Environment, a name of `rrf.envs.ENVS`."""
+    """Name of the environment in `rrf.envs.ENVS`."""
     tasks: list[str]
     """Tasks, e.g. drawer-open-v3."""
     first_index: int = 0
-    """First initial state used, from 0: first_index, first_index + 1, ..."""
+    """Index of the first initial state, from 0; the episodes use first_index, first_index + 1, ...
+    """
     max_episode_steps: int = 40
-    """Horizon in action steps; an episode not solved by then failed."""
+    """Horizon in action steps; an episode that is not solved by then has failed."""
     execute_steps: int = 2
-    """Action steps executed from each predicted chunk before the policy looks again."""
+    """Action steps executed from each predicted chunk before the policy predicts the next one."""
     action_repeat: int = 5
     """Control steps per action step."""
     image_size: int = 64
@@ -59,19 +60,19 @@ class ProtocolCfg(BaseProtocolCfg):
     greedy: bool = True
     """Take the mode of the policy; otherwise sample from it."""
     policy_seed: int = 0
-    """Seed of the policy's sampling; each episode has a stream of its own."""
+    """Seed of the policy's sampling; each episode has its own random stream."""
     inference_batch: int = 8
-    """Observations per call of a greedy policy, padded if fewer: its rounding depends on it."""
+    """Observations per call of a greedy policy; smaller batches are padded, because rounding
+    depends on the batch size."""
     num_slots: int = 8
-    """Episodes run side by side; does not change results."""
+    """Number of episodes run side by side; does not change results."""
     used_seeds: dict[str, int] = {
         "demonstrations": 777,
         "reinforcement learning": 42,
         "validation": 2024,
     }
-    """Seeds whose initial states policies were trained or selected on; this protocol may not use
-    them.
-    """
+    """Seeds whose initial states were used to train or select policies, by use; this protocol must
+    use another seed."""
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -92,8 +93,8 @@ class ProtocolCfg(BaseProtocolCfg):
         last, available = self.first_index + self.episodes_per_task, self._num_initial_states
         if self.first_index < 0 or last > available:
             raise ValueError(
-                f"protocol '{self.name}': initial states {self.first_index}..{last - 1} asked for, "
-                f"one seed has 0..{available - 1}; lower episodes_per_task"
+                f"protocol '{self.name}' asks for initial states {self.first_index}..{last - 1}, "
+                f"but one seed has only 0..{available - 1}; lower episodes_per_task"
             )
         for use, seed in self.used_seeds.items():
             if seed == self.seed:
@@ -124,12 +125,14 @@ class ProtocolCfg(BaseProtocolCfg):
         return self.replace(num_slots=slots) if slots else self
 
     def is_about(self, config: Mapping) -> bool:
-        """Whether it is its simulator's usual one, named like `metaworld-demo`, and the policy was
-        trained in no other simulator."""
+        """Whether this is the default protocol of the policy's simulator, e.g. `metaworld-demo`.
+
+        If the training config names no simulator, the default protocol of every simulator fits.
+        """
         return self.name == f"{self.env}-demo" and _simulator(config) in (None, self.env)
 
     def environment_cfg(self, **changes) -> VecEnvCfg:
-        """The simulator as this protocol wants it, with as many slots as there is work for."""
+        """The config of the simulator for this protocol, with no more slots than episodes."""
         return ENVS.get(self.env)(
             **{
                 "num_envs": min(self.num_slots, len(self.initial_states())),
@@ -143,7 +146,7 @@ class ProtocolCfg(BaseProtocolCfg):
         )
 
     def environment(self, workers: int, **changes) -> VecEnv:
-        """The environment in `workers` processes; 0 builds it in this one."""
+        """Build the environment in `workers` worker processes, or in this process if that is 0."""
         from rrf.envs.process.workers import WorkerVecEnv
 
         cfg = self.environment_cfg(**changes)
@@ -175,7 +178,7 @@ class ProtocolCfg(BaseProtocolCfg):
             )
         finally:
             env.close()
-        report.timings["cpu_s"] = round(cpu_seconds() - cpu, 2)  # with starting the simulators
+        report.timings["cpu_s"] = round(cpu_seconds() - cpu, 2)  # includes starting the simulators
         return report
 
     def film(
@@ -186,7 +189,8 @@ class ProtocolCfg(BaseProtocolCfg):
         folder: Path,
         resources: Resources,
     ) -> list[dict]:
-        """Of episodes that ran just now, from their actions; see `BaseProtocolCfg.film`."""
+        """Films episodes that this process has just run, from their recorded actions; see
+        `BaseProtocolCfg.film`."""
         from rrf.evaluation.reports.videos import choose_for_video, save_videos
 
         chosen = choose_for_video([e for e in report.episodes if e.actions is not None], limit)
@@ -197,8 +201,10 @@ class ProtocolCfg(BaseProtocolCfg):
     def pictures(
         self, episodes: Sequence[EpisodeResult], size: int, resources: Resources
     ) -> tuple[list, int]:
-        """Frames of episodes that ran just now, uint8 [T + 1, size, size, 3] each, and how many
-        there are per second."""
+        """Frames of episodes that this process has just run, and the frames per second.
+
+        The frames of each episode are uint8 [T + 1, size, size, 3].
+        """
         from rrf.evaluation.vla.replay import replay
 
         env = self.environment(
@@ -214,7 +220,7 @@ class ProtocolCfg(BaseProtocolCfg):
             env.close()
 
     def baselines(self, candidate: Candidate) -> list[Candidate]:
-        """Random actions, and always the mean action of what the policy was trained on."""
+        """Two baselines: random actions, and the constant mean action of the training data."""
         import numpy as np
 
         from rrf.data.schema import ACTION
@@ -233,17 +239,17 @@ class ProtocolCfg(BaseProtocolCfg):
         ]
 
     def check_training(self, cfg: typing.Any) -> None:
-        """What it sees and how it acts; see `BaseProtocolCfg.check_training`."""
+        """Compares images, cameras and chunk length; see `BaseProtocolCfg.check_training`."""
         super().check_training(cfg)
         policy, wrong = cfg.policy, []
         if policy.chunk_length < self.execute_steps:
-            wrong.append(f"predicts {policy.chunk_length} steps of {self.execute_steps} executed")
+            wrong.append(f"predicts {policy.chunk_length} steps, {self.execute_steps} are executed")
         if tuple(policy.image_size) != (self.image_size,) * 2:
             wrong.append(f"sees images of {policy.image_size}, not {self.image_size} pixels")
         wrong += [f"sees no camera '{c}'" for c in policy.cameras if c not in self.cameras]
         if wrong:
             raise ValueError(
-                f"protocol '{self.name}' does not fit what is trained: the policy "
+                f"protocol '{self.name}' does not fit the policy that is to be trained: it "
                 f"{'; '.join(wrong)}"
             )
 
@@ -256,12 +262,12 @@ class ProtocolCfg(BaseProtocolCfg):
         options: Mapping[str, typing.Any],
         say: typing.Callable[[str], None],
     ) -> None:
-        """One episode as a video; see `BaseProtocolCfg.play`."""
+        """Write one episode as a video; see `BaseProtocolCfg.play`."""
         from rrf.evaluation.vla.play import film_first
 
         if options["task"] is None:
             raise ValueError(
-                f"{candidate.label} is a VLA policy; say what it shall do: --task drawer-open-v3"
+                f"{candidate.label} is a VLA policy; name its task, e.g. --task drawer-open-v3"
             )
         policy = candidate.config["policy"]
         protocol = cls(
@@ -275,7 +281,7 @@ class ProtocolCfg(BaseProtocolCfg):
             execute_steps=policy["chunk_length"],
             image_size=policy["image_size"][0],
             cameras=policy["cameras"],
-            used_seeds={},  # watching a policy where it was trained is fine
+            used_seeds={},  # a policy may be watched on the initial states of its training
             num_slots=1,
         )
         resources = Resources(workers=0, renderer=options["renderer"])
@@ -284,6 +290,6 @@ class ProtocolCfg(BaseProtocolCfg):
 
 
 def _simulator(config: Mapping) -> str | None:
-    """The name of the simulator that a training's config names, if any."""
+    """The simulator in `rrf.envs.ENVS` that a training config uses, if any."""
     trained_in = (config.get("env") or {}).get(TYPE_KEY)
     return next((name for name in ENVS if ENVS.get(name)().to_dict()[TYPE_KEY] == trained_in), None)

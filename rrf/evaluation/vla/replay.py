@@ -1,6 +1,4 @@
-"""Videos of a few evaluated episodes, rendered anew at any size by replaying the recorded
-actions.
-"""
+"""Render evaluated episodes again, at any image size, by replaying their recorded actions."""
 
 from collections.abc import Sequence
 
@@ -11,13 +9,12 @@ from rrf.evaluation.results import EpisodeResult
 
 
 def replay(env: VecEnv, episodes: Sequence[EpisodeResult], camera: str) -> list[np.ndarray]:
-    """Frames of recorded episodes, uint8 [T + 1, H, W, 3] each, from executing their actions again
-    one by one.
+    """Execute recorded actions again, one by one; frames uint8 [T + 1, H, W, 3] of each episode.
 
-    `env` has the image size wanted and `chunk_length=1`; the dynamics depend on neither.
+    `env` must have `chunk_length=1` and may have any image size; the dynamics depend on neither.
 
     Raises:
-        ValueError: If an episode does not end as recorded: the environment is not the same one.
+        ValueError: If an episode does not end as recorded, because the environment has changed.
     """
     frames = []
     for start in range(0, len(episodes), env.num_envs):

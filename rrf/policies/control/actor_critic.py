@@ -1,4 +1,4 @@
-"""An actor and its critic as one module: what on-policy checkpoints hold."""
+"""An actor and its critic as one module, which on-policy checkpoints store."""
 
 import torch
 from tensordict import TensorDict
@@ -12,7 +12,7 @@ from rrf.policies.control.state_network import forget
 
 
 class Deployed(nn.Module):
-    """What a checkpoint holds: actor and critic, or the actor of an off-policy algorithm."""
+    """The module that a checkpoint stores: an actor and its critic or critics."""
 
     def deployable(self) -> "ControlPolicy":
         """The policy, ready to act."""
@@ -20,7 +20,7 @@ class Deployed(nn.Module):
 
 
 class ActorCritic(Deployed):
-    """`actor` and `critic` share nothing, so that each can learn in a thread of its own."""
+    """`actor` and `critic` share no parameters, so that each can learn in its own thread."""
 
     def __init__(self, cfg: ActorCriticPackCfg, interface: Interface):
         super().__init__()
@@ -34,14 +34,14 @@ class ActorCritic(Deployed):
 
 
 class ControlPolicy:
-    """Acts, greedily or sampling, and remembers where its actor is recurrent."""
+    """Acts greedily or by sampling, and keeps the memory of a recurrent actor."""
 
     def __init__(self, actor):
         self.actor = actor
         self._memory: torch.Tensor | None = None
 
     def reset(self, where_n: torch.Tensor | None = None) -> None:
-        """Forget everything, or the environments marked in `where_n` (bool [N])."""
+        """Clear the memory of all environments, or of those marked in `where_n` (bool [N])."""
         if where_n is None:
             self._memory = None
         elif self._memory is not None:
@@ -54,7 +54,7 @@ class ControlPolicy:
         greedy: bool = True,
         generator: torch.Generator | None = None,
     ) -> torch.Tensor:
-        """Actions [N, A] for observations [N]."""
+        """Actions [N, A] for the observations [N] of N environments."""
         x = self.actor.read(observations)
         if self._memory is None:
             self._memory = self.actor.initial_memory(len(x))

@@ -1,4 +1,4 @@
-"""An actor and its action-value critics as one module: what off-policy checkpoints hold."""
+"""An actor and its action-value critics as one module, which off-policy checkpoints store."""
 
 from rrf.envs.control_env import Interface
 from rrf.policies.control.actor_critic import ControlPolicy, Deployed
@@ -8,7 +8,7 @@ from rrf.policies.control.off_policy_configs import ActorQPackCfg
 
 
 class ActorQ(Deployed):
-    """`actor` and `critic` share nothing."""
+    """`actor` and `critic` share no parameters."""
 
     def __init__(self, cfg: ActorQPackCfg, interface: Interface):
         super().__init__()

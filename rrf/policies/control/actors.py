@@ -34,22 +34,22 @@ class Actor(StateNetwork):
         raise NotImplementedError
 
     def constrain(self) -> None:
-        """Bring parameters back into their allowed range; called after every optimizer step."""
+        """Clamp parameters to their allowed range; called after every optimizer step."""
 
     def exploration(self) -> dict[str, float]:
-        """How much chance there is in the actions, to log."""
+        """Metrics about the randomness of actions, to log."""
         return {}
 
 
 class GaussianActor(Actor):
-    """The mean depends on the observation, the standard deviation is one vector."""
+    """A Gaussian whose mean depends on the observation; its standard deviation is one vector."""
 
     distribution_class = DiagonalGaussian
 
     def __init__(self, cfg: StateIndStdActorCfg, interface: Interface):
         if interface.num_choices is not None:
             raise ValueError(
-                f"{interface.task or 'this environment'} chooses among {interface.num_choices} "
+                f"{interface.task or 'this environment'} has {interface.num_choices} discrete "
                 "actions; use components.CategoricalActorCfg"
             )
         super().__init__(cfg, interface, interface.num_actions)
@@ -79,15 +79,15 @@ class GaussianActor(Actor):
 
 
 class CategoricalActor(Actor):
-    """Logits over a finite number of actions."""
+    """Predicts logits of discrete actions."""
 
     distribution_class = Categorical
 
     def __init__(self, cfg: CategoricalActorCfg, interface: Interface):
         if interface.num_choices is None:
             raise ValueError(
-                f"{interface.task or 'this environment'} takes {interface.num_actions} real "
-                "numbers as action; use components.StateIndStdActorCfg"
+                f"{interface.task or 'this environment'} has continuous actions of "
+                f"{interface.num_actions} numbers; use components.StateIndStdActorCfg"
             )
         super().__init__(cfg, interface, interface.num_choices)
 
@@ -98,6 +98,6 @@ class CategoricalActor(Actor):
 def critic_groups(
     asked: list[str] | None, actor_groups: list[str], dims: Mapping[str, int]
 ) -> list[str]:
-    """What a critic reads: asked for, else "critic", else what the actor reads."""
+    """The groups that a critic reads: `asked`, else "critic", else the actor's groups."""
     default = ["critic"] if "critic" in dims else actor_groups
     return groups_of(asked or default, default, dims, "critic")

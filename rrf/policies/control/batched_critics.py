@@ -1,4 +1,4 @@
-"""Action-value critics: several copies of one network, computed as one.
+"""Action-value critics: several copies of one network, computed together.
 
 Legend: K copies, B batch, O observation width, D feature width, A action dimension.
 """
@@ -14,7 +14,7 @@ from rrf.policies.control.off_policy_configs import DistributionalQCfg, QNetwork
 
 
 class QNetwork(EncodedNetwork):
-    """K estimates of the return of an action; an encoder, if there is one, is common to them."""
+    """K estimates of the return of an action. They share the encoder, if there is one."""
 
     outputs_per_copy = 1
 

@@ -1,4 +1,4 @@
-"""What the policies and critics of state-based control look like, as data. Imports no torch."""
+"""Configs of policies and critics for state-based control. This file does not import torch."""
 
 import typing
 
@@ -10,14 +10,14 @@ _HIDDEN = plain_mlp([256, 256], "ELU")
 
 @configclass
 class MemoryCfg(Cfg):
-    """A recurrent layer in front of the backbone, for tasks whose observations hide something."""
+    """A recurrent layer in front of the backbone, for partially observable tasks."""
 
     kind: typing.Literal["gru", "lstm"] = "gru"
-    """The layer."""
+    """Type of the recurrent layer."""
     hidden_size: int = 128
-    """Width of its state."""
+    """Width of the hidden state."""
     num_layers: int = 1
-    """How many are stacked."""
+    """Number of stacked layers."""
 
     def __post_init__(self):
         for name in ("hidden_size", "num_layers"):
@@ -27,23 +27,24 @@ class MemoryCfg(Cfg):
 
 @configclass
 class StateNetworkCfg(Cfg):
-    """What actors and critics have in common: which observations they read, and how."""
+    """The settings that actors and critics share: which observations they read, and how."""
 
     backbone_cfg: MLPCfg = _HIDDEN
-    """From observations (or the memory's output) to the outputs."""
+    """Network from the observations (or the memory's output) to the outputs."""
     observation_groups: list[str] | None = None
-    """Groups that are joined, in this order. Null: an actor reads "actor" or else "policy", a
-    critic reads "critic" or else what the actor reads."""
+    """Observation groups that the network reads, concatenated in this order. null: an actor reads
+    "actor", or "policy" if there is no such group; a critic reads "critic", or the actor's groups
+    if there is no such group."""
     obs_normalization: bool = True
-    """Bring observations to zero mean and unit variance with running statistics, which are saved
-    with the weights."""
+    """Normalise observations to zero mean and unit variance with running statistics. These are
+    saved with the weights."""
     memory: MemoryCfg | None = None
-    """Recurrent layer; null for none."""
+    """Recurrent layer in front of the backbone; null for none."""
 
 
 @configclass
 class ActorCfg(StateNetworkCfg):
-    """A stochastic policy of on-policy algorithms."""
+    """A stochastic policy for on-policy algorithms."""
 
 
 @configclass(builds="rrf.policies.control.actors:GaussianActor")
@@ -51,38 +52,38 @@ class StateIndStdActorCfg(ActorCfg):
     """A Gaussian whose mean depends on the observation and whose standard deviation does not."""
 
     use_log_std: bool = True
-    """Learn the logarithm of the standard deviation, which cannot become negative. False learns it
-    itself, as older rsl_rl checkpoints do, and keeps it at or above min_std."""
+    """Learn the logarithm of the standard deviation, so that it cannot become negative. false
+    learns the standard deviation itself, like older rsl_rl checkpoints."""
     init_std: float = 1.0
-    """Standard deviation at the start, in action units."""
+    """Initial standard deviation, in action units."""
     min_std: float = 1e-3
-    """The standard deviation is kept at or above this."""
+    """Lower bound of the standard deviation."""
     max_std: float = 10.0
-    """The standard deviation is kept at or below this, so that exploration cannot explode."""
+    """Upper bound of the standard deviation, so that exploration cannot explode."""
 
     def __post_init__(self):
         if not 0 < self.min_std <= self.init_std <= self.max_std:
             raise ValueError(
                 f"min_std is {self.min_std}, init_std {self.init_std} and max_std {self.max_std}, "
-                "allowed: above 0 and in this order"
+                "allowed: above 0 and in increasing order"
             )
 
 
 @configclass(builds="rrf.policies.control.lipsnet:LipsNetActor")
 class LipsNetActorCfg(StateIndStdActorCfg):
-    """A Gaussian whose mean bounds its own Lipschitz constant (LipsNet, ICML 2023); train it with
-    algorithms.LipsNetPPOCfg."""
+    """A Gaussian whose mean network bounds its own Lipschitz constant (LipsNet, ICML 2023). Train
+    it with algorithms.LipsNetPPOCfg."""
 
     init_lipschitz: float = 5.0
-    """The constant at the start: action units per standard deviation of the observation."""
+    """Initial Lipschitz constant, in action units per standard deviation of the observation."""
     lipschitz_network_cfg: MLPCfg | None = None
-    """A network that makes the constant depend on the state, e.g. one tanh layer of 32; null learns
-    a single one."""
+    """A network that predicts the Lipschitz constant from the state, e.g. with one tanh layer of
+    32; null learns a single constant for all states."""
     eps: float = 1e-2
-    """Added to the norm of the Jacobian before it divides. With the paper's 1e-4 actions leap where
-    the network is nearly flat."""
+    """Added to the norm of the Jacobian, by which outputs are divided. With the paper's 1e-4,
+    actions jump where the network is nearly flat."""
     squash: bool = True
-    """A tanh after it, as in the paper: mean actions within [-1, 1]."""
+    """Apply tanh to the output, as in the paper, so that mean actions lie within [-1, 1]."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -93,22 +94,22 @@ class LipsNetActorCfg(StateIndStdActorCfg):
 
 @configclass(builds="rrf.policies.control.actors:CategoricalActor")
 class CategoricalActorCfg(ActorCfg):
-    """Probabilities over a finite number of actions."""
+    """A policy for discrete actions: it predicts the probability of each."""
 
 
 @configclass
 class CriticCfg(StateNetworkCfg):
-    """What an on-policy algorithm takes for the return to come."""
+    """A critic for on-policy algorithms: it predicts the return."""
 
 
 @configclass(builds="rrf.policies.control.critics:VNetwork")
 class VNetworkCfg(CriticCfg):
-    """The value of a state."""
+    """A critic that predicts the value of a state."""
 
 
 @configclass
 class ControlPolicyCfg(Cfg):
-    """What a checkpoint of state-based control holds: it is built from an `Interface`."""
+    """The policy that a checkpoint of state-based control stores. An `Interface` builds it."""
 
 
 @configclass(builds="rrf.policies.control.actor_critic:ActorCritic")
@@ -123,16 +124,17 @@ class ActorCriticPackCfg(ControlPolicyCfg):
 
 @configclass(builds="rrf.policies.control.population:PopulationActorCritic")
 class PopulationPackCfg(ActorCriticPackCfg):
-    """Actor and critic of a population, shared by its members; the first of them is deployed."""
+    """An actor and a critic that all members of a population share. The first member, the leader,
+    is deployed."""
 
     num_members: int = 6
-    """How many there are. One is the same as no population."""
+    """Number of members. One is the same as no population."""
     latent_dim: int = 32
-    """Width of the vector that tells the networks which member acts."""
+    """Width of the latent vector that tells the networks which member acts."""
     learn_latents: bool = True
-    """Learn these vectors with the networks. False leaves them to evolution."""
+    """Learn the latent vectors together with the networks. false: only evolution changes them."""
     std_per_member: bool = True
-    """Each member learns a standard deviation of its own, so that some explore more."""
+    """Each member learns its own standard deviation, so that some members explore more."""
 
     def __post_init__(self):
         for name in ("num_members", "latent_dim"):

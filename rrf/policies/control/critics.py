@@ -9,7 +9,7 @@ from rrf.policies.control.state_network import StateNetwork
 
 
 class VNetwork(StateNetwork):
-    """The value of a state; its outputs are [..., 1]."""
+    """Predicts the value of a state; its outputs are [..., 1]."""
 
     def __init__(self, cfg: VNetworkCfg, interface: Interface, actor_groups: list[str]):
         dims = interface.observation_dims

@@ -1,4 +1,4 @@
-"""Action distributions, each made of one tensor of parameters so that rollouts can keep them.
+"""Action distributions. Each consists of a single parameter tensor, which a rollout can store.
 
 Legend: B batch, A action dimension, C choices, P parameters of one distribution.
 """
@@ -13,16 +13,16 @@ _LOG_SQRT_2_PI = 0.5 * math.log(2 * math.pi)
 
 
 class Distribution(typing.Protocol):
-    """What a policy does in B states."""
+    """A policy's distribution over actions in B states."""
 
-    parameters: torch.Tensor  # float32 [B, P]; `of_parameters` reads it back
+    parameters: torch.Tensor  # float32 [B, P]; `of_parameters` makes a distribution of it again
 
     @classmethod
     def of_parameters(cls, parameters: torch.Tensor) -> "Distribution": ...
 
     @property
     def mode(self) -> torch.Tensor:
-        """The greedy action, [B, A]; of a Gaussian its mean, which gradients pass."""
+        """The greedy action, [B, A]; for a Gaussian the mean, with gradient."""
         ...
 
     def sample(self, generator: torch.Generator | None = None) -> torch.Tensor: ...
@@ -41,7 +41,7 @@ class Distribution(typing.Protocol):
 
 
 class DiagonalGaussian:
-    """Independent normal distributions; its parameters are [mean, std]."""
+    """Independent normal distributions. The parameters are [mean, std]."""
 
     def __init__(self, mean_ba: torch.Tensor, std_ba: torch.Tensor):
         self.mean, self.std = mean_ba, std_ba
@@ -76,7 +76,7 @@ class DiagonalGaussian:
 
 
 class Categorical:
-    """A choice among C; its parameters are log-probabilities, an action is its index as [B, 1]."""
+    """A choice among C. The parameters are log-probabilities; actions are indices, [B, 1]."""
 
     def __init__(self, logits_bc: torch.Tensor):
         self.parameters = nn.functional.log_softmax(logits_bc, -1)

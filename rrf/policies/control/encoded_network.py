@@ -1,7 +1,7 @@
-"""What off-policy actors and critics share: reading observations, normalising, encoding a history.
+"""The base of off-policy actors and critics: reads, normalises and encodes observations.
 
-Beside the features of a history stands the current observation itself: what it shows already need
-not pass through the memory, which speeds learning up (arXiv:2110.05038).
+The current observation is appended to the features of the history. Its information need not pass
+through the memory then, which speeds up learning (arXiv:2110.05038).
 
 Legend: B batch or environments, O joined observation width.
 """
@@ -17,8 +17,8 @@ from rrf.policies.control.off_policy_configs import EncodedNetworkCfg
 
 
 class EncodedNetwork(nn.Module):
-    """From observation groups to features: the observations themselves, after an encoded history
-    where there is an encoder."""
+    """Maps observation groups to features: an encoded history, if there is an encoder, followed by
+    the observations themselves."""
 
     def __init__(
         self, cfg: EncodedNetworkCfg, groups: list[str], observation_dims: Mapping[str, int]
@@ -31,17 +31,17 @@ class EncodedNetwork(nn.Module):
         self.num_features: int = self.width + (self.memory.width if self.memory else 0)
 
     def read(self, observations: TensorDict) -> torch.Tensor:
-        """The groups this network reads, joined: float32 [..., O], not yet normalised."""
+        """The groups that this network reads, joined: float32 [..., O], not yet normalised."""
         if len(self.groups) == 1:
             return observations[self.groups[0]]
         return torch.cat([observations[group] for group in self.groups], -1)
 
     def normalized(self, x: torch.Tensor) -> torch.Tensor:
-        """`x` as the network wants it."""
+        """`x`, normalised if the network has a normaliser."""
         return self.normalizer(x) if self.normalizer else x
 
     def initial_memory(self, num_envs: int) -> torch.Tensor | None:
-        """The empty memory of `num_envs` environments; None for a network without one."""
+        """The empty memory of `num_envs` environments; None for a network without memory."""
         return self.memory.initial_memory(num_envs) if self.memory else None
 
     def encode(
@@ -75,7 +75,7 @@ class EncodedNetwork(nn.Module):
     def unroll_memory(
         self, x_tbo: torch.Tensor, memory: torch.Tensor, starts_tb: torch.Tensor
     ) -> torch.Tensor:
-        """The memory after sequences; of recurrent encoders, whose features are their memory."""
+        """The memory after sequences. For recurrent encoders, whose features are their memory."""
         assert self.memory is not None
         features, _ = self.memory.unroll(self.normalized(x_tbo), None, memory, starts_tb)
         return features[-1:]

@@ -3,13 +3,14 @@
     a(s) = tanh(K(s) f(s) / (||J_f(s)||_F + eps)),  J_f = df / ds
 
 With a piecewise linear f (ReLU) and a constant K, ||da/ds|| <= K inside every linear piece. The
-Jacobian is the exact product of the layers' matrices, from the outputs to the inputs: A times the
-cost of a forward pass, ordinary operations (it is differentiated and exported like any other).
+Jacobian is computed exactly, as the product of the layers' matrices from the outputs to the inputs.
+This costs A times a forward pass. It uses ordinary operations, so it can be differentiated and
+exported.
 
-f starts with He's weights (Glorot's in the last layer), as in the authors' code: torch's own make
-||J_f|| so small that the division multiplies every step of the optimizer.
+f is initialised with He's weights (Glorot's in the last layer), as in the authors' code. With
+torch's default weights, ||J_f|| is so small that the division magnifies every optimizer step.
 
-Ours: s is the normalised observation.
+Different from the paper: s is the normalised observation.
 
 Legend: B batch or environments, O observation width, A action width, W width of a layer.
 """
@@ -27,7 +28,7 @@ from rrf.networks.mlp import MLP
 from rrf.policies.control.actors import GaussianActor
 from rrf.policies.control.configs import LipsNetActorCfg
 
-# Derivative of an elementwise layer from its module, input and output.
+# The derivative of an elementwise layer, given its module, input and output.
 _DERIVATIVES: dict[type[nn.Module], Callable] = {
     nn.ReLU: lambda layer, x, y: (x > 0).to(x.dtype),
     nn.LeakyReLU: lambda layer, x, y: torch.where(x > 0, 1.0, layer.negative_slope).to(x.dtype),
@@ -40,19 +41,19 @@ _DERIVATIVES: dict[type[nn.Module], Callable] = {
 
 
 def require_differentiable(network: MLP) -> None:
-    """Raise ValueError for a layer whose derivative is not known here."""
+    """Raise ValueError for a layer whose derivative is not implemented here."""
     known = {layer.__name__ for layer in _DERIVATIVES}
     for layer in network.layers:
         if type(layer) not in _DERIVATIVES and not isinstance(layer, nn.Linear):
             name = type(layer).__name__
             raise ValueError(
-                f"backbone_cfg.activations has {name}, whose Jacobian LipsNet cannot form"
+                f"backbone_cfg.activations has {name}, whose Jacobian LipsNet cannot compute"
                 f"{did_you_mean(name, known)}"
             )
 
 
 def with_jacobian(network: MLP, x_bo: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The outputs [B, A] of `network`, and their derivatives [B, A, O]."""
+    """The outputs of `network`, [B, A], and their Jacobian, [B, A, O]."""
     factors, value = [], x_bo
     for layer in network.layers:
         output = layer(value)
@@ -71,7 +72,7 @@ def with_jacobian(network: MLP, x_bo: torch.Tensor) -> tuple[torch.Tensor, torch
 
 
 class LipsNet(nn.Module):
-    """Bounds `network`, which maps [B, O] to [B, A]."""
+    """Bounds the Lipschitz constant of `network`, which maps [B, O] to [B, A]."""
 
     def __init__(self, cfg: LipsNetActorCfg, network: MLP, in_features: int):
         super().__init__()
@@ -82,7 +83,7 @@ class LipsNet(nn.Module):
         nn.init.xavier_uniform_(last.weight)
         self.network, self.eps, self.squash = network, cfg.eps, cfg.squash
         k = cfg.init_lipschitz
-        start = k + math.log(-math.expm1(-k))  # log(e^k - 1): softplus gives k back
+        start = k + math.log(-math.expm1(-k))  # log(e^k - 1), the inverse of softplus
         if cfg.lipschitz_network_cfg is None:
             self.raw_bound = nn.Parameter(torch.tensor(start))
             self.bound_network = None
@@ -112,7 +113,7 @@ class LipsNetActor(GaussianActor):
 
     def __init__(self, cfg: LipsNetActorCfg, interface: Interface):
         if cfg.memory is not None:
-            raise ValueError("a LipsNet bounds a function of one observation; set memory=null")
+            raise ValueError("LipsNet needs a function of a single observation; set memory=null")
         super().__init__(cfg, interface)
         assert isinstance(self.backbone, MLP)
         self.backbone = LipsNet(cfg, self.backbone, self.width)

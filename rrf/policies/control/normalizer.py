@@ -1,6 +1,7 @@
 """Running statistics of observations, and of returns for scaling rewards.
 
-Merging a batch into mean and variance: Chan et al., 1979, as rsl_rl's EmpiricalNormalization does.
+A batch is merged into mean and variance as in Chan et al., 1979, and in rsl_rl's
+EmpiricalNormalization.
 
 Legend: B batch, D width, T time, N environments.
 """
@@ -9,11 +10,11 @@ import torch
 import torch.distributed
 from torch import nn
 
-EPS = 1e-2  # rsl_rl's: a constant observation is not blown up
+EPS = 1e-2  # as in rsl_rl; it keeps a nearly constant observation from being blown up
 
 
 class EmpiricalNormalizer(nn.Module):
-    """(x - mean) / (std + 0.01) with the mean and standard deviation of all that was seen."""
+    """(x - mean) / (std + 0.01) with the mean and standard deviation of all batches so far."""
 
     mean: torch.Tensor
     var: torch.Tensor
@@ -32,7 +33,7 @@ class EmpiricalNormalizer(nn.Module):
 
     @torch.no_grad()
     def update(self, batch_bd: torch.Tensor, is_shared: bool = True) -> None:
-        """Merge a batch, of all processes where training is distributed and `is_shared`."""
+        """Merge a batch; if `is_shared`, the batches of all processes of distributed training."""
         batch_bd = batch_bd.reshape(-1, batch_bd.shape[-1])
         count, mean, var = _moments(batch_bd, is_shared)
         self.count += count
@@ -46,14 +47,14 @@ class EmpiricalNormalizer(nn.Module):
 class RewardScaler(nn.Module):
     """Divides rewards by the running standard deviation of the discounted return.
 
-    Fed one step at a time it gives what rsl_rl's EmpiricalDiscountedVariationNormalization gives.
+    Called with one step at a time, it equals rsl_rl's EmpiricalDiscountedVariationNormalization.
     """
 
     def __init__(self, num_envs: int, gamma: float, is_shared: bool = True):
         """
         Args:
-            is_shared: Whether the processes of distributed training have one standard deviation;
-                then all must call at the same time.
+            is_shared: Whether the processes of distributed training share one standard deviation.
+                Then all processes must call this module at the same time.
         """
         super().__init__()
         self.gamma, self.is_shared = gamma, is_shared
@@ -62,7 +63,7 @@ class RewardScaler(nn.Module):
 
     @torch.no_grad()
     def forward(self, rewards_tn: torch.Tensor, dones_tn: torch.Tensor) -> torch.Tensor:
-        """Scaled rewards, [T, N], of a rollout; `dones_tn` end the discounted sums."""
+        """The scaled rewards of a rollout, [T, N]; `dones_tn` resets the discounted sums."""
         sums, running = [], self.returns
         for rewards, dones in zip(rewards_tn, dones_tn, strict=True):
             sums.append(running * self.gamma + rewards)
@@ -73,7 +74,7 @@ class RewardScaler(nn.Module):
         return torch.where(std > 0, rewards_tn / std, rewards_tn)
 
     def forget_running(self) -> None:
-        """The episodes that run were given up."""
+        """Reset the discounted sums. Called when the running episodes were abandoned."""
         self.returns.zero_()
 
 

@@ -15,15 +15,15 @@ from rrf.policies.control.tanh_gaussian import TanhGaussian
 
 
 class SACActor(EncodedNetwork):
-    """Maps observations to a squashed Gaussian; outputs are [..., 2A]: means, then log stds."""
+    """Maps observations to a squashed Gaussian. Outputs are [..., 2A]: means, then log stds."""
 
     distribution_class = TanhGaussian
 
     def __init__(self, cfg: SACActorCfg, interface: Interface):
         if interface.num_choices is not None:
             raise ValueError(
-                f"{interface.task or 'this environment'} chooses among {interface.num_choices} "
-                "actions, which SAC cannot; use algorithms.PPOCfg with "
+                f"{interface.task or 'this environment'} has {interface.num_choices} discrete "
+                "actions, which SAC does not support; use algorithms.PPOCfg with "
                 "components.CategoricalActorCfg"
             )
         dims = interface.observation_dims

@@ -1,4 +1,4 @@
-"""What the policies and critics of off-policy algorithms look like, as data. Imports no torch."""
+"""Configs of policies and critics for off-policy algorithms. This file does not import torch."""
 
 from rrf.config import Cfg, configclass
 from rrf.networks.configs import MLPCfg, plain_mlp
@@ -9,7 +9,8 @@ _HIDDEN = plain_mlp([256, 256], "ReLU")
 
 @configclass
 class SequenceEncoderCfg(Cfg):
-    """What turns a history of observations into features, where one observation hides something."""
+    """An encoder that turns a history of observations into features, for partially observable
+    tasks."""
 
 
 @configclass(builds="rrf.policies.control.sequence_encoder:GRUEncoder")
@@ -17,7 +18,7 @@ class GRUEncoderCfg(SequenceEncoderCfg):
     """A gated recurrent layer (arXiv:1406.1078)."""
 
     hidden_size: int = 64
-    """Width of its state, which is its output too."""
+    """Width of the hidden state, which is also the output."""
 
     def __post_init__(self):
         if self.hidden_size < 1:
@@ -29,13 +30,13 @@ class TransformerEncoderCfg(SequenceEncoderCfg):
     """A causal transformer over the last observations of the episode."""
 
     num_layers: int = 2
-    """Blocks of attention and feed-forward layer."""
+    """Number of blocks; each has an attention and a feed-forward layer."""
     width: int = 64
-    """Width of a token, and of the output."""
+    """Width of a token and of the output."""
     num_heads: int = 4
-    """Attention heads of a block."""
+    """Attention heads per block."""
     context: int = 16
-    """Observations it looks back on, the current one among them."""
+    """Length of the history in observations, including the current one."""
 
     def __post_init__(self):
         for name in ("num_layers", "width", "num_heads", "context"):
@@ -50,18 +51,19 @@ class TransformerEncoderCfg(SequenceEncoderCfg):
 
 @configclass
 class EncodedNetworkCfg(Cfg):
-    """What actors and critics have in common: which observations they read, and how."""
+    """The settings that actors and critics share: which observations they read, and how."""
 
     backbone_cfg: MLPCfg = _HIDDEN
-    """From observations (or the encoder's features) to the outputs."""
+    """Network from the observations (or the encoder's features) to the outputs."""
     observation_groups: list[str] | None = None
-    """Groups that are joined, in this order. Null: an actor reads "actor" or else "policy", a
-    critic reads "critic" or else what the actor reads."""
+    """Observation groups that the network reads, concatenated in this order. null: an actor reads
+    "actor", or "policy" if there is no such group; a critic reads "critic", or the actor's groups
+    if there is no such group."""
     obs_normalization: bool = False
-    """Bring observations to zero mean and unit variance with running statistics, which are saved
-    with the weights."""
+    """Normalise observations to zero mean and unit variance with running statistics. These are
+    saved with the weights."""
     encoder: SequenceEncoderCfg | None = None
-    """What makes features of a history of observations; null looks at the current one alone."""
+    """Encoder of the history of observations; null uses only the current observation."""
 
 
 @configclass(builds="rrf.policies.control.off_policy_actors:SACActor")
@@ -69,18 +71,19 @@ class SACActorCfg(EncodedNetworkCfg):
     """A Gaussian squashed by tanh; its mean and standard deviation depend on the observation."""
 
     min_log_std: float = -20.0
-    """The logarithm of the standard deviation, before tanh, is cut off below this."""
+    """Lower bound of the logarithm of the standard deviation (before tanh)."""
     max_log_std: float = 2.0
-    """The logarithm of the standard deviation, before tanh, is cut off above this."""
+    """Upper bound of the logarithm of the standard deviation (before tanh)."""
     action_limit: float = 1.0
-    """Actions lie between minus and plus this. Environments map [-1, 1] to what their task allows;
-    tasks without bounds, as legged robots with joint targets, may need more."""
+    """Actions lie between -action_limit and action_limit. Environments map [-1, 1] to the range
+    that their task allows. Tasks without bounds, e.g. legged robots with joint targets, may need a
+    larger limit."""
 
     def __post_init__(self):
         if not self.min_log_std < self.max_log_std:
             raise ValueError(
-                f"min_log_std is {self.min_log_std} and max_log_std {self.max_log_std}, allowed: "
-                "the first below the second"
+                f"min_log_std is {self.min_log_std} and max_log_std is {self.max_log_std}, "
+                "allowed: min_log_std below max_log_std"
             )
         if self.action_limit <= 0:
             raise ValueError(f"action_limit is {self.action_limit}, allowed: above 0")
@@ -88,11 +91,12 @@ class SACActorCfg(EncodedNetworkCfg):
 
 @configclass(builds="rrf.policies.control.batched_critics:QNetwork")
 class QNetworkCfg(EncodedNetworkCfg):
-    """The return of taking an action in a state, estimated by independent copies of one network."""
+    """Critics that estimate the return of an action in a state: independent copies of one
+    network."""
 
     num_critics: int = 2
-    """Copies; of several estimates the lowest counts, which keeps errors from reinforcing
-    themselves (arXiv:1802.09477)."""
+    """Number of copies. Targets use the lowest of their estimates, so that overestimation does not
+    reinforce itself (arXiv:1802.09477)."""
 
     def __post_init__(self):
         if self.num_critics < 1:
@@ -101,7 +105,8 @@ class QNetworkCfg(EncodedNetworkCfg):
 
 @configclass(builds="rrf.policies.control.batched_critics:DistributionalQ")
 class DistributionalQCfg(QNetworkCfg):
-    """The return as a normal distribution: its mean and standard deviation (arXiv:2001.02811)."""
+    """Critics that predict the return as a normal distribution: its mean and standard deviation
+    (arXiv:2001.02811)."""
 
 
 @configclass(builds="rrf.policies.control.actor_q:ActorQ")

@@ -1,11 +1,11 @@
-"""Actor and critic of a population: shared networks that are told, by a latent, whose turn it is.
+"""Actor and critic of a population: shared networks that read a latent of the acting member.
 
-The members' latents are a table [M, D], learned with the networks (arXiv:2407.20230) or bred by
-their returns (arXiv:2503.19037). A member's number is one more observation group, "member" [N, 1],
-which the algorithm adds; it stands last in the joined observation. Member 0 is the leader: it is
-what is deployed, as a plain actor whose first layer has the leader's latent in its bias.
+The members' latents are a table [M, D]. They are learned with the networks (arXiv:2407.20230), or
+bred by the members' returns (arXiv:2503.19037). The algorithm adds the member's number as another
+observation group, "member" [N, 1]; it is the last column of the joined observation. Member 0 is the
+leader. It is deployed as a plain actor whose first layer includes the leader's latent in its bias.
 
-One member needs no latent: then all is as without a population, to the last bit.
+A single member needs no latent. Then everything is bit for bit the same as without a population.
 
 Legend: B batch, O observation width, M members, D latent width, A action width, K outputs.
 """
@@ -24,11 +24,11 @@ from rrf.policies.control.normalizer import EmpiricalNormalizer
 from rrf.policies.control.state_network import StateNetwork
 
 MEMBER = "member"
-"""The observation group of members' numbers."""
+"""The observation group that holds the member's number."""
 
 
 class MemberNormalizer(nn.Module):
-    """Normalises all columns but the last, the member's number."""
+    """Normalises all columns except the last one, which is the member's number."""
 
     def __init__(self, inner: EmpiricalNormalizer | None):
         super().__init__()
@@ -68,10 +68,10 @@ class MemberBackbone(nn.Module):
 
 
 class PopulationActor(GaussianActor):
-    """A Gaussian actor whose members may each have a standard deviation of their own."""
+    """A Gaussian actor whose members can have their own standard deviations."""
 
     def join(self, latents_md: torch.Tensor, cfg: PopulationPackCfg) -> None:
-        """Become the actor of a population."""
+        """Turn this actor into the actor of a population."""
         backbone = _join(self, latents_md, cfg, self.log_std.numel())
         self.num_members, self.has_own_std = len(latents_md), cfg.std_per_member
         if self.has_own_std:
@@ -81,7 +81,7 @@ class PopulationActor(GaussianActor):
 
     @property
     def log_stds(self) -> torch.Tensor:
-        """[M, A]"""
+        """The logarithms of the members' standard deviations, [M, A]."""
         if not self.has_own_std:
             return self.log_std.expand(self.num_members, -1)
         assert isinstance(self.backbone, MemberBackbone)
@@ -106,7 +106,7 @@ class PopulationActor(GaussianActor):
 
 
 class PopulationActorCritic(ActorCritic):
-    """The networks of M members."""
+    """The actor and critic that M members share."""
 
     cfg: PopulationPackCfg
 
@@ -127,19 +127,22 @@ class PopulationActorCritic(ActorCritic):
 
     @property
     def latents(self) -> torch.Tensor:
-        """The actor's, [M, D]."""
+        """The latents of the actor, [M, D]."""
         assert isinstance(self.actor.backbone, MemberBackbone)
         return self.actor.backbone.latents
 
     @torch.no_grad()
     def set_latents(self, latents_md: torch.Tensor) -> None:
-        """Those of actor and critic."""
+        """Replace the latents of actor and critic."""
         for network in (self.actor, self.critic):
             network.backbone.latents.copy_(latents_md)
 
     @torch.no_grad()
     def inherit_std(self, origins_m: torch.Tensor) -> None:
-        """Every member gets the standard deviation of another (int64 [M]), if each has its own."""
+        """Give every member the standard deviation of its origin (int64 [M]).
+
+        Does nothing if the members share one standard deviation.
+        """
         assert isinstance(self.actor, PopulationActor)
         if self.actor.has_own_std:
             self.actor.log_stds.copy_(self.actor.log_stds[origins_m])
@@ -150,7 +153,10 @@ class PopulationActorCritic(ActorCritic):
 
     @torch.no_grad()
     def leader(self) -> Actor:
-        """A plain actor that acts as member 0 does now; it shares no memory with this one."""
+        """A plain actor that acts like member 0 does now. It shares no tensors with this module.
+
+        With a single member it is the actor itself.
+        """
         if self.num_members == 1:
             return self.actor
         population = self.actor
@@ -175,7 +181,7 @@ class PopulationActorCritic(ActorCritic):
 def _join(
     network: StateNetwork, latents_md: torch.Tensor, cfg: PopulationPackCfg, num_outputs: int
 ) -> MemberBackbone:
-    """Let a network read members' numbers beside its observations."""
+    """Make a network read the member's number in addition to its observations."""
     network.groups = [*network.groups, MEMBER]
     network.normalizer = MemberNormalizer(network.normalizer)  # type: ignore[assignment]
     width = network.width + latents_md.shape[-1]
@@ -190,11 +196,11 @@ def _require_plain(cfg: PopulationPackCfg) -> None:
     actor_cfg = cfg.actor_cfg
     if type(actor_cfg) is not StateIndStdActorCfg or not actor_cfg.use_log_std:
         raise ValueError(
-            "the actor of a population is components.StateIndStdActorCfg with use_log_std, not "
-            f"{type(actor_cfg).__name__}"
+            "the actor of a population must be components.StateIndStdActorCfg with "
+            f"use_log_std=true, but actor_cfg is {type(actor_cfg).__name__}"
         )
     if actor_cfg.memory is not None or cfg.critic_cfg.memory is not None:
         raise ValueError(
-            "the leader learns from single steps of other members, which a memory does not allow; "
-            "set actor_cfg.memory=null and critic_cfg.memory=null"
+            "the leader learns from single steps of other members, but networks with a memory "
+            "learn from sequences; set actor_cfg.memory=null and critic_cfg.memory=null"
         )

@@ -1,8 +1,8 @@
-"""Encoders of histories: what happened before, as features of the present.
+"""Encoders that turn the history of observations into features for the current step.
 
-Both work step by step, as a deployed policy does, and along stored sequences, as training does.
-There `unroll` also gives the features of the observation that each step really led to, which at the
-end of an episode is not the next one of the sequence.
+Both encoders work step by step, for a deployed policy, and along stored sequences, for training.
+For sequences, `unroll` also returns the features of the observation that each step really led to.
+At the end of an episode, this is not the next observation of the sequence.
 
 Legend: T time, B batch or environments, O observation width, D feature width, C context.
 """
@@ -27,7 +27,7 @@ class SequenceEncoder(nn.Module):
     def __init__(self, cfg: SequenceEncoderCfg, in_features: int):
         super().__init__()
         self.in_features = in_features
-        self.width: int  # of the features
+        self.width: int  # width of the features, D
 
     def initial_memory(self, num_envs: int) -> torch.Tensor:
         """The empty memory, zeros [L, B, M]."""
@@ -44,13 +44,16 @@ class SequenceEncoder(nn.Module):
         memory: torch.Tensor | None,
         starts_tb: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Features [T, B, D] along sequences, and (without gradient) of what each step led to.
+        """Features of the observations of sequences and of the next observations, each [T, B, D].
+
+        The latter have no gradient.
 
         Args:
             x_tbo: Observations.
-            next_tbo: What each step led to, the last of an episode included; None if not needed.
-            memory: Before the first step; None if none was stored.
-            starts_tb: bool; where an episode begins, everything before is forgotten.
+            next_tbo: The observation that each step led to, also at the end of an episode; None if
+                its features are not needed.
+            memory: The memory before the first step; None if none was stored.
+            starts_tb: bool; true where an episode begins. There the history is cleared.
         """
         raise NotImplementedError
 
@@ -72,7 +75,8 @@ class GRUEncoder(SequenceEncoder):
 
     def unroll(self, x_tbo, next_tbo, memory, starts_tb):
         assert memory is not None, "recurrent networks learn from sequences with stored memories"
-        # Runs between resets go through the fused layer; where they lie, the CPU must know.
+        # The steps between two resets go through the fused layer together. The CPU has to know
+        # where the resets are, so this waits for the device.
         cuts = [0, *(starts_tb[1:].any(1).nonzero().squeeze(1) + 1).tolist(), len(x_tbo)]
         parts = []
         for begin, end in itertools.pairwise(cuts):
@@ -90,8 +94,11 @@ class GRUEncoder(SequenceEncoder):
 
 
 class TransformerEncoder(SequenceEncoder):
-    """A causal transformer; its memory [C, B, O + 1] holds the last observations, oldest first,
-    each with a one behind it, and zeros where there was none yet."""
+    """A causal transformer over the last C observations.
+
+    Its memory [C, B, O + 1] holds these observations, the oldest first. Each is followed by a 1. A
+    row without an observation is all zeros.
+    """
 
     def __init__(self, cfg: TransformerEncoderCfg, in_features: int):
         super().__init__(cfg, in_features)
@@ -112,8 +119,11 @@ class TransformerEncoder(SequenceEncoder):
         return self.transformer(tokens, times, visible)[:, -1], memory
 
     def unroll(self, x_tbo, next_tbo, memory, starts_tb):
-        """The observations that steps led to join as tokens which look at the history and at
-        themselves, and which nothing looks at."""
+        """See `SequenceEncoder.unroll`.
+
+        The next observations are additional tokens. They attend to the history and to themselves;
+        no other token attends to them.
+        """
         length = len(x_tbo)
         times = torch.arange(length, device=x_tbo.device)
         episode_bt = starts_tb.cumsum(0).T

@@ -1,7 +1,7 @@
-"""What actors and critics share: joined and normalised observations, a memory, a backbone.
+"""The base of on-policy actors and critics: joins and normalises observations; memory, backbone.
 
-Legend: T time, B batch or environments, O joined observation width, L layers of the memory, D its
-width.
+Legend: T time, B batch or environments, O joined observation width, K outputs, L layers of the
+memory, D width of the memory.
 """
 
 from collections.abc import Mapping
@@ -35,13 +35,13 @@ class StateNetwork(nn.Module):
         self.backbone = without_dropout(cfg.backbone_cfg).build(features, num_outputs)
 
     def read(self, observations: TensorDict) -> torch.Tensor:
-        """The groups this network reads, joined: float32 [..., O], not yet normalised."""
+        """The groups that this network reads, joined: float32 [..., O], not yet normalised."""
         if len(self.groups) == 1:
             return observations[self.groups[0]]
         return torch.cat([observations[group] for group in self.groups], -1)
 
     def normalized(self, x: torch.Tensor) -> torch.Tensor:
-        """`x` as the backbone wants it."""
+        """`x`, normalised if the network has a normaliser."""
         return self.normalizer(x) if self.normalizer else x
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -61,12 +61,12 @@ class StateNetwork(nn.Module):
     def sequence(
         self, x_tbo: torch.Tensor, memory: torch.Tensor | None, starts_tb: torch.Tensor
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Outputs [T, B, K] along sequences, and the memory after each step ([] without one).
+        """Outputs [T, B, K] along sequences, and the memory after each step ([] without memory).
 
         Args:
             x_tbo: Joined observations.
-            memory: Before the first step.
-            starts_tb: bool; where an episode begins the memory is forgotten first.
+            memory: The memory before the first step.
+            starts_tb: bool; true where an episode begins. There the memory is cleared first.
         """
         if self.memory is None:
             return self(x_tbo), []
@@ -79,7 +79,7 @@ class StateNetwork(nn.Module):
         return self.backbone(torch.stack(features)), memories[1:]
 
     def initial_memory(self, num_envs: int) -> torch.Tensor | None:
-        """The empty memory of `num_envs` environments; None for a network without one."""
+        """The empty memory of `num_envs` environments; None for a network without memory."""
         if self.memory is None:
             return None
         device = next(self.parameters()).device
@@ -87,7 +87,7 @@ class StateNetwork(nn.Module):
 
 
 class Memory(nn.Module):
-    """A GRU or LSTM stepped once; its state is one tensor [L, B, D] (an LSTM's: h, then c)."""
+    """A GRU or LSTM for a single time step. Its state is one tensor [L, B, D]; LSTM: h, then c."""
 
     def __init__(self, cfg: MemoryCfg, in_features: int):
         super().__init__()
@@ -114,13 +114,17 @@ def forget(memory: torch.Tensor, where_b: torch.Tensor) -> torch.Tensor:
 def groups_of(
     asked: list[str] | None, defaults: list[str], observation_dims: Mapping[str, int], who: str
 ) -> list[str]:
-    """The observation groups a network reads: those asked for, else the first default there is.
+    """The observation groups that a network reads: `asked`, else the first default that exists.
 
     Raises:
-        ValueError: For no group at all, or one the environment does not have, naming the closest.
+        ValueError: If `asked` is empty, or if the environment does not have a group. The message
+            then names the closest one.
     """
     if asked == []:
-        raise ValueError(f"the {who} reads no observation group; name some, or null for the usual")
+        raise ValueError(
+            f"the observation_groups of the {who} are empty; name at least one group, or set null "
+            "for the default groups"
+        )
     groups = asked or next(([name] for name in defaults if name in observation_dims), defaults[:1])
     for name in groups:
         if name not in observation_dims:

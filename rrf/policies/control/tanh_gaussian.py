@@ -1,8 +1,8 @@
 """A Gaussian squashed into a box by tanh (arXiv:1812.05905, appendix C).
 
 a = limit tanh(u) with u ~ N(mean, std), so log p(a) = log p(u) - log(limit) - log(1 - tanh(u)^2).
-The last term is computed as 2 (log 2 - u - softplus(-2u)), which stays exact where tanh saturates
-and needs no small number added.
+The last logarithm is computed as 2 (log 2 - u - softplus(-2u)). This is exact even where tanh
+saturates, and it needs no epsilon.
 
 Legend: B batch, A action dimension.
 """
@@ -21,7 +21,7 @@ def log_tanh_slope(u: torch.Tensor) -> torch.Tensor:
 
 
 class TanhGaussian:
-    """What a policy does in B states; its parameters are [mean, log_std], both before tanh."""
+    """A policy's distribution in B states. The parameters are [mean, log_std], both before tanh."""
 
     def __init__(self, mean_ba: torch.Tensor, log_std_ba: torch.Tensor, limit: float = 1.0):
         self.mean, self.log_std, self.limit = mean_ba, log_std_ba, limit
@@ -41,22 +41,23 @@ class TanhGaussian:
         return self.limit * torch.addcmul(self.mean, self.log_std.exp(), noise).tanh()
 
     def sample_with_log_prob(self, noise_ba: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Actions [B, A] made of standard normal noise, which gradients pass, and their log-prob
-        [B]."""
+        """Actions [B, A] from standard normal noise, with gradient, and their log-prob [B]."""
         u = torch.addcmul(self.mean, self.log_std.exp(), noise_ba)
         each = 0.5 * noise_ba.square() + self.log_std + log_tanh_slope(u)
         return self.limit * u.tanh(), -each.sum(-1) - self._constant(u)
 
     def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
-        """Of actions [B, A], summed over the dimensions: [B]. Those at the very limit count as the
-        largest float below it."""
+        """Log-probability of actions [B, A], summed over the dimensions: [B].
+
+        An action exactly at the limit is treated as the largest float below it.
+        """
         eps = torch.finfo(actions.dtype).eps
         u = (actions / self.limit).clamp(-1 + eps, 1 - eps).atanh()
         squares = ((u - self.mean) * (-self.log_std).exp()).square()
         return -(0.5 * squares + self.log_std + log_tanh_slope(u)).sum(-1) - self._constant(u)
 
     def kl_to(self, other: "TanhGaussian") -> torch.Tensor:
-        """KL(self || other), [B]; squashing both does not change it."""
+        """KL(self || other), [B]; squashing both distributions does not change it."""
         squares = (2 * self.log_std).exp() + (self.mean - other.mean).square()
         each = other.log_std - self.log_std + 0.5 * squares * (-2 * other.log_std).exp() - 0.5
         return each.sum(-1)

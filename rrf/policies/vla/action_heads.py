@@ -1,9 +1,10 @@
-"""Action heads: from a feature vector to a chunk of normalised actions, and the loss for it.
+"""Action heads: they map a feature vector to a chunk of normalised actions, and define its loss.
 
-* Regression: smooth L1 on the chunk.
+* Regression: smooth L1 loss on the chunk.
 * Gaussian: a mean per element, and a std that does not depend on the observation.
-* Discrete tokens: one categorical per step and dimension, all decoded in parallel as in OpenVLA-OFT
-  (arXiv:2502.19645), trained on soft labels so that a neighbouring bin costs less than a far one.
+* Discrete tokens: one categorical distribution per step and dimension. All are decoded in parallel,
+  as in OpenVLA-OFT (arXiv:2502.19645). The labels are soft, so that a neighbouring bin costs less
+  than a far one.
 
 Legend: B batch, F features, H steps in an action chunk, A action dimension, N token bins.
 """
@@ -25,24 +26,24 @@ from rrf.policies.vla.losses import (
     soft_labels,
 )
 
-_OFFSET_STREAM = 0x0FF5E7  # tells an episode's offset from its other noise
+_OFFSET_STREAM = 0x0FF5E7  # separates the stream of an episode's offset from its other noise
 
 
 class HeadSample(typing.NamedTuple):
-    """A chunk chosen by a head, still in normalised units."""
+    """A chunk sampled by a head, still in normalised units."""
 
     actions: torch.Tensor  # float32 [B, H, A]
     log_prob: torch.Tensor | None  # float32 [B, H * A]
-    replay: dict[str, torch.Tensor]  # what `evaluate` needs to find the probability again
+    replay: dict[str, torch.Tensor]  # inputs of `evaluate`, which computes the probability again
 
 
 class ActionHead(nn.Module):
-    """What a policy asks of its head.
+    """The interface of a policy's head.
 
     Args:
         chunk_length: H.
         action_dim: A.
-        is_executed: bool [H, A], False for padding; None if nothing is.
+        is_executed: bool [H, A], False for padding; None if there is no padding.
     """
 
     is_executed: torch.Tensor
@@ -56,19 +57,19 @@ class ActionHead(nn.Module):
         self.register_buffer("is_executed", is_executed, persistent=False)
 
     def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
-        """A chunk for each row of features."""
+        """Sample a chunk for each row of features."""
         raise NotImplementedError
 
     def evaluate(
         self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probability and entropy, float32 [B, H * A], of what `sample` drew."""
+        """Log-probability and entropy of the sampled chunk, each float32 [B, H * A]."""
         raise NotImplementedError
 
     def loss(
         self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        """The supervised loss, and metrics; chunk steps in `is_pad_bh` [B, H] count in neither."""
+        """The supervised loss and metrics. Both ignore the padded steps, `is_pad_bh` [B, H]."""
         raise NotImplementedError
 
 
@@ -93,7 +94,8 @@ class RegressionHead(ActionHead):
         self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         raise NotImplementedError(
-            "a regression head has no density; choose the token head for policy gradients"
+            "a regression head has no density and cannot be trained by policy gradients; use a "
+            "token head, a Gaussian head or a flow-matching head"
         )
 
     def loss(
@@ -106,16 +108,16 @@ class RegressionHead(ActionHead):
 
 
 class GaussianHead(ActionHead):
-    """Predicts the mean of a normal distribution per element; greedy takes the mean.
+    """Predicts the mean of a normal distribution per element. The greedy action is the mean.
 
-    The std is one parameter per element of the chunk. The supervised loss leaves it alone; policy
-    gradients train it.
+    The std is one parameter per element of the chunk. The supervised loss does not change it;
+    policy gradients train it.
 
-    With `persistent_share` part of the noise is one offset per episode and action dimension: an
-    episode tries one thing instead of trembling around the mean (arXiv:2312.11091 for PPO). Each
-    element's own distribution, and so its log-probability, stays that of independent noise; the
-    surrogate's gradient is then the exact one times the noise's correlation matrix, which points
-    uphill as well.
+    With `persistent_share`, a part of the noise is one constant offset per episode and action
+    dimension. An episode then explores in one direction instead of jittering around the mean
+    (arXiv:2312.11091 for PPO). The distribution of each single element, and therefore its
+    log-probability, is the same as with independent noise. The surrogate's gradient is then the
+    exact gradient times the correlation matrix of the noise, which is also an ascent direction.
     """
 
     def __init__(self, cfg: GaussianHeadCfg, in_features: int, chunk_length: int, action_dim: int):
@@ -127,13 +129,13 @@ class GaussianHead(ActionHead):
 
     def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
         """The mean, float32 [B, H, A]."""
-        # A density in bfloat16 would differ between sampling and training: float32 throughout.
+        # In bfloat16, the density would differ between sampling and training, so use float32.
         with torch.autocast(features_bf.device.type, enabled=False):
             mean_bt = self.output(features_bf.float())
         return mean_bt.unflatten(1, (self.chunk_length, self.action_dim))
 
     def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
-        """A chunk; `replay` holds it as `actions` [B, H, A], in normalised units."""
+        """Sample a chunk; `replay` holds it as `actions` [B, H, A], in normalised units."""
         actions, std_ha = self(features_bf), self._std()
         mean = actions
         if not greedy:
@@ -163,7 +165,8 @@ class GaussianHead(ActionHead):
         return loss, {"loss/action_l1": error.item()}
 
     def _offset(self, generator: Generators, mean_bha: torch.Tensor) -> torch.Tensor:
-        # Standard normal, [B, 1, A]. A stream's seed stands for its episode, so nothing is kept.
+        # Standard normal, [B, 1, A]. It is derived from the seed of the episode's generator, so
+        # that no state has to be kept during an episode.
         streams = generator
         if isinstance(generator, Sequence):
             seeds = [each.initial_seed() ^ _OFFSET_STREAM for each in generator]
@@ -172,10 +175,11 @@ class GaussianHead(ActionHead):
         return to_normal(uniforms).unsqueeze(1)
 
     def _std(self) -> torch.Tensor:
-        # The one place where clamp and temperature act: sampling and evaluation cannot disagree.
+        # Clamp and temperature are applied only here, so sampling and evaluation cannot disagree.
         cfg = self.cfg
         clamped_ha = self.log_std_ha.clamp(math.log(cfg.min_std), math.log(cfg.max_std))
-        # The gradient passes the clamp, else a std that once left the range could never come back.
+        # The gradient passes through the clamp; otherwise a std that left the range could never
+        # return into it.
         log_std_ha = self.log_std_ha + (clamped_ha - self.log_std_ha).detach()
         return log_std_ha.exp() * (cfg.temperature * self.noise_factor)
 
@@ -183,7 +187,7 @@ class GaussianHead(ActionHead):
 class DiscreteTokenHead(ActionHead):
     """Predicts a distribution over bins for every step and dimension.
 
-    The N bins stand for N even values from -1 to 1.
+    The N bins represent N evenly spaced values from -1 to 1.
     """
 
     centers: torch.Tensor
@@ -227,7 +231,7 @@ class DiscreteTokenHead(ActionHead):
         }
 
     def _log_probs(self, features_bf: torch.Tensor) -> torch.Tensor:
-        # The one place where the temperature acts: sampling and evaluation cannot disagree.
+        # The temperature is applied only here, so sampling and evaluation cannot disagree.
         temperature = self.cfg.temperature * self.noise_factor
         return torch.log_softmax(self(features_bf) / temperature, dim=-1)
 
@@ -235,10 +239,11 @@ class DiscreteTokenHead(ActionHead):
 def uniform_rows(
     batch: int, width: int, generator: Generators, device: torch.device
 ) -> torch.Tensor:
-    """Uniform numbers in [0, 1), float64 [batch, width], drawn on the generator's device, so that
-    one seed gives one stream wherever the policy runs. On the CPU the rows are filled in order:
-    what a sample gets does not depend on how many samples follow it. With one generator per row it
-    does not depend on other samples at all.
+    """Uniform numbers in [0, 1), float64 [batch, width].
+
+    They are drawn on the generator's device, so that a seed gives the same numbers wherever the
+    policy runs. On the CPU the rows are filled in order, so that the numbers of a row do not depend
+    on how many rows follow. With one generator per row, they do not depend on other rows at all.
     """
     if isinstance(generator, Sequence):
         assert len(generator) == batch, f"{len(generator)} generators for {batch} rows"
@@ -249,13 +254,15 @@ def uniform_rows(
 
 
 def to_normal(uniforms: torch.Tensor) -> torch.Tensor:
-    """Standard normal numbers, float32, by the inverse distribution function: unlike `randn`, which
-    fills blocks of 16, it needs exactly one uniform number each."""
+    """Standard normal numbers, float32, by the inverse cumulative distribution function.
+
+    Each needs exactly one uniform number, unlike with `randn`, which fills blocks of 16.
+    """
     return torch.special.ndtri(uniforms.clamp(min=2.0**-54)).float()
 
 
 def output_layer(in_features: int, out_features: int) -> nn.Linear:
-    """The last layer of a head: small weights, so that training starts near the mean action."""
+    """The last layer of a head. Its weights are small: training starts near the mean action."""
     layer = nn.Linear(in_features, out_features)
     nn.init.normal_(layer.weight, std=0.01)
     nn.init.zeros_(layer.bias)
@@ -269,7 +276,7 @@ def _chosen(log_probs_btn: torch.Tensor, tokens_bt: torch.Tensor) -> torch.Tenso
 def _draw(probs_btn: torch.Tensor, generator: Generators) -> torch.Tensor:
     if isinstance(generator, Sequence):
         return torch.cat([_draw(p, g) for p, g in zip(probs_btn.split(1), generator, strict=True)])
-    # On the generator's device, so that one seed gives one stream wherever the policy runs.
+    # Drawn on the generator's device, so that a seed gives the same numbers on every device.
     device = generator.device if generator else probs_btn.device
     rows = probs_btn.flatten(0, 1).to(device)
     drawn = torch.multinomial(rows, 1, generator=generator)

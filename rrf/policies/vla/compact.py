@@ -1,12 +1,12 @@
-"""The compact vision-language-action policy: one small network per input, an MLP that joins them,
-an action head.
+"""The compact vision-language-action policy: small encoders, an MLP that joins them, a head.
 
 images + instruction -> ImageEncoder (FiLM) ─┐
 state ─────────────────────────────────────── MLP ─ head -> action chunk
 instruction ──────────────────────────────────┘
 
-The policy owns its normalisation: it takes and returns physical units. Legend: B batch, H steps in
-an action chunk, A action dimension, D state dimension, F features.
+The policy normalises internally: its inputs and outputs are in physical units.
+
+Legend: B batch, H steps in an action chunk, A action dimension, D state dimension, F features.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class CompactVLA(nn.Module):
         return self.head.is_executed
 
     def forward(self, observation: Observation) -> torch.Tensor:
-        """Joined features, [B, F]."""
+        """The joined features of images, state and instruction, [B, F]."""
         self._check(observation)
         text_bd = self.instruction_encoder(observation.instruction)
         images = [
@@ -113,17 +113,17 @@ class CompactVLA(nn.Module):
             if name not in observation.images:
                 have = ", ".join(sorted(observation.images)) or "none"
                 raise ValueError(
-                    f"the policy needs {IMAGE_PREFIX}{name}; the observation has: {have}"
+                    f"the policy needs {IMAGE_PREFIX}{name}, but the observation has only: {have}"
                 )
             images, shape = observation.images[name], (batch, *self.cfg.image_size, 3)
             if images.dtype != np.uint8 or images.shape != shape:
                 raise ValueError(
-                    f"{IMAGE_PREFIX}{name} is {images.dtype}{list(images.shape)}; the policy was "
-                    f"trained on uint8{list(shape)}"
+                    f"{IMAGE_PREFIX}{name} is {images.dtype}{list(images.shape)}, but the policy "
+                    f"was trained on uint8{list(shape)}"
                 )
         state, shape = observation.state, (batch, self.cfg.state_dim)
         if state.dtype != np.float32 or state.shape != shape:
             raise ValueError(
-                f"{STATE} is {state.dtype}{list(state.shape)}; the policy was trained on "
+                f"{STATE} is {state.dtype}{list(state.shape)}, but the policy was trained on "
                 f"float32{list(shape)}"
             )

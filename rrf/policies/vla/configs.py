@@ -1,4 +1,4 @@
-"""What policies and action heads look like, as data. This file imports no torch."""
+"""Configs of policies that see images, and of action heads. This file does not import torch."""
 
 import typing
 
@@ -6,21 +6,22 @@ from rrf.config import Cfg, configclass
 from rrf.networks.configs import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
 
 TimeConvention = typing.Literal["openpi", "gr00t"]
-"""openpi: time 1 is noise, velocity noise - action. gr00t: time 0 is noise, action - noise."""
+"""openpi: time 1 is noise, velocity is noise - action. gr00t: time 0 is noise, velocity is action -
+noise."""
 NoiseMethod = typing.Literal["flow_sde", "flow_cps", "reinflow"]
 
 
 @configclass
 class ActionHeadCfg(Cfg):
-    """The last layer of a policy: what it predicts about an action chunk, and how it is trained."""
+    """The last part of a policy: what it predicts about an action chunk, and how it is trained."""
 
 
 @configclass(builds="rrf.policies.vla.action_heads:RegressionHead")
 class RegressionHeadCfg(ActionHeadCfg):
-    """Predicts the chunk itself; it has no density, so it cannot be trained by policy gradients."""
+    """Predicts the chunk itself. It has no density, so policy gradients cannot train it."""
 
     huber_beta: float = 0.1
-    """Error, in normalised action units, where the loss turns from quadratic to linear."""
+    """Error, in normalised action units, above which the loss is linear instead of quadratic."""
 
     def __post_init__(self):
         if self.huber_beta <= 0:
@@ -32,13 +33,14 @@ class DiscreteTokenHeadCfg(ActionHeadCfg):
     """Predicts one token per step and dimension, all at once (arXiv:2502.19645)."""
 
     num_bins: int = 32
-    """Number of tokens; their values are spread evenly over [-1, 1] in normalised action units."""
+    """Number of tokens. Their values are evenly spaced over [-1, 1], in normalised action units."""
     temperature: float = 1.0
-    """Divides the logits before sampling, and likewise in every log-probability."""
+    """Divides the logits, both for sampling and in every log-probability."""
     label_sigma_bins: float = 1.0
-    """Width in bins of the soft label around the demonstrated value; 0 takes the nearest bin."""
+    """Standard deviation, in bins, of the soft label around the demonstrated value. 0 puts the
+    whole label on the nearest bin."""
     label_smoothing: float = 0.02
-    """Share of the label spread evenly over all bins."""
+    """Fraction of the label that is spread evenly over all bins."""
 
     def __post_init__(self):
         if not 2 <= self.num_bins <= 256:
@@ -49,8 +51,9 @@ class DiscreteTokenHeadCfg(ActionHeadCfg):
             )
         if self.label_sigma_bins < 0 or not 0 <= self.label_smoothing < 1:
             raise ValueError(
-                f"label_sigma_bins is {self.label_sigma_bins} and label_smoothing "
-                f"{self.label_smoothing}, allowed: 0 or more, and from 0 to below 1"
+                f"label_sigma_bins is {self.label_sigma_bins} and label_smoothing is "
+                f"{self.label_smoothing}, allowed: label_sigma_bins of 0 or more, and "
+                "label_smoothing from 0 to below 1"
             )
 
 
@@ -59,23 +62,24 @@ class GaussianHeadCfg(ActionHeadCfg):
     """Predicts the mean of a normal distribution whose std does not depend on the observation."""
 
     initial_std: float = 0.3
-    """Standard deviation before training, in normalised action units."""
+    """Initial standard deviation, in normalised action units."""
     min_std: float = 0.05
-    """The least it may become, before the temperature."""
+    """Lower bound of the standard deviation, before the temperature is applied."""
     max_std: float = 1.0
-    """The most it may become, before the temperature."""
+    """Upper bound of the standard deviation, before the temperature is applied."""
     temperature: float = 1.0
-    """Multiplies the std in sampling, and likewise in every log-probability."""
+    """Multiplies the standard deviation, both for sampling and in every log-probability."""
     persistent_share: float = 0.0
-    """Share of the noise's variance that stays the same through an episode; see GaussianHead."""
+    """Fraction of the noise's variance that is constant during an episode; see GaussianHead."""
     huber_beta: float = 0.1
-    """Error of the mean, in normalised action units, where the supervised loss turns linear."""
+    """Error of the mean, in normalised action units, above which the supervised loss is linear
+    instead of quadratic."""
 
     def __post_init__(self):
         if not 0 < self.min_std <= self.initial_std <= self.max_std:
             raise ValueError(
                 f"min_std, initial_std, max_std are {self.min_std}, {self.initial_std}, "
-                f"{self.max_std}, allowed: above 0 and in this order"
+                f"{self.max_std}, allowed: above 0 and in increasing order"
             )
         if self.temperature <= 0:
             raise ValueError(
@@ -89,30 +93,36 @@ class GaussianHeadCfg(ActionHeadCfg):
 
 @configclass(builds="rrf.policies.vla.flow_head:FlowMatchingHead")
 class FlowMatchingHeadCfg(ActionHeadCfg):
-    """Denoises a chunk in a few steps (arXiv:2210.02747), one or all random (arXiv:2510.25889)."""
+    """Denoises a chunk in a few steps (arXiv:2210.02747). One of them or all of them are random
+    (arXiv:2510.25889)."""
 
     num_denoise_steps: int = 4
-    """Steps from noise to action."""
+    """Number of denoising steps from noise to action."""
     noise_method: NoiseMethod = "flow_cps"
-    """What makes a step random: an SDE, coefficients-preserving sampling, or a learned std."""
+    """Method that makes a step random: an SDE (flow_sde), coefficients-preserving sampling
+    (flow_cps), or a learned std (reinflow)."""
     noise_level: float = 0.5
-    """How random, for flow_sde and flow_cps; reinflow learns it."""
+    """Amount of randomness for flow_sde and flow_cps. reinflow learns it instead."""
     stochastic_steps: typing.Literal["one", "all"] = "one"
-    """One random step per sample, drawn anew each time, or all of them."""
+    """one: a single denoising step is random, chosen anew for every sample. all: every step is
+    random."""
     time_convention: TimeConvention = "openpi"
-    """Where time starts and which way the velocity points; pretrained heads come in either."""
+    """Whether time 1 (openpi) or time 0 (gr00t) is noise, and the sign of the velocity. Pretrained
+    heads exist in both conventions."""
     hidden_features: list[int] = [256, 256]
     """Width of each hidden layer of the velocity network."""
     std_hidden_features: list[int] = [128, 64]
     """Width of each hidden layer of reinflow's std network."""
     min_std: float = 0.08
-    """Least std of reinflow, in normalised action units."""
+    """Lower bound of reinflow's std, in normalised action units."""
     max_std: float = 0.16
-    """Largest std of reinflow, in normalised action units."""
+    """Upper bound of reinflow's std, in normalised action units."""
     env_chunk_length: int | None = None
-    """Steps of the chunk that are executed; the others have no log-probability. None: all."""
+    """Number of steps of the chunk that are executed; null for all. The others have no
+    log-probability."""
     env_action_dim: int | None = None
-    """Action dimensions the environment has; the others have no log-probability. None: all."""
+    """Number of action dimensions that the environment has; null for all. The others have no
+    log-probability."""
 
     def __post_init__(self):
         least = 2 if self.noise_method == "flow_cps" else 1
@@ -129,39 +139,40 @@ class FlowMatchingHeadCfg(ActionHeadCfg):
         if not self.hidden_features or min(self.hidden_features + self.std_hidden_features) < 1:
             raise ValueError(
                 f"hidden_features is {self.hidden_features} and std_hidden_features "
-                f"{self.std_hidden_features}, allowed: widths of 1 or more, one at least"
+                f"{self.std_hidden_features}, allowed: widths of 1 or more, and at least one width "
+                "in hidden_features"
             )
         if not 0 < self.min_std <= self.max_std:
             raise ValueError(
-                f"min_std is {self.min_std} and max_std {self.max_std}, allowed: above 0 and in "
-                "this order"
+                f"min_std is {self.min_std} and max_std is {self.max_std}, allowed: above 0, and "
+                "min_std not above max_std"
             )
         for name in ("env_chunk_length", "env_action_dim"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}, allowed: 1 or more, or None for all")
+                raise ValueError(f"{name} is {value}, allowed: 1 or more, or null for all")
 
 
 @configclass
 class ValueHeadCfg(Cfg):
-    """A critic on the policy's features: what an episode will still earn."""
+    """A critic on the policy's features. It predicts the return of the rest of an episode."""
 
     level: typing.Literal["chunk", "action"] = "chunk"
-    """One value per chunk, or one for each of its actions."""
+    """One value per chunk, or one value per action of the chunk."""
     detaches: bool = True
-    """Whether the value loss leaves the features alone."""
+    """Detach the features, so that the value loss does not train them."""
     mlp: MLPCfg = MLPCfg(
         hidden_features=[256, 256], activations=[[("ReLU", {})], [("ReLU", {})], []]
     )
-    """From features to values."""
+    """Network from the features to the values."""
 
 
 @configclass
 class PolicyCfg(Cfg):
-    """What every policy says of its inputs and outputs; data and environment must agree with it."""
+    """The inputs and outputs of a policy. Dataset and environment must match them."""
 
     cameras: list[str] = ["corner2"]
-    """Camera names, in the order the policy reads them."""
+    """Camera names, in the order in which the policy reads them."""
     image_size: tuple[int, int] = (64, 64)
     """Height and width of each image in pixels."""
     state_dim: int = 4
@@ -169,14 +180,14 @@ class PolicyCfg(Cfg):
     action_dim: int = 4
     """Dimensions of one action."""
     chunk_length: int = 2
-    """Actions predicted, and executed, per observation."""
+    """Number of actions that are predicted and executed per observation."""
 
     def __post_init__(self):
         for name in ("state_dim", "action_dim", "chunk_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
         if not self.cameras:
-            raise ValueError("cameras is empty; name at least one")
+            raise ValueError("cameras is empty; name at least one camera")
 
 
 @configclass(builds="rrf.policies.vla.compact:CompactVLA")
@@ -186,7 +197,8 @@ class CompactVLACfg(PolicyCfg):
     image_encoder: ImageEncoderCfg = ImageEncoderCfg()
     """One encoder for all cameras."""
     instruction_encoder: InstructionEncoderCfg = InstructionEncoderCfg()
-    """Its vocabulary is part of the policy: the same words must mean the same vectors later."""
+    """Encoder of the instruction. Its vocabulary is part of the policy, because a word must always
+    have the same vector."""
     state_features: int = 64
     """Width of the layer that reads the proprioceptive state."""
     trunk: MLPCfg = MLPCfg(
@@ -196,10 +208,11 @@ class CompactVLACfg(PolicyCfg):
     features: int = 256
     """Width of the joined feature vector, which the head reads."""
     head: ActionHeadCfg = RegressionHeadCfg()
-    """What is predicted."""
+    """The action head."""
     value_head: ValueHeadCfg | None = None
-    """The critic; null for policies that are only imitated or trained by GRPO."""
+    """The critic. null for none: imitation and GRPO need no critic."""
     state_normalization: typing.Literal["mean_std", "min_max", "quantile"] = "mean_std"
-    """Which of the dataset's statistics bring the state to unit scale."""
+    """Statistics of the dataset that normalise the state."""
     action_normalization: typing.Literal["mean_std", "min_max", "quantile"] = "min_max"
-    """Which of the dataset's statistics bring the action to [-1, 1], the range of tokens."""
+    """Statistics of the dataset that normalise the action; min_max maps it to [-1, 1], the range of
+    tokens."""

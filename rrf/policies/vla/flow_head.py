@@ -1,14 +1,14 @@
-"""An action head that denoises a chunk with a learned velocity, and has a density.
+"""An action head that denoises a chunk with a learned velocity, and that has a density.
 
-The velocity is an MLP over features, noisy chunk and time, trained by flow matching
-(arXiv:2210.02747); see `flow_matching` for the random steps and their sources. The probability of a
-sample is that of its random denoising steps, not of the action:
+The velocity is an MLP over the features, the noisy chunk and the time. It is trained by flow
+matching (arXiv:2210.02747). See `flow_matching` for the random steps and their sources. The
+probability of a sample is that of its random denoising steps, not that of the action:
 
-* `stochastic_steps="one"`: one random step per sample, drawn among those with std > 0; the rest
-  follow the ODE. Training evaluates the network once per sample. The index is drawn per sample from
-  the generator (pi_RL's code draws one for the whole batch).
-* `"all"`: every step is random, and the log-probability is the mean over the start's standard
-  normal density and the N steps (`joint_mean` says why the mean).
+* `stochastic_steps="one"`: one step per sample is random, chosen among those with std > 0. The
+  other steps follow the ODE. Training evaluates the network once per sample. The generator chooses
+  an index for every sample (pi_RL's code chooses one for the whole batch).
+* `"all"`: every step is random. The log-probability is the mean over the standard normal density of
+  the start and the densities of the N steps (`joint_mean` explains why it is the mean).
 
 Legend: B batch, N denoising steps, H steps in an action chunk, A action dimension, F features,
 D hidden features.
@@ -53,10 +53,11 @@ _TIME_FEATURES = 32
 
 
 class FlowMatchingHead(ActionHead):
-    """Denoises a chunk from normal noise; greedy, from zeros by the ODE.
+    """Denoises a chunk from normal noise. A greedy chunk starts from zeros and follows the ODE.
 
-    Elements beyond `env_chunk_length` or `env_action_dim` are denoised and trained like the others,
-    but their log-probability and entropy are 0, and policy gradients leave them out of every mean.
+    Elements beyond `env_chunk_length` or `env_action_dim` are denoised and trained like the others.
+    However, their log-probability and entropy are 0, and policy gradients exclude them from every
+    mean.
 
     Raises:
         ValueError: If `env_chunk_length` or `env_action_dim` exceeds the policy's.
@@ -82,14 +83,14 @@ class FlowMatchingHead(ActionHead):
     def forward(
         self, features_bf: torch.Tensor, x_bha: torch.Tensor, share_b: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Velocity in the convention of the config and, for ReinFlow, the std; float32 [B, H, A].
+        """The velocity in the config's convention and, for ReinFlow, the std; float32 [B, H, A].
 
         Args:
             features_bf: Features of the observation.
             x_bha: The noisy chunk.
-            share_b: Its share of noise, from 0 to 1.
+            share_b: Share of noise in the chunk, from 0 to 1.
         """
-        # A density in bfloat16 would differ between sampling and training: float32 throughout.
+        # In bfloat16, the density would differ between sampling and training, so use float32.
         with torch.autocast(features_bf.device.type, enabled=False):
             time = time_embedding(flow_time(share_b, self.cfg.time_convention), _TIME_FEATURES)
             hidden_bd = self.hidden(torch.cat([features_bf.float(), x_bha.flatten(1), time], 1))
@@ -100,9 +101,11 @@ class FlowMatchingHead(ActionHead):
             return velocity_bha, std_bha
 
     def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
-        """A chunk; `replay` holds `chain` [B, N + 1, H, A] and, with one random step, its
-        `denoise_index` [B]. A greedy chain is scored by the density that sampling would have had
-        (with one random step: that of the first step).
+        """Sample a chunk.
+
+        `replay` holds `chain` [B, N + 1, H, A] and, if a single step is random, its `denoise_index`
+        [B]. The log-probability of a greedy chain is its log-probability under sampling; if a
+        single step is random, this is step 0.
         """
         transition, batch = self._transition(features_bf), len(features_bf)
         if greedy:
@@ -128,7 +131,7 @@ class FlowMatchingHead(ActionHead):
     def evaluate(
         self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probability and entropy, [B, H * A], of the chain's random steps."""
+        """Log-probability and entropy of the chain's random steps, each [B, H * A]."""
         chain, transition = replay["chain"], self._transition(features_bf)
         if self.cfg.stochastic_steps == "one":
             steps = [replay["denoise_index"]]
@@ -146,8 +149,10 @@ class FlowMatchingHead(ActionHead):
     def loss(
         self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        """Squared error of the velocity at a uniform time; `loss/action_l1` is the error of the
-        action that this velocity points to. Time and noise come from torch's global generator.
+        """Squared error of the velocity at a uniformly random time.
+
+        `loss/action_l1` is the error of the action that this velocity points to. Time and noise
+        come from torch's global random generator.
         """
         convention = self.cfg.time_convention
         noise_bha = torch.randn_like(target_bha)
@@ -162,13 +167,13 @@ class FlowMatchingHead(ActionHead):
 
     @property
     def _num_random_steps(self) -> int:
-        # The last step of CPS ends without noise: it has no density.
+        # The last step of CPS adds no noise, so it has no density.
         return self.cfg.num_denoise_steps - (self.cfg.noise_method == "flow_cps")
 
     def _draw(
         self, batch: int, generator: Generators, device: torch.device
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        # Index [B], start [B, H, A] and normals [B, number of random steps, H, A].
+        # Returns index [B], start [B, H, A] and normals [B, number of random steps, H, A].
         num_random = 1 if self.cfg.stochastic_steps == "one" else self.cfg.num_denoise_steps
         width = 1 + (1 + num_random) * self.chunk_length * self.action_dim
         uniforms = uniform_rows(batch, width, generator, device)
@@ -183,7 +188,7 @@ class FlowMatchingHead(ActionHead):
         return torch.ones(len(index_b), num_steps, dtype=torch.bool, device=index_b.device)
 
     def _transition(self, features_bf: torch.Tensor) -> Transition:
-        # The one place where a step becomes random: sampling and evaluation cannot disagree.
+        # Steps become random only here, so sampling and evaluation cannot disagree.
         cfg = self.cfg
 
         def transition(x_bha: torch.Tensor, steps_b: torch.Tensor):
@@ -200,7 +205,7 @@ class FlowMatchingHead(ActionHead):
 
     def _reduce(self, start_bha: torch.Tensor, steps_bnha: torch.Tensor) -> torch.Tensor:
         if self.cfg.stochastic_steps == "one":
-            total_bha = steps_bnha.sum(1)  # one term; the ODE's are 0
+            total_bha = steps_bnha.sum(1)  # a single term; those of ODE steps are 0
         else:
             total_bha = joint_mean(start_bha, steps_bnha)
         return torch.where(self.is_executed, total_bha, 0.0).flatten(1)
@@ -215,7 +220,8 @@ def _executed(cfg: FlowMatchingHeadCfg, chunk_length: int, action_dim: int) -> t
     for name, have in (("env_chunk_length", chunk_length), ("env_action_dim", action_dim)):
         if (getattr(cfg, name) or have) > have:
             raise ValueError(
-                f"{name} is {getattr(cfg, name)}, allowed: 1 to {have}, what the policy predicts"
+                f"{name} is {getattr(cfg, name)}, allowed: 1 to {have}, the number that the policy "
+                "predicts, or null for all"
             )
     mask_ha[: cfg.env_chunk_length, : cfg.env_action_dim] = True
     return mask_ha

@@ -1,22 +1,22 @@
 """Flow matching whose denoising steps are Gaussian: pure functions, and the network for ReinFlow.
 
 A flow-matching policy (arXiv:2210.02747) starts from normal noise and follows a learned velocity to
-an action in N steps. That map has no density one could compute; pi_RL (arXiv:2510.25889) obtains
-one by drawing the result of a step from N(mean, std^2). How a step becomes random:
+an action in N steps. The density of this map cannot be computed. pi_RL (arXiv:2510.25889) obtains a
+density by drawing the result of a step from N(mean, std^2). There are four kinds of steps:
 
-* `ode_step`: not at all, std 0.
+* `ode_step`: not random; std is 0.
 * `sde_step`: Euler-Maruyama on an SDE with the flow's marginals (Flow-GRPO, arXiv:2505.05470). With
-  few steps it leaves too much noise, and the last step's noise stays in the action.
-* `cps_step`: coefficients-preserving sampling (arXiv:2509.05952). Swaps part of the noise estimate
-  for fresh noise of the same variance; the last step has std 0.
-* `reinflow_step`: the ODE's mean with a learned std (ReinFlow, arXiv:2505.22094).
+  few steps it leaves too much noise, and the noise of the last step stays in the action.
+* `cps_step`: coefficients-preserving sampling (arXiv:2509.05952). It replaces a part of the noise
+  estimate by fresh noise of the same variance. The last step has std 0.
+* `reinflow_step`: the mean of the ODE step with a learned std (ReinFlow, arXiv:2505.22094).
 
-Two time conventions: openpi has t = 1 at noise and velocity noise - action, GR00T t = 0 at noise
-and velocity action - noise. Here both are written in the share s of noise, x = s noise + (1 - s)
-action, which is t for openpi and 1 - t for GR00T; only the velocity's sign and the time that a
-network reads differ. Step k of N goes from s = 1 - k/N to 1 - (k+1)/N. openpi's own sampler
-subtracts 1/N from a float32 time again and again instead; with N = 10 its actions differ from these
-by up to 1e-4.
+There are two time conventions. In openpi, t = 1 is noise and the velocity is noise - action. In
+GR00T, t = 0 is noise and the velocity is action - noise. This file uses the share s of noise for
+both: x = s noise + (1 - s) action, where s is t for openpi and 1 - t for GR00T. Only the sign of
+the velocity and the time that a network reads differ. Step k of N goes from s = 1 - k/N to
+1 - (k+1)/N. openpi's own sampler repeatedly subtracts 1/N from a float32 time instead; with N = 10
+its actions differ from ours by up to 1e-4.
 
 Legend: B batch, N denoising steps, H steps in an action chunk, A action dimension, F features.
 """
@@ -32,7 +32,7 @@ from rrf.networks.mlp import MLP
 from rrf.policies.vla.configs import TimeConvention
 
 Transition = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
-"""From x [B, H, A] and its step index [B]: the ODE's next x, and mean and std of the random one."""
+"""Maps x [B, H, A] and step index [B] to the ODE's next x, and to the random one's mean and std."""
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -58,7 +58,7 @@ def noised(
 def velocity_target(
     action_bha: torch.Tensor, noise_bha: torch.Tensor, convention: TimeConvention
 ) -> torch.Tensor:
-    """What a network of this convention learns to predict, anywhere on the way."""
+    """The velocity that a network of this convention learns to predict, at any time."""
     return noise_bha - action_bha if convention == "openpi" else action_bha - noise_bha
 
 
@@ -97,9 +97,9 @@ def sde_step(
     convention: TimeConvention,
     noise_level: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `ode_step`, with std sigma sqrt(1/N) for sigma = noise_level sqrt(s / (1 - s)).
+    """Like `ode_step`, with std sigma sqrt(1/N) for sigma = noise_level sqrt(s / (1 - s)).
 
-    At s = 1 the denominator is that of the step after it, 1/N, which keeps sigma finite.
+    At s = 1, the denominator of the following step, 1/N, is used, so that sigma stays finite.
     """
     share_b = noise_share(steps_b, num_steps)
     next_b11 = noise_share(steps_b + 1, num_steps)[:, None, None]
@@ -119,8 +119,10 @@ def cps_step(
     convention: TimeConvention,
     noise_level: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `ode_step`, with the next share s' of noise split by the angle pi/2 noise_level: s' cos of
-    the noise that x points to, and std s' sin. After the last step s' and std are 0.
+    """Like `ode_step`, but a part of the noise is drawn anew.
+
+    With the angle pi/2 noise_level and the next share s' of noise, the mean contains s' cos(angle)
+    of the noise that x points to, and the std is s' sin(angle). In the last step, s' and std are 0.
     """
     angle = 0.5 * math.pi * noise_level
     next_b11 = noise_share(steps_b + 1, num_steps)[:, None, None]
@@ -139,7 +141,7 @@ def reinflow_step(
     convention: TimeConvention,
     std_bha: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The mean of `ode_step` and the std that an `ExploreNoiseNet` gave."""
+    """The mean of `ode_step`, and the std that an `ExploreNoiseNet` predicted."""
     return ode_step(x_bha, velocity_bha, steps_b, num_steps, convention)[0], std_bha
 
 
@@ -163,17 +165,17 @@ def denoise(
     normals_bnha: torch.Tensor,
     is_random_bn: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Follow a flow for N steps, each random for some samples and the ODE's for the others.
+    """Denoise for N steps. Each step is random for some samples and an ODE step for the others.
 
     Args:
         transition: The policy's step.
         start_bha: x before the first step.
-        normals_bnha: Standard normal numbers; read only where the step is random.
+        normals_bnha: Standard normal numbers, used only where the step is random.
         is_random_bn: Which steps of which samples are random.
 
     Returns:
-        Every x, [B, N + 1, H, A], the last being the action, and the log-density of every step,
-        [B, N, H, A], which is 0 where it was the ODE's.
+        All x, [B, N + 1, H, A], of which the last is the action; and the log-density of every step,
+        [B, N, H, A], which is 0 for ODE steps.
     """
     chain, log_probs = [start_bha], []
     for step in range(is_random_bn.shape[1]):
@@ -191,7 +193,7 @@ def denoise(
 def step_log_prob(
     transition: Transition, chain_bnha: torch.Tensor, steps_b: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-density and entropy, [B, H, A], of one step per sample in the chain of `denoise`."""
+    """Log-density and entropy of one step per sample in the chain of `denoise`, each [B, H, A]."""
     rows_b = torch.arange(len(steps_b), device=steps_b.device)
     _, mean_bha, std = transition(chain_bnha[rows_b, steps_b], steps_b)
     log_prob_bha = gaussian_log_prob(chain_bnha[rows_b, steps_b + 1], mean_bha, std)
@@ -199,11 +201,11 @@ def step_log_prob(
 
 
 def joint_mean(start_bha: torch.Tensor, steps_bnha: torch.Tensor) -> torch.Tensor:
-    """The mean over a quantity of the start and of the N steps, [B, H, A].
+    """The mean of a quantity over the start and the N steps, [B, H, A].
 
-    Of log-densities it is 1/(N + 1) of the chain's joint log-density. As pi_RL's code does, it is
-    averaged, not summed: a ratio of two policies is then the geometric mean over the chain, and a
-    clip range means the same for every N.
+    For log-densities, it is 1/(N + 1) of the joint log-density of the chain. Like pi_RL's code, we
+    average instead of summing. The ratio of two policies is then the geometric mean over the chain,
+    and a clip range means the same for every N.
     """
     return (start_bha + steps_bnha.sum(1)) / (steps_bnha.shape[1] + 1)
 
@@ -216,7 +218,7 @@ def time_embedding(time_b: torch.Tensor, num_features: int) -> torch.Tensor:
 
 
 class ExploreNoiseNet(nn.Module):
-    """The std of a ReinFlow step: tanh of an MLP, taken as the place between two log-variances.
+    """The std of a ReinFlow step: tanh of an MLP, mapped to a range between two log-variances.
 
     `min_std` and `max_std` are in normalised action units. Maps [..., F] to [..., out_features].
     """

@@ -1,4 +1,4 @@
-"""Supervised losses over action chunks: pure functions that leave padding steps out.
+"""Supervised losses over action chunks: pure functions that ignore padding steps.
 
 Legend: B batch, H steps in an action chunk, A action dimension, N token bins.
 """
@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 def masked_mean(values_bha: torch.Tensor, is_pad_bh: torch.Tensor) -> torch.Tensor:
-    """The mean over the steps that are not padding; 0 if all are."""
+    """The mean over the steps that are not padding; 0 if all steps are padding."""
     keep_bh1 = (~is_pad_bh).unsqueeze(-1).to(values_bha.dtype)
     count = (keep_bh1.sum() * values_bha.shape[-1]).clamp(min=1)
     return (values_bha * keep_bh1).sum() / count
@@ -27,9 +27,11 @@ def masked_smooth_l1(
 def soft_labels(
     target_bha: torch.Tensor, centers: torch.Tensor, sigma_bins: float, smoothing: float
 ) -> torch.Tensor:
-    """Label distribution [B, H, A, N]: a Gaussian of `sigma_bins` bins around the target,
-    normalised over the bins, mixed with a uniform share of `smoothing`. `sigma_bins` 0 puts the
-    Gaussian's whole mass on the nearest bin.
+    """The label distribution, [B, H, A, N].
+
+    It is a Gaussian around the target with a standard deviation of `sigma_bins` bins, normalised
+    over the bins, and mixed with a uniform distribution of weight `smoothing`. If `sigma_bins` is
+    0, the whole mass of the Gaussian is on the nearest bin.
     """
     distance = target_bha.unsqueeze(-1) - centers
     if sigma_bins == 0:

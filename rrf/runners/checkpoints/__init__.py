@@ -1,1 +1,1 @@
-"""Checkpoints: written, read, deployed; ONNX and rsl_rl."""
+"""Checkpoints: writing, reading, deployment; ONNX export and rsl_rl's checkpoint format."""

@@ -1,13 +1,14 @@
-"""Checkpoints: directories written whole, checked by a manifest, loaded strictly or not at all.
+"""Checkpoints: directories that are written atomically, checked by a manifest and loaded strictly.
 
 global_step_N/
     config.yaml             the resolved config of the run
-    model.safetensors       the weights to deploy (the averaged ones if the run averages)
-    norm_stats.json         the statistics the policy normalises with
-    interface.json          what a state-based policy must know of its environment
+    model.safetensors       the weights to deploy (the averaged ones if the run averages weights)
+    norm_stats.json         the statistics with which the policy normalises
+    interface.json          the environment's interface; only for state-based policies
     manifest.json           SHA-256 of every file, kind of policy, step, lineage
-    trainer_state/          what only training needs; a deployable checkpoint comes without it
-        optimizer.safetensors   optimizer state, and under "weights/" the weights being trained
+    trainer_state/          only needed for training; a deployable checkpoint does not have it
+        optimizer.safetensors   optimizer state; under "weights/" the weights being trained, if
+                                averaged weights are deployed
         state.json              step and accumulated time
 """
 
@@ -36,7 +37,7 @@ _SHOWN_DIFFERENCES = 6
 
 @dataclasses.dataclass
 class TrainerState:
-    """What a run needs, beside the deployable weights, to go on as if it had never stopped."""
+    """The state that a run needs, besides the deployable weights, to resume exactly."""
 
     tensors: dict[str, torch.Tensor]
     facts: dict  # plain data
@@ -52,9 +53,10 @@ def save(
     lineage: Mapping,
     texts: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write `<run_dir>/global_step_<step>` atomically, replacing one of the same step.
+    """Write `<run_dir>/global_step_<step>` atomically; replaces a checkpoint of the same step.
 
-    `texts` are further files to deploy, by name."""
+    `texts` are further files to deploy, by name.
+    """
     path = Path(run_dir) / f"{_PREFIX}{step}"
     with atomic.directory(path) as root:
         (root / CONFIG).write_text(config.to_yaml(), encoding="utf-8")
@@ -73,7 +75,9 @@ def save(
 
 
 def steps(run_dir: str | Path) -> dict[int, Path]:
-    """The checkpoints of a run by step, oldest first; `global_step_2.bak` is none."""
+    """The checkpoints of a run by step, the oldest first. Names like `global_step_2.bak` are not
+    checkpoints.
+    """
     paths = Path(run_dir).glob(f"{_PREFIX}*")
     found = [(path.name.removeprefix(_PREFIX), path) for path in paths]
     return dict(sorted((int(step), path) for step, path in found if step.isdecimal()))
@@ -88,11 +92,12 @@ def find(path: str | Path) -> Path:
     """The checkpoint at `path`, which may also be a run directory (its newest checkpoint).
 
     Raises:
-        ValueError: If there is neither.
+        ValueError: If there is no checkpoint at `path`.
     """
     if (name := str(path).removeprefix("models:/")) != str(path):
         raise ValueError(
-            f"'{path}' is in the registry; fetch it first: rrf models fetch {name} --out DIRECTORY"
+            f"'{path}' is in the model registry; fetch it first: rrf models fetch {name} --out "
+            "DIRECTORY"
         )
     path = Path(path)
     if (path / atomic.MANIFEST).is_file():
@@ -100,18 +105,21 @@ def find(path: str | Path) -> Path:
     if newest := latest(path):
         return newest
     raise ValueError(
-        f"'{path}' is neither a checkpoint (no {atomic.MANIFEST}) nor a run directory with one"
+        f"'{path}' is neither a checkpoint (it has no {atomic.MANIFEST}) nor a run directory with "
+        "a checkpoint"
     )
 
 
 def load_config(checkpoint: str | Path) -> dict:
-    """The resolved config the checkpoint was trained with, as plain data. Raises ValueError as
-    `read_yaml` does."""
+    """The resolved config with which the checkpoint was trained, as plain data.
+
+    Raises ValueError like `read_yaml`.
+    """
     return current(read_yaml(Path(checkpoint) / CONFIG))
 
 
 def load_lineage(checkpoint: str | Path | None) -> dict:
-    """What stands behind a checkpoint, from its manifest; empty for none."""
+    """The lineage of a checkpoint, from its manifest; empty if `checkpoint` is None."""
     if checkpoint is None:
         return {}
     manifest = json.loads((Path(checkpoint) / atomic.MANIFEST).read_text())
@@ -119,7 +127,7 @@ def load_lineage(checkpoint: str | Path | None) -> dict:
 
 
 def config_differences(saved: Mapping, current: Mapping, free: Collection[str] = ()) -> list[str]:
-    """Where two configs differ, as "algorithm.gamma: 0.99 -> 0.98"; fields in `free` may."""
+    """The differences of two configs, as "algorithm.gamma: 0.99 -> 0.98". Ignores fields `free`."""
     lines = []
     for name in sorted({*saved, *current} - set(free)):
         old, new = saved.get(name), current.get(name)
@@ -131,7 +139,7 @@ def config_differences(saved: Mapping, current: Mapping, free: Collection[str] =
 
 
 def load_norm_stats(checkpoint: str | Path) -> dict:
-    """The statistics the checkpoint's policy normalises with."""
+    """The statistics with which the checkpoint's policy normalises."""
     return json.loads((Path(checkpoint) / NORM_STATS).read_text())
 
 
@@ -146,7 +154,7 @@ def load_policy(checkpoint: str | Path, device: str = "cpu") -> nn.Module:
         cfg = PolicyCfg.from_dict(load_config(checkpoint)["policy"])
     except (KeyError, ValueError) as error:
         raise ValueError(
-            f"{checkpoint}/{CONFIG} describes no policy: {first_error(error)}"
+            f"{checkpoint}/{CONFIG} has no valid policy config: {first_error(error)}"
         ) from error
     policy = cfg.build(load_norm_stats(checkpoint))
     load_weights(policy, checkpoint)
@@ -159,11 +167,12 @@ def load_weights(policy: nn.Module, checkpoint: str | Path, may_lack: str = "") 
     Args:
         policy: Filled in place.
         checkpoint: A checkpoint directory.
-        may_lack: Parameters whose names begin so keep their values if the checkpoint has none.
+        may_lack: Prefix of names of parameters that may be missing in the checkpoint. These keep
+            their values then.
 
     Raises:
-        ValueError: Listing the parameters that differ in name or shape, if any; nothing is loaded
-            then.
+        ValueError: If parameters differ in name or shape. The message lists them, and nothing is
+            loaded.
     """
     weights = read_weights(checkpoint)
     if may_lack:
@@ -178,8 +187,11 @@ def read_weights(checkpoint: str | Path) -> dict[str, torch.Tensor]:
 
 
 def fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> None:
-    """Copy `weights` into `policy` if names and shapes agree exactly, else raise ValueError naming
-    the differences."""
+    """Copy `weights` into `policy`.
+
+    Raises:
+        ValueError: If names or shapes do not agree exactly. The message names the differences.
+    """
     expected = policy.state_dict()
     differences = [f"{name} is not in the checkpoint" for name in expected if name not in weights]
     differences += [f"{name} is only in the checkpoint" for name in weights if name not in expected]
@@ -193,7 +205,7 @@ def fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> N
         more = len(differences) - _SHOWN_DIFFERENCES
         rest = f"; and {more} more" if more > 0 else ""
         raise ValueError(
-            f"{what} holds another architecture than the configured policy: {shown}{rest}"
+            f"{what} does not have the architecture of the configured policy: {shown}{rest}"
         )
     policy.load_state_dict(dict(weights))
 
@@ -202,13 +214,13 @@ def load_trainer_state(checkpoint: str | Path) -> TrainerState:
     """The trainer state of a checkpoint.
 
     Raises:
-        ValueError: If the checkpoint is a deployable one, which has none.
+        ValueError: If the checkpoint is a deployable one, which has no trainer state.
     """
     root = Path(checkpoint) / TRAINER_STATE
     if not root.is_dir():
         raise ValueError(
-            f"{checkpoint} is a deployable checkpoint without {TRAINER_STATE}/; start from it with "
-            f"init_from={checkpoint}"
+            f"{checkpoint} is a deployable checkpoint without {TRAINER_STATE}/, so training cannot "
+            f"resume from it; start a new run from its weights with init_from={checkpoint}"
         )
     return TrainerState(
         _load(root / "optimizer.safetensors"), json.loads((root / "state.json").read_text())
@@ -216,8 +228,10 @@ def load_trainer_state(checkpoint: str | Path) -> TrainerState:
 
 
 def export(checkpoint: str | Path, out: str | Path) -> Path:
-    """Copy the deployable part of a checkpoint to the directory `out`, atomically, with its own
-    manifest."""
+    """Copy the deployable part of a checkpoint to the directory `out`, atomically.
+
+    The copy has its own manifest.
+    """
     out = Path(out)
     with atomic.directory(out) as root:
         copy_deployable(checkpoint, root)
@@ -225,7 +239,7 @@ def export(checkpoint: str | Path, out: str | Path) -> Path:
 
 
 def prune(run_dir: str | Path, num_kept: int, keep: Collection[int] = ()) -> None:
-    """Remove all but the newest `num_kept` checkpoints of a run and those of the steps `keep`."""
+    """Remove all checkpoints of a run but the newest `num_kept` and those of the steps `keep`."""
     for step, path in list(steps(run_dir).items())[:-num_kept]:
         if step not in keep:
             atomic.remove(path)

@@ -1,4 +1,4 @@
-"""Reading a state-based policy back from its checkpoint, ready to act."""
+"""Load a state-based policy from its checkpoint."""
 
 import dataclasses
 import json
@@ -19,18 +19,18 @@ def interface_text(interface: Interface) -> str:
 
 
 def load_interface(path: str | Path) -> Interface:
-    """What the checkpoint's policy knows of its environment.
+    """The environment's interface, as stored in the checkpoint.
 
     Raises:
-        ValueError: For a file that this version cannot read.
+        ValueError: If this version of rrf cannot read the file.
     """
     file = Path(path) / INTERFACE
     try:
         return Interface(**json.loads(file.read_text(encoding="utf-8")))
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{file} describes no interface that this rrf knows ({error}); it is damaged, or of "
-            "another version"
+            f"{file} is not a valid interface ({error}); the file is damaged, or another version "
+            "of rrf wrote it"
         ) from error
 
 
@@ -42,12 +42,12 @@ def load_module(path: str | Path, device: str = "cpu") -> Deployed:
     """
     atomic.check_manifest(path)
     if kind_of(path) != CONTROL:
-        raise ValueError(f"{path} has no {INTERFACE}: it holds no state-based policy")
+        raise ValueError(f"{path} does not hold a state-based policy: it has no {INTERFACE}")
     try:
         cfg = ControlPolicyCfg.from_dict(checkpoint.load_config(path)["policy"])
     except (KeyError, ValueError) as error:
         raise ValueError(
-            f"{path}/{checkpoint.CONFIG} describes no policy: {first_error(error)}"
+            f"{path}/{checkpoint.CONFIG} has no valid policy config: {first_error(error)}"
         ) from error
     module = cfg.build(load_interface(path))
     checkpoint.load_weights(module, path)
@@ -55,6 +55,6 @@ def load_module(path: str | Path, device: str = "cpu") -> Deployed:
 
 
 def load_control_policy(path: str | Path, device: str = "cpu") -> tuple[ControlPolicy, Interface]:
-    """The policy in a checkpoint and what it knows of its environment. Raises as `load_module`."""
+    """The policy in a checkpoint and its environment's interface. Raises like `load_module`."""
     module = load_module(path, device)
     return module.deployable(), load_interface(path)

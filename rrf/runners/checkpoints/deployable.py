@@ -1,5 +1,6 @@
-"""The part of a checkpoint that is deployed: everything but the trainer's state. Handled without
-loading weights.
+"""The part of a checkpoint that is deployed: everything except the trainer state.
+
+These functions do not load any weights.
 """
 
 import shutil
@@ -9,18 +10,18 @@ from pathlib import Path
 from rrf import atomic
 
 TRAINER_STATE = "trainer_state"
-INTERFACE = "interface.json"  # what a state-based policy must know of its environment
-KIND = "kind"  # in the manifest
+INTERFACE = "interface.json"  # the environment's interface, for state-based policies
+KIND = "kind"  # key in the manifest
 VLA, CONTROL = "vla", "control"
 KINDS = {VLA: "a policy that sees images", CONTROL: "a state-based policy"}
-"""The kinds of policies in checkpoints, and what messages call them."""
+"""The kinds of policies in checkpoints, and their names in messages."""
 
 
 def kind_of(path: str | Path) -> str:
-    """Which kind of policy a checkpoint holds, one of `KINDS` or a plugin's.
+    """The kind of policy that a checkpoint holds: one of `KINDS`, or the kind of a plugin.
 
-    The manifest says so: a file that got lost must not make another policy of it. Manifests written
-    before kinds had names tell a state-based policy by its interface.json.
+    It is read from the manifest, so that a lost file cannot change the kind. Older manifests have
+    no kind. In them, a state-based policy is recognised by its interface.json.
 
     Raises:
         ValueError: If the manifest is missing or cannot be read.
@@ -30,13 +31,14 @@ def kind_of(path: str | Path) -> str:
 
 
 def described(kind: str) -> str:
-    """What messages call a kind of policy."""
+    """The name of a kind of policy in messages."""
     return KINDS.get(kind, f"a policy of kind '{kind}'")
 
 
 def deployable_digest(checkpoint: str | Path) -> str:
-    """A digest of what gets deployed, equal for a checkpoint and its copy. The files are checked
-    first.
+    """A digest of the deployable part; equal for a checkpoint and for its deployable copy.
+
+    The files are checked against the manifest first.
 
     Raises:
         ValueError: If a file is missing, changed or unlisted.
@@ -45,7 +47,7 @@ def deployable_digest(checkpoint: str | Path) -> str:
 
 
 def copy_deployable(checkpoint: str | Path, out: Path) -> None:
-    """Copy the deployable part into the empty directory `out`, with a manifest of its own.
+    """Copy the deployable part into the empty directory `out` and write a manifest for the copy.
 
     Raises:
         ValueError: If a file is missing, changed or unlisted.

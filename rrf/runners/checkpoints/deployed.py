@@ -1,7 +1,7 @@
-"""Policies in use: arrays in, greedy actions out, whatever kind of policy answers.
+"""Deployed policies: numpy arrays in, greedy actions out, for every kind of policy.
 
-Each kind is one class, a line in `DEPLOYED`. What it takes and gives is known without loading it:
-`signature`. This file imports no torch.
+Each kind of policy has one class and one line in `DEPLOYED`. `signature` describes inputs and
+output of a policy in a checkpoint. This file does not import torch.
 """
 
 import dataclasses
@@ -21,28 +21,28 @@ DEPLOYED = Registry(
         "vla": "rrf.runners.checkpoints.deployed_vla:DeployedVLA",
     },
 )
-"""Kind of policy -> the class that answers for it."""
+"""Kind of policy -> the class that runs it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """An array that goes in or comes out."""
+    """An input or output array."""
 
     dtype: str
     shape: tuple[int, ...]
-    """-1 for how many observations there are."""
+    """-1 stands for the number of observations."""
     name: str | None = None
-    """Its key in the input; outputs have none."""
+    """The key of an input. An output has no name."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What a policy takes and gives."""
+    """The inputs and the output of a policy."""
 
     inputs: tuple[Tensor, ...]
     output: Tensor
     params: Mapping[str, bool] = dataclasses.field(default_factory=dict)
-    """Switches, and how they are set if nothing is said."""
+    """Switches and their default values."""
 
 
 class Deployed(typing.Protocol):
@@ -52,22 +52,22 @@ class Deployed(typing.Protocol):
 
     @staticmethod
     def signature(checkpoint: str | Path) -> Signature:
-        """What the policy in a checkpoint takes and gives.
+        """The inputs and the output of the policy in a checkpoint.
 
         Raises:
-            ValueError: If its config does not say.
+            ValueError: If its config does not contain them.
         """
         ...
 
     def answer(self, inputs: Mapping[str, np.ndarray], params: Mapping[str, bool]) -> np.ndarray:
-        """Greedy actions for observations, as the signature describes both.
+        """Greedy actions for observations, both as described by the signature.
 
         Raises:
-            ValueError: For an input that is missing or of another shape.
+            ValueError: For an input that is missing or has a wrong shape.
         """
         ...
 
 
 def deployed_class(checkpoint: str | Path) -> type[Deployed]:
-    """The class that answers for the kind of policy in a checkpoint."""
+    """The class that runs the kind of policy in a checkpoint."""
     return DEPLOYED.get(kind_of(checkpoint))

@@ -1,4 +1,4 @@
-"""A state-based policy in use: numpy arrays in, greedy actions out, no environment needed.
+"""A deployed state-based policy: numpy arrays in, greedy actions out, without an environment.
 
 Legend: N robots, D width of an observation group, A width of an action.
 """
@@ -18,23 +18,26 @@ _RESET = "reset"
 
 
 class DeployedControl:
-    """The policy in a checkpoint. Where it is recurrent it remembers what each robot saw before."""
+    """The policy in a checkpoint. A recurrent policy keeps a memory for each robot."""
 
     def __init__(self, checkpoint: str | Path, device: str = "cpu"):
         """
         Raises:
-            ValueError: As `rrf.runners.checkpoints.control.load_control_policy`.
+            ValueError: Like `rrf.runners.checkpoints.control.load_control_policy`.
         """
         self._policy, self.interface = load_control_policy(checkpoint, device)
         self._device = device
         self._is_recurrent = self._policy.actor.initial_memory(1) is not None
-        self._num_robots: int | None = None  # that the memory is of
+        self._num_robots: int | None = None  # number of robots in the memory
 
     @staticmethod
     def signature(checkpoint: str | Path) -> Signature:
-        """Each observation group that the policy reads, float32 [N, D], by its name; float32
-        [N, A], and where actions are chosen from a list their numbers, [N, 1]. The switch `reset`
-        says that new episodes begin; a policy without memory does not need it."""
+        """See `Deployed.signature`.
+
+        The inputs are the observation groups that the policy reads, by name, each float32 [N, D].
+        The output is float32 [N, A]; discrete actions are indices, [N, 1]. The switch `reset` tells
+        that new episodes begin; a policy without memory does not need it.
+        """
         policy, interface = load_control_policy(checkpoint)
         dims = interface.observation_dims
         groups = tuple(Tensor("float32", (-1, dims[name]), name) for name in policy.actor.groups)
@@ -50,11 +53,11 @@ class DeployedControl:
         """Actions float32 [N, A] for observation groups, each float32 [N, D].
 
         Args:
-            reset: New episodes begin: forget what was seen before.
+            reset: New episodes begin, so clear the memory first.
 
         Raises:
-            ValueError: For a group that is missing, of another width or not finite, or another
-                number of robots than remembered. What is remembered stays.
+            ValueError: For a group that is missing, has a wrong width or is not finite, or if the
+                number of robots differs from that in the memory. The memory does not change then.
         """
         rows = self._checked(groups)
         num_robots = len(next(iter(rows.values())))
@@ -62,8 +65,8 @@ class DeployedControl:
             self._policy.reset()
         elif self._is_recurrent and self._num_robots not in (None, num_robots):
             raise ValueError(
-                f"the policy remembers {self._num_robots} robots, these are {num_robots}; begin "
-                "anew with reset=true"
+                f"the policy has a memory of {self._num_robots} robots, but the input has "
+                f"{num_robots}; begin new episodes with reset=true"
             )
         self._num_robots = num_robots
         tensors = {name: torch.from_numpy(value).to(self._device) for name, value in rows.items()}
@@ -87,6 +90,7 @@ class DeployedControl:
                 robot, dimension = np.argwhere(~np.isfinite(rows[name]))[0]
                 raise ValueError(
                     f"observation group '{name}' of robot {robot}, dimension {dimension}, is "
-                    f"{rows[name][robot, dimension]}; the policy was not asked"
+                    f"{rows[name][robot, dimension]}, which is not a finite number; the policy did "
+                    "not act"
                 )
         return rows

@@ -1,4 +1,4 @@
-"""A policy that sees images in use: numpy arrays in, greedy chunks of actions out.
+"""A deployed policy that sees images: numpy arrays in, greedy action chunks out.
 
 Legend: B observations, H W height and width, D width of the state, C steps in a chunk, A width of
 an action.
@@ -23,26 +23,31 @@ class DeployedVLA:
     def __init__(self, checkpoint: str | Path, device: str = "cpu"):
         """
         Raises:
-            ValueError: As `rrf.runners.checkpoints.checkpoint.load_policy`.
+            ValueError: Like `rrf.runners.checkpoints.checkpoint.load_policy`.
         """
         self._policy = load_policy(checkpoint, device)
 
     @staticmethod
     def signature(checkpoint: str | Path) -> Signature:
-        """observation.images.<camera> uint8 [B, H, W, 3], observation.state float32 [B, D] and
-        instruction str [B]; float32 [B, C, A]."""
+        """See `Deployed.signature`.
+
+        The inputs are observation.images.<camera> uint8 [B, H, W, 3], observation.state float32
+        [B, D] and instruction str [B]. The output is float32 [B, C, A].
+        """
         policy = read_yaml(Path(checkpoint) / CONFIG).get("policy", {})
         try:
             cameras, (height, width) = policy["cameras"], policy["image_size"]
             state = Tensor("float32", (-1, policy["state_dim"]), STATE)
             actions = Tensor("float32", (-1, policy["chunk_length"], policy["action_dim"]))
         except KeyError as error:
-            raise ValueError(f"{checkpoint}/{CONFIG} has no policy.{error.args[0]}") from error
+            raise ValueError(
+                f"{checkpoint}/{CONFIG} has no field policy.{error.args[0]}"
+            ) from error
         images = [Tensor("uint8", (-1, height, width, 3), IMAGE_PREFIX + name) for name in cameras]
         return Signature((*images, state, Tensor("str", (-1,), _INSTRUCTION)), actions)
 
     def answer(self, inputs: Mapping[str, np.ndarray], params: Mapping[str, bool]) -> np.ndarray:
-        """Chunks of actions float32 [B, C, A]."""
+        """Action chunks, float32 [B, C, A]; see `Deployed.answer`."""
         images = {
             name.removeprefix(IMAGE_PREFIX): np.asarray(value)
             for name, value in inputs.items()

@@ -1,11 +1,10 @@
-"""A state-based policy as an ONNX file that needs nothing else: normaliser inside, greedy actions
-out.
+"""Export of a state-based policy as a self-contained ONNX file.
 
-Inputs and outputs are named as rsl_rl and mjlab name them: "obs" [1, O] (the policy's observation
-groups joined, as the environment gives them) and "actions" [1, A]. What a policy remembers goes in
-and comes out: "h_in"/"h_out" [L, 1, D] of a GRU, "c_in"/"c_out" of an LSTM besides, and
-"history_in"/"history_out" of a transformer; zeros begin an episode. The metadata are those mjlab
-writes, in its format.
+The normaliser is part of the file, and the actions are greedy. Inputs and outputs have the names of
+rsl_rl and mjlab: "obs" [1, O] (the policy's observation groups joined, as the environment returns
+them) and "actions" [1, A]. The memory is an input and an output: "h_in"/"h_out" [L, 1, D] for a
+GRU, in addition "c_in"/"c_out" for an LSTM, and "history_in"/"history_out" for a transformer. An
+episode begins with zeros. The metadata have the keys and the format of mjlab.
 
 Legend: N observations at once, O observation width, A action width, L layers, D width of a memory.
 """
@@ -29,7 +28,7 @@ _NUM_CHECKED, _CHECKED_STEPS = 64, 8
 
 
 class ExportedActor(nn.Module):
-    """An actor as a function of tensors: (obs, memories...) to (actions, memories...)."""
+    """An actor as a function of tensors: (obs, memories...) -> (actions, memories...)."""
 
     def __init__(self, actor):
         super().__init__()
@@ -44,14 +43,14 @@ class ExportedActor(nn.Module):
             self.memory_names = ["h", "c"] if self.is_lstm else ["h"]
 
     def forward(self, obs_no: torch.Tensor, *memories: torch.Tensor):
-        """Actions [N, A], and the memories after it."""
+        """Actions [N, A], and the memories after the step."""
         memory = torch.cat(memories) if memories else None
         outputs, memory = self.actor.step(obs_no, memory)
         actions = self.actor.distribution(outputs).mode
         return (actions, *self._parts(memory)) if memories else actions
 
     def initial_memories(self, num: int) -> tuple[torch.Tensor, ...]:
-        """What to give at the beginning of an episode."""
+        """The memories at the beginning of an episode."""
         return self._parts(self.actor.initial_memory(num))
 
     def _parts(self, memory: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
@@ -63,20 +62,21 @@ class ExportedActor(nn.Module):
 def export(
     actor, path: str | Path, metadata: Mapping | None = None, any_batch: bool = False
 ) -> float:
-    """Write `actor` as ONNX, once it has been seen that onnxruntime computes the same with it.
+    """Write `actor` as ONNX, after checking that onnxruntime computes the same actions.
 
     Args:
-        actor: Of a `ControlPolicy`.
-        path: The file.
-        metadata: For the file's metadata_props; a list becomes comma-separated.
-        any_batch: Accept any number of observations at once, not only one.
+        actor: The actor of a `ControlPolicy`.
+        path: The file to write.
+        metadata: Entries for the file's metadata_props; a list becomes comma-separated text.
+        any_batch: Accept any number of observations at once instead of exactly one.
 
     Returns:
-        The largest difference of an action, over random observations and several steps.
+        The largest difference between two actions, over random observations and several steps.
 
     Raises:
-        ImportError: If onnx or onnxruntime is not installed, with the command that installs it.
-        ValueError: If the results differ by more than `TOLERANCE`, or are not finite; nothing is
+        ImportError: If onnx or onnxruntime is not installed; the message contains the command that
+            installs it.
+        ValueError: If the results differ by more than `TOLERANCE`, or are not finite. Nothing is
             written then.
     """
     onnx = require("onnx", extra="onnx")
@@ -107,8 +107,10 @@ def export(
 
 
 def largest_difference(exported: ExportedActor, content: bytes, batch: int) -> float:
-    """Between actions of torch and of onnxruntime, whose memories are each their own; NaN if any
-    is not finite."""
+    """The largest difference between the actions of torch and of onnxruntime.
+
+    Each of them keeps its own memories. NaN if an action is not finite.
+    """
     onnxruntime = require("onnxruntime", extra="onnx")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -134,8 +136,11 @@ def largest_difference(exported: ExportedActor, content: bytes, batch: int) -> f
 
 
 def as_text(value) -> str:
-    """A metadata value as mjlab writes it: lists comma-separated with numbers to 3 decimals, lists
-    within them separated by semicolons, anything else as it is."""
+    """A metadata value in mjlab's format.
+
+    Lists are comma-separated, inner lists are separated by semicolons, and numbers in lists have 3
+    decimals. Anything else is converted by `str`.
+    """
     if not isinstance(value, (list, tuple)):
         return str(value)
     return ",".join(
@@ -156,10 +161,10 @@ def _write(exported: ExportedActor, path: Path, any_batch: bool) -> None:
     if any_batch:
         axes = {name: {1: "N"} for name in [*inputs[1:], *outputs[1:]]}
         axes |= {"obs": {0: "N"}, "actions": {0: "N"}}
-    num = 2 if any_batch else 1  # a traced 1 is taken for a constant
+    num = 2 if any_batch else 1  # the tracer would treat a size of 1 as a constant
     obs = torch.zeros(num, exported.actor.width)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # this exporter is the old one; mjlab uses it too
+        warnings.simplefilter("ignore")  # this is torch's old exporter, which mjlab uses, too
         torch.onnx.export(
             exported,
             (obs, *exported.initial_memories(num)),
@@ -173,7 +178,7 @@ def _write(exported: ExportedActor, path: Path, any_batch: bool) -> None:
 
 
 def _likely_observations(actor, num: int, generator: torch.Generator) -> torch.Tensor:
-    """Random, float32 [N, O]; drawn as the observations seen were distributed, if that is known."""
+    """Random observations, float32 [N, O]; with the normaliser's mean and std, if there is one."""
     obs = torch.randn(num, actor.width, generator=generator)
     normalizer = actor.normalizer
     return normalizer.mean + obs * normalizer.std if normalizer is not None else obs

@@ -1,14 +1,14 @@
-"""rsl_rl's `model_*.pt`: read from any of its three generations, written for the newest.
+"""rsl_rl's `model_*.pt` files: reads all three generations of the format, writes the newest.
 
     up to 3.x   model_state_dict: actor.0.weight, critic.0.weight, std or log_std, memory_a.rnn.*,
-                actor_obs_normalizer._mean (in 2.x beside it: obs_norm_state_dict)
+                actor_obs_normalizer._mean (2.x has a separate obs_norm_state_dict)
     4.x         actor_state_dict and critic_state_dict: mlp.0.weight, std or log_std,
                 obs_normalizer._mean, rnn.rnn.*
     5.x         the same with distribution.std_param or distribution.log_std_param
 
-Ours: backbone.layers.0.weight, std or log_std, normalizer.mean, memory.rnn.*. Statistics have a
-leading dimension of 1 there. rsl_rl clamps the standard deviation where it is used, we where it is
-learned.
+Our names are backbone.layers.0.weight, std or log_std, normalizer.mean, memory.rnn.*. rsl_rl's
+statistics have a leading dimension of 1, ours have not. rsl_rl clamps the standard deviation where
+it is used; we clamp it after every optimizer step.
 
 Legend: D width of an observation.
 """
@@ -39,7 +39,7 @@ from rrf.policies.control.lipsnet import LipsNetActor
 
 Weights = dict[str, torch.Tensor]
 
-_TO_OURS = (  # what stands at the beginning of a name
+_TO_OURS = (  # prefixes of names: rsl_rl's, ours
     ("mlp.", "backbone.layers."),
     ("obs_normalizer._", "normalizer."),
     ("obs_normalizer.", "normalizer."),
@@ -67,7 +67,7 @@ _ADAM = ("step", "exp_avg", "exp_avg_sq")
 
 @dataclasses.dataclass
 class RslRlCheckpoint:
-    """A `model_*.pt` in our names."""
+    """The content of a `model_*.pt`, with our parameter names."""
 
     actor: Weights
     critic: Weights
@@ -79,8 +79,8 @@ def read(path: str | Path) -> RslRlCheckpoint:
     """Read a checkpoint of any generation.
 
     Raises:
-        ValueError: If it is none, naming what it holds instead; for a weight that is no tensor, or
-            not finite.
+        ValueError: If the file is not a checkpoint of rsl_rl (the message says what it holds), or
+            if a weight is not a tensor or not finite.
     """
     data = _load(path)
     if "model_state_dict" in data:
@@ -93,7 +93,7 @@ def read(path: str | Path) -> RslRlCheckpoint:
     else:
         raise ValueError(
             f"{path} holds {', '.join(sorted(map(str, data)))}; expected model_state_dict (rsl_rl "
-            "up to 3.x), or actor_state_dict and critic_state_dict (4.x and 5.x)"
+            "up to 3.x), or actor_state_dict and critic_state_dict (rsl_rl 4.x and 5.x)"
         )
     actor, critic = ({_our_name(n): t for n, t in part.items()} for part in parts.values())
     for weights in (actor, critic):
@@ -106,11 +106,12 @@ def read(path: str | Path) -> RslRlCheckpoint:
 
 
 def fitted(cfg: ActorCriticPackCfg, found: RslRlCheckpoint) -> ActorCriticPackCfg:
-    """`cfg` with the layer widths, memory, normaliser and kind of standard deviation that the
-    checkpoint has. Activations and observation groups, which it does not tell, stay.
+    """`cfg` with the checkpoint's layer widths, memory, normaliser and kind of standard deviation.
+
+    Activations and observation groups are not in the checkpoint; those of `cfg` are kept.
 
     Raises:
-        ValueError: For a `cfg` of networks that rsl_rl does not have, by name.
+        ValueError: If `cfg` has networks that rsl_rl does not have; the message names them.
     """
     _require_expressible(cfg)
     actor = _fitted(cfg.actor_cfg, found.actor, "actor")
@@ -121,7 +122,7 @@ def fitted(cfg: ActorCriticPackCfg, found: RslRlCheckpoint) -> ActorCriticPackCf
 
 
 def weights_of(found: RslRlCheckpoint) -> Weights:
-    """All weights by the names of an `ActorCritic`."""
+    """All weights, with the names that they have in an `ActorCritic`."""
     actor = {f"actor.{name}": value for name, value in found.actor.items()}
     return actor | {f"critic.{name}": value for name, value in found.critic.items()}
 
@@ -132,11 +133,12 @@ def write(
     iteration: int,
     trainer_tensors: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
-    """Write an `ActorCritic` as rsl_rl 5.x does, with Adam's state if `trainer_tensors` (of our
-    trainer_state/) has it.
+    """Write an `ActorCritic` in the format of rsl_rl 5.x.
+
+    The file contains Adam's state if `trainer_tensors` (the tensors of our trainer_state/) has it.
 
     Raises:
-        ValueError: For a network that rsl_rl does not have.
+        ValueError: If rsl_rl does not have such a network.
     """
     policy = expressible(module)
     data = {
@@ -149,13 +151,13 @@ def write(
 
 
 def expressible(policy: nn.Module) -> ActorCritic:
-    """`policy` itself. Raises ValueError, saying why, for one that rsl_rl cannot hold."""
+    """`policy` itself. Raises ValueError with the reason if rsl_rl cannot represent it."""
     if not isinstance(policy, ActorCritic) or type(policy.actor) is not GaussianActor:
         kind = type(getattr(policy, "actor", policy)).__name__
         more = " (LipsNet)" if kind == LipsNetActor.__name__ else ""
         raise ValueError(
-            f"rsl_rl has no {kind}{more}; it holds Gaussian policies of PPO. `rrf export --onnx` "
-            "takes any policy"
+            f"rsl_rl has no {kind}{more}; it supports only Gaussian policies of PPO. `rrf export "
+            "--onnx` exports every policy"
         )
     for name in ("actor", "critic"):
         activation(getattr(policy, name).cfg.backbone_cfg, name)
@@ -163,7 +165,7 @@ def expressible(policy: nn.Module) -> ActorCritic:
 
 
 def described(policy: ActorCritic) -> dict[str, str]:
-    """What rsl_rl's config must say of actor and critic to load what `write` wrote."""
+    """The settings of actor and critic in rsl_rl's config that fit a file written by `write`."""
     found = {}
     for name in ("actor", "critic"):
         cfg: StateNetworkCfg = getattr(policy, name).cfg
@@ -183,13 +185,14 @@ def described(policy: ActorCritic) -> dict[str, str]:
 
 
 def activation(cfg: MLPCfg, who: str) -> str:
-    """The one activation behind every hidden layer. Raises ValueError if it is not so plain."""
+    """The activation after every hidden layer. Raises ValueError if there is not exactly one kind,
+    or if the output layer has one."""
     *hidden, output = cfg.activations
     kinds = {tuple(name for name, _ in after) for after in hidden}
     if output or len(kinds) != 1 or len(names := kinds.pop()) != 1:
         raise ValueError(
-            f"{who}_cfg.backbone_cfg.activations is {cfg.activations}; rsl_rl has the same "
-            "activation behind each hidden layer and none behind the output"
+            f"{who}_cfg.backbone_cfg.activations is {cfg.activations}, but rsl_rl supports only "
+            "the same activation after each hidden layer and none after the output"
         )
     return names[0]
 
@@ -202,47 +205,53 @@ def _require_expressible(cfg: ActorCriticPackCfg) -> None:
     ):
         if part._builds != theirs._builds:
             raise ValueError(
-                f"{where} is {type(part).__name__}, which rsl_rl does not have; it holds Gaussian "
-                f"policies of PPO ({theirs.__name__}), so give a preset of one, e.g. go1-flat-ppo"
+                f"{where} is {type(part).__name__}, which rsl_rl does not have; it supports only "
+                f"Gaussian policies of PPO ({theirs.__name__}). Use a preset with such a policy, "
+                "e.g. go1-flat-ppo"
             )
 
 
 def _load(path: str | Path) -> dict:
     if Path(path).is_file() and not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is not a torch checkpoint, or was cut off")
+        raise ValueError(f"{path} is not a torch checkpoint, or the file is truncated")
     try:
         data = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"{path} is not a torch checkpoint of tensors: {reason}") from error
     if not isinstance(data, dict):
-        raise ValueError(f"{path} holds a {type(data).__name__}, expected a dict as rsl_rl writes")
+        raise ValueError(
+            f"{path} holds a {type(data).__name__}, expected a dict as written by rsl_rl"
+        )
     return data
 
 
 def _tensors(data: dict, key: str, path: str | Path) -> Weights:
-    """The tensors by name that `data` has under `key`. Raises ValueError for anything else there,
-    and for numbers that are not finite."""
+    """The tensors, by name, that `data` has under `key`.
+
+    Raises ValueError if something else is there, or if a number is not finite.
+    """
     if not isinstance(found := data[key], dict):
         raise ValueError(
-            f"{path}: {key} is a {type(found).__name__}, expected tensors by name as rsl_rl writes"
+            f"{path}: {key} is a {type(found).__name__}, expected a dict of tensors as written by "
+            "rsl_rl"
         )
     for name, value in found.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
             raise ValueError(
-                f"{path}: {key} has a {type(value).__name__} under {name!r}, expected tensors by "
-                "name as rsl_rl writes"
+                f"{path}: {key} has a {type(value).__name__} under {name!r}, expected a dict of "
+                "tensors as written by rsl_rl"
             )
         if not bool(torch.isfinite(value).all()):
             raise ValueError(
-                f"{path}: {name} of {key} holds a NaN or Inf; take a checkpoint from before "
+                f"{path}: {name} of {key} holds a NaN or Inf; use a checkpoint from before "
                 "training diverged"
             )
     return dict(found)
 
 
 def _first_generation(data: dict, who: str, path: str | Path) -> Weights:
-    """The part of `model_state_dict` that is `who`'s, by the names of 4.x."""
+    """The part of `model_state_dict` that belongs to `who`, with the names of 4.x."""
     found = {}
     for name, value in _tensors(data, "model_state_dict", path).items():
         if who == "actor" and name in ("std", "log_std"):
@@ -282,7 +291,7 @@ def _their_weights(network: nn.Module) -> Weights:
 
 
 def _optimizer(policy: ActorCritic, tensors: Mapping[str, torch.Tensor]) -> dict:
-    """The state of one Adam over both networks, whose parameters rsl_rl numbers through."""
+    """The state of one Adam for both networks. rsl_rl numbers their parameters consecutively."""
     numbered = [
         (who, name)
         for who in ("actor", "critic")
@@ -296,12 +305,12 @@ def _optimizer(policy: ActorCritic, tensors: Mapping[str, torch.Tensor]) -> dict
     rate = tensors.get("learning_rate")
     group = torch.optim.Adam([torch.zeros(1)]).state_dict()["param_groups"][0]
     group |= {"params": list(range(len(numbered))), "lr": 1e-3 if rate is None else rate.item()}
-    # Where one parameter's state is missing, none is of use.
+    # If the state of one parameter is missing, rsl_rl can use none of them.
     return {"state": state if len(state) == len(numbered) else {}, "param_groups": [group]}
 
 
 def _in_their_order(names: Iterable[str]) -> list[str]:
-    """rsl_rl makes the standard deviation first, then the layers, then the memory."""
+    """rsl_rl creates the standard deviation first, then the layers, then the memory."""
     order = {"std": 0, "log_std": 0, "backbone": 1, "memory": 2}
     return sorted(names, key=lambda name: order[name.partition(".")[0]])
 

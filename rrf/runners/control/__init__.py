@@ -1,1 +1,1 @@
-"""The loops that train state-based policies."""
+"""The training loops of state-based policies."""

@@ -1,4 +1,4 @@
-"""What training a state-based policy is, as data. This file imports no torch."""
+"""Configs of the training runs of state-based policies. This file does not import torch."""
 
 import typing
 
@@ -14,23 +14,26 @@ from rrf.runners.configs import RunnerCfg
 
 @configclass
 class GuardCfg(Cfg):
-    """What happens when training goes wrong."""
+    """What to do when training goes wrong."""
 
     on_nan: typing.Literal["stop", "rollback"] = "stop"
-    """A loss, weight or observation that is not a finite number ends the run, or takes it back to
-    the last checkpoint with half the learning rate. What led to it is dumped either way."""
+    """What to do if a loss, weight or observation is not a finite number. stop: end the run.
+    rollback: return to the last checkpoint and halve the learning rate. In both cases the last step
+    is written to disk."""
     max_rollbacks: int = 3
-    """After so many, it ends the run all the same."""
+    """Maximum number of rollbacks. After these, the run ends."""
     divergence_drop: float = 0.5
-    """Warn when the mean return has lost this share of its rise, below its best, ..."""
+    """Fraction of its rise (from the first to the best value) that the mean return must lose before
+    a warning; see divergence_iterations."""
     divergence_iterations: int = 50
-    """... for so many iterations."""
+    """Number of consecutive iterations with such a drop before the warning."""
 
     def __post_init__(self):
         if self.max_rollbacks < 0 or self.divergence_iterations < 1:
             raise ValueError(
-                f"max_rollbacks is {self.max_rollbacks} and divergence_iterations "
-                f"{self.divergence_iterations}, allowed: 0 or more, and 1 or more"
+                f"max_rollbacks is {self.max_rollbacks} and divergence_iterations is "
+                f"{self.divergence_iterations}, allowed: max_rollbacks of 0 or more, and "
+                "divergence_iterations of 1 or more"
             )
         if not 0 < self.divergence_drop <= 1:
             raise ValueError(
@@ -46,28 +49,28 @@ class ControlRunnerCfg(RunnerCfg):
     policy_kind: typing.ClassVar[str] = "control"
 
     env: ControlEnvCfg = GymnasiumEnvCfg()
-    """What it learns in."""
+    """The environment to train in."""
     max_iterations: int = 300
-    """Iterations of acting and learning."""
+    """Number of iterations of acting and learning."""
     device: str = "cpu"
-    """Where it learns: cpu, cuda, cuda:1."""
+    """Device to train on: cpu, cuda, cuda:1."""
     num_threads: int | None = 1
-    """Torch threads of this process; null tries 1 and 2 on the first updates and keeps what is
-    faster."""
+    """Torch threads of this process; null tries 1 and 2 in the first iterations and keeps the
+    faster number."""
     save_interval: int = 50
-    """Iterations between checkpoints; there is always one at the end."""
+    """Iterations between checkpoints. The last iteration always writes one."""
     num_checkpoints_kept: int = 2
-    """Older checkpoints are removed."""
+    """Number of newest checkpoints to keep; older ones are removed."""
     log_interval: int = 1
-    """Iterations between metrics."""
+    """Iterations between logged metrics."""
     video_interval: int | None = None
-    """Iterations between videos; null makes none."""
+    """Iterations between videos; null for no videos."""
     statistics_window: int = 100
-    """Mean return and length are those of so many episodes that ended last."""
+    """Number of last finished episodes over which mean return and length are computed."""
     guard: GuardCfg = GuardCfg()
-    """What happens when training goes wrong."""
+    """What to do when training goes wrong."""
     init_from: str | None = None
-    """Checkpoint whose weights this run starts from; null starts at random."""
+    """Checkpoint with the initial weights; null starts from random weights."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -83,17 +86,17 @@ class ControlRunnerCfg(RunnerCfg):
 
 @configclass(builds="rrf.runners.control.on_policy:OnPolicyRunner")
 class OnPolicyRunnerCfg(ControlRunnerCfg):
-    """Rollouts of fixed length, each learned from once."""
+    """On-policy training: every iteration collects a rollout of fixed length and learns from it."""
 
     num_steps_per_env: int = 24
     """Steps of each environment per iteration."""
     policy: ActorCriticPackCfg = ActorCriticPackCfg()
     """Actor and critic."""
     algorithm: PPOCfg = PPOCfg()
-    """How they learn."""
+    """The learning algorithm."""
     init_at_random_ep_len: bool = True
-    """Begin the first episodes at random times of their limit, so that they do not all end at
-    once."""
+    """Start the episode counters of the first episodes at random values, so that the episodes do
+    not all reach the time limit at once."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -103,14 +106,15 @@ class OnPolicyRunnerCfg(ControlRunnerCfg):
 
 @configclass(builds="rrf.runners.control.sapg:SAPGOnPolicyRunner")
 class SAPGOnPolicyRunnerCfg(OnPolicyRunnerCfg):
-    """A population in blocks of the environments; the leader learns from all."""
+    """On-policy training of a population. Each member acts in its own block of environments, and
+    the leader learns from all members."""
 
     env: ControlEnvCfg = GymnasiumEnvCfg(task="Pendulum-v1", num_envs=24)
-    """What it learns in."""
+    """The environment to train in."""
     policy: PopulationPackCfg = PopulationPackCfg()  # pyright: ignore[reportIncompatibleVariableOverride]
     """Actor and critic of the population."""
     algorithm: SAPGCfg = SAPGCfg()  # pyright: ignore[reportIncompatibleVariableOverride]
-    """How they learn."""
+    """The learning algorithm."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -123,32 +127,34 @@ class SAPGOnPolicyRunnerCfg(OnPolicyRunnerCfg):
 
 @configclass(builds="rrf.runners.control.epo:EPOOnPolicyRunner")
 class EPOOnPolicyRunnerCfg(SAPGOnPolicyRunnerCfg):
-    """A population in blocks of the environments, whose latents are bred by their returns."""
+    """On-policy training of a population that evolves: the followers' latents are bred by their
+    returns."""
 
     policy: PopulationPackCfg = PopulationPackCfg(num_members=8, learn_latents=False)
     """Actor and critic of the population."""
     algorithm: EPOCfg = EPOCfg()  # pyright: ignore[reportIncompatibleVariableOverride]
-    """How they learn and evolve."""
+    """The learning algorithm, including evolution."""
 
 
 @configclass(builds="rrf.runners.control.off_policy:OffPolicyRunner")
 class OffPolicyRunnerCfg(ControlRunnerCfg):
-    """Learning from a replay of all that was seen."""
+    """Off-policy training: learns from a replay buffer after every step."""
 
     env: ControlEnvCfg = GymnasiumEnvCfg(task="Pendulum-v1")
-    """What it learns in."""
+    """The environment to train in."""
     num_steps_per_env: int = 1000
-    """Steps of each environment per iteration; learning goes on in between, so this says only how
-    often numbers are logged."""
+    """Steps of each environment per iteration. The policy learns after every step, so this only
+    changes how often metrics are logged and checkpoints are saved."""
     max_iterations = 1000
     policy: ActorQPackCfg = ActorQPackCfg()
     """Actor and critics."""
     algorithm: SACCfg = SACCfg()
-    """How they learn."""
+    """The learning algorithm."""
     replay_size: int = 1_000_000
-    """Transitions that are remembered."""
+    """Number of transitions that the replay buffer holds."""
     replay_memory_gib: float | None = 8.0
-    """A replay that would take more is refused; null allows any."""
+    """Upper limit of the replay buffer's memory in GiB. A larger one is refused; null for no
+    limit."""
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,10 +1,10 @@
-"""An alarm for runs that learned something and then lose it."""
+"""An alarm for runs that have learned something and then lose it again."""
 
 from rrf.runners.control.configs import GuardCfg
 
 
 class DivergenceAlarm:
-    """Watches the mean return; one warning per fall."""
+    """Watches the mean return and warns once per drop."""
 
     def __init__(self, cfg: GuardCfg):
         self.cfg = cfg
@@ -13,7 +13,7 @@ class DivergenceAlarm:
         self._num_low = 0
 
     def observe(self, mean_return: float | None) -> str | None:
-        """A warning if the return has been far below its best for long, else None."""
+        """A warning if the return has been far below its best for too long, else None."""
         if mean_return is None:
             return None
         if self._first is None:
@@ -26,16 +26,16 @@ class DivergenceAlarm:
             return None
         return (
             f"the mean return is {mean_return:.4g} and has been far below its best, "
-            f"{self._best:.4g}, for {self._num_low} iterations; the run may have diverged: try a "
-            "lower algorithm.learning_rate, from a checkpoint before the fall"
+            f"{self._best:.4g}, for {self._num_low} iterations; the run may have diverged. Try a "
+            "lower algorithm.learning_rate, starting from a checkpoint before the drop"
         )
 
     def state(self) -> dict:
-        """What `load_state` needs."""
+        """Plain data that `load_state` needs."""
         best = None if self._first is None else self._best
         return {"first": self._first, "best": best, "num_low": self._num_low}
 
     def load_state(self, state: dict) -> None:
-        """Go on from what `state` gave."""
+        """Restore what `state` returned."""
         self._first, self._num_low = state["first"], state["num_low"]
         self._best = -float("inf") if state["best"] is None else state["best"]

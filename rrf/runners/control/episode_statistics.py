@@ -1,4 +1,4 @@
-"""Returns and lengths of the episodes that ended last. Legend: N environments."""
+"""Returns and lengths of the last finished episodes. Legend: N environments."""
 
 import collections
 
@@ -6,7 +6,7 @@ import torch
 
 
 class EpisodeStatistics:
-    """Adds up rewards until episodes end."""
+    """Sums the rewards of running episodes and keeps the results of the last finished ones."""
 
     def __init__(self, num_envs: int, window: int):
         self._sums = torch.zeros(2, num_envs, dtype=torch.float64)  # return, length
@@ -14,7 +14,7 @@ class EpisodeStatistics:
         self.num_episodes = 0
 
     def observe(self, rewards: torch.Tensor, dones: torch.Tensor) -> None:
-        """One step: float32 [N] and bool [N], on any device."""
+        """Record one step: rewards float32 [N] and dones bool [N], on any device."""
         returns, lengths = self._sums
         returns += rewards.detach().cpu()
         lengths += 1
@@ -25,7 +25,7 @@ class EpisodeStatistics:
             self.num_episodes += len(ended)
 
     def metrics(self) -> dict[str, float]:
-        """rollout/return and rollout/length; nothing before the first episode has ended."""
+        """rollout/return and rollout/length; empty until the first episode has ended."""
         if not self._ended:
             return {}
         returns, lengths = zip(*self._ended, strict=True)
@@ -33,15 +33,15 @@ class EpisodeStatistics:
         return {"rollout/return": sum(returns) / count, "rollout/length": sum(lengths) / count}
 
     def forget_running(self) -> None:
-        """The environments were reset: what their episodes had earned counts no more."""
+        """Discard the sums of running episodes. Called when the environments were reset."""
         self._sums.zero_()
 
     def state(self) -> tuple[torch.Tensor, dict]:
-        """What `load_state` needs."""
+        """The tensor and plain data that `load_state` needs."""
         return self._sums, {"ended": list(self._ended), "num_episodes": self.num_episodes}
 
     def load_state(self, sums: torch.Tensor, facts: dict) -> None:
-        """Go on from what `state` gave."""
+        """Restore what `state` returned."""
         self._sums.copy_(sums)
         self._ended.clear()
         self._ended.extend(facts["ended"])

@@ -4,4 +4,4 @@ from rrf.runners.control.sapg import SAPGOnPolicyRunner
 
 
 class EPOOnPolicyRunner(SAPGOnPolicyRunner):
-    """Trains with EPO; iterations, blocks and what is told are those of SAPG."""
+    """Trains with EPO. Iterations, blocks and metrics are the same as for SAPG."""

@@ -1,8 +1,8 @@
-"""What the loops of state-based reinforcement learning share: act and learn, save, resume, guard.
+"""The common part of the training loops of state-based policies: iterate, save, resume, guard.
 
-On a CPU, a run that was stopped or killed continues from its last checkpoint with the bits it would
-have computed undisturbed, if its environment can tell its state (`ControlEnv.state`); otherwise new
-episodes begin, and the run says so.
+On a CPU, a run that was stopped or killed resumes from its last checkpoint, and its results are bit
+for bit those of an undisturbed run, if its environment can save its state (`ControlEnv.state`).
+Otherwise new episodes begin after resuming, and the run prints a warning.
 
 Legend: N environments.
 """
@@ -36,8 +36,8 @@ from rrf.runners.interruption import Interrupted, SignalWatch
 from rrf.runners.tracker import NullTracker, Tracker
 from rrf.storage.rollout import ControlStep
 
-# What may change between a run and its continuation without changing any result; `guard` speaks
-# only where something went wrong.
+# Fields that may change when a run is resumed, because they do not change its results. `guard` only
+# matters when something went wrong.
 FREE = (
     *("trackers", "experiment_name", "save_interval", "num_checkpoints_kept", "log_interval"),
     *("video_interval", "init_from", "guard"),
@@ -46,7 +46,7 @@ FREE = (
 
 @dataclasses.dataclass
 class ControlProgress:
-    """What a progress display shows."""
+    """The data for a progress display."""
 
     iteration: int
     max_iterations: int
@@ -57,17 +57,17 @@ class ControlProgress:
 
 
 class ControlRunner:
-    """Trains in `cfg.env` and leaves checkpoints in `run_dir`. Subclasses say what an iteration is.
+    """Trains in `cfg.env` and saves checkpoints in `run_dir`. Subclasses define an iteration.
 
     Attributes:
         policy: The module whose weights are deployed.
-        algorithm: Has `state` and `load_state`.
+        algorithm: The learning algorithm, with `state` and `load_state`.
     """
 
     policy: Deployed
     algorithm: typing.Any
     steps_per_iteration: int
-    learning_rates = "algorithm.learning_rate"  # what advice calls them
+    learning_rates = "algorithm.learning_rate"  # name of the setting in advice
 
     def __init__(
         self,
@@ -78,10 +78,10 @@ class ControlRunner:
     ):
         """
         Args:
-            env: To train in; made from `cfg.env` if not given.
+            env: The environment to train in; built from `cfg.env` if not given.
 
         Raises:
-            ValueError: If device, environment and networks do not fit one another.
+            ValueError: If device, environment and networks do not fit together.
         """
         self.cfg, self.run_dir = cfg, Path(run_dir)
         self.lineage = dict(lineage or {})
@@ -99,8 +99,8 @@ class ControlRunner:
         self._env_log: dict[str, list] = {}
         self._last_step: ControlStep | None = None
         self._wall_s = self._cpu_s = 0.0
-        self._began = 0.0, 0.0  # where both clocks were when they would have shown 0
-        self._num_stepped = 0  # in the last iteration, of which a resumed run makes the rest
+        self._began = 0.0, 0.0  # readings of both clocks at which the run's times would be 0
+        self._num_stepped = 0  # steps in the last iteration; a resumed one may be shorter
         with torch.random.fork_rng():
             torch.manual_seed(cfg.seed)
             self._build()
@@ -112,11 +112,11 @@ class ControlRunner:
         self.observations = self.env.get_observations()
 
     def _build(self) -> None:
-        """Make `policy`, `algorithm` and `steps_per_iteration`."""
+        """Set `policy`, `algorithm` and `steps_per_iteration`."""
         raise NotImplementedError
 
     def _iterate(self) -> dict[str, float]:
-        """Act and learn; what to log."""
+        """Act and learn for one iteration; returns metrics to log."""
         raise NotImplementedError
 
     def run(
@@ -125,15 +125,15 @@ class ControlRunner:
         on_progress: Callable[[ControlProgress], None] | None = None,
         signals: SignalWatch | None = None,
     ) -> dict:
-        """Train to the end, from the newest checkpoint in `run_dir` if there is one.
+        """Train to the end. Resumes from the newest checkpoint in `run_dir`, if there is one.
 
         Returns:
             checkpoint, checkpoint_digest, steps (iterations), num_steps (of all environments),
-            metrics, wall_s and cpu_s, the times summed over all resumptions.
+            metrics, wall_s and cpu_s. The times are summed over all resumptions.
 
         Raises:
-            Interrupted: After a signal noted by `signals`, once all that was learned is saved.
-            ValueError: For a number that is not finite, or a checkpoint of another config.
+            Interrupted: After a signal noted by `signals`, when the progress has been saved.
+            ValueError: For a number that is not finite, or for a checkpoint of another config.
         """
         tracker = tracker if tracker and process_group.rank() == 0 else NullTracker()
         self.signals = signals
@@ -164,7 +164,7 @@ class ControlRunner:
         self._cpu_s = time.process_time() - self._began[1]
 
     def step_env(self, actions: torch.Tensor) -> ControlStep:
-        """Execute actions in all environments; the step is checked and counted."""
+        """Execute actions in all environments; checks and counts the step."""
         result = self.env.step(actions)
         step = ControlStep.of(self.observations, actions, result)
         self._last_step = step
@@ -179,7 +179,7 @@ class ControlRunner:
         return step
 
     def save(self) -> Path:
-        """Write a checkpoint of the iteration and remove the oldest ones."""
+        """Write a checkpoint of the current iteration and remove the oldest ones."""
         tensors, facts = self.algorithm.state()
         tensors = tensors | {"generator": self.generator.get_state()}
         episodes = {}
@@ -216,7 +216,7 @@ class ControlRunner:
         return self.run_dir / f"global_step_{self.iteration}"
 
     def film(self, tracker: Tracker | None = None) -> Path | None:
-        """Write a video of the policy as it is now; None where nothing can be drawn."""
+        """Write a video of the current policy; None if the environment cannot be drawn."""
         from rrf.runners.control.video import film
 
         if process_group.rank() > 0:
@@ -231,7 +231,7 @@ class ControlRunner:
         return path
 
     def _try_iteration(self) -> bool:
-        """One iteration; False if it went wrong and the run went back to its last checkpoint."""
+        """One iteration; False if it went wrong and the run returned to its last checkpoint."""
         begin, before = time.perf_counter(), self.num_steps
         self.threads.begin()
         self._env_log = {}
@@ -255,10 +255,10 @@ class ControlRunner:
                 raise NotFiniteError(f"{name} is {value}")
         for name, parameter in self.policy.named_parameters():
             if not bool(torch.isfinite(parameter).all()):
-                raise NotFiniteError(f"the weights {name} are no longer finite numbers")
+                raise NotFiniteError(f"the weights {name} are no longer finite")
 
     def _recover(self, error: NotFiniteError) -> None:
-        """Dump what led to it, then go back to the last checkpoint or stop."""
+        """Write the last step to disk, then return to the last checkpoint or stop."""
         guard, last = self.cfg.guard, checkpoint.latest(self.run_dir)
         dump = self._dump(error)
         if guard.on_nan == "stop" or last is None or self.num_rollbacks >= guard.max_rollbacks:
@@ -266,13 +266,13 @@ class ControlRunner:
             advice = f"lower {self.learning_rates}"
             if guard.on_nan == "stop" and last:
                 advice += (
-                    ", or add guard.on_nan=rollback to the same command, which tries that from its "
-                    "last checkpoint"
+                    ", or add guard.on_nan=rollback to the same command, which does this and goes "
+                    "on from the last checkpoint"
                 )
             raise ValueError(
-                f"{error}, in iteration {self.iteration + 1} of {self.cfg.max_iterations}; stopped "
-                f"before it was saved, {kept}. The last step is in {dump}. If the environment is "
-                f"sound, {advice}"
+                f"{error}, in iteration {self.iteration + 1} of {self.cfg.max_iterations}. "
+                f"Training stopped before it was saved; {kept}. The last step is in {dump}. If the "
+                f"environment is correct, {advice}"
             ) from error
         rollbacks = self.num_rollbacks + 1
         self._load(last)
@@ -280,13 +280,13 @@ class ControlRunner:
         self.num_rollbacks = rollbacks
         self._new_episodes()
         warnings.warn(
-            f"{error}; back to {last.name} with the learning rate halved (rollback {rollbacks} of "
-            f"{guard.max_rollbacks}), the last step is in {dump}",
+            f"{error}; training returned to {last.name} with half the learning rate (rollback "
+            f"{rollbacks} of {guard.max_rollbacks}). The last step is in {dump}",
             stacklevel=2,
         )
 
     def _new_episodes(self) -> None:
-        """Give up the episodes that run, and begin others."""
+        """Abandon the running episodes and begin new ones."""
         self.observations, _ = self.env.reset()
         for statistics in self.all_statistics.values():
             statistics.forget_running()
@@ -307,7 +307,7 @@ class ControlRunner:
         own = f"_rank_{process_group.rank()}" if process_group.size() > 1 else ""
         path = self.run_dir / f"not_finite_{self.iteration + 1}{own}"
         with atomic.directory(path) as root:
-            # Cloned: an environment may show its state itself, and no file holds a tensor twice.
+            # Cloned, because a state may share memory with a step, which safetensors refuses.
             tensors = {name: value.clone() for name, value in tensors.items()}
             checkpoint.write_tensors(root / "last_step.safetensors", tensors)
             facts = {"error": str(error), "iteration": self.iteration + 1}
@@ -347,7 +347,7 @@ class ControlRunner:
             )
 
     def _env_metrics(self) -> dict[str, float]:
-        """The environment's own numbers, each the mean over the steps that told a finite one."""
+        """The environment's own metrics, each the mean over the steps with a finite value."""
         means = {}
         for name, values in self._env_log.items():
             told = [value for value in map(float, values) if math.isfinite(value)]
@@ -359,7 +359,7 @@ class ControlRunner:
         return self.iteration % interval == 0 or self.iteration == self.cfg.max_iterations
 
     def _begin(self) -> None:
-        """The first iteration of a run follows."""
+        """Called before the first iteration of a new run."""
 
     def _resume(self) -> bool:
         path = checkpoint.latest(self.run_dir)
@@ -370,7 +370,7 @@ class ControlRunner:
             checkpoint.load_config(path), self.cfg.to_dict(), FREE
         )
         if differences:
-            # If the architecture is another, this names the parameters that differ.
+            # If the architecture differs, this error names the parameters that differ.
             checkpoint.load_weights(self.policy, path)
             raise ValueError(
                 f"{path} was trained with another config: {'; '.join(differences)}. Give another "
@@ -384,7 +384,7 @@ class ControlRunner:
         facts, tensors = state.facts, dict(state.tensors)
         checkpoint.load_weights(self.policy, path)
         self.generator.set_state(tensors.pop("generator"))
-        if rank := process_group.rank():  # the state saved is the first process's
+        if rank := process_group.rank():  # the saved state is that of the first process
             self.generator.manual_seed(mixed_seed(self.cfg.seed, 1, rank, facts["iteration"]))
         for name, statistics in self.all_statistics.items():
             statistics.load_state(tensors.pop(name), facts["episodes"][name])
@@ -403,13 +403,13 @@ class ControlRunner:
             self._tell_progress()
             self._new_episodes()
             warnings.warn(
-                f"{self.env.interface.task} cannot go on in the middle of its episodes; new ones "
-                "have begun",
+                f"{self.env.interface.task} cannot resume in the middle of its episodes; new "
+                "episodes have begun",
                 stacklevel=2,
             )
 
     def _tell_progress(self) -> None:
-        """To an environment whose curricula go by it: how long training has gone on."""
+        """Tell the environment the number of steps so far, for curricula that depend on it."""
         env = getattr(self.env, "unwrapped", self.env)
         set_progress = getattr(env, "set_progress", None)
         if set_progress is not None:

@@ -1,8 +1,9 @@
-"""The loop of off-policy algorithms: a step of all environments, the gradient steps that are due.
+"""The loop of off-policy algorithms: a step of all environments, then the gradient steps due.
 
-An iteration is `num_steps_per_env` such steps; it exists for logging and saving and changes no
-result. It may take half a minute, longer than whoever stops a run waits: a signal is heeded between
-two steps, and the run then goes on in the middle of the iteration.
+An iteration consists of `num_steps_per_env` such steps. Iterations exist only for logging and
+saving, and do not change any result. An iteration may take half a minute, which is too long to wait
+after a stop signal. Therefore the loop checks for signals between two steps, and a resumed run
+continues in the middle of the iteration.
 """
 
 import time
@@ -30,8 +31,8 @@ class OffPolicyRunner(ControlRunner):
         cfg, env = self.cfg, self.env
         if process_group.size() > 1:
             raise ValueError(
-                f"{process_group.size()} processes were started, but off-policy training runs in "
-                "one; start it without torchrun"
+                f"{process_group.size()} processes were started, but off-policy training runs in a "
+                "single process; start it without torchrun"
             )
         self.policy = cfg.policy.build(env.interface).to(self.device)
         self.steps_per_iteration = env.num_envs * cfg.num_steps_per_env

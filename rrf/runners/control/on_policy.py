@@ -1,4 +1,4 @@
-"""The loop of on-policy algorithms: a rollout of fixed length, an update, and so on."""
+"""The loop of on-policy algorithms: alternates rollouts of fixed length and updates."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Playing a trained state-based policy, and what there is to say about it."""
+"""Play a trained state-based policy and summarise what happened."""
 
 import typing
 
@@ -23,7 +23,7 @@ class Window(typing.Protocol):
 
 
 class WatchedEnv(ControlEnvWrapper):
-    """Notes what happens in an environment, whoever steps it."""
+    """An environment that records what happens in it, no matter who steps it."""
 
     def __init__(self, env: ControlEnv):
         super().__init__(env)
@@ -43,7 +43,7 @@ class WatchedEnv(ControlEnvWrapper):
         return observations, rewards, dones, extras
 
     def summary(self) -> str:
-        """What happened, in one line; of the environment's own numbers, errors of tracking."""
+        """A one-line summary; of the environment's own metrics, only those named "error"."""
         simulated_s = self.num_steps * self.interface.step_dt
         parts = [f"{self.num_envs} environments, {self.num_steps} steps ({simulated_s:.1f} s)"]
         metrics = self.statistics.metrics()

@@ -1,4 +1,4 @@
-"""Several processes that train together, started by torchrun; one process is a group of one."""
+"""The group of processes that train together, started by torchrun; a single process is a group."""
 
 import os
 
@@ -7,10 +7,13 @@ import torch.distributed as dist
 
 
 def join(device: str) -> torch.device:
-    """Join the group that torchrun's variables describe, if any; this process's own device.
+    """Join the group that torchrun's environment variables describe, if there is one.
+
+    Returns:
+        The device of this process.
 
     Raises:
-        ValueError: For a device that torch does not know, or a GPU it does not see.
+        ValueError: If torch does not know the device, or does not see a GPU.
     """
     try:
         own = torch.device(device)
@@ -29,18 +32,19 @@ def join(device: str) -> torch.device:
 
 
 def rank() -> int:
-    """This process's number, from 0."""
+    """The number of this process, from 0."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
 def size() -> int:
-    """How many processes there are."""
+    """The number of processes."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def agree(number: int | None) -> int | None:
-    """The highest number that any process of the group has, None if none has one above 0: what one
-    has met (a signal, an error), all act upon in the same iteration.
+    """The highest number among the processes of the group; None if no process has one above 0.
+
+    If one process receives a signal, all processes thereby react to it in the same iteration.
     """
     if not dist.is_initialized():
         return number
@@ -51,12 +55,12 @@ def agree(number: int | None) -> int | None:
 
 
 def wait() -> None:
-    """Until every process of the group is here."""
+    """Wait until every process of the group has called this function."""
     if dist.is_initialized():
         dist.barrier()
 
 
 def leave() -> None:
-    """Dissolve the group, when all work is done."""
+    """Dissolve the group when all work is done."""
     if dist.is_initialized():
         dist.destroy_process_group()

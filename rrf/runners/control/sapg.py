@@ -1,4 +1,4 @@
-"""The on-policy loop of a population whose leader learns from all (arXiv:2407.20230)."""
+"""The on-policy loop of a population whose leader learns from all members (arXiv:2407.20230)."""
 
 from rrf.runners.control.configs import SAPGOnPolicyRunnerCfg
 from rrf.runners.control.episode_statistics import EpisodeStatistics
@@ -7,7 +7,7 @@ from rrf.storage.rollout import ControlStep
 
 
 class SAPGOnPolicyRunner(OnPolicyRunner):
-    """Trains with SAPG; tells the returns of the leader, which is deployed, beside those of all."""
+    """Trains with SAPG. Also logs the returns of the leader, which is the deployed member."""
 
     cfg: SAPGOnPolicyRunnerCfg  # pyright: ignore[reportIncompatibleVariableOverride]
 

@@ -1,10 +1,10 @@
-"""How many torch threads a run is fastest with, found out while it runs.
+"""Finds the fastest number of torch threads while a run is training.
 
-Two threads on contended cores are several times slower than one, on free ones up to twice as fast,
-and which it is depends on the size of the networks as much as on the machine. So iterations take
-turns with both numbers, and the one that was faster stays. Rounding depends on the number of
-threads: a run that must be repeatable to the last bit fixes it. A critic that learns in a thread of
-its own (`learner_threads`) keeps to one, whatever is tried.
+On busy cores, two threads are several times slower than one; on free cores, they are up to twice as
+fast. Which of them is faster depends on the machine and on the size of the networks. Therefore the
+first iterations alternate between both numbers, and the faster one is kept. Rounding depends on the
+number of threads, so a run that must be repeatable bit for bit needs a fixed number. A critic that
+learns in its own thread (`learner_threads`) always uses a single torch thread.
 """
 
 import torch
@@ -13,7 +13,7 @@ _TRIALS = 3
 
 
 class ThreadTuner:
-    """Call `begin` before and `end` after each iteration; `chosen` is None until it is decided."""
+    """Call `begin` before and `end` after each iteration. `chosen` is None until the decision."""
 
     def __init__(self, num_threads: int | None, candidates: tuple[int, ...] = (1, 2)):
         self.chosen = num_threads
@@ -27,7 +27,7 @@ class ThreadTuner:
             torch.set_num_threads(self._next())
 
     def end(self, seconds: float) -> None:
-        """Note how long the iteration took; after a few of each, decide."""
+        """Record the time of the iteration; decide after a few iterations with each number."""
         if self.chosen is not None:
             return
         self._times[self._next()].append(seconds)

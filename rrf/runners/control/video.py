@@ -1,4 +1,4 @@
-"""A video of a state-based policy at work, in environments of its own."""
+"""A video of a state-based policy, recorded in separate environments."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def film(
     num_envs: int = _NUM_ENVS,
     seconds: float = _SECONDS,
 ) -> Path:
-    """Play `policy` greedily in `num_envs` copies and write an MP4 of them side by side.
+    """Play `policy` greedily in `num_envs` environments and write them side by side as an MP4.
 
     Raises:
         ValueError: If environments of this kind cannot be drawn.

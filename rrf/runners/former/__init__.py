@@ -1,1 +1,1 @@
-"""Where models registered up to November 2026 look for code that lies elsewhere now."""
+"""Old module names of code that has moved, for models registered up to November 2026."""

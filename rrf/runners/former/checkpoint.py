@@ -1,4 +1,4 @@
-"""Where models registered up to November 2026 look for `load_policy`."""
+"""The old module name of `load_policy`, for models registered up to November 2026."""
 
 from rrf.runners.checkpoints.checkpoint import load_policy
 

@@ -1,4 +1,4 @@
-"""Where models registered up to November 2026 ask for the kind of their policy."""
+"""The old module name of the check for the policy's kind, for models up to November 2026."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Where models registered up to November 2026 look for `DeployedControl`."""
+"""The old module name of `DeployedControl`, for models registered up to November 2026."""
 
 from rrf.runners.checkpoints.deployed_control import DeployedControl
 

@@ -1,1 +1,1 @@
-"""The loop that imitates recorded episodes."""
+"""The training loop for imitation of recorded episodes."""

@@ -1,4 +1,4 @@
-"""Imitation of recorded episodes, as data. Imports no torch."""
+"""The config of imitation of recorded episodes. This file does not import torch."""
 
 import typing
 
@@ -16,21 +16,24 @@ class SupervisedRunnerCfg(RunnerCfg):
     policy_kind: typing.ClassVar[str] = "vla"
 
     dataset: str = "metaworld-demo"
-    """Name of a dataset under datasets/, a path to one, or s3://bucket/prefix, to stream it."""
+    """Name of a dataset under datasets/, a path to a dataset, or s3://bucket/prefix to stream
+    one."""
     mixture: dict[str, float] = {}
-    """Further datasets to draw from, each with how often one of its frames is drawn relative to one
-    of `dataset`. All must agree in cameras, image size, fps, state and action."""
+    """Further datasets to sample from, each with a weight: how often one of its frames is drawn,
+    relative to a frame of `dataset`. All datasets must have the same cameras, image size, fps,
+    state and action."""
     cache_dir: str | None = None
-    """Where decoded images are kept that do not fit in memory, as files that all processes share;
-    null decodes them again."""
+    """Directory for decoded images that do not fit into memory, as files that all processes share.
+    null: such images are decoded again each time."""
     instructions: list[str] | None = None
-    """Train only on episodes with these instructions, which every dataset must have; null takes
+    """Train only on episodes with these instructions, which every dataset must have; null uses
     all."""
     episodes_per_instruction: int | None = None
-    """Learn from the first so many episodes of each instruction, of every dataset; null takes all.
-    """
+    """Train only on this many episodes of each instruction of each dataset, the first ones; null
+    uses all."""
     init_from: str | None = None
-    """Checkpoint whose weights and normalisation this run starts from; null starts at random."""
+    """Checkpoint with the initial weights and the normalisation; null starts from random
+    weights."""
     policy: PolicyCfg = CompactVLACfg()
     """The policy to train."""
     algorithm: BehaviorCloningCfg = BehaviorCloningCfg()
@@ -38,29 +41,29 @@ class SupervisedRunnerCfg(RunnerCfg):
     optimizer: AdamWCfg = AdamWCfg()
     """The optimizer."""
     schedule: ScheduleCfg = ScheduleCfg()
-    """The learning rate over time."""
+    """Schedule of the learning rate."""
     ema: EMACfg | None = EMACfg()
     """Averaging of the weights; null deploys the last weights."""
     max_steps: int = 1500
-    """Optimizer steps in the whole run."""
+    """Optimizer steps of the whole run."""
     batch_size: int = 64
-    """Frames per step."""
+    """Frames per optimizer step."""
     max_grad_norm: float = 1.0
-    """Gradients longer than this are scaled down to it."""
+    """The gradient is scaled down to this norm where it is longer."""
     precision: typing.Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the forward and backward pass; benchmarks/bf16_training.py compares them."""
+    """Precision of the forward and backward pass; benchmarks/bf16_training.py compares both."""
     device: str = "cpu"
-    """Where to train: cpu, cuda, cuda:1."""
+    """Device to train on: cpu, cuda, cuda:1."""
     validation_fraction: float = 0.08
-    """Share of the episodes held out to measure the validation loss; 0 trains on all."""
+    """Fraction of the episodes that is held out to measure the validation loss; 0 trains on all."""
     validation_interval: int = 250
-    """Steps between validation losses."""
+    """Steps between validations."""
     save_interval: int = 500
-    """Steps between checkpoints; there is always one at the end."""
+    """Steps between checkpoints. The last step always writes one."""
     num_checkpoints_kept: int = 2
-    """Older checkpoints of this run are removed."""
+    """Number of newest checkpoints to keep; older ones of this run are removed."""
     log_interval: int = 25
-    """Steps between metrics."""
+    """Steps between logged metrics."""
 
     @property
     def datasets(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Where a supervised run gets its batches: recorded frames, split by episode."""
+"""The frames of a supervised run: recorded frames, split by episode for training and validation."""
 
 import dataclasses
 import typing
@@ -17,8 +17,9 @@ if typing.TYPE_CHECKING:
 
 
 class Frames(typing.Protocol):
-    """Frames that can be read in any order, as from `rrf.data.lerobot_reader.LeRobotReader` or
-    `rrf.data.mixture.Mixture`.
+    """Frames that can be read in any order.
+
+    Implemented by `rrf.data.lerobot_reader.LeRobotReader` and `rrf.data.mixture.Mixture`.
     """
 
     @property
@@ -37,17 +38,17 @@ class Frames(typing.Protocol):
 
 @dataclasses.dataclass
 class Split:
-    """The frames a run learns from, and those it only measures itself on."""
+    """The frames for training and the held-out frames for validation."""
 
     training: Frames
     validation: Frames | None
-    norm_stats: dict | None = None  # of the frames learned from; None: `training.norm_stats`
+    norm_stats: dict | None = None  # statistics to normalise with; None: `training.norm_stats`
 
 
 def split_of(cfg: SupervisedRunnerCfg) -> Split:
-    """The frames a supervised config names, of several datasets drawn together by their weights.
+    """The frames of the datasets in a supervised config; several datasets are mixed by weight.
 
-    Raises ValueError as `open_split` and `rrf.data.mixture.Mixture` do.
+    Raises ValueError like `open_split` and `rrf.data.mixture.Mixture`.
     """
     from rrf.data.mixture import Mixture
 
@@ -76,20 +77,21 @@ def open_split(
     episodes_per_instruction: int | None = None,
     cache_dir: str | None = None,
 ) -> Split:
-    """Read a dataset's episodes with the given instructions, held-out ones apart.
+    """Read a dataset's episodes with the given instructions, split into training and validation.
 
     Args:
-        root: A published dataset, a directory or s3://bucket/prefix.
+        root: A published dataset: a directory or s3://bucket/prefix.
         chunk_length: Actions per frame.
-        instructions: None takes all.
-        validation_fraction: Share of the episodes held out.
-        episodes_per_instruction: Only the first ones of each instruction, normalised by their own
-            statistics; None takes all, normalised by those of the dataset.
-        cache_dir: Where decoded images that do not fit in memory are kept; nowhere by default.
+        instructions: The instructions to use; None for all.
+        validation_fraction: Fraction of the episodes that is held out.
+        episodes_per_instruction: Use only this many episodes of each instruction, the first ones,
+            and normalise with their own statistics. None uses all episodes and the dataset's
+            statistics.
+        cache_dir: Directory for decoded images that do not fit into memory; None for none.
 
     Raises:
-        ValueError: If the dataset is missing or damaged, too small to hold out an episode, or has
-            fewer episodes of an instruction than asked for.
+        ValueError: If the dataset is missing or damaged, if it is too small to hold out an episode,
+            or if it has fewer than `episodes_per_instruction` episodes of an instruction.
     """
     training, validation = _open_readers(
         root, chunk_length, instructions, validation_fraction, episodes_per_instruction, cache_dir
@@ -106,7 +108,7 @@ def _open_readers(
     episodes_per_instruction: int | None,
     cache_dir: str | None,
 ) -> "tuple[LeRobotReader, LeRobotReader | None]":
-    """What is learned from, and what is held out."""
+    """The readers of the training episodes and of the held-out episodes."""
     from rrf.data.lerobot_layout import read_info
     from rrf.data.lerobot_reader import LeRobotReader
 
@@ -130,7 +132,7 @@ def _open_readers(
     except ValueError as error:
         raise ValueError(
             f"{error}: {total} episodes are too few to hold out {validation_fraction:.0%} of them; "
-            "record more, or set validation_fraction=0"
+            "record more episodes, or set validation_fraction=0"
         ) from error
     return training, validation
 
@@ -138,8 +140,8 @@ def _open_readers(
 def _first_episodes(reader, count: int) -> list[int]:
     if reader.num_episodes < count:
         raise ValueError(
-            f"{reader.root} has {reader.num_episodes} episodes to train on for "
-            f"'{reader.instructions[0]}', {count} are asked for; lower episodes_per_instruction"
+            f"{reader.root} has {reader.num_episodes} training episodes with the instruction "
+            f"'{reader.instructions[0]}', but episodes_per_instruction is {count}; lower it"
         )
     return reader.episodes[:count]
 
@@ -153,19 +155,23 @@ def _norm_stats_of(frames: Frames) -> dict:
 
 
 def check_fit(policy: PolicyCfg, schema: Schema) -> None:
-    """Raise ValueError naming every input or output on which policy and dataset disagree."""
+    """Check that policy and dataset have the same inputs and outputs.
+
+    Raises:
+        ValueError: If they differ. The message names every difference.
+    """
     pairs = {
         "image_size": (tuple(policy.image_size), tuple(schema.image_size)),
         "state_dim": (policy.state_dim, len(schema.state.names)),
         "action_dim": (policy.action_dim, len(schema.action.names)),
     }
     wrong = [
-        f"policy.{name} is {mine}, the dataset has {its}"
+        f"policy.{name} is {mine}, but the dataset has {its}"
         for name, (mine, its) in pairs.items()
         if mine != its
     ]
     wrong += [
-        f"policy.cameras names '{camera}', the dataset has {', '.join(schema.cameras)}"
+        f"policy.cameras names '{camera}', but the dataset has {', '.join(schema.cameras)}"
         for camera in policy.cameras
         if camera not in schema.cameras
     ]

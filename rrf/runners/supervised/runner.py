@@ -1,8 +1,8 @@
-"""The supervised loop: recorded frames, a loss, an optimizer, and checkpoints it resumes from.
+"""The supervised loop: recorded frames, a loss, an optimizer, and resumable checkpoints.
 
-Everything random in step n is drawn from generators seeded with (seed, n), so a run that is stopped
-or killed and started again continues with the same bits it would have computed undisturbed (on a
-CPU, with the same thread count).
+All randomness of step n comes from generators seeded with (seed, n). On a CPU with the same number
+of threads, a run that was stopped or killed and then resumed computes bit for bit the same results
+as an undisturbed run.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from rrf.runners.tracker import NullTracker, Tracker
 
 @dataclasses.dataclass
 class Progress:
-    """What a progress display shows."""
+    """The data for a progress display."""
 
     step: int
     max_steps: int
@@ -45,12 +45,12 @@ class Progress:
 def build_runner(
     cfg: SupervisedRunnerCfg, run_dir: str | Path, lineage: Mapping | None = None
 ) -> "SupervisedRunner":
-    """A runner on the datasets that `cfg` names. Raises ValueError as `split_of` does."""
+    """A runner for the datasets that `cfg` names. Raises ValueError like `split_of`."""
     return SupervisedRunner(cfg, split_of(cfg), run_dir, lineage)
 
 
 class SupervisedRunner:
-    """Trains `cfg.policy` on the frames of `split` and leaves checkpoints in `run_dir`."""
+    """Trains `cfg.policy` on the frames of `split` and saves checkpoints in `run_dir`."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SupervisedRunner:
         parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
         if parent:
             self.lineage["parent_checkpoint"] = deployable_digest(parent)
-            # Weights mean something only under the normalisation they were trained with.
+            # Weights are only valid with the normalisation with which they were trained.
             self.norm_stats = checkpoint.load_norm_stats(parent)
         with torch.random.fork_rng():
             torch.manual_seed(cfg.seed)
@@ -103,15 +103,15 @@ class SupervisedRunner:
         on_progress: Callable[[Progress], None] | None = None,
         signals: SignalWatch | None = None,
     ) -> dict:
-        """Train to the end, from the newest checkpoint in `run_dir` if there is one.
+        """Train to the end. Resumes from the newest checkpoint in `run_dir`, if there is one.
 
         Returns:
-            checkpoint, checkpoint_digest, steps, metrics, wall_s and cpu_s, the times summed over
-            all resumptions.
+            checkpoint, checkpoint_digest, steps, metrics, wall_s and cpu_s. The times are summed
+            over all resumptions.
 
         Raises:
-            Interrupted: After a signal noted by `signals`, once the finished step has been saved.
-            ValueError: For a loss or gradient that is not finite, or a checkpoint of another
+            Interrupted: After a signal noted by `signals`, when the finished step has been saved.
+            ValueError: For a loss or gradient that is not finite, or for a checkpoint of another
                 config.
         """
         tracker = tracker or NullTracker()
@@ -253,12 +253,12 @@ class SupervisedRunner:
     def _require_same_config(self, path: Path) -> None:
         saved = checkpoint.load_config(path)
         if PolicyCfg.from_dict(saved.get("policy") or {}) != self.cfg.policy:
-            # If the architecture is another, this names the parameters that differ.
+            # If the architecture differs, this error names the parameters that differ.
             checkpoint.load_weights(self.policy, path)
         changed = sorted(
             name
             for name, value in self.cfg.to_dict().items()
-            if saved.get(name) != value and name != "cache_dir"  # it changes no result
+            if saved.get(name) != value and name != "cache_dir"  # it does not change results
         )
         if changed:
             raise ValueError(

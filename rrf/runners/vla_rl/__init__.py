@@ -1,1 +1,1 @@
-"""The loop that reinforces policies that see images."""
+"""The reinforcement-learning loop of policies that see images."""

@@ -1,4 +1,5 @@
-"""Reinforcement learning of policies that see images, as data. Imports no torch."""
+"""The config of reinforcement learning of policies that see images. This file does not import
+torch."""
 
 import typing
 
@@ -11,17 +12,19 @@ from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg
 
 @configclass
 class CurriculumCfg(Cfg):
-    """Which initial states are trained on next."""
+    """How the initial states of the next round are chosen."""
 
     floor: float = 0.25
-    """Share of groups of a task that always succeeds, relative to one that always fails."""
+    """Weight of a task that always succeeds. Without hope_episodes, a task that always fails has
+    weight 1."""
     memory: float = 0.6
-    """What a task's success rate keeps of its old value in each round."""
+    """Weight of the old value in the running success rate of a task, per round."""
     skip: float = 0.75
-    """Probability that an initial state solved by all when last played is passed over."""
+    """Probability of skipping an initial state if all its episodes succeeded when it was last
+    played."""
     hope_episodes: int | None = None
-    """Tasks are also weighted by the chance that so many episodes see a success at all, so that
-    hopeless ones take little; null weighs by failures alone."""
+    """Also weight a task by the probability that at least one of this many episodes succeeds, so
+    that hopeless tasks get few groups. null: weight by the failure rate only."""
 
     def __post_init__(self):
         if self.hope_episodes is not None and self.hope_episodes < 1:
@@ -30,98 +33,107 @@ class CurriculumCfg(Cfg):
             )
         if not (0 < self.floor <= 1 and 0 <= self.memory < 1 and 0 <= self.skip < 1):
             raise ValueError(
-                f"floor is {self.floor}, memory {self.memory} and skip {self.skip}, allowed: above "
-                "0 up to 1, and from 0 to below 1"
+                f"floor is {self.floor}, memory is {self.memory} and skip is {self.skip}, allowed: "
+                "floor above 0 and up to 1, memory and skip from 0 to below 1"
             )
 
 
 @configclass(builds="rrf.orchestra.imitation:Imitation")
 class CoTrainingCfg(Cfg):
-    """The demonstrations that `init_from` was fine-tuned on, imitated further by every update, so
-    that what no group teaches at the moment is not forgotten.
+    """Continued imitation of the demonstrations on which `init_from` was fine-tuned.
+
+    It is part of every update, so that the policy does not forget what no group teaches at the
+    moment.
     """
 
     weight: float = 0.5
-    """Of the supervised loss, beside the policy gradient's."""
+    """Weight of the supervised loss. The weight of the policy-gradient loss is 1."""
     batch_size: int = 128
-    """Frames per optimizer step."""
+    """Demonstration frames per optimizer step."""
     algorithm: BehaviorCloningCfg = BehaviorCloningCfg()
-    """How they are imitated."""
+    """The imitation algorithm."""
 
     def __post_init__(self):
         if self.weight <= 0 or self.batch_size < 1:
             raise ValueError(
-                f"weight is {self.weight} and batch_size {self.batch_size}, allowed: above 0, and "
-                "1 or more; co_training=null goes without"
+                f"weight is {self.weight} and batch_size is {self.batch_size}, allowed: weight "
+                "above 0, and batch_size of 1 or more; co_training=null switches co-training off"
             )
 
 
 @configclass(builds="rrf.orchestra.inline_run:build_runner")
 class VLARLRunnerCfg(RunnerCfg):
-    """Reinforcement learning of a policy that succeeds now and then, in simulation."""
+    """Reinforcement learning in simulation, for a policy that already succeeds now and then."""
 
     loop: typing.ClassVar[str] = "vla_rl"
     policy_kind: typing.ClassVar[str] = "vla"
 
     init_from: str | None = None
-    """Checkpoint to start from, usually of a supervised fine-tuning; it must be given."""
+    """Checkpoint to start from, usually of supervised fine-tuning. Required."""
     policy: PolicyCfg = CompactVLACfg(head=GaussianHeadCfg())
-    """The policy to train; its architecture is that of `init_from`, a value head may be new."""
+    """The policy to train. Its architecture must be that of `init_from`; only the value head may be
+    new."""
     env: VecEnvCfg
-    """The simulator, with the slots of all workers together."""
+    """The simulator; its number of slots is the total of all workers."""
     num_workers: int = 2
-    """Environment processes."""
+    """Number of environment worker processes."""
     worker_timeout_s: float = 60.0
-    """A process that takes longer for one chunk is replaced."""
+    """Time limit for one chunk in seconds. A worker process that takes longer is replaced."""
     tasks: list[str] = []
     """Tasks to train on."""
     env_seeds: list[int] = [42]
-    """Seeds whose initial states are trained on."""
+    """Environment seeds that generate the initial states for training."""
     validation_seed: int = 2024
-    """Seed whose initial states choose the checkpoint."""
+    """Environment seed that generates the initial states for validation, by which the best
+    checkpoint is chosen."""
     validation_episodes: int = 10
-    """Initial states per task in a validation, greedy."""
+    """Initial states per task in a validation. The policy plays each once, greedily."""
     validation_interval: int = 10
-    """Rounds between validations; there is always one at the end."""
+    """Rounds between validations. The last round always validates."""
     algorithm: PolicyGradientCfg = GRPOCfg()
-    """GRPO or PPO."""
+    """The algorithm: GRPO or PPO."""
     num_groups: int = 24
-    """Groups an update learns from (for PPO: episodes)."""
+    """Number of groups that an update learns from (for PPO: episodes)."""
     max_groups: int = 72
-    """Groups a round may begin to find so many with contrast."""
+    """Maximum number of groups that a round may start in order to find num_groups groups with both
+    successes and failures."""
     stop_after_successes: int | None = 4
-    """A group whose first so many episodes all succeeded is given up; null plays it to the end."""
+    """A group is abandoned if its first episodes, this many, all succeeded; null plays every group
+    to the end."""
     stop_after_failures: int | None = 6
-    """The same for failures; rare successes teach most, so this had better be larger."""
+    """The same for failures. Rare successes teach most, so this should be larger than
+    stop_after_successes."""
     co_training: CoTrainingCfg | None = None
-    """Imitation beside reinforcement; null for none."""
+    """Imitation of demonstrations in addition to reinforcement learning; null for none."""
     curriculum: CurriculumCfg = CurriculumCfg()
-    """Which initial states come next."""
+    """How the initial states of the next round are chosen."""
     max_rounds: int = 40
-    """Rounds of rollout and update."""
+    """Number of rounds; each has a rollout and an update."""
     optimizer: AdamWCfg = AdamWCfg(lr=2e-4, betas=(0.9, 0.95), weight_decay=0.0)
     """The optimizer."""
     value_lr: float = 1e-3
     """Peak learning rate of the value head."""
     schedule: ScheduleCfg = ScheduleCfg(kind="cosine", warmup_fraction=0.0, final_factor=0.2)
-    """The learning rates over the rounds."""
+    """Schedule of both learning rates over the rounds."""
     noise_schedule: ScheduleCfg = ScheduleCfg(kind="constant")
-    """Randomness of actions over the rounds, relative to the head's own; where it ends low, what is
-    rewarded in the end is close to the greedy policy that will be judged."""
+    """Schedule of the randomness of actions over the rounds, as a factor on the head's own
+    randomness. If it ends low, the policy that acts at the end is close to the greedy policy that
+    will be evaluated."""
     ema: EMACfg | None = EMACfg(decay=0.99)
     """Averaging of the weights; null deploys the last weights."""
     max_grad_norm: float = 1.0
-    """Gradients longer than this are scaled down to it."""
+    """The gradient is scaled down to this norm where it is longer."""
     update_threads: int = 2
-    """Torch threads of an update, while the environments rest; results depend on it."""
+    """Torch threads of an update. The environments do not run during an update. The results depend
+    on this number (rounding)."""
     only_eval: bool = False
-    """Validate `init_from` and stop."""
+    """Only validate `init_from`, without training."""
     save_interval: int = 8
     """Rounds between checkpoints."""
     num_checkpoints_kept: int = 2
-    """Older checkpoints are removed, but never the best one."""
+    """Number of newest checkpoints to keep. Older ones are removed, except the best one."""
     resume_dir: str | None = None
-    """Run directory to go on from; null looks into this run's own."""
+    """Run directory or checkpoint to resume from; null resumes from this run's own directory."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -132,14 +144,15 @@ class VLARLRunnerCfg(RunnerCfg):
                 raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
         if self.max_groups < self.num_groups:
             raise ValueError(
-                f"max_groups is {self.max_groups}, but num_groups={self.num_groups} are wanted"
+                f"max_groups is {self.max_groups}, allowed: num_groups={self.num_groups} or more"
             )
         for name in ("stop_after_successes", "stop_after_failures"):
             value = getattr(self, name)
             if value is not None and value < 2:
-                raise ValueError(f"{name} is {value}; allowed: 2 or more, or null for never")
+                raise ValueError(f"{name} is {value}, allowed: 2 or more, or null for never")
         if self.validation_seed in self.env_seeds:
             raise ValueError(
-                f"validation_seed {self.validation_seed} is one of env_seeds; a checkpoint must be "
-                "chosen on initial states that were not trained on"
+                f"validation_seed {self.validation_seed} is one of env_seeds, but the best "
+                "checkpoint must be chosen on initial states that were not trained on; use another "
+                "seed"
             )

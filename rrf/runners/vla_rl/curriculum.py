@@ -1,4 +1,4 @@
-"""Which initial states are trained on next: every task, and more often what still fails."""
+"""Chooses the next initial states to train on: all tasks, but more often those that still fail."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,8 +9,9 @@ from rrf.runners.vla_rl.configs import CurriculumCfg
 
 
 class Curriculum:
-    """Draws tasks by how often they fail, and a task's initial states in shuffled turns, in which
-    most of those that were solved by all when last played are passed over.
+    """Draws tasks by their failure rate, and the initial states of each task in shuffled order.
+
+    Most initial states whose episodes all succeeded when last played are skipped.
     """
 
     def __init__(
@@ -23,11 +24,11 @@ class Curriculum:
     ):
         """
         Args:
-            cfg: Weights.
+            cfg: The weights.
             tasks: Task names.
-            env_seeds: Seeds of the environment whose initial states may be used.
-            num_initial_states: Initial states per task and seed.
-            seed: Decides order and draws.
+            env_seeds: Environment seeds that generate the initial states.
+            num_initial_states: Number of initial states per task and seed.
+            seed: Seed of the order and of all draws.
         """
         self.cfg = cfg
         self._tasks = list(tasks)
@@ -38,9 +39,9 @@ class Curriculum:
         self._solved: set[tuple[str, int, int]] = set()
 
     def draw(self, round_number: int) -> Iterator[InitialState]:
-        """Initial states for the groups of a round, in order, as many as are taken.
+        """An endless iterator over the initial states for the groups of a round.
 
-        Tasks come in turn, as often as their weights say (stratified, not independent draws).
+        Tasks take turns in proportion to their weights (stratified, not independent draws).
         """
         rng = np.random.default_rng([self._seed, round_number])
         weights = np.array([self._weight(self.success[task]) for task in self._tasks])
@@ -53,7 +54,7 @@ class Curriculum:
             yield self._next_state(self._tasks[task], rng)
 
     def learn(self, outcomes: Sequence[tuple[InitialState, bool]]) -> None:
-        """Note which episodes of a round succeeded."""
+        """Record which episodes of a round succeeded."""
         by_state: dict[InitialState, list[bool]] = {}
         for state, success in outcomes:
             by_state.setdefault(state, []).append(success)
@@ -70,7 +71,7 @@ class Curriculum:
                 self.success[task] = memory * self.success[task] + (1 - memory) * rate
 
     def state_dict(self) -> dict:
-        """Plain data from which `load_state_dict` goes on."""
+        """Plain data that `load_state_dict` needs."""
         return {
             "success": dict(self.success),
             "num_drawn": dict(self._num_drawn),
@@ -82,7 +83,7 @@ class Curriculum:
         self._solved = {(task, seed, index) for task, seed, index in state["solved"]}
 
     def _weight(self, success: float) -> float:
-        """How often a task with this success rate is drawn, up to a factor."""
+        """The unnormalised weight of a task with this success rate."""
         need = 1 - success
         if self.cfg.hope_episodes is not None:
             need *= 1 - (1 - success) ** self.cfg.hope_episodes

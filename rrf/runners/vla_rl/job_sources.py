@@ -1,10 +1,11 @@
-"""Which episodes a round of rollouts plays: a fixed list, or groups until enough teach something.
+"""Chooses the episodes of a round: a fixed list, or groups until enough of them are useful.
 
-A group is a number of copies of one initial state. A group whose episodes all succeed or all fail
-has no advantage to learn from: it is dropped and another one drawn (DAPO, arXiv:2503.14476,
-"dynamic sampling"), up to a bound. To lose less time on such groups their members play in stages: a
-group is given up as soon as enough of them all succeeded, or all failed. Which groups are played
-depends on the sequence drawn and on outcomes, never on timing.
+A group consists of several episodes from one initial state. If all its episodes succeed or all
+fail, it has no contrast: all advantages are 0. Such a group is dropped and another one is drawn
+(DAPO, arXiv:2503.14476, "dynamic sampling"), up to a maximum. To lose less time on such groups, a
+group is played in stages. It is abandoned as soon as enough of its episodes all succeeded, or all
+failed. Which groups are played depends on the sequence of initial states and on the outcomes, never
+on timing.
 """
 
 import dataclasses
@@ -16,14 +17,14 @@ from rrf.storage.trajectories import Job, PlayedEpisode
 
 
 class JobSource(typing.Protocol):
-    """Decides what is played."""
+    """Decides which episodes are played."""
 
     def take(self) -> list[Job]:
-        """New jobs that may start now; none does not mean that none will come."""
+        """New jobs that may start now. If the list is empty, more jobs may still come later."""
         ...
 
     def report(self, episode: PlayedEpisode) -> None:
-        """An episode ended."""
+        """Called when an episode has ended."""
         ...
 
 
@@ -45,7 +46,7 @@ class JobList:
 
     @property
     def episodes(self) -> list[PlayedEpisode]:
-        """What was played, in the order of the list."""
+        """The played episodes, in the order of the list."""
         return [self._episodes[job_id] for job_id in sorted(self._episodes)]
 
 
@@ -60,7 +61,7 @@ class _Group:
 
 
 class GroupRound:
-    """A job source that ends with up to `num_groups` groups worth learning from."""
+    """A job source that plays groups until about `num_groups` of them are worth learning from."""
 
     def __init__(
         self,
@@ -75,18 +76,19 @@ class GroupRound:
     ):
         """
         Args:
-            initial_states: One for each group, in order, as many as are asked for.
-            num_groups: How many are wanted.
+            initial_states: The initial state of each group, in order. Must not run out.
+            num_groups: Number of groups wanted.
             group_size: Episodes per group.
-            max_groups: How many may be begun.
-            stop_after_successes: A group whose first so many episodes all succeeded is given up;
-                None plays it to the end.
-            stop_after_failures: The same for failures. Rare successes are the most instructive
-                ones, so this had better be larger.
-            keeps_uniform: Whether groups without contrast are kept too (a critic learns from them).
-            expected_share: Of groups that will have contrast. So many more begin at once, because
-                replacements that wait for one another leave slots empty; if all goes well the
-                round ends with a few groups more than wanted.
+            max_groups: Maximum number of groups that may be started.
+            stop_after_successes: A group is abandoned if its first episodes, this many, all
+                succeeded; None plays it to the end.
+            stop_after_failures: The same for failures. Rare successes teach most, so this should be
+                larger.
+            keeps_uniform: Whether to keep groups without contrast, too (a critic learns from them).
+            expected_share: Expected fraction of groups that have contrast. Correspondingly more
+                groups start at once, because slots would stay empty if replacements waited for one
+                another. If more groups than expected have contrast, the round ends with a few
+                groups more than wanted.
         """
         self._initial_states, self._max_groups = initial_states, max_groups
         self._group_size = group_size
@@ -110,7 +112,7 @@ class GroupRound:
 
     @property
     def groups(self) -> list[list[PlayedEpisode]]:
-        """The groups to learn from, in the order drawn, members by id."""
+        """The groups to learn from, in the order in which they were drawn; members by job id."""
         return [
             [group.episodes[job_id] for job_id in sorted(group.episodes)]
             for group in self._groups
@@ -120,7 +122,7 @@ class GroupRound:
 
     @property
     def episodes(self) -> list[PlayedEpisode]:
-        """Every episode played, dropped ones included, by id."""
+        """All played episodes, including those of dropped groups, ordered by job id."""
         played = {key: value for group in self._groups for key, value in group.episodes.items()}
         return [played[job_id] for job_id in sorted(played)]
 
@@ -133,7 +135,7 @@ class GroupRound:
         """See `JobSource.report`.
 
         Raises:
-            ValueError: If the members of a group do not begin alike.
+            ValueError: If the members of a group do not begin with the same observation.
         """
         group = self._groups[episode.job.group]
         group.episodes[episode.job.id] = episode
@@ -172,5 +174,6 @@ def check_group(episodes: Sequence[PlayedEpisode]) -> None:
         raise ValueError(
             f"the episodes of group {episodes[0].job.group} ({state.task}, seed {state.seed}, "
             f"initial state {state.index}) did not begin with the same observation, so their "
-            "returns cannot be compared; the environment's reset must be exact"
+            "returns cannot be compared; the environment's reset must reproduce an initial state "
+            "exactly"
         )

@@ -1,8 +1,8 @@
-"""Before the first update: does the policy that is trained agree with the one that played?
+"""A check before the first update: does the policy to train agree with the policy that played?
 
-A ratio that is not 1 before any step means that the update would correct a difference nobody meant:
-dropout, another number format, another mask, temperature or normaliser. Training then goes wrong
-quietly, so it does not start.
+Before any optimizer step, the probability ratio must be 1. If it is not, the two policies differ
+unintentionally, e.g. by dropout, number format, mask, temperature or normaliser. Training would
+then go wrong silently, so it does not start.
 """
 
 from collections.abc import Sequence
@@ -20,18 +20,18 @@ MAX_APPROX_KL = 1e-5
 def check_log_probs(
     player: Policy, trained: Policy, episodes: Sequence[PlayedEpisode]
 ) -> dict[str, float]:
-    """Compare log-probabilities noted while playing with those of the policy to train.
+    """Compare the log-probabilities recorded while playing with those of the policy to train.
 
     Args:
-        player: The policy that played; looked at for differences only.
+        player: The policy that played; only used to find differences.
         trained: The policy to train, before any update.
-        episodes: Real rollouts.
+        episodes: Played episodes.
 
     Returns:
         preflight/max_ratio_error and preflight/approx_kl.
 
     Raises:
-        ValueError: If they disagree, naming what differs.
+        ValueError: If they disagree. The message names what differs.
     """
     observation, replay, old, mask = decisions(episodes, trained.chunk_length)
     with torch.no_grad():
@@ -42,18 +42,18 @@ def check_log_probs(
     if error <= MAX_RATIO_ERROR and kl <= MAX_APPROX_KL:
         return {"preflight/max_ratio_error": error, "preflight/approx_kl": kl}
     found = differences(player, trained) or [
-        "nothing in the policies themselves; the head computes its density differently in sample "
-        "and evaluate"
+        "nothing in the policies themselves, so the head must compute its density differently in "
+        "sample and evaluate"
     ]
     raise ValueError(
-        "the policy that played and the policy to train disagree before the first update: ratio "
-        f"off by up to {error:.2g} (allowed {MAX_RATIO_ERROR:g}), approx. KL {kl:.2g} (allowed "
-        f"{MAX_APPROX_KL:g}). What differs: " + "; ".join(found)
+        "the policy that played and the policy to train disagree before the first update: the "
+        f"ratio is off by up to {error:.2g} (allowed: {MAX_RATIO_ERROR:g}), the approximate KL is "
+        f"{kl:.2g} (allowed: {MAX_APPROX_KL:g}). What differs: " + "; ".join(found)
     )
 
 
 def differences(player: Policy, trained: Policy) -> list[str]:
-    """What makes two policies disagree, in words."""
+    """Descriptions of what differs between two policies."""
     assert isinstance(player, nn.Module)
     assert isinstance(trained, nn.Module)
     found = []
@@ -92,7 +92,7 @@ def _active_dropout(policy: nn.Module) -> list[str]:
 
 
 def _facts(policy: Policy) -> dict[str, str]:
-    """Settings outside the weights that densities depend on."""
+    """The settings, other than weights, on which densities depend."""
     facts = {}
     for name in ("normalize_state", "normalize_action"):
         if hasattr(policy, name):

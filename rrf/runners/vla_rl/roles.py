@@ -1,5 +1,6 @@
-"""What the reinforcement-learning loop asks of those it drives (`rrf.orchestra` has them), and what
-it tells those who watch.
+"""The protocols that the reinforcement-learning loop needs, and its progress data.
+
+`rrf.orchestra` implements the protocols.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ from rrf.storage.trajectories import PlayedEpisode
 
 
 class Backend(typing.Protocol):
-    """Plays episodes, wherever; see `rrf.orchestra.inline.InlineBackend`."""
+    """Plays episodes; see `rrf.orchestra.inline.InlineBackend`."""
 
     rollout: typing.Any
 
@@ -33,7 +34,7 @@ class Backend(typing.Protocol):
 
 
 class Actor(typing.Protocol):
-    """Owns the weights; see `rrf.orchestra.actor_role.ActorRole`."""
+    """Owns and trains the weights; see `rrf.orchestra.actor_role.ActorRole`."""
 
     policy: typing.Any
     algorithm: typing.Any
@@ -55,12 +56,12 @@ class Actor(typing.Protocol):
 
 @dataclasses.dataclass
 class RoundProgress:
-    """What a progress display shows."""
+    """The data for a progress display."""
 
-    round: int  # rounds done
+    round: int  # number of finished rounds
     max_rounds: int
     episodes: int
-    success: dict[str, float]  # of this round's episodes, by task
+    success: dict[str, float]  # success rate of this round's episodes, by task
     validation: float | None
     metrics: dict[str, float]
     episodes_per_s: float

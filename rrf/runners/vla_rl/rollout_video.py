@@ -1,4 +1,4 @@
-"""Played episodes as one video: a tile per task, with what it shows written below."""
+"""Played episodes as one video: one captioned tile per task."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,14 +11,13 @@ _HOLD_FRAMES = 6
 
 
 def write_grid(path: Path, episodes: Sequence[PlayedEpisode], camera: str, title: str) -> None:
-    """Write the first episode of each task, the images that the policy saw, two per second and a
-    half.
+    """Write a video of the first episode of each task, from the images that the policy saw.
 
     Args:
         path: The MP4 file.
-        episodes: With observations.
-        camera: Which images.
-        title: Stands in every caption, e.g. "round 8".
+        episodes: Episodes with their observations.
+        camera: The camera whose images are shown.
+        title: Part of every caption, e.g. "round 8".
     """
     first: dict[str, PlayedEpisode] = {}
     for episode in episodes:

@@ -1,8 +1,10 @@
-"""The reinforcement-learning loop of manipulation policies: play a round, update, now and then
-validate, and keep the checkpoint that validated best.
+"""The reinforcement-learning loop of manipulation policies.
 
-Everything random is seeded with (seed, round, episode), so a run that was stopped or killed goes on
-from its last checkpoint with the bits it would have computed undisturbed.
+Each round plays episodes and updates the policy. Some rounds also validate, and the checkpoint with
+the best validation is the result.
+
+All randomness is seeded with (seed, round, episode). A run that was stopped or killed resumes from
+its last checkpoint and computes bit for bit the same results as an undisturbed run.
 """
 
 import time
@@ -26,12 +28,12 @@ from rrf.runners.vla_rl.roles import Actor, Backend, RoundProgress
 from rrf.runners.vla_rl.rollout_video import write_grid
 from rrf.storage.trajectories import PlayedEpisode
 
-_PLAY, _VALIDATE = 0, 1  # keep the random streams of rollouts and validations apart
+_PLAY, _VALIDATE = 0, 1  # part of the seeds: separate random streams of rollouts and validations
 _SHARE_GAIN = 0.3
 
 
 class VLARLRunner:
-    """Trains with `actor` on what `backend` plays; leaves checkpoints in `run_dir`."""
+    """Trains `actor` on the episodes that `backend` plays; saves checkpoints in `run_dir`."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class VLARLRunner:
         self.num_episodes = 0
         self.metrics: dict[str, float] = {}
         self.validations: list[dict] = []  # {"round", "episodes", "wall_s", "success", by task}
-        self._kept_share = 0.8  # of groups begun, a running estimate
+        self._kept_share = 0.8  # running estimate of the fraction of started groups with contrast
         self._timings: dict[str, float] = {}
         self._last_played: list[PlayedEpisode] = []
         self._wall_s = self._cpu_s = self._env_cpu_s = 0.0
@@ -66,16 +68,16 @@ class VLARLRunner:
         on_progress: Callable[[RoundProgress], None] | None = None,
         signals: SignalWatch | None = None,
     ) -> dict:
-        """Train to the end, from the newest checkpoint in `run_dir` (or `resume_dir`) if any.
+        """Train to the end. Resumes from the newest checkpoint in `run_dir`, else in `resume_dir`.
 
         Returns:
-            checkpoint (the one that validated best), checkpoint_digest, steps (rounds), metrics,
-            validations, wall_s and cpu_s, the times summed over all resumptions.
+            checkpoint (the one with the best validation), checkpoint_digest, steps (rounds),
+            metrics, validations, wall_s and cpu_s. The times are summed over all resumptions.
 
         Raises:
             Interrupted: After a signal noted by `signals`; the last finished round has been saved.
-            ValueError: If the pre-flight check fails, no group has any contrast, or a number is
-                not finite.
+            ValueError: If the pre-flight check fails, if no group has any contrast, or if a number
+                is not finite.
         """
         tracker = tracker or NullTracker()
         self._resume()
@@ -92,7 +94,7 @@ class VLARLRunner:
         return self._result()
 
     def save(self) -> Path:
-        """Write a checkpoint of the round, and remove old ones but the best."""
+        """Write a checkpoint of the current round, and remove old ones except the best."""
         self._wall_s = time.monotonic() - self._began[0]
         self._cpu_s = time.process_time() - self._began[1] + self._env_cpu_s
         tensors, facts = self.actor.state()
@@ -139,12 +141,12 @@ class VLARLRunner:
                 on_progress(progress)
 
     def _play(self, source: JobSource, kind: int, **how) -> None:
-        """Play with the weights that the rollout role has; a signal ends it within a second."""
+        """Play with the current weights of the rollout role; a signal stops it within a second."""
         stream = (self.cfg.seed, kind, self.round)
         self.backend.play(source, stream, should_stop=self._should_stop, **how)
 
     def _play_round(self) -> RoundProgress | None:
-        """Play and update; None if every group succeeded, so that nothing is left to learn."""
+        """Play and update; None if all episodes succeeded, so that nothing is left to learn."""
         cfg, algorithm = self.cfg, self.actor.algorithm
         begin, drawn_before = time.perf_counter(), self.curriculum.state_dict()
         source = GroupRound(
@@ -163,7 +165,7 @@ class VLARLRunner:
         try:
             self._play(source, _PLAY)
         except StopRequestedError:
-            self.curriculum.load_state_dict(drawn_before)  # the round has not happened
+            self.curriculum.load_state_dict(drawn_before)  # undo the draws of the aborted round
             raise
         episodes, groups = source.episodes, source.groups
         self._last_played = episodes
@@ -211,7 +213,7 @@ class VLARLRunner:
         )
 
     def _spent_since_last_round(self) -> dict[str, float]:
-        """Seconds of the backend's roles; those of the environments are CPU time of others."""
+        """Seconds that the backend's roles spent; for environments, CPU time of their processes."""
         timings = self.backend.timings()
         spent = {name: max(0.0, t - self._timings.get(name, 0.0)) for name, t in timings.items()}
         self._timings = timings
@@ -221,7 +223,7 @@ class VLARLRunner:
     def _update(self, groups: list[list[PlayedEpisode]]) -> dict[str, float]:
         cfg = self.cfg
         threads = torch.get_num_threads()
-        torch.set_num_threads(cfg.update_threads)  # the environments are waiting meanwhile
+        torch.set_num_threads(cfg.update_threads)  # the environments do not run during the update
         try:
             factor = schedule_factor(self.round, cfg.max_rounds, cfg.schedule)
             horizon = cfg.env.max_episode_steps
@@ -240,7 +242,7 @@ class VLARLRunner:
         return True
 
     def _validate(self, tracker: Tracker) -> None:
-        """Greedy success of the deployed weights on initial states that are never trained on."""
+        """Measure the greedy success of the deployed weights on held-out initial states."""
         cfg = self.cfg
         begin = time.perf_counter()
         states = [
@@ -276,13 +278,13 @@ class VLARLRunner:
             self.save()
 
     def _film(self, kind: str, episodes: Sequence[PlayedEpisode], tracker: Tracker) -> None:
-        """A video of one episode per task, into the run directory and to the tracker."""
+        """Write a video of one episode per task to the run directory and to the tracker."""
         path = self.run_dir / "videos" / f"{kind}_round_{self.round}.mp4"
         write_grid(path, episodes, self.cfg.policy.cameras[0], f"round {self.round}")
         tracker.log_artifact(path, "videos")
 
     def _best_round(self) -> int:
-        """The round that validated best; of two equals the later one, which has learned more."""
+        """The round with the best validation; if two are equal, the later one (more training)."""
         best = max(self.validations, key=lambda entry: (entry["success"], entry["round"]))
         return best["round"]
 
@@ -341,6 +343,6 @@ def _no_contrast(num_groups: int, episodes: Sequence[PlayedEpisode]) -> str:
     return (
         f"none of {num_groups} groups had both successes and failures ({rate:.0%} of "
         f"{len(episodes)} episodes succeeded), so there is nothing to compare. If hardly any "
-        "succeed, fine-tune it on demonstrations first or take easier tasks; else try larger "
-        "groups, more max_groups or more noise"
+        "episodes succeed, fine-tune the policy on demonstrations first or use easier tasks. "
+        "Otherwise try a larger algorithm.group_size, a larger max_groups or more noise"
     )

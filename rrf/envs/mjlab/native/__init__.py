@@ -1,5 +1,5 @@
-"""mjlab's tasks on a CPU: mjlab's own terms and managers over MuJoCo's C library.
+"""mjlab's tasks on a CPU: mjlab's own terms and managers on MuJoCo's C library.
 
-Everything here imports mjlab at its top; `rrf.envs.mjlab.env` loads it when a native environment
-is built, after it has checked that mjlab is installed.
+Every module here imports mjlab at its top. `rrf.envs.mjlab.env` loads these modules when a native
+environment is built, after it has checked that mjlab is installed.
 """

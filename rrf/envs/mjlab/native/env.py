@@ -1,8 +1,8 @@
-"""mjlab's environment over the native simulation.
+"""mjlab's environment on the native simulation.
 
 Managers, terms, entities and sensors are mjlab's own, so observations, rewards, terminations,
-commands, events and curricula are its own too; only what stands below them differs. What cannot
-be answered there is an error that names the terms that ask for it.
+commands, events and curricula are mjlab's own, too. Only the simulation below them differs. If it
+cannot compute something, an error names the terms that ask for it.
 """
 
 import contextlib
@@ -42,17 +42,17 @@ _HELD_ACTIONS = (
     actions.SiteEffortAction,
 )
 
-_BLIND_UPDATES = (Sensor.update, ContactSensor.update)  # they look at contacts, or at nothing
+_BLIND_UPDATES = (Sensor.update, ContactSensor.update)  # they read contacts or nothing
 _NOT_STATE = (
     ManagerBasedRlEnv, Scene, NativeSimulation, NativeData, NativeModel, Entity, EntityIndexing,
 )  # fmt: skip
 
 
 class NativeRlEnv(ManagerBasedRlEnv):
-    """A mjlab task on a CPU.
+    """An mjlab task on a CPU.
 
     Raises:
-        ValueError: Naming the terms and sensors that cannot be computed here.
+        ValueError: If terms or sensors cannot be computed here; the message names them.
     """
 
     sim: NativeSimulation  # type: ignore[assignment]
@@ -60,7 +60,7 @@ class NativeRlEnv(ManagerBasedRlEnv):
     def __init__(
         self, cfg: ManagerBasedRlEnvCfg, num_threads: int = 1, *, fresh_contacts: bool = True
     ):
-        # Not the parent's, which creates mujoco_warp's simulation.
+        # The parent's constructor is not called: it creates mujoco_warp's simulation.
         self.cfg = cfg
         if cfg.seed is not None:
             cfg.seed = self.seed(cfg.seed)
@@ -76,7 +76,7 @@ class NativeRlEnv(ManagerBasedRlEnv):
         self.episode_length_buf = torch.zeros(num_envs, dtype=torch.long)
         self.reset_buf, self.reset_terminated, self.reset_time_outs = torch.zeros(
             3, num_envs, dtype=torch.bool
-        )  # mjlab makes these four in its first step, and terms that are probed may read them
+        )  # mjlab makes these four in its first step, but terms may read them when probed
         self.reward_buf = torch.zeros(num_envs)
         with naming_terms():
             self._build_scene(num_threads, fresh_contacts)
@@ -88,9 +88,9 @@ class NativeRlEnv(ManagerBasedRlEnv):
     def _build_scene(self, num_threads: int, fresh_contacts: bool) -> None:
         if self.cfg.sim.nan_guard.enabled:
             raise ValueError(
-                "sim.nan_guard.enabled is true, and is of mjlab's own simulation alone; leave it "
-                "out (the native backend resets what diverges, and guard.on_nan says what training "
-                "does about a NaN), or use backend=mjlab"
+                "sim.nan_guard.enabled is true, but only mjlab's own simulation has this guard; "
+                "leave it out (the native backend resets environments that diverge, and "
+                "guard.on_nan sets what training does about a NaN), or use backend=mjlab"
             )
         self.scene = Scene(self.cfg.scene, device="cpu")
         cameras = [n for n, s in self.scene.sensors.items() if isinstance(s, CameraSensor)]
@@ -101,7 +101,7 @@ class NativeRlEnv(ManagerBasedRlEnv):
             raise UnsupportedFieldError(", ".join(what))
         if self._moves_centres_of_mass():
             for body in self.scene.spec.bodies[1:]:
-                body.simple = 0  # a shortcut of the compiler, for centres of mass in the origin
+                body.simple = 0  # the compiler's shortcut for centres of mass in the origin
         self.sim = NativeSimulation(
             num_envs=self.scene.num_envs,
             cfg=self.cfg.sim,
@@ -112,7 +112,7 @@ class NativeRlEnv(ManagerBasedRlEnv):
         )
         raycasts = [s for s in self.scene.sensors.values() if isinstance(s, RayCastSensor)]
         for sensor in raycasts:
-            sensor.requires_sensor_context = False  # else the scene builds one for mujoco_warp
+            sensor.requires_sensor_context = False  # else the scene builds one with mujoco_warp
         self.scene.initialize(
             mj_model=self.sim.mj_model,
             model=self.sim.model,  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ class NativeRlEnv(ManagerBasedRlEnv):
         self.sim.use_raycasts(raycasts)
 
     def _moves_centres_of_mass(self) -> bool:
-        """Whether an event does so."""
+        """Whether an event moves centres of mass."""
         terms = [term for term in self.cfg.events.values() if term is not None]
         fields = {name for term in terms for name in getattr(term.func, "model_fields", ())}
         return not fields.isdisjoint(("body_ipos", "body_iquat"))
@@ -131,23 +131,25 @@ class NativeRlEnv(ManagerBasedRlEnv):
         self.recorder_manager.close()
 
     def state_roots(self) -> dict[str, typing.Any]:
-        """The objects whose values decide how this environment goes on."""
+        """The objects whose values determine how this environment continues."""
         roots = {name: getattr(self, name) for name in _MANAGERS}
         roots |= {f"entity.{name}": entity for name, entity in self.scene.entities.items()}
         roots |= {f"sensor.{name}": sensor for name, sensor in self.scene.sensors.items()}
         return roots | {"env": self._kept_by_terms()}
 
     def _kept_by_terms(self) -> dict[str, typing.Any]:
-        """The attributes that terms have given to this object: all that no method of it sets."""
+        """The attributes that terms have added to this object: those that no method of its class
+        sets.
+        """
         own = _attributes_set_by(type(self))
         return {name: value for name, value in vars(self).items() if name not in own}
 
     def capture(self) -> tuple[dict[str, torch.Tensor], dict[str, typing.Any]]:
-        """Everything but the simulation's state and the random generators."""
+        """Everything except the simulation's state and the random generators."""
         return capture(self.state_roots(), skip=_NOT_STATE)
 
     def unsaved(self) -> list[str]:
-        """Where terms keep what `capture` leaves out: random generators, deques, sets."""
+        """Paths of what terms keep and `capture` leaves out: random generators, deques, sets."""
         return unsaved(self.state_roots(), skip=_NOT_STATE)
 
     def restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, typing.Any]) -> None:
@@ -156,7 +158,7 @@ class NativeRlEnv(ManagerBasedRlEnv):
         vars(self).update(roots["env"])
 
     def _controls_are_held(self) -> bool:
-        """Whether no term, actuator, sensor or metric looks at the state between two substeps."""
+        """Whether no term, actuator, sensor or metric reads the state between two substeps."""
         if any(type(sensor).update not in _BLIND_UPDATES for sensor in self.scene.sensors.values()):
             return False
         for entity in self.scene.entities.values():
@@ -171,7 +173,10 @@ class NativeRlEnv(ManagerBasedRlEnv):
         )
 
     def _probe_terms(self) -> None:
-        """Evaluate every term once: those that cannot be, and which sensors observations read."""
+        """Evaluate every term once.
+
+        This finds the terms that cannot be computed here, and the sensors that observations read.
+        """
         tensors, facts = self.capture()
         known = set(vars(self))
         unsupported = []
@@ -183,7 +188,7 @@ class NativeRlEnv(ManagerBasedRlEnv):
             except UnsupportedFieldError as error:
                 unsupported.append(f"{manager} term '{name}' ({error})")
                 continue
-            except Exception as error:  # a border: terms are others' code and may raise anything
+            except Exception as error:  # broad: terms are foreign code and may raise anything
                 raise ValueError(_failure(f"{manager} term '{name}'", error)) from error
             shape = tuple(getattr(value, "shape", ()))
             if manager != "metrics" and shape[:1] != (self.num_envs,):
@@ -195,7 +200,7 @@ class NativeRlEnv(ManagerBasedRlEnv):
                 self.sim.observe(s for s in self.scene.sensors.values() if s._cache_valid)
         if unsupported:
             raise ValueError(_message(unsupported))
-        for name in set(vars(self)) - known:  # made by a term, which will make it again
+        for name in set(vars(self)) - known:  # a term made it and will make it again
             delattr(self, name)
         self.restore(tensors, facts)
 
@@ -216,7 +221,7 @@ class NativeRlEnv(ManagerBasedRlEnv):
 
 @functools.cache
 def _attributes_set_by(kind: type) -> frozenset[str]:
-    """What the methods of a class assign to, of any object."""
+    """The names of all attributes that the methods of a class assign, on any object."""
     methods = [value for one in kind.__mro__ for value in vars(one).values()]
     codes = [method.__code__ for method in methods if isinstance(method, types.FunctionType)]
     steps = itertools.chain.from_iterable(map(dis.get_instructions, codes))
@@ -225,14 +230,16 @@ def _attributes_set_by(kind: type) -> frozenset[str]:
 
 @contextlib.contextmanager
 def naming_terms() -> Iterator[None]:
-    """Turn what a term cannot do here, or fails in, into a ValueError that names the term."""
+    """Turn an error inside a term, or a request that is not supported here, into a ValueError that
+    names the term.
+    """
     try:
         yield
     except UnsupportedFieldError as error:
         term = _failing_term(error.__traceback__)
         what = f"{term} ({error})" if term else str(error)
         raise ValueError(_message([what])) from error
-    except Exception as error:  # a border, as in `NativeRlEnv._probe_terms`
+    except Exception as error:  # broad, as in `NativeRlEnv._probe_terms`
         term = _failing_term(error.__traceback__)
         if term is None:
             raise
@@ -240,7 +247,7 @@ def naming_terms() -> Iterator[None]:
 
 
 def _failing_term(trace: types.TracebackType | None) -> str | None:
-    """Which term of which manager, or which sensor, was at work: "event term 'push_robot'"."""
+    """The manager's term, or the sensor, that was running: "event term 'push_robot'"."""
     sensors: dict[str, Sensor] = {}
     while trace:
         caller, trace = trace.tb_frame.f_locals, trace.tb_next
@@ -260,7 +267,10 @@ def _failing_term(trace: types.TracebackType | None) -> str | None:
 
 
 def _names_at_work(manager: ManagerBase, caller: dict[str, typing.Any], called: str) -> list[str]:
-    """The terms that a method of `manager`, with these local variables, was running."""
+    """The terms that a method of `manager` was running.
+
+    `caller` holds the local variables of this method, and `called` is the function that it called.
+    """
     if isinstance(manager, EventManager) and "mode" in caller:
         terms = manager._mode_term_cfgs[caller["mode"]]
         if called == "recompute_constants":

@@ -1,12 +1,13 @@
-"""The model that is stepped: mjlab's scene without its looks, with sensors for what terms read.
+"""The model that is stepped: mjlab's scene without its visuals, and with sensors for what terms
+read.
 
-`mujoco.rollout` returns the state and the sensor data of every step and nothing else, so every
-derived quantity a term may read (poses, velocities, actuator forces) is measured by a sensor that
-is added behind mjlab's own; mjlab's sensors keep their addresses.
+`mujoco.rollout` returns only the state and the sensor data of every step. So every derived quantity
+that a term may read (poses, velocities, actuator forces) is measured by a sensor. These sensors are
+added after mjlab's own, so mjlab's sensors keep their addresses.
 
 Without visual meshes, materials and textures a model is small (Go1: 0.05 MB instead of 37 MB, G1:
-0.09 instead of 71, Go1 on rough terrain: 1.4), so every environment can have one of its own where
-its parameters are randomised. Ids of bodies, joints, geoms, sites, actuators and sensors are those
+0.09 instead of 71, Go1 on rough terrain: 1.4). So every environment can have its own model if its
+parameters are randomised. The ids of bodies, joints, geoms, sites, actuators and sensors are those
 of mjlab's model.
 """
 
@@ -26,27 +27,28 @@ _JOINT = mujoco.mjtObj.mjOBJ_JOINT
 _ACTUATOR = mujoco.mjtObj.mjOBJ_ACTUATOR
 _TENDON = mujoco.mjtObj.mjOBJ_TENDON
 _SENSOR = mujoco.mjtSensor
-_NO_SOLVER = (_SENSOR.mjSENS_ACTUATORFRC, _SENSOR.mjSENS_JOINTACTFRC)  # of the acceleration stage
+# Sensors of the acceleration stage that need no solver.
+_NO_SOLVER = (_SENSOR.mjSENS_ACTUATORFRC, _SENSOR.mjSENS_JOINTACTFRC)
 _SEE_LOOKS = (
     *(_SENSOR.mjSENS_RANGEFINDER, _SENSOR.mjSENS_TACTILE),
     *(_SENSOR.mjSENS_GEOMDIST, _SENSOR.mjSENS_GEOMNORMAL, _SENSOR.mjSENS_GEOMFROMTO),
-)  # also geoms that touch nothing
+)  # they also see geoms that cannot touch anything
 _LIMITS = (
     *(_SENSOR.mjSENS_JOINTLIMITPOS, _SENSOR.mjSENS_JOINTLIMITVEL),
     *(_SENSOR.mjSENS_TENDONLIMITPOS, _SENSOR.mjSENS_TENDONLIMITVEL),
-)  # read the constraints, at an earlier stage
+)  # they read the constraints, although their stage is earlier
 _SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 _AUTORESET = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
 _ISLAND = int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
-_WARP_TOLERANCE = 1e-6  # mujoco_warp raises the solver's to this, and so do we
+_WARP_TOLERANCE = 1e-6  # mujoco_warp raises the solver's tolerance to this, and so do we
 
 
 @dataclasses.dataclass(frozen=True)
 class PhysicsModel:
-    """The model to step, and where its sensor data holds what.
+    """The model to step, and the layout of its sensor data.
 
-    Columns [0, num_task_columns) of the sensor data are mjlab's; block "xpos" is columns
-    `blocks["xpos"]`, to be read as [N, num objects, width of one].
+    Columns [0, num_task_columns) of the sensor data are mjlab's. The block "xpos" is the columns
+    `blocks["xpos"]`, to be read as [N, number of objects, width of one object].
     """
 
     model: mujoco.MjModel
@@ -59,18 +61,20 @@ class PhysicsModel:
 
 
 def build_physics_model(slim: mujoco.MjSpec, full: mujoco.MjModel, configure) -> PhysicsModel:
-    """Args:
-    slim: A copy of mjlab's scene, made before that was compiled; it is changed here.
-    full: The scene compiled, with its options set.
-    configure: Sets the options of a compiled model (mjlab's `MujocoCfg.apply`).
+    """Build the model to step.
+
+    Args:
+        slim: A copy of mjlab's scene, made before the scene was compiled; it is changed here.
+        full: The compiled scene, with its options set.
+        configure: Sets the options of a compiled model (mjlab's `MujocoCfg.apply`).
     """
     _remove_looks(slim, full)
     names = _name_everything(slim)
     blocks = _add_sensors(slim, full, names)
     model = slim.compile()
     configure(model)
-    # A state that diverged is to be seen, not replaced by the initial one. A robot on the ground is
-    # one island of constraints: looking for islands takes time and finds nothing.
+    # A diverged state must stay visible and not be replaced by the initial one. A robot on the
+    # ground is one island of constraints, so the search for islands takes time and finds nothing.
     model.opt.disableflags |= _AUTORESET | _ISLAND
     model.opt.tolerance = max(model.opt.tolerance, _WARP_TOLERANCE)
     for kind, known in names.items():
@@ -106,7 +110,9 @@ def _remove_looks(spec: mujoco.MjSpec, full: mujoco.MjModel) -> None:
 
 
 def _fix_inertia(body: mujoco.MjsBody, full: mujoco.MjModel, index: int) -> None:
-    """The inertia of a body whose looks may have had mass, where only its geoms tell it."""
+    """Set the inertia of a body that derives it from its geoms, because the visuals may have had
+    mass.
+    """
     if body.explicitinertial or full.body_mass[index] == 0:
         return
     body.explicitinertial = True
@@ -115,7 +121,10 @@ def _fix_inertia(body: mujoco.MjsBody, full: mujoco.MjModel, index: int) -> None
 
 
 def _name_everything(spec: mujoco.MjSpec) -> dict[str, list[str]]:
-    """Names of what sensors are attached to, in order of their ids; the nameless get one."""
+    """The names of the objects that sensors are attached to, in order of their ids.
+
+    Objects without a name get one.
+    """
     kinds = {
         "body": spec.bodies,
         "site": spec.sites,
@@ -212,7 +221,10 @@ def _describe(
 
 
 def _check_same_physics(model: mujoco.MjModel, full: mujoco.MjModel) -> None:
-    """Masses and inertias come from geoms in some models: there the looks had mass."""
+    """Compare the sizes of the two models, and copy masses and inertias from `full`.
+
+    In some models, masses and inertias come from geoms, and the visuals had mass.
+    """
     for field in ("nq", "nv", "nu", "na", "nbody", "njnt", "ngeom", "nsite", "ntendon", "neq"):
         assert getattr(model, field) == getattr(full, field), field
     for field in (

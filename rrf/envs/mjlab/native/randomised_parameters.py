@@ -1,7 +1,7 @@
 """Parameters of the model that events set for each environment: masses, frictions, gains, ...
 
-Events write tensors [N, ...] (`NativeModel.expanded`); before the next step what they changed is
-written into the models that are stepped, of which every environment then has its own.
+Events write tensors [N, ...] (`NativeModel.expanded`). Before the next step, the changed values are
+written into the models that are stepped. From then on every environment has its own model.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -26,21 +26,22 @@ _SAME_FRAME = {
     "geom_quat": "geom_sameframe",
     "site_pos": "site_sameframe",
     "site_quat": "site_sameframe",
-}  # compiled shortcuts for frames that coincide, which hold no longer
-_LOOKS = ("mat_", "tex_", "geom_matid")  # of what the stepped model was left without
-_IN_TREES = {"geom_pos", "geom_quat", "geom_size"}  # boxes around geoms, compiled into trees
+}  # the compiler's shortcuts for coinciding frames, which are no longer valid
+_LOOKS = ("mat_", "tex_", "geom_matid")  # visuals, which the stepped model does not have
+_IN_TREES = {"geom_pos", "geom_quat", "geom_size"}  # the boxes around geoms are compiled into trees
 
 
 class RandomisedParameters:
-    """Keeps the models of all environments in step with what events write."""
+    """Keeps the models of all environments up to date with what events write."""
 
     def __init__(self, view: NativeModel, stepper: Stepper):
         self._view, self._stepper = view, stepper
         self._pushed: dict[str, tuple[int, torch.Tensor]] = {}  # tensor's version and values
 
     def watch(self, fields: Iterable[str]) -> None:
-        """Let events set these fields. Those MuJoCo derives from others are only read back, and
-        looks stay in the view.
+        """Let events set these fields.
+
+        Fields that MuJoCo derives from others are only read back, and visuals stay in the view.
         """
         for name in fields:
             self._view.expand(name)
@@ -52,11 +53,11 @@ class RandomisedParameters:
 
     @property
     def have_derived(self) -> bool:
-        """Whether MuJoCo derives others from what events set."""
+        """Whether MuJoCo derives any of the fields from the ones that events set."""
         return any(name in _DERIVED for name in self._view.expanded)
 
     def push(self) -> list[int]:
-        """Write what changed into the models; which environments that were."""
+        """Write the changed values into the models; returns the environments that changed."""
         changed: set[int] = set()
         for name, (version, last) in self._pushed.items():
             tensor = self._view.expanded[name]
@@ -72,7 +73,9 @@ class RandomisedParameters:
         return sorted(changed)
 
     def recompute(self, rows: Iterable[int], level: RecomputeLevel) -> None:
-        """Let MuJoCo recompute what it derives, and read back what belongs to `level`."""
+        """Let MuJoCo recompute the fields that it derives, and read back those that belong to
+        `level`.
+        """
         for i in rows:
             model = self._stepper.models[i]
             mujoco.mj_setConst(model, mujoco.MjData(model))  # at the initial state

@@ -1,10 +1,10 @@
 """Rays straight down onto terrain, for all environments at once.
 
-mjlab's velocity tasks only look down (height scans with yaw-aligned frames), onto terrain that
-does not move: planes, boxes and height fields that stand upright. Which box or height field lies
-below a point is looked up in a grid of cells, then the intersection is exact. As in mujoco_warp's
-rays, a ray that starts inside a box leaves it through the bottom face (normal pointing down), and
-planes and height fields are hit from above only.
+mjlab's velocity tasks only look down (height scans with yaw-aligned frames), onto terrain that does
+not move: planes, boxes and upright height fields. A grid of cells tells which boxes and height
+fields may lie below a point; the intersection is then exact. As with mujoco_warp's rays, a ray that
+starts inside a box leaves it through the bottom face (the normal points down), and planes and
+height fields are hit from above only.
 
 Legend: M rays, G geoms.
 """
@@ -26,7 +26,7 @@ _UP = 1e-9  # how far from vertical an axis may be
 
 
 class TerrainRays:
-    """The terrain a ray sensor sees.
+    """The terrain that a ray sensor sees.
 
     Raises:
         UnsupportedFieldError: For rays that do not point down, and for geoms that move, lean, or
@@ -71,7 +71,9 @@ class TerrainRays:
         normals[at] = normal.view(-1, sensor.num_rays, 3)
 
     def below(self, points_m3: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Distance [M] down to the terrain, -1 where there is none, and normal [M, 3] there."""
+        """The distance [M] down to the terrain (-1 if there is none) and the normal [M, 3] at that
+        point.
+        """
         x, y, z = (points_m3[:, i].contiguous() for i in range(3))
         best = torch.full_like(z, torch.inf)
         normal = torch.zeros_like(points_m3)
@@ -120,7 +122,7 @@ class _Cells:
         self._corner = corner.astype(np.float32)
 
     def candidates(self, x: torch.Tensor, y: torch.Tensor):
-        """Yield (rays, geoms), pairs to test, each ray with each geom over its cell once."""
+        """Yield (rays, geoms): pairs to test. Each ray comes once with each geom over its cell."""
         if self.is_empty:
             return
         i = ((x - float(self._corner[0])) / _CELL_M).floor_().long()
@@ -245,5 +247,5 @@ def _check_geoms(
     for geom in geoms[~(upright & static & known & straight)][:1]:
         raise UnsupportedFieldError(
             f"rays of sensor '{sensor}' onto geom '{model.geom(geom).name}', which moves, leans or "
-            "is no plane, box or height field"
+            "is not a plane, box or height field"
         )

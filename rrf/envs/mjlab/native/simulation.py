@@ -1,15 +1,16 @@
-"""mjlab's `Simulation`, stepped by MuJoCo's C library on threads.
+"""mjlab's `Simulation`, stepped by MuJoCo's C library on several threads.
 
 mjlab's environment calls `step` once per substep. If the controls cannot change between the
-substeps (`controls_are_held`), the first call advances all of them and each call publishes one;
-positions and velocities are published with the last. Otherwise each call advances one.
+substeps (`controls_are_held`), the first call advances all substeps, and each call publishes one of
+them. Positions and velocities are published with the last substep. Otherwise each call advances one
+substep.
 
-As in mujoco_warp, what is derived after `step` belongs to the state before the last substep, until
-`forward`. `forward` works on the environments that changed since they were last measured. It
-solves for contact forces only where something will read them: for environments just reset, and
-for all if an observation reads a contact sensor that no reward has read (and so cached) in this
-step. For the rest, and without `fresh_contacts`, contact sensors keep the values of the last
-substep, which is what their cache would have answered.
+As in mujoco_warp, the derived quantities after `step` belong to the state before the last substep,
+until `forward` refreshes them. `forward` works on the environments that changed since they were
+last measured. It solves for contact forces only where something will read them: for environments
+that were just reset, and for all if an observation reads a contact sensor that no reward has read
+(and so cached) in this step. Otherwise, and without `fresh_contacts`, contact sensors keep the
+values of the last substep, which is also what their cache would have returned.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -39,7 +40,7 @@ _INPUTS = {
     "mocap_pos": int(_STATE.mjSTATE_MOCAP_POS),
     "mocap_quat": int(_STATE.mjSTATE_MOCAP_QUAT),
 }  # in the order in which MuJoCo packs them
-_MOVING = ("qpos", "qvel", "mocap_pos", "mocap_quat")  # what poses and velocities follow from
+_MOVING = ("qpos", "qvel", "mocap_pos", "mocap_quat")  # they determine poses and velocities
 _BUFFERS = (
     "qpos", "qvel", "act", "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat",
     "time", "sensordata", "measured",
@@ -93,12 +94,12 @@ class NativeSimulation:
         self.forward()
 
     def hold_controls(self, held: bool) -> None:
-        """Say whether the controls stay as they are during a control step."""
+        """Set whether the controls stay the same during a control step."""
         self.controls_are_held = held
         self.stepper.set_num_substeps(self.decimation if held else 1)
 
     def observe(self, sensors: Iterable[Sensor]) -> None:
-        """Say which sensors observations read, so that `forward` refreshes them."""
+        """Set which sensors observations read, so that `forward` refreshes them."""
         for sensor in sensors:
             if isinstance(sensor, ContactSensor) and sensor not in self._observed_contacts:
                 self._observed_contacts.append(sensor)
@@ -109,7 +110,7 @@ class NativeSimulation:
     # What mjlab's environment calls.
 
     def step(self) -> None:
-        """Advance one substep (or publish the next one of those already done)."""
+        """Advance one substep, or publish the next one that is already computed."""
         num_substeps = self.stepper.states_NSX.shape[1]
         if self._substep % num_substeps == 0:
             self._push_model()
@@ -126,7 +127,7 @@ class NativeSimulation:
         self._substep = (self._substep + 1) % self.decimation
 
     def forward(self) -> None:
-        """Refresh what is derived, for the environments that changed."""
+        """Refresh the derived quantities of the environments that changed."""
         self._push_model()
         for name, measured in self._measured.items():
             if measured.numel():
@@ -145,7 +146,7 @@ class NativeSimulation:
         self._was_reset[:] = False
 
     def reset(self, env_ids: torch.Tensor | None = None) -> None:
-        """Initial positions, no velocities, no inputs."""
+        """Set initial positions, zero velocities and zero inputs."""
         rows = slice(None) if env_ids is None else env_ids
         data = self.data
         data.qpos[rows] = torch.from_numpy(self.mj_model.qpos0).float()
@@ -163,7 +164,7 @@ class NativeSimulation:
         self._was_reset[at] = True
 
     def sense(self) -> None:
-        """Cast the rays of ray sensors, for the environments that moved."""
+        """Cast the rays of the ray sensors, for the environments that moved."""
         rows = np.flatnonzero(self._to_sense)
         for sensor, rays in self._raycasts:
             sensor.prepare_rays()
@@ -176,7 +177,7 @@ class NativeSimulation:
         self._parameters.watch(fields)
 
     def recompute_constants(self, level: RecomputeLevel) -> None:
-        """Recompute what MuJoCo derives from parameters that events changed."""
+        """Recompute what MuJoCo derives from the parameters that events changed."""
         self._parameters.recompute(self._push_model(), level)
 
     def get_default_field(self, field: str) -> torch.Tensor:
@@ -204,16 +205,16 @@ class NativeSimulation:
     def __getattr__(self, name: str) -> typing.Any:
         raise UnsupportedFieldError(f"sim.{name}")
 
-    # Its own.
+    # Not in mjlab's `Simulation`.
 
     def use_raycasts(self, sensors: list[RayCastSensor]) -> None:
-        """Cast the rays of these sensors in `sense`, instead of mujoco_warp."""
+        """Cast the rays of these sensors in `sense`. mujoco_warp does not cast them."""
         self._raycasts = [(sensor, TerrainRays(self.mj_model, sensor)) for sensor in sensors]
         for sensor in sensors:
             sensor.set_context(self)  # type: ignore[arg-type]
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict[str, typing.Any]]:
-        """Copies of all that decides how the simulation goes on."""
+        """Copies of everything that determines how the simulation continues."""
         tensors = {name: getattr(self.data, name).clone() for name in _BUFFERS}
         tensors |= {f"model.{name}": t.clone() for name, t in self.model.expanded.items()}
         tensors |= {f"measured_{name}": t.clone() for name, t in self._measured.items()}
@@ -227,10 +228,10 @@ class NativeSimulation:
     def load_state(
         self, tensors: typing.Mapping[str, torch.Tensor], facts: typing.Mapping[str, typing.Any]
     ) -> None:
-        """Go on from `state`.
+        """Restore what `state` returned.
 
         Raises:
-            ValueError: If it has another number of environments, or is of another model.
+            ValueError: If the state has another number of environments, or is of another model.
         """
         for name in _BUFFERS:
             mine = getattr(self.data, name)
@@ -257,7 +258,7 @@ class NativeSimulation:
         self.stepper.close()
 
     def _pack_inputs(self, rows, num_substeps: int) -> tuple[np.ndarray, int]:
-        """Controls [K, S, C], and which inputs they are made of."""
+        """The controls [K, S, C], and a bit mask of the inputs in them."""
         for name in ("qfrc_applied", "xfrc_applied"):
             if name not in self._inputs and bool(getattr(self.data, name).any()):
                 self._inputs = [n for n in _INPUTS if n in (*self._inputs, name)]
@@ -267,7 +268,7 @@ class NativeSimulation:
         return np.repeat(packed[:, None], num_substeps, axis=1), spec
 
     def _write_state(self) -> None:
-        """Positions and velocities as terms see them (float32) into the state to step from."""
+        """Write positions and velocities as terms see them (float32) into the state to step."""
         stepper, data = self.stepper, self.data
         stepper.state_NX[:, stepper.qpos] = data.qpos.numpy()
         stepper.state_NX[:, stepper.qvel] = data.qvel.numpy()
@@ -285,7 +286,7 @@ class NativeSimulation:
         sensors = torch.from_numpy(self.stepper.sensors_NSY[:, within])
         first = self.physics.num_task_columns
         if not is_last:
-            # Only contact sensors are read before the last.
+            # Before the last substep, only contact sensors are read.
             sensors, columns = sensors[:, self._contacts].float(), self._contacts
             self._put(self.data.sensordata, sensors, columns)
             return
@@ -296,7 +297,7 @@ class NativeSimulation:
     def _put(
         self, target: torch.Tensor, values: torch.Tensor, columns: torch.Tensor | None
     ) -> None:
-        """Diverged environments keep what they had."""
+        """Write `values` into `target`. Diverged environments keep their old values."""
         if bool(self.diverged.any()):
             kept = target if columns is None else target[:, columns]
             values = torch.where(self.diverged[:, None], kept, values.float())
@@ -325,7 +326,9 @@ class NativeSimulation:
         data.forget_derived()
 
     def _push_model(self) -> list[int]:
-        """Write parameters that events changed into the models; which environments those are."""
+        """Write parameters that events changed into the models; returns the environments that
+        changed.
+        """
         self.model.check_unwritten()
         changed = self._parameters.push()
         self._dirty[changed] = True

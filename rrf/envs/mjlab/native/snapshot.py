@@ -1,9 +1,11 @@
-"""All that decides how an object goes on, as named tensors and plain values, and back.
+"""Captures everything that determines how an object continues, as named tensors and plain values,
+and restores it.
 
-mjlab keeps its state in many places: buffers of managers and of their terms, timers, ranges that
-a curriculum changed in a config. `capture` walks everything reachable from the given roots through
-attributes, dicts, lists and tuples; `restore` writes into an object built from the same config.
-Tensors of the same shape are written in place, so whoever shares them still does.
+mjlab keeps its state in many places: buffers of managers and of their terms, timers, and ranges in
+a config that a curriculum changed. `capture` walks everything that is reachable from the given
+roots through attributes, dicts, lists and tuples. `restore` writes into an object that was built
+from the same config. Tensors of the same shape are written in place, so objects that share a tensor
+still share it.
 """
 
 import collections
@@ -30,7 +32,7 @@ Path = tuple[str, ...]
 
 
 class _Place(typing.NamedTuple):
-    """Where a value stands: its container is not kept alive by anything else."""
+    """A value, its path, and a function that replaces it in its container."""
 
     path: Path
     value: typing.Any
@@ -43,7 +45,7 @@ def capture(
     """Copies of all tensors and arrays, and all plain values, by path.
 
     Args:
-        skip: Types that are not walked into, unless they are roots.
+        skip: Types whose attributes are not visited, unless the object is a root.
     """
     tensors, facts = {}, {}
     for place in _places(roots, skip):
@@ -60,7 +62,7 @@ def capture(
 
 
 def unsaved(roots: Mapping[str, typing.Any], *, skip: tuple[type, ...] = ()) -> list[str]:
-    """Paths of random generators, deques and sets, which `capture` leaves out."""
+    """Paths of the random generators, deques and sets, which `capture` leaves out."""
     places = _places(roots, skip)
     return ["/".join(place.path) for place in places if isinstance(place.value, _UNSAVED)]
 
@@ -75,7 +77,7 @@ def restore(
     """Write what `capture` returned into `roots`.
 
     Raises:
-        ValueError: If a value has no place here, or a tensor another shape.
+        ValueError: If a value has no place here, or a tensor has another number of dimensions here.
     """
     left = {**tensors, **facts}
     for place in list(_places(roots, skip)):
@@ -87,7 +89,7 @@ def restore(
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Sorts a list's entry 2 before its entry 10."""
+    """Sort key that puts the entry 2 of a list before its entry 10."""
     return [(len(part), part) for part in name.split("/")]
 
 
@@ -97,13 +99,13 @@ def _write(place: _Place, value: typing.Any, name: str) -> None:
         if old.shape == value.shape and old.dtype == value.dtype:
             if 0 in old.stride() and old.numel() > 1 and not old.is_contiguous():
                 place.replace(value.clone())
-            elif not torch.equal(old, value):  # it may be the model's own, which nobody writes
+            elif not torch.equal(old, value):  # it may be the model's, which must not be written
                 old.copy_(value)
             return
         if old.ndim != value.ndim:
             raise ValueError(
                 f"'{name}' has shape {list(old.shape)} here and {list(value.shape)} in the state; "
-                "the state comes from an environment of another config"
+                "the state comes from an environment with another config"
             )
         place.replace(value.clone())
     elif isinstance(old, np.ndarray):
@@ -117,7 +119,7 @@ def _write(place: _Place, value: typing.Any, name: str) -> None:
 
 
 def _create(roots: Mapping[str, typing.Any], name: str, value: typing.Any) -> None:
-    """A value that came into being after construction: a dict's or list's new entry."""
+    """Write a value that did not exist after construction: a new entry of a dict or list."""
     *parents, leaf = name.split("/")
     node: typing.Any = roots
     for parent in parents:
@@ -133,7 +135,7 @@ def _create(roots: Mapping[str, typing.Any], name: str, value: typing.Any) -> No
     else:
         raise ValueError(
             f"the state has '{name}', for which there is no place here; it comes from an "
-            "environment of another config"
+            "environment with another config"
         )
 
 

@@ -1,12 +1,12 @@
-"""Stepping N models on a persistent pool of threads: `mujoco.rollout` with everything preallocated.
+"""Steps N models on a persistent pool of threads: `mujoco.rollout` with everything preallocated.
 
 One call advances every environment by all substeps of a control step. The constraint solver starts
-from the last step's accelerations, estimated as (v_t - v_{t-1}) / dt, since the rollout does not
-return MuJoCo's own. What an environment does depends on its state, controls and model alone, not
-on the number of threads.
+from the accelerations of the last step. They are estimated as (v_t - v_{t-1}) / dt, because the
+rollout does not return MuJoCo's own. What an environment does depends only on its state, controls
+and model, not on the number of threads.
 
-`measure` refreshes sensor data without advancing: one step whose resulting state is discarded.
-Most sensors need neither contacts nor the solver, so a cheap measurement leaves both out.
+`measure` refreshes the sensor data without advancing: it makes one step and discards the resulting
+state. Most sensors need neither contacts nor the solver, so a cheap measurement leaves both out.
 
 Legend: N environments, K of them chosen, S substeps, X width of a state, Y width of sensor data.
 """
@@ -34,11 +34,11 @@ _KINEMATICS_ONLY = int(
 )
 _EULER = int(mujoco.mjtIntegrator.mjINT_EULER)
 MAX_STATE = 1e8
-"""Beyond this a position or velocity has diverged."""
+"""A position or velocity beyond this has diverged."""
 
 
 class Stepper:
-    """N copies of a model, the buffers that pass through the rollout, and its threads."""
+    """N copies of a model, the buffers that the rollout reads and writes, and its threads."""
 
     def __init__(self, physics: PhysicsModel, num_envs: int, num_substeps: int, num_threads: int):
         model = physics.model
@@ -58,26 +58,27 @@ class Stepper:
         self.act = slice(1 + model.nq + model.nv, 1 + model.nq + model.nv + model.na)
 
     def set_num_substeps(self, num_substeps: int) -> None:
-        """How many substeps `step` does."""
+        """Set how many substeps `step` makes."""
         num_envs, size = self.state_NX.shape
         self.states_NSX = np.zeros((num_envs, num_substeps, size))
         self.sensors_NSY = np.zeros((num_envs, num_substeps, self.physics.model.nsensordata))
 
     def give_each_its_own_model(self) -> None:
-        """From now on `models[i]` may be changed without changing the others."""
+        """Copy the model, so that `models[i]` can be changed without changing the others."""
         if len({id(model) for model in self.models}) < len(self.models):
             self.models = [copy.copy(self.physics.model) for _ in self.models]
             self._options = [model.opt for model in self.models]
 
     def step(self, controls: np.ndarray, control_spec: int) -> np.ndarray:
-        """Advance all by S substeps, the controls [N, S, C] in the order of `control_spec`.
+        """Advance all environments by S substeps, with controls [N, S, C] in the order of
+        `control_spec`.
 
-        `states_NSX` and `sensors_NSY` then hold the state after, and the sensor data of, each
-        substep. An environment that diverged keeps the state it started from, and its row of
-        `sensors_NSY` is to be ignored.
+        `states_NSX` and `sensors_NSY` then hold the state after each substep and its sensor data.
+        An environment that diverged keeps the state that it started from; ignore its row of
+        `sensors_NSY`.
 
         Returns:
-            bool [N], which ones diverged.
+            bool [N], which environments diverged.
         """
         self._rollout.rollout(
             self.models,
@@ -106,11 +107,11 @@ class Stepper:
     def measure(
         self, rows: np.ndarray, controls: np.ndarray, control_spec: int, *, cheap: bool
     ) -> np.ndarray:
-        """Sensor data [K, Y] of the environments `rows` as they stand, controls [K, 1, C].
+        """Sensor data [K, Y] of the environments `rows` as they are now, with controls [K, 1, C].
 
         Args:
-            cheap: Leave out contacts and constraints; only the columns
-                `PhysicsModel.cheap_columns` are then meaningful.
+            cheap: Leave out contacts and constraints; only the columns `PhysicsModel.cheap_columns`
+                are then meaningful.
         """
         everyone = len(rows) == len(self.models)
         models = self.models if everyone else [self.models[i] for i in rows]

@@ -1,7 +1,8 @@
-"""What mjlab's terms read and write in place of mujoco_warp's Data and Model.
+"""What mjlab's terms read and write instead of mujoco_warp's Data and Model.
 
-Both hold torch tensors with environments in front, float32 as in mujoco_warp. A field that is not
-here raises `UnsupportedFieldError`, from which the environment's error names the term that asked.
+Both classes hold torch tensors, float32 as in mujoco_warp, whose first dimension is the
+environment. A field that does not exist here raises `UnsupportedFieldError`. From it, the
+environment's error names the term that asked for the field.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -19,20 +20,20 @@ from mjlab.utils.lab_api.math import matrix_from_quat, quat_apply, quat_mul
 
 from rrf.envs.mjlab.native.physics_model import PhysicsModel
 
-_NOT_STEPPED = ("opt", "stat", "vis")  # what is set in them would reach no simulation
-_SHAPES = {"geom_aabb": (2, 3), "cam_mat0": (3, 3)}  # of one object, where mujoco_warp's differ
+_NOT_STEPPED = ("opt", "stat", "vis")  # a value set in them would not reach the simulation
+_SHAPES = {"geom_aabb": (2, 3), "cam_mat0": (3, 3)}  # of one object, where mujoco_warp differs
 
 
 class UnsupportedFieldError(AttributeError):
-    """A term asked for something the native simulation does not have."""
+    """A term asked for something that the native simulation does not have."""
 
 
 class NativeData:
-    """State, inputs and sensor data of N environments, and what follows from them.
+    """State, inputs and sensor data of N environments, and the fields derived from them.
 
     State and inputs (qpos, qvel, act, ctrl, xfrc_applied, ...) and `sensordata` are buffers that
-    stay where they are. Derived fields are views of, or computed from, the data of the added
-    sensors (`measured`) when they are first read after it changed.
+    stay in place. Derived fields are views of the data of the added sensors (`measured`), or are
+    computed from it, when they are first read after it changed.
     """
 
     qpos: torch.Tensor
@@ -71,7 +72,7 @@ class NativeData:
         super().__setattr__(name, value)
 
     def forget_derived(self) -> None:
-        """The sensor data changed."""
+        """Drop the derived fields, because the sensor data changed."""
         for name in self._derived:
             delattr(self, name)
         self._derived.clear()
@@ -85,7 +86,7 @@ class NativeData:
         return value
 
     def block(self, name: str) -> torch.Tensor:
-        """One kind of added sensor, [N, number of objects, width], or [N, objects] for scalars."""
+        """Data of one kind of added sensor: [N, objects, width], or [N, objects] for scalars."""
         columns, width = self._physics.blocks[name]
         first = self._physics.num_task_columns
         flat = self.measured[:, columns.start - first : columns.stop - first]
@@ -153,10 +154,11 @@ _DERIVED: dict[str, Callable[[NativeData], torch.Tensor]] = {
 
 
 class NativeModel:
-    """Parameters of the model: [N, ...] where mujoco_warp allows one per environment, [...] else.
+    """Parameters of the model: [N, ...] if mujoco_warp allows one value per environment, else
+    [...].
 
-    Fields in `expand` are tensors of their own that events may write; the others are one row,
-    expanded, and what is written there would reach no simulation.
+    Fields in `expanded` are separate tensors that events may write. Every other field is one row,
+    expanded to all environments; a value written there would not reach the simulation.
     """
 
     def __init__(self, model: mujoco.MjModel, num_envs: int):
@@ -170,15 +172,16 @@ class NativeModel:
         super().__setattr__(name, value)
 
     def check_unwritten(self) -> None:
-        """
+        """Refuse writes that would not reach the simulation.
+
         Raises:
-            UnsupportedFieldError: For a field that was written and is not in `expanded`.
+            UnsupportedFieldError: For a field that was written but is not in `expanded`.
         """
         for name, (tensor, version) in self._to_read.items():
             if tensor._version != version:
                 raise UnsupportedFieldError(
-                    f"model.{name}, which was written although no event declares it: "
-                    f'@requires_model_fields("{name}") goes over the function of one'
+                    f"model.{name}, which was written although no event declares it: put "
+                    f'@requires_model_fields("{name}") above the function of the event'
                 )
 
     def expand(self, name: str) -> None:
@@ -190,7 +193,7 @@ class NativeModel:
         self._to_read.pop(name, None)
 
     def row(self, name: str) -> torch.Tensor:
-        """A copy of a field as the model was compiled, without environments in front."""
+        """A copy of a field as the model was compiled, without a dimension for environments."""
         compiled, is_parameter = getattr(self._model, name), name in _PER_ENVIRONMENT
         value = torch.from_numpy(_widen(compiled, is_parameter=is_parameter))
         return value.reshape(-1, *_SHAPES[name]) if name in _SHAPES else value
@@ -200,7 +203,7 @@ class NativeModel:
         if value is None or name.startswith("_") or name in _NOT_STEPPED:
             raise UnsupportedFieldError(f"model.{name}")
         if isinstance(value, np.ndarray):
-            with torch.inference_mode(False):  # tensors made in it have no version
+            with torch.inference_mode(False):  # inference tensors have no version
                 value = self.row(name)
             if name in _PER_ENVIRONMENT:
                 value = value.expand(self._num_envs, *value.shape)
@@ -210,7 +213,7 @@ class NativeModel:
 
 
 def _check_is_no_field(of: type, view: str, name: str) -> None:
-    """Assigned, a field would hide the tensor that is stepped from."""
+    """Refuse to assign a field: the attribute would hide the tensor that the simulation uses."""
     if hasattr(of, name):
         raise UnsupportedFieldError(
             f"{view}.{name} = ...; write into it: {view}.{name}[:] = ..., as in mjlab"
@@ -218,8 +221,10 @@ def _check_is_no_field(of: type, view: str, name: str) -> None:
 
 
 def _widen(array: np.ndarray, *, is_parameter: bool) -> np.ndarray:
-    """A copy in the type mujoco_warp has: reals float32; indices what torch can index with, unless
-    events may set them.
+    """A copy in mujoco_warp's type.
+
+    Reals become float32. Indices become int64, which torch can index with, unless events may set
+    them.
     """
     if array.dtype.kind == "f":
         return array.astype(np.float32)

@@ -1,0 +1,81 @@
+"""`make docs` and the three tutorials, as a reader would go through them."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, ROOT, blocks
+
+pytestmark = pytest.mark.slow
+
+PROMISED = {
+    "own-data": ["toy: 51 of 52 checks hold", "gate toy: pass", "toy version 1 is @champion"],
+    "own-simulator": ["gate toy: pass", "reach-red.mp4"],
+    "own-algorithm": ["gate pendulum: pass", "pendulum version 1 is @champion"],
+}
+"""What a tutorial shows that does not depend on the processor."""
+
+
+def test_the_site_is_built_without_a_warning_and_without_the_network(tmp_path):
+    pytest.importorskip("mkdocs", reason="needs: uv pip install -e '.[docs]'")
+    words = ("build", "--strict", "--site-dir", str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", *words], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for page in ("index.html", "reference/cli.html", "reference/api/rrf.envs.html"):
+        text = (tmp_path / page).read_text()
+        assert "RoboRenForce" in text
+        loaded = re.findall(r"<(?:script|img|link)[^>]*(?:src|href)=\"?(https?://[^\s\">]+)", text)
+        assert loaded == [], f"{page} loads from elsewhere"
+
+
+@pytest.fixture
+def clone(tmp_path) -> Path:
+    """What `git clone` would give, with what is not committed yet."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    if listed.returncode:
+        pytest.skip("this is no git checkout")
+    folder = tmp_path / "clone"
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file() and not name.startswith("tests/saved/"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    (folder / ".venv").symlink_to(Path(sys.prefix))
+    said(folder, "git init -q; echo .venv >> .git/info/exclude; git add .; git commit -q -m all")
+    return folder
+
+
+@pytest.mark.parametrize("tutorial", PROMISED)
+def test_a_tutorial_does_what_it_says(tutorial, clone):
+    page = DOCS / "tutorials" / f"{tutorial}.md"
+    printed = said(clone, "\n".join(blocks(page, "bash")))
+    shown = "\n".join(blocks(page, "text"))
+    for line in PROMISED[tutorial]:
+        assert line in shown, f"{page.name} does not promise: {line}"
+        assert line in printed, printed[-3000:]
+
+
+def said(folder: Path, script: str) -> str:
+    """What a script prints, run as a reader would who has no settings of his own."""
+    author = {"NAME": "reader", "EMAIL": "reader@example.org"}
+    identity = {f"GIT_{who}_{k}": v for who in ("AUTHOR", "COMMITTER") for k, v in author.items()}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RRF_", "MLFLOW_"))}
+    environment = kept | identity | {"HOME": str(folder.parent), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
