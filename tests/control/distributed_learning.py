@@ -1,12 +1,12 @@
 """PPO on a fixed stream of experience, shared out among the processes of a group.
 
-Run by torchrun it leaves the weights that all processes have learned; `learned` in one process is
-what they must equal. Actions are fixed too: chance belongs to each process.
+Each process leaves the weights that it has learned; `learned` in one process is what they must
+equal. Actions are fixed too: chance belongs to each process.
 
 Legend: T time, N environments of all processes together, O observation width, A action width.
 """
 
-import sys
+from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
@@ -64,8 +64,7 @@ def act_as_told(algorithm: PPO, observations: TensorDict, actions: torch.Tensor)
     algorithm.rollout.write(actions=actions)
 
 
-if __name__ == "__main__":
-    process_group.join("cpu")
-    policy = learned(process_group.rank(), process_group.size())
-    save_file(policy.state_dict(), f"{sys.argv[1]}/{process_group.rank()}.safetensors")
-    process_group.leave()
+def leave_weights(folder: Path) -> None:
+    rank = process_group.rank()
+    policy = learned(rank, process_group.size())
+    save_file(policy.state_dict(), folder / f"{rank}.safetensors")

@@ -1,11 +1,10 @@
-"""Runs of two processes of which the second meets NaN once: in a reward, then, in another run, (its
-observation being huge) in a value; torchrun starts it.
+"""A run of two processes of which the second meets NaN once: in a reward, or (its observation being
+huge) in a value, as the folder is called.
 
 Each leaves how many iterations it did, how often it went back, and its learning rate.
 """
 
 import json
-import sys
 from pathlib import Path
 
 from rrf.algorithms import PPOCfg
@@ -31,7 +30,7 @@ class Huge(Corridor):
         return observations, *rest
 
 
-def train(folder: Path, kind: str) -> None:
+def leave_facts(folder: Path) -> None:
     rank = process_group.rank()
     cfg = OnPolicyRunnerCfg(
         env=CorridorCfg(num_envs=8),
@@ -47,19 +46,8 @@ def train(folder: Path, kind: str) -> None:
     )
     env = Corridor(cfg.env)
     if rank == 1:
-        env = Huge(cfg.env) if kind == "value" else Poisoned(cfg.env, 35)
+        env = Huge(cfg.env) if folder.name == "value" else Poisoned(cfg.env, 35)
     runner = cfg.build(folder / "run", env=env)
     result = runner.run()
     found = [result["steps"], runner.num_rollbacks, result["metrics"]["train/learning_rate"]]
     (folder / f"{rank}.json").write_text(json.dumps(found))
-
-
-def main(folder: Path) -> None:
-    process_group.join("cpu")
-    for kind in ("reward", "value"):
-        train(folder / kind, kind)
-    process_group.leave()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

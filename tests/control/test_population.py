@@ -73,7 +73,7 @@ def test_one_member_is_no_population():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"actor_cfg": CategoricalActorCfg()}, "not CategoricalActorCfg"),
+        ({"actor_cfg": CategoricalActorCfg()}, "but actor_cfg is CategoricalActorCfg"),
         ({"actor_cfg": StateIndStdActorCfg(use_log_std=False)}, "with use_log_std"),
         ({"critic_cfg": VNetworkCfg(memory=MemoryCfg())}, "critic_cfg.memory=null"),
         ({"num_members": 0}, "num_members is 0"),

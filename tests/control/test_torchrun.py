@@ -29,10 +29,17 @@ def torchrun(cwd: Path, *words: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_two_processes_learn_what_one_learns_from_the_same_experience(tmp_path):
-    done = torchrun(tmp_path, "-m", "tests.control.distributed_learning", str(tmp_path))
+@pytest.fixture(scope="module")
+def left(tmp_path_factory) -> Path:
+    """What two processes left of everything in `distributed`."""
+    root = tmp_path_factory.mktemp("left")
+    done = torchrun(root, "-m", "tests.control.distributed", str(root))
     assert done.returncode == 0, done.stderr
-    first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
+    return root
+
+
+def test_two_processes_learn_what_one_learns_from_the_same_experience(left):
+    first, second = (load_file(left / f"learning/{rank}.safetensors") for rank in range(2))
     alone = learned(0, 1).state_dict()
     assert not torch.equal(alone["actor.backbone.layers.0.weight"], torch.zeros(16, 3))
     for name, expected in alone.items():
@@ -40,7 +47,7 @@ def test_two_processes_learn_what_one_learns_from_the_same_experience(tmp_path):
         torch.testing.assert_close(first[name], expected, atol=1e-5, rtol=0, msg=name)
 
 
-def test_the_command_under_torchrun_leaves_one_run_and_reuses_it(tmp_path):
+def test_the_command_under_torchrun_leaves_one_run(tmp_path):
     words = (
         *("-m", "rrf", "train", "pendulum-ppo", "trackers=[tensorboard]", "env.num_envs=2"),
         *("num_steps_per_env=8", "max_iterations=3", "save_interval=1", "--run-dir", "run"),
@@ -53,13 +60,10 @@ def test_the_command_under_torchrun_leaves_one_run_and_reuses_it(tmp_path):
     assert len([line for line in lines if line.startswith("iteration ")]) == 3
     result = json.loads((tmp_path / "run/result.json").read_text())
     assert result["num_steps"] == 2 * 2 * 8 * 3  # processes, environments, steps, iterations
-    again = torchrun(tmp_path, *words)
-    assert again.returncode == 0, again.stderr
-    assert "reused pendulum-ppo" in again.stdout
 
 
 @pytest.mark.slow
-def test_the_command_under_torchrun_starts_over_when_told_to(tmp_path):
+def test_the_command_under_torchrun_starts_over_when_told_to_and_else_reuses_the_run(tmp_path):
     words = (
         *("-m", "rrf", "train", "pendulum-ppo", "trackers=[]", "env.num_envs=2"),
         *("num_steps_per_env=8", "max_iterations=1", "--run-dir", "run"),
@@ -70,20 +74,15 @@ def test_the_command_under_torchrun_starts_over_when_told_to(tmp_path):
         assert f"{outcome} pendulum-ppo" in done.stdout
 
 
-def test_fitness_that_both_processes_load_counts_once(tmp_path):
-    done = torchrun(tmp_path, "-m", "tests.control.distributed_fitness", str(tmp_path))
-    assert done.returncode == 0, done.stderr
+def test_fitness_that_both_processes_load_counts_once(left):
     for rank in range(2):
-        assert json.loads((tmp_path / f"{rank}.json").read_text()) == [[6.0] * 5] * 2
+        assert json.loads((left / f"fitness/{rank}.json").read_text()) == [[6.0] * 5] * 2
 
 
-def test_where_one_process_meets_nan_both_go_back(tmp_path):
-    done = torchrun(tmp_path, "-m", "tests.control.distributed_rollback", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    for kind in ("reward", "value"):
-        folder = tmp_path / kind
-        first, second = (json.loads((folder / f"{rank}.json").read_text()) for rank in range(2))
-        assert first == second, kind
-        assert first[:2] == [6, 1], kind
-        assert first[2] == pytest.approx(5e-4), kind
-        assert (folder / "run/not_finite_4_rank_1").is_dir(), kind
+@pytest.mark.parametrize("kind", ["reward", "value"])
+def test_where_one_process_meets_nan_both_go_back(left, kind):
+    first, second = (json.loads((left / f"{kind}/{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    assert first[:2] == [6, 1]
+    assert first[2] == pytest.approx(5e-4)
+    assert (left / kind / "run/not_finite_4_rank_1").is_dir()

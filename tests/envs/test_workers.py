@@ -45,7 +45,10 @@ def play(env):
     return seen
 
 
-@pytest.mark.parametrize(("num_workers", "cameras"), [(1, []), (2, ["corner2"]), (3, [])])
+@pytest.mark.parametrize(
+    ("num_workers", "cameras"),
+    [pytest.param(1, [], marks=pytest.mark.slow), (2, ["corner2"]), (3, [])],
+)
 def test_results_do_not_depend_on_the_number_of_workers(num_workers, cameras):
     cfg = MetaWorldCfg(num_envs=4, max_episode_steps=5, image_size=32, cameras=cameras)
     expected = play(cfg.build())

@@ -110,6 +110,7 @@ def test_a_schedule_fires_by_itself(live: Checkout):
     live.pause("tick")
 
 
+@pytest.mark.slow
 def test_train_vla_by_its_bare_name_makes_a_champion(live: Checkout):
     """The whole flow on the worker: data, training, evaluation, gate, registry; a tiny budget."""
     words = parameters(gate="configs/gates/tiny.yaml", rl="metaworld-ppo-compact")
@@ -162,15 +163,17 @@ def balancing(gate: str, seed: int) -> list[str]:
     return ["deployment", "run", "train-locomotion", "--watch", *words]
 
 
-def test_train_locomotion_by_its_bare_name_makes_a_champion_and_refuses_what_is_worse(
-    live: Checkout,
-):
+def test_train_locomotion_by_its_bare_name_makes_a_champion(live: Checkout):
     printed = live.run("prefect", *balancing(balance_gate(live, "easy", least=1), seed=0))
     assert "'train-locomotion/train-locomotion'" in printed
     assert "Completed" in printed
     listed = live.run("rrf", "models", "list", "balance")
     assert "@champion" in listed
     assert "CartPole-v1" in listed
+
+
+@pytest.mark.slow
+def test_train_locomotion_refuses_what_is_worse(live: Checkout):
     printed = live.run("prefect", *balancing(balance_gate(live, "impossible", least=61), seed=1))
     assert "Completed" in printed
     [run] = live.flow_runs("train-locomotion")[:1]

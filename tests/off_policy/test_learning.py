@@ -1,8 +1,8 @@
 """Off-policy algorithms learn what they are published to learn, and those with a memory what the
 others cannot.
 
-`make test` lets each of them learn a tiny task, and SAC the pendulum; the others learn the
-pendulum, those with a memory one whose velocity is hidden, in `make test-all`.
+`make test` lets each of them learn a tiny task (SAC: `test_off_policy_runner.py`); in
+`make test-all` they learn the pendulum, those with a memory one whose velocity is hidden.
 """
 
 import pytest
@@ -95,6 +95,7 @@ def test_the_end_of_a_corridor_is_reached(algorithm, policy):
     assert learn(CorridorCfg(num_envs=4), cfg, policy, 2000, target=-6.0) >= -9.0
 
 
+@pytest.mark.slow
 def test_sac_swings_the_pendulum_up():
     algorithm = SACCfg(gamma=0.95, warmup_steps=500, **RATES)
     assert learn(PENDULUM, algorithm, pack(), 8000, target=-170) >= -200

@@ -92,8 +92,14 @@ def test_what_the_environment_refuses_ends_the_run_at_once():
 
 
 def test_a_greedy_round_repeats_itself_and_keeps_nothing_it_was_not_asked_to():
-    episodes, _ = play(1, greedy=True, keeps=False)
-    others, _ = play(2, greedy=True, keeps=False)
+    backend = InlineBackend(ENV, RolloutRole(make_policy(), batch_rows=4), 1)
+    try:
+        rounds = [group_round(), group_round()]
+        for source, stream in zip(rounds, ((0, 7), (0, 8)), strict=True):  # another randomness
+            backend.play(source, stream, greedy=True, keeps=False)
+    finally:
+        backend.close()
+    episodes, others = (source.episodes for source in rounds)
     assert [episode.observation for episode in episodes] == [None] * 6
     for one, other in zip(episodes, others, strict=True):
         assert torch.equal(one.replay["actions"], other.replay["actions"])

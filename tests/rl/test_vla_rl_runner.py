@@ -201,7 +201,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change(t
         return loss * float("nan"), metrics
 
     runner.actor.algorithm.policy_loss = broken
-    with pytest.raises(ValueError, match=r"loss nan .* in round 0.*Lower optimizer.lr"):
+    with pytest.raises(ValueError, match=r"loss is nan .* in round 0.*Lower optimizer.lr"):
         runner.run()
     assert same(before, runner.actor.weights())
 

@@ -58,7 +58,7 @@ def test_one_dataset_is_read_and_normalised_as_ever(dataset):
 def test_datasets_that_do_not_fit_are_named(dataset, small):
     info = json.loads((small / "meta/info.json").read_text())
     (small / "meta/info.json").write_text(json.dumps(info | {"fps": 8}))
-    with pytest.raises(ValueError, match=r"fps of .*squares is 16, of .*small 8"):
+    with pytest.raises(ValueError, match=r"fps of .*squares is 16, but of .*small it is 8"):
         split_of(tiny_run_cfg(dataset, mixture={str(small): 1.0}))
 
 
