@@ -146,7 +146,7 @@ def test_a_gate_that_passes_although_a_task_got_worse_says_so_in_the_headline(
 ):
     page = Page(write_report(folder, champion=with_a_worse_task).read_text())
     headline = " ".join(page.text.split()).partition("Gate g: pass")[0]
-    assert "Gate g passes although tasks got worse." in headline
+    assert "Gate g passes although a task got worse." in headline
     assert "Compared with champion, one task is worse:" in headline
     assert "far: 0 of 5 instead of 1 (may be chance, p 0.50)" in headline
     assert "reach:" not in headline

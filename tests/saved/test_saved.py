@@ -202,10 +202,10 @@ def test_champion_and_candidate_are_found_fetched_and_act(home):
         assert deployable_digest(out) == result["checkpoint_digest"] == version.checkpoint_digest
 
 
-def test_mlflow_loads_what_was_registered(home):
+def test_mlflow_loads_what_was_registered(home, monkeypatch):
     import mlflow.pyfunc
 
-    mlflow.set_tracking_uri(f"sqlite:///{home}/.rrf/mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home}/.rrf/mlflow.db")
     model = mlflow.pyfunc.load_model(f"models:/{CHAMPION}@champion")
     answer = model.predict({"policy": np.zeros((2, 3), np.float32)}, params={"reset": True})
     policy = DeployedControl(SAVED / "runs/ppo/global_step_4")

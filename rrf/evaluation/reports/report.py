@@ -125,15 +125,17 @@ def _worse(
 ) -> str:
     """A note on the tasks that got worse, shown even if a gate passes."""
     passed = [verdict.gate for verdict in verdicts if verdict.passed]
-    lines = []
+    lines, names = [], set()
     for label, other in others.items():
         if worse := worse_tasks(report, other):
+            names |= {one.task for one in worse}
             tasks = "; ".join(map(str, worse))
             count = "one task is" if len(worse) == 1 else f"{len(worse)} tasks are"
             told = f"Compared with {_title(label)}, {count} worse:"
             lines.append(f"<b>{escape(told)}</b> {escape(tasks)}.")
     if lines and passed:
-        lines.insert(0, f"Gate {escape(', '.join(passed))} passes although tasks got worse.")
+        what = "a task" if len(names) == 1 else f"{len(names)} tasks"
+        lines.insert(0, f"Gate {escape(', '.join(passed))} passes although {what} got worse.")
     return f'<p class="hold worse">{"<br>".join(lines)}</p>' if lines else ""
 
 
