@@ -163,17 +163,22 @@ def balancing(gate: str, seed: int) -> list[str]:
     return ["deployment", "run", "train-locomotion", "--watch", *words]
 
 
-def test_train_locomotion_by_its_bare_name_makes_a_champion(live: Checkout):
-    printed = live.run("prefect", *balancing(balance_gate(live, "easy", least=1), seed=0))
-    assert "'train-locomotion/train-locomotion'" in printed
-    assert "Completed" in printed
+@pytest.fixture(scope="module")
+def balanced(live: Checkout) -> str:
+    """What the flow prints that makes the champion of `balance`."""
+    return live.run("prefect", *balancing(balance_gate(live, "easy", least=1), seed=0))
+
+
+def test_train_locomotion_by_its_bare_name_makes_a_champion(live: Checkout, balanced: str):
+    assert "'train-locomotion/train-locomotion'" in balanced
+    assert "Completed" in balanced
     listed = live.run("rrf", "models", "list", "balance")
     assert "@champion" in listed
     assert "CartPole-v1" in listed
 
 
 @pytest.mark.slow
-def test_train_locomotion_refuses_what_is_worse(live: Checkout):
+def test_train_locomotion_refuses_what_is_worse(live: Checkout, balanced: str):
     printed = live.run("prefect", *balancing(balance_gate(live, "impossible", least=61), seed=1))
     assert "Completed" in printed
     [run] = live.flow_runs("train-locomotion")[:1]
@@ -198,7 +203,7 @@ def test_train_locomotion_refuses_what_is_worse(live: Checkout):
 
 
 @pytest.mark.slow
-def test_a_night_of_a_state_based_champion_is_measured(live: Checkout):
+def test_a_night_of_a_state_based_champion_is_measured(live: Checkout, balanced: str):
     night = live.start(
         "nightly-benchmark", model="balance", protocol="configs/protocols/balance.yaml"
     )
