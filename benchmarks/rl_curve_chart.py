@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-_COLORS = ("#0f766e", "#b45309", "#6d28d9", "#be123c", "#1d4ed8", "#4d7c0f")
+from rrf.evaluation.reports.charts import COLORS
+
 _STYLE = {"svg.fonttype": "none", "svg.hashsalt": "rrf", "text.parse_math": False, "font.size": 9}
 
 
@@ -39,7 +40,7 @@ def chart(
         axes = figure.subplots()
         labelled = {}
         for number, (label, points) in enumerate(curves.items()):
-            color, steps = _COLORS[number % len(_COLORS)], [point.steps for point in points]
+            color, steps = COLORS[number % len(COLORS)], [point.steps for point in points]
             means = [point.mean for point in points]
             low, high = ([p.mean + sign * p.std for p in points] for sign in (-1, 1))
             axes.fill_between(steps, low, high, color=color, alpha=0.12, linewidth=0)

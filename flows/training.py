@@ -11,6 +11,7 @@ from flows.gate import evaluate_and_judge
 from flows.promote import promote_version, refuse_version
 from flows.steps import step
 from flows.this_run import name_version, this_run
+from rrf.runners.run_directory import RESULT, read_facts
 from rrf.tracking import registry
 
 TrainFile = Annotated[str, Field(description="A preset, or a file in configs/train/.")]
@@ -27,7 +28,7 @@ def train(stage: str, target: str, overrides: dict) -> dict:
         lines = commands.rrf(stage, "train", target, *as_words(overrides))
     checkpoint = Path(lines[-1].removeprefix("checkpoint "))
     is_reused = any(line.startswith("reused ") for line in lines)
-    result = json.loads((run_of(checkpoint) / "result.json").read_text()) | {"reused": is_reused}
+    result = read_facts(run_of(checkpoint) / RESULT) | {"reused": is_reused}
     artifacts.show_training(stage, names.short(target), result)
     return result
 
@@ -89,4 +90,4 @@ def as_words(overrides: dict) -> list[str]:
 
 def run_of(checkpoint: Path) -> Path:
     """The run directory that contains the checkpoint of a finished run."""
-    return next(folder for folder in checkpoint.parents if (folder / "result.json").is_file())
+    return next(folder for folder in checkpoint.parents if (folder / RESULT).is_file())

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import statistics
 import typing
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,11 @@ class EvaluationReport:
         return {
             task: Rate.of([e.success for e in self.episodes if e.task == task]) for task in tasks
         }
+
+    @property
+    def successes(self) -> dict[InitialState, bool]:
+        """Whether each initial state was solved."""
+        return {episode.initial_state: episode.success for episode in self.episodes}
 
     def mean_metrics(self, task: str | None = None) -> dict[str, float]:
         """The mean of each metric over the episodes (of one task) that have it."""
@@ -196,6 +202,20 @@ class EvaluationReport:
         except ValueError as error:
             raise ValueError(f"{path} is not JSON ({error}); evaluate again") from error
         return cls.from_dict(data, str(path))
+
+
+def wins_and_losses(
+    episodes: Iterable[EpisodeResult], theirs: Mapping[InitialState, bool]
+) -> tuple[int, int]:
+    """How many episodes succeeded where another policy failed, and failed where it succeeded.
+
+    Args:
+        episodes: Episodes of one policy.
+        theirs: The other policy's `EvaluationReport.successes`, with the initial state of each
+            episode.
+    """
+    pairs = [(episode.success, theirs[episode.initial_state]) for episode in episodes]
+    return sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
 
 
 def _episode_dict(episode: EpisodeResult) -> dict:

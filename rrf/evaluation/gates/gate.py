@@ -19,7 +19,6 @@ from pathlib import Path
 
 from rrf import atomic
 from rrf.config import Cfg, configclass, first_error, read_yaml
-from rrf.envs.vec_env import InitialState
 from rrf.evaluation.gates.verdicts import Check, Outcome, Verdict
 from rrf.evaluation.intervals import (
     episodes_to_decide,
@@ -31,7 +30,7 @@ from rrf.evaluation.intervals import (
 from rrf.evaluation.protocols.base import BaseProtocolCfg
 from rrf.evaluation.protocols.files import load_protocol, parse_protocol
 from rrf.evaluation.protocols.limits import LimitCfg, check_metrics
-from rrf.evaluation.results import EpisodeResult, EvaluationReport, Rate
+from rrf.evaluation.results import EvaluationReport, Rate, wins_and_losses
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -235,8 +234,8 @@ def _champion_checks(
             )
         ]
     level = (1 - confidence) / 2
-    theirs = {e.initial_state: e.success for e in champion.episodes}
-    wins, losses = _count(report.episodes, theirs)
+    theirs = champion.successes
+    wins, losses = wins_and_losses(report.episodes, theirs)
     pairs = len(report.episodes)
     difference, low, high = paired_difference(wins, losses, pairs, confidence)
     p_worse = mcnemar_p(losses, wins)
@@ -257,18 +256,12 @@ def _champion_checks(
         )
         checks = [Check("champion", "hold", reason)]
     for task in report.per_task:
-        wins, losses = _count([e for e in report.episodes if e.task == task], theirs)
+        wins, losses = wins_and_losses([e for e in report.episodes if e.task == task], theirs)
         p_worse = mcnemar_p(losses, wins)
         if p_worse <= level / len(report.per_task):
             reason = f"champion on {task}: {wins} won, {losses} lost, p(not worse) {p_worse:.5f}"
             checks.append(Check(f"champion on {task}", "fail", f"{reason}; the task was unlearned"))
     return checks
-
-
-def _count(episodes: list[EpisodeResult], theirs: dict[InitialState, bool]) -> tuple[int, int]:
-    wins = sum(e.success and not theirs[e.initial_state] for e in episodes)
-    losses = sum(not e.success and theirs[e.initial_state] for e in episodes)
-    return wins, losses
 
 
 def _settled(check: Check, rounds: int) -> Check:

@@ -9,7 +9,7 @@ once for all tasks together and, with Bonferroni's correction, once for each tas
 import dataclasses
 
 from rrf.evaluation.intervals import mcnemar_p
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EvaluationReport, wins_and_losses
 
 ALPHA = 0.01  # one false alarm in a hundred nights on which the results differ at all
 
@@ -37,15 +37,17 @@ def compare(
         raise ValueError(
             "the protocol has changed since last night, so the two evaluations cannot be compared"
         )
-    theirs = _successes(before)
-    wins, losses = _count(tonight.episodes, theirs)
+    theirs = before.successes
+    wins, losses = wins_and_losses(tonight.episodes, theirs)
     p_value = mcnemar_p(losses, wins)
     worse = []
     if p_value <= alpha:
         worse.append(_sentence("all tasks", wins, losses, p_value))
     tasks = tonight.per_task
     for task in tasks:
-        task_wins, task_losses = _count([e for e in tonight.episodes if e.task == task], theirs)
+        task_wins, task_losses = wins_and_losses(
+            [e for e in tonight.episodes if e.task == task], theirs
+        )
         task_p = mcnemar_p(task_losses, task_wins)
         if task_p <= alpha / len(tasks):
             worse.append(_sentence(task, task_wins, task_losses, task_p))
@@ -72,25 +74,15 @@ def worse_tasks(report: EvaluationReport, other: EvaluationReport) -> list[Worse
 
     Only initial states that both evaluations share are compared.
     """
-    theirs, found = _successes(other), []
+    theirs, found = other.successes, []
     for task in report.per_task:
         pairs = [e for e in report.episodes if e.task == task and e.initial_state in theirs]
-        wins, losses = _count(pairs, theirs)
+        wins, losses = wins_and_losses(pairs, theirs)
         if losses > wins:
             solved = sum(episode.success for episode in pairs)
             p_value = mcnemar_p(losses, wins)
             found.append(WorseTask(task, len(pairs), solved, solved - wins + losses, p_value))
     return sorted(found, key=lambda one: (one.solved - one.solved_before) / one.pairs)
-
-
-def _successes(report: EvaluationReport) -> dict:
-    return {episode.initial_state: episode.success for episode in report.episodes}
-
-
-def _count(episodes: list[EpisodeResult], theirs: dict) -> tuple[int, int]:
-    wins = sum(episode.success and not theirs[episode.initial_state] for episode in episodes)
-    losses = sum(theirs[episode.initial_state] and not episode.success for episode in episodes)
-    return wins, losses
 
 
 def _sentence(what: str, wins: int, losses: int, p_value: float) -> str:

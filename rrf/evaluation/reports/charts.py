@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Curve = Sequence[tuple[int, float]]
 _SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
-_COLORS = ("#0f766e", "#b45309", "#6d28d9", "#be123c", "#1d4ed8", "#4d7c0f")
+COLORS = ("#0f766e", "#b45309", "#6d28d9", "#be123c", "#1d4ed8", "#4d7c0f")
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "rrf",  # the same chart is the same text
@@ -141,7 +141,7 @@ def _values_of(
 
 def _colors(first: int) -> Iterable[str]:
     """An endless series of colours that starts with number `first`."""
-    return itertools.islice(itertools.cycle(_COLORS), first, None)
+    return itertools.islice(itertools.cycle(COLORS), first, None)
 
 
 class _Drawing:

@@ -18,7 +18,7 @@ from rrf.evaluation.intervals import mcnemar_p, paired_difference
 from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.reports.charts import Curve, curves_chart, interval_bar, success_chart
 from rrf.evaluation.reports.page import badge, escape, key_table, link, page, section, table
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import EvaluationReport, wins_and_losses
 
 FILE_NAME = "report.html"
 BASELINE = "baseline-*.json"
@@ -204,13 +204,9 @@ def _comparisons(report: EvaluationReport, others: Mapping[str, EvaluationReport
     ]
     rows = []
     for label, other in others.items():
-        theirs = {e.initial_state: e.success for e in other.episodes}
-        pairs = [
-            (e.success, theirs[e.initial_state])
-            for e in report.episodes
-            if e.initial_state in theirs
-        ]
-        wins, losses = sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
+        theirs = other.successes
+        pairs = [e for e in report.episodes if e.initial_state in theirs]
+        wins, losses = wins_and_losses(pairs, theirs)
         difference, low, high = paired_difference(wins, losses, len(pairs))
         rows.append(
             [
