@@ -3,7 +3,6 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all check format up down status bench bench-tables docs clean
 
-PYTHON ?= $(firstword $(foreach name,python3.11 python3 python,$(shell command -v $(name) 2>/dev/null)))
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -27,11 +26,8 @@ help:  ## this list
 setup: $(INSTALLED)  ## install everything into .venv (done by the others when needed)
 
 $(INSTALLED): requirements.lock pyproject.toml
-	@test -n "$(PYTHON)" || { echo "error: no Python found; install Python 3.11, or: make PYTHON=/path/to/python3.11" >&2; exit 2; }
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v == (3, 11) or sys.exit(f"error: Python 3.11 is needed, {sys.executable} is {v[0]}.{v[1]}; use: make PYTHON=/path/to/python3.11")'
 	@echo "== installing into $(VENV) (about 10 GB unpacked, one to a few minutes)"
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^uv==' requirements.lock)"
+	@infra/venv.sh $(VENV) $(PYTHON)
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	touch $@

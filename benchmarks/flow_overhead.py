@@ -25,16 +25,8 @@ from infra import services
 
 MODEL = "overhead"
 GATE = "configs/gates/tiny.yaml"
-PROTOCOL = "configs/protocols/tiny.yaml"
 TRAINING = {"max_steps": 20, "batch_size": 8, "validation_fraction": 0}
 COMMAND = "python -m benchmarks.skeleton flow_overhead_s"
-_JUDGE = """
-import sys
-from rrf.evaluation import results
-from rrf.evaluation.gates import gate
-report = results.EvaluationReport.load(sys.argv[1])
-gate.verdict(report, gate.load_gate(sys.argv[2])).save(sys.argv[3])
-"""
 _ROUNDS = 3
 _DERIVED = (".rrf", ".dvc/cache", ".dvc/tmp", "datasets")
 
@@ -88,15 +80,12 @@ def _bare(checkout: Path, env: dict[str, str]) -> float:
     )
     [result] = (checkout / ".rrf" / "runs").glob("*/result.json")
     checkpoint, out = json.loads(result.read_text())["checkpoint"], checkout / ".rrf" / "evaluated"
-    verdict = str(out / "verdict.json")
     return total + _timed(
         checkout,
         env,
         [
-            [*rrf, "eval", checkpoint, "--protocol", PROTOCOL, "--out", str(out)],
-            [sys.executable, "-c", _JUDGE, str(out), GATE, verdict],
-            [*rrf, "models", "register", checkpoint, MODEL, "--evaluation", str(out)],
-            [*rrf, "models", "promote", MODEL, "1", "--verdict", verdict],
+            [*rrf, "eval", checkpoint, "--gate", GATE, "--register", MODEL, "--out", str(out)],
+            [*rrf, "models", "promote", MODEL, "1"],
         ],
         is_fresh=False,
     )

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from benchmarks import rl_curves, rl_go1, rl_sac
+from benchmarks import rl_curves, rl_go1, rl_other_trainers, rl_sac
 from benchmarks.record import number, save
 from benchmarks.rl_pace import (
     SB3,
@@ -140,6 +140,8 @@ IDS: dict[str, Callable[[Bench], list[dict]]] = {
     "sac_ratio_vs_sb3": rl_sac.sac_ratio_vs_sb3,
     "replay_1m_mb": rl_sac.replay_1m_mb,
     "envpool_ratio": envpool_ratio,
+    "go1_as_gymnasium_ratio": rl_other_trainers.go1_as_gymnasium_ratio,
+    "go1_other_trainer_return": rl_other_trainers.go1_other_trainer_return,
     "mjlab_go1_4096_gpu_steps_per_s": rl_go1.mjlab_go1_4096_gpu_steps_per_s,
     "go1_flat_walk_wall_s": rl_go1.go1_flat_walk,
     "go1_flat_tracking_error": rl_go1.go1_flat_walk,  # measured by the same run

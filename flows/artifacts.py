@@ -18,7 +18,7 @@ from rrf.envs.rendering.video import preview
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.reports.report import FILE_NAME as REPORT
 from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import links
+from rrf.tracking import evidence, links
 
 
 def show_training(stage: str, target: str, result: dict) -> None:
@@ -86,7 +86,8 @@ def show_version(model: str, version: str, run_id: str, lineage: Mapping, evalua
     """Show a newly registered version: its page in MLflow, its training run, its report."""
     places = {"version in MLflow": links.version_url(model, version)}
     places |= links.report_links(run_id, lineage)
-    places["report in MLflow"] = links.artifact_url(run_id, f"evaluation/{REPORT}")
+    stored = evidence.place(EvaluationReport.load(evaluation).digest)
+    places["report in MLflow"] = links.artifact_url(run_id, f"{stored}/{REPORT}")
     title = f"{model} version {version}"
     create_markdown_artifact(
         f"# {title}\n\n{_places(places, evaluation)}", key="model-version", description=title

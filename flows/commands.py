@@ -15,7 +15,8 @@ from rrf import processes, workspace
 
 _NOT_IN_REMOTE = (
     "the DVC remote lacks recordings that datasets.dvc names; restore the remote:"
-    " `git checkout infra/dvc-demo`; or record them again: `rrf data collect`,"
+    " `git checkout infra/dvc-demo`; if another remote is the default, take them from this one:"
+    " `dvc pull -r demo datasets.dvc`; or record them again: `rrf data collect`,"
     " then `dvc commit -f datasets.dvc`"
 )
 _HINTS = {

@@ -29,6 +29,37 @@ def champion_of(model: str) -> dict | None:
     return {"version": found.version, "policy": name, "digest": found.checkpoint_digest}
 
 
+@step(name="rivals", task_run_name="champions of {model}")
+def rivals_of(model: str) -> dict[str, dict]:
+    """The champion, and the best champion so far if that is another one, like `champion_of`."""
+    return {
+        role: {
+            "version": found.version,
+            "policy": f"models:/{model}/{found.version}",
+            "digest": found.checkpoint_digest,
+        }
+        for role, found in registry.rivals(model).items()
+    }
+
+
+def gate_for(model: str, given: str | None, first: str) -> str:
+    """The file of the gate that judges candidates for a model.
+
+    Args:
+        model: Name of the model in the registry.
+        given: The file that the user asks for; None for the gate that rules the model.
+        first: The file for a new model.
+
+    Raises:
+        ValueError: If another gate rules the model.
+    """
+    ruling = registry.gate_of(model)
+    file = given or (ruling.file if ruling else first)
+    if why := registry.other_gate(model, file):
+        raise ValueError(why)
+    return file
+
+
 def _judge_name() -> str:
     given = task_run.parameters
     text = f"judge {{model}} by {{gate}} look {given['round'] + 1}"
@@ -42,12 +73,11 @@ def judge(
     evaluation: str,
     gate: str,
     round: int,
-    theirs: str | None,
-    version: str | None,
+    rivals: dict[str, list],
     lineage: dict,
     before: str | None = None,
 ) -> dict:
-    """Judge an evaluation, compared with the champion's evaluation on the same initial states.
+    """Judge an evaluation, compared with those of the champions on the same initial states.
 
     Args:
         model: The model that the candidate will become a version of.
@@ -55,8 +85,7 @@ def judge(
         evaluation: Directory of the candidate's evaluation.
         gate: File in configs/gates/.
         round: 0 at the first look.
-        theirs: Directory of the champion's evaluation, if there is a champion.
-        version: The champion's version.
+        rivals: "champion" and "best" -> the directory of its evaluation, and its version.
         lineage: The lineage of the candidate.
         before: Directory of the evaluation of the policy that training started from. The report
             compares the candidate with it.
@@ -68,14 +97,14 @@ def judge(
     if before:
         parent = Path(before, EVALUATION).read_bytes()
         atomic.write_bytes(Path(evaluation) / BEFORE, parent)
-    cfg = gates.load_gate(gate)
+    cfg, digest = gates.load_gate(gate), EvaluationReport.load(evaluation).checkpoint_digest
     addresses = links.report_links(run_id, lineage, this_run())
     verdict = judging.judge(
         evaluation,
         cfg,
-        theirs,
+        {role: (folder, version) for role, (folder, version) in rivals.items()},
         round,
-        version,
+        registry.attempt_of(model, digest),
         lineage,
         subject=f"candidate for {model}",
         links=addresses,
@@ -101,6 +130,13 @@ def protocol_file(gate: str) -> str:
     return str(Path(gate).parent.parent / "protocols" / f"{name}.yaml")
 
 
+@step(name="store", task_run_name="store evaluations of the champions of {model}")
+def store_evaluations(model: str, rivals: dict[str, list]) -> None:
+    """Store the evaluations that a candidate was compared with, for its promotion."""
+    for folder, version in rivals.values():
+        registry.store_evaluation(model, version, folder, attempt=False)
+
+
 def evaluate_and_judge(
     policy: dict, gate: str, model: str, lineage: dict, before: str | None = None
 ) -> tuple[str, Verdict]:
@@ -113,21 +149,21 @@ def evaluate_and_judge(
     """
     cfg = gates.load_gate(gate)
     protocol = protocol_file(gate)
-    champion = champion_of(model)
-    version = champion["version"] if champion else None
+    rivals = rivals_of(model)
     extra_episodes, round = max(0, cfg.looks[0] - cfg.protocol.episodes_per_task), 0
     while True:
-        evaluation = theirs = run_evaluation(
-            policy["checkpoint"], protocol, extra_episodes, look=round + 1
-        )
-        digest = EvaluationReport.load(evaluation).checkpoint_digest
-        if champion is None:
-            theirs = None
-        elif champion["digest"] != digest:
-            theirs = run_evaluation(champion["policy"], protocol, extra_episodes, look=round + 1)
+        evaluation = run_evaluation(policy["checkpoint"], protocol, extra_episodes, look=round + 1)
+        digest, theirs = EvaluationReport.load(evaluation).checkpoint_digest, {}
+        for role, rival in rivals.items():
+            folder = evaluation
+            if rival["digest"] != digest:
+                folder = run_evaluation(rival["policy"], protocol, extra_episodes, look=round + 1)
+            theirs[role] = [folder, rival["version"]]
         who = (model, policy["run_id"])
-        answer = judge(*who, evaluation, gate, round, theirs, version, lineage, before)
+        answer = judge(*who, evaluation, gate, round, theirs, lineage, before)
         verdict = Verdict.from_dict(answer)
         if verdict.outcome != "hold":
+            if theirs:
+                store_evaluations(model, theirs)
             return evaluation, verdict
         extra_episodes, round = extra_episodes + verdict.more_episodes_per_task, round + 1

@@ -8,7 +8,7 @@ from prefect import flow
 from pydantic import Field
 
 from flows import commands, names
-from flows.gate import protocol_file
+from flows.gate import gate_for, protocol_file
 from flows.promote import ModelName
 from flows.steps import step
 from flows.training import GateFile, TrainFile, as_words, conclude, train
@@ -17,6 +17,9 @@ Overrides = Annotated[
     dict[str, bool | int | float | str | list | None] | None,
     Field(description="Dotted overrides of the training run, e.g. algorithm.learning_rate."),
 ]
+
+
+NEW_MODEL_GATE = "configs/gates/locomotion.yaml"
 
 
 @step(name="check", task_run_name=names.of_task("check {preset} against {gate}", "preset", "gate"))
@@ -42,7 +45,7 @@ def lineage_of(checkpoint: str) -> dict:
 )
 def train_locomotion(
     preset: TrainFile = "go1-flat-ppo",
-    gate: GateFile = "configs/gates/locomotion.yaml",
+    gate: GateFile | None = None,
     model: ModelName = "go1-flat",
     overrides: Overrides = None,
 ) -> dict:
@@ -50,10 +53,12 @@ def train_locomotion(
 
     Args:
         preset: Preset or file of the training run.
-        gate: File in configs/gates/; it names the protocol too.
+        gate: File in configs/gates/; it names the protocol too. By default it is the gate that
+            rules the model, and for a new model locomotion.yaml.
         model: Name of the model in the registry.
         overrides: Dotted overrides of the run, e.g. {"max_iterations": 100}.
     """
+    gate = gate_for(model, gate, NEW_MODEL_GATE)
     check(preset, gate, model, overrides or {})
     policy = train("rl", preset, overrides or {})
     lineage = lineage_of(policy["checkpoint"])

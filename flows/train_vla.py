@@ -9,7 +9,7 @@ from prefect.runtime import flow_run
 from pydantic import Field
 
 from flows.evaluate import run_evaluation
-from flows.gate import protocol_file
+from flows.gate import gate_for, protocol_file
 from flows.ingest import DatasetName, bring_dataset, describe
 from flows.promote import ModelName
 from flows.training import GateFile, TrainFile, conclude, train
@@ -17,6 +17,8 @@ from rrf import atomic
 from rrf.config import did_you_mean
 from rrf.tracking.lineage import datasets_of
 
+NEW_MODEL_GATE = "configs/gates/metaworld-demo.yaml"
+NEW_MODEL_RL_GATE = "configs/gates/metaworld-rl.yaml"
 STAGES = ("pretrain", "sft", "rl")
 Overrides = Annotated[
     dict[str, bool | int | float | str | list | None] | None,
@@ -36,8 +38,7 @@ def train_vla(
     pretrain: TrainFile | None = "compact-vla-pretrain-others",
     sft: TrainFile = "compact-vla-one-demo",
     rl: TrainFile | None = "metaworld-grpo-demo",
-    gate: GateFile = "configs/gates/metaworld-demo.yaml",
-    rl_gate: GateFile = "configs/gates/metaworld-rl.yaml",
+    gate: GateFile | None = None,
     model: ModelName = "metaworld-compact",
     overrides: Overrides = None,
 ) -> dict:
@@ -50,13 +51,14 @@ def train_vla(
         pretrain: Preset or file of the pretraining run; null fine-tunes from random weights.
         sft: Preset or file of the fine-tuning run.
         rl: Preset or file of the reinforcement learning after it; null ends with fine-tuning.
-        gate: File in configs/gates/ for a fine-tuned policy; it names the protocol too.
-        rl_gate: File in configs/gates/ that is used instead if there is reinforcement learning.
+        gate: File in configs/gates/; it names the protocol too. By default it is the gate that
+            rules the model, and for a new model metaworld-rl.yaml, or metaworld-demo.yaml without
+            reinforcement learning.
         model: Name of the model in the registry.
         overrides: Dotted overrides that begin with the stage, e.g. {"sft.optimizer.lr": 0.001}.
     """
     changes, training = by_stage(overrides or {}), {}
-    gate = rl_gate if rl else gate
+    gate = gate_for(model, gate, NEW_MODEL_RL_GATE if rl else NEW_MODEL_GATE)
     protocol = protocol_file(gate)  # an error in the gate is reported before the training
     lineage = bring_dataset(dataset)
     if pretrain:

@@ -34,12 +34,12 @@ def train(stage: str, target: str, overrides: dict) -> dict:
 
 
 @step(name="register", task_run_name="register {model}")
-def register(model: str, policy: dict, evaluation: str, lineage: dict) -> str:
+def register(model: str, policy: dict, evaluation: str, lineage: dict, gate: str) -> str:
     """Register the checkpoint with its evaluation; a known checkpoint gets no second version."""
     progress.reporter("registry")(f"registering {model}")
     run_id = policy["run_id"]
     version = registry.register(
-        policy["checkpoint"], model, run_id, lineage, evaluation, this_run()
+        policy["checkpoint"], model, run_id, lineage, evaluation, this_run(), gate
     )
     artifacts.show_version(model, version, run_id, lineage, Path(evaluation))
     return version
@@ -66,14 +66,15 @@ def conclude(model: str, policy: dict, gate: str, lineage: dict, before: str | N
             "it away, or train with another seed"
         )
     evaluation, verdict = evaluate_and_judge(policy, gate, model, lineage, before)
-    version = register(model, policy, evaluation, lineage)
+    version = register(model, policy, evaluation, lineage, gate)
     name_version(model, version)
-    decide = promote_version if verdict.passed else refuse_version
+    promoted = verdict.passed and version not in registry.revoked(model)
+    decide = promote_version if promoted else refuse_version
     return {
         "model": model,
         "version": version,
-        "promoted": verdict.passed,
-        "decision": decide(model, version, verdict.to_dict()),
+        "promoted": promoted,
+        "decision": decide(model, version),
         "verdict": verdict.outcome,
         "reasons": verdict.reasons,
         "success": verdict.success,

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from rrf.policies.policy import Policy
 
 MODEL = "metaworld-compact"
-GATE = "configs/gates/metaworld-demo.yaml"
-RL_GATE = "configs/gates/metaworld-rl.yaml"
+GATE = "configs/gates/metaworld-rl.yaml"
 PLAYED_TASK = "drawer-open-v3"
 MIN_FREE_BYTES = 10**9
 
@@ -37,13 +36,8 @@ def check_machine() -> Path:
     """Check that this machine can run the demo, and return the repository root.
 
     Raises:
-        ValueError: Outside a repository, with another Python version, or on a full disk.
+        ValueError: Outside a repository or on a full disk.
     """
-    if sys.version_info[:2] != (3, 11):
-        found = ".".join(map(str, sys.version_info[:2]))
-        raise ValueError(
-            f"Python 3.11 is needed, but this is {found}; try: make PYTHON=python3.11 demo"
-        )
     home = workspace.home()
     free = shutil.disk_usage(home).free
     if free < MIN_FREE_BYTES:
@@ -114,10 +108,10 @@ def run(console: Console) -> None:
 
     with Display(console) as display, progress.listening(display):
         display.heading("1-4  Data, training, evaluation, gate and registry: the flow train-vla")
-        first = train_vla(model=MODEL, rl_gate=RL_GATE)
+        first = train_vla(model=MODEL, gate=GATE)
         display.heading("4    A second candidate, deliberately under-trained: the same flow")
         weak = "compact-vla-undertrained"
-        second = train_vla(pretrain=None, sft=weak, rl=None, model=MODEL, gate=GATE)
+        second = train_vla(pretrain=None, sft=weak, rl=None, model=MODEL)
         display.heading("5    The champion in use")
         used = use_champion()
     console.print(summary(first, second, used))

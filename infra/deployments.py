@@ -19,17 +19,22 @@ from prefect.events.schemas.automations import EventTrigger, Posture
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
-from flows import slots
+from flows import leftovers, slots
 from rrf import workspace
 
 POOL = "local"
 ZOMBIES = "zombie-runs"
 _FILE = "infra/prefect.yaml"
+_ZOMBIE_S = 240
+"""Seconds without a heartbeat. A flow sends one every 30 s. Those that it sends while the server is
+away for a minute, and starts for another, arrive later or not at all."""
 _ENDINGS = ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended")
 
 
 def deploy() -> list[str]:
     """Create the work pool, the GPU limit and the automation, and deploy every flow.
+
+    Task runs that killed flows left Running are set to Crashed.
 
     Returns:
         The names of the deployments.
@@ -40,6 +45,7 @@ def deploy() -> list[str]:
     _create_pool()
     slots.create(slots.GPU, slots.num_gpus())
     _create_zombie_automation()
+    leftovers.crash_left_task_runs()
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy"]
     result = subprocess.run(
         [*command, "--prefect-file", _FILE, "--all"],
@@ -94,11 +100,18 @@ def _create_zombie_automation() -> None:
         for_each={"prefect.resource.id"},
         posture=Posture.Proactive,
         threshold=1,
-        within=datetime.timedelta(seconds=90),
+        within=datetime.timedelta(seconds=_ZOMBIE_S),
     )
     crash = ChangeFlowRunState(
-        state=StateType.CRASHED, name="Crashed", message="no heartbeat for 90 s", force=False
+        state=StateType.CRASHED,
+        name="Crashed",
+        message=f"no heartbeat for {_ZOMBIE_S} s",
+        force=False,
     )
+    wanted = AutomationCore(name=ZOMBIES, trigger=trigger, actions=[crash])
     with get_client(sync_client=True) as client:
-        if not client.read_automations_by_name(ZOMBIES):
-            client.create_automation(AutomationCore(name=ZOMBIES, trigger=trigger, actions=[crash]))
+        found = client.read_automations_by_name(ZOMBIES)
+        if not found:
+            client.create_automation(wanted)
+        elif found[0].actions != wanted.actions:  # made by an earlier version
+            client.update_automation(found[0].id, wanted)

@@ -1,21 +1,20 @@
 """`make up`, `make down`, `make status`: Prefect server, MLflow server and worker on this machine.
 
-Each service is a separate process group with a log in `.rrf/logs` and a record in `.rrf/pids`. A
-record holds pid, start time and port of the process. So a pid that the system has reused for
-another process is never signalled.
+Each service is a separate session with a log in `.rrf/logs` and a record in `.rrf/pids`
+(`rrf.service_records`), by which every shell finds it again.
 
-`up` can be repeated: running services are kept, and missing ones are started. `down` stops exactly
-what `up` started. It stops the worker first, so that a running training can save its checkpoint
-while the servers still answer.
+`up` can be repeated: running services are kept, and missing ones are started. If the process that
+was started for a server is gone and its children still hold the port, they are ended first. `down`
+stops exactly what `up` started, such children too. It stops the worker first, so that a running
+training can save its checkpoint while the servers still answer.
 """
 
 import argparse
 import contextlib
 import dataclasses
 import fcntl
-import json
 import os
-import signal
+import secrets
 import subprocess
 import sys
 import time
@@ -27,13 +26,10 @@ from pathlib import Path
 from rich.console import Console
 
 from infra import ports
-from rrf import atomic, processes, workspace
+from rrf import processes, service_records, workspace
 
-PREFECT_PORT_VARIABLE = "RRF_PREFECT_PORT"
-MLFLOW_PORT_VARIABLE = "RRF_MLFLOW_PORT"
 START_TIMEOUT_S = 180
 _STOP_TIMEOUT_S = 45  # the worker gives a flow 30 s to stop, the flow gives training 20 s
-_PREFECT_PORT = 4200
 _LEASES = "prefect.server.concurrency.lease_storage"
 
 
@@ -47,17 +43,16 @@ class Service:
     health_url: str = ""
     """Address that answers 200 once the service works; empty for a service without a port."""
     port: int = 0
-    port_variable: str = ""
 
 
 def prefect_port() -> int:
-    """The port of the Prefect server: `$RRF_PREFECT_PORT`, or else 4200."""
-    return ports.read(PREFECT_PORT_VARIABLE, _PREFECT_PORT)
+    """The port of the Prefect server of this workspace."""
+    return service_records.port("prefect")
 
 
 def mlflow_port() -> int:
-    """The port of the MLflow server: `$RRF_MLFLOW_PORT`, or else 5000."""
-    return ports.read(MLFLOW_PORT_VARIABLE, 5000)
+    """The port of the MLflow server of this workspace."""
+    return service_records.port("mlflow")
 
 
 def local_servers() -> list[Service]:
@@ -80,7 +75,6 @@ def prefect_service(port: int) -> Service:
         command=(sys.executable, "-m", *words, "--log-level", "WARNING"),
         health_url=f"http://{ports.HOST}:{port}/api/health",
         port=port,
-        port_variable=PREFECT_PORT_VARIABLE,
     )
 
 
@@ -97,7 +91,6 @@ def mlflow_service(port: int) -> Service:
         ),
         health_url=f"http://{ports.HOST}:{port}/health",
         port=port,
-        port_variable=MLFLOW_PORT_VARIABLE,
     )
 
 
@@ -129,10 +122,15 @@ def up(console: Console) -> None:
     """Start the services that are not running yet, wait until they work, and deploy the flows.
 
     Raises:
-        ValueError: If a port is used by another program, or a service does not start.
+        ValueError: If a port is used by another program, a service runs on a port other than the
+            one that the shell asks for, or a service does not start.
     """
     check_no_demo()
     servers = local_servers()
+    for server in servers:
+        check_asked_port(server)
+        if not is_running(server) and end_service(server.name):
+            console.print(f"[yellow]![/] the {server.title} had been killed; ended what it left")
     check_ports([server for server in servers if not is_running(server)])
     env = environment(prefect_port())
     os.environ.update(env)
@@ -140,7 +138,7 @@ def up(console: Console) -> None:
         launch(server, env)
     for server in servers:
         with console.status(f"{server.title} is starting"):
-            wait_until_healthy(server, lambda name=server.name: _pid(name) is not None)
+            wait_until_healthy(server, lambda server=server: is_running(server))
         console.print(f"[green]✓[/] {server.title:<15} http://{ports.HOST}:{server.port}")
 
     from infra import deployments  # imports Prefect, which reads the variables set above
@@ -149,34 +147,48 @@ def up(console: Console) -> None:
         names = deployments.deploy()
     console.print(f"[green]✓[/] {'deployments':<15} {', '.join(names)}")
     with console.status("worker is starting"):
-        if launch(worker_service(deployments.POOL), env):
-            deployments.wait_for_worker(lambda: _pid("worker") is not None, START_TIMEOUT_S)
+        worker = worker_service(deployments.POOL)
+        if launch(worker, env):
+            deployments.wait_for_worker(lambda: is_running(worker), START_TIMEOUT_S)
     console.print(f"[green]✓[/] {'worker':<15} pool '{deployments.POOL}'")
-    if prefect_port() != _PREFECT_PORT:
-        console.print(f"In your shell: export PREFECT_API_URL={env['PREFECT_API_URL']}")
     console.print("Run a flow: [bold]prefect deployment run train-vla --watch[/]; stop: make down")
 
 
 def down(console: Console) -> None:
     """Stop the worker, then the servers; only processes that `up` has started are stopped."""
     for name in ("worker", "mlflow", "prefect"):
-        pid = _pid(name)
-        if pid is not None:
-            with console.status(f"{name} is stopping"):
-                _end_group(pid)
-        _record(name).unlink(missing_ok=True)
-        console.print(f"[green]✓[/] {name} {'stopped' if pid is not None else 'was not running'}")
+        with console.status(f"{name} is stopping"):
+            was_running = end_service(name)
+        service_records.path(name).unlink(missing_ok=True)
+        console.print(f"[green]✓[/] {name} {'stopped' if was_running else 'was not running'}")
 
 
 def status(console: Console) -> bool:
     """Print which services are running. Returns whether all of them are."""
     answers = {server.name: is_healthy(server.health_url) for server in local_servers()}
-    answers["worker"] = _pid("worker") is not None
+    worker = service_records.read("worker")
+    answers["worker"] = bool(worker and worker.is_running)
     for name, is_up in answers.items():
-        pid = _pid(name)
-        owner = f"pid {pid}" if pid else "not started by `make up`"
-        console.print(f"{'[green]✓' if is_up else '[red]✗'}[/] {name:<8} {owner}")
+        console.print(f"{'[green]✓' if is_up else '[red]✗'}[/] {name:<8} {_owner(name)}")
     return all(answers.values())
+
+
+def _owner(name: str) -> str:
+    record = service_records.read(name)
+    if record and record.is_running:
+        return f"pid {record.pid}" + (f", port {record.port}" if record.port else "")
+    if record and (left := record.processes()):
+        return f"was killed; of it still run: {', '.join(map(str, left))}; type: make up"
+    return "not started by `make up`"
+
+
+def end_service(name: str) -> bool:
+    """End a service that `up` started, and what is left of it. Returns whether there was any."""
+    record = service_records.read(name)
+    if record is None or not record.processes():
+        return False
+    record.end(_STOP_TIMEOUT_S)
+    return True
 
 
 def launch(service: Service, env: dict[str, str]) -> bool:
@@ -185,22 +197,24 @@ def launch(service: Service, env: dict[str, str]) -> bool:
     Returns:
         Whether it was started now.
     """
-    if _pid(service.name) is not None:
+    if is_running(service):
         return False
+    # The flows of a worker that was killed go on; with its mark the next worker's `down` ends them.
+    before = service_records.read(service.name)
+    mark = (before and before.mark) or secrets.token_hex(8)
     log = log_of(service.name)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         process = subprocess.Popen(
             service.command,
             cwd=workspace.home(),
-            env={**os.environ, **env},
+            env={**os.environ, **env, service_records.MARK: mark},
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    record = {"pid": process.pid, "born": _born(process.pid), "port": service.port}
-    atomic.write_json(_record(service.name), record)
+    service_records.write(service.name, process.pid, service.port, mark)
     return True
 
 
@@ -243,20 +257,23 @@ def wait_until_healthy(service: Service, is_alive, log: Path | None = None) -> N
 
 
 def is_running(service: Service) -> bool:
-    """Whether `up` started `service` on this port and it is still running.
+    """Whether the process that `up` started for `service` is still running."""
+    record = service_records.read(service.name)
+    return bool(record and record.is_running)
 
-    Raises:
-        ValueError: If it is running on another port.
-    """
-    if _pid(service.name) is None:
-        return False
-    port = json.loads(_record(service.name).read_text())["port"]
-    if port != service.port:
+
+def check_asked_port(service: Service) -> None:
+    """Raise ValueError if `service` runs on a port other than the one that the shell asks for."""
+    asked = service_records.asked_port(service.name)
+    if is_running(service) and asked not in (None, service.port):
         raise ValueError(
-            f"the {service.title} already runs on port {port}, not {service.port};"
-            f" run `make down` first, or set {service.port_variable}={port}"
+            f"the {service.title} already runs on port {service.port}, not {asked};"
+            f" run `make down` first, or set {_variable(service)}={service.port}"
         )
-    return True
+
+
+def _variable(service: Service) -> str:
+    return service_records.PORTS[service.name][0]
 
 
 def is_healthy(url: str) -> bool:
@@ -272,7 +289,7 @@ def check_ports(services: Sequence[Service]) -> None:
     """Raise ValueError for a port that is in use; the message names the variable to change it."""
     for service in services:
         if not ports.is_free(service.port):
-            other = f"{service.port_variable}={service.port + 100} make up"
+            other = f"{_variable(service)}={service.port + 100} make up"
             raise ValueError(
                 f"port {service.port} for the {service.title} is in use by another program;"
                 f" stop that program, or choose another port: {other}"
@@ -304,41 +321,6 @@ def log_of(name: str) -> Path:
     return workspace.state() / "logs" / f"{name}.log"
 
 
-def _record(name: str) -> Path:
-    return workspace.state() / "pids" / f"{name}.json"
-
-
-def _pid(name: str) -> int | None:
-    """The pid of a service that `up` started and that is still running; otherwise None."""
-    try:
-        record = json.loads(_record(name).read_text())
-        pid, born = record["pid"], record["born"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-    return pid if born is not None and _born(pid) == born else None
-
-
-def _born(pid: int) -> int | None:
-    """Start time of a running process in clock ticks since boot; with the pid it is unique."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] == "Z" else int(fields[19])
-
-
-def _end_group(pid: int) -> None:
-    """Send SIGTERM to the process group of a service, and SIGKILL to what is still running."""
-    born, deadline = _born(pid), time.monotonic() + _STOP_TIMEOUT_S
-    os.killpg(pid, signal.SIGTERM)
-    while _born(pid) == born and time.monotonic() < deadline:
-        time.sleep(0.2)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-
-
 def main() -> None:
     """The command line of `make up`, `make down` and `make status`."""
     parser = argparse.ArgumentParser(prog="python -m infra.services", description=__doc__)
@@ -350,7 +332,7 @@ def main() -> None:
             raise SystemExit(0 if status(console) else 1)
         {"up": up, "down": down}[action](console)
     except (ValueError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {workspace.shown_uri(str(error))}\n")
         raise SystemExit(2) from None
 
 

@@ -1,25 +1,29 @@
 """RoboRenForce: robot data in, a gated, traceable, deployable policy out.
 
 Users start with `from rrf import configclass, runners, algorithms, components, networks`, where
-`components` is another name for `rrf.policies`. Each of these is imported on first use.
+`components` is another name for `rrf.policies`. `rrf.load_policy("NAME@champion")` loads a
+registered policy. Each of these is imported on first use.
 """
 
 import importlib
+import typing
 
 __version__ = "0.1.0"
 
 _FRONT = {
     "algorithms": "rrf.algorithms",
     "components": "rrf.policies",
+    "configclass": "rrf.config:configclass",
+    "load_policy": "rrf.tracking.loading:load_policy",
     "networks": "rrf.networks",
     "policies": "rrf.policies",
     "runners": "rrf.runners",
 }
 
 
-def __getattr__(name: str):
-    if name == "configclass":
-        return importlib.import_module("rrf.config").configclass
-    if name in _FRONT:
-        return importlib.import_module(_FRONT[name])
-    raise AttributeError(f"rrf has no '{name}'; it has: configclass, {', '.join(_FRONT)}")
+def __getattr__(name: str) -> typing.Any:
+    if name not in _FRONT:
+        raise AttributeError(f"rrf has no '{name}'; it has: {', '.join(_FRONT)}")
+    module, _, attribute = _FRONT[name].partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, attribute) if attribute else found

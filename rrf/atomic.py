@@ -149,8 +149,50 @@ def sha256(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def is_plain_name(name) -> bool:
+    """Whether `name` stays inside a folder that it is joined to.
+
+    It must be relative and normalised, with "/" between its parts: no "..", no "//", no NUL.
+    """
+    return (
+        isinstance(name, str)
+        and "\0" not in name
+        and not any(part in ("", ".", "..") for part in name.split("/"))
+    )
+
+
+def inside(root: str | Path, name, where: str) -> Path:
+    """`root / name`, for a name that was read from a file or came with an artifact.
+
+    The file need not exist. `root` itself may be a symbolic link, but nothing below it.
+
+    Args:
+        root: The folder that the name must not lead out of.
+        name: A file's name relative to `root`.
+        where: What names the file, for the error.
+
+    Raises:
+        ValueError: If the name leads out of `root`, by itself or through a symbolic link.
+    """
+    root = Path(root)
+    if not is_plain_name(name):
+        raise ValueError(
+            f"{where} names the file {name!r}, which is not the plain name of a file inside {root}"
+        )
+    path = root
+    for part in name.split("/"):
+        path = path / part
+        if path.is_symlink():
+            raise ValueError(f"{path} is a symbolic link, which is not followed ({where})")
+    return path
+
+
 def write_manifest(root: str | Path, **facts) -> dict:
-    """Write `root/manifest.json`: `facts` (plain data) and the SHA-256 of each file in `root`."""
+    """Write `root/manifest.json`: `facts` (plain data) and the SHA-256 of each file in `root`.
+
+    Raises:
+        ValueError: For a symbolic link in `root`.
+    """
     root = Path(root)
     files = {name: sha256(root / name) for name in _file_names(root)}
     manifest = {**facts, "files": files}
@@ -162,39 +204,46 @@ def read_manifest(root: str | Path) -> dict:
     """The manifest of `root`; the files it lists are not checked.
 
     Raises:
-        ValueError: If there is no manifest, or it cannot be read.
+        ValueError: If there is no manifest, it cannot be read, or it names a file outside `root`.
     """
     root = Path(root)
-    if not (root / MANIFEST).is_file():
+    if not inside(root, MANIFEST, str(root)).is_file():
         raise ValueError(
             f"{root} has no {MANIFEST}: not a checkpoint, or an incomplete copy; fetch it again"
         )
     try:
         manifest = json.loads((root / MANIFEST).read_text())
-        return manifest | {"files": dict(manifest["files"])}
+        manifest |= {"files": dict(manifest["files"])}
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{root / MANIFEST} is damaged ({error}); fetch the checkpoint again"
         ) from error
+    for name in manifest["files"]:
+        if not is_plain_name(name):
+            raise ValueError(
+                f"{root / MANIFEST} names the file {name!r}, which is not the plain name of a file "
+                f"inside {root}; somebody edited it, do not use it"
+            )
+    return manifest
 
 
 def check_manifest(root: str | Path) -> dict:
     """Check every file under `root` against the manifest, and return the manifest.
 
     Raises:
-        ValueError: Naming the first file that is missing, changed or unlisted.
+        ValueError: Naming the first file that is missing, changed or unlisted, that lies outside
+            `root`, or that is a symbolic link.
     """
     root = Path(root)
     manifest = read_manifest(root)
     listed = manifest["files"]
     for name, digest in listed.items():
-        if not (root / name).is_file():
+        path = inside(root, name, MANIFEST)
+        if not path.is_file():
+            raise ValueError(f"{path} is missing although {MANIFEST} lists it; fetch it again")
+        if sha256(path) != digest:
             raise ValueError(
-                f"{root / name} is missing although {MANIFEST} lists it; fetch it again"
-            )
-        if sha256(root / name) != digest:
-            raise ValueError(
-                f"{root / name} was changed after it was written (sha256 differs from {MANIFEST})"
+                f"{path} was changed after it was written (sha256 differs from {MANIFEST})"
             )
     for name in _file_names(root):
         if name not in listed:
@@ -210,7 +259,17 @@ def digest_of(data) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def refuse_links(root: str | Path) -> None:
+    """Raise ValueError if there is a symbolic link anywhere below `root`."""
+    for path in Path(root).rglob("*"):
+        if path.is_symlink():
+            raise ValueError(
+                f"{path} is a symbolic link, which is not followed; put the file itself there"
+            )
+
+
 def _file_names(root: Path) -> list[str]:
+    refuse_links(root)
     paths = (p for p in root.rglob("*") if p.is_file() and p != root / MANIFEST)
     return sorted(p.relative_to(root).as_posix() for p in paths)
 

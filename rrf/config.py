@@ -16,7 +16,7 @@ import importlib
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 import pydantic
@@ -35,7 +35,8 @@ _CHECKED = pydantic.ConfigDict(
     allow_inf_nan=False,
     ser_json_inf_nan="constants",
 )
-_trusted = {"rrf"}
+_OWN = "rrf"
+_trusted = {_OWN}
 _CLOSE = 0.65  # difflib's default of 0.6 would take "Nope-v1" for a typo of "Hopper-v5"
 
 
@@ -220,17 +221,55 @@ def parse_overrides(words: Iterable[str]) -> dict[str, typing.Any]:
 
 
 def trust(package: str) -> None:
-    """Accept config classes of `package` as "type" in files and on the command line.
+    """Accept what configs name in `package`: config classes as "type", functions, tasks.
 
-    The package may be given by the name of one of its modules. Loaded plugins are trusted this way.
+    The package may be given by the name of one of its modules. Loaded plugins and the modules of
+    `--import` are trusted this way. Nothing of any other package is imported or called because a
+    config names it, since the config may have come with somebody else's checkpoint.
     """
     _trusted.add(package.partition(".")[0])
 
 
+def is_trusted(module: str) -> bool:
+    """Whether configs may name what is in `module` (`trust`)."""
+    return module.partition(".")[0] in _trusted
+
+
 def locate(path: str):
-    """The object at "module:Name", imported now."""
+    """The object at "module:Name", imported now. For names that stand in the code, not in configs:
+    those go through `locate_function`."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def locate_function(path: str, known: Collection[str], what: str) -> Callable:
+    """The function that a config names as "module:name".
+
+    It is one of `known`, or defined in a package that the user named (`trust`), not one that such a
+    package only imported from elsewhere.
+
+    Args:
+        path: The text in the config.
+        known: The functions of rrf that may be named here.
+        what: The field of the config, for errors.
+
+    Raises:
+        ValueError: For any other text. Nothing is imported then.
+    """
+    module = path.partition(":")[0]
+    if path not in known and (module.partition(".")[0] == _OWN or not is_trusted(module)):
+        raise ValueError(
+            f"{what} is '{path}', which is neither one of {', '.join(sorted(known))} nor in a "
+            f"module that you named; if it is a function of your own, add --import {module}"
+        )
+    try:
+        found = locate(path)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{what} is '{path}', which cannot be found: {error}") from error
+    home = str(getattr(found, "__module__", ""))
+    if not callable(found) or home.partition(".")[0] != module.partition(".")[0]:
+        raise ValueError(f"{what} is '{path}', which is not a function that is defined there")
+    return found
 
 
 def first_error(error: Exception) -> str:
@@ -293,8 +332,7 @@ def _inherited_fields(cls) -> dict[str, typing.Any]:
 def _locate_trusted(path):
     if not isinstance(path, str):
         raise ValueError(f"type is {path!r}; expected text such as 'module:Name'")
-    package = path.partition(":")[0].partition(".")[0]
-    if package not in _trusted:
+    if not is_trusted(path.partition(":")[0]):
         raise ValueError(f"type {path!r} lies outside the trusted packages {sorted(_trusted)}")
     try:
         return located(path)

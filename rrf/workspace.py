@@ -2,10 +2,15 @@
 store in it."""
 
 import os
+import re
 from pathlib import Path
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 HOME_VARIABLE = "RRF_HOME"
 _MARKS = ("dvc.yaml", "configs", "pyproject.toml")
+# "user@" or "user:password@" after "://"; the password of a database may contain a slash, but what
+# begins with a port and a slash is a path.
+_LOGIN = re.compile(r"""(?<=://)(?:[^\s/'"]*|[^\s/:@'"]+:(?!\d+/)[^\s'"]*)@""")
 
 TELEMETRY_OFF = {
     "DO_NOT_TRACK": "1",
@@ -51,8 +56,51 @@ def dataset(name: str) -> Path | str:
 
 
 def tracking_uri() -> str:
-    """The MLflow store: `$MLFLOW_TRACKING_URI`, or else a SQLite file under `.rrf/`."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{state() / 'mlflow.db'}"
+    """The MLflow store: `$MLFLOW_TRACKING_URI`, or else a SQLite file under `.rrf/`.
+
+    User and password in the address of a server move to the variables that MLflow's clients read
+    for them. So the address can be shown, stored and linked to.
+    """
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{state() / 'mlflow.db'}"
+    bare, user, password = split_login(uri)
+    if bare != uri:
+        os.environ["MLFLOW_TRACKING_URI"] = bare
+        os.environ["MLFLOW_TRACKING_USERNAME"] = user
+        os.environ["MLFLOW_TRACKING_PASSWORD"] = password
+    return bare
+
+
+def split_login(uri: str) -> tuple[str, str, str]:
+    """The address of a server without user and password, the user, and the password.
+
+    Other URIs, e.g. of databases, stay as they are.
+
+    Raises:
+        ValueError: If `uri` cannot be read, e.g. because of a slash in the password.
+    """
+    if not uri.startswith(("http://", "https://")):
+        return uri, "", ""
+    try:
+        parts = urlsplit(uri)
+        _ = parts.port  # read here, because only reading it checks it
+    except ValueError:
+        raise ValueError(
+            f"{shown_uri(uri)} is not the address of a server; write special characters in user "
+            "and password as in %2F for a slash"
+        ) from None
+    if "@" not in parts.netloc:
+        return uri, "", ""
+    login, _, host = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    return urlunsplit(parts._replace(netloc=host)), unquote(user), unquote(password)
+
+
+def shown_uri(text: str) -> str:
+    """A URI, or a text with URIs, without the users and passwords in them.
+
+    Everything that prints, logs or stores the URI of a store or a database calls this.
+    """
+    return _LOGIN.sub("", text)
 
 
 def artifact_root() -> str:

@@ -7,23 +7,27 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from rrf.envs.control_env import NotFiniteError
+from rrf.envs.failure import EnvError, NotFiniteError
 
 
 @contextlib.contextmanager
 def together(device: torch.device) -> Iterator[None]:
-    """Raise NotFiniteError in all processes if one of them raises it within the block.
+    """Raise NotFiniteError or EnvError in all processes if one of them raises it within the block.
 
     Otherwise the other processes would later wait for that process forever.
     """
     error = None
     try:
         yield
-    except NotFiniteError as met:
+    except (NotFiniteError, EnvError) as met:
         error = met
     if error is None and not dist.is_initialized():
         return  # nothing here waits for a device
-    if total(torch.tensor(float(error is not None), device=device)) > 0:
+    met = torch.tensor([isinstance(error, EnvError), error is not None], device=device)
+    num_failed, num_met = total(met.float()).tolist()
+    if num_failed:
+        raise error or EnvError("an environment of another process failed")
+    if num_met:
         raise error or NotFiniteError("another process met a number that is not finite")
 
 

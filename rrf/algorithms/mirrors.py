@@ -24,6 +24,7 @@ ACTOR_TERMS = (
     *("actions", "command"),
 )
 FOOT_TERMS = ("foot_height", "foot_air_time", "foot_contact", "foot_contact_forces")
+NAMES = (f"{__name__}:left_right", f"{__name__}:pendulum")  # what symmetry_cfg.mirrors may name
 _SCAN_ROWS, _SCAN_COLUMNS = 11, 17  # rays across and along: 1 m by 1.6 m, one every 10 cm
 
 

@@ -13,7 +13,7 @@ Legend: T time (chunks or steps), B environments, N groups, G members of a group
 
 import torch
 
-from rrf.envs.control_env import NotFiniteError
+from rrf.envs.failure import NotFiniteError
 
 
 def require_finite(name: str, values: torch.Tensor) -> None:

@@ -10,7 +10,7 @@ from rrf import workspace
 from rrf.cli import data, models
 from rrf.cli.evaluation import eval_
 from rrf.cli.exchange import export, import_
-from rrf.cli.options import Imports, import_modules
+from rrf.cli.options import AlgorithmOption, Imports, TaskOption, import_modules
 from rrf.cli.playing import play
 from rrf.cli.training import train
 
@@ -30,17 +30,21 @@ app.add_typer(models.app, name="models")
 
 @app.command()
 def show(
-    target: Annotated[str, typer.Argument(help="A preset name or a configs/train/*.yaml file.")],
+    target: Annotated[
+        str | None, typer.Argument(help="A preset name or a configs/train/*.yaml file.")
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Dotted overrides: optimizer.lr=1e-3")
     ] = None,
+    task: TaskOption = None,
+    algorithm: AlgorithmOption = None,
     imports: Imports = None,
 ) -> None:
-    """Print the complete config of a preset or a training file as YAML."""
-    from rrf.presets import resolve
+    """Print the complete config of a preset, a training file or a task as YAML."""
+    from rrf.cli.task_config import config_of
 
     import_modules(imports)
-    typer.echo(resolve(target, overrides or []).to_yaml(), nl=False)
+    typer.echo(config_of(target, overrides or [], task, algorithm).to_yaml(), nl=False)
 
 
 @app.command()
@@ -60,5 +64,5 @@ def main() -> None:
     except (ValueError, OSError, ImportError) as error:
         from rrf.config import first_error
 
-        sys.stderr.write(f"error: {first_error(error)}\n")
+        sys.stderr.write(f"error: {workspace.shown_uri(first_error(error))}\n")
         raise SystemExit(2) from None

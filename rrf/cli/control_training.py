@@ -1,10 +1,10 @@
-"""The part of `rrf train` for state-based control: the choice of the config, the inputs of the run,
-the video, and the processes of torchrun.
+"""The part of `rrf train` for state-based control: the inputs of the run, the video, and the
+processes of torchrun.
 """
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,64 +14,8 @@ from rrf.cli import control_display
 from rrf.cli.trainings import Training
 
 if TYPE_CHECKING:
-    from rrf.runners.configs import RunnerCfg
-    from rrf.runners.control.configs import ControlRunnerCfg
     from rrf.runners.control.loop import ControlRunner
     from rrf.runners.tracker import Tracker
-
-
-def config_of(target: str | None, overrides: Sequence[str], task: str | None) -> "RunnerCfg":
-    """The config of a preset or a training file, or the config that a task was registered with.
-
-    Raises:
-        ValueError: If both `target` and `task` are given, or neither, and for the reasons given in
-            `rrf.presets.resolve`.
-    """
-    from rrf.config import parse_overrides
-    from rrf.presets import PRESETS, resolve
-
-    if task is None:
-        if target is None:
-            raise ValueError(
-                f"name a preset, a training file or a --task; presets: {', '.join(PRESETS)}"
-            )
-        return resolve(target, overrides)
-    if target is not None and "=" not in target:
-        raise ValueError(f"--task {task} already names what to train; drop '{target}'")
-    words = [target, *overrides] if target else overrides
-    return registered_cfg(task).override(parse_overrides(words))
-
-
-def registered_cfg(task: str) -> "ControlRunnerCfg":
-    """The config that a task was registered with, with `env` set to that task.
-
-    Raises:
-        ValueError: For an unknown task, a task without a config, or a config for another task.
-    """
-    from rrf.envs.configs import task_id
-    from rrf.envs.gymnasium.configs import RegisteredEnvCfg
-    from rrf.envs.gymnasium.registered import required_runner_cfg
-    from rrf.runners.control.configs import ControlRunnerCfg
-
-    cfg = required_runner_cfg(task)
-    if not isinstance(cfg, ControlRunnerCfg):
-        raise ValueError(
-            f"{task} is registered with a {type(cfg).__name__}; expected a runner config such as "
-            "rrf.runners.OnPolicyRunnerCfg()"
-        )
-    if cfg.env == ControlRunnerCfg().env:  # still the default: the config names no environment
-        return cfg.replace(env=RegisteredEnvCfg(task=task))
-    if task_id(cfg.env.task) != task_id(task):
-        raise ValueError(
-            f"the config registered with {task} trains in env.task={cfg.env.task}; leave out its "
-            f"env, or set env=RegisteredEnvCfg(task='{task}')"
-        )
-    return cfg.replace(env=cfg.env.replace(task=task))
-
-
-def is_first_process() -> bool:
-    """Whether this process is the one that writes files and messages, among those of torchrun."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 class ControlTraining(Training):

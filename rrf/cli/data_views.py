@@ -26,7 +26,7 @@ def show(target: Target) -> None:
     place = find_dataset(target)
     with progress_bars("reading") as bars:
         summary = read_summary(place.root, bars["reading"])
-    episodes, frames, fps = len(summary.episodes), summary.num_frames, summary.info["fps"]
+    episodes, frames, fps = len(summary.episodes), summary.num_frames, summary.fps
     robot, version = summary.info.get("robot_type"), summary.info["codebase_version"]
     say(f"{plain(place.name)}: {episodes} episodes, {frames} frames, {duration(frames / fps)}")
     say(f"{shown(place.root)}: LeRobot {version}, {fps:g} frames/s, robot {plain(str(robot))}")

@@ -6,11 +6,13 @@ import shutil
 import socket
 import sys
 import urllib.request
+from pathlib import Path
 
+from packaging.specifiers import SpecifierSet
 from rich.console import Console
 from rich.table import Table
 
-from rrf import workspace
+from rrf import service_records, workspace
 
 _PACKAGES = (
     "prefect", "dvc", "torch", "transformers", "peft", "accelerate", "gymnasium", "mujoco",
@@ -23,9 +25,9 @@ _OK, _WARN, _BAD = "[green]ok[/green]", "[yellow]note[/yellow]", "[red]problem[/
 def report() -> bool:
     """Print the table. Returns whether `make demo` can run."""
     rows = [
-        _python(), _packages(), _cores(), _disk(), *_renderers(), _gpu(), _data(),
-        _server("Prefect server", os.environ.get("RRF_PREFECT_PORT", "4200"), "/api/health"),
-        _server("MLflow server", os.environ.get("RRF_MLFLOW_PORT", "5000"), "/health"),
+        _python(), _packages(), _cores(), _disk(), *_renderers(), _gpu(), _data(), _store(),
+        server("Prefect server", "prefect", "/api/health"),
+        server("MLflow server", "mlflow", "/health"),
     ]  # fmt: skip
     table = Table(title="rrf doctor", show_lines=False)
     for column in ("", "what", "found"):
@@ -38,8 +40,9 @@ def report() -> bool:
 
 def _python() -> tuple[str, str, str]:
     found = ".".join(map(str, sys.version_info[:3]))
-    good = sys.version_info[:2] == (3, 11)
-    return (_OK if good else _BAD), "Python", found if good else f"{found}; 3.11 is needed"
+    needed = importlib.metadata.metadata("rrf")["Requires-Python"]
+    good = SpecifierSet(needed).contains(found)
+    return (_OK if good else _BAD), "Python", found if good else f"{found}; {needed} is needed"
 
 
 def _packages() -> tuple[str, str, str]:
@@ -91,7 +94,7 @@ def _gpu() -> tuple[str, str, str]:
 def _data() -> tuple[str, str, str]:
     raw = workspace.home() / "datasets" / "raw"
     if not raw.is_dir() or not any(raw.rglob("*.hdf5")):
-        return _WARN, "raw data", "not here yet; run: dvc pull"
+        return _WARN, "raw data", "not here yet; run: dvc pull datasets.dvc"
     ready = sorted(
         p.parent.parent.name for p in (workspace.home() / "datasets").glob("*/meta/info.json")
     )
@@ -102,10 +105,25 @@ def _data() -> tuple[str, str, str]:
     )
 
 
-def _server(what: str, port: str, path: str) -> tuple[str, str, str]:
+def _store() -> tuple[str, str, str]:
+    from rrf.tracking import store
+
+    uri = workspace.tracking_uri()
+    if uri.startswith(store.SQLITE) and not Path(uri.removeprefix(store.SQLITE)).exists():
+        return _OK, "MLflow store", f"{uri}, which the first training makes"
+    try:
+        store.connect()
+    except OSError as error:
+        return _BAD, "MLflow store", str(error)
+    return _OK, "MLflow store", workspace.shown_uri(uri)
+
+
+def server(what: str, name: str, path: str) -> tuple[str, str, str]:
+    """The row about a server of `make up`: whether it answers at `path`, and where."""
+    port = service_records.port(name)
     with socket.socket() as probe:
         probe.settimeout(0.5)
-        if probe.connect_ex(("127.0.0.1", int(port))) != 0:
+        if probe.connect_ex(("127.0.0.1", port)) != 0:
             return _WARN, what, f"not running on port {port}; run: make up"
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:

@@ -26,7 +26,11 @@ GateFile = Annotated[
     Path | None, typer.Option(help="A file in configs/gates/ with the gate that judges the result.")
 ]
 Champion = Annotated[
-    str | None, typer.Option(help="Registered model whose champion the gate compares with.")
+    str | None,
+    typer.Option(
+        help="Registered model whose champion the gate compares with; by default the one of "
+        "--register."
+    ),
 ]
 Register = Annotated[
     str | None,
@@ -100,6 +104,7 @@ def eval_(
     from rrf.tracking.links import policy_links, report_links
 
     import_modules(imports)
+    gate = _at_home(gate, _GATES) if gate else None
     gate_cfg = _gate(gate, champion, register)
     candidate = _candidate(checkpoint)
     cfg = _protocol(candidate, protocol, gate_cfg)
@@ -115,9 +120,10 @@ def eval_(
     if gate_cfg:
         other = functools.partial(_evaluate_other, evaluator)
         facts = (candidate.lineage, candidate.config, links)
-        verdict = judging.judged(folder, gate_cfg, champion, other, *facts)
+        model = champion or _known(register)
+        verdict = judging.judged(folder, gate_cfg, model, other, *facts, store=model == register)
     if register:
-        judging.registered(candidate.path, register, folder, verdict)
+        judging.registered(candidate.path, register, folder, gate, verdict)
     typer.echo(f"report {folder / 'report.html'}")
 
 
@@ -130,7 +136,14 @@ def _gate(path: Path | None, champion: str | None, register: str | None) -> "Gat
         raise ValueError("--champion is used by a gate only; give --gate too")
     if champion and champion != register:  # --register may be about to create the model
         judging.require_model(champion)
-    return load_gate(_at_home(path, _GATES)) if path else None
+    return load_gate(path) if path else None
+
+
+def _known(model: str | None) -> str | None:
+    """The model if it is registered already."""
+    from rrf.tracking.versions import models
+
+    return model if model in models() else None
 
 
 def _candidate(reference: str) -> "Candidate":
@@ -145,6 +158,7 @@ def _protocol(
 ) -> "BaseProtocolCfg":
     """The protocol in the file, or the gate's protocol, or the default one for this policy."""
     from rrf import workspace
+    from rrf.envs.configs import trust_task
     from rrf.evaluation.protocols.files import find_protocol, load_protocol
 
     if path and gate:
@@ -157,6 +171,7 @@ def _protocol(
     else:
         cfg = load_protocol(find_protocol(workspace.home() / _PROTOCOLS, candidate))
     cfg.check_kind(candidate.kind, candidate.label)
+    trust_task(getattr(cfg, "env", None))
     return cfg
 
 

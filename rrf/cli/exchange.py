@@ -158,15 +158,16 @@ def _config(preset: str, task: str, overrides: list[str]) -> "OnPolicyRunnerCfg"
 
 def _of_task(task: str) -> "ControlRunnerCfg":
     """The config that a task was registered with, or else the defaults."""
-    from rrf.cli.control_training import registered_cfg
+    from rrf.cli.task_config import registered_cfg
+    from rrf.envs.configs import trust_task
     from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
-    from rrf.envs.gymnasium.registered import runner_cfg_of
     from rrf.envs.mjlab.configs import MjlabEnvCfg
     from rrf.runners.control.configs import OnPolicyRunnerCfg
 
+    trust_task(GymnasiumEnvCfg(task=task))
     is_mjlab = task.startswith("Mjlab-")
-    if not is_mjlab and runner_cfg_of(task) is not None:
-        return registered_cfg(task)
+    if not is_mjlab and (cfg := registered_cfg(task)) is not None:
+        return cfg
     kind = MjlabEnvCfg if is_mjlab else GymnasiumEnvCfg
     return OnPolicyRunnerCfg(experiment_name=task.lower(), env=kind(task=task))
 

@@ -32,8 +32,9 @@ def require_registrable(checkpoint: Path, name: str, lineage: dict) -> None:
 
     try:
         registry.check_task(name, lineage)
-        lineage_behind(checkpoint)
-        run_of(checkpoint)
+        if registry.version_of(checkpoint, name) is None:
+            lineage_behind(checkpoint)
+            run_of(checkpoint)
     except ValueError as error:
         raise ValueError(f"--register: {error}") from error
 
@@ -41,35 +42,45 @@ def require_registrable(checkpoint: Path, name: str, lineage: dict) -> None:
 def judged(
     folder: Path,
     gate: "GateCfg",
-    champion: str | None,
+    model: str | None,
     evaluate: Callable[[str], Path],
     lineage: dict,
     config: dict,
     links: dict[str, str],
+    store: bool,
 ) -> "Verdict":
     """Let the gate judge the evaluation in `folder`; print the verdict and write it there.
 
     Args:
-        champion: The registered model whose champion to compare with; None for no comparison.
+        folder: The candidate's evaluation.
+        gate: The gate.
+        model: The registered model whose champions to compare with; None for no comparison.
         evaluate: Evaluates a registered version under the same protocol and returns the directory.
         lineage: What stands behind the candidate, for the report.
         config: The resolved config of its training, for the report.
         links: Pages that the report leads to: title -> address.
+        store: Whether to store the evaluations of those champions in the registry, where a
+            promotion looks for them.
     """
     from rrf.evaluation.judging import judge, round_of
     from rrf.evaluation.results import EvaluationReport
     from rrf.tracking import registry
 
-    report, theirs, version = EvaluationReport.load(folder), None, None
-    found = registry.champion(champion) if champion else None
-    if champion and found is None:
-        typer.echo(f"'{champion}' has no champion yet; judged without one")
-    if found:
-        is_same = found.checkpoint_digest == report.checkpoint_digest
-        theirs = folder if is_same else evaluate(f"models:/{found.name}/{found.version}")
-        version = found.version
+    report, attempt = EvaluationReport.load(folder), 1
+    rivals: dict[str, tuple[str | Path, str | None]] = {}
+    if model:
+        found = registry.rivals(model)
+        if not found:
+            typer.echo(f"'{model}' has no champion yet; judged without one")
+        for role, rival in found.items():
+            is_same = rival.checkpoint_digest == report.checkpoint_digest
+            theirs = folder if is_same else evaluate(f"models:/{rival.name}/{rival.version}")
+            rivals[role] = (theirs, rival.version)
+            if store and not is_same:
+                registry.store_evaluation(model, rival.version, theirs, attempt=False)
+        attempt = registry.attempt_of(model, report.checkpoint_digest)
     round = round_of(gate, report.protocol["episodes_per_task"])
-    verdict = judge(folder, gate, theirs, round, version, lineage, config, links=links)
+    verdict = judge(folder, gate, rivals, round, attempt, lineage, config, links=links)
     typer.echo(f"gate {gate.name}: {verdict.outcome}")
     for reason in verdict.reasons:
         typer.echo(f"  {reason}")
@@ -81,18 +92,32 @@ def judged(
     return verdict
 
 
-def registered(checkpoint: Path, name: str, folder: Path, verdict: "Verdict | None" = None) -> None:
-    """Register the checkpoint as a version of `name`, with its evaluation and verdict."""
+def registered(
+    checkpoint: Path,
+    name: str,
+    folder: Path,
+    gate: Path | None = None,
+    verdict: "Verdict | None" = None,
+) -> None:
+    """Register the checkpoint as a version of `name`, with its evaluation and verdict.
+
+    A version that exists already, e.g. one that was fetched, only gets the evaluation.
+    """
     from rrf.cli.models import lineage_behind, run_of, tell_standing
-    from rrf.evaluation.gates.verdicts import verdict_file
+    from rrf.runners.run_directory import mlflow_run_of
     from rrf.tracking import registry
 
-    lineage = lineage_behind(checkpoint)
-    version = registry.register(checkpoint, name, run_of(checkpoint), lineage, folder)
+    version = registry.version_of(checkpoint, name)
+    if version and not mlflow_run_of(checkpoint):
+        registry.store_evaluation(name, version, folder, attempt=True)
+    else:
+        lineage, run_id = lineage_behind(checkpoint), run_of(checkpoint)
+        version = registry.register(checkpoint, name, run_id, lineage, folder, gate=gate)
     is_champion = tell_standing(name, version)
-    if verdict is None:
+    if verdict is None or gate is None:
         return
     registry.note_verdict(name, version, verdict)
-    if verdict.passed and not is_champion:
-        written = verdict_file(folder, verdict.gate)
-        typer.echo(f"to promote it: rrf models promote {name} {version} --verdict {written}")
+    if why := registry.other_gate(name, gate):
+        typer.echo(f"this verdict promotes nothing: {why}")
+    elif verdict.passed and not is_champion:
+        typer.echo(f"to promote it: rrf models promote {name} {version}")

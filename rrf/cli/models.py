@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="The model registry: list, fetch, promote, roll back.", no_args_is_help=True)
+app = typer.Typer(
+    help="The model registry: list, fetch, promote, roll back, repair.", no_args_is_help=True
+)
 Model = Annotated[str, typer.Argument(help="Name of a registered model.")]
 _OUTCOMES = {"pass": "green", "hold": "yellow", "fail": "red"}
 
@@ -47,6 +49,8 @@ def list_(
             _stands_on(tags),
         )
     _console().print(table)
+    for problem in registry.problems(name):
+        typer.secho(f"warning: {problem}", fg="red")
 
 
 @app.command()
@@ -99,16 +103,23 @@ def register(
 def promote(
     name: Model,
     version: Annotated[str, typer.Argument(help="The version to make @champion.")],
-    verdict: Annotated[
-        Path | None,
-        typer.Option(help="The verdict-GATE.json written by `rrf eval`; required."),
-    ] = None,
+    unrevoke: Annotated[
+        bool,
+        typer.Option("--unrevoke", help="Allow a version that was rolled back."),
+    ] = False,
+    reason: Annotated[
+        str, typer.Option(help="Why it may be champion again; kept in the ledger.")
+    ] = "",
 ) -> None:
-    """Make a version the champion. This needs a passing verdict on exactly this version."""
-    from rrf.evaluation.gates.verdicts import Verdict
+    """Make a version the champion, if the model's gate passes it.
+
+    The gate judges it again by the evaluations that the registry stores.
+    """
     from rrf.tracking import registry
 
-    entry = registry.promote(name, version, Verdict.load(verdict) if verdict else None)
+    if unrevoke and not reason.strip():
+        raise ValueError("--unrevoke needs a reason; give one with --reason '...'")
+    entry = registry.promote(name, version, reason if unrevoke else None)
     typer.echo(f"{name} version {entry.champion} is @champion ({entry.reason})")
 
 
@@ -123,7 +134,10 @@ def rollback(
         ),
     ] = None,
 ) -> None:
-    """Return to the previous champion."""
+    """Return to the previous champion. The version that is left is not promoted again.
+
+    To allow it again later: rrf models promote NAME VERSION --unrevoke --reason '...'
+    """
     from rrf.tracking import registry
 
     entry = registry.rollback(name, reason, version)
@@ -133,10 +147,71 @@ def rollback(
 
 
 @app.command()
-def ledger(name: Model) -> None:
-    """Show every change of champion, oldest first. Fails if the ledger was tampered with.
+def gate(
+    name: Model,
+    file: Annotated[
+        Path | None, typer.Argument(help="A file in configs/gates/; without it, show the gate.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Reason for the change; kept in the ledger.")] = "",
+) -> None:
+    """Show or change the gate that rules a model: what a version must show to become champion.
 
-    `champion` is the champion after the change and `before` the one before it. `verdict` is the
+    The first candidate of a new model brings its gate; later changes are made here only.
+    """
+    from rrf.tracking import registry
+
+    if file:
+        registry.rule(name, file, reason)
+    found = registry.gate_of(name)
+    if found is None:
+        typer.echo(
+            f"no gate rules '{name}' yet; record one: rrf models gate {name} FILE --reason '…'"
+        )
+        return
+    typer.echo(f"{name} is ruled by {found.file} ({found.hash[:12]})")
+    for key, value in found.config.items():
+        if key not in ("type", "protocol"):
+            typer.echo(f"  {key}: {value}")
+    typer.echo(f"  protocol: {found.config['protocol']['name']}")
+
+
+@app.command()
+def repair(
+    name: Model,
+    reason: Annotated[
+        str, typer.Option(help="Why it was mended; kept in the ledger. Without it, only explain.")
+    ] = "",
+) -> None:
+    """Explain what is wrong with a model's ledger or aliases; with --reason, mend it.
+
+    Entries that the chain of hashes does not prove are moved aside, and the champion is the one of
+    the last entry that is proved.
+    """
+    from rrf.tracking import ledger as ledgers
+    from rrf.tracking import registry, store
+    from rrf.tracking import repair as repairs
+
+    registry.versions(name)  # an unknown name ends here
+    damage = repairs.examine(store.connect(), name)
+    for finding in damage.findings:
+        typer.echo(f"- {finding}")
+    if not damage.findings:
+        typer.echo(f"the ledger and the aliases of '{name}' agree; nothing to mend")
+        return
+    champion = (ledgers.champions(damage.entries)[-1:] or ["none"])[0]
+    proved = f"{len(damage.entries)} entries are proved, the champion by them is {champion}"
+    if not reason:
+        typer.echo(f"{proved}; to mend it: rrf models repair {name} --reason '...'")
+        raise typer.Exit(1)
+    repairs.repair(name, reason)
+    typer.echo(f"mended: {proved}; see: rrf models ledger {name}")
+
+
+@app.command()
+def ledger(name: Model) -> None:
+    """Show every change of champion or gate, oldest first. Fails if the ledger was tampered with.
+
+    `champion` is the champion after the change and `before` the one it replaced. `verdict` is the
     beginning of the verdict's digest.
     """
     from rich.markup import escape

@@ -1,6 +1,7 @@
 """Options shared by several commands, and facts about how options were given."""
 
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,6 +16,22 @@ Imports = Annotated[
     list[str] | None,
     typer.Option("--import", help="A module that registers tasks. May be repeated."),
 ]
+
+TaskOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Any task of Gymnasium, instead of a preset. It trains with the config that it was "
+        "registered with, or else with the preset made for it, or with defaults for its kind."
+    ),
+]
+AlgorithmOption = Annotated[
+    str | None, typer.Option(help="The algorithm for --task: ppo (the default) or sac.")
+]
+
+
+def is_first_process() -> bool:
+    """Whether this process is the one that writes files and messages, among those of torchrun."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def is_given(context: typer.Context, name: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf.cli.control_training import is_first_process
+from rrf.cli.options import is_first_process
 
 if TYPE_CHECKING:
     from rrf.runners.configs import RunnerCfg

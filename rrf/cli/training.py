@@ -15,11 +15,18 @@ from typing import Annotated
 
 import typer
 
-from rrf.cli.control_training import config_of, is_first_process
-from rrf.cli.options import Imports, import_modules, is_given
+from rrf.cli.options import (
+    AlgorithmOption,
+    Imports,
+    TaskOption,
+    import_modules,
+    is_first_process,
+    is_given,
+)
 from rrf.cli.recording import open_run
+from rrf.cli.task_config import config_of
 from rrf.cli.trainings import Training, training_of
-from rrf.runners.run_directory import RESULT, RUN, damaged, read_facts
+from rrf.runners.run_directory import ENV_ERROR, RESULT, RUN, damaged, read_facts
 
 _PATIENCE_S = 20.0  # time for another training to save a checkpoint when it was told to stop
 _ASIDE = ".replaced"  # folder in the run directory with the files that --no-resume will delete
@@ -50,19 +57,15 @@ def train(
             help="Film the trained policy; the override video_interval=N films during training too."
         ),
     ] = False,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="Gymnasium task that was registered with its config; use it instead of a preset."
-        ),
-    ] = None,
+    task: TaskOption = None,
+    algorithm: AlgorithmOption = None,
     imports: Imports = None,
 ) -> None:
     """Train a policy. SIGTERM or Ctrl-C saves a checkpoint first; the same command resumes it."""
     from rrf.runners.interruption import Interrupted
 
     import_modules(imports)
-    cfg = config_of(target, overrides or [], task)
+    cfg = config_of(target, overrides or [], task, algorithm)
     try:
         expects_run = resume and is_given(context, "resume")
         result = run_training(cfg, run_dir, resume, video, expects_run)
@@ -163,7 +166,8 @@ def _require_run_or_nothing(run_dir: Path) -> None:
     if run_dir.exists() and not run_dir.is_dir():
         raise ValueError(f"--run-dir {run_dir} is a file; give a directory")
     found = checkpoint.steps(run_dir).values()
-    marks = [run_dir / RUN, run_dir / _ASIDE / RUN, *(path / atomic.MANIFEST for path in found)]
+    own = (RUN, f"{_ASIDE}/{RUN}", ENV_ERROR)
+    marks = [*(run_dir / name for name in own), *(path / atomic.MANIFEST for path in found)]
     is_run = any(mark.is_file() for mark in marks)
     if run_dir.is_dir() and any(run_dir.iterdir()) and not is_run:
         raise ValueError(

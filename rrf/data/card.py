@@ -97,7 +97,7 @@ def _front_matter(name: str, licence: str) -> str:
 
 
 def _glance(summary: Summary) -> str:
-    fps, lengths = summary.info["fps"], [episode.length for episode in summary.episodes]
+    fps, lengths = summary.fps, [episode.length for episode in summary.episodes]
     cameras = [key.removeprefix("observation.images.") for key in summary.cameras]
     facts = {
         "episodes": len(lengths),

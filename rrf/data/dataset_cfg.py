@@ -15,7 +15,7 @@ from rrf import workspace
 from rrf.config import Cfg, configclass, did_you_mean, first_error, read_yaml
 from rrf.data.conversion.vector_cfg import VectorCfg
 from rrf.data.encoding import Codec, Encoding
-from rrf.data.raw import Source
+from rrf.data.raw import Source, Timed
 from rrf.data.schema import Schema
 from rrf.data.source_path import local_path
 from rrf.data.sources import SOURCES
@@ -39,7 +39,9 @@ class SourceCfg(Cfg):
     of aloha and robotwin in the order of the numbers in their names.
     """
     fps: float | None = None
-    """Frames per second of the recordings, where the format does not say, or says it wrong."""
+    """Frames per second of the recordings, where the format does not say, says it wrong, or says
+    two different things: this is what counts then.
+    """
     options: dict[str, typing.Any] = {}
     """What only this format asks for."""
 
@@ -52,7 +54,10 @@ class SourceCfg(Cfg):
     def reader(self, path: Path) -> Source:
         """The reader of these recordings, which lie at `path` on this machine."""
         pattern = {"pattern": self.pattern} if self.pattern is not None else {}
-        return SOURCES.get(self.format)(path, pattern | self.options)
+        source: Source = SOURCES.get(self.format)(path, pattern | self.options)
+        if self.fps is not None and isinstance(source, Timed):
+            source.set_fps(self.fps)
+        return source
 
 
 @configclass

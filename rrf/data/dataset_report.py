@@ -139,12 +139,11 @@ class _Rows:
 
 def _facts(summary: Summary) -> dict[str, str]:
     lengths = [episode.length for episode in summary.episodes]
-    fps = summary.info["fps"]
     return {
         "episodes": f"{len(lengths)}",
         "frames": f"{summary.num_frames}",
-        "duration": duration(summary.num_frames / fps),
-        "frames per second": f"{fps:g}",
+        "duration": duration(summary.num_frames / summary.fps),
+        "frames per second": f"{summary.fps:g}",
         "frames per episode": f"{min(lengths)} to {max(lengths)}",
         "instructions": f"{len(summary.instructions())}",
         "cameras": f"{len(summary.cameras)}",
@@ -200,7 +199,7 @@ def _group(summary: Summary, key: str, rows: _Rows, curves: Sequence[np.ndarray]
 
 def _panel(episode: EpisodeSummary, raw: RawEpisode, summary: Summary) -> dict:
     """The pictures of one episode."""
-    fps = summary.info["fps"]
+    fps = raw.fps or summary.fps
     cameras = []
     for key in summary.cameras:
         images = _Pictures(raw.images[key], f"{raw.source}: {key}")

@@ -193,9 +193,9 @@ def _identity(episode: EpisodeSummary, keys: Sequence[str]) -> tuple:
 
 def _properties(before: Summary, after: Summary) -> dict[str, tuple[str, str]]:
     found = {
-        key: (str(before.info.get(key)), str(after.info.get(key))) for key in ("fps", "robot_type")
+        "fps": (f"{before.fps:g}", f"{after.fps:g}"),
+        "robot_type": (str(before.info.get("robot_type")), str(after.info.get("robot_type"))),
     }
-    found["fps"] = (f"{before.info['fps']:g}", f"{after.info['fps']:g}")
     features = {**before.info["features"], **after.info["features"]}
     for key in features:
         if key not in INDEX_KEYS:

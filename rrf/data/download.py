@@ -152,6 +152,9 @@ def read_record(out: Path) -> dict | None:
         return None
     try:
         record = json.loads(path.read_text())
+        for name in record["files"]:
+            if not atomic.is_plain_name(name):
+                raise ValueError(f"the name {name!r} leads out of the copy")
         return {key: record[key] for key in ("source", "revision", "files")}
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error}); remove {out} and download again") from error
@@ -203,7 +206,7 @@ def _chosen(
     names = {file.name for file in chosen}
     for name in sorted(names):
         parts = name.split("/")
-        if "\0" in name or any(part in ("", ".", "..") for part in parts):
+        if not atomic.is_plain_name(name):
             raise ValueError(
                 f"{url}: the name {name!r} leads out of the copy; leave it out: --exclude"
             )

@@ -120,7 +120,7 @@ def read_info(root: str | Path | RemotePath) -> dict:
     """
     path = open_dataset_root(root) / INFO
     if not path.is_file():
-        raise ValueError(f"no dataset at {root}; run: dvc pull && dvc repro")
+        raise ValueError(f"no dataset at {root}; run: dvc repro --pull")
     try:
         info = json.loads(path.read_text())
     except ValueError as error:
@@ -267,9 +267,7 @@ def next_file(chunk_index: int, file_index: int, files_per_chunk: int) -> tuple[
 def _files(root: _Root, folder: str) -> list[_Root]:
     paths = sorted((root / folder).glob("*/*.parquet"), key=chunk_and_file)
     if not paths:
-        raise ValueError(
-            f"the dataset at {root} has no files in {folder}/; run: dvc pull && dvc repro"
-        )
+        raise ValueError(f"the dataset at {root} has no files in {folder}/; run: dvc repro --pull")
     return typing.cast(list[_Root], paths)
 
 

@@ -226,7 +226,7 @@ class LeRobotReader:
         if rows != declared or rows != in_table:
             raise ValueError(
                 f"the dataset at {self.root} is incomplete: {rows} frames on disk, {declared} in "
-                f"{layout.INFO}, {in_table} in the episode table; run: dvc pull && dvc repro"
+                f"{layout.INFO}, {in_table} in the episode table; run: dvc repro --pull"
             )
 
     def _check_columns(self) -> None:

@@ -34,7 +34,9 @@ class RawEpisode:
     instruction: str | None  # where the format has one
     source: str  # where it came from, "file:demo_3"; stands in every error about it
     fps: float | None = None  # where the file says it
+    declared_fps: float | None = None  # another one that it also says and that was not believed
     usual_fps: float | None = None  # else what recorders of the format run at, where that is known
+    continues: bool | None = None  # its last frame leads to the next episode's first, where known
 
     def __len__(self) -> int:
         columns = [*self.arrays.values(), *self.images.values()]
@@ -49,6 +51,15 @@ class Recording:
     paths: tuple[Path, ...]  # the files whose content decides what is read
     num_episodes: int
     split: str | None = None  # "train", "val", where the source says
+
+
+@typing.runtime_checkable
+class Timed(typing.Protocol):
+    """A source that compares the rates of what belongs together, such as a table and its videos."""
+
+    def set_fps(self, fps: float) -> None:
+        """Take the frames to be recorded at this rate, whatever the files say."""
+        ...
 
 
 class Source(typing.Protocol):

@@ -7,6 +7,7 @@ published dataset, whose metadata were checked, are they all that is read.
 Legend: T frames of an episode, N rows, D dimensions.
 """
 
+import collections
 import dataclasses
 import hashlib
 import math
@@ -66,6 +67,7 @@ class Summary:
 
     root: Path
     info: dict  # meta/info.json
+    fps: float  # of most episodes, as their time stamps tell
     missing: list[str]  # features that are declared but not on disk
     episodes: list[EpisodeSummary]
     stats: dict[str, dict[str, list]]  # numeric feature -> statistic -> a value per dimension
@@ -104,7 +106,7 @@ def find_dataset(target: str) -> DatasetPlace:
     if revision:
         raise ValueError(
             f"'{target}': only data on disk are read; for those of {revision} type: "
-            f"git worktree add ../{revision} {revision}, in it: dvc pull && dvc repro; then give "
+            f"git worktree add ../{revision} {revision}, in it: dvc repro --pull; then give "
             f"../{revision}/datasets/{name}"
         )
     try:
@@ -116,7 +118,7 @@ def find_dataset(target: str) -> DatasetPlace:
     for root in (paths.published, paths.converted):
         if (root / layout.INFO).is_file():
             return DatasetPlace(name, root, paths.reports)
-    raise ValueError(f"no dataset at {paths.published}; run: dvc pull && dvc repro")
+    raise ValueError(f"no dataset at {paths.published}; run: dvc repro --pull")
 
 
 def read_summary(
@@ -137,7 +139,8 @@ def read_summary(
     ]
     on_progress(len(episodes), len(episodes), layout.INFO)
     warnings = (read_conversion(root) or {"warnings": []})["warnings"]
-    return Summary(root, layout.read_info(root), [], episodes, read_norm_stats(root), warnings)
+    info, stats = layout.read_info(root), read_norm_stats(root)
+    return Summary(root, info, float(info["fps"]), [], episodes, stats, warnings)
 
 
 def summarise(
@@ -169,6 +172,7 @@ def summarise(
     cameras = [key for key in camera_keys(index.info) if key not in missing]
     streams = {key: VectorStats(MAX_EXACT_ROWS) for key in described}
     episodes: list[EpisodeSummary] = []
+    rates: collections.Counter[float] = collections.Counter()
     recordings = source.recordings()
     total = sum(recording.num_episodes for recording in recordings)
     for recording in recordings:
@@ -180,6 +184,7 @@ def summarise(
                 stream.update(values[key])
             digests = _digests(raw, values) if with_digests else {}
             length = len(raw) if vectors else place.length
+            rates[raw.fps or index.fps] += 1
             episodes.append(EpisodeSummary(place.number, length, raw.instruction or "", digests))
             on_values(episodes[-1], {key: values[key] for key in described})
             on_progress(len(episodes), total, recording.name)
@@ -191,7 +196,8 @@ def summarise(
         "statistics"
         for key, size in large.items()
     ]
-    return Summary(root, index.info, missing, episodes, stats, warnings)
+    ((fps, _),) = rates.most_common(1)
+    return Summary(root, index.info, fps, missing, episodes, stats, warnings)
 
 
 def camera_keys(info: Mapping) -> list[str]:

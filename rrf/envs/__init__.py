@@ -2,7 +2,16 @@
 `rrf.envs.control_env` for states), with renderers, worker processes and demonstrations.
 """
 
-from rrf.registry import Registry
+from rrf.registry import Registry, lazy_attributes
 
 ENVS = Registry("environment", {"metaworld": "rrf.envs.metaworld.configs:MetaWorldCfg"})
 """Environment name -> its config class."""
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "as_gymnasium": "rrf.envs.gymnasium.vector:as_gymnasium",
+        "as_sb3": "rrf.envs.gymnasium.stable_baselines3:as_sb3",
+    },
+    ["ENVS"],
+)

@@ -7,7 +7,7 @@ images also needs a name in `rrf.envs.ENVS`.
 
 import typing
 
-from rrf.config import Cfg, configclass, did_you_mean
+from rrf.config import Cfg, configclass, did_you_mean, trust
 from rrf.envs.vec_env import InitialState
 
 _MAX_ENVS = 1_000_000  # a larger number is a typing error that would fill the memory
@@ -110,6 +110,18 @@ class ControlEnvCfg(Cfg):
     def drawable(self) -> typing.Self:
         """The same task in a variant that can be drawn."""
         return self
+
+
+def trust_task(env: typing.Any) -> None:
+    """Accept the module that registers the task of `env`, e.g. of "tasks:MyTask-v0".
+
+    This is for configs that the user wrote, not for those that come with a checkpoint.
+
+    Args:
+        env: A config of an environment. All but those for states are ignored.
+    """
+    if isinstance(env, ControlEnvCfg) and (module := env.task.rpartition(":")[0]):
+        trust(module)
 
 
 def task_id(task: str) -> str:

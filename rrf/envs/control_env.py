@@ -19,6 +19,8 @@ import typing
 import torch
 from tensordict import TensorDict
 
+from rrf.envs.failure import EnvError, NotFiniteError
+
 
 @dataclasses.dataclass
 class EnvState:
@@ -40,10 +42,6 @@ class Interface:
     robot: dict[str, typing.Any] = dataclasses.field(default_factory=dict)
     # for mjlab tasks: joint_names, joint_stiffness, joint_damping, default_joint_pos,
     # command_names, observation_names, action_scale, as mjlab writes them into its ONNX files
-
-
-class NotFiniteError(ValueError):
-    """Training met a NaN or Inf."""
 
 
 class ControlEnv(typing.Protocol):
@@ -127,17 +125,17 @@ def check_step(
         where: Name of the environment in the message.
 
     Raises:
-        ValueError: For a wrong shape.
+        EnvError: For a wrong shape.
         NotFiniteError: For a NaN or Inf; the message names the environment and the dimension.
     """
     for name, value in (("rewards", rewards), ("dones", dones)):
         if tuple(value.shape) != (num_envs,):
-            raise ValueError(
+            raise EnvError(
                 f"{where} returned {name} of shape {list(value.shape)}, expected [{num_envs}]"
             )
     for name, value in (("rewards", rewards), *observations.items()):
         if value.shape[0] != num_envs:
-            raise ValueError(
+            raise EnvError(
                 f"{where} returned '{name}' for {value.shape[0]} environments, expected {num_envs}"
             )
         _check_finite(value, f"'{name}'", None, where)
@@ -150,7 +148,7 @@ def check_final(final: TensorDict | None, dones: torch.Tensor, where: str) -> No
     envs = dones.nonzero().squeeze(-1)
     for name, value in final.items():
         if value.shape[0] != len(envs):
-            raise ValueError(
+            raise EnvError(
                 f"{where} returned the last '{name}' of {value.shape[0]} episodes, but "
                 f"{len(envs)} ended"
             )

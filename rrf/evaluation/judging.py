@@ -12,9 +12,9 @@ from rrf.evaluation.results import EvaluationReport
 def judge(
     evaluation: str | Path,
     gate: gates.GateCfg,
-    champion: str | Path | None = None,
+    rivals: Mapping[str, tuple[str | Path, str | None]] | None = None,
     round: int = 0,
-    champion_version: str | None = None,
+    attempt: int = 1,
     lineage: Mapping | None = None,
     config: Mapping | None = None,
     subject: str | None = None,
@@ -26,9 +26,10 @@ def judge(
     Args:
         evaluation: Directory written by `rrf eval`.
         gate: The thresholds.
-        champion: The champion's evaluation directory; None if there is no champion.
+        rivals: "champion" and "best" (the best champion so far, if that is another one) -> the
+            directory of its evaluation, and its version in the registry.
         round: 0 at the first look, 1 after the first hold, ...
-        champion_version: The champion's version in the registry.
+        attempt: Which candidate this is that is judged against this champion.
         lineage: The lineage of the policy, for the report.
         config: The resolved config of the training run, for the report.
         subject: What the report is about, e.g. a candidate for a model; by default the policy's
@@ -38,10 +39,14 @@ def judge(
     Raises:
         ValueError: For the reasons given in `rrf.evaluation.gates.gate.verdict`.
     """
-    theirs = EvaluationReport.load(champion) if champion else None
-    report = EvaluationReport.load(evaluation)
-    verdict = gates.verdict(report, gate, theirs, round, champion_version)
+    others = {
+        role: gates.Rival(EvaluationReport.load(folder), version)
+        for role, (folder, version) in (rivals or {}).items()
+    }
+    report, champion = EvaluationReport.load(evaluation), others.get("champion")
+    verdict = gates.verdict(report, gate, champion, others.get("best"), round, attempt)
     verdict.save(verdict_file(evaluation, gate.name))
+    theirs = champion.report if champion else None
     write_report(evaluation, lineage, champion=theirs, config=config, subject=subject, links=links)
     return verdict
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rrf.config import did_you_mean, parse_overrides, read_yaml
+from rrf.envs.configs import trust_task
 from rrf.registry import Registry
 from rrf.runners.configs import RunnerCfg
 
@@ -82,4 +83,6 @@ def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
             )
         changes = dict(data.get("overrides") or {}) | changes
         target = data["preset"]
-    return PRESETS.get(target)().override(changes)
+    cfg = PRESETS.get(target)().override(changes)
+    trust_task(getattr(cfg, "env", None))
+    return cfg

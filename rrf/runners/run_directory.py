@@ -3,6 +3,7 @@
 RUN_DIR/
     run.json        the MLflow run, digests of everything that determines the result, the config
     result.json     the result of a finished run: its checkpoint, steps and time
+    env_error.txt   the traceback of an environment that failed, see `rrf.runners.env_failure`
     global_step_N/  see `rrf.runners.checkpoints.checkpoint`
 """
 
@@ -10,7 +11,7 @@ import json
 import shlex
 from pathlib import Path
 
-RUN, RESULT = "run.json", "result.json"
+RUN, RESULT, ENV_ERROR = "run.json", "result.json", "env_error.txt"
 
 
 def read_facts(path: Path) -> dict:

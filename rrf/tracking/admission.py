@@ -1,5 +1,6 @@
-"""The conditions for a promotion: a passing verdict on this version, and a complete lineage."""
+"""The conditions for a promotion: a passing verdict, and a complete lineage the gate allows."""
 
+from rrf.evaluation.gates.gate import GateCfg
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.tracking.lineage import lacking
 from rrf.tracking.versions import Version
@@ -8,53 +9,21 @@ LINEAGE = "lineage."
 """Prefix of the tags that hold a version's lineage."""
 
 
-def check_verdict_is_of(version: Version, verdict: Verdict) -> None:
-    """Raise ValueError for a verdict that belongs to another checkpoint or evaluation."""
-    who = f"'{version.name}' version {version.version}"
-    if verdict.checkpoint_digest != version.checkpoint_digest:
-        raise ValueError(
-            f"the verdict is about checkpoint {verdict.checkpoint_digest[:12] or 'none'}, but "
-            f"{who} is {version.checkpoint_digest[:12]}; run the gate on an evaluation of this "
-            "version"
-        )
-    evaluated = version.tags.get("evaluation.digest")
-    if evaluated is None:
-        raise ValueError(
-            f"{who} has no evaluation; register it again with the directory `rrf eval` wrote"
-        )
-    if (verdict.evaluation_digest, verdict.protocol_hash) != (
-        evaluated,
-        version.tags["evaluation.protocol_hash"],
-    ):
-        raise ValueError(
-            f"the verdict judges evaluation {verdict.evaluation_digest[:12]} under protocol "
-            f"{verdict.protocol_hash[:12]}, but {who} is registered with evaluation "
-            f"{evaluated[:12]} under protocol {version.tags['evaluation.protocol_hash'][:12]}; "
-            "register it with the evaluation that was judged"
-        )
+class NotPromotedError(ValueError):
+    """A version may not become the champion, as the rules of its model say."""
 
 
-def check_promotable(version: Version, verdict: Verdict, champion: Version | None) -> None:
-    """Raise ValueError if a version may not become the champion.
+def check_promotable(version: Version, verdict: Verdict, gate: GateCfg) -> None:
+    """Raise NotPromotedError if a version may not become the champion.
 
-    The verdict must pass and must have compared with the current champion. The version's lineage
-    must name the code and either a dataset that passed validation or an environment.
+    The verdict must pass. The version's lineage must name the code and either a dataset that passed
+    validation or an environment, and must be as clean as the gate demands.
     """
     who = f"'{version.name}' version {version.version}"
     if not verdict.passed:
         reasons = "\n  ".join(reason for reason in verdict.reasons if not reason.startswith("pass"))
-        raise ValueError(
+        raise NotPromotedError(
             f"{who} is not promoted: gate {verdict.gate} says {verdict.outcome}:\n  {reasons}"
-        )
-    against = champion.checkpoint_digest if champion else None
-    if verdict.champion_digest != against:
-        compared = (
-            f"version {verdict.champion_version}" if verdict.champion_digest else "no champion"
-        )
-        now = f"version {champion.version}" if champion else "none"
-        raise ValueError(
-            f"{who} was compared with {compared}, but the champion is now {now}; run the gate "
-            "again against that one"
         )
     facts = {
         key.removeprefix(LINEAGE): value
@@ -67,11 +36,22 @@ def check_promotable(version: Version, verdict: Verdict, champion: Version | Non
             if "environment.task" in facts
             else "run `dvc repro` in a git checkout, then register it"
         )
-        raise ValueError(
+        raise NotPromotedError(
             f"{who} is not promoted: its lineage lacks {', '.join(missing)}; {remedy} again"
         )
     if facts.get("validation", "passed") != "passed":  # a dataset has this key, see lacking()
-        raise ValueError(
+        raise NotPromotedError(
             f"{who} is not promoted: the validation of dataset {facts.get('dataset')} is "
             f"{facts['validation']!r}, not 'passed'"
+        )
+    if gate.forbid_git_dirty and facts.get("git_dirty") != "false":
+        raise NotPromotedError(
+            f"{who} is not promoted: it was trained with uncommitted changes of the code, and gate "
+            f"{gate.name} forbids that (forbid_git_dirty); commit them, train and register again"
+        )
+    if gate.forbid_unpushed_data and "dataset" in facts and facts.get("data_pushed") != "true":
+        raise NotPromotedError(
+            f"{who} is not promoted: the recordings of dataset {facts['dataset']} are in no DVC "
+            f"remote, and gate {gate.name} forbids that (forbid_unpushed_data); run `dvc push`, "
+            "then register it again"
         )

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rrf.runners.checkpoints.deployable import VLA, described
-from rrf.tracking import history, ledger
+from rrf.tracking import evidence, history, ledger
 from rrf.tracking.authorship import ROOM, is_ours, signed
 from rrf.tracking.flow_run import FlowRun
 from rrf.tracking.ledger import Entry
@@ -94,9 +94,11 @@ def version_text(version: Version, entries: Sequence[Entry]) -> str:
         digest = tags.get("evaluation.protocol_hash", "")[:12]
         protocol = f"`{tags['evaluation.protocol']}` (`{digest}`)"
         lines.append(f"- Evaluated under protocol {protocol}: {_success(tags)}")
-        lines.append("- Report: `evaluation/report.html` among the artifacts of the run")
+        report = f"{evidence.place(tags['evaluation.digest'])}/report.html"
+        lines.append(f"- Report: `{report}` among the artifacts of the run")
     lines += _gate(tags)
-    named = [e for e in entries if version.version in (e.version, e.champion)]
+    changes = [e for e in entries if e.action in ("promote", "rollback", "unrevoke")]
+    named = [e for e in changes if version.version in (e.version, e.champion)]
     lines += [f"- {history.told(entry, version.version)}" for entry in named]
     if flow_run := FlowRun.from_tags(tags):
         lines.append(f"- Registered by Prefect flow run {flow_run}")
@@ -115,7 +117,8 @@ def _role(version: Version, entries: Sequence[Entry]) -> str:
     past = [entry.action for entry in entries if entry.version == version.version]
     if not past:
         return "Registered"
-    return "Rolled back" if past[-1] == "rollback" else "Former champion"
+    last = {"rollback": "Rolled back", "unrevoke": "Allowed again after a rollback"}
+    return last.get(past[-1], "Former champion")
 
 
 def _standing(tags: Mapping[str, str]) -> str:
@@ -182,17 +185,19 @@ def _usage(name: str, alias: str, version: Version) -> list[str]:
         "```",
         "",
         "```python",
-        f'mlflow.pyfunc.load_model("models:/{reference}").predict(observations)',
+        f'rrf.load_policy("{reference}").predict(observations)',
         "```",
     ]
 
 
 def _history(name: str, entries: Sequence[Entry], num_shown: int) -> list[str]:
     """The last `num_shown` changes of champion as a table, newest first."""
+    promoted = any(entry.action == "promote" for entry in entries)
+    lines = [] if promoted else ["No version has been promoted yet.", ""]
     if not entries:
-        return ["No version has been promoted yet."]
-    lines = [
-        f"Changes of champion, newest first (`rrf models ledger {name}` checks and shows all):",
+        return lines[:1]
+    lines += [
+        f"Changes of champion and gate, newest first (`rrf models ledger {name}` shows all):",
         "",
         f"| {' | '.join(history.COLUMNS)} |",
         f"|{'---|' * len(history.COLUMNS)}",

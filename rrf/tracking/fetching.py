@@ -1,16 +1,17 @@
 """Fetch a registered policy to this machine.
 
 It is downloaded, checked against its manifest and its registry entry, and then moved into place
-atomically.
+atomically. Only the checkpoint is downloaded, none of the files that MLflow keeps beside it.
 """
 
 import re
 import tempfile
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
 from rrf import atomic, workspace
-from rrf.runners.checkpoints.deployable import copy_deployable, deployable_digest
-from rrf.tracking import packaging, store
+from rrf.tracking import fingerprint, packaging, store
 from rrf.tracking.versions import Version, find
 
 _REFERENCE = re.compile(r"[^/@]+(@[^/@]+|/[0-9]+)")
@@ -33,11 +34,13 @@ def fetch(reference: str, out: str | Path) -> Version:
     _check_replaceable(out)
     client = store.connect()
     version = find(reference, client)
+    known = fingerprint.of_version(client, version.name, version.version)
     uri = client.get_model_version_download_uri(version.name, version.version)
+    _refuse_links(uri)
     with tempfile.TemporaryDirectory() as scratch:
         try:
             downloaded = download_artifacts(
-                artifact_uri=f"{uri}/artifacts/{packaging.CHECKPOINT}",
+                artifact_uri=f"{uri}/{packaging.PLACE}",
                 dst_path=scratch,
                 tracking_uri=workspace.tracking_uri(),
             )
@@ -45,14 +48,8 @@ def fetch(reference: str, out: str | Path) -> Version:
             raise OSError(
                 f"the artifacts of {reference} at {uri} cannot be read: {error}"
             ) from error
-        found = deployable_digest(downloaded)
-        if found != version.checkpoint_digest:
-            raise ValueError(
-                f"{reference} was registered as checkpoint {version.checkpoint_digest[:12]}, but "
-                f"its artifacts are {found[:12]}; they were replaced, do not use them"
-            )
         with atomic.directory(out) as root:
-            copy_deployable(downloaded, root)
+            known.checked_copy(Path(downloaded), root)
     return version
 
 
@@ -71,3 +68,14 @@ def _check_replaceable(out: Path) -> None:
         out.is_dir() and any(out.iterdir()) and not (out / atomic.MANIFEST).is_file()
     ):
         raise ValueError(f"'{out}' exists and is not a checkpoint; give another --out")
+
+
+def _refuse_links(uri: str) -> None:
+    """Raise ValueError if artifacts on this machine contain a symbolic link.
+
+    MLflow follows symbolic links when it copies artifacts.
+    """
+    place = urllib.parse.urlparse(uri)
+    if place.scheme in ("", "file"):
+        folder = Path(urllib.request.url2pathname(place.path))
+        atomic.refuse_links(atomic.inside(folder, packaging.PLACE, uri))

@@ -1,122 +1,214 @@
-"""The promotion ledger: every change of champion, in order, stored in the registry it describes.
+"""The promotion ledger: every change of a model's champion and gate, in order, in the store itself.
 
 MLflow keeps no history of aliases, so the ledger does. Each change is one tag of the registered
 model (`ledger.000001`, `ledger.000002`, ...), so the ledger moves together with the store. Each
 entry holds the hash of the previous entry, and `ledger.head` names the last one, so edited and
-removed entries are detected.
+removed entries are detected. Each workspace also remembers the last entry it has seen
+(`.rrf/ledgers/`): so it notices that the end of a ledger was removed together with its head.
 
-Writing an entry commits the change; the aliases are set afterwards. If a process dies in between,
-the next process that changes the model sets them (`rrf.tracking.registry`).
+Writing an entry commits the change. Entries are written by `rrf.tracking.changes` only, which makes
+sure that two machines never write the same one.
 """
 
 import dataclasses
 import datetime
+import hashlib
 import json
 import os
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf import atomic
+from rrf import atomic, workspace
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 PREFIX = "ledger."
 HEAD = "ledger.head"
-_GENESIS = "0" * 64
+GENESIS = "0" * 64
+_LATER_FIELDS = ("gate", "lost")  # left out of the hash where they are None, as in older ledgers
+
+
+class DamagedError(ValueError):
+    """A ledger was edited, or entries are missing; `rrf models repair` explains and mends it."""
+
+    def __init__(self, name: str, what: str):
+        super().__init__(
+            f"the promotion ledger of '{name}' is damaged: {what}; to see what can be saved: rrf "
+            f"models repair {name}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelGate:
+    """The gate that rules a model, as it was when it was recorded."""
+
+    file: str
+    hash: str
+    config: dict  # `GateCfg.to_dict`
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One change of champion."""
+    """One change of champion or gate."""
 
     index: int  # from 1
     time: str  # ISO 8601, UTC
-    action: typing.Literal["promote", "rollback"]
-    version: str  # the promoted version, or the one that was rolled back
-    champion: str  # the champion after the change
+    action: typing.Literal["promote", "rollback", "gate", "unrevoke", "repair"]
+    version: str | None  # promoted, rolled back, or allowed again; None for a gate or a repair
+    champion: str | None  # the champion after the change
     previous: str | None  # the version that a rollback would return to
-    checkpoint_digest: str  # of the champion after the change
+    checkpoint_digest: str | None  # of the champion after the change
     verdict_digest: str | None
     protocol_hash: str | None
     reason: str
     actor: str
     parent: str  # hash of the previous entry
     hash: str = ""
+    gate: dict | None = None  # of a change of gate: a `ModelGate` as plain data
+    lost: list[str] | None = None  # of a repair: hashes of the entries that are gone
 
     def sealed(self) -> "Entry":
         """The entry with its hash."""
-        content = dataclasses.asdict(self) | {"hash": ""}
-        return dataclasses.replace(self, hash=atomic.digest_of(content))
+        return dataclasses.replace(self, hash=atomic.digest_of(self._content() | {"hash": ""}))
+
+    def text(self) -> str:
+        """The entry as JSON, for its tag."""
+        return json.dumps(self._content())
+
+    def _content(self) -> dict:
+        content = dataclasses.asdict(self)
+        return {k: v for k, v in content.items() if k not in _LATER_FIELDS or v is not None}
 
 
 def read(client: "MlflowClient", name: str) -> list[Entry]:
     """The ledger of a model, oldest first.
 
     Raises:
-        ValueError: If the ledger is damaged. The message names the entry that was edited, removed
-            or cut off.
+        DamagedError: The message names the entry that was edited, removed or cut off.
     """
     return parse(name, client.get_registered_model(name).tags)
 
 
 def parse(name: str, tags: Mapping[str, str]) -> list[Entry]:
-    """The ledger in the tags of registered model `name`. Raises ValueError like `read`."""
-    keys = sorted(key for key in tags if key.startswith(PREFIX) and key != HEAD)
-    entries: list[Entry] = []
-    for position, key in enumerate(keys, start=1):
-        if key != _key(position):
-            raise ValueError(f"{_damaged(name)}: entry {position} was removed")
-        try:
-            entry = Entry(**json.loads(tags[key]))
-        except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"{_damaged(name)}: entry {position} is unreadable ({error})"
-            ) from error
-        parent = entries[-1].hash if entries else _GENESIS
-        if entry.sealed() != entry or entry.parent != parent or entry.index != position:
-            raise ValueError(f"{_damaged(name)}: entry {position} was edited")
-        entries.append(entry)
-    # The head is written after its entry. A killed process may leave it one behind, never ahead.
+    """The ledger in the tags of registered model `name`; this workspace remembers its end.
+
+    Raises:
+        DamagedError: Like `read`.
+    """
+    entries, damage = readable(tags)
+    if damage:
+        raise DamagedError(name, damage)
+    # The head is written after its entry. A killed process may leave it behind, never ahead.
     head = tags.get(HEAD)
-    if head is not None and head not in [entry.hash for entry in entries[-2:]]:
-        raise ValueError(f"{_damaged(name)}: entries after {len(entries)} were cut off")
+    if head is not None and head not in _known(entries):
+        raise DamagedError(name, f"entries after {len(entries)} were cut off")
+    seen = remembered(name)
+    if seen is not None and seen not in _known(entries):
+        raise DamagedError(
+            name, f"an entry that this workspace has seen ({seen[:12]}) is not in it any more"
+        )
+    if entries and seen != entries[-1].hash:
+        remember(name, entries[-1].hash)
     return entries
 
 
-def append(client: "MlflowClient", name: str, entries: list[Entry], **facts) -> Entry:
-    """Add an entry after `entries` (all of them, read under the lock) and return it."""
-    entry = Entry(
-        index=len(entries) + 1,
-        time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        actor=os.environ.get("USER") or f"uid {os.getuid()}",
-        parent=entries[-1].hash if entries else _GENESIS,
-        **facts,
+def readable(tags: Mapping[str, str]) -> tuple[list[Entry], str]:
+    """The entries up to the first that is damaged, and what is wrong with that one, or ""."""
+    entries: list[Entry] = []
+    keys = sorted(key for key in tags if key.startswith(PREFIX) and key != HEAD)
+    for position, key in enumerate(keys, start=1):
+        if key != key_of(position):
+            return entries, f"entry {position} was removed"
+        try:
+            entry = Entry(**json.loads(tags[key]))
+        except (ValueError, TypeError) as error:
+            return entries, f"entry {position} is unreadable ({error})"
+        if entry.sealed() != entry or entry.parent != end_of(entries) or entry.index != position:
+            return entries, f"entry {position} was edited"
+        entries.append(entry)
+    return entries, ""
+
+
+def next_entry(entries: Sequence[Entry], **facts) -> Entry:
+    """The entry that would follow `entries`.
+
+    Champion, previous champion and digest stay what they are unless `facts` changes them.
+    """
+    last = entries[-1] if entries else None
+    standing = {key: getattr(last, key, None) for key in ("champion", "checkpoint_digest")}
+    standing |= {"version": None, "verdict_digest": None, "protocol_hash": None}
+    standing["previous"] = (champions(entries)[-2:-1] or [None])[0]
+    return Entry(
+        **{
+            "index": len(entries) + 1,
+            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "actor": os.environ.get("USER") or f"uid {os.getuid()}",
+            "parent": end_of(entries),
+            **standing,
+            **facts,
+        }
     ).sealed()
-    client.set_registered_model_tag(name, _key(entry.index), json.dumps(dataclasses.asdict(entry)))
-    return entry
 
 
-def set_head(client: "MlflowClient", name: str, entry: Entry) -> None:
-    """Record that `entry` is the last one."""
-    client.set_registered_model_tag(name, HEAD, entry.hash)
-
-
-def champions(entries: list[Entry]) -> list[str]:
+def champions(entries: Sequence[Entry]) -> list[str]:
     """The versions that a chain of rollbacks would pass through, the current champion last."""
     stack: list[str] = []
     for entry in entries:
-        if entry.action == "promote":
+        if entry.action == "promote" and entry.champion:
             stack.append(entry.champion)
-        else:
+        elif entry.action == "rollback":
             stack.pop()
     return stack
 
 
-def _key(index: int) -> str:
+def revoked(entries: Sequence[Entry]) -> dict[str, str]:
+    """Versions that were rolled back and not allowed again -> the reason."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        if entry.action == "rollback" and entry.version:
+            found[entry.version] = entry.reason
+        elif entry.action == "unrevoke" and entry.version:
+            found.pop(entry.version, None)
+    return found
+
+
+def gate_of(entries: Sequence[Entry]) -> ModelGate | None:
+    """The gate that rules the model; None if none was recorded."""
+    gates = [entry.gate for entry in entries if entry.gate]
+    return ModelGate(**gates[-1]) if gates else None
+
+
+def end_of(entries: Sequence[Entry]) -> str:
+    """The hash that the next entry names as its parent."""
+    return entries[-1].hash if entries else GENESIS
+
+
+def key_of(index: int) -> str:
+    """The tag that holds entry number `index`."""
     return f"{PREFIX}{index:06d}"
 
 
-def _damaged(name: str) -> str:
-    return f"the promotion ledger of '{name}' is damaged"
+def remembered(name: str) -> str | None:
+    """The hash of the last entry of this model's ledger that this workspace has seen."""
+    file = _memory(name)
+    return file.read_text().strip() if file.is_file() else None
+
+
+def remember(name: str, hash: str | None) -> None:
+    """Note the hash of the last entry of this model's ledger; None for a ledger without entries."""
+    if hash is None:
+        _memory(name).unlink(missing_ok=True)
+    else:
+        atomic.write_text(_memory(name), hash)
+
+
+def _memory(name: str) -> Path:
+    store = hashlib.sha256(workspace.tracking_uri().encode()).hexdigest()[:16]
+    return workspace.state() / "ledgers" / f"{name}-{store}"
+
+
+def _known(entries: Sequence[Entry]) -> set[str]:
+    return {entry.hash for entry in entries} | {h for entry in entries for h in entry.lost or ()}

@@ -6,7 +6,9 @@ under "missing"; nothing is guessed.
 
 import hashlib
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +23,7 @@ REQUIRED_WITHOUT_DATASET = ("environment.task", "environment.config_digest", "gi
 LOCK_FILE = "requirements.lock"
 _PINNED = "hf://"  # the config itself names the version of such a source
 _PARTS = "datasets"
+_REMOTE_S = 60  # a remote that does not answer by then says nothing
 
 
 def collect_lineage(*datasets: str) -> dict:
@@ -31,9 +34,10 @@ def collect_lineage(*datasets: str) -> dict:
 
     Keys: dataset, dataset_md5, raw_md5 (of the recordings; for a merged dataset, the path and md5
     of each part), git_revision, git_dirty, lock_hash, source_digest, validation ("passed" or
-    "failed"), validation_digest, num_episodes, num_frames, card (the path or address of the dataset
-    card), missing. A value that could not be found is None, and "missing" says which value that is
-    and, where there is one, the command that produces it.
+    "failed"), validation_digest, data_pushed (whether DVC's default remote has the recordings),
+    num_episodes, num_frames, card (the path or address of the dataset card), missing. A value that
+    could not be found is None, and "missing" says which value that is and, where there is one, the
+    command that produces it.
 
     For several datasets, "datasets" holds the lineage of each, and the other keys describe all of
     them: numbers are added, other values that differ are joined by ", ", and a value that one of
@@ -130,6 +134,7 @@ def _lineage_of(dataset: str) -> dict:
     lineage["lock_hash"] = _file_hash(home / LOCK_FILE, missing)
     lineage["source_digest"] = code_digest.source_digest()
     lineage |= _validation(home / "datasets/reports" / dataset / "validation.json", missing)
+    lineage["data_pushed"] = _is_pushed(home, dataset)
     lineage |= _size(root / "meta/info.json", missing)
     lineage["card"] = _card(dataset, root / "README.md", missing)
     lineage["missing"] = missing
@@ -161,6 +166,24 @@ def _dvc(home: Path, dataset: str, missing: list[str]) -> dict:
     return {"dataset_md5": md5, "raw_md5": ", ".join(known) or None}
 
 
+def _is_pushed(home: Path, dataset: str) -> bool | None:
+    """Whether DVC's default remote holds the recordings of a dataset; None if nobody can say."""
+    config = _read_yaml(home / "configs/datasets" / f"{dataset}.yaml")
+    sources = [source for source in _sources(config) if "://" not in source] if config else []
+    if not sources or not (home / ".dvc").is_dir():
+        return None
+    command = [sys.executable, "-m", "dvc", "status", "--cloud", "--json", *sources]
+    try:
+        done = subprocess.run(
+            command, cwd=home, capture_output=True, text=True, check=False, timeout=_REMOTE_S
+        )
+        states = json.loads(done.stdout) if done.returncode == 0 else None
+    except (subprocess.TimeoutExpired, ValueError):
+        return None
+    # "new" is here only, "missing" is nowhere, and "deleted" is in the remote only.
+    return None if states is None else not {"new", "missing"} & set(states.values())
+
+
 def _sources(config: dict) -> list[str]:
     """The sources of a dataset: its recordings, or the datasets that are merged into it."""
     if "merge" in config:
@@ -179,9 +202,15 @@ def _dvc_entry(home: Path, path: str) -> dict:
         data = _read_yaml(file)
         for stage in [*data.get("stages", {}).values(), data]:
             for item in [*stage.get("outs", []), *stage.get("deps", [])]:
-                if item.get("path") == path and _version(item):
+                if path in _paths(home, file, item) and _version(item):
                     return item
     return {}
+
+
+def _paths(home: Path, file: Path, item: dict) -> tuple[str, str]:
+    """How one of DVC's files names a path, and the same as seen from the repository root."""
+    path = item.get("path", "")
+    return path, os.path.normpath(file.parent.relative_to(home) / path)
 
 
 def _version(entry: dict) -> str | None:

@@ -4,12 +4,11 @@ The pages belong to the server that `MLFLOW_TRACKING_URI` names. For a local sto
 the server that `make up` starts.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from rrf import workspace
+from rrf import service_records, workspace
 from rrf.runners.run_directory import mlflow_run_of
 from rrf.tracking import store
 from rrf.tracking.fetching import is_reference
@@ -17,15 +16,13 @@ from rrf.tracking.flow_run import FlowRun
 from rrf.tracking.lineage import each
 from rrf.tracking.versions import find
 
-_PORT_VARIABLE, _PORT = "RRF_MLFLOW_PORT", "5000"  # as infra.services reads it
-
 
 def mlflow_pages() -> str:
     """The address of MLflow's web UI, without a slash at the end."""
     uri = workspace.tracking_uri()
     if uri.startswith(("http://", "https://")):
         return uri.rstrip("/")
-    return f"http://127.0.0.1:{os.environ.get(_PORT_VARIABLE) or _PORT}"
+    return f"http://127.0.0.1:{service_records.port('mlflow')}"
 
 
 def run_url(run_id: str) -> str:

@@ -1,25 +1,32 @@
-"""Package a checkpoint as an MLflow model: models-from-code, a tensor signature, explicit
-requirements, no pickle.
+"""Package a checkpoint as an MLflow model: files that are data, a tensor signature, and explicit
+requirements. The model contains no code and no pickle; `LOADER` loads it.
+
+Models packaged before December 2026 contain the code that MLflow runs to load them
+("models-from-code"). `rrf.load_policy` and `rrf models fetch` do not use that code.
 """
 
 import importlib.metadata
 import logging
+import shutil
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rrf import workspace
+from rrf import atomic, workspace
 from rrf.runners.checkpoints.deployable import copy_deployable
 from rrf.runners.checkpoints.deployed import deployed_class
+from rrf.tracking.fingerprint import CHECKPOINT_DIGEST, MANIFEST_DIGEST
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel
     from mlflow.models import ModelSignature
 
-CHECKPOINT = "checkpoint"  # the name of the artifact and of its directory
+PLACE = "artifacts/checkpoint"  # of the checkpoint, in the model
+LOADER = "rrf.tracking.policy_model"  # the module that MLflow calls to load a policy
+_LOADER_TAG = "loader"
 MODEL_TYPE = "policy"
 RESET = "reset"  # imported by models registered up to November 2026
 _REQUIRED = ("rrf", "mlflow", "torch", "tensordict", "numpy", "safetensors", "pydantic", "pyyaml")
@@ -63,23 +70,40 @@ def log_model(
         experiment = client.get_run(run_id).info.experiment_id
     except MlflowException as error:
         raise ValueError(
-            f"no MLflow run '{run_id}' at {workspace.tracking_uri()}; give the run that trained "
-            f"{checkpoint}, which is named in its run.json"
+            f"no MLflow run '{run_id}' at {workspace.shown_uri(workspace.tracking_uri())}; give "
+            f"the run that trained {checkpoint}, which is named in its run.json"
         ) from error
-    complete = f"tags.checkpoint_digest = '{digest}' AND status = 'READY'"
-    if known := client.search_logged_models([experiment], complete, max_results=1):
-        return known[0]
-    (scratch / CHECKPOINT).mkdir()
-    copy_deployable(checkpoint, scratch / CHECKPOINT)
+    if known := _complete(client, experiment, digest):
+        return known
+    copy = scratch / "model" / PLACE
+    copy.mkdir(parents=True)
+    copy_deployable(checkpoint, copy)
+    tags = {
+        CHECKPOINT_DIGEST: digest,
+        MANIFEST_DIGEST: atomic.sha256(copy / atomic.MANIFEST),
+        _LOADER_TAG: LOADER,
+    }
     logged = client.create_logged_model(
-        experiment, "policy", run_id, tags={"checkpoint_digest": digest}, model_type=MODEL_TYPE
+        experiment, "policy", run_id, tags=tags, model_type=MODEL_TYPE
     )
-    _save(checkpoint, scratch, run_id, logged.model_id)
+    _describe(checkpoint, scratch, run_id, logged.model_id)
     client.log_model_artifacts(logged.model_id, str(scratch / "model"))
     return client.finalize_logged_model(logged.model_id, "READY")
 
 
-def _save(checkpoint: str | Path, scratch: Path, run_id: str, model_id: str) -> None:
+def _complete(client: "MlflowClient", experiment: str, digest: str) -> "LoggedModel | None":
+    """A logged model of this checkpoint whose artifacts have all arrived.
+
+    MLflow's filter cannot ask for the status: SQLite finds nothing, PostgreSQL refuses. A model
+    whose artifacts contain code, from before December 2026, is not used again.
+    """
+    wanted = f"tags.{CHECKPOINT_DIGEST} = '{digest}' AND tags.{_LOADER_TAG} = '{LOADER}'"
+    found = client.search_logged_models([experiment], wanted)
+    return next((model for model in found if str(model.status) == "READY"), None)
+
+
+def _describe(checkpoint: str | Path, scratch: Path, run_id: str, model_id: str) -> None:
+    """Write what MLflow needs beside the checkpoint into `scratch/model`: MLmodel, requirements."""
     import mlflow.pyfunc
     from mlflow.models import Model
 
@@ -90,12 +114,12 @@ def _save(checkpoint: str | Path, scratch: Path, run_id: str, model_id: str) -> 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # advice to let MLflow infer a signature
             mlflow.pyfunc.save_model(
-                str(scratch / "model"),
-                python_model=str(Path(__file__).parent / "policy_model.py"),
-                artifacts={CHECKPOINT: str(scratch / CHECKPOINT)},
+                str(scratch / "description"),
+                loader_module=LOADER,
                 signature=signature(checkpoint),
                 pip_requirements=requirements(),
                 mlflow_model=Model(run_id=run_id, model_id=model_id),
             )
     finally:
         environment.setLevel(level)
+    shutil.copytree(scratch / "description", scratch / "model", dirs_exist_ok=True)

@@ -1,45 +1,48 @@
-"""The model registry: register, promote, roll back. Every alias is set here and nowhere else.
+"""The model registry: register, promote, roll back. Every alias is set through here.
 
 @candidate is the version registered last, @champion the one to use, and @previous the one that a
-rollback returns to. A promotion needs a complete lineage and a passing verdict on this very
-checkpoint and evaluation, compared with the current champion. A promotion holds one lock and does
-its work in this order:
+rollback returns to. A promotion needs a complete lineage, and the model's own gate must pass the
+version: the verdict is computed again from the evaluations in the store (`rrf.tracking.rules`). It
+does its work in this order:
 
-    settle aliases a dead process left behind -> check -> tag the version -> ledger -> aliases
+    finish what a dead process left behind -> check -> tag the version -> ledger -> aliases
 
-Writing the ledger entry commits the promotion. If a process is killed before that, neither champion
-nor ledger has changed. If it is killed afterwards, the next change of the model completes its work.
-So running the command again always ends in the same state. The descriptions are written at the very
-end, because they are computed from the rest (`rrf.tracking.descriptions`).
+Writing the ledger entry commits the promotion (`rrf.tracking.changes`). If a process is killed
+before that, neither champion nor ledger has changed. If it is killed afterwards, the next change of
+the model completes its work. So running the command again always ends in the same state, and of two
+machines that change a model at once, one comes second and checks again. The descriptions are
+written at the very end, because they are computed from the rest (`rrf.tracking.descriptions`).
 """
 
 import contextlib
+import logging
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rrf.config import read_yaml
 from rrf.envs.configs import task_id
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.results import EvaluationReport
 from rrf.runners.checkpoints.deployable import deployable_digest
-from rrf.tracking import descriptions, evidence, packaging, store
+from rrf.tracking import changes, descriptions, evidence, packaging, rules, standing, store
 from rrf.tracking import ledger as ledgers
-from rrf.tracking.admission import LINEAGE, check_promotable, check_verdict_is_of
+from rrf.tracking.admission import LINEAGE, NotPromotedError, check_promotable
 from rrf.tracking.fetching import fetch
 from rrf.tracking.flow_run import FlowRun
-from rrf.tracking.ledger import Entry
+from rrf.tracking.ledger import Entry, ModelGate
 from rrf.tracking.lineage import flat
+from rrf.tracking.standing import Standing
 from rrf.tracking.training_facts import training_tags
 from rrf.tracking.versions import (
-    CANDIDATE,
-    CHAMPION,
-    PREVIOUS,
+    Version,
     champion,
     exists,
     find,
     ledger,
+    problems,
     versions,
     versions_of,
 )
@@ -48,18 +51,30 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 __all__ = [
+    "NotPromotedError",
+    "attempt_of",
     "champion",
     "check_task",
     "fetch",
     "find",
+    "gate_of",
     "ledger",
     "note_verdict",
+    "other_gate",
+    "problems",
     "promote",
     "register",
+    "revoked",
+    "rivals",
     "rollback",
+    "rule",
+    "store_evaluation",
+    "version_of",
     "versions",
 ]
 
+log = logging.getLogger(__name__)
+_ROUNDS = 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -70,11 +85,12 @@ def register(
     lineage: Mapping,
     evaluation: str | Path | None = None,
     flow_run: FlowRun | None = None,
+    gate: str | Path | None = None,
 ) -> str:
     """Make a checkpoint a version of `name` and @candidate; returns the version.
 
-    Registering the same checkpoint again does not create a new version; it brings the lineage and
-    the evaluation of the existing version up to date.
+    Registering the same checkpoint again does not create a new version; it brings the lineage up to
+    date and adds the evaluation.
 
     Args:
         checkpoint: A checkpoint directory; only its deployable part is logged.
@@ -82,9 +98,10 @@ def register(
         run_id: The MLflow run that trained the checkpoint.
         lineage: From `collect_lineage`, or from `environment_lineage` for training without a
             dataset.
-        evaluation: The directory written by `rrf eval`; its report is attached to the run.
+        evaluation: The directory written by `rrf eval`; it is stored with the run.
         flow_run: The Prefect flow run that registers the version; by default the one that started
             this process, if any.
+        gate: The gate that rules the model from now on, if none does and it has no champion.
 
     Raises:
         ValueError: For a name with invalid characters, a model of another task, an unknown run, a
@@ -97,31 +114,90 @@ def register(
     if flow_run := flow_run or FlowRun.from_environment():
         tags |= flow_run.tags()
     if evaluation is not None:
-        tags |= evidence.evaluation_tags(EvaluationReport.load(evaluation), digest)
+        evidence.check_is_of(EvaluationReport.load(evaluation), digest)
     client = store.connect()
     with _changing(client, name):
         _create_model(client, name)
-        known = [v for v in versions_of(client, name) if v.checkpoint_digest == digest]
-        if known:
-            version = known[0].version
-        else:
-            with tempfile.TemporaryDirectory() as scratch:
-                model = packaging.log_model(client, checkpoint, run_id, digest, Path(scratch))
-            made = client.create_model_version(
-                name,
-                model.artifact_location,
-                run_id,
-                tags={"checkpoint_digest": digest},
-                model_id=model.model_id,
-            )
-            version = str(made.version)
+        now = _settled(client, name)
+        if gate and now.champion is None:
+            first = rules.model_gate(gate)
+            now = _record_gate(client, name, first, "the gate of its first candidate", first=True)
+        version = _version_with(client, name, digest) or _add_version(
+            client, name, checkpoint, run_id, digest
+        )
         _tag(client, name, version, tags)
         if evaluation is not None:
             registered = find(f"{name}/{version}", client)
-            evidence.attach(client, registered, Path(evaluation), checkpoint, lineage)
-        stack = ledgers.champions(ledgers.read(client, name))
-        _set_aliases(client, name, stack, candidate=version)
+            best = find(f"{name}/{now.champion}", client) if now.champion else None
+            config = read_yaml(Path(checkpoint) / "config.yaml")
+            evidence.rewrite_report(client, registered, best, Path(evaluation), config, lineage)
+            evidence.store(client, registered, Path(evaluation))
+            report = EvaluationReport.load(evaluation)
+            _tag(client, name, version, _evaluation_tags(now, registered, report, attempt=True))
+        changes.set_aliases(client, name, candidate=version)
     return version
+
+
+def version_of(checkpoint: str | Path, name: str) -> str | None:
+    """The version of a model that holds this checkpoint; None if there is none."""
+    client = store.connect()
+    if not exists(client, name):
+        return None
+    return _version_with(client, name, deployable_digest(checkpoint))
+
+
+def _version_with(client: "MlflowClient", name: str, digest: str) -> str | None:
+    """The first version of a model with this checkpoint."""
+    known = [v.version for v in versions_of(client, name) if v.checkpoint_digest == digest]
+    return known[-1] if known else None
+
+
+def _add_version(
+    client: "MlflowClient", name: str, checkpoint: str | Path, run_id: str, digest: str
+) -> str:
+    with tempfile.TemporaryDirectory() as scratch:
+        model = packaging.log_model(client, checkpoint, run_id, digest, Path(scratch))
+    tags = {"checkpoint_digest": digest}
+    made = client.create_model_version(
+        name, model.artifact_location, run_id, tags=tags, model_id=model.model_id
+    )
+    first = _version_with(client, name, digest)
+    if first is None or first == str(made.version):
+        return str(made.version)
+    client.delete_model_version(name, str(made.version))  # another machine was faster
+    return first
+
+
+def store_evaluation(name: str, version: str, evaluation: str | Path, attempt: bool) -> None:
+    """Store an evaluation of a version that is registered already.
+
+    Args:
+        name: The registered model.
+        version: The version.
+        evaluation: The directory written by `rrf eval`.
+        attempt: Whether it is an attempt to become champion, and not only an evaluation that
+            candidates are compared with.
+
+    Raises:
+        ValueError: If it is of another checkpoint.
+    """
+    client, report = store.connect(), EvaluationReport.load(evaluation)
+    with _changing(client, name):
+        found = find(f"{name}/{version}", client)
+        evidence.check_is_of(report, found.checkpoint_digest)
+        now = Standing(name, ledgers.read(client, name))
+        evidence.store(client, found, Path(evaluation))
+        _tag(client, name, version, _evaluation_tags(now, found, report, attempt))
+
+
+def _evaluation_tags(
+    now: Standing, version: Version, report: EvaluationReport, attempt: bool
+) -> dict[str, str]:
+    gate = rules.config_of(now.gate, now.name) if now.gate else None
+    base_hash = gate.protocol.base_hash if gate else None
+    is_attempt = attempt and now.champion != version.version
+    against = (now.champion or "") if is_attempt else None
+    return evidence.evaluation_tags(version, report, base_hash, against)
 
 
 def check_task(name: str, lineage: Mapping) -> None:
@@ -151,62 +227,151 @@ def check_task(name: str, lineage: Mapping) -> None:
         )
 
 
-def note_verdict(name: str, version: str, verdict: Verdict) -> None:
-    """Write a verdict to the tags of a version; changes no alias.
+def gate_of(name: str) -> ModelGate | None:
+    """The gate that rules a model; None if none does yet.
 
     Raises:
-        ValueError: For a verdict on another checkpoint or evaluation.
+        ValueError: If the ledger is damaged, or MLflow's aliases differ from it.
     """
     client = store.connect()
+    return standing.read(client, name).gate if exists(client, name) else None
+
+
+def other_gate(name: str, file: str | Path) -> str:
+    """Why candidates for `name` that this gate judges cannot be promoted, or "": another gate
+    rules the model.
+    """
+    client = store.connect()
+    return rules.differing(standing.read(client, name), file) if exists(client, name) else ""
+
+
+def rule(name: str, file: str | Path, reason: str) -> Entry:
+    """Make a gate the one that rules a model; returns the ledger entry.
+
+    The whole gate is recorded, so later edits of the file change nothing. Recording the same gate
+    again changes nothing either.
+
+    Raises:
+        ValueError: Without a reason, for a gate that cannot be read, or for an unknown model.
+    """
+    if not reason.strip():
+        raise ValueError("a change of gate needs a reason; give one with --reason '...'")
+    client, gate = store.connect(), rules.model_gate(file)
     with _changing(client, name):
-        check_verdict_is_of(find(f"{name}/{version}", client), verdict)
-        _tag(client, name, version, evidence.verdict_tags(verdict))
+        now = _record_gate(client, name, gate, reason)
+    return next(entry for entry in reversed(now.entries) if entry.gate)
 
 
-def promote(name: str, version: str, verdict: Verdict | None) -> Entry:
+def _record_gate(
+    client: "MlflowClient", name: str, gate: ModelGate, reason: str, first: bool = False
+) -> Standing:
+    """Record a gate, `first` only if none is on record; returns what the ledger says then."""
+    for _ in range(_ROUNDS):
+        now = _settled(client, name)
+        if now.gate and (first or now.gate.hash == gate.hash):
+            return now
+        changes.append(client, name, rules.recorded(now, gate, reason))
+    raise _busy(name)
+
+
+def revoked(name: str) -> dict[str, str]:
+    """Versions that were rolled back and may not be promoted again -> the reason."""
+    return ledgers.revoked(ledger(name))
+
+
+def rivals(name: str) -> dict[str, Version]:
+    """The versions that candidates are compared with: "champion", and "best", the best champion so
+    far if that is another one. Empty without a champion.
+    """
+    client = store.connect()
+    if not exists(client, name):
+        return {}
+    return rules.rivals(standing.read(client, name), versions_of(client, name))
+
+
+def attempt_of(name: str, checkpoint_digest: str) -> int:
+    """Which candidate this is that the model's gate judges against its current champion."""
+    client = store.connect()
+    if not exists(client, name):
+        return 1
+    now = standing.read(client, name)
+    return rules.attempt_of(now, versions_of(client, name), checkpoint_digest)
+
+
+def note_verdict(name: str, version: str, verdict: Verdict) -> None:
+    """Write a verdict to the tags of a version, if the model's gate gave it; changes no alias."""
+    client = store.connect()
+    with _changing(client, name):
+        gate = Standing(name, ledgers.read(client, name)).gate
+        if gate and gate.hash == verdict.gate_hash:
+            _tag(client, name, version, evidence.verdict_tags(verdict))
+
+
+def promote(name: str, version: str, unrevoke: str | None = None) -> Entry:
     """Make a version the champion; returns the ledger entry.
 
-    The verdict is written to the version's tags, even if the promotion is then refused. Promoting
-    the current champion again changes nothing.
+    The model's gate judges the version by what the store holds. The verdict is written to the
+    version's tags, even if the promotion is then refused. Promoting the current champion again
+    changes nothing.
+
+    Args:
+        name: The registered model.
+        version: The version.
+        unrevoke: Why a version that was rolled back may be champion again.
 
     Raises:
-        ValueError: Without a verdict; for a verdict that does not pass or belongs to another
-            checkpoint, evaluation or champion; for an incomplete lineage; for a damaged ledger.
+        NotPromotedError: If the gate does not pass it, its lineage is incomplete, or it was rolled
+            back.
+        ValueError: If the model has no gate, an evaluation is missing, or the ledger is damaged.
     """
-    if verdict is None:
-        raise ValueError(
-            f"'{name}' version {version} has no verdict; evaluate it with `rrf eval --gate`, then "
-            "promote it with --verdict verdict-GATE.json"
-        )
     client = store.connect()
     with _changing(client, name):
-        entries = _settle(client, name)
-        chosen = find(f"{name}/{version}", client)
-        check_verdict_is_of(chosen, verdict)
-        _tag(client, name, version, evidence.verdict_tags(verdict))
-        stack = ledgers.champions(entries)
-        if stack and stack[-1] == version:
-            return next(e for e in reversed(entries) if e.champion == version)
-        check_promotable(chosen, verdict, find(f"{name}/{stack[-1]}", client) if stack else None)
-        entry = ledgers.append(
-            client,
-            name,
-            entries,
-            action="promote",
-            version=version,
-            champion=version,
-            previous=stack[-1] if stack else None,
-            checkpoint_digest=chosen.checkpoint_digest,
-            verdict_digest=verdict.digest,
-            protocol_hash=verdict.protocol_hash,
-            reason=f"gate {verdict.gate}: {verdict.outcome}, success {verdict.success['rate']:.3f}",
+        for _ in range(_ROUNDS):
+            now = _settled(client, name)
+            chosen = find(f"{name}/{version}", client)
+            if now.champion == version:
+                return next(e for e in reversed(now.entries) if e.champion == version)
+            if version in now.revoked:
+                _unrevoke(client, now, version, unrevoke)
+                continue
+            verdict = rules.judge(client, now, versions_of(client, name), chosen)
+            _tag(client, name, version, evidence.verdict_tags(verdict))
+            check_promotable(chosen, verdict, _gate(now))
+            reason = (
+                f"gate {verdict.gate}: {verdict.outcome}, success {verdict.success['rate']:.3f}"
+            )
+            entry = ledgers.next_entry(
+                now.entries,
+                action="promote",
+                version=version,
+                champion=version,
+                previous=now.champion,
+                checkpoint_digest=chosen.checkpoint_digest,
+                verdict_digest=verdict.digest,
+                protocol_hash=verdict.protocol_hash,
+                reason=reason,
+            )
+            if changes.append(client, name, entry):
+                return entry
+    raise _busy(name)
+
+
+def _unrevoke(client: "MlflowClient", now: Standing, version: str, reason: str | None) -> None:
+    if not (reason or "").strip():
+        raise NotPromotedError(
+            f"'{now.name}' version {version} was rolled back ({now.revoked[version]}) and is not "
+            f"promoted again; if that is over: rrf models promote {now.name} {version} --unrevoke "
+            "--reason '...'"
         )
-        _settle(client, name)
-    return entry
+    entry = ledgers.next_entry(now.entries, action="unrevoke", version=version, reason=reason)
+    changes.append(client, now.name, entry)
 
 
 def rollback(name: str, reason: str, version: str | None = None) -> Entry:
     """Return to the previous champion; returns the ledger entry.
+
+    The version that is left is revoked: it is not promoted again until somebody says why it may be
+    (`promote`).
 
     Args:
         name: The registered model.
@@ -220,40 +385,48 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
         raise ValueError("a rollback needs a reason; give one with --reason '...'")
     client = store.connect()
     with _changing(client, name):
-        entries = _settle(client, name)
-        stack = ledgers.champions(entries)
-        last = entries[-1] if entries else None
-        if version is not None and last and last.action == "rollback" and last.version == version:
-            return last
-        if version is not None and stack[-1:] != [version]:
-            raise ValueError(
-                f"the champion of '{name}' is version {(stack or ['none'])[-1]}, not {version}"
+        for _ in range(_ROUNDS):
+            now = _settled(client, name)
+            stack = ledgers.champions(now.entries)
+            if version is not None and version in now.revoked and stack[-1:] != [version]:
+                is_it = (e for e in reversed(now.entries) if e.action == "rollback")
+                return next(e for e in is_it if e.version == version)
+            if version is not None and stack[-1:] != [version]:
+                raise ValueError(
+                    f"the champion of '{name}' is version {now.champion or 'none'}, not {version}"
+                )
+            if len(stack) < 2:
+                raise ValueError(
+                    f"'{name}' has no previous champion to roll back to; see: rrf models ledger "
+                    f"{name}"
+                )
+            entry = ledgers.next_entry(
+                now.entries,
+                action="rollback",
+                version=stack[-1],
+                champion=stack[-2],
+                previous=stack[-3] if len(stack) > 2 else None,
+                checkpoint_digest=find(f"{name}/{stack[-2]}", client).checkpoint_digest,
+                reason=reason,
             )
-        if len(stack) < 2:
-            raise ValueError(
-                f"'{name}' has no previous champion to roll back to; see: rrf models ledger {name}"
-            )
-        chosen = find(f"{name}/{stack[-2]}", client)
-        entry = ledgers.append(
-            client,
-            name,
-            entries,
-            action="rollback",
-            version=stack[-1],
-            champion=stack[-2],
-            previous=stack[-3] if len(stack) > 2 else None,
-            checkpoint_digest=chosen.checkpoint_digest,
-            verdict_digest=None,
-            protocol_hash=None,
-            reason=reason,
-        )
-        _settle(client, name)
-    return entry
+            if changes.append(client, name, entry):
+                return entry
+            version = version or stack[-1]  # another machine may have rolled it back meanwhile
+    raise _busy(name)
+
+
+def _busy(name: str) -> OSError:
+    return OSError(f"'{name}' is being changed by other processes all the time; try again later")
+
+
+def _gate(now: Standing):
+    assert now.gate is not None
+    return rules.config_of(now.gate, now.name)
 
 
 @contextlib.contextmanager
 def _changing(client: "MlflowClient", name: str) -> Iterator[None]:
-    """Hold the lock of a model while the block changes it; then refresh the descriptions."""
+    """Let one process of this workspace change a model; then refresh the descriptions."""
     with store.lock(f"registry-{name}"):
         try:
             yield
@@ -263,30 +436,17 @@ def _changing(client: "MlflowClient", name: str) -> Iterator[None]:
         descriptions.refresh(client, name)
 
 
-def _settle(client: "MlflowClient", name: str) -> list[Entry]:
-    """Set the ledger's head and the aliases to what the ledger says; returns the ledger."""
+def _settled(client: "MlflowClient", name: str) -> Standing:
+    """Finish what a dead process left behind and set the aliases; returns what the ledger says."""
     if not exists(client, name):
         raise ValueError(f"there is no model '{name}'; see: rrf models list")
-    entries = ledgers.read(client, name)
-    if entries:
-        ledgers.set_head(client, name, entries[-1])
-        _set_aliases(client, name, ledgers.champions(entries))
-    return entries
-
-
-def _set_aliases(
-    client: "MlflowClient", name: str, stack: list[str], candidate: str | None = None
-) -> None:
-    current = {alias: str(v) for alias, v in client.get_registered_model(name).aliases.items()}
-    wanted = {PREVIOUS: (stack[-2:-1] or [None])[0], CHAMPION: (stack[-1:] or [None])[0]}
-    if candidate is None or candidate == wanted[CHAMPION]:
-        candidate = current.get(CANDIDATE)
-    wanted[CANDIDATE] = None if candidate == wanted[CHAMPION] else candidate
-    for alias, version in wanted.items():
-        if version is None and alias in current:
-            client.delete_registered_model_alias(name, alias)
-        elif version is not None and current.get(alias) != version:
-            client.set_registered_model_alias(name, alias, version)
+    changes.finish(client, name)
+    now, differences = standing.compare(client, name)
+    for difference in differences:
+        log.warning("%s; it is put right now", difference)
+    if differences:
+        changes.set_aliases(client, name)
+    return now
 
 
 def _tag(client: "MlflowClient", name: str, version: str, tags: Mapping[str, str]) -> None:
@@ -297,8 +457,14 @@ def _tag(client: "MlflowClient", name: str, version: str, tags: Mapping[str, str
 
 
 def _create_model(client: "MlflowClient", name: str) -> None:
-    if not exists(client, name):
-        client.create_registered_model(name)
+    from mlflow.exceptions import MlflowException
+
+    try:
+        if not exists(client, name):
+            client.create_registered_model(name)
+    except MlflowException as error:  # another machine was faster
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
 
 
 def _text(value) -> str:

@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rrf import workspace
+from rrf.tracking import store_errors
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 SQLITE = "sqlite:///"
 _ANSWER_S = 5.0
+_CONNECT_S = {"sqlite": "timeout", "postgresql": "connect_timeout", "mysql": "connect_timeout"}
+"""Kind of database -> what its driver calls the seconds to wait for a connection or a lock."""
+_RETRIES = "3"  # of MLflow's requests: 0, 4 and 8 s
 
 
 def connect() -> "MlflowClient":
@@ -34,26 +38,26 @@ def connect() -> "MlflowClient":
 
     uri = workspace.tracking_uri()
     _prepare(uri)
-    return MlflowClient(tracking_uri=uri, registry_uri=uri)
+    return store_errors.translating(MlflowClient, uri)
 
 
 @functools.cache
 def _prepare(uri: str) -> None:
     from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
 
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    for chatty in ("alembic", "mlflow.store.db.utils"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
-    if uri.startswith("http"):
-        _check_answers(uri)
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    # MLflow logs each failure of a database with its traceback; `store_errors` tells it in a line.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     if uri.startswith(SQLITE):
         Path(uri.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with lock("mlflow-store"):  # two processes creating the tables at once would break both
-            MlflowClient(tracking_uri=uri).search_experiments(max_results=1)
-    except MlflowException as error:
-        raise OSError(_absent(uri, error)) from error
+    if uri.startswith("http"):
+        _check_answers(uri)
+    elif uri.startswith(tuple(_CONNECT_S)):
+        _check_database(uri)
+    with lock("mlflow-store"):  # two processes creating the tables at once would break both
+        store_errors.translating(MlflowClient, uri).search_experiments(max_results=1)
 
 
 def _check_answers(uri: str) -> None:
@@ -63,14 +67,21 @@ def _check_answers(uri: str) -> None:
     except urllib.error.HTTPError:
         return  # an HTTP error is an answer too, e.g. a request for a password
     except OSError as error:
-        raise OSError(_absent(uri, error)) from error
+        raise store_errors.unusable(uri, error) from error
 
 
-def _absent(uri: str, error: Exception) -> str:
-    return (
-        f"no MLflow store at {uri}: {error}; start the server with `make up`, or unset "
-        "MLFLOW_TRACKING_URI to use the local one"
-    )
+def _check_database(uri: str) -> None:
+    """Check once that the database can be read; MLflow itself would retry for minutes."""
+    from sqlalchemy import create_engine, inspect, make_url
+    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.pool import NullPool
+
+    try:
+        url = make_url(uri)
+        waits = {_CONNECT_S[url.get_backend_name()]: int(_ANSWER_S)}
+        inspect(create_engine(url, connect_args=waits, poolclass=NullPool)).get_table_names()
+    except SQLAlchemyError as error:
+        raise store_errors.unusable(uri, error) from error
 
 
 def experiment_id(client: "MlflowClient", name: str) -> str:
@@ -78,8 +89,8 @@ def experiment_id(client: "MlflowClient", name: str) -> str:
     with lock("mlflow-store"):
         if found := client.get_experiment_by_name(name):
             return found.experiment_id
-        location = None
-        if workspace.tracking_uri().startswith(SQLITE):
+        location = None  # a server decides where; a database would put it below the cwd
+        if not workspace.tracking_uri().startswith("http"):
             location = f"{workspace.artifact_root()}/{name}"
         return client.create_experiment(name, artifact_location=location)
 

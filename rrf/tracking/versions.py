@@ -1,17 +1,22 @@
-"""Read the registry: versions of models by number, by alias or by the ledger."""
+"""Read the registry: versions of models by number or by alias.
+
+@champion and @previous come from the ledger, and MLflow's aliases are compared with it
+(`rrf.tracking.standing`).
+"""
 
 import dataclasses
 from typing import TYPE_CHECKING
 
 from rrf.config import did_you_mean
+from rrf.tracking import changes, standing, store
 from rrf.tracking import ledger as ledgers
-from rrf.tracking import store
+from rrf.tracking.changes import CANDIDATE, CHAMPION, PREVIOUS
 from rrf.tracking.ledger import Entry
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-CHAMPION, CANDIDATE, PREVIOUS = "champion", "candidate", "previous"
+__all__ = ["CANDIDATE", "CHAMPION", "PREVIOUS"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +38,16 @@ class Version:
 
 
 def champion(name: str) -> Version | None:
-    """The champion according to the ledger; None if there is none yet."""
+    """The champion; None if there is none yet.
+
+    Raises:
+        ValueError: If the ledger is damaged, or MLflow's aliases say something else.
+    """
     client = store.connect()
     if not exists(client, name):
         return None
-    stack = ledgers.champions(ledgers.read(client, name))
-    return find(f"{name}/{stack[-1]}", client) if stack else None
+    best = standing.read(client, name).champion
+    return find(f"{name}/{best}", client) if best else None
 
 
 def ledger(name: str) -> list[Entry]:
@@ -49,12 +58,19 @@ def ledger(name: str) -> list[Entry]:
     return ledgers.read(client, name)
 
 
+def problems(name: str | None = None) -> list[str]:
+    """Why the ledger or the aliases of a model, or of any model, cannot be believed."""
+    client = store.connect()
+    found = (standing.problem_with(client, each) for each in ([name] if name else models()))
+    return [problem for problem in found if problem]
+
+
 def models() -> list[str]:
     """The names of all registered models."""
     client, names, token = store.connect(), [], ""
     while token is not None:
         page = client.search_registered_models(page_token=token or None)
-        names += [model.name for model in page]
+        names += [model.name for model in page if changes.CLAIM not in model.tags]
         token = page.token or None
     return sorted(names)
 
@@ -78,7 +94,8 @@ def find(reference: str, client: "MlflowClient | None" = None) -> Version:
     A leading "models:/" is allowed.
 
     Raises:
-        ValueError: If there is no such model, version or alias.
+        ValueError: If there is no such model, version or alias. For an alias also if the ledger is
+            damaged, or MLflow's aliases say something else.
     """
     client = client or store.connect()
     path = reference.removeprefix("models:/")
@@ -88,6 +105,9 @@ def find(reference: str, client: "MlflowClient | None" = None) -> Version:
         raise ValueError(f"there is no model '{name}'; see: rrf models list")
     found = versions_of(client, name)
     wanted = alias or ("" if number else CHAMPION)
+    if wanted in (CHAMPION, PREVIOUS):
+        expected = changes.expected_aliases(standing.read(client, name).entries)
+        number, wanted = expected[wanted] or number, "" if expected[wanted] else wanted
     for version in found:
         if version.version == number or wanted in version.aliases:
             return version

@@ -12,7 +12,7 @@ import torch
 from rrf.data.sampling import mixed_seed
 from rrf.envs.control_env import EnvState
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
-from rrf.envs.gymnasium.spaces import ActionMap, visible_dimensions
+from rrf.envs.gymnasium.spaces import ActionMap, flattening, visible_dimensions
 from tests.control.contract import assert_equal, check_contract, random_actions, trajectory
 
 SAVED = (
@@ -21,7 +21,8 @@ SAVED = (
     "Walker2d-v5", "Swimmer-v5", "Reacher-v5", "Pusher-v5", "Ant-v5", "Humanoid-v5",
     "HumanoidStandup-v5",
 )  # fmt: skip
-BOX = gymnasium.spaces.Box
+SPACES = gymnasium.spaces
+BOX = SPACES.Box
 
 
 class Broken(gymnasium.Env):
@@ -180,12 +181,52 @@ def test_other_action_spaces_are_refused_by_name(space):
         ActionMap(space, 1, "a task")
 
 
-def test_images_and_nested_observations_are_refused_by_name():
-    for space in (BOX(0, 255, (8, 8, 3), np.uint8), gymnasium.spaces.Discrete(4)):
-        with pytest.raises(ValueError, match=re.escape(f"observation space {space}")):
-            visible_dimensions(space, [], "a task")
-    with pytest.raises(ValueError, match="FrozenLake-v1 has the observation space Discrete"):
-        build("FrozenLake-v1")
+@pytest.mark.parametrize(
+    ("space", "what"),
+    [
+        (BOX(0, 255, (8, 8, 3), np.uint8), "images"),
+        (BOX(0, 255, (8, 8), np.uint8), "images"),
+        (BOX(0, 1, (3, 8, 8)), "images"),
+        (SPACES.Dict({"at": BOX(0, 1, (2,)), "eye": BOX(0, 255, (8, 8, 3), np.uint8)}), "images"),
+        (SPACES.Tuple([SPACES.Text(4)]), "Text"),
+        (SPACES.Sequence(BOX(0, 1, (2,))), "Sequence"),
+    ],
+)
+def test_images_and_words_are_refused_by_name(space, what):
+    match = re.escape(f"observation space {space}, but a policy of states cannot observe {what}.")
+    with pytest.raises(ValueError, match=match):
+        visible_dimensions(space, [], "a task")
+
+
+def test_structured_observations_become_one_vector():
+    space = SPACES.Dict(
+        {"at": SPACES.Discrete(3, start=5), "map": BOX(0, 9, (2, 2)), "on": SPACES.MultiBinary(2)}
+    )
+    flatten = flattening(space)
+    assert flatten is not None
+    found = flatten({"at": 6, "map": np.float32([[1, 2], [3, 4]]), "on": np.int8([1, 0])})
+    assert found.tolist() == [0, 1, 0, 1, 2, 3, 4, 1, 0]
+    assert visible_dimensions(space, [0, 8], "a task").tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert flattening(BOX(0, 1, (4,))) is None
+
+
+def test_a_discrete_observation_is_one_hot_from_reset_to_the_end_of_the_episode():
+    env = build("FrozenLake-v1", kwargs={"is_slippery": False})
+    assert env.interface.observation_dims == {"policy": 16}
+    assert env.get_observations()["policy"].argmax(-1).tolist() == [0, 0]
+    right_down_down = [2, 1, 1]  # 0 -> 1 -> 5, a hole
+    for action, cell in zip(right_down_down, (1, 0, 4), strict=True):
+        observations, _, dones, extras = env.step(torch.full((2, 1), float(action)))
+        assert observations["policy"].sum(-1).tolist() == [1, 1]
+        assert observations["policy"].argmax(-1).tolist() == [cell, cell]
+        if dones.any():
+            assert extras["final_obs"]["policy"].argmax(-1).tolist() == [5, 5]
+
+
+def test_an_observation_that_does_not_belong_to_its_space_is_named():
+    space = SPACES.Dict({"at": BOX(0, 1, (2,))})
+    with pytest.raises(ValueError, match=r"Broken-v0 returned an observation that cannot be flat"):
+        build("Broken-v0", kwargs={"observation_space": space})
 
 
 def test_hidden_dimensions_are_nowhere():

@@ -206,10 +206,17 @@ def test_categorical_by_hand():
 
 
 def test_actor_and_environment_must_agree_on_the_kind_of_action():
+    noisy = StateIndStdActorCfg(init_std=0.5)
     with pytest.raises(ValueError, match="has 3 discrete actions; use"):
-        pack().build(Interface({"policy": 2}, 1, num_choices=3))
+        ActorCriticPackCfg(actor_cfg=noisy).build(Interface({"policy": 2}, 1, num_choices=3))
     with pytest.raises(ValueError, match="has continuous actions of 4 numbers; use"):
         ActorCriticPackCfg(actor_cfg=CategoricalActorCfg()).build(Interface({"policy": 2}, 4))
+
+
+def test_discrete_actions_find_their_actor():
+    policy = pack().build(Interface({"policy": 2}, 1, num_choices=3))
+    assert type(policy.actor).__name__ == "CategoricalActor"
+    assert policy.actor.cfg.backbone_cfg == SMALL
 
 
 def test_unknown_observation_group_is_named():

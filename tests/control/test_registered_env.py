@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, trust
 from rrf.envs.gymnasium.configs import RegisteredEnvCfg
 from rrf.envs.gymnasium.env import GymnasiumEnv
-from rrf.envs.gymnasium.registered import required_runner_cfg, runner_cfg_of
+from rrf.envs.gymnasium.registered import TaskKind, kind_of, runner_cfg_of
 from rrf.envs.gymnasium.task_source import source_of
 from rrf.envs.mjlab.configs import MjlabEnvCfg
 from tests.control.contract import check_contract
@@ -106,13 +106,14 @@ def test_a_config_is_a_copy_and_can_be_written_and_read_again():
     assert type(cfg).from_dict(runner_cfg_of(task).to_dict()).layers == [8]
 
 
-def test_a_task_without_config_says_what_to_add():
+def test_the_kind_of_a_task_is_seen_in_its_spaces():
     task = register()
     assert runner_cfg_of(task) is None
-    with pytest.raises(ValueError, match=r'"RoboRenForce_entry_point": <runner.*env.task=RoboRenF'):
-        required_runner_cfg(task)
-    with pytest.raises(ValueError, match="HalfCheetah-v5 is registered without a training config"):
-        required_runner_cfg("HalfCheetah-v5")
+    assert kind_of(task) == TaskKind(num_choices=2)
+    assert kind_of("FrozenLake-v1") == TaskKind(num_choices=4, is_one_hot=True)
+    assert kind_of("HalfCheetah-v5") == TaskKind(num_choices=None)
+    task = register("mjlab.envs:ManagerBasedRlEnv")
+    assert kind_of(task) == TaskKind(num_choices=None, is_mjlab=True)
 
 
 def test_wrong_configs_are_refused():
@@ -147,6 +148,7 @@ def test_a_module_that_registers_the_task_is_imported_first(monkeypatch, tmp_pat
         "gymnasium.register('Late-v0', entry_point='tests.control.test_registered_env:Counter')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    trust("my_counting_tasks")
     assert runner_cfg_of("my_counting_tasks:Late-v0") is None
     env = RegisteredEnvCfg(task="my_counting_tasks:Late-v0", num_envs=2).build()
     assert env.step(torch.zeros(2, 1))[1].shape == (2,)
@@ -230,6 +232,7 @@ def test_a_task_is_known_by_its_files_time_limit_and_kwargs(tmp_path, monkeypatc
         '    kwargs={"env_cfg_entry_point": "walking_cfg:walking"},\n'
         ")\n"
     )
+    trust("walking_tasks")
     made_of = source_of("walking_tasks:Walking-v0")  # nobody has imported it before
     assert made_of == source_of("walking_tasks:Walking-v0")
     assert len(made_of["files"]) == 2

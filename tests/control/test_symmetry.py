@@ -6,11 +6,14 @@ import torch
 
 from rrf.algorithms import PPOCfg, SAPGCfg, SymmetryCfg
 from rrf.algorithms.mirrors import joints, left_right, pendulum
+from rrf.config import trust
 from rrf.envs.control_env import Interface
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.policies import ActorCriticPackCfg, CategoricalActorCfg
 from tests.control import linear, populations
 from tests.control.toy import CorridorCfg
+
+trust(__name__)  # as --import does
 
 GO1 = [
     f"{leg}_{part}_joint" for leg in ("FR", "FL", "RR", "RL") for part in ("hip", "thigh", "calf")

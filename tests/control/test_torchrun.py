@@ -86,3 +86,30 @@ def test_where_one_process_meets_nan_both_go_back(left, kind):
     assert first[:2] == [6, 1]
     assert first[2] == pytest.approx(5e-4)
     assert (left / kind / "run/not_finite_4_rank_1").is_dir()
+
+
+ON_ONE_RANK = """
+import gymnasium, os
+from gymnasium.envs.classic_control import PendulumEnv
+
+class Crashing(PendulumEnv):
+    def step(self, action):
+        if os.environ["RANK"] == "1":
+            raise ZeroDivisionError("the motor is gone")
+        return super().step(action)
+
+gymnasium.register(id="Crash-v0", entry_point=Crashing, max_episode_steps=20)
+"""
+
+
+@pytest.mark.slow
+def test_an_environment_that_fails_in_one_process_ends_all_in_a_line_each(tmp_path):
+    (tmp_path / "crashing_tasks.py").write_text(ON_ONE_RANK)
+    words = ("-m", "rrf", "train", "--task", "Crash-v0", "--import", "crashing_tasks")
+    done = torchrun(tmp_path, *words, "trackers=[]", "env.num_envs=2", "--run-dir", "run")
+    assert done.returncode != 0
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert any("an environment of another process failed, in iteration 1" in e for e in errors)
+    own = [error for error in errors if "ZeroDivisionError: the motor is gone" in error]
+    assert "The traceback is in run/env_error_rank_1.txt" in own[0]
+    assert "ZeroDivisionError" in (tmp_path / "run/env_error_rank_1.txt").read_text()

@@ -13,7 +13,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"
-GROUND = ("saved_names", "config", "atomic", "code_digest", "workspace", "processes", "registry")
+GROUND = (
+    "saved_names", "config", "atomic", "code_digest", "workspace", "processes", "service_records",
+    "registry",
+)  # fmt: skip
 """Modules that every layer may import; the table leaves them out of its imports."""
 LAYERS = (
     *GROUND, "data", "envs", "networks", "policies", "storage", "algorithms", "runners",

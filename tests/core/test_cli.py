@@ -43,7 +43,10 @@ def test_help_lists_every_command_and_loads_little():
     ("group", "commands"),
     [
         ("data", ("collect", "convert", "validate", "stats", "show", "report", "diff", "card")),
-        ("models", ("list", "fetch", "promote", "rollback")),
+        (
+            "models",
+            ("list", "fetch", "register", "promote", "rollback", "gate", "repair", "ledger"),
+        ),
     ],
 )
 def test_each_group_lists_its_commands(group, commands):

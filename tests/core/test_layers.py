@@ -132,11 +132,7 @@ def _light_modules() -> list[str]:
     ]
     return [
         *LIGHT,
-        *(
-            f"rrf.{p.parent.name}.{p.stem}"
-            for p in packages
-            if p.stem not in ("__init__", "policy_model")
-        ),
+        *(f"rrf.{p.parent.name}.{p.stem}" for p in packages if p.stem != "__init__"),
     ]
 
 

@@ -1,5 +1,6 @@
 """Where state lives."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,32 @@ def test_a_dataset_is_named_or_lies_where_its_path_or_address_says(checkout, mon
     assert workspace.dataset("pick") == checkout / "datasets/pick"
     assert workspace.dataset("elsewhere/pick") == Path("elsewhere/pick")
     assert workspace.dataset("s3://robots/pick") == "s3://robots/pick"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://ann:secret@host:5000/a", "http://host:5000/a"),
+        ("https://token@host", "https://host"),
+        ("postgresql+psycopg2://ann:se/cr@et@host/db", "postgresql+psycopg2://host/db"),
+        ("no store at http://ann:secret@host: refused", "no store at http://host: refused"),
+        ("'http://a:secret@x' and 'http://b:secret@y'", "'http://x' and 'http://y'"),
+        ("sqlite:////home/ann@lab/.rrf/mlflow.db", "sqlite:////home/ann@lab/.rrf/mlflow.db"),
+        ("http://host:5000/#/models/pick@champion", "http://host:5000/#/models/pick@champion"),
+        ("s3://robots/pick@2; write to ann@lab", "s3://robots/pick@2; write to ann@lab"),
+    ],
+)
+def test_what_is_shown_of_a_uri_has_no_login(text, shown):
+    assert workspace.shown_uri(text) == shown
+
+
+def test_the_login_of_a_server_moves_to_the_variables_that_mlflow_reads(checkout, monkeypatch):
+    for name in ("USERNAME", "PASSWORD"):
+        monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", "before")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://ann:s%2Fcret@host:5000/sub")
+    for _ in range(2):
+        assert workspace.tracking_uri() == "https://host:5000/sub"
+    variables = {name: os.environ[f"MLFLOW_TRACKING_{name}"] for name in ("USERNAME", "PASSWORD")}
+    assert variables == {"USERNAME": "ann", "PASSWORD": "s/cret"}
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://ann:secret@host/db")
+    assert workspace.tracking_uri() == "postgresql://ann:secret@host/db"

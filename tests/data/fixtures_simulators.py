@@ -168,7 +168,12 @@ def write_calvin(
         (root / "annotations.json").write_text(json.dumps(entries))
 
 
-def write_d4rl(path: Path, lengths: Sequence[int] = (3, 4), timeouts: bool = True) -> Path:
+def write_d4rl(
+    path: Path,
+    lengths: Sequence[int] = (3, 4),
+    timeouts: bool = True,
+    next_observations: bool = False,
+) -> Path:
     """Flat arrays; the first episode ends in a terminal state, the others by timeout."""
     path.parent.mkdir(parents=True, exist_ok=True)
     total = sum(lengths)
@@ -185,6 +190,9 @@ def write_d4rl(path: Path, lengths: Sequence[int] = (3, 4), timeouts: bool = Tru
         file["terminals"] = terminals
         if timeouts:
             file["timeouts"] = timeout
+        if next_observations:
+            led_to = [states(e, n + 1)[1:] for e, n in numbered]
+            file["next_observations"] = np.concatenate(led_to)
         file["infos/qpos"] = np.zeros((total, 3))
         file["metadata/algorithm"] = np.bytes_(b"SAC")
         file["metadata/policy/weight"] = np.zeros((total, 2))

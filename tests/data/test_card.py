@@ -154,7 +154,7 @@ def test_a_foreign_provenance_of_any_form_is_shown():
 def summary_of(provenance):
     """A foreign dataset of one episode, whose instruction is the provenance."""
     info = {"codebase_version": "v2.1", "fps": 10, "features": {}, "provenance": provenance}
-    return Summary(Path("d"), info, [], [EpisodeSummary(0, 4, str(provenance))], {}, [])
+    return Summary(Path("d"), info, 10.0, [], [EpisodeSummary(0, 4, str(provenance))], {}, [])
 
 
 def test_a_merged_dataset_names_its_parts(tmp_path, raw):

@@ -1,4 +1,4 @@
-"""The pipeline file and the code agree; `dvc pull && dvc repro` work on a fresh clone."""
+"""The pipeline file and the code agree; DVC's commands work as its users expect."""
 
 import ast
 import os
@@ -15,7 +15,7 @@ from tests.data.conftest import make_cfg, write_raw
 
 ROOT = Path(__file__).parents[2]
 PIPELINE = yaml.safe_load((ROOT / "dvc.yaml").read_text())
-RECORDINGS = yaml.safe_load((ROOT / "infra/recordings/dvc.yaml").read_text())
+RECORDINGS = yaml.safe_load((ROOT / "infra/recordings/dvc.yaml").read_text().replace("../../", ""))
 PIPELINES = pytest.mark.parametrize("pipeline", [PIPELINE, RECORDINGS], ids=["root", "recordings"])
 STAGES = {"convert": "conversion.convert", "validate": "validation.validate", "publish": "publish"}
 
@@ -82,22 +82,50 @@ def test_every_listed_code_file_is_used_by_its_stage(pipeline, name):
     assert f"rrf/data/{STAGES[name].replace('.', '/')}.py" in listed
 
 
+def outputs(stage):
+    """Path -> flags of everything that a stage makes."""
+    found = {}
+    for out in [one for kind in ("outs", "metrics", "plots") for one in stage.get(kind, [])]:
+        found |= out if isinstance(out, dict) else {out: {}}
+    return found
+
+
 def test_both_pipelines_have_the_same_stages():
     for name in STAGES:
-        root, recordings = dict(stage(PIPELINE, name)), dict(stage(RECORDINGS, name))
-        assert recordings.pop("wdir") == "../.."
+        root, recordings = stage(PIPELINE, name), stage(RECORDINGS, name)
+        assert recordings["cmd"] == f"cd ../.. && {root['cmd']}"
+        assert recordings.get("params") == root.get("params")
+        assert set(outputs(recordings)) == set(outputs(root))
+        deps = [set(one["deps"]) for one in (root, recordings)]
         if name == "convert":  # the code of their formats differs
-            for one in (root, recordings):
-                one["deps"] = [dep for dep in one["deps"] if not dep.endswith(".py")]
-        assert recordings == root
+            deps = [{dep for dep in one if not dep.endswith(".py")} for one in deps]
+        assert deps[0] == deps[1]
 
 
 @PIPELINES
 def test_a_dataset_stands_until_the_new_one_is_complete(pipeline):
     """DVC removes what a stage makes before it runs it, unless it is persistent."""
     for name in ("convert", "publish"):
-        (out,) = stage(pipeline, name)["outs"]
-        assert list(out.values()) == [{"cache": False, "persist": True}]
+        (flags,) = outputs(stage(pipeline, name)).values()
+        assert flags["persist"] is True
+
+
+def test_every_output_can_be_pushed_to_any_remote():
+    for name in STAGES:
+        for flags in outputs(stage(PIPELINE, name)).values():
+            assert "cache" not in flags
+            assert "remote" not in flags
+    (raw,) = yaml.safe_load((ROOT / "datasets.dvc").read_text())["outs"]
+    assert "remote" not in raw
+
+
+def test_the_repository_has_no_stage_of_recordings_that_are_not_everywhere():
+    from dvc.repo import Repo
+
+    with Repo(str(ROOT)) as repository:
+        found = {one.addressing for one in repository.index.stages}
+    expected = {f"{name}@{dataset}" for name in STAGES for dataset in datasets(PIPELINE)}
+    assert found - {"datasets.dvc"} == expected
 
 
 def test_every_dataset_has_its_config_and_every_config_its_stages():
@@ -133,15 +161,17 @@ def test_a_change_in_any_part_merges_again(tmp_path, monkeypatch):
     stages = {}
     for name, one in PIPELINE["stages"].items():
         deps = [dep for dep in one["do"]["deps"] if not dep.endswith(".py")]
-        outs = [path for out in one["do"]["outs"] for path in out]
+        outs = list(outputs(one["do"]))
         cmd = f"mkdir -p {' '.join(outs)} && cp -r {' '.join(deps)} {outs[0]}"
-        stages[name] = one | {"do": one["do"] | {"deps": deps, "cmd": cmd}}
+        params = one["do"].get("params", [])
+        do = {"cmd": cmd, "deps": deps, "params": params, "outs": outs}
+        stages[name] = one | {"do": do}
     pipeline = {"stages": stages, "vars": [{"datasets": inputs}]}
     (tmp_path / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
     (tmp_path / "configs/datasets").mkdir(parents=True)
     (tmp_path / "raw").mkdir()
     for path in ("reader", *(f"configs/datasets/{name}.yaml" for name in inputs)):
-        (tmp_path / path).touch()
+        (tmp_path / path).write_text("fps: 10\n")
     for name in "abc":
         (tmp_path / f"raw/{name}").write_text(name)
     monkeypatch.chdir(tmp_path)
@@ -157,13 +187,16 @@ def test_a_change_in_any_part_merges_again(tmp_path, monkeypatch):
         assert converted() == stale
 
 
-@pytest.mark.slow
-def test_a_fresh_clone_pulls_and_reproduces_the_same_lock_file(tmp_path):
-    origin, clone = tmp_path / "origin", tmp_path / "clone"
+@pytest.fixture
+def origin(tmp_path):
+    """A repository with the real pipeline, committed, of one small dataset; its raw recordings are
+    in the remote inside it.
+    """
+    origin = tmp_path / "origin"
     origin.mkdir()
     for name in ("rrf", ".dvc", "dvc.yaml", "datasets.dvc", ".dvcignore", "pyproject.toml"):
         source = ROOT / name
-        ignore = shutil.ignore_patterns("cache", "tmp", "__pycache__")
+        ignore = shutil.ignore_patterns("cache", "tmp", "__pycache__", "config.local")
         if source.is_dir():
             shutil.copytree(source, origin / name, ignore=ignore)
         else:
@@ -174,33 +207,104 @@ def test_a_fresh_clone_pulls_and_reproduces_the_same_lock_file(tmp_path):
     (origin / "datasets.dvc").write_text("outs:\n- path: datasets/raw\n  hash: md5\n")
     (origin / "configs/datasets").mkdir(parents=True)
     (origin / "configs/datasets/toy.yaml").write_text(make_cfg().to_yaml())
-    (origin / ".gitignore").write_text("/datasets/\n__pycache__\n")
+    shutil.copy(ROOT / ".gitignore", origin)
     write_raw(origin / "datasets/raw/toy", {"pull": [8, 6, 7], "push": [5, 10]})
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "DVC_NO_ANALYTICS": "1",
-        "PYTHONPATH": str(ROOT),
-        "RRF_HOME": "",
-    }
-
-    def run(folder, *command):
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    git = ("git", "-c", "user.name=test", "-c", "user.email=test@example.org")
     run(origin, "git", "init", "-q")
     run(origin, "dvc", "commit", "-f", "datasets.dvc")
     run(origin, "dvc", "push", "datasets.dvc")
     run(origin, "dvc", "repro")
     run(origin, "git", "add", "-A")
-    run(origin, *git, "commit", "-qm", "all")
-    run(tmp_path, "git", "clone", "-q", str(origin), str(clone))
-    run(clone, "dvc", "pull")
-    assert not (clone / "datasets/toy").exists()
-    run(clone, "dvc", "repro")
-    assert (clone / "datasets/toy/norm_stats.json").is_file()
-    assert run(clone, "git", "status", "--porcelain") == ""
-    assert "up to date" in run(clone, "dvc", "repro")
+    run(origin, *GIT, "commit", "-qm", "all")
+    return origin
+
+
+GIT = ("git", "-c", "user.name=test", "-c", "user.email=test@example.org")
+CLEAN = "up to date"
+STATS = "datasets/toy/norm_stats.json"
+
+
+def run(folder, *command):
+    """What a command printed, run in `folder` with the code of `folder`."""
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "DVC_NO_ANALYTICS": "1",
+        "PYTHONPATH": str(folder),
+        "RRF_HOME": "",
+    }
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def clone(repository, name):
+    run(repository.parent, "git", "clone", "-q", str(repository), name)
+    return repository.parent / name
+
+
+@pytest.mark.slow
+def test_a_fresh_clone_pulls_and_reproduces_the_same_lock_file(origin):
+    fresh = clone(origin, "fresh")
+    run(fresh, "dvc", "pull", "datasets.dvc")
+    assert "toy" in run(fresh, "dvc", "status")
+    run(fresh, "dvc", "repro")
+    assert (fresh / STATS).is_file()
+    assert run(fresh, "git", "status", "--porcelain") == ""
+    assert CLEAN in run(fresh, "dvc", "status")
+    assert CLEAN in run(fresh, "dvc", "repro")
+    another = clone(origin, "another")
+    run(another, "dvc", "repro", "--pull")  # what errors say to type
+    assert (another / STATS).read_bytes() == (origin / STATS).read_bytes()
+    assert CLEAN in run(another, "dvc", "status")
+
+
+@pytest.mark.slow
+def test_what_was_pushed_to_another_remote_is_pulled_got_and_imported(origin, tmp_path):
+    run(origin, "dvc", "remote", "add", "other", str(tmp_path / "store"))
+    run(origin, "dvc", "push", "-r", "other")
+    run(origin, *GIT, "commit", "-qam", "another remote")
+    fresh = clone(origin, "fresh")
+    run(fresh, "dvc", "pull", "-r", "other")
+    assert (fresh / STATS).read_bytes() == (origin / STATS).read_bytes()
+    assert (fresh / "datasets/raw/toy/pull.hdf5").is_file()
+    assert CLEAN in run(fresh, "dvc", "status")
+    empty = clone(origin, "empty")  # of data; it has the remote alone
+    run(empty, "dvc", "remote", "default", "other")
+    run(empty, *GIT, "commit", "-qam", "for all")
+    run(tmp_path, "dvc", "get", str(empty), "datasets/toy", "--out", "got")
+    assert (tmp_path / "got/norm_stats.json").read_bytes() == (origin / STATS).read_bytes()
+    run(tmp_path, "dvc", "get", f"file://{empty}", "datasets/toy", "--out", "cloned")
+    assert (tmp_path / "cloned/norm_stats.json").read_bytes() == (origin / STATS).read_bytes()
+    project = tmp_path / "project"
+    project.mkdir()
+    run(project, "git", "init", "-q")
+    run(project, "dvc", "init", "-q")
+    run(project, "dvc", "import", str(empty), "datasets/toy", "--out", "toy")
+    assert (project / "toy/norm_stats.json").read_bytes() == (origin / STATS).read_bytes()
+    assert CLEAN in run(project, "dvc", "status")
+
+
+@pytest.mark.slow
+def test_versions_are_compared_by_metrics_params_and_plots(origin):
+    config = "configs/datasets/toy.yaml"
+    run(origin, "dvc", "exp", "run", "-S", f"{config}:checks.limits.max_episode_length=50")
+    lines = run(origin, "dvc", "params", "diff").splitlines()
+    (changed,) = [line.split() for line in lines if "max_episode_length" in line]
+    assert changed[0] == config
+    assert changed[-1] == "50"
+    experiments = run(origin, "dvc", "exp", "show", "--csv").splitlines()
+    assert "facts.episodes" in experiments[0]
+    run(origin, *GIT, "commit", "-qam", "experiment")
+    (origin / "datasets/raw/toy/push.hdf5").unlink()
+    run(origin, "dvc", "commit", "-f", "datasets.dvc")
+    run(origin, "dvc", "repro")
+    metrics = run(origin, "dvc", "metrics", "diff", "HEAD").splitlines()
+    found = {line.split()[1]: line.split()[2:] for line in metrics[1:]}
+    assert found["facts.episodes"] == ["5", "3", "-2"]
+    assert found["facts.frames"] == ["36", "21", "-15"]
+    run(origin, "dvc", "plots", "diff", "HEAD")
+    page = (origin / "dvc_plots/index.html").read_text()
+    assert '{"frames": 10, "episodes": 1, "rev": "HEAD"' in page
+    assert '"dimension": "action.' in page
+    assert "dvc_plots" not in run(origin, "git", "status", "--porcelain")

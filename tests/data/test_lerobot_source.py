@@ -158,9 +158,15 @@ def test_a_shorter_video_is_refused_with_both_counts(root):
 def test_a_longer_video_of_another_rate_is_refused(root):
     write_video(video_path(root, 0), draw(0, 12), fps=20)
     with pytest.raises(
-        ValueError, match=r"12 frames, the table 6, and 20 frames/s in .* table 10;"
+        ValueError,
+        match=r"12 frames, the table 6, and 20 frames/s in .* table 10\. .* source: \{fps: 20\}",
     ):
         read(root, [CAMERA])
+    source = LeRobotSource(root, {})
+    source.set_fps(20)
+    (episode,) = source.episodes(source.recordings()[0], [CAMERA])
+    assert_shows(episode.images[CAMERA], 0)
+    assert source.warnings[0].endswith("12 frames, the table 6; the last 6 are dropped")
 
 
 def test_a_video_of_another_size_is_reported(root):

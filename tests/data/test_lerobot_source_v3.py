@@ -10,13 +10,14 @@ from rrf.data.conversion.lerobot_writer import FileLimits, write_dataset
 from rrf.data.formats.lerobot_source import LeRobotSource
 from rrf.data.images import decode_image
 from rrf.data.raw import EncodedImages
-from tests.data.conftest import edit_column
+from tests.data.conftest import draw, edit_column
 from tests.data.fixtures_lerobot_v2 import (
     CAMERA,
     assert_shows,
     edit_info,
     read,
     read_one,
+    write_video,
 )
 from tests.data.test_lerobot_writer import TINY, make_episode, make_schema
 
@@ -103,23 +104,59 @@ def test_episodes_of_a_shared_video_show_their_own_frames(shared_file):
         assert_shows(episode.images[CAMERA], number)
 
 
-def test_a_shared_video_that_is_longer_or_shorter_is_noticed(shared_file):
-    edit_episodes(shared_file, **{f"videos/{CAMERA}/to_timestamp": [0.3, 0.8, 1.2]})
-    assert (
-        "has 5 frames, the table 4; the last 1 are dropped"
-        in read(shared_file, [CAMERA])[1].warnings[0]
-    )
-    edit_episodes(shared_file, **{f"videos/{CAMERA}/to_timestamp": [0.3, 0.6, 1.2]})
-    with pytest.raises(ValueError, match=r"episode_1: .*front has 3 frames in .*mp4, the table 4"):
+def place_in_video(root, *starts_s):
+    """Say where in the video the episodes begin; where they end is left as it was."""
+    edit_episodes(root, **{f"videos/{CAMERA}/from_timestamp": starts_s})
+
+
+def assert_episodes_show_their_own_frames(episodes):
+    for number, episode in enumerate(episodes):
+        assert_shows(episode.images[CAMERA], number)
+
+
+@pytest.mark.parametrize("ends_s", [[0.2, 0.6, 1.1], [0.0, 0.0, 0.0], [9.0, 9.0, 9.0]])
+def test_the_frames_of_a_shared_video_are_counted_in_the_file(shared_file, ends_s):
+    """The first is (N-1)/fps after the beginning, as some writers have it."""
+    edit_episodes(shared_file, **{f"videos/{CAMERA}/to_timestamp": ends_s})
+    episodes, source = read(shared_file, [CAMERA])
+    assert_episodes_show_their_own_frames(episodes)
+    assert source.warnings == []
+
+
+def test_frames_that_follow_each_other_are_found_though_the_metadata_put_them_elsewhere(
+    shared_file,
+):
+    place_in_video(shared_file, 0.0, 0.2, 0.5)  # each begins at the last frame of the one before
+    episodes, source = read(shared_file, [CAMERA])
+    assert_episodes_show_their_own_frames(episodes)
+    (warning,) = source.warnings
+    assert "file-000.mp4 holds as many frames as its episodes have rows, but" in warning
+
+
+def test_frames_between_two_episodes_of_a_shared_video_are_dropped(shared_file):
+    images = np.concatenate([draw(0, 4), draw(1, 4), draw(2, 7)])
+    write_video(next(shared_file.glob("videos/*/*/*.mp4")), images)
+    place_in_video(shared_file, 0.0, 0.4, 0.8)
+    episodes, source = read(shared_file, [CAMERA])
+    assert_episodes_show_their_own_frames(episodes)
+    dropped = [warning.partition("parquet:")[2] for warning in source.warnings]
+    assert dropped == [
+        f"episode_0: {CAMERA} has 4 frames, the table 3; the last 1 are dropped",
+        f"episode_2: {CAMERA} has 7 frames, the table 5; the last 2 are dropped",
+    ]
+
+
+def test_a_shared_video_that_lacks_frames_is_refused_with_both_numbers(shared_file):
+    path = next(shared_file.glob("videos/*/*/*.mp4"))
+    write_video(path, np.concatenate([draw(0, 3), draw(1, 4), draw(2, 4)]))
+    with pytest.raises(ValueError, match=r"episode_2: .*front: .*mp4 holds 4 frames, the table 5"):
         read(shared_file, [CAMERA])
-    edit_episodes(
-        shared_file,
-        **{
-            f"videos/{CAMERA}/from_timestamp": [0.0, 0.3, 0.9],
-            f"videos/{CAMERA}/to_timestamp": [0.3, 0.7, 1.4],
-        },
-    )
-    with pytest.raises(ValueError, match=r"episode_2: .*front: .*mp4 holds 3 frames, the table 5"):
+    write_video(path, np.concatenate([draw(0, 3), draw(1, 3), draw(2, 5)]))
+    place_in_video(shared_file, 0.0, 0.3, 0.6)
+    with pytest.raises(ValueError, match=r"episode_1: .*front: .*mp4 holds 3 frames, the table 4"):
+        read(shared_file, [CAMERA])
+    place_in_video(shared_file, 0.0, 0.3, 7.0)
+    with pytest.raises(ValueError, match=r"episode_2: .*front: .*mp4 holds 0 frames, the table 5"):
         read(shared_file, [CAMERA])
 
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from rrf.evaluation.gates.gate import GateCfg, load_gate, verdict
+from rrf import atomic
+from rrf.evaluation.gates.gate import GateCfg, Rival, load_gate, share_of, verdict
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
 from rrf.evaluation.vla.protocol import ProtocolCfg
@@ -38,14 +39,14 @@ def test_a_name_that_cannot_be_part_of_a_file_name_is_refused():
 @pytest.mark.parametrize(
     ("first", "second", "outcome"),
     [
-        # three looks share .05: one-sided level .016667, z = 2.1280, z^2 = 4.5285.
-        # lower bound of k/40 reaches .5 when (k/40 - .5)^2 >= 4.5285 * .25 / 40 = .028303: k >=
-        # 26.73
-        (14, 13, "pass"),
-        (13, 13, "hold"),
-        # upper bound below .5 when k <= 13.27
-        (7, 7, "hold"),
-        (7, 6, "fail"),
+        # The first attempt has 6 / pi^2 of .05, and three looks share that: level .010132.
+        # The exact lower bound of k/40 reaches .5 when P(X >= k) <= .010132, X ~ Bin(40, 1/2):
+        # P(X >= 28) = .0083, P(X >= 27) = .0192
+        (14, 14, "pass"),
+        (14, 13, "hold"),
+        # and by symmetry the upper bound is below .5 when k <= 12
+        (7, 6, "hold"),
+        (6, 6, "fail"),
     ],
 )
 def test_overall_bounds_decide_pass_hold_and_fail(first, second, outcome):
@@ -53,10 +54,21 @@ def test_overall_bounds_decide_pass_hold_and_fail(first, second, outcome):
 
 
 def test_a_single_look_pays_nothing_for_others():
-    # z = 1.6449: (k/40 - .5)^2 >= 2.7055 * .25 / 40 = .016910: k >= 25.2
+    # level .030396: P(X >= 27) = .0192, P(X >= 26) = .0403
     single = gate(looks=[20])
-    assert verdict(report(13, 13), single).outcome == "pass"
-    assert verdict(report(13, 12), single).outcome == "fail"  # a hold at the last look
+    assert verdict(report(14, 13), single).outcome == "pass"
+    assert verdict(report(13, 13), single).outcome == "fail"  # a hold at the last look
+
+
+def test_later_attempts_need_more_evidence_and_all_together_have_the_error_of_one():
+    # attempt 2 of a single look: level .05 * 6 / (2 pi)^2 = .0076; P(X >= 28) = .0083
+    single = gate(looks=[20])
+    assert verdict(report(14, 14), single, attempt=1).outcome == "pass"
+    assert verdict(report(14, 14), single, attempt=2).outcome == "fail"
+    assert verdict(report(15, 14), single, attempt=2).outcome == "pass"  # P(X >= 29) = .0032
+    assert sum(share_of(attempt) for attempt in range(1, 100_000)) == pytest.approx(1, abs=1e-4)
+    with pytest.raises(ValueError, match="attempts are counted from 1"):
+        verdict(report(14, 14), single, attempt=0)
 
 
 def test_one_forgotten_task_fails_however_good_the_other_is():
@@ -67,20 +79,19 @@ def test_one_forgotten_task_fails_however_good_the_other_is():
 
 
 def test_reasons_carry_the_numbers():
-    # 27/40 at 96.7 % two-sided: center (.675 + .056607)/1.113213, half 2.1280 sqrt(.005484 +
-    # .000708)/1.113213
-    found = verdict(report(14, 13), gate())
+    # The bounds are quantiles of Beta(28, 13) and Beta(29, 12) at .010132.
+    found = verdict(report(14, 14), gate())
     assert found.reasons[0] == (
-        "pass: overall: 27/40 solved, 98.3 % bounds 0.507 to 0.808; the lower reaches 0.500"
+        "pass: overall: 28/40 solved, exact 99.0 % bounds 0.506 to 0.853; the lower reaches 0.500"
     )
-    held = verdict(report(13, 13), gate())
-    assert "26/40 solved" in held.reasons[0]
-    # n = 4.5285 * .25 / .15^2 = 50.3
-    assert held.reasons[0].endswith("0.500 lies between, 51 would tell")
+    held = verdict(report(14, 13), gate())
+    assert "27/40 solved" in held.reasons[0]
+    # z = 2.3212, n = 5.3880 * .25 / .175^2 = 43.98
+    assert held.reasons[0].endswith("0.500 lies between, about 44 would tell")
 
 
 def test_a_hold_asks_for_the_episodes_of_the_next_look():
-    assert verdict(report(13, 13), gate()).more_episodes_per_task == 15
+    assert verdict(report(14, 13), gate()).more_episodes_per_task == 15
     second = verdict(report(21, 21, episodes=35), gate(), round=1)
     assert (second.outcome, second.more_episodes_per_task) == ("hold", 15)
 
@@ -103,19 +114,22 @@ def test_rounds_beyond_the_last_look_do_not_exist():
         verdict(report(20, 20), gate(), round=3)
 
 
+def champion(*solved: set[int] | int, **options) -> Rival:
+    return Rival(report(*solved, digest="champion", **options), "3")
+
+
 def test_equal_policies_pass_against_the_champion_when_little_can_be_lost():
-    # 0 wins, 0 losses of 40: rates 1/42 each, half = 2.1280 sqrt(.047619/42) = .0717
-    champion = report(18, 18, digest="champion")
-    found = verdict(report(18, 18), gate(), champion, champion_version="3")
+    # A loss of .12 or more shows in none of 40 pairs with probability .88^40 = .0060 at most, one
+    # of .1 with .9^40 = .0148. (Where wins make up for losses, it is less.)
+    found = verdict(report(18, 18), gate(champion_margin=0.15), champion(18, 18))
     assert found.outcome == "pass"
     assert (found.champion_digest, found.champion_version) == ("champion", "3")
-    assert verdict(report(18, 18), gate(champion_margin=0.07), champion).outcome == "hold"
-    assert verdict(report(18, 18), gate(champion_margin=0.08), champion).outcome == "pass"
+    assert verdict(report(18, 18), gate(champion_margin=0.1), champion(18, 18)).outcome == "hold"
 
 
 def test_a_regression_against_the_champion_fails_although_the_threshold_is_met():
-    # 8 losses, 0 wins: p = 2^-8 = .0039 <= .016667
-    found = verdict(report(16, 16), gate(), report(20, 20, digest="champion"))
+    # 8 losses, 0 wins: p = 2^-8 = .0039 <= .010132
+    found = verdict(report(16, 16), gate(), champion(20, 20))
     assert found.outcome == "fail"
     assert "0 won, 8 lost of 40 pairs, difference -0.200" in found.reasons[0]
     assert "p(not worse) 0.0039" in found.reasons[0]
@@ -125,38 +139,54 @@ def test_pairs_count_not_totals():
     # the same totals, 18 and 18 of 20 per task, solved on other initial states: 4 wins, 4 losses,
     # no evidence
     candidate = report(set(range(2, 20)), set(range(2, 20)))
-    found = verdict(candidate, gate(), report(18, 18, digest="champion"))
+    found = verdict(candidate, gate(), champion(18, 18))
     check = next(c for c in found.checks if c.name == "champion")
     assert "4 won, 4 lost of 40 pairs, difference +0.000" in check.reason
     assert check.outcome == "hold"
 
 
 def test_a_task_the_champion_solves_and_the_candidate_unlearned_fails():
-    # on b 7 losses: p = 2^-7 = .0078 <= .016667 / 2; on a 7 wins make up for it overall
-    candidate = report(20, 13)
-    champion = report(13, 20, digest="champion")
-    found = verdict(candidate, gate(champion_margin=0.5), champion)
+    # on b 8 losses: p = 2^-8 = .0039 <= .010132 / 2; on a 8 wins make up for it overall
+    found = verdict(report(20, 12), gate(champion_margin=0.5), champion(12, 20))
     assert [c.name for c in found.checks if c.outcome == "fail"] == ["champion on b"]
-    assert "0 won, 7 lost, p(not worse) 0.00781" in found.reasons[0]
+    assert "0 won, 8 lost of 20 pairs" in found.reasons[0]
+
+
+def test_a_task_that_may_have_lost_too_much_is_held_although_all_tasks_together_are_better():
+    # 92 % to 60 % on b is not proved to be worse, and not proved to be harmless either
+    found = verdict(report(20, {*range(12)}), gate(champion_margin=0.5), champion(12, 18))
+    check = next(c for c in found.checks if c.name == "champion on b")
+    assert (found.outcome, check.outcome) == ("hold", "hold")
+    assert "a loss of 0.300 is possible" in check.reason
+    tolerant = gate(champion_margin=0.5, task_margin=1.0)
+    assert verdict(report(20, {*range(12)}), tolerant, champion(12, 18)).outcome == "pass"
+
+
+def test_the_best_champion_so_far_counts_as_much_as_the_champion():
+    wide = gate(champion_margin=0.3, task_margin=1.0)
+    candidate, best = report(15, 15), Rival(report(20, 20, digest="best"), "1")
+    assert verdict(candidate, wide, champion(16, 16)).outcome == "pass"
+    found = verdict(candidate, wide, champion(16, 16), best)
+    assert (found.outcome, found.best_version) == ("fail", "1")
+    assert found.reasons[0].startswith("fail: best champion: 0 won, 10 lost of 40 pairs")
 
 
 def test_margin_zero_demands_evidence_of_being_better():
     better = gate(champion_margin=0.0)
-    champion = report(10, 10, digest="champion")
-    assert verdict(report(10, 10), better, champion).outcome == "hold"
-    assert verdict(report(19, 19), better, champion).outcome == "pass"
+    assert verdict(report(10, 10), better, champion(10, 10)).outcome == "hold"
+    assert verdict(report(19, 19), better, champion(10, 10)).outcome == "pass"
 
 
 def test_the_champion_itself_passes():
-    champion = report(18, 18, digest="same")
-    found = verdict(report(18, 18, digest="same"), gate(champion_margin=0.0), champion)
+    same = Rival(report(18, 18, digest="same"))
+    found = verdict(report(18, 18, digest="same"), gate(champion_margin=0.0), same)
     assert found.outcome == "pass"
 
 
 def test_evaluations_under_another_protocol_are_refused():
     with pytest.raises(ValueError, match="but gate 'g' needs protocol 'p'"):
         verdict(report(20, 20, max_episode_steps=400), gate())
-    longer = report(20, 20, episodes=35, digest="champion")
+    longer = champion(20, 20, episodes=35)
     with pytest.raises(ValueError, match="different initial states"):
         verdict(report(20, 20), gate(), longer)
 
@@ -175,7 +205,7 @@ def test_left_out_episodes_are_noticed():
 
 
 def test_a_verdict_survives_the_disk_and_notices_edits(tmp_path):
-    found = verdict(report(7, 6), gate(), report(18, 18, digest="champion"), champion_version="2")
+    found = verdict(report(7, 6), gate(), champion(18, 18), attempt=2)
     found.save(tmp_path / "verdict.json")
     assert Verdict.load(tmp_path / "verdict.json") == found
     data = json.loads((tmp_path / "verdict.json").read_text())
@@ -190,8 +220,16 @@ def test_a_verdict_survives_the_disk_and_notices_edits(tmp_path):
 
 
 def test_verdict_depends_on_its_arguments_alone():
-    arguments = (report(14, 13), gate(), report(12, 12, digest="champion"))
+    arguments = (report(14, 13), gate(), champion(12, 12))
     assert verdict(*arguments).digest == verdict(*arguments).digest
+
+
+def test_a_field_that_was_added_later_changes_the_hash_only_when_it_is_set():
+    before = {"task_margin": 0.3, "forbid_git_dirty": False, "forbid_unpushed_data": False}
+    content = {k: v for k, v in gate().identity().items() if k not in before}
+    assert gate().hash == atomic.digest_of(content)
+    assert gate(task_margin=0.2).hash != gate().hash
+    assert gate(forbid_git_dirty=True).hash != gate().hash
 
 
 def test_bad_gates_are_refused_with_their_file(tmp_path):

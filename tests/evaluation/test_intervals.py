@@ -1,10 +1,14 @@
 """Bounds and tests against published tables and hand calculations."""
 
+import math
+
 import pytest
 
 from rrf.evaluation.intervals import (
+    clopper_pearson,
     episodes_to_decide,
     mcnemar_p,
+    noninferiority_p,
     paired_difference,
     pairs_to_decide,
     wilson,
@@ -36,11 +40,76 @@ def test_wilson_bounds_are_exact_at_the_ends_and_open_without_episodes():
     assert wilson(7, 7)[1] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("successes", "episodes", "low", "high"),
+    [  # Newcombe, Stat. Med. 17:857 (1998), table I, method 5
+        (81, 263, 0.2527, 0.3676),
+        (15, 148, 0.0578, 0.1617),
+        (0, 20, 0.0000, 0.1684),
+        (1, 29, 0.0009, 0.1776),
+    ],
+)
+def test_exact_bounds_equal_the_published_ones(successes, episodes, low, high):
+    assert clopper_pearson(successes, episodes) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_exact_bounds_keep_their_level_where_wilsons_do_not():
+    def error(bounds, rate: float, episodes: int = 20) -> float:
+        """How often the lower 95 % bound lies above the true rate."""
+        chances = (
+            math.comb(episodes, k) * rate**k * (1 - rate) ** (episodes - k)
+            for k in range(episodes + 1)
+            if bounds(k, episodes, 0.9)[0] > rate
+        )
+        return sum(chances)
+
+    rates = [number / 200 for number in range(1, 200)]
+    assert max(error(clopper_pearson, rate) for rate in rates) <= 0.05
+    assert max(error(wilson, rate) for rate in rates) > 0.08
+
+
+def test_no_loss_in_n_pairs_excludes_a_margin_like_one_minus_margin_to_the_n():
+    # Without wins in the model, the p-value is (1 - margin)^pairs; wins can only raise it.
+    assert 0.9**40 <= noninferiority_p(0, 0, 40, 0.1) < 2 * 0.9**40
+    # one pair, no margin: the first policy wins it with at most 1/2 if it is not better
+    assert noninferiority_p(1, 0, 1, 0.0) == pytest.approx(0.5, abs=1e-3)
+    assert noninferiority_p(0, 0, 40, 0.0) == 1.0
+    assert noninferiority_p(0, 40, 40, 1.0) == 0.0
+
+
+@pytest.mark.parametrize(("pairs", "margin"), [(12, 0.2), (20, 0.3), (30, 0.1), (15, 0.0)])
+def test_noninferiority_is_wrongly_concluded_with_at_most_the_level(pairs, margin):
+    outcomes = [(w, lost) for w in range(pairs + 1) for lost in range(pairs + 1 - w)]
+    passing = [(w, n) for w, n in outcomes if noninferiority_p(w, n, pairs, margin) <= 0.05]
+    assert passing
+    for lost in (margin, margin + 0.1):  # at the margin, and worse than that
+        for rate in [lost + (1 - lost) / 2 * step / 37 for step in range(38)]:
+            win = rate - lost
+            chance = sum(
+                math.comb(pairs, w)
+                * math.comb(pairs - w, n)
+                * win**w
+                * rate**n
+                * max(0.0, 1 - win - rate) ** (pairs - w - n)
+                for w, n in passing
+            )
+            assert chance <= 0.0505  # the maximum over the rates is taken on a grid
+
+
+def test_noninferiority_is_nearly_the_same_where_the_approximation_takes_over():
+    exact, approximate = (noninferiority_p(20, 34, pairs, 0.1) for pairs in (400, 401))
+    assert exact == pytest.approx(approximate, abs=2e-3)
+    assert 1e-4 < exact < 0.05
+
+
 def test_impossible_counts_are_refused():
     with pytest.raises(ValueError, match="5 successes in 4 episodes"):
         wilson(5, 4)
-    with pytest.raises(ValueError, match="3 wins and 2 losses in 4 pairs"):
-        paired_difference(3, 2, 4)
+    for difference in (paired_difference, lambda *counts: noninferiority_p(*counts, 0.1)):
+        with pytest.raises(ValueError, match="3 wins and 2 losses in 4 pairs"):
+            difference(3, 2, 4)
+    with pytest.raises(ValueError, match="5 successes in 4 episodes"):
+        clopper_pearson(5, 4)
 
 
 def test_mcnemar_is_the_binomial_tail():

@@ -6,7 +6,7 @@ import pytest
 
 from rrf.envs.mjlab.configs import MjlabEnvCfg
 from rrf.evaluation.control.protocol import ControlProtocolCfg
-from rrf.evaluation.gates.gate import GateCfg, load_gate, verdict
+from rrf.evaluation.gates.gate import GateCfg, Rival, load_gate, verdict
 from rrf.evaluation.gates.verdicts import Verdict, verdict_file
 from rrf.evaluation.judging import judge, round_of
 from rrf.evaluation.protocols.limits import LimitCfg
@@ -74,10 +74,11 @@ def test_a_number_that_no_episode_has_fails():
 
 def test_bounds_and_the_champion_are_judged_as_for_any_policy():
     strict = GATE.replace(overall_lower_bound=0.9, limits={})
-    # all of 4 solved, z = 1.645: the lower bound is 4 / (4 + 2.706) = 0.597
+    # all of 4 solved at level .0304: the exact lower bound is .0304^(1/4) = 0.418
     found = verdict(report([0.1] * 4), strict)
-    assert (found.outcome, "bounds 0.597 to 1.000" in found.reasons[0]) == ("fail", True)
-    worse = verdict(report([0.1, None, None, None]), GATE, report([0.1] * 4, digest="champion"))
+    assert (found.outcome, "bounds 0.418 to 1.000" in found.reasons[0]) == ("fail", True)
+    champion = Rival(report([0.1] * 4, digest="champion"))
+    worse = verdict(report([0.1, None, None, None]), GATE, champion)
     assert "champion: 0 won, 3 lost of 4 pairs" in reasons(worse)
 
 

@@ -5,7 +5,6 @@ whole of `train-locomotion` on a server for tests, with stand-ins for the comman
 import shutil
 
 import pytest
-import yaml
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import (
     ArtifactFilter,
@@ -20,11 +19,10 @@ from flows.train_locomotion import train_locomotion
 from rrf.tracking import registry, store
 from rrf.tracking.flow_run import FlowRun
 from tests.tracking.conftest import (
-    GATE,
-    PROTOCOL,
     empty_store,  # noqa: F401 (a fixture of `home`)
     make_checkpoint,
     make_evaluation,
+    write_gate,
     write_json,
 )
 
@@ -48,14 +46,7 @@ def home(tmp_path, monkeypatch, empty_store):  # noqa: F811
     monkeypatch.delenv("RRF_MLFLOW_PORT", raising=False)
     (tmp_path / ".rrf").mkdir()
     shutil.copy(empty_store, tmp_path / ".rrf/mlflow.db")
-    protocol = {key: value for key, value in PROTOCOL.to_dict().items() if key != "type"}
-    rules = {key: getattr(GATE, key) for key in ("name", "overall_lower_bound", "looks")}
-    for path, content in {
-        "configs/protocols/p.yaml": protocol,
-        "configs/gates/g.yaml": {**rules, "protocol": "p", "champion_margin": 0.5},
-    }.items():
-        (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_text(yaml.safe_dump(content))
+    write_gate(tmp_path / "configs/gates/g.yaml")
     return tmp_path
 
 
@@ -135,7 +126,10 @@ def test_train_locomotion_names_its_runs_and_links_to_mlflow_and_back(server, ho
     description, text = shown["model-version"]
     assert description == "balance version 1"
     assert "- [version in MLflow](http://127.0.0.1:5000/#/models/balance/versions/1)" in text
-    assert f"/runs/{version.run_id}/artifacts/evaluation/report.html)" in text
+    [stored] = store.connect().list_artifacts(version.run_id, "evaluation")
+    kept = [file.path for file in store.connect().list_artifacts(version.run_id, stored.path)]
+    assert f"{stored.path}/report.html" in kept
+    assert f"/runs/{version.run_id}/artifacts/{stored.path}/report.html)" in text
     assert f"- [report file]({where})" in text
     assert "/#/models/balance/versions/1)" in shown["champion"][1]
 

@@ -37,6 +37,8 @@ from rrf.config import locate
 from rrf.envs.rendering.video import write_video
 from rrf.evaluation.results import EvaluationReport
 from rrf.tracking import store
+from tests.tracking.conftest import empty_store  # noqa: F401 (a fixture of `repository`)
+from tests.tracking.conftest import home as repository  # noqa: F401 (a fixture)
 
 
 def test_overrides_go_to_the_stage_they_name():
@@ -85,15 +87,24 @@ def commit(home: Path) -> None:
         subprocess.run(["git", *command], cwd=home, check=True)
 
 
-def test_training_flows_default_to_files_that_exist():
+@pytest.mark.parametrize(
+    ("flow", "stage", "gate"),
+    [
+        (train_locomotion.train_locomotion, "preset", train_locomotion.NEW_MODEL_GATE),
+        (train_vla.train_vla, "sft", train_vla.NEW_MODEL_GATE),
+        (train_vla.train_vla, "rl", train_vla.NEW_MODEL_RL_GATE),
+    ],
+)
+def test_training_flows_default_to_files_that_exist(flow, stage, gate):
     from rrf.evaluation.gates.gate import load_gate
     from rrf.presets import resolve
 
-    flow = train_locomotion.train_locomotion
     defaults = {name: p.default for name, p in signature(flow.fn).parameters.items()}
-    cfg = resolve(defaults["preset"])
-    gate = load_gate(Path(demo.__file__).parents[1] / defaults["gate"])
-    assert gate.protocol.is_about(cfg.to_dict())
+    assert defaults["gate"] is None  # the gate that rules the model, or this one for a new model
+    cfg = resolve(defaults[stage])
+    found = load_gate(Path(demo.__file__).parents[1] / gate)
+    assert found.protocol.policy_kind == cfg.policy_kind
+    assert found.protocol.is_about(cfg.to_dict())
 
 
 @pytest.mark.parametrize(
@@ -156,7 +167,7 @@ def test_flows_evaluate_by_the_file_that_the_gate_names(tmp_path):
         train_locomotion.check.fn("cartpole-ppo", str(gate), "walker", {})
 
 
-def test_flows_look_at_the_gate_before_they_train(monkeypatch):
+def test_flows_look_at_the_gate_before_they_train(repository, monkeypatch):  # noqa: F811
     def refuse(*_):
         raise ValueError("does not fit")
 
@@ -166,7 +177,7 @@ def test_flows_look_at_the_gate_before_they_train(monkeypatch):
     with pytest.raises(ValueError, match="does not fit"):
         train_locomotion.train_locomotion.fn()
     with pytest.raises(ValueError, match=r"no file 'gone\.yaml'"):
-        train_vla.train_vla.fn(rl_gate="gone.yaml")
+        train_vla.train_vla.fn(gate="gone.yaml")
 
 
 def test_a_video_artifact_is_a_small_moving_picture(tmp_path, monkeypatch):
@@ -211,7 +222,9 @@ def test_the_plugin_leaves_an_unknown_prefect_alone(monkeypatch):
 
     plain = PrefectClient.read_deployment_by_name
     monkeypatch.setattr(PrefectClient, "read_deployment_by_name", plain)
-    prefect_plugin.setup_environment(ctx=SimpleNamespace(prefect_version="3.9.0"))
+    prefect_plugin.setup_environment(
+        ctx=SimpleNamespace(prefect_version="3.9.0", api_url="http://there/api")
+    )
     assert PrefectClient.read_deployment_by_name is plain
 
 
@@ -223,7 +236,9 @@ def test_the_plugin_passes_full_names_on_and_is_installed_once(monkeypatch):
 
     monkeypatch.setattr(PrefectClient, "read_deployment_by_name", read_deployment_by_name)
     for _ in range(2):
-        prefect_plugin.setup_environment(ctx=SimpleNamespace(prefect_version="3.8.8"))
+        prefect_plugin.setup_environment(
+            ctx=SimpleNamespace(prefect_version="3.8.8", api_url="http://there/api")
+        )
     wrapped = PrefectClient.read_deployment_by_name
     assert wrapped.__wrapped__ is read_deployment_by_name
     assert asyncio.run(wrapped(None, "train-vla/train-vla")) == "plain train-vla/train-vla"

@@ -4,42 +4,43 @@ which order, on what, and what the registry has in the end. `test_live.py` runs 
 from pathlib import Path
 
 import pytest
-import yaml
 
 from flows import commands
-from flows.train_vla import STAGES, train_vla
+from flows.train_vla import NEW_MODEL_GATE, NEW_MODEL_RL_GATE, STAGES, train_vla
+from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.tracking import registry, store
 from tests.flows.test_names import server  # noqa: F401 (a fixture)
 from tests.tracking.conftest import (
-    GATE,
-    PROTOCOL,
     empty_store,  # noqa: F401 (a fixture of `home`)
     home,  # noqa: F401 (a fixture)
     make_checkpoint,
     make_evaluation,
+    write_gate,
     write_json,
 )
 
 
 @pytest.fixture
 def gates(home) -> Path:  # noqa: F811
-    """Files of a gate that 18 solved of 20 pass, and of one that they do not."""
-    protocol = {key: value for key, value in PROTOCOL.to_dict().items() if key != "type"}
-    (home / "configs/protocols").mkdir(parents=True)
-    (home / "configs/protocols/p.yaml").write_text(yaml.safe_dump(protocol))
-    (home / "configs/gates").mkdir()
-    for name, least in (("easy", 0.5), ("hard", 0.99)):
-        rules = {"name": name, "protocol": "p", "overall_lower_bound": least, "looks": [20]}
-        text = yaml.safe_dump(rules | {"champion_margin": GATE.champion_margin})
-        (home / f"configs/gates/{name}.yaml").write_text(text)
-    return home / "configs/gates"
+    """Files of a gate that 18 solved of 20 pass, and of one that they do not; and the files that
+    a new model is judged by, in the same order.
+    """
+    folder = home / "configs/gates"
+    for name, least in (
+        ("easy", 0.5),
+        ("hard", 0.99),
+        (Path(NEW_MODEL_RL_GATE).stem, 0.5),
+        (Path(NEW_MODEL_GATE).stem, 0.99),
+    ):
+        write_gate(folder / f"{name}.yaml", name=name, overall_lower_bound=least)
+    return folder
 
 
 class Commands:
     """In place of `flows.commands._run`: notes what is run, and leaves what it would leave."""
 
     def __init__(self, root: Path):
-        self.root, self.ran = root, []
+        self.root, self.ran, self.seed = root, [], 0
 
     def __call__(self, step: str, command: list[str]) -> list[str]:
         words = command[3:]  # behind `python -m rrf.cli`, or `python -m dvc`
@@ -48,18 +49,28 @@ class Commands:
             return [f"checkpoint {self._trained(step)}"]
         if words[0] == "eval":
             folder = self.root / f"evaluation-{len(self.ran)}"
-            make_evaluation(folder, Path(words[1]), solved=18)
+            make_evaluation(folder, self._evaluated(words[1]), solved=18)
             return [f"report {folder / 'report.html'}"]
         return []
 
     def checkpoint(self, stage: str) -> Path:
-        return self.root / f"checkpoints/{stage}/global_step_3"
+        return self.root / f"checkpoints/{stage}-{self.seed}/global_step_3"
+
+    def _evaluated(self, policy: str) -> Path:
+        if not policy.startswith("models:/"):
+            return Path(policy)
+        digest = registry.find(policy).checkpoint_digest
+        made = self.root.glob("checkpoints/*/global_step_3")
+        return next(path for path in made if deployable_digest(path) == digest)
 
     def _trained(self, stage: str) -> Path:
         path = self.checkpoint(stage)
+        if path.is_dir():  # a finished run is reused
+            return path
         client = store.connect()
         run_id = client.create_run(store.experiment_id(client, stage)).info.run_id
-        make_checkpoint(path, STAGES.index(stage), {"dataset": "demo", "dataset_card": None})
+        lineage = {"dataset": "demo", "dataset_card": None}
+        make_checkpoint(path, STAGES.index(stage) + 10 * self.seed, lineage)
         result = {"checkpoint": str(path), "run_id": run_id, "steps": 3}
         write_json(path.parent / "result.json", result)
         write_json(path.parent / "run.json", {"run_id": run_id})
@@ -80,7 +91,7 @@ def test_each_stage_starts_from_the_one_before_and_the_last_one_is_judged(
 ):
     easy, protocol = str(gates / "easy.yaml"), str(gates.parent / "protocols/p.yaml")
     result = train_vla(
-        "demo", "a", "b", "c", gate="unused.yaml", rl_gate=easy, model="reach",
+        "demo", "a", "b", "c", gate=easy, model="reach",
         overrides={"sft.seed": 4, "rl.max_rounds": 1},
     )  # fmt: skip
     pretrain, sft, rl = (made.checkpoint(stage) for stage in STAGES)
@@ -104,17 +115,59 @@ def test_each_stage_starts_from_the_one_before_and_the_last_one_is_judged(
     assert Path(result["evaluation"], "baseline-before-training.json").read_bytes() == before
 
 
-def test_fine_tuning_alone_is_judged_by_its_own_gate(
+def test_a_new_model_is_judged_by_the_gate_of_its_last_stage_and_keeps_that_gate(
     server,  # noqa: F811
     gates,
     made,
+    monkeypatch,
 ):
-    files = {"gate": str(gates / "hard.yaml"), "rl_gate": str(gates / "easy.yaml")}
-    result = train_vla("demo", None, "b", None, model="reach", **files)
+    monkeypatch.chdir(made.root)
+    result = train_vla("demo", None, "b", None, model="reach")
     assert [step for step, _ in made.ran] == ["dvc-pull", "dvc-repro", "sft", "evaluate"]
     assert not result["promoted"]
     assert registry.find("reach/1").tags["gate.outcome"] == "fail"
     assert registry.champion("reach") is None
+    assert ruled_by("reach") == NEW_MODEL_GATE
+    assert not train_vla("demo", None, "b", "c", model="reach")["promoted"]  # the same gate
+    assert train_vla("demo", None, "b", "c", model="another")["promoted"]
+    assert ruled_by("another") == NEW_MODEL_RL_GATE
+
+
+def ruled_by(model: str) -> str:
+    found = registry.gate_of(model)
+    assert found is not None
+    return found.file
+
+
+def test_a_model_is_judged_by_no_other_gate_than_its_own(server, gates, made):  # noqa: F811
+    hard, easy = str(gates / "hard.yaml"), str(gates / "easy.yaml")
+    train_vla("demo", None, "b", None, gate=hard, model="reach")
+    made.ran.clear()
+    with pytest.raises(ValueError, match=r"'reach' is ruled by configs/gates/hard\.yaml .*, not"):
+        train_vla("demo", None, "b", None, gate=easy, model="reach")
+    assert made.ran == []
+    registry.rule("reach", easy, "a first policy is needed on the robot")
+    assert train_vla("demo", None, "b", None, gate=easy, model="reach")["promoted"]
+
+
+def test_what_was_rolled_back_is_not_promoted_again_by_the_same_flow(
+    server,  # noqa: F811
+    gates,
+    made,
+):
+    def run() -> dict:
+        return train_vla("demo", None, "b", None, gate=str(gates / "easy.yaml"), model="reach")
+
+    assert run()["version"] == "1"
+    made.seed = 1
+    assert run()["promoted"]
+    assert registry.find("reach@champion").version == "2"
+    registry.rollback("reach", "drops the cup", "2")
+    again = run()
+    assert (again["version"], again["verdict"], again["promoted"]) == ("2", "pass", False)
+    assert "version 2 was rolled back (drops the cup)" in again["decision"]
+    assert "--unrevoke" in again["decision"]
+    assert registry.find("reach@champion").version == "1"
 
 
 def test_a_gate_that_cannot_be_read_ends_the_flow_before_anything_is_run(server, made):  # noqa: F811

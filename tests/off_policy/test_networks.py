@@ -248,5 +248,5 @@ def test_a_privileged_critic_reads_its_own_group():
 
 def test_a_choice_of_actions_is_refused():
     interface = Interface(observation_dims={"policy": 4}, num_actions=1, num_choices=2, task="Cart")
-    with pytest.raises(ValueError, match=r"Cart has 2 discrete actions.*PPOCfg"):
+    with pytest.raises(ValueError, match=r"Cart has 2 discrete actions.*train it with PPO"):
         ActorQPackCfg().build(interface)

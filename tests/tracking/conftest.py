@@ -13,7 +13,7 @@ import yaml
 from safetensors.numpy import save_file
 
 from rrf import atomic
-from rrf.evaluation.gates.gate import GateCfg, verdict
+from rrf.evaluation.gates.gate import GateCfg, Rival, verdict
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
 from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.runners.checkpoints.deployable import deployable_digest
@@ -42,6 +42,7 @@ def home(tmp_path, monkeypatch, empty_store) -> Path:
     monkeypatch.setenv("RRF_HOME", str(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / ".rrf").mkdir()
+    write_gate(tmp_path / "configs/gates/g.yaml")
     shutil.copy(empty_store, tmp_path / ".rrf/mlflow.db")
     out = {"path": "datasets/demo", "hash": "md5", "md5": "0123456789abcdef0123456789abcdef.dir"}
     (tmp_path / "dvc.lock").write_text(yaml.safe_dump({"stages": {"publish": {"outs": [out]}}}))
@@ -56,6 +57,19 @@ def home(tmp_path, monkeypatch, empty_store) -> Path:
     for arguments in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "data"]):
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     return tmp_path
+
+
+def write_gate(file: Path, **changes) -> Path:
+    """The tests' gate, or one with other thresholds, as a file; the protocol is beside it."""
+    rules = {key: value for key, value in GATE.to_dict().items() if key not in ("type", "protocol")}
+    protocol = {key: value for key, value in PROTOCOL.to_dict().items() if key != "type"}
+    for path, data in (
+        (file, rules | {"protocol": "p"} | changes),
+        (file.parent.parent / "protocols/p.yaml", protocol),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(data))
+    return file
 
 
 def add_dataset(home: Path, name: str, md5: str, passed: bool = True) -> None:
@@ -102,4 +116,4 @@ def judge(
     report: EvaluationReport, champion: EvaluationReport | None = None, version: str | None = None
 ):
     """The verdict of the tests' gate."""
-    return verdict(report, GATE, champion, champion_version=version)
+    return verdict(report, GATE, Rival(champion, version) if champion else None)

@@ -21,14 +21,12 @@ from pathlib import Path
 from mlflow import MlflowClient
 
 from rrf import workspace
-from rrf.evaluation.gates.verdicts import Verdict
-from rrf.evaluation.results import EvaluationReport
 from rrf.tracking import registry, store
-from tests.tracking.conftest import judge
 
 NAME = "policy"
 WRITES = (
     "create_registered_model",
+    "delete_registered_model",
     "create_logged_model",
     "log_model_artifacts",
     "finalize_logged_model",
@@ -44,7 +42,7 @@ WRITES = (
 
 
 def promote() -> None:
-    registry.promote(NAME, "2", Verdict.load(workspace.home() / "verdict.json"))
+    registry.promote(NAME, "2")
 
 
 def rollback() -> None:
@@ -59,9 +57,7 @@ def register() -> None:
 
 
 def promote_number(number: int) -> None:
-    checkpoints = workspace.home() / "checkpoints"
-    report = EvaluationReport.load(checkpoints / f"evaluation-{number}")
-    registry.promote(NAME, str(number), judge(report))
+    registry.promote(NAME, str(number))
 
 
 def in_fork(work, kill_at: int | None = None) -> int:

@@ -8,12 +8,13 @@ import subprocess
 import numpy as np
 import pytest
 import torch
+import yaml
 from tensordict import TensorDict
 
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.evaluation.control.evaluate import evaluate_control
 from rrf.evaluation.control.protocol import ControlProtocolCfg
-from rrf.evaluation.gates.gate import GateCfg, verdict
+from rrf.evaluation.gates.gate import GateCfg
 from rrf.evaluation.protocols.limits import LimitCfg
 from rrf.policies.control.configs import MemoryCfg
 from rrf.runners.checkpoints.control import load_control_policy, load_interface
@@ -40,13 +41,17 @@ def new_run() -> str:
     return client.create_run(store.experiment_id(client, "train")).info.run_id
 
 
-def evaluated(checkpoint, folder):
-    """The verdict on an evaluation of the checkpoint, written to `folder`."""
+def registered(home, checkpoint, lineage) -> str:
+    """The version of 'pendulum' that a checkpoint became, with its evaluation and its gate."""
     report = evaluate_control(
         *load_control_policy(checkpoint), PROTOCOL, checkpoint_digest=deployable_digest(checkpoint)
     )
-    report.save(folder / "evaluation.json")
-    return verdict(report, GATE)
+    report.save(home / "checkpoints/evaluation/evaluation.json")
+    gate = home / "checkpoints/gate.yaml"
+    gate.write_text(yaml.safe_dump(GATE.to_dict()))
+    return registry.register(
+        checkpoint, "pendulum", new_run(), lineage, home / "checkpoints/evaluation", gate=gate
+    )
 
 
 def ask(policy, rows: torch.Tensor) -> np.ndarray:
@@ -59,11 +64,7 @@ def champion(home, request):
     lineage = environment_lineage(PROTOCOL.env.to_dict())
     memory = MemoryCfg(hidden_size=4) if getattr(request, "param", False) else None
     checkpoint = write_control_checkpoint(home / "checkpoints/run", "Pendulum-v1", lineage, memory)
-    found = evaluated(checkpoint, home / "checkpoints/evaluation")
-    version = registry.register(
-        checkpoint, "pendulum", new_run(), lineage, home / "checkpoints/evaluation"
-    )
-    registry.promote("pendulum", version, found)
+    registry.promote("pendulum", registered(home, checkpoint, lineage))
     return checkpoint
 
 
@@ -158,12 +159,9 @@ def test_a_run_outside_a_commit_is_registered_and_not_promoted(home, monkeypatch
     whole = environment_lineage(PROTOCOL.env.to_dict())
     lineage = whole | {"git_revision": None, "git_dirty": None}
     checkpoint = write_control_checkpoint(home / "checkpoints/run", "Pendulum-v1", lineage)
-    found = evaluated(checkpoint, home / "checkpoints/evaluation")
-    version = registry.register(
-        checkpoint, "pendulum", new_run(), lineage, home / "checkpoints/evaluation"
-    )
+    version = registered(home, checkpoint, lineage)
     with pytest.raises(ValueError, match=r"lineage lacks git_revision; train it in a git checkout"):
-        registry.promote("pendulum", version, found)
+        registry.promote("pendulum", version)
 
 
 def test_nothing_gets_around_the_validation_of_its_data_by_naming_an_environment():

@@ -10,7 +10,7 @@ import pytest
 
 from rrf.tracking import registry, store
 from rrf.tracking.lineage import collect_lineage
-from tests.tracking.conftest import judge, make_checkpoint, make_evaluation
+from tests.tracking.conftest import make_checkpoint, make_evaluation
 
 NAME = "policy"
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,8 @@ def three_versions(home):
         evaluation = home / f"checkpoints/evaluation-{seed}"
         reports[seed] = make_evaluation(evaluation, checkpoint, 18)
         if seed != 9:
-            registry.register(checkpoint, NAME, run_id, collect_lineage("demo"), evaluation)
+            lineage, gate = collect_lineage("demo"), home / "configs/gates/g.yaml"
+            registry.register(checkpoint, NAME, run_id, lineage, evaluation, gate=gate)
     return reports
 
 
@@ -49,23 +50,23 @@ def killed_everywhere(home, operation: str) -> list[dict]:
 
 
 def test_a_promotion_killed_at_any_write_and_run_again_ends_as_if_undisturbed(home, three_versions):
-    registry.promote(NAME, "1", judge(three_versions[1]))
-    judge(three_versions[2], three_versions[1], "1").save(home / "verdict.json")
+    registry.promote(NAME, "1")
     undisturbed, *others = killed_everywhere(home, "promote")
     assert undisturbed["champion_alias"] == 2
     aliases = {v["version"]: v["aliases"] for v in undisturbed["versions"]}
     assert aliases == {"3": ["candidate"], "2": ["champion"], "1": ["previous"]}
-    assert [e["champion"] for e in undisturbed["ledger"]] == ["1", "2"]
-    assert len(others) >= 7  # three tags, entry, head, two aliases
+    assert [e["champion"] for e in undisturbed["ledger"]] == [None, "1", "2"]
+    # the claim, three tags, entry, head, two aliases, and the claim again
+    assert len(others) >= 9
     assert all(state == undisturbed for state in others)
 
 
 @pytest.mark.slow
 def test_a_rollback_killed_at_any_write_and_run_again_rolls_back_once(home, three_versions):
-    registry.promote(NAME, "2", judge(three_versions[2]))
-    registry.promote(NAME, "1", judge(three_versions[1], three_versions[2], "2"))
+    registry.promote(NAME, "2")
+    registry.promote(NAME, "1")
     undisturbed, *others = killed_everywhere(home, "rollback")
-    assert [e["champion"] for e in undisturbed["ledger"]] == ["2", "1", "2"]
+    assert [e["champion"] for e in undisturbed["ledger"]] == [None, "2", "1", "2"]
     assert undisturbed["champion_alias"] == 2
     assert len(others) >= 4
     assert all(state == undisturbed for state in others)
@@ -80,11 +81,14 @@ def test_a_registration_killed_at_any_write_and_run_again_makes_one_version(home
     assert all(state == undisturbed for state in others)
 
 
-def test_of_promotions_that_race_one_wins_and_the_others_are_refused_as_stale(three_versions):
+def test_promotions_that_race_come_one_after_the_other(three_versions):
     result = run("race", "3")
     assert isinstance(result, dict)
-    assert sorted(result["codes"]) == [0, 3, 3]
-    (entry,) = result["state"]["ledger"]
+    assert result["codes"] == [0, 0, 0]
+    _, *promotions = result["state"]["ledger"]
+    assert sorted(entry["champion"] for entry in promotions) == ["1", "2", "3"]
+    # Each was compared with the champion before it.
+    before = [None, *(entry["champion"] for entry in promotions[:-1])]
+    assert [entry["previous"] for entry in promotions] == before
     champions = [v["version"] for v in result["state"]["versions"] if "champion" in v["aliases"]]
-    assert champions == [entry["champion"]]
-    assert result["codes"][int(entry["champion"]) - 1] == 0
+    assert champions == [promotions[-1]["champion"]]

@@ -38,6 +38,7 @@ def add(home, client):
         report = make_evaluation(home / f"checkpoints/evaluation-{seed}", folder, solved)
         evaluation = home / f"checkpoints/evaluation-{seed}"
         lineage = collect_lineage("demo")
+        options = {"gate": home / "configs/gates/g.yaml"} | options
         return registry.register(folder, NAME, run_id, lineage, evaluation, **options), report
 
     return _add
@@ -84,17 +85,18 @@ def test_a_version_says_what_trained_it_on_what_and_how_well_it_does(client, add
 
 
 def test_a_refused_version_says_why(add):
-    version, report = add(1, solved=4)
+    version, _ = add(1, solved=4)
     with pytest.raises(ValueError, match="says fail"):
-        registry.promote(NAME, version, judge(report))
+        registry.promote(NAME, version)
     assert of_version(version).splitlines()[0].endswith("; gate g: fail")
     assert "    - fail: overall: 4/20 solved" in of_version(version)
 
 
 def test_promotions_and_rollbacks_are_told_on_every_version_they_concern(add):
-    reports = [add(seed)[1] for seed in (1, 2)]
-    registry.promote(NAME, "1", judge(reports[0]))
-    registry.promote(NAME, "2", judge(reports[1], reports[0], "1"))
+    for seed in (1, 2):
+        add(seed)
+    registry.promote(NAME, "1")
+    registry.promote(NAME, "2")
     assert of_version("1").startswith("Previous champion: ")
     assert of_version("2").startswith("Champion: ")
     registry.rollback(NAME, "drops\nthe cup")
@@ -105,28 +107,30 @@ def test_promotions_and_rollbacks_are_told_on_every_version_they_concern(add):
 
 
 def test_a_model_says_what_it_is_for_how_to_use_it_and_who_was_champion(client, add):
-    reports = [add(seed)[1] for seed in (1, 2)]
+    for seed in (1, 2):
+        add(seed)
     text = of_model(client)
     purpose = "A policy that sees images, trained on dataset `demo`, evaluated under protocol `p`."
     assert text.splitlines()[0] == f"{purpose} Tasks: `a`."
     assert "rrf models fetch policy@candidate --out policy" in text
     assert "No version has been promoted yet." in text
-    registry.promote(NAME, "1", judge(reports[0]))
-    verdict = judge(reports[1], reports[0], "1")
-    entry = registry.promote(NAME, "2", verdict)
+    registry.promote(NAME, "1")
+    entry = registry.promote(NAME, "2")
     registry.rollback(NAME, "drops | the cup")
     lines = of_model(client).splitlines()
     assert "rrf play policy@champion --task a --video policy.mp4" in lines
-    assert 'mlflow.pyfunc.load_model("models:/policy@champion").predict(observations)' in lines
+    assert 'rrf.load_policy("policy@champion").predict(observations)' in lines
     table = [line for line in lines if line.startswith("|")]
     assert table[0].startswith("| # | when (UTC) | change | champion | before | verdict |")
     when = entry.time[:16].replace("T", " ")
     assert table[2].endswith(f"| {entry.actor} | drops / the cup |")
     assert table[3] == (
-        f"| 2 | {when} | version 2 promoted | 2 | 1 | {verdict.digest[:8]} | {entry.actor} "
-        "| gate g: pass, success 0.900 |"
+        f"| 3 | {when} | version 2 promoted | 2 | 1 | {(entry.verdict_digest or '')[:8]} "
+        f"| {entry.actor} | gate g: pass, success 0.900 |"
     )
-    assert [row.split(" | ")[3:5] for row in table[2:]] == [["1", "2"], ["2", "1"], ["1", "-"]]
+    assert "ruled by gate configs/gates/g.yaml" in table[5]
+    columns = [row.split(" | ")[3:5] for row in table[2:]]
+    assert columns == [["1", "2"], ["2", "1"], ["1", "-"], ["-", "-"]]
 
 
 def test_a_history_that_is_too_long_for_mlflow_loses_its_oldest_changes():
@@ -151,7 +155,7 @@ def test_what_a_person_wrote_or_edited_is_never_overwritten(client, add):
     client.update_registered_model(NAME, "Ours. Ask Ada.")
     edited = of_version(version).replace("seed 1", "seed 1 (the good one)")
     client.update_model_version(NAME, version, edited)
-    registry.promote(NAME, version, judge(report))
+    registry.promote(NAME, version)
     add(2)
     assert of_model(client) == "Ours. Ask Ada."
     assert of_version(version) == edited
@@ -179,25 +183,26 @@ def test_a_description_that_cannot_be_written_leaves_registration_and_promotion_
     for write in ("update_model_version", "update_registered_model"):
         monkeypatch.setattr(MlflowClient, write, away)
     caplog.set_level(logging.WARNING)
-    version, report = add(1)
-    registry.promote(NAME, version, judge(report))
-    assert "the descriptions of 'policy' are not up to date: the store is away" in caplog.text
+    version, _ = add(1)
+    registry.promote(NAME, version)
+    assert "the descriptions of 'policy' are not up to date: the MLflow store at" in caplog.text
+    assert "the store is away" in caplog.text
     found = registry.find(f"{NAME}@champion")
     assert (found.version, found.description) == ("1", "")
     monkeypatch.undo()
 
 
 def test_descriptions_that_lag_behind_are_brought_up_to_date_by_the_next_command(home, client, add):
-    version, report = add(1)
+    version, _ = add(1)
     behind = of_version(version)
-    registry.promote(NAME, version, judge(report))
+    registry.promote(NAME, version)
     database = sqlite3.connect(home / ".rrf/mlflow.db")
     database.execute("UPDATE model_versions SET description = ?", (behind,))
     database.commit()
     database.close()
-    registry.promote(NAME, version, judge(report))  # changes nothing else
+    registry.promote(NAME, version)  # changes nothing else
     assert of_version(version).startswith("Champion: ")
-    assert len(registry.ledger(NAME)) == 1
+    assert len(registry.ledger(NAME)) == 2
 
 
 def test_versions_made_by_hand_or_by_earlier_code_get_descriptions_too(client, add):

@@ -3,6 +3,7 @@
 import importlib.metadata
 import shutil
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -29,6 +30,7 @@ def test_lineage_of_a_complete_repository(home):
         # sha256sum of "numpy==1\n" and of {"passed": true}
         "lock_hash": "b8a122d596af27fd3b6e2386e5c39db9e980b18a74e1e70faf4a8e1eb5817674",
         "validation": "passed",
+        "data_pushed": None,
         "validation_digest": "748eda8085f7e3c82149775d9542083427f0f8a955173c4a0ed18c85c69c5c09",
         "num_episodes": 7,
         "num_frames": 91,
@@ -79,6 +81,13 @@ def test_a_source_is_known_by_what_its_pipeline_read(home):
     )
     lineage = collect_lineage("other")
     assert (lineage["raw_md5"], lineage["dataset_md5"]) == ("12.dir", "34.dir")
+    (home / "infra/lab/dvc.lock").write_text(  # of a DVC project of its own
+        "stages:\n"
+        f"  convert@other: {{deps: [{{path: ../../{raw}, md5: 56.dir}}]}}\n"
+        "  publish@other: {outs: [{path: ../../datasets/other, md5: 78.dir}]}\n"
+    )
+    lineage = collect_lineage("other")
+    assert (lineage["raw_md5"], lineage["dataset_md5"]) == ("56.dir", "78.dir")
     config.write_text("source: {path: hf://lab/other}\n")
     assert not any("raw_md5" in problem for problem in collect_lineage("other")["missing"])
     config.write_text("source: {path: s3://lab/other}\n")
@@ -170,3 +179,23 @@ def test_what_learned_in_a_simulator_stands_on_its_config_and_packages(home):
     (home / "requirements.lock").unlink()
     assert environment_lineage(env)["missing"] == ["lock_hash: there is no requirements.lock"]
     assert datasets_of(environment_lineage(env)) == []
+
+
+@pytest.mark.slow
+def test_recordings_that_are_in_no_remote_show(home):
+    def dvc(*words: str) -> None:
+        command = [sys.executable, "-m", "dvc", *words]
+        subprocess.run(command, cwd=home, check=True, capture_output=True)
+
+    assert collect_lineage("demo")["data_pushed"] is None  # without DVC nobody can say
+    (home / "datasets.dvc").unlink()
+    (home / "recordings").mkdir()
+    (home / "recordings/episode.bin").write_bytes(b"joint angles")
+    (home / "configs/datasets").mkdir()
+    (home / "configs/datasets/demo.yaml").write_text("source: {path: recordings}\n")
+    dvc("init", "--quiet")
+    dvc("remote", "add", "--default", "shelf", str(home / "shelf"))
+    dvc("add", "--quiet", "recordings")
+    assert collect_lineage("demo")["data_pushed"] is False
+    dvc("push", "--quiet")
+    assert collect_lineage("demo")["data_pushed"] is True

@@ -40,15 +40,16 @@ def test_the_way_of_a_checkpoint_from_run_to_champion_and_back_here(home, rrf, r
     assert "no models yet" in rrf("list")[0]
     words = ("register", run_dir / "global_step_3", "m", "--dataset", "demo")
     assert "m version 1 is @candidate" in rrf(*words, "--evaluation", home / "evaluation")[0]
-    assert (
-        "m version 1 is @champion"
-        in rrf("promote", "m", "1", "--verdict", home / "verdict.json")[0]
-    )
+    assert "no gate rules 'm' yet" in rrf("gate", "m")[0]
+    shown = rrf("gate", "m", home / "configs/gates/g.yaml", "--reason", "the usual one")[0]
+    assert "m is ruled by configs/gates/g.yaml" in shown
+    assert "overall_lower_bound: 0.5" in shown
+    assert "m version 1 is @champion" in rrf("promote", "m", "1")[0]
     listed = rrf("list")[0]
     assert "@champion" in listed
     assert "90.0% [69.9%, 97.2%] n 20" in listed
     assert "pass" in listed
-    assert "1 entries, chain of hashes intact" in rrf("ledger", "m")[0]
+    assert "2 entries, chain of hashes intact" in rrf("ledger", "m")[0]
     assert "m version 1 is at" in rrf("fetch", "m@champion", "--out", home / "mine")[0]
     assert json.loads((home / "mine/manifest.json").read_text())["step"] == 3
 
@@ -60,7 +61,9 @@ def test_the_attached_report_shows_verdict_and_lineage(home, rrf, run_dir):
     rrf(*words, "--evaluation", home / "evaluation")
     client = store.connect()
     run_id = json.loads((run_dir / "run.json").read_text())["run_id"]
-    text = Path(client.download_artifacts(run_id, "evaluation/report.html", str(home))).read_text()
+    (place,) = client.list_artifacts(run_id, "evaluation")
+    file = client.download_artifacts(run_id, f"{place.path}/report.html", str(home))
+    text = Path(file).read_text()
     assert "gate g: pass" in text
     assert "0123456789abcdef0123456789abcdef.dir" in text
     assert "m version 1" in text
@@ -69,8 +72,9 @@ def test_the_attached_report_shows_verdict_and_lineage(home, rrf, run_dir):
 def test_refusals_say_what_to_do(home, rrf, run_dir):
     words = ("register", run_dir / "global_step_3", "m", "--dataset", "demo")
     rrf(*words, "--evaluation", home / "evaluation")
-    assert "--verdict verdict-GATE.json" in str(rrf("promote", "m", "1")[1])
-    assert "no verdict at" in str(rrf("promote", "m", "1", "--verdict", home / "no.json")[1])
+    assert "rrf models gate m configs/gates/FILE.yaml" in str(rrf("promote", "m", "1")[1])
+    assert "needs a reason" in str(rrf("promote", "m", "1", "--unrevoke")[1])
+    assert "needs a reason" in str(rrf("gate", "m", home / "configs/gates/g.yaml")[1])
     assert "no @champion; it has 1, @candidate" in str(rrf("fetch", "m@champion")[1])
     assert "no previous champion" in str(rrf("rollback", "m", "--reason", "x")[1])
     assert "there is no model 'n'" in str(rrf("ledger", "n")[1])
@@ -83,6 +87,21 @@ def test_refusals_say_what_to_do(home, rrf, run_dir):
     )
     (run_dir / "run.json").write_text("[]")
     assert "run.json is damaged" in str(rrf(*words)[1])
+
+
+def test_a_list_warns_of_an_alias_that_somebody_set_and_a_repair_explains_and_mends(
+    home, rrf, run_dir
+):
+    words = ("register", run_dir / "global_step_3", "m", "--dataset", "demo")
+    rrf(*words, "--evaluation", home / "evaluation")
+    assert "nothing to mend" in rrf("repair", "m")[0]
+    store.connect().set_registered_model_alias("m", "champion", "1")
+    assert "warning: @champion of 'm' is version 1 in MLflow, but no version by" in rrf("list")[0]
+    explained, ended = rrf("repair", "m")
+    assert "@champion is version 1, but none by the entries that are proved" in explained
+    assert isinstance(ended, SystemExit)
+    assert "mended: 0 entries are proved" in rrf("repair", "m", "--reason", "a slip")[0]
+    assert "warning" not in rrf("list")[0]
 
 
 def test_there_may_be_more_models_than_the_store_tells_at_once(home, rrf):

@@ -8,7 +8,7 @@ import pytest
 from rrf.data.schema import Observation
 from rrf.tracking import registry, store
 from rrf.tracking.lineage import collect_lineage
-from tests.tracking.conftest import judge, make_evaluation
+from tests.tracking.conftest import make_evaluation
 
 STATS = {
     "observation.state": {"mean": [0.1, 0.2, 0.3, 0.4], "std": [1.0, 2.0, 1.0, 0.5]},
@@ -60,9 +60,14 @@ def test_pyfunc_answers_with_the_actions_of_the_policy(home, checkpoint, monkeyp
     report = make_evaluation(home / "checkpoints/evaluation", checkpoint, 18)
     assert report.checkpoint_digest == deployable_digest(checkpoint)
     version = registry.register(
-        checkpoint, "vla", run_id, collect_lineage("demo"), home / "checkpoints/evaluation"
+        checkpoint,
+        "vla",
+        run_id,
+        collect_lineage("demo"),
+        home / "checkpoints/evaluation",
+        gate=home / "configs/gates/g.yaml",
     )
-    registry.promote("vla", version, judge(report))
+    registry.promote("vla", version)
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home / '.rrf/mlflow.db'}")
     model = mlflow.pyfunc.load_model("models:/vla@champion")

@@ -8,7 +8,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from rrf.tracking import registry, store
+from rrf.tracking import changes, registry, store
 from rrf.tracking.ledger import Entry
 from rrf.tracking.lineage import collect_lineage
 from tests.tracking.conftest import (
@@ -40,9 +40,8 @@ def add(home, run_id):
         checkpoint = make_checkpoint(home / f"checkpoints/{seed}", seed)
         report = make_evaluation(home / f"checkpoints/evaluation-{seed}", checkpoint, solved)
         lineage = collect_lineage("demo") if lineage is None else lineage
-        version = registry.register(
-            checkpoint, NAME, run_id, lineage, home / f"checkpoints/evaluation-{seed}"
-        )
+        evaluation, gate = home / f"checkpoints/evaluation-{seed}", home / "configs/gates/g.yaml"
+        version = registry.register(checkpoint, NAME, run_id, lineage, evaluation, gate=gate)
         return version, report
 
     return _add
@@ -59,8 +58,9 @@ def test_the_registered_version_carries_lineage_evaluation_and_report(home, clie
     assert found.checkpoint_digest == report.checkpoint_digest
     assert found.tags["lineage.dataset_md5"] == "0123456789abcdef0123456789abcdef.dir"
     assert found.tags["evaluation.success"] == "0.900000"
-    attached = {f.path for f in client.list_artifacts(run_id, "evaluation")}
-    assert attached == {"evaluation/evaluation.json", "evaluation/report.html"}
+    place = f"evaluation/{report.digest[:12]}"
+    attached = {f.path for f in client.list_artifacts(run_id, place)}
+    assert attached == {f"{place}/evaluation.json", f"{place}/report.html"}
     models = client.search_logged_models([client.get_run(run_id).info.experiment_id])
     files = {
         f.path
@@ -70,17 +70,13 @@ def test_the_registered_version_carries_lineage_evaluation_and_report(home, clie
     assert "artifacts/checkpoint/model.safetensors" in files
 
 
-def test_a_passing_verdict_is_noted_and_still_promotes_after_another_gate_failed(add):
+def test_only_verdicts_of_the_models_gate_are_noted(home, add):
     version, report = add(1)
+    registry.note_verdict(NAME, version, dataclasses.replace(judge(report), gate_hash="another"))
+    assert "gate.outcome" not in registry.find(f"{NAME}/1").tags
     registry.note_verdict(NAME, version, judge(report))
     assert registry.find(f"{NAME}/1").tags["gate.outcome"] == "pass"
-    strict = dataclasses.replace(judge(report), gate="strict", outcome="fail")
-    registry.note_verdict(NAME, version, strict)
-    assert registry.find(f"{NAME}/1").tags["gate.outcome"] == "fail"
     assert aliases() == {"candidate": "1"}
-    assert registry.promote(NAME, version, judge(report)).champion == "1"
-    with pytest.raises(ValueError, match="the verdict is about checkpoint"):
-        registry.note_verdict(NAME, add(2)[0], judge(report))
 
 
 def test_a_model_takes_policies_of_one_task_only(add):
@@ -127,125 +123,97 @@ def test_odd_names_and_unknown_runs_are_refused(home):
         registry.register(checkpoint, NAME, "0" * 32, {})
 
 
-def test_a_passing_verdict_makes_the_champion_and_the_ledger_entry(add):
+def test_a_passing_version_becomes_champion_and_gets_a_ledger_entry(add):
     version, report = add(1)
     verdict = judge(report)
-    entry = registry.promote(NAME, version, verdict)
+    entry = registry.promote(NAME, version)
     assert aliases() == {"champion": "1"}
-    assert (entry.index, entry.action, entry.champion, entry.previous) == (1, "promote", "1", None)
+    assert (entry.index, entry.action, entry.champion, entry.previous) == (2, "promote", "1", None)
     assert (entry.verdict_digest, entry.protocol_hash) == (verdict.digest, report.protocol_hash)
     found = registry.champion(NAME)
     assert found is not None
     assert json.loads(found.tags["gate.verdict"])["digest"] == verdict.digest
-    assert registry.ledger(NAME) == [entry]
+    assert [e.action for e in registry.ledger(NAME)] == ["gate", "promote"]
 
 
 def test_promoting_the_champion_again_changes_nothing(add):
-    version, report = add(1)
-    first = registry.promote(NAME, version, judge(report))
-    assert registry.promote(NAME, version, judge(report)) == first
-    assert len(registry.ledger(NAME)) == 1
+    version, _ = add(1)
+    first = registry.promote(NAME, version)
+    assert registry.promote(NAME, version) == first
+    assert len(registry.ledger(NAME)) == 2
 
 
 def test_registering_the_champion_again_leaves_the_candidate_what_it_is(add):
-    version, report = add(1)
-    registry.promote(NAME, version, judge(report))
+    version, _ = add(1)
+    registry.promote(NAME, version)
     add(2)
     assert add(1)[0] == version
     assert aliases() == {"champion": "1", "candidate": "2"}
 
 
-def test_without_a_verdict_nothing_is_promoted(add):
-    version, _ = add(1)
-    with pytest.raises(ValueError, match="has no verdict"):
-        registry.promote(NAME, version, None)
-    assert aliases() == {"candidate": "1"}
-
-
 def test_a_failing_verdict_is_refused_with_its_reasons_which_stay_on_the_version(add):
-    version, report = add(1, solved=4)
+    version, _ = add(1, solved=4)
     with pytest.raises(ValueError, match=r"says fail:\n  fail: overall: 4/20 solved"):
-        registry.promote(NAME, version, judge(report))
+        registry.promote(NAME, version)
     found = registry.find(f"{NAME}@candidate")
     assert found.tags["gate.outcome"] == "fail"
     assert "4/20 solved" in found.tags["gate.verdict"]
-    assert registry.ledger(NAME) == []
+    assert [e.action for e in registry.ledger(NAME)] == ["gate"]
 
 
-def test_the_verdict_of_another_checkpoint_is_refused_and_not_recorded(add):
-    _, good = add(1)
-    version, _ = add(2, solved=2)
-    with pytest.raises(ValueError, match="the verdict is about checkpoint"):
-        registry.promote(NAME, version, judge(good))
-    assert "gate.verdict" not in registry.find(f"{NAME}/{version}").tags
-
-
-def test_the_verdict_of_another_evaluation_is_refused(add):
-    version, earlier = add(1, solved=18)
-    add(1, solved=17)
-    with pytest.raises(ValueError, match="register it with the evaluation that was judged"):
-        registry.promote(NAME, version, judge(earlier))
-
-
-def test_a_verdict_against_a_champion_of_yesterday_is_refused(add):
-    first, report_1 = add(1)
-    second, report_2 = add(2)
-    third, report_3 = add(3)
-    registry.promote(NAME, first, judge(report_1))
-    late = judge(report_3, report_1, first)
-    registry.promote(NAME, second, judge(report_2, report_1, first))
-    with pytest.raises(
-        ValueError, match="compared with version 1, but the champion is now version 2"
-    ):
-        registry.promote(NAME, third, late)
-    with pytest.raises(
-        ValueError, match="compared with no champion, but the champion is now version 2"
-    ):
-        registry.promote(NAME, third, judge(report_3))
-    registry.promote(NAME, third, judge(report_3, report_2, second))
-    assert aliases() == {"champion": "3", "previous": "2"}
+def test_a_candidate_is_compared_with_the_champion_of_today(add):
+    for seed in (1, 2):
+        add(seed, solved=20)
+    weak, _ = add(3, solved=12)
+    registry.promote(NAME, "1")
+    with pytest.raises(registry.NotPromotedError, match="champion: 0 won, 8 lost of 20 pairs"):
+        registry.promote(NAME, weak)
+    registry.promote(NAME, "2")
+    verdict = json.loads(registry.find(f"{NAME}/2").tags["gate.verdict"])
+    assert (verdict["champion_version"], verdict["best_version"]) == ("1", None)
+    assert aliases() == {"champion": "2", "previous": "1", "candidate": "3"}
 
 
 @pytest.mark.parametrize("key", ["dataset_md5", "git_revision", "validation"])
 def test_incomplete_lineage_is_refused(home, add, key):
     lineage = {k: v for k, v in collect_lineage("demo").items() if k != key}
-    version, report = add(1, lineage=lineage)
+    version, _ = add(1, lineage=lineage)
     with pytest.raises(ValueError, match=f"its lineage lacks {key}"):
-        registry.promote(NAME, version, judge(report))
+        registry.promote(NAME, version)
     add(1)
-    registry.promote(NAME, version, judge(report))
+    registry.promote(NAME, version)
 
 
 def test_a_dataset_that_failed_its_validation_promotes_nothing(home, add):
     write_json(home / "datasets/reports/demo/validation.json", {"passed": False})
-    version, report = add(1)
+    version, _ = add(1)
     with pytest.raises(ValueError, match="validation of dataset demo is 'failed'"):
-        registry.promote(NAME, version, judge(report))
+        registry.promote(NAME, version)
 
 
 def test_one_bad_dataset_of_a_mixture_promotes_nothing(home, add):
     add_dataset(home, "lab", "77.dir", passed=False)
-    version, report = add(1, lineage=collect_lineage("demo", "lab"))
+    version, _ = add(1, lineage=collect_lineage("demo", "lab"))
     with pytest.raises(ValueError, match="of dataset demo, lab is 'passed, failed', not 'passed'"):
-        registry.promote(NAME, version, judge(report))
-    version, report = add(2, lineage=collect_lineage("demo", "unknown"))
+        registry.promote(NAME, version)
+    version, _ = add(2, lineage=collect_lineage("demo", "unknown"))
     with pytest.raises(ValueError, match="its lineage lacks dataset_md5, validation"):
-        registry.promote(NAME, version, judge(report))
+        registry.promote(NAME, version)
 
 
-def test_a_version_that_was_never_evaluated_is_not_promoted(home, run_id):
+def test_a_version_that_was_never_evaluated_is_not_promoted(home, run_id, add):
+    add(2)
     checkpoint = make_checkpoint(home / "checkpoints/1", 1)
     version = registry.register(checkpoint, NAME, run_id, collect_lineage("demo"))
-    report = make_evaluation(home / "checkpoints/evaluation", checkpoint, 18)
-    with pytest.raises(ValueError, match="has no evaluation"):
-        registry.promote(NAME, version, judge(report))
+    with pytest.raises(ValueError, match="has no evaluation under protocol 'p' of its gate"):
+        registry.promote(NAME, version)
 
 
 def promote_three(add) -> None:
-    reports = [add(seed)[1] for seed in (1, 2, 3)]
-    registry.promote(NAME, "1", judge(reports[0]))
-    registry.promote(NAME, "2", judge(reports[1], reports[0], "1"))
-    registry.promote(NAME, "3", judge(reports[2], reports[1], "2"))
+    for seed in (1, 2, 3):
+        add(seed)
+    for version in ("1", "2", "3"):
+        registry.promote(NAME, version)
 
 
 def test_rollbacks_walk_back_through_the_champions(add):
@@ -262,7 +230,8 @@ def test_rollbacks_walk_back_through_the_champions(add):
     assert aliases() == {"champion": "1"}
     with pytest.raises(ValueError, match="no previous champion"):
         registry.rollback(NAME, "and this")
-    assert [e.action for e in registry.ledger(NAME)] == ["promote"] * 3 + ["rollback"] * 2
+    actions = [e.action for e in registry.ledger(NAME)]
+    assert actions == ["gate"] + ["promote"] * 3 + ["rollback"] * 2
 
 
 def test_a_rollback_from_a_named_version_happens_once(add):
@@ -276,13 +245,26 @@ def test_a_rollback_from_a_named_version_happens_once(add):
         registry.rollback(NAME, " ")
 
 
-def test_aliases_changed_by_hand_are_put_back_by_the_next_change(client, add):
+def test_an_alias_changed_by_hand_is_noticed_by_every_read_and_put_back_by_a_change(
+    home, client, add
+):
     promote_three(add)
     client.set_registered_model_alias(NAME, "champion", "1")
-    found = registry.champion(NAME)
-    assert found is not None
-    assert found.version == "3"
+    message = "@champion of 'policy' is version 1 in MLflow, but version 3 by the promotion ledger"
+    reads = [
+        lambda: registry.champion(NAME),
+        lambda: registry.find(f"{NAME}@champion"),
+        lambda: registry.find(f"{NAME}@previous"),
+        lambda: registry.fetch(f"{NAME}@champion", home / "out"),
+        lambda: registry.rivals(NAME),
+    ]
+    for read in reads:
+        with pytest.raises(ValueError, match=message):
+            read()
+    assert registry.problems(NAME)
+    assert registry.find(f"{NAME}/1").version == "1"  # a version by its number is what it is
     registry.rollback(NAME, "drops the cup")
+    assert registry.problems(NAME) == []
     assert aliases() == {"champion": "2", "previous": "1"}
 
 
@@ -291,11 +273,12 @@ def test_a_tampered_ledger_is_noticed_and_stops_promotions(client, add):
     tags = dict(client.get_registered_model(NAME).tags)
     edit, remove = client.set_registered_model_tag, client.delete_registered_model_tag
     second = registry.ledger(NAME)[1]
+
     damages = [
         (lambda: edit(NAME, "ledger.000002", edited(second)), "entry 2 was edited"),
         (lambda: edit(NAME, "ledger.000002", "{}"), "entry 2 is unreadable"),
         (lambda: remove(NAME, "ledger.000001"), "entry 1 was removed"),
-        (lambda: remove(NAME, "ledger.000003"), "entries after 2 were cut off"),
+        (lambda: remove(NAME, "ledger.000004"), "entries after 3 were cut off"),
     ]
     for damage, message in damages:
         damage()
@@ -305,16 +288,36 @@ def test_a_tampered_ledger_is_noticed_and_stops_promotions(client, add):
             registry.rollback(NAME, "drops the cup")
         for key, value in tags.items():
             edit(NAME, key, value)
-    assert len(registry.ledger(NAME)) == 3
+    assert len(registry.ledger(NAME)) == 4
+
+
+def cut_off_the_last(client) -> None:
+    """Remove the last entry and make the one before it the head, and the champion by its alias."""
+    entries = registry.ledger(NAME)
+    client.delete_registered_model_tag(NAME, f"ledger.{len(entries):06d}")
+    client.set_registered_model_tag(NAME, "ledger.head", entries[-2].hash)
+    for alias, version in changes.expected_aliases(entries[:-1]).items():
+        if version:
+            client.set_registered_model_alias(NAME, alias, version)
+
+
+def test_the_last_entry_removed_with_its_head_and_aliases_is_noticed_by_who_has_seen_it(
+    client, add
+):
+    promote_three(add)
+    cut_off_the_last(client)
+    with pytest.raises(ValueError, match="an entry that this workspace has seen"):
+        registry.champion(NAME)
+    assert "has seen" in registry.problems(NAME)[0]
 
 
 def edited(entry: Entry) -> str:
-    return json.dumps(dataclasses.asdict(entry) | {"champion": "1"})
+    return entry.text().replace("promote", "rollback")
 
 
 def test_fetching_brings_the_deployable_checkpoint_and_nothing_else(home, add):
-    version, report = add(1)
-    registry.promote(NAME, version, judge(report))
+    version, _ = add(1)
+    registry.promote(NAME, version)
     for number, reference in enumerate(
         (f"{NAME}@champion", f"models:/{NAME}@champion", f"{NAME}/1", NAME)
     ):

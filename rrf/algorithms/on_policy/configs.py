@@ -49,7 +49,8 @@ class SymmetryCfg(Cfg):
     mirrors: str = "rrf.algorithms.mirrors:left_right"
     """A function, written "module:attr". It takes the environment's Interface and returns a
     mapping: from each observation group, and from "actions", to a function that mirrors a tensor
-    [..., D]. The default fits mjlab's velocity tasks."""
+    [..., D]. The default fits mjlab's velocity tasks. A function of your own also needs
+    `--import module`."""
     use_data_augmentation: bool = True
     """Learn from every sample and from its mirror image."""
     mirror_loss_coef: float = 0.0

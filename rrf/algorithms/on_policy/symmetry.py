@@ -11,11 +11,11 @@ import dataclasses
 
 import torch
 
-from rrf.algorithms.mirrors import Mirror
+from rrf.algorithms.mirrors import NAMES, Mirror
 from rrf.algorithms.on_policy.configs import SymmetryCfg
 from rrf.algorithms.on_policy.extension import Extension, Penalty
 from rrf.algorithms.on_policy.ppo import PPO
-from rrf.config import did_you_mean, locate
+from rrf.config import did_you_mean, locate_function
 from rrf.policies.control.actors import GaussianActor
 from rrf.policies.control.distributions import Distribution
 from rrf.policies.control.population import MEMBER
@@ -31,8 +31,9 @@ class Symmetry(Extension):
     def __init__(self, cfg: SymmetryCfg, algorithm: PPO):
         """
         Raises:
-            ValueError: For recurrent networks, for groups that `cfg.mirrors` does not mirror, and
-                for a mirror loss on discrete actions.
+            ValueError: For recurrent networks, for groups that `cfg.mirrors` does not mirror, for
+                `cfg.mirrors` of a module that the user did not name, and for a mirror loss on
+                discrete actions.
         """
         if algorithm.is_recurrent:
             raise ValueError(
@@ -48,7 +49,9 @@ class Symmetry(Extension):
                 "no distance; set mirror_loss_coef=0 and use_data_augmentation=true"
             )
         interface = algorithm.policy.interface
-        self.mirrors: dict[str, Mirror] = dict(locate(cfg.mirrors)(interface))
+        self.mirrors: dict[str, Mirror] = dict(
+            locate_function(cfg.mirrors, NAMES, "symmetry_cfg.mirrors")(interface)
+        )
         self.widths = interface.observation_dims | {MEMBER: 1}
         self.mirrors.setdefault(MEMBER, lambda x: x)
         for name in (*self.policy.actor.groups, *self.policy.critic.groups, ACTIONS):

@@ -2,18 +2,27 @@
 
     {"format": "rlds", "path": "datasets/raw/bridge", "warnings": ["..."]}
 
+If the recordings tell where episodes end by themselves, there is also "cut_episodes", the numbers
+of those that were cut in the middle.
+
 Paths are as in the config and the warnings are sorted, so the same recordings give the same file on
 every machine.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 CONVERSION = "meta/conversion.json"
 
 
-def write_conversion(root: str | Path, source: str, path: str, warnings: Iterable[str]) -> None:
+def write_conversion(
+    root: str | Path,
+    source: str,
+    path: str,
+    warnings: Iterable[str],
+    continues: Sequence[bool | None] = (),
+) -> None:
     """Write the record into a dataset that is being made.
 
     Args:
@@ -21,8 +30,12 @@ def write_conversion(root: str | Path, source: str, path: str, warnings: Iterabl
         source: Format of the recordings.
         path: Where they lie, as the config says.
         warnings: What was odd about them.
+        continues: Of each episode whether its last frame leads to the next one's first, None where
+            that is not known.
     """
-    record = {"format": source, "path": path, "warnings": sorted(warnings)}
+    record: dict = {"format": source, "path": path, "warnings": sorted(warnings)}
+    if any(one is not None for one in continues):
+        record["cut_episodes"] = [number for number, one in enumerate(continues) if one]
     content = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
     (Path(root) / CONVERSION).write_text(content, encoding="utf-8")
 
@@ -41,4 +54,7 @@ def read_conversion(root: str | Path) -> dict | None:
         raise ValueError(f"{path} is damaged ({error}); run: dvc repro") from error
     if not isinstance(record, dict) or not isinstance(record.get("warnings"), list):
         raise ValueError(f"{path} has no list 'warnings'; run: dvc repro")
+    cut = record.get("cut_episodes", [])
+    if not isinstance(cut, list) or not all(isinstance(number, int) for number in cut):
+        raise ValueError(f"{path}: 'cut_episodes' is no list of numbers; run: dvc repro")
     return record

@@ -144,6 +144,7 @@ class _Job:
         self._reused_episodes = self._total - sum(one.num_episodes for one, _ in self._missing)
         self._warnings: dict[str, tuple[int, str]] = {}
         self._noticed: dict[str, None] = dict.fromkeys(odd)
+        self._continues: list[bool | None] = []  # of each episode
         self._splits: dict[str, tuple[int, int]] = {}
         self.more_info: dict = {}  # of info.json, complete once all episodes were given
         self._widths: dict[str, tuple[int, str]] = {}
@@ -178,6 +179,7 @@ class _Job:
                 first, _ = self._splits.get(recording.split, (self.num_episodes, 0))
                 self._splits[recording.split] = first, self.num_episodes + facts["episodes"]
             self.num_episodes += facts["episodes"]
+            self._continues += facts["continues"]
             yield from read_part(part, self._schema)
         if len(self._splits) > 1:
             ranges = {name: f"{first}:{stop}" for name, (first, stop) in self._splits.items()}
@@ -189,7 +191,7 @@ class _Job:
         source, warnings = self._cfg.source, self.warnings()
         if self._raw.is_absolute():
             warnings = [text.replace(str(self._raw), source.path) for text in warnings]
-        write_conversion(root, source.format, source.path, warnings)
+        write_conversion(root, source.format, source.path, warnings, self._continues)
 
     def warnings(self) -> list[str]:
         return [*self._noticed] + [

@@ -19,6 +19,7 @@ from rrf.data.conversion.vector_cfg import ConvertCfg, VectorCfg
 from rrf.data.dataset_cfg import DatasetCfg
 from rrf.data.image_header import read_image_header
 from rrf.data.images import decode_image, resize
+from rrf.data.memory import check_fits
 from rrf.data.raw import EncodedImages, RawEpisode
 from rrf.data.schema import IMAGE_PREFIX, Episode
 
@@ -94,10 +95,15 @@ class Mapper:
         rate = declared or raw.fps or raw.usual_fps or fps
         step = round(rate / fps)
         if step < 1 or not math.isclose(step * fps, rate, rel_tol=_FPS_TOLERANCE):
+            other = raw.declared_fps
+            hint = "which source.fps corrects if it is wrong"
+            if other is not None and declared is None:
+                hint = (
+                    f"the metadata say {other:g}: if that is right, set source: {{fps: {other:g}}}"
+                )
             raise ValueError(
                 f"{raw.source} was recorded at {rate:g} frames/s, but the config says fps: {fps}; "
-                "it must be a whole fraction of the recorded rate (which source.fps corrects if it "
-                "is wrong)"
+                f"it must be a whole fraction of the recorded rate ({hint})"
             )
         if step > 1:
             self._warn(f"one of {step} frames is kept: {rate:g} to {fps} frames/s", raw.source)
@@ -197,6 +203,7 @@ class Mapper:
                 f"{key} is distorted, from {before} to {height}x{width} (height x width)",
                 raw.source,
             )
+        check_fits((len(images), height, width, 3), 1, f"{where}, resized to uint8")
         frames = images if isinstance(images, np.ndarray) else _decoded(images, where, step)
         return np.stack([resize(image, (height, width)) for image in frames])
 

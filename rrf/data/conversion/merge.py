@@ -200,15 +200,13 @@ class _Input:
 
 def _write_record(root: Path, inputs: Sequence[_Input], schema: Schema) -> None:
     """Write down what was odd about the recordings of all datasets, and what merging lost."""
-    odd = [
-        f"{one.name}: {text}"
-        for one in inputs
-        for text in [
-            *(read_conversion(one.root) or {"warnings": []})["warnings"],
-            *_lost(one, schema),
-        ]
-    ]
-    write_conversion(root, "merge", ", ".join(one.name for one in inputs), odd)
+    odd, continues = [], []
+    for one in inputs:
+        record = read_conversion(one.root) or {"warnings": []}
+        odd += [f"{one.name}: {text}" for text in [*record["warnings"], *_lost(one, schema)]]
+        cut = record.get("cut_episodes")
+        continues += [None if cut is None else n in cut for n in range(len(one.rows))]
+    write_conversion(root, "merge", ", ".join(one.name for one in inputs), odd, continues)
 
 
 def _lost(one: _Input, schema: Schema) -> Iterator[str]:

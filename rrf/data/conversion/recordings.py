@@ -9,6 +9,7 @@ from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
 from rrf.data.conversion.mapping import Mapper, raw_keys
 from rrf.data.conversion.parts import write_part
 from rrf.data.dataset_cfg import DatasetCfg
+from rrf.data.memory import no_room
 from rrf.data.raw import Recording, Source
 
 
@@ -53,11 +54,13 @@ class RecordingConverter:
             ValueError: Naming file, episode, key and frame of the first thing that is wrong.
         """
         mapper, counters, before = Mapper(self._cfg), Counters(), self._noticed()
+        continues: list[bool | None] = []
 
         def episodes() -> Iterator[EncodedEpisode]:
             for raw in self._source.episodes(recording, self._keys):
                 episode = encode_episode(mapper(raw), self._schema, self._cfg.encoding)
                 counters.add(len(episode))
+                continues.append(raw.continues)
                 yield episode
                 on_episode(len(episode))
             if counters.episodes != recording.num_episodes:
@@ -73,9 +76,13 @@ class RecordingConverter:
                 "warnings": mapper.warnings,
                 "noticed": self._at_first + [w for w in self._noticed() if w not in before],
                 "widths": mapper.widths,
+                "continues": continues,
             }
 
-        write_part(part, self._schema, episodes(), facts)
+        try:
+            write_part(part, self._schema, episodes(), facts)
+        except MemoryError as error:
+            raise no_room(f"{recording.paths[0]} ({recording.name})", error) from error
 
     def _noticed(self) -> list[str]:
         return list(self._source.warnings) if isinstance(self._source, Noticing) else []

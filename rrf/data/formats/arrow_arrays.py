@@ -1,6 +1,9 @@
 """Parquet columns of recordings as numpy arrays: vectors, nested lists, text, vectors written as
 JSON text, and encoded images.
 
+A column of one of Arrow's extension types is read as what it is stored as. Of parquet's logical
+type JSON this is JSON text, except for strings, which are the text itself then.
+
 Every error says which row is wrong; the caller adds file, episode and key.
 
 Legend: T rows.
@@ -17,6 +20,7 @@ import pyarrow.parquet as pq
 
 from rrf.config import did_you_mean
 from rrf.data.image_header import read_image_header
+from rrf.data.memory import check_fits, no_room
 from rrf.data.raw import EncodedImages
 
 
@@ -41,10 +45,11 @@ def read_parquet(
                 raise ValueError(f"{path} has no column '{column}'{did_you_mean(column, known)}")
         columns = [name for name in dict.fromkeys((*required, *optional)) if name in known]
         if num_rows is None:
-            return file.read(columns)
+            check_fits([_stored_bytes(file, columns)], 1, f"{path}: {', '.join(columns)}, uint8")
+            return _as_stored(file.read(columns))
         schema = pa.schema([file.schema_arrow.field(name) for name in columns])
         first = next(file.iter_batches(num_rows, columns=columns), None)
-        return pa.Table.from_batches([] if first is None else [first], schema)
+        return _as_stored(pa.Table.from_batches([] if first is None else [first], schema))
 
 
 def read_schema(path: Path) -> pa.Schema:
@@ -64,7 +69,9 @@ def is_text(arrow_type: pa.DataType) -> bool:
     """Whether a column holds strings."""
     if pa.types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
-    return pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)
+    types = pa.types
+    kinds = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(is_kind(arrow_type) for is_kind in kinds)
 
 
 def numbers(column: pa.ChunkedArray) -> np.ndarray:
@@ -109,13 +116,13 @@ def texts(column: pa.ChunkedArray) -> list[str]:
 def is_json_vector(text: str) -> bool:
     """Whether a string is a JSON list of numbers."""
     try:
-        return _parse_vector(text) is not None
+        return text.lstrip().startswith("[") and _parse_vector(text) is not None
     except (ValueError, RecursionError):
         return False
 
 
 def parse_vectors(rows: list[str]) -> np.ndarray:
-    """Vectors written as JSON text, as float64 [T, D].
+    """Vectors, or single numbers, written as JSON text, as float64 [T, D].
 
     Raises ValueError naming the first row that is not a list of numbers, or has another length.
     """
@@ -165,10 +172,43 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path) as file:
             yield file
+    except pa.ArrowMemoryError as error:
+        raise no_room(str(path), error) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: column names
         raise ValueError(
             f"{path} is truncated or not parquet ({error}); download it again"
         ) from error
+
+
+def _stored_bytes(file: pq.ParquetFile, columns: list[str]) -> int:
+    """The size of some columns without compression, which is less than they have in memory."""
+    groups = [file.metadata.row_group(place) for place in range(file.metadata.num_row_groups)]
+    stored = [group.column(place) for group in groups for place in range(group.num_columns)]
+    return sum(
+        chunk.total_uncompressed_size
+        for chunk in stored
+        if any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in columns)
+    )
+
+
+def _as_stored(table: pa.Table) -> pa.Table:
+    for place, field in enumerate(table.schema):
+        if isinstance(field.type, pa.BaseExtensionType):
+            column = table.column(place).cast(field.type.storage_type)
+            if isinstance(field.type, pa.JsonType):
+                column = _json_strings(column)
+            table = table.set_column(place, field.name, column)
+    return table
+
+
+def _json_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The strings themselves, if the JSON texts of a column are strings."""
+    try:
+        values = [text and json.loads(text) for text in column.to_pylist()]
+    except (ValueError, RecursionError):  # reported when the column is used
+        return column
+    are_strings = all(value is None or isinstance(value, str) for value in values)
+    return pa.chunked_array([pa.array(values, pa.string())]) if are_strings else column
 
 
 def _read_file(path: Path, row: int) -> bytes:
@@ -179,7 +219,8 @@ def _read_file(path: Path, row: int) -> bytes:
 
 def _parse_vector(text: str) -> list[float] | None:
     values = json.loads(text)
-    is_vector = isinstance(values, list) and all(type(value) in (int, float) for value in values)
+    values = [values] if isinstance(values, int | float) else values
+    is_vector = isinstance(values, list) and all(isinstance(v, int | float) for v in values)
     return [float(value) for value in values] if is_vector else None
 
 

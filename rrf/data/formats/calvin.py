@@ -34,6 +34,7 @@ import numpy as np
 from rrf.config import Cfg, configclass, did_you_mean
 from rrf.data.formats.json_files import read_json
 from rrf.data.formats.lerobot_files import path_inside
+from rrf.data.memory import check_fits, no_room
 from rrf.data.raw import RawEpisode, Recording
 
 FPS = 30.0
@@ -43,6 +44,10 @@ _WHY_NOT = (
     "is a Python pickle, and loading one runs whatever code the file holds, so it is never loaded; "
     "write its ranges as JSON (the command is in the docstring of rrf/data/formats/calvin.py) and "
     "set the option annotations to that file"
+)
+_SHORTER = (
+    "set the option max_steps, which cuts long ranges into shorter segments, use fewer --workers, "
+    "or a machine with more memory"
 )
 _ZIP_MAGIC = b"PK\x03\x04"
 
@@ -166,6 +171,8 @@ class CalvinSource:
             path = self._step(segment.start + row)
             for key, array in _read_step(path, keys).items():
                 if row == 0:
+                    shape, what = (length, *array.shape), f"{self._path}: {key} of {length} steps, "
+                    check_fits(shape, array.itemsize, f"{what}{array.dtype}", _SHORTER)
                     columns[key] = np.empty((length, *array.shape), array.dtype)
                 expected = columns[key]
                 if array.dtype != expected.dtype or array.shape != expected.shape[1:]:
@@ -195,7 +202,9 @@ def _read_step(path: Path, keys: Sequence[str] | None = None) -> dict[str, np.nd
             return {key: _read_array(step, key, path) for key in wanted}
     except FileNotFoundError:
         raise ValueError(_missing(path)) from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, MemoryError) as error:
+    except MemoryError as error:
+        raise no_room(str(path), error) from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         raise ValueError(f"{path} is truncated or damaged ({error}); copy it again") from error
 
 

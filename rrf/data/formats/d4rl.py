@@ -5,10 +5,14 @@
     metadata/...                                                       not per step, not offered
 
 Layout: https://github.com/Farama-Foundation/D4RL, arXiv:2004.07219. An episode ends where
-`terminals` or `timeouts` is true. Files without `timeouts` are cut after `max_episode_steps` of the
-task, as `d4rl.qlearning_dataset` does. That function also drops the step at a timeout, because it
-takes the next row as the next observation; here every step is kept. Quaternions in MuJoCo states
-are WXYZ.
+`terminals` or `timeouts` is true. In files without `timeouts` it ends where `next_observations` is
+not the observation of the next row; a warning says which episodes were found. The option
+`max_episode_steps` cuts them after that many steps instead, as `d4rl.qlearning_dataset` does. That
+function also drops the step at a timeout, because it takes the next row as the next observation;
+here every step is kept. Quaternions in MuJoCo states are WXYZ.
+
+However a file is cut, an episode says whether its last step leads to the next row, if
+`next_observations` tells. Validation then finds episodes that were cut in the middle.
 
 Legend: N transitions of the file, O A observation and action dimension.
 """
@@ -21,6 +25,13 @@ import numpy as np
 
 from rrf.config import Cfg, configclass
 from rrf.data.formats import hdf5
+from rrf.data.formats.d4rl_episodes import (
+    Span,
+    describe_lengths,
+    is_usable,
+    leads_to_next_row,
+    spans,
+)
 from rrf.data.raw import RawEpisode, Recording
 
 _REQUIRED = ("observations", "actions", "rewards", "terminals")
@@ -33,7 +44,9 @@ class D4RLOptions(Cfg):
     pattern: str = "**/*.hdf5"
     """Which files in the directory."""
     max_episode_steps: int | None = None
-    """Episode length limit of the task. Files without timeouts need it; others do not use it."""
+    """Cut files without timeouts after so many steps, the episode length limit of the task; if not
+    set, next_observations tell where episodes end. Files with timeouts do not use it.
+    """
     keep_unfinished: bool = True
     """Keep the last episode of a file if the recording stopped before its end."""
 
@@ -48,6 +61,13 @@ class D4RLSource:
     def __init__(self, path: Path, options: dict):
         self._options = D4RLOptions.from_dict(options)
         self._path = Path(path)
+        self._warnings: dict[str, None] = {}
+        self._found: dict[Path, list[Span]] = {}
+
+    @property
+    def warnings(self) -> list[str]:
+        """How files without timeouts were cut."""
+        return list(self._warnings)
 
     def recordings(self) -> list[Recording]:
         """One recording per file. Raises ValueError if there are none or one has no episodes."""
@@ -55,7 +75,7 @@ class D4RLSource:
         for path in self._files():
             name = hdf5.recording_name(path, self._path)
             with hdf5.open_file(path) as file:
-                found.append(Recording(name, (path,), len(self._ranges(file, path))))
+                found.append(Recording(name, (path,), len(self._episodes(file, path))))
         return found
 
     def keys(self) -> dict[str, str]:
@@ -78,45 +98,77 @@ class D4RLSource:
         with hdf5.open_file(path) as file:
             num_steps = _num_steps(file, path)
             columns = {key: _column(file, key, num_steps, path) for key in keys}
-            for number, (start, stop) in enumerate(self._ranges(file, path)):
+            for number, span in enumerate(self._episodes(file, path)):
                 where = f"{path}:episode_{number}"
-                rows = ((key, _rows(columns[key], key, start, stop, where)) for key in keys)
+                rows = ((key, _rows(columns[key], key, span, where)) for key in keys)
                 arrays, images = hdf5.arrays_and_images(rows, where)
-                yield RawEpisode(arrays, images, instruction=None, source=where)
+                yield RawEpisode(arrays, images, None, where, continues=span.continues)
 
     def _files(self) -> list[Path]:
         return hdf5.find_files(self._path, self._options.pattern)
 
-    def _ranges(self, file: h5py.File, path: Path) -> list[tuple[int, int]]:
-        """First row and one past the last row of each episode."""
+    def _episodes(self, file: h5py.File, path: Path) -> list[Span]:
+        if path not in self._found:
+            self._found[path] = self._cut(file, path)
+        return self._found[path]
+
+    def _cut(self, file: h5py.File, path: Path) -> list[Span]:
         num_steps = _num_steps(file, path)
-        ends = _flags(file, "terminals", num_steps, path)
-        limit = None
+        terminals = _flags(file, "terminals", num_steps, path)
+        ends, limit, is_inferred = terminals.copy(), None, False
+        joined = leads_to_next_row(file, str(path))
+        is_told = joined is not None and is_usable(joined, terminals)
+        joined = joined if is_told else None
         if hdf5.find(file, "timeouts", str(path)) is not None:
             ends |= _flags(file, "timeouts", num_steps, path)
         elif self._options.max_episode_steps is not None:
             limit = self._options.max_episode_steps
+        elif joined is not None:
+            ends[:-1] |= ~joined
+            is_inferred = True
         else:
-            raise ValueError(
-                f"{path} has no timeouts; set the option max_episode_steps to the length limit of "
-                "the task (1000 for MuJoCo locomotion)"
-            )
-        ranges = list(_split(ends, limit or num_steps))
-        start, stop = ranges[-1]
-        is_unfinished = not ends[-1] and stop - start != limit
+            raise _nothing_tells(file, path)
+        found = spans(ends, terminals, joined, limit)
+        usual = limit or (max(map(len, found[:-1]), default=0) if is_inferred else None)
+        is_unfinished = not ends[-1] and len(found[-1]) != usual
         if is_unfinished and not self._options.keep_unfinished:
-            ranges.pop()
-        if not ranges:
+            found.pop()
+        if not found:
             raise ValueError(f"{path}: none of its {num_steps} steps ends an episode")
-        return ranges
+        self._tell(found, path, is_inferred)
+        return found
+
+    def _tell(self, found: list[Span], path: Path, is_inferred: bool) -> None:
+        """Warn of what the file does not say itself, and of what contradicts it."""
+        if is_inferred:
+            self._warnings[
+                f"{path} has no timeouts. Its next_observations show {len(found)} episodes, of "
+                f"{describe_lengths(found)}. If that is wrong, set the option max_episode_steps"
+            ] = None
+        wrong = {number: span for number, span in enumerate(found) if span.continues}
+        if wrong:
+            number, span = next(iter(wrong.items()))
+            self._warnings[
+                f"{path}: {len(wrong)} of {len(found)} episodes end although their last "
+                "next_observations is the observation of the next row; they are cut in the middle. "
+                f"The first is episode_{number}, rows {span.start} to {span.stop - 1}"
+            ] = None
 
 
-def _split(ends: np.ndarray, limit: int) -> Iterator[tuple[int, int]]:
-    start = 0
-    for stop in sorted({*(np.flatnonzero(ends) + 1).tolist(), len(ends)}):
-        for first in range(start, stop, limit):
-            yield first, min(first + limit, stop)
-        start = stop
+def _nothing_tells(file: h5py.File, path: Path) -> ValueError:
+    has_next = hdf5.find(file, "next_observations", str(path)) is not None
+    why = (
+        "no timeouts, and its next_observations do not show where episodes end (they are those "
+        "after the reset, or rows are not in the order of time)"
+        if has_next
+        else "neither timeouts nor next_observations, so nothing tells where an episode ends that "
+        "reached no terminal state"
+    )
+    return ValueError(
+        f"{path} has {why}. Write the length limit of the task into the config, source: {{options: "
+        "{max_episode_steps: N}}. A wrong number cuts episodes in the middle, so look it up where "
+        "the file was made"
+    )
 
 
 def _num_steps(file: h5py.File, path: Path) -> int:
@@ -161,6 +213,6 @@ def _column(file: h5py.File, key: str, num_steps: int, path: Path) -> h5py.Datas
     return dataset
 
 
-def _rows(dataset: h5py.Dataset, key: str, start: int, stop: int, where: str) -> np.ndarray:
+def _rows(dataset: h5py.Dataset, key: str, span: Span, where: str) -> np.ndarray:
     """The rows of one episode only, because files hold millions of steps."""
-    return hdf5.channels_last(hdf5.read_stored(dataset, key, where, slice(start, stop)))
+    return hdf5.channels_last(hdf5.read_stored(dataset, key, where, slice(span.start, span.stop)))

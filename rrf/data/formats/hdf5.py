@@ -3,6 +3,8 @@
 Only the opened file is read. HDF5 can point at other files by external links, by datasets whose
 bytes lie elsewhere and by virtual datasets; all three are refused. Text must be valid UTF-8.
 
+An array is read only if it fits into memory.
+
 Legend: T frames of an episode, H W image height and width.
 """
 
@@ -17,13 +19,14 @@ import h5py
 import numpy as np
 
 from rrf.config import did_you_mean
+from rrf.data.memory import check_fits, no_room
 from rrf.data.raw import EncodedImages
 
 Node = h5py.Group | h5py.Dataset
 
 _HARD, _SOFT = h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT  # type: ignore[attr-defined]
 _MAX_DEPTH = 32  # groups within groups, and links that lead to links
-_DAMAGE = (OSError, RuntimeError, LookupError, TypeError, ValueError, OverflowError, MemoryError)
+_DAMAGE = (OSError, RuntimeError, LookupError, TypeError, ValueError, OverflowError)
 _ALL = slice(None)
 _PICKLES = (".pkl", ".pickle")
 _NEVER = (
@@ -152,7 +155,10 @@ def read(group: h5py.Group, key: str, where: str, rows: slice = _ALL) -> np.ndar
 
 
 def read_stored(dataset: h5py.Dataset, key: str, where: str, rows: slice = _ALL) -> np.ndarray:
-    """A dataset, or some of its rows, as h5py gives it, text as bytes."""
+    """A dataset, or some of its rows, as h5py gives it, text as bytes.
+
+    Raises ValueError as `read` does, and for what does not fit into memory.
+    """
     elsewhere = [name for name, *_ in dataset.external or ()]
     if dataset.is_virtual:
         elsewhere += [s.file_name for s in dataset.virtual_sources() if s.file_name != "."]
@@ -163,6 +169,10 @@ def read_stored(dataset: h5py.Dataset, key: str, where: str, rows: slice = _ALL)
         )
     if dataset.shape is None:
         raise ValueError(f"{where}: {key} is empty")
+    shape = dataset.shape
+    if shape:
+        shape = (len(range(*rows.indices(shape[0]))), *shape[1:])
+    check_fits(shape, dataset.dtype.itemsize, f"{where}: {key} {dataset.dtype}")
     with _naming_damage(f"{where}: {key}"):
         return dataset[rows] if dataset.shape else dataset[()]
 
@@ -285,6 +295,8 @@ def _naming_damage(where: str) -> Iterator[None]:
     """What h5py raises on damaged files as a ValueError that names the place."""
     try:
         yield
+    except MemoryError as error:
+        raise no_room(where, error) from error
     except _DAMAGE as error:
         raise ValueError(f"{where} is damaged ({error}); {_AGAIN}") from error
 

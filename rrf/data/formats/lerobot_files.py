@@ -29,6 +29,7 @@ import pyarrow as pa
 from rrf.data import lerobot_layout as layout
 from rrf.data.files import RemotePath
 from rrf.data.formats.json_files import read_object
+from rrf.data.formats.misnamed_folder import rename_command
 
 VERSIONS = ("v2.0", "v2.1", "v3.0")
 EPISODES = "meta/episodes.jsonl"
@@ -46,7 +47,14 @@ class VideoPlace:
 
     path: Path
     start_s: float | None = None  # None: the file holds this episode only
-    num_frames: int | None = None  # the episode's, by the metadata; None: all of the file
+
+
+class VideoSegment(typing.NamedTuple):
+    """What an episode has of a video file that holds several."""
+
+    start_s: float  # as the metadata say
+    number: int  # the episode's
+    length: int  # its rows, as the metadata say
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +74,7 @@ class Index:
     root: Path
     info: dict
     recordings: dict[str, list[EpisodePlace]]  # name -> episodes in one data file
+    shared_videos: dict[Path, list[VideoSegment]]  # of v3.0: all episodes that a file holds
     tasks: dict[int, str | None] | None  # None: there is no list of tasks
     warnings: list[str]
 
@@ -93,8 +102,10 @@ def read_index(root: str | Path) -> Index:
     root = Path(root)
     info = read_info(root)
     warnings: list[str] = []
+    videos: dict[Path, list[VideoSegment]] = {}
     if info["codebase_version"] == "v3.0":
-        recordings, listed, tasks = _places_v3(root, info), layout.EPISODES_PATH, _tasks_v3(root)
+        recordings, videos = _places_v3(root, info)
+        listed, tasks = layout.EPISODES_PATH, _tasks_v3(root)
     else:
         recordings, listed, tasks = _places_v2(root, info, warnings), EPISODES, _tasks_v2(root)
     if not recordings:
@@ -103,16 +114,17 @@ def read_index(root: str | Path) -> Index:
     missing = [name for name in recordings if name not in found]
     if not found:
         path = recordings[missing[0]][0].data
+        command = rename_command(root, path)
+        hint = f"rename their folder: {command}" if command else "download the dataset again"
         raise ValueError(
-            f"{root}: none of the {len(missing)} data files is on disk, the first is {path}; "
-            "download the dataset again"
+            f"{root}: none of the {len(missing)} data files is on disk, the first is {path}; {hint}"
         )
     if missing:
         warnings.append(
             f"{root}: {len(missing)} of {len(recordings)} data files are not on disk and left "
             f"out, the first is {recordings[missing[0]][0].data}"
         )
-    return Index(root, info, found, tasks, warnings)
+    return Index(root, info, found, videos, tasks, warnings)
 
 
 def read_info(root: Path) -> dict:
@@ -231,11 +243,14 @@ def _tasks_v2(root: Path) -> dict[int, str | None] | None:
     }
 
 
-def _places_v3(root: Path, info: dict) -> dict[str, list[EpisodePlace]]:
+def _places_v3(
+    root: Path, info: dict
+) -> tuple[dict[str, list[EpisodePlace]], dict[Path, list[VideoSegment]]]:
     where, episodes = f"the episode table of {root}", layout.read_episodes(root)
     data, video = f"{root / layout.INFO}: data_path", f"{root / layout.INFO}: video_path"
     keys = [key for key, feature in info["features"].items() if feature.get("dtype") == "video"]
     places: dict[str, list[EpisodePlace]] = {}
+    segments: dict[Path, list[VideoSegment]] = {}
     for row in episodes.sort_values("episode_index").to_dict("records"):
         number, length = _integer(row, "episode_index", where), _integer(row, "length", where)
         at = f"{where}: episode {number}"
@@ -256,14 +271,11 @@ def _places_v3(root: Path, info: dict) -> dict[str, list[EpisodePlace]]:
                 "file_index": _integer(row, f"{prefix}/file_index", at),
             }
             start_s = _seconds(row, f"{prefix}/from_timestamp", at)
-            stop_s = _seconds(row, f"{prefix}/to_timestamp", at)
-            videos[key] = VideoPlace(
-                path=path_inside(root, fill(template, video, fields), video),
-                start_s=start_s,
-                num_frames=round((stop_s - start_s) * info["fps"]),
-            )
+            file = path_inside(root, fill(template, video, fields), video)
+            videos[key] = VideoPlace(file, start_s)
+            segments.setdefault(file, []).append(VideoSegment(start_s, number, length))
         places.setdefault(name, []).append(EpisodePlace(number, path, length, videos))
-    return places
+    return places, segments
 
 
 def _tasks_v3(root: Path) -> dict[int, str | None] | None:

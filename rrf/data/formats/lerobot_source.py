@@ -8,11 +8,13 @@ What these directories get wrong, and what happens then:
 
     a key of info.json is not on disk      `keys` says so; ValueError when the key is read
     the video is longer than the table     the frames at its end are dropped, with a warning, unless
-                                           it also has another rate than the table: ValueError
-    the video is shorter                   ValueError with both counts
+                                           they are many and it has another rate too: ValueError
+    the video is shorter                   ValueError with both counts; `to_timestamp` is not asked
     vectors written as JSON text           converted to float64, with a warning
     time stamps that do not begin at 0     frame i of the video belongs to row i regardless
-    time stamps that disagree with fps     a warning
+    time stamps that disagree with fps     the time stamps decide, with a warning; `source.fps` of
+                                           the config decides over both
+    the folder has another name            ValueError with the command that renames it
     a row of another length                ValueError naming the row
     the instruction changes in an episode  the first is used, with a warning
 
@@ -28,13 +30,15 @@ import numpy as np
 import pyarrow as pa
 
 from rrf.config import Cfg, configclass, did_you_mean
+from rrf.data import lerobot_layout as layout
 from rrf.data.formats import arrow_arrays as arrow
 from rrf.data.formats.lerobot_audit import audit_lerobot
 from rrf.data.formats.lerobot_files import EpisodePlace, path_inside, read_index
+from rrf.data.formats.lerobot_videos import EpisodeVideos, image_size
+from rrf.data.formats.misnamed_folder import rename_command
 from rrf.data.formats.modality import Modality, Part, read_modality
 from rrf.data.formats.source_audit import NOT_ON_DISK
-from rrf.data.formats.time_stamps import FPS_TOLERANCE, time_problems
-from rrf.data.formats.video_clip import read_clip
+from rrf.data.formats.time_stamps import read_time_stamps
 from rrf.data.raw import EncodedImages, RawEpisode, Recording
 
 _GROOT_TASK = "annotation.human.action.task_description"
@@ -70,6 +74,12 @@ class LeRobotSource:
         self._aliases = {f"video.{name}": key for name, key in modality.video.items()}
         self._aliases |= {f"annotation.{name}": key for name, key in modality.annotation.items()}
         self._warnings = dict.fromkeys(self._index.warnings)
+        self._videos = EpisodeVideos(self._index, self._warn)
+        self._chosen_fps: float | None = None
+
+    def set_fps(self, fps: float) -> None:
+        """Decide over the time stamps and info.json; see `rrf.data.raw.Timed`."""
+        self._chosen_fps = fps
 
     @property
     def warnings(self) -> list[str]:
@@ -128,7 +138,7 @@ class LeRobotSource:
         types = {}
         for key, feature in self._index.features.items():
             if feature.get("dtype") in ("video", "image"):
-                types[key] = f"image{list(_image_size(feature))}"
+                types[key] = f"image{list(image_size(feature))}"
             else:
                 types[key] = f"{feature.get('dtype')}{feature['shape']}"
             if key not in table.column_names and not self._has_video(key):
@@ -168,6 +178,12 @@ class LeRobotSource:
         if self._types[key].endswith(NOT_ON_DISK):
             video = place.videos.get(self._aliases.get(key, key))
             what = f"the first file would be {video.path}" if video else "no data file has it"
+            command = rename_command(self._root, video.path) if video else None
+            if command is not None:
+                raise ValueError(
+                    f"{self._root}: '{key}' is declared in meta/info.json but not on disk "
+                    f"({what}). It lies in a folder of another name; rename that: {command}"
+                )
             there = [name for name, text in self._types.items() if not text.endswith(NOT_ON_DISK)]
             raise ValueError(
                 f"{self._root}: '{key}' is declared in meta/info.json but not on disk ({what})"
@@ -203,16 +219,14 @@ class LeRobotSource:
             raise ValueError(f"{where} has no frames")
         if length != place.length:
             self._warn(f"{where} has {length} frames, the list of episodes says {place.length}")
-        if "timestamp" in table.column_names:
-            times = self._values(table["timestamp"], "timestamp", where)
-            for problem in time_problems(np.asarray(times), self._index.fps):
-                self._warn(f"{where}: {problem}")
+        fps = self._fps(table, where)
         arrays: dict[str, np.ndarray] = {}
         images: dict[str, np.ndarray | EncodedImages] = {}
         for key in keys:
             column, part = self._column_of(key)
             if column not in table.column_names:
-                images[key] = self._read_video(place, column, length, where)
+                rate = self._chosen_fps or fps
+                images[key] = self._videos.read(place, column, length, rate, where)
                 continue
             values = self._values(table[column], column, where)
             if isinstance(values, EncodedImages):
@@ -224,8 +238,33 @@ class LeRobotSource:
             images=images,
             instruction=self._instruction(table, where),
             source=where,
-            fps=self._index.fps,
+            fps=fps,
+            declared_fps=None if fps == self._index.fps else self._index.fps,
         )
+
+    def _fps(self, table: pa.Table, where: str) -> float:
+        """Frames per second of the rows: as the time stamps tell, else as info.json says."""
+        declared = self._index.fps
+        if "timestamp" not in table.column_names:
+            return declared
+        times = self._values(table["timestamp"], "timestamp", where)
+        told = read_time_stamps(np.asarray(times), declared)
+        for problem in told.problems:
+            self._warn(f"{where}: {problem}")
+        if told.fps is None:
+            return declared
+        taken = (
+            f"{told.fps:.4g} is taken. To choose, write in the config source: {{fps: "
+            f"{told.fps:.4g}}} (the time stamps are right) or source: {{fps: {declared:g}}} "
+            "(info.json is)"
+        )
+        if self._chosen_fps is not None:
+            taken = f"source.fps says {self._chosen_fps:g}, which is taken"
+        self._warn(
+            f"{self._root / layout.INFO}: timestamp grows at {told.fps:.4g} frames/s, {declared:g} "
+            f"are declared; {taken}"
+        )
+        return told.fps
 
     def _rows_of(self, table: pa.Table, number: int, where: str) -> pa.Table:
         rows = np.flatnonzero(
@@ -265,34 +304,6 @@ class LeRobotSource:
                 f"{feature['shape']} in meta/info.json"
             )
         return values
-
-    def _read_video(self, place: EpisodePlace, key: str, length: int, where: str) -> np.ndarray:
-        video = place.videos.get(key)
-        if video is None:
-            raise ValueError(f"{where}: {key} has no video in the list of episodes")
-        if video.num_frames is not None and video.num_frames < length:
-            raise ValueError(
-                f"{where}: {key} has {video.num_frames} frames in {video.path}, the table {length}"
-            )
-        try:
-            clip = read_clip(video.path, length, video.start_s)
-        except ValueError as error:
-            raise ValueError(f"{where}: {key}: {error}") from error
-        fps = self._index.fps
-        num_extra = clip.num_extra if video.num_frames is None else video.num_frames - length
-        if num_extra:
-            counts = f"{where}: {key} has {length + num_extra} frames, the table {length}"
-            if clip.fps is not None and abs(clip.fps - fps) > FPS_TOLERANCE * fps:
-                raise ValueError(
-                    f"{counts}, and {clip.fps:g} frames/s in {video.path}, the table {fps:g}; "
-                    "encode the video again at the table's rate"
-                )
-            self._warn(f"{counts}; the last {num_extra} are dropped")
-        declared = _image_size(self._index.features[key])
-        if clip.images.shape[1:3] != declared:
-            size = list(clip.images.shape[1:3])
-            self._warn(f"{where}: {key} is {size} px, meta/info.json says {list(declared)}")
-        return clip.images
 
     def _instruction(self, table: pa.Table, where: str) -> str | None:
         candidates = [_GROOT_TASK, "task_index"]
@@ -336,13 +347,3 @@ def _slice(values: np.ndarray, part: Part, where: str) -> np.ndarray:
             f"which has shape {list(values.shape[1:])}"
         )
     return values[:, part.start : part.end]
-
-
-def _image_size(feature: dict) -> tuple[int, ...]:
-    """(height, width) of an image feature, whichever of the two orders its shape has.
-
-    `names` is not used: it is often absent, and in some datasets it contradicts the shape.
-    """
-    shape = feature["shape"]
-    is_first = len(shape) == 3 and shape[0] in (1, 3) and shape[2] not in (1, 3)
-    return tuple(shape[1:] if is_first else shape[:2])

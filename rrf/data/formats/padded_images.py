@@ -13,6 +13,7 @@ import numpy as np
 
 from rrf.data.formats import hdf5
 from rrf.data.images import decode_image
+from rrf.data.memory import check_fits
 from rrf.data.raw import EncodedImages
 
 _MARKS: dict[typing.Literal["jpg", "png"], tuple[bytes, bytes]] = {  # first bytes, last bytes
@@ -82,6 +83,8 @@ def decode_all(blobs: Sequence[bytes], where: str) -> np.ndarray:
                 f"{where} at frame {frame} is {list(image.shape)}, "
                 f"frame 0 is {list(decoded[0].shape)}"
             )
+        if not decoded:
+            check_fits((len(blobs), *image.shape), 1, f"{where}, decoded to uint8")
         decoded.append(image)
     if not decoded:
         raise ValueError(f"{where} has no frames")

@@ -1,7 +1,7 @@
 """Successive frames of a video that somebody else encoded: in any codec that PyAV decodes, with any
 distance between keyframes.
 
-Legend: T frames, H height, W width.
+Legend: T frames, F frames of a file, H height, W width.
 """
 
 import contextlib
@@ -12,6 +12,8 @@ from pathlib import Path
 import av
 import numpy as np
 from av.container import InputContainer
+
+from rrf.data.memory import check_fits
 
 
 @dataclasses.dataclass
@@ -34,16 +36,37 @@ def read_clip(path: Path, num_frames: int, start_s: float | None = None) -> Clip
             starts at the file's first frame, whatever its time stamp.
 
     Raises:
-        ValueError: If the file is missing, damaged, or holds fewer frames; the message names the
-            file.
+        ValueError: If the file is missing, damaged, or holds fewer frames, or if the frames do not
+            fit into memory; the message names the file.
     """
     try:
         with contextlib.closing(av.open(str(path))) as container:
             return _read(container, path, num_frames, start_s)
     except (av.FFmpegError, IndexError, OSError) as error:
-        raise ValueError(
-            f"{path} is missing, truncated or not a video ({error}); download it again"
-        ) from error
+        raise ValueError(_damaged(path, error)) from error
+
+
+def frame_times(path: Path) -> np.ndarray:
+    """When the frames of a file are shown, s, float64 [F], ascending. Nothing is decoded.
+
+    Raises:
+        ValueError: If the file is missing or damaged, naming the file.
+    """
+    try:
+        with contextlib.closing(av.open(str(path))) as container:
+            stream = container.streams.video[0]
+            ticks = [
+                packet.pts
+                for packet in container.demux(stream)
+                if packet.pts is not None and not packet.is_discard
+            ]
+            return np.sort(np.array(ticks, np.float64)) * float(stream.time_base or 0)
+    except (av.FFmpegError, IndexError, OSError) as error:
+        raise ValueError(_damaged(path, error)) from error
+
+
+def _damaged(path: Path, error: Exception) -> str:
+    return f"{path} is missing, truncated or not a video ({error}); download it again"
 
 
 def _read(container: InputContainer, path: Path, num_frames: int, start_s: float | None) -> Clip:
@@ -57,7 +80,9 @@ def _read(container: InputContainer, path: Path, num_frames: int, start_s: float
         assert stream.time_base is not None
         container.seek(int(start_s / stream.time_base), stream=stream)
         earliest_s = start_s - 0.5 / (fps or 1000.0)
-    images_thwc = np.empty((num_frames, stream.height, stream.width, 3), np.uint8)
+    shape = (num_frames, stream.height, stream.width, 3)
+    check_fits(shape, 1, f"{path}, decoded to uint8")
+    images_thwc = np.empty(shape, np.uint8)
     num_read = 0
     for frame in container.decode(stream):
         if frame.time is not None and frame.time < earliest_s:

@@ -22,6 +22,7 @@ SEVERITIES: dict[str, str] = {
     "duplicate_episodes": "error",
     "leakage": "error",
     "source": "warn",
+    "cut_episodes": "error",
     "statistics_drift": "warn",
     "constant_dimensions": "warn",
     "saturated_dimensions": "warn",

@@ -3,7 +3,7 @@
     source in order? files readable? -> tables -> parts agree? videos, dimensions, leakage?
         -> Great Expectations on frames, on episodes
         -> validation.json (the answer, with the digest of exactly the content judged),
-        validation.html, and Great Expectations' pages in data_docs/
+        validation.html, Great Expectations' pages in data_docs/, and two tables for `dvc plots`
 
 The same dataset gives the same validation.json, unless it drifted from the version published
 before. Only a passing one lets `publish` go on.
@@ -27,6 +27,7 @@ from rrf.data.validation.data_docs import open_context, remove_site
 from rrf.data.validation.dimension_checks import check_dimensions
 from rrf.data.validation.expectations import FRAME_KEYS, episode_suite, frame_suite, run_suite
 from rrf.data.validation.integrity import check_files, check_tables, hold_previous_error
+from rrf.data.validation.plot_tables import plot_tables
 from rrf.data.validation.tables import Tables, read_tables
 from rrf.data.validation.validation_report import render_html
 from rrf.data.validation.video_checks import check_pace
@@ -75,8 +76,8 @@ def validate(
     on_stage: OnStage = lambda done, total, what: None,
     published: str | Path | None = None,
 ) -> ValidationReport:
-    """Check the dataset at `root` and write `validation.json`, `validation.html` and `data_docs/`
-    to `out`.
+    """Check the dataset at `root` and write `validation.json`, `validation.html`, `data_docs/` and
+    the tables of `plot_tables` to `out`.
 
     Args:
         name: The dataset's name.
@@ -92,7 +93,7 @@ def validate(
     """
     root, levels = Path(root), severities(cfg.severity)
     if not root.is_dir():
-        raise ValueError(f"no dataset at {root}; run: dvc pull && dvc repro")
+        raise ValueError(f"no dataset at {root}; run: dvc repro --pull")
     digest = content_digest(root)  # before the rest: content that comes later was not judged
     on_stage(0, 4, "reading files")
     results = _check_source(root, levels) + check_files(root, levels)
@@ -104,6 +105,7 @@ def validate(
         except ValueError as error:
             finding = Finding("tables", str(error))  # no severity lets what was not seen pass
             results.append(CheckResult("features", "the tables can be read", "fail", 1, (finding,)))
+    results += _check_cuts(root, levels)
     remove_site(Path(out) / DATA_DOCS)
     if tables is not None:
         facts = _facts(tables)
@@ -116,6 +118,8 @@ def validate(
     atomic.write_json(Path(out) / JSON_NAME, report.to_dict())
     page = render_html(report.to_dict(), tables, DATA_DOCS if tables is not None else None)
     atomic.write_text(Path(out) / HTML_NAME, page)
+    for file_name, rows in plot_tables(tables).items():
+        atomic.write_json(Path(out) / file_name, rows)
     on_stage(4, 4, "done")
     return report
 
@@ -158,6 +162,20 @@ def _check_source(root: Path, levels: dict[str, str]) -> list[CheckResult]:
     except ValueError as error:
         findings = [Finding("recordings", str(error))]
     return [result("source", "nothing was odd about the recordings", findings, levels)]
+
+
+def _check_cuts(root: Path, levels: dict[str, str]) -> list[CheckResult]:
+    """Whether an episode ends in the middle of what was recorded, if conversion could tell."""
+    try:
+        record = read_conversion(root) or {}
+    except ValueError:  # `_check_source` says so
+        return []
+    if "cut_episodes" not in record or levels["cut_episodes"] == "off":
+        return []
+    value = "its last step leads to the first observation of the next episode"
+    findings = [Finding("end", value, episode=number) for number in record["cut_episodes"]]
+    title = "no episode is cut in the middle"
+    return [result("cut_episodes", title, findings, levels)]
 
 
 def _run_suites(

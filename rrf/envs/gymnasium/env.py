@@ -19,15 +19,17 @@ from collections.abc import Callable, Sequence
 import gymnasium
 import numpy as np
 import torch
+from gymnasium import spaces
 from gymnasium.envs.mujoco import MujocoEnv
 from tensordict import TensorDict
 
 from rrf.data.sampling import mixed_seed
 from rrf.envs.control_env import EnvState, Interface, check_step
+from rrf.envs.failure import EnvError, failed
 from rrf.envs.gymnasium import registry as gym_registry
 from rrf.envs.gymnasium import state as gymnasium_state
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
-from rrf.envs.gymnasium.spaces import ActionMap, visible_dimensions
+from rrf.envs.gymnasium.spaces import ActionMap, flattening, visible_dimensions
 
 if typing.TYPE_CHECKING:
     import mujoco
@@ -74,7 +76,8 @@ class GymnasiumEnv:
         self._map_actions = ActionMap(first.action_space, cfg.num_envs, cfg.task)
         self._visible = visible_dimensions(first.observation_space, cfg.hidden, cfg.task)
         self._hides = bool(cfg.hidden)
-        self._shape: tuple[int, ...] = first.observation_space.shape or ()
+        self._flatten = flattening(first.observation_space)
+        self._shape = (spaces.flatdim(first.observation_space),)
         self.num_actions = self._map_actions.num_actions
         self.max_episode_length = cfg.max_episode_steps or spec.max_episode_steps or UNLIMITED
         self.episode_length_buf = torch.zeros(cfg.num_envs, dtype=torch.int64, device=self.device)
@@ -105,7 +108,8 @@ class GymnasiumEnv:
         they are reset.
 
         Raises:
-            ValueError: Also if the task returns a NaN, an Inf or a wrong shape.
+            EnvError: If the code of the task raises an error, or returns a wrong shape.
+            NotFiniteError: If the task returns a NaN or Inf.
         """
         observations, rewards, terminated, truncated = self._advance(self._map_actions(actions))
         self.episode_length_buf = self.episode_length_buf + 1  # not +=: the caller may hold it
@@ -252,10 +256,15 @@ class GymnasiumEnv:
         infos: list = [None] * self.num_envs
         reward: typing.Any
         for env, gym_env in enumerate(self.gym_envs):
-            result = gym_env.step(actions[env])
+            try:
+                result = gym_env.step(actions[env])
+            except Exception as error:  # the code is not ours and may raise anything
+                raise failed(f"step of {self.cfg.task}, environment {env},", error) from error
             if not isinstance(result, tuple) or len(result) != 5:
                 raise self._wrong_count("step", result, _OF_STEP)
             observation, reward, *ends, infos[env] = result
+            if self._flatten is not None:
+                observation = self._flat(env, observation)
             if np.shape(observation) != self._shape or np.ndim(reward):
                 raise self._wrong_shape(env, observation, reward)
             for end in ends:
@@ -300,15 +309,28 @@ class GymnasiumEnv:
                 f"reset of {self.cfg.task} takes no seed; Gymnasium defines "
                 "reset(self, *, seed=None, options=None)"
             )
-        result = gym_env.reset(seed=seed)
+        try:
+            result = gym_env.reset(seed=seed)
+        except Exception as error:  # the code is not ours and may raise anything
+            raise failed(f"reset of {self.cfg.task}, environment {env},", error) from error
         if not isinstance(result, tuple) or len(result) != 2:
             raise self._wrong_count("reset", result, _OF_RESET)
-        if np.shape(result[0]) != self._shape:
-            raise self._wrong_shape(env, result[0])
+        observation = result[0] if self._flatten is None else self._flat(env, result[0])
+        if np.shape(observation) != self._shape:
+            raise self._wrong_shape(env, observation)
         try:
-            return np.asarray(result[0], np.float32)[self._visible]
+            return np.asarray(observation, np.float32)[self._visible]
         except (TypeError, ValueError) as error:
             raise self._unfit(f"a value that is not a number ({error})", env, "numbers") from error
+
+    def _flat(self, env: int, observation: typing.Any) -> np.ndarray:
+        assert self._flatten is not None
+        try:
+            return self._flatten(observation)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            space = self.gym_envs[env].observation_space
+            what = f"an observation that cannot be flattened ({type(error).__name__}: {error})"
+            raise self._unfit(what, env, f"a value of {space}") from error
 
     def _check(self, observations: np.ndarray, rewards: np.ndarray | None = None) -> None:
         if np.isfinite(observations).all() and (rewards is None or np.isfinite(rewards).all()):
@@ -318,20 +340,20 @@ class GymnasiumEnv:
         rewards_n = torch.from_numpy(rewards)
         check_step(self._group(observations), rewards_n, dones, self.num_envs, self.cfg.task)
 
-    def _wrong_count(self, method: str, result: typing.Any, expected: str) -> ValueError:
+    def _wrong_count(self, method: str, result: typing.Any, expected: str) -> EnvError:
         what = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
-        return ValueError(f"{method} of {self.cfg.task} returned {what}, expected {expected}")
+        return EnvError(f"{method} of {self.cfg.task} returned {what}, expected {expected}")
 
-    def _unfit(self, what: str, env: int, expected: str) -> ValueError:
-        return ValueError(
+    def _unfit(self, what: str, env: int, expected: str) -> EnvError:
+        return EnvError(
             f"{self.cfg.task} returned {what} in environment {env}, expected {expected}"
         )
 
-    def _wrong_shape(self, env: int, observation, reward: typing.Any = 0.0) -> ValueError:
+    def _wrong_shape(self, env: int, observation, reward: typing.Any = 0.0) -> EnvError:
         what, found, expected = "an observation", np.shape(observation), self._shape
         if found == expected:
             what, found, expected = "a reward", np.shape(reward), ()
-        return ValueError(
+        return EnvError(
             f"{self.cfg.task} returned {what} of shape {list(found)} in environment {env}, "
             f"expected {list(expected)}"
         )

@@ -20,7 +20,7 @@ from rrf.config import did_you_mean
 from rrf.data.sampling import mixed_seed
 from rrf.envs.control_env import EnvState, Interface, check_step
 from rrf.envs.gymnasium.configs import EnvPoolEnvCfg
-from rrf.envs.gymnasium.spaces import ActionMap, visible_dimensions
+from rrf.envs.gymnasium.spaces import ActionMap, flattening, visible_dimensions
 from rrf.registry import require
 
 _MAX_SEED = 2**31 - 1
@@ -59,6 +59,11 @@ class EnvPoolEnv:
             space, action_space = self._pool.observation_space, self._pool.action_space
         self._map_actions = ActionMap(action_space, cfg.num_envs, cfg.task)
         self._visible = visible_dimensions(space, cfg.hidden, cfg.task)
+        if flattening(space) is not None:
+            raise ValueError(
+                f"{cfg.task} has the observation space {space}; of EnvPool's tasks only those with "
+                "a one-dimensional Box are supported. Train Gymnasium's task of the same name"
+            )
         self.num_actions = self._map_actions.num_actions
         self.episode_length_buf = torch.zeros(cfg.num_envs, dtype=torch.int64, device=self.device)
         self.interface = Interface(

@@ -10,20 +10,29 @@ If the entry point is mjlab's environment, the task is stepped like every mjlab 
 registered environment config. Every other entry point is a Gymnasium environment, which is made
 with the remaining kwargs. `rrf_entry_point` means the same as `RoboRenForce_entry_point`. A config
 is given as an instance, as a class or function that makes one, or as "module:name" of any of these.
+
+This module does not import torch, so that a mistake in a task's name is told at once.
 """
 
 import copy
+import dataclasses
 import importlib
 import typing
 
-import torch
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from rrf.config import Cfg, did_you_mean, trust
-from rrf.envs.control_env import ControlEnv
+from rrf.envs.failure import named
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg, RegisteredEnvCfg
-from rrf.envs.gymnasium.registry import CONFIG_KWARGS, creator_of, find_spec
+from rrf.envs.gymnasium.registry import CONFIG_KWARGS, creator_of, find_spec, make_envs
+from rrf.envs.gymnasium.spaces import num_choices, observation_width
 from rrf.envs.mjlab.configs import MjlabEnvCfg
+
+if typing.TYPE_CHECKING:
+    import torch
+
+    from rrf.envs.control_env import ControlEnv
 
 ENV_CFG_KWARG = "env_cfg_entry_point"
 """The kwarg in which an mjlab task names the config of its environment."""
@@ -57,23 +66,39 @@ def runner_cfg_of(task: str) -> Cfg | None:
     return cfg
 
 
-def required_runner_cfg(task: str) -> Cfg:
-    """Like `runner_cfg_of`, for a task that must have a config.
+@dataclasses.dataclass(frozen=True)
+class TaskKind:
+    """What the choice of an algorithm and its settings depends on."""
+
+    num_choices: int | None  # number of discrete actions; None: actions are real
+    is_one_hot: bool = False  # whether the observation is a single discrete value
+    is_mjlab: bool = False  # an environment of mjlab, stepped in a batch
+
+
+def kind_of(task: str) -> TaskKind:
+    """The kind of a task. Makes one of its environments, unless it is one of mjlab's.
 
     Raises:
-        ValueError: Also if the task was registered without a config.
+        ValueError: For an unknown task, or a space that `rrf.envs.gymnasium.spaces` does not
+            support.
+        ImportError: If the task's simulator is not installed.
     """
-    cfg = runner_cfg_of(task)
-    if cfg is None:
-        raise ValueError(
-            f"{task} is registered without a training config. Add "
-            f'kwargs={{"{CONFIG_KWARGS[0]}": <runner config>}} to its gymnasium.register call, or '
-            f"train it with a preset: rrf train PRESET env.task={task}"
-        )
-    return cfg
+    spec = find_spec(task)
+    if _is_mjlab(spec):
+        return TaskKind(num_choices=None, is_mjlab=True)
+    (env,) = make_envs(spec, {})
+    try:
+        observation_width(env.observation_space, task)
+        is_one_hot = isinstance(env.observation_space, spaces.Discrete)
+        return TaskKind(num_choices(env.action_space, task), is_one_hot)
+    finally:
+        with named(f"close of {task}"):
+            env.close()
 
 
-def build(cfg: RegisteredEnvCfg, seed: int = 0, device: torch.device | str = "cpu") -> ControlEnv:
+def build(
+    cfg: RegisteredEnvCfg, seed: int = 0, device: "torch.device | str" = "cpu"
+) -> "ControlEnv":
     """The environment that was registered as `cfg.task`.
 
     Raises:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from rrf.config import closest, did_you_mean
+from rrf.config import closest, did_you_mean, is_trusted
+from rrf.envs.failure import failed
 
 CONFIG_KWARGS = ("RoboRenForce_entry_point", "rrf_entry_point")
 """The kwargs of `gymnasium.register` in which a task names the config that trains it."""
@@ -28,13 +29,21 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 def find_spec(task: str) -> EnvSpec:
     """The spec that was registered as `task`; for "module:task" the module is imported first.
 
+    Only modules that the user named are imported (`rrf.config.trust`), because the name of the task
+    may stand in somebody else's checkpoint.
+
     Raises:
-        ValueError: For a module that cannot be imported, or an unknown task; the message names the
-            closest known task.
+        ValueError: For a module that cannot or may not be imported, or an unknown task; the message
+            names the closest known task.
     """
     module, _, name = task.rpartition(":")
-    if module:
+    if module and is_trusted(module):
         _import(module, task)
+    elif module and name not in gymnasium.registry:
+        raise ValueError(
+            f"task '{task}' is registered by the module '{module}', which is not imported just "
+            f"because a config names it; if you know the module, add --import {module}"
+        )
     spec = gymnasium.registry.get(name)
     if spec is None:
         close = closest(name, gymnasium.registry)
@@ -55,6 +64,7 @@ def make_envs(
     Raises:
         ValueError: For an argument that the task does not take, or an entry point that does not
             exist.
+        EnvError: If the task's constructor raises an error.
         ImportError: If the task's simulator is not installed, with the command that installs it.
     """
     arguments = {name: spec.kwargs[name] for name in spec.kwargs if name not in CONFIG_KWARGS}
@@ -68,13 +78,15 @@ def make_envs(
         ]
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         raise ImportError(f"{spec.id} cannot be made here: {error}") from error
-    except TypeError as error:
+    except Exception as error:  # the code is not ours and may raise anything
+        if not isinstance(error, TypeError):
+            raise failed(f"the constructor of {spec.id}", error) from error
         unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
         if unknown is not None and unknown[1] in arguments:
             close = did_you_mean(unknown[1], _parameters(creator))
             raise ValueError(f"{spec.id} takes no argument '{unknown[1]}'{close}") from error
         if accepts(creator, arguments):
-            raise
+            raise failed(f"the constructor of {spec.id}", error) from error
         raise ValueError(
             f"{spec.id} cannot be made with the arguments {sorted(arguments)}: {error}; these are "
             "the kwargs of its registration together with env.kwargs"

@@ -1,19 +1,28 @@
-"""Converts a policy's tensors to a Gymnasium space's arrays, and checks that a space is supported.
+"""Converts between a policy's tensors and the values of a Gymnasium space, and checks that a space
+is supported.
 
 A policy gives real actions in [-1, 1]. In a dimension with two finite bounds, this interval is
 scaled to the bounds, and values outside it are clipped. A dimension with one bound or none is
 passed through, and clipped to the bound that it has. A discrete action is given as its index: 0 is
 the first action, whatever number the space starts at.
 
+A policy observes a vector. Observations that are structured otherwise are flattened as
+`gymnasium.spaces.flatten` does it: a discrete value becomes a one-hot vector, and the parts of a
+Dict or Tuple are joined.
+
 Legend: N environments, A width of an action, O width of an observation.
 """
 
+import typing
+from collections.abc import Callable
+
 import numpy as np
-import torch
 from gymnasium import spaces
 
-from rrf.envs.control_env import check_actions
+if typing.TYPE_CHECKING:
+    import torch
 
+_LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 _UNBOUNDED = 1e9  # a larger bound (often the dtype's largest number) means no bound
 
 
@@ -33,17 +42,12 @@ class ActionMap:
         """
         self._task = task
         self._num_envs = num_envs
-        self.num_choices: int | None = None
+        self.num_choices = num_choices(space, task)
         if isinstance(space, spaces.Discrete):
-            self.num_actions, self.num_choices = 1, int(space.n)
+            self.num_actions = 1
             self._first = int(space.start)
             return
-        is_real = np.issubdtype(space.dtype, np.floating)
-        if not isinstance(space, spaces.Box) or not is_real or len(space.shape) != 1:
-            raise ValueError(
-                f"{task} has the action space {space}; only Discrete and a one-dimensional Box of "
-                "floats are supported"
-            )
+        assert isinstance(space, spaces.Box)
         self.num_actions = space.shape[0]
         self._dtype = space.dtype
         self._low_a, self._high_a = space.low, space.high
@@ -54,7 +58,7 @@ class ActionMap:
         self._center_a, self._scale_a = center_a.astype(self._dtype), scale_a.astype(self._dtype)
         self._is_stretched = bool((center_a != 0).any() or (scale_a != 1).any())
 
-    def __call__(self, actions: torch.Tensor) -> np.ndarray:
+    def __call__(self, actions: "torch.Tensor") -> np.ndarray:
         """Actions [N, A] of the space's dtype, or int64 [N] for discrete actions.
 
         Raises:
@@ -63,6 +67,8 @@ class ActionMap:
         """
         actions_na = actions.detach().cpu().numpy()
         if actions_na.shape != (self._num_envs, self.num_actions) or not _is_finite(actions_na):
+            from rrf.envs.control_env import check_actions
+
             check_actions(actions, self._num_envs, self.num_actions)
         if self.num_choices is None:
             actions_na = actions_na.astype(self._dtype)
@@ -80,19 +86,72 @@ class ActionMap:
         return index_n + self._first
 
 
-def visible_dimensions(space: spaces.Space, hidden: list[int], task: str) -> np.ndarray:
-    """The dimensions of an observation that the policy may see, int64 [O - len(hidden)].
+def num_choices(space: spaces.Space, task: str) -> int | None:
+    """The number of discrete actions of an action space; None for real actions.
 
     Raises:
-        ValueError: For a space that is not a one-dimensional Box, or a hidden dimension that does
+        ValueError: For a space that is neither a one-dimensional Box of floats nor Discrete.
+    """
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if (
+        isinstance(space, spaces.Box)
+        and np.issubdtype(space.dtype, np.floating)
+        and len(space.shape) == 1
+    ):
+        return None
+    raise ValueError(
+        f"{task} has the action space {space}; only Discrete and a one-dimensional Box of floats "
+        "are supported. Register the task with a gymnasium.ActionWrapper that gives it one of these"
+    )
+
+
+def observation_width(space: spaces.Space, task: str) -> int:
+    """The width of a flattened observation, O.
+
+    Raises:
+        ValueError: For a space that contains an image, or something that is not made of numbers.
+    """
+    for leaf in _leaves(space):
+        is_image = isinstance(leaf, spaces.Box) and (
+            len(leaf.shape) > 2 or (leaf.dtype == np.uint8 and len(leaf.shape) == 2)
+        )
+        if is_image or not isinstance(leaf, _LEAVES):
+            what = "images" if is_image else type(leaf).__name__
+            raise ValueError(
+                f"{task} has the observation space {space}, but a policy of states cannot observe "
+                f"{what}. It observes numbers: Box, Discrete, MultiDiscrete, MultiBinary, or a "
+                "Dict or Tuple of these. Register the task with a gymnasium.ObservationWrapper "
+                "that gives it one of these"
+            )
+    return spaces.flatdim(space)
+
+
+def flattening(space: spaces.Space) -> Callable[[typing.Any], np.ndarray] | None:
+    """A function that makes an observation of `space` a vector; None if it is one already."""
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return None
+    return lambda observation: spaces.flatten(space, observation)  # pyright: ignore[reportReturnType]
+
+
+def _leaves(space: spaces.Space) -> list[spaces.Space]:
+    if isinstance(space, spaces.Dict):
+        parts = list(space.spaces.values())
+    elif isinstance(space, spaces.Tuple):
+        parts = list(space.spaces)
+    else:
+        return [space]
+    return [leaf for part in parts for leaf in _leaves(part)]
+
+
+def visible_dimensions(space: spaces.Space, hidden: list[int], task: str) -> np.ndarray:
+    """The dimensions of a flattened observation that the policy may see, int64 [O - len(hidden)].
+
+    Raises:
+        ValueError: For a space that `observation_width` refuses, or a hidden dimension that does
             not exist.
     """
-    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-        raise ValueError(
-            f"{task} has the observation space {space}; only a one-dimensional Box is supported "
-            "(no images, no nested observations)"
-        )
-    width = space.shape[0]
+    width = observation_width(space, task)
     for dimension in hidden:
         if not 0 <= dimension < width:
             raise ValueError(

@@ -23,6 +23,7 @@ import typing
 from multiprocessing.connection import Connection
 
 from rrf.config import locate
+from rrf.envs.failure import in_a_line
 
 _PR_SET_PDEATHSIG = 1
 _CLOSE_TIMEOUT_S = 5.0
@@ -30,7 +31,17 @@ _MAIN = "import sys; from rrf.envs.process.child import serve; serve(*sys.argv[1
 
 
 class ChildError(RuntimeError):
-    """A child process died, hung or failed. The message says which one, and what it was doing."""
+    """A child process died, hung or failed. The message says which one, and what it was doing.
+
+    If it failed, the child's traceback is a note of the error.
+    """
+
+
+class ChildValueError(ValueError):
+    """A method of the child raised a ValueError. The message is the same.
+
+    The child's traceback is a note of the error.
+    """
 
 
 class Child:
@@ -83,7 +94,7 @@ class Child:
         ("done", value).
 
         Raises:
-            ValueError: If the method raised one; the message is the same.
+            ChildValueError: If the method raised a ValueError; the message is the same.
             ChildError: For any other failure, a dead child, or no message within the time limit.
                 After a missed time limit the child is killed.
         """
@@ -99,10 +110,12 @@ class Child:
             kind, value = self.connection.recv()
         except (EOFError, OSError) as error:
             raise self._gone() from error
-        if kind == "invalid":
-            raise ValueError(value)
-        if kind == "failed":
-            raise ChildError(f"{self.name} failed in '{self._call}':\n{value}")
+        if kind in ("invalid", "failed"):
+            message, trace = value
+            is_invalid = kind == "invalid"
+            error = ChildValueError(message) if is_invalid else self._failed(message)
+            error.add_note(f"In the child process:\n{trace}")
+            raise error
         return kind, value
 
     def result(self):
@@ -126,6 +139,9 @@ class Child:
         """End the child at once."""
         self._process.kill()
         self._process.wait()
+
+    def _failed(self, message: str) -> ChildError:
+        return ChildError(f"{self.name} failed in '{self._call}': {message}")
 
     def _gone(self) -> ChildError:
         try:
@@ -170,9 +186,9 @@ def serve(fd: str, target: str, arguments: str, parent_pid: str) -> None:
                 answer = _send_progress(connection, answer)
             message = ("done", answer)
         except ValueError as error:
-            message = ("invalid", str(error))
-        except Exception:  # the boundary of the process: the parent must hear of every error
-            message = ("failed", traceback.format_exc())
+            message = ("invalid", (str(error), traceback.format_exc()))
+        except Exception as error:  # the boundary of the process: the parent must hear of all
+            message = ("failed", (in_a_line(error), traceback.format_exc()))
         try:
             connection.send(message)
         except OSError:

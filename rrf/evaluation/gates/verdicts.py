@@ -15,8 +15,12 @@ Outcome = typing.Literal["pass", "hold", "fail"]
 
 
 def verdict_file(folder: str | Path, gate: str) -> Path:
-    """The file of a gate's verdict in an evaluation directory; each gate has its own file."""
-    return Path(folder) / f"verdict-{gate}.json"
+    """The file of a gate's verdict in an evaluation directory; each gate has its own file.
+
+    Raises:
+        ValueError: If the gate's name leads out of the directory.
+    """
+    return atomic.inside(folder, f"verdict-{gate}.json", f"the verdict of gate '{gate}'")
 
 
 def verdicts_of(folder: str | Path, evaluation_digest: str) -> "dict[Path, Verdict]":
@@ -55,6 +59,10 @@ class Verdict:
     success: dict[str, float]  # successes, episodes, rate, low, high (Wilson 95 %)
     checks: tuple[Check, ...]
     more_episodes_per_task: int = 0  # additional episodes that a hold asks for
+    champion_evaluation: str | None = None  # digest of the champion's evaluation
+    best_version: str | None = None  # the best champion so far, if it is another one
+    best_evaluation: str | None = None
+    attempt: int = 1  # which candidate this is that is judged against this champion
 
     @property
     def passed(self) -> bool:

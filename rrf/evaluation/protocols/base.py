@@ -71,6 +71,13 @@ class BaseProtocolCfg(Cfg):
         raise NotImplementedError
 
     @property
+    def base_hash(self) -> str:
+        """The hash apart from the number of episodes: an evaluation extends another one if both
+        have the same.
+        """
+        return self.replace(episodes_per_task=1).hash
+
+    @property
     def success_rule(self) -> str:
         """A description of when an episode succeeds; empty if the simulator decides that."""
         return ""

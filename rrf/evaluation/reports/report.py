@@ -225,13 +225,15 @@ def _comparisons(report: EvaluationReport, others: Mapping[str, EvaluationReport
 
 
 def _videos(report: EvaluationReport, folder: Path) -> str:
-    figures = []
+    """The videos themselves, not links to them. Raises ValueError for a path out of `folder`."""
+    figures, where = [], f"a video of the evaluation in {folder}"
     for entry in report.videos:
-        file = folder / entry["path"]
+        file = atomic.inside(folder, entry["path"], where)
         if not file.is_file():
             continue
         outcome, tone = ("success", "pass") if entry["success"] else ("failure", "fail")
         poster = file.with_suffix(".jpg")
+        poster = atomic.inside(folder, poster.relative_to(folder).as_posix(), where)
         shown = f' poster="{_data(poster, "image/jpeg")}"' if poster.is_file() else ""
         figures.append(
             f'<figure class="{tone}"><video controls loop muted playsinline preload="metadata"'

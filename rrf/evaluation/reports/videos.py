@@ -41,6 +41,9 @@ def save_videos(
 
     Returns:
         The entries of `EvaluationReport.videos`, with paths relative to `folder`.
+
+    Raises:
+        ValueError: For a task whose name leads out of `folder`.
     """
     from rrf.envs.rendering.video import write_video
 
@@ -48,11 +51,12 @@ def save_videos(
     for episode, images in zip(episodes, frames, strict=True):
         outcome = "success" if episode.success else "failure"
         task = episode.task.replace(" ", "-")
-        path = Path("videos") / f"{task}-{episode.index:02d}-{outcome}.mp4"
-        write_video(Path(folder) / path, images, fps)
+        name = f"videos/{task}-{episode.index:02d}-{outcome}.mp4"
+        path = atomic.inside(folder, name, f"the video of task '{episode.task}'")
+        write_video(path, images, fps)
         poster = io.BytesIO()
         Image.fromarray(images[-1]).save(poster, "JPEG", quality=88)
-        atomic.write_bytes((Path(folder) / path).with_suffix(".jpg"), poster.getvalue())
+        atomic.write_bytes(path.with_suffix(".jpg"), poster.getvalue())
         facts = {"task": episode.task, "index": episode.index, "success": episode.success}
-        entries.append(facts | {"path": path.as_posix()})
+        entries.append(facts | {"path": name})
     return entries

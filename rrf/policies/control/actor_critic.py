@@ -24,6 +24,7 @@ class ActorCritic(Deployed):
 
     def __init__(self, cfg: ActorCriticPackCfg, interface: Interface):
         super().__init__()
+        cfg = cfg.replace(actor_cfg=cfg.actor_cfg.suited(interface.num_choices))
         self.cfg, self.interface = cfg, interface
         self.actor: Actor = cfg.actor_cfg.build(interface)
         self.critic: VNetwork = cfg.critic_cfg.build(interface, self.actor.groups)

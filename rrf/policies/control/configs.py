@@ -1,5 +1,6 @@
 """Configs of policies and critics for state-based control. This file does not import torch."""
 
+import dataclasses
 import typing
 
 from rrf.config import Cfg, configclass
@@ -46,6 +47,10 @@ class StateNetworkCfg(Cfg):
 class ActorCfg(StateNetworkCfg):
     """A stochastic policy for on-policy algorithms."""
 
+    def suited(self, num_choices: int | None) -> "ActorCfg":
+        """The config of the actor for `num_choices` discrete actions, or for real ones (None)."""
+        return self
+
 
 @configclass(builds="rrf.policies.control.actors:GaussianActor")
 class StateIndStdActorCfg(ActorCfg):
@@ -67,6 +72,16 @@ class StateIndStdActorCfg(ActorCfg):
                 f"min_std is {self.min_std}, init_std {self.init_std} and max_std {self.max_std}, "
                 "allowed: above 0 and in increasing order"
             )
+
+    def suited(self, num_choices: int | None) -> ActorCfg:
+        """For discrete actions, a categorical actor with the same network.
+
+        A config that sets more than the network, such as `init_std`, stays as it is; building it
+        for discrete actions is then an error.
+        """
+        shared = {field.name: getattr(self, field.name) for field in dataclasses.fields(ActorCfg)}
+        is_plain = type(self) is StateIndStdActorCfg and self == StateIndStdActorCfg(**shared)
+        return CategoricalActorCfg(**shared) if num_choices is not None and is_plain else self
 
 
 @configclass(builds="rrf.policies.control.lipsnet:LipsNetActor")
@@ -117,7 +132,7 @@ class ActorCriticPackCfg(ControlPolicyCfg):
     """An actor and its critic, which share no parameters."""
 
     actor_cfg: ActorCfg = StateIndStdActorCfg()
-    """The policy."""
+    """The policy. The default, a Gaussian, gives way to a categorical one for discrete actions."""
     critic_cfg: CriticCfg = VNetworkCfg()
     """The critic, which may see more than the actor (observation group "critic")."""
 

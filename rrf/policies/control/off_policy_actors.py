@@ -23,8 +23,8 @@ class SACActor(EncodedNetwork):
         if interface.num_choices is not None:
             raise ValueError(
                 f"{interface.task or 'this environment'} has {interface.num_choices} discrete "
-                "actions, which SAC does not support; use algorithms.PPOCfg with "
-                "components.CategoricalActorCfg"
+                "actions, which SAC does not support; train it with PPO, e.g. rrf train --task "
+                f"{interface.task or 'TASK'} --algorithm ppo"
             )
         dims = interface.observation_dims
         super().__init__(cfg, groups_of(cfg.observation_groups, ACTOR_GROUPS, dims, "actor"), dims)

@@ -46,8 +46,11 @@ def deployable_digest(checkpoint: str | Path) -> str:
     return atomic.digest_of(_deployable(atomic.check_manifest(checkpoint)))
 
 
-def copy_deployable(checkpoint: str | Path, out: Path) -> None:
+def copy_deployable(checkpoint: str | Path, out: Path) -> str:
     """Copy the deployable part into the empty directory `out` and write a manifest for the copy.
+
+    Returns:
+        The digest of the copy, computed from the copied files.
 
     Raises:
         ValueError: If a file is missing, changed or unlisted.
@@ -56,7 +59,8 @@ def copy_deployable(checkpoint: str | Path, out: Path) -> None:
     for name in _deployable(manifest):
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(Path(checkpoint) / name, out / name)
-    atomic.write_manifest(out, **{key: value for key, value in manifest.items() if key != "files"})
+    facts = {key: value for key, value in manifest.items() if key != "files"}
+    return atomic.digest_of(_deployable(atomic.write_manifest(out, **facts)))
 
 
 def _deployable(manifest: Mapping) -> dict[str, str]:

@@ -22,7 +22,8 @@ from tensordict import TensorDict
 from rrf import atomic
 from rrf.algorithms import distributed
 from rrf.data.sampling import mixed_seed
-from rrf.envs.control_env import ControlEnv, EnvState, NotFiniteError, check_final, check_step
+from rrf.envs.control_env import ControlEnv, EnvState, check_final, check_step
+from rrf.envs.failure import EnvError, NotFiniteError, failed, named
 from rrf.policies.control.actor_critic import Deployed
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import INTERFACE, interface_text
@@ -32,6 +33,7 @@ from rrf.runners.control.configs import ControlRunnerCfg
 from rrf.runners.control.divergence import DivergenceAlarm
 from rrf.runners.control.episode_statistics import EpisodeStatistics
 from rrf.runners.control.thread_tuning import ThreadTuner
+from rrf.runners.env_failure import env_failure
 from rrf.runners.interruption import Interrupted, SignalWatch
 from rrf.runners.tracker import NullTracker, Tracker
 from rrf.storage.rollout import ControlStep
@@ -42,6 +44,7 @@ FREE = (
     *("trackers", "experiment_name", "save_interval", "num_checkpoints_kept", "log_interval"),
     *("video_interval", "init_from", "guard"),
 )
+_MADE = "while the environments were made"
 
 
 @dataclasses.dataclass
@@ -81,7 +84,8 @@ class ControlRunner:
             env: The environment to train in; built from `cfg.env` if not given.
 
         Raises:
-            ValueError: If device, environment and networks do not fit together.
+            ValueError: If device, environment and networks do not fit together, or if the
+                environment fails.
         """
         self.cfg, self.run_dir = cfg, Path(run_dir)
         self.lineage = dict(lineage or {})
@@ -89,7 +93,7 @@ class ControlRunner:
         self.device = process_group.join(cfg.device)
         self.threads = ThreadTuner(cfg.num_threads)
         rank = process_group.rank()
-        self.env = env or cfg.env.build(seed=mixed_seed(cfg.seed, rank), device=str(self.device))
+        self.env = env or self._build_env(mixed_seed(cfg.seed, rank))
         self.generator = torch.Generator(self.device).manual_seed(mixed_seed(cfg.seed, 1, rank))
         self.iteration = self.num_steps = self.num_rollbacks = 0
         self.metrics: dict[str, float] = {}
@@ -110,6 +114,16 @@ class ControlRunner:
             checkpoint.load_weights(self.policy, parent)
         self.policy.to(self.device)
         self.observations = self.env.get_observations()
+
+    def _build_env(self, seed: int) -> ControlEnv:
+        try:
+            return self.cfg.env.build(seed=seed, device=str(self.device))
+        except (ValueError, OSError, ImportError) as error:
+            if not isinstance(error, EnvError):
+                raise  # of our own code: it says what is wrong with the config
+            raise self._failure(error, _MADE) from error
+        except Exception as error:  # the code is not ours and may raise anything
+            raise self._failure(failed(f"making {self.cfg.env.task}", error), _MADE) from error
 
     def _build(self) -> None:
         """Set `policy`, `algorithm` and `steps_per_iteration`."""
@@ -133,31 +147,56 @@ class ControlRunner:
 
         Raises:
             Interrupted: After a signal noted by `signals`, when the progress has been saved.
-            ValueError: For a number that is not finite, or for a checkpoint of another config.
+            ValueError: For a number that is not finite, for an environment that fails, or for a
+                checkpoint of another config.
         """
         tracker = tracker if tracker and process_group.rank() == 0 else NullTracker()
         self.signals = signals
+        try:
+            self._train(tracker, on_progress)
+        except EnvError as error:
+            when = f"in iteration {self.iteration + 1} of {self.cfg.max_iterations}"
+            raise self._failure(error, when) from error
+        finally:
+            self._close_env()
+        return self._result()
+
+    def _train(
+        self, tracker: Tracker, on_progress: Callable[[ControlProgress], None] | None
+    ) -> None:
         if not self._resume():
             self._begin()
         self._began = time.monotonic() - self._wall_s, time.process_time() - self._cpu_s
+        signals = self.signals
+        while self.iteration < self.cfg.max_iterations:
+            begin = time.perf_counter()
+            if not self._try_iteration():
+                continue
+            seconds = time.perf_counter() - begin
+            self._read_clocks()
+            self._report(seconds, tracker, on_progress)
+            stop = process_group.agree(signals.received if signals else None)
+            if stop or self._is_due(self.cfg.save_interval):
+                self.save()
+            if self.cfg.video_interval and self._is_due(self.cfg.video_interval):
+                self.film(tracker)
+            if stop and self.iteration < self.cfg.max_iterations:
+                raise Interrupted(stop, f"saved {checkpoint.latest(self.run_dir)}")
+
+    def _close_env(self) -> None:
         try:
-            while self.iteration < self.cfg.max_iterations:
-                begin = time.perf_counter()
-                if not self._try_iteration():
-                    continue
-                seconds = time.perf_counter() - begin
-                self._read_clocks()
-                self._report(seconds, tracker, on_progress)
-                stop = process_group.agree(signals.received if signals else None)
-                if stop or self._is_due(self.cfg.save_interval):
-                    self.save()
-                if self.cfg.video_interval and self._is_due(self.cfg.video_interval):
-                    self.film(tracker)
-                if stop and self.iteration < self.cfg.max_iterations:
-                    raise Interrupted(stop, f"saved {checkpoint.latest(self.run_dir)}")
-        finally:
-            self.env.close()
-        return self._result()
+            with named(f"close of {self._task}"):
+                self.env.close()
+        except EnvError as error:  # what came before matters more
+            warnings.warn(str(error), stacklevel=2)
+
+    def _failure(self, error: EnvError, when: str) -> ValueError:
+        own = f"_rank_{process_group.rank()}" if process_group.size() > 1 else ""
+        return env_failure(error, self.run_dir, when, own)
+
+    @property
+    def _task(self) -> str:
+        return self.env.interface.task or "the environment"
 
     def _read_clocks(self) -> None:
         self._wall_s = time.monotonic() - self._began[0]
@@ -165,12 +204,13 @@ class ControlRunner:
 
     def step_env(self, actions: torch.Tensor) -> ControlStep:
         """Execute actions in all environments; checks and counts the step."""
-        result = self.env.step(actions)
-        step = ControlStep.of(self.observations, actions, result)
+        task = self._task
+        with named(f"step of {task}"):
+            result = self.env.step(actions)
+            step = ControlStep.of(self.observations, actions, result)
         self._last_step = step
-        where = self.env.interface.task or "the environment"
-        check_step(step.next_observations, step.rewards, step.dones, self.env.num_envs, where)
-        check_final(step.final_observations, step.dones, where)
+        check_step(step.next_observations, step.rewards, step.dones, self.env.num_envs, task)
+        check_final(step.final_observations, step.dones, task)
         self.statistics.observe(step.rewards, step.dones)
         for name, value in result[3].get("log", {}).items():
             self._env_log.setdefault(name, []).append(value)
@@ -287,7 +327,8 @@ class ControlRunner:
 
     def _new_episodes(self) -> None:
         """Abandon the running episodes and begin new ones."""
-        self.observations, _ = self.env.reset()
+        with named(f"reset of {self._task}"):
+            self.observations, _ = self.env.reset()
         for statistics in self.all_statistics.values():
             statistics.forget_running()
         self.algorithm.episodes_cut()

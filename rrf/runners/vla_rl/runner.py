@@ -14,9 +14,11 @@ from pathlib import Path
 import torch
 
 from rrf import atomic
+from rrf.envs.process.child import ChildError, ChildValueError
 from rrf.envs.vec_env import InitialState
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.env_failure import env_failure
 from rrf.runners.interruption import Interrupted, SignalWatch, StopRequestedError
 from rrf.runners.schedule import schedule_factor
 from rrf.runners.tracker import NullTracker, Tracker
@@ -76,8 +78,8 @@ class VLARLRunner:
 
         Raises:
             Interrupted: After a signal noted by `signals`; the last finished round has been saved.
-            ValueError: If the pre-flight check fails, if no group has any contrast, or if a number
-                is not finite.
+            ValueError: If the pre-flight check fails, if no group has any contrast, if a number is
+                not finite, or if an environment fails.
         """
         tracker = tracker or NullTracker()
         self._resume()
@@ -89,6 +91,9 @@ class VLARLRunner:
             assert signals is not None
             assert signals.received is not None
             raise Interrupted(signals.received, f"saved {self.save()}") from None
+        except (ChildError, ChildValueError) as error:
+            when = f"in round {self.round + 1} of {self.cfg.max_rounds}"
+            raise env_failure(error, self.run_dir, when) from error
         finally:
             self.backend.close()
         return self._result()

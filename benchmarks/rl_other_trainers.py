@@ -1,0 +1,88 @@
+"""Numbers of `rrf.envs.as_gymnasium` for `benchmarks.rl`: what it costs to step a Go1 through it,
+and whether a trainer that knows only Gymnasium learns on it.
+"""
+
+import importlib.util
+import math
+import time
+import types
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from benchmarks.record import ROOT, number
+from benchmarks.rl_pace import SEED, Bench, Pace, alternating, command, preset, ratio_row
+from rrf.envs import as_gymnasium
+
+EXAMPLE = ROOT / "docs" / "how-to" / "other_trainers" / "ppo.py"
+_ACTION_SETS = 16
+
+
+def go1_as_gymnasium_ratio(bench: Bench) -> list[dict]:
+    """Steps per second of Go1 as a `gymnasium.vector.VectorEnv`, beside the environment itself.
+
+    Both are one environment, stepped in short turns with the same actions, so that both meet the
+    same load.
+    """
+    cfg = preset("go1-flat-ppo", bench.size([], ["env.num_envs=16"])).env
+    env, rounds = as_gymnasium(cfg, seed=SEED), bench.size(4, 2)
+    env.reset()
+    draws = np.random.default_rng(SEED)
+    shape = (_ACTION_SETS, cfg.num_envs, env.env.num_actions)
+    actions = draws.normal(0.0, 0.5, shape).astype(np.float32)
+    tensors = torch.from_numpy(actions)
+    _stepped(lambda index: env.env.step(tensors[index]), 5 * rounds, cfg.num_envs)  # a warm-up
+
+    def natively() -> dict:
+        pace = _stepped(lambda index: env.env.step(tensors[index]), rounds, cfg.num_envs)
+        return {"steps_per_s": pace.steps_per_s, "steps_per_cpu_s": pace.steps_per_cpu_s}
+
+    ours, (native,) = alternating(
+        lambda: _stepped(lambda index: env.step(actions[index]), rounds, cfg.num_envs),
+        [natively],
+        repeats=bench.size(21, 1),
+    )
+    env.close()
+    id = "go1_as_gymnasium_ratio"
+    return [ratio_row(id, ours, "the environment itself", native, id)]
+
+
+def go1_other_trainer_return(bench: Bench) -> list[dict]:
+    """Mean return of the last hundred episodes of Go1, by the PPO of the guide to other trainers.
+
+    The peer is the same policy at the beginning.
+    """
+    cfg = preset("go1-flat-ppo", []).env.replace(num_envs=bench.size(512, 8))
+    updates = bench.size(150, 2)
+    torch.set_num_threads(1)
+    curve = _example().train(as_gymnasium(cfg, seed=SEED), updates, seed=SEED)
+    told = [value for value in curve if math.isfinite(value)] or [0.0]
+    id = "go1_other_trainer_return"
+    row = number(
+        id,
+        told[-1],
+        f"return after {24 * cfg.num_envs * updates:,} steps",
+        command=command(id),
+        peer="its first episodes",
+        peer_value=told[0],
+        seeds=[SEED],
+    )
+    return [row | {"curve": [round(value, 3) for value in told[:: max(1, len(told) // 25)]]}]
+
+
+def _stepped(step: Callable[[int], object], rounds: int, num_envs: int) -> Pace:
+    begin = time.perf_counter(), time.process_time()
+    for index in range(rounds):
+        step(index % _ACTION_SETS)
+    wall_s, cpu_s = time.perf_counter() - begin[0], time.process_time() - begin[1]
+    return Pace(rounds * num_envs / wall_s, rounds * num_envs / cpu_s)
+
+
+def _example() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location(EXAMPLE.stem, EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,119 @@
+"""The frames of an episode of a LeRobot directory, from its video.
+
+How many frames there are is asked of the file. What the metadata say about it, `to_timestamp`, is
+not used: some writers put the time of the last frame there, others the end of that frame. In a file
+with several episodes, one ends where the next one begins. If the file holds exactly as many frames
+as its episodes have rows, they follow each other without a gap, whatever `from_timestamp` says.
+
+Legend: T frames of an episode, F frames of a file, H W image height and width.
+"""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from rrf.data.formats.lerobot_files import EpisodePlace, Index
+from rrf.data.formats.time_stamps import FPS_TOLERANCE
+from rrf.data.formats.video_clip import frame_times, read_clip
+
+_MAX_TRAILING = 2  # frames that a recorder wrote after the last row, at whatever rate
+
+
+class EpisodeVideos:
+    """Reads the videos of one directory.
+
+    Args:
+        index: Where they are.
+        warn: Called with what is odd.
+    """
+
+    def __init__(self, index: Index, warn: Callable[[str], None]):
+        self._index, self._warn = index, warn
+        self._times = functools.lru_cache(maxsize=16)(frame_times)
+
+    def read(
+        self, place: EpisodePlace, key: str, length: int, fps: float, where: str
+    ) -> np.ndarray:
+        """The images of one camera, uint8 [T, H, W, 3]. Image i belongs to row i.
+
+        Args:
+            place: The episode.
+            key: The camera's feature.
+            length: Rows of the episode's table, T.
+            fps: Rows per second.
+            where: The beginning of every message.
+
+        Raises:
+            ValueError: If the file is missing or damaged, lacks frames, or holds others than those
+                of the rows.
+        """
+        video = place.videos.get(key)
+        if video is None:
+            raise ValueError(f"{where}: {key} has no video in the list of episodes")
+        start_s = num_frames = None
+        try:
+            if video.start_s is not None:
+                start_s, num_frames = self._frames_of(video.path, place.number)
+                if num_frames < length:
+                    raise ValueError(
+                        f"{video.path} holds {num_frames} frames, the table {length}; "
+                        "download it again"
+                    )
+            clip = read_clip(video.path, length, start_s)
+        except ValueError as error:
+            raise ValueError(f"{where}: {key}: {error}") from error
+        num_extra = clip.num_extra if num_frames is None else num_frames - length
+        if num_extra:
+            counts = f"{where}: {key} has {length + num_extra} frames, the table {length}"
+            is_other = clip.fps is not None and abs(clip.fps - fps) > FPS_TOLERANCE * fps
+            if is_other and num_extra > _MAX_TRAILING:
+                raise ValueError(
+                    f"{counts}, and {clip.fps:g} frames/s in {video.path}, the table {fps:g}. If "
+                    "row i belongs to frame i of the video, say so in the config, source: {fps: "
+                    f"{clip.fps:g}}}; if not, encode the video again, one frame for each row"
+                )
+            self._warn(f"{counts}; the last {num_extra} are dropped")
+        self._check_size(clip.images, key, where)
+        return clip.images
+
+    def _frames_of(self, path: Path, number: int) -> tuple[float, int]:
+        """Where in a file with several episodes the frames of one begin, s, and how many there are
+        up to the next one.
+        """
+        times_f = self._times(path)
+        episodes = sorted(self._index.shared_videos[path])
+        starts_s = np.array([episode.start_s for episode in episodes])
+        half = 0.5 * float(np.median(np.diff(times_f))) if len(times_f) > 1 else 0.0
+        firsts = np.searchsorted(times_f, starts_s - half)
+        at = [episode.number for episode in episodes].index(number)
+        lengths = np.array([episode.length for episode in episodes])
+        if len(times_f) == lengths.sum():
+            joined = np.cumsum(lengths) - lengths
+            if (firsts != joined).any():
+                self._warn(
+                    f"{path} holds as many frames as its episodes have rows, but from_timestamp "
+                    "puts them elsewhere; the frames are taken one after the other"
+                )
+            firsts = joined
+        bounds = [*firsts.tolist(), len(times_f)]
+        first = bounds[at]
+        start_s = float(times_f[first]) if first < len(times_f) else float(starts_s[at])
+        return start_s, bounds[at + 1] - first
+
+    def _check_size(self, images: np.ndarray, key: str, where: str) -> None:
+        declared = image_size(self._index.features[key])
+        if images.shape[1:3] != declared:
+            size = list(images.shape[1:3])
+            self._warn(f"{where}: {key} is {size} px, meta/info.json says {list(declared)}")
+
+
+def image_size(feature: dict) -> tuple[int, ...]:
+    """(height, width) of an image feature, whichever of the two orders its shape has.
+
+    `names` is not used: it is often absent, and in some datasets it contradicts the shape.
+    """
+    shape = feature["shape"]
+    is_first = len(shape) == 3 and shape[0] in (1, 3) and shape[2] not in (1, 3)
+    return tuple(shape[1:] if is_first else shape[:2])

@@ -1,0 +1,151 @@
+"""Settings for a Gymnasium task that has none of its own.
+
+A task that a preset was made for gets that preset. Any other task gets defaults for its kind. They
+follow what Stable-Baselines3's zoo uses for most tasks of that kind: PPO with several environments,
+normalised observations and rewards and a learning rate that falls to 0, or SAC with the settings of
+its paper.
+"""
+
+import dataclasses
+import re
+
+from rrf.algorithms.off_policy.configs import SACCfg
+from rrf.algorithms.on_policy.configs import PPOCfg
+from rrf.envs.configs import task_id
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg, RegisteredEnvCfg
+from rrf.envs.gymnasium.registered import TaskKind
+from rrf.networks.configs import plain_mlp
+from rrf.policies.control.configs import (
+    ActorCriticPackCfg,
+    CategoricalActorCfg,
+    StateIndStdActorCfg,
+    VNetworkCfg,
+)
+from rrf.presets import PRESETS
+from rrf.runners.control.configs import ControlRunnerCfg, OffPolicyRunnerCfg, OnPolicyRunnerCfg
+
+ALGORITHMS = {"ppo": OnPolicyRunnerCfg, "sac": OffPolicyRunnerCfg}
+"""The names of --algorithm -> the class of the configs that train with it."""
+_SMALL = plain_mlp([64, 64], "Tanh")
+_WALKER = plain_mlp([512, 256, 128], "ELU")
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A config, and in a few words where it comes from."""
+
+    cfg: ControlRunnerCfg
+    origin: str
+
+
+def preset_for(task: str, algorithm: str) -> Choice | None:
+    """The preset that was made for exactly this task and algorithm; None if there is none."""
+    for name in PRESETS:
+        if name.endswith(f"-{algorithm}"):
+            cfg = PRESETS.get(name)()
+            is_made_for_it = isinstance(cfg, ControlRunnerCfg) and cfg.env.task == task
+            if is_made_for_it and not getattr(cfg.env, "hidden", None):
+                return Choice(cfg, f"preset {name}")
+    return None
+
+
+def defaults_for(task: str, kind: TaskKind, algorithm: str) -> Choice:
+    """Settings for a task of this kind.
+
+    Raises:
+        ValueError: If the algorithm cannot train such a task.
+    """
+    if algorithm == "sac":
+        if kind.num_choices is not None:
+            raise ValueError(
+                f"{task} has {kind.num_choices} discrete actions, which SAC does not support; "
+                "train it with --algorithm ppo"
+            )
+        if kind.is_mjlab:
+            raise ValueError(
+                f"{task} is an environment of mjlab, for which there are no defaults of SAC; train "
+                "it with --algorithm ppo"
+            )
+        return Choice(_real_sac(task), "SAC's defaults for real actions")
+    if kind.is_mjlab:
+        return Choice(_mjlab_ppo(task), "PPO's defaults for robots of mjlab")
+    if kind.num_choices is None:
+        return Choice(_real_ppo(task, kind), "PPO's defaults for real actions")
+    return Choice(_discrete_ppo(task, kind), f"PPO's defaults for {kind.num_choices} actions")
+
+
+def _discrete_ppo(task: str, kind: TaskKind) -> OnPolicyRunnerCfg:
+    """Half a million steps."""
+    return _gymnasium_ppo(
+        task,
+        CategoricalActorCfg(backbone_cfg=_SMALL, obs_normalization=not kind.is_one_hot),
+        entropy_coef=0.01,
+        max_iterations=245,
+    )
+
+
+def _real_ppo(task: str, kind: TaskKind) -> OnPolicyRunnerCfg:
+    """A million steps."""
+    actor = StateIndStdActorCfg(backbone_cfg=_SMALL, obs_normalization=not kind.is_one_hot)
+    return _gymnasium_ppo(task, actor, entropy_coef=0.0, max_iterations=489)
+
+
+def _gymnasium_ppo(
+    task: str,
+    actor: CategoricalActorCfg | StateIndStdActorCfg,
+    entropy_coef: float,
+    max_iterations: int,
+) -> OnPolicyRunnerCfg:
+    """An iteration has 2,048 steps."""
+    critic = VNetworkCfg(backbone_cfg=_SMALL, obs_normalization=actor.obs_normalization)
+    return OnPolicyRunnerCfg(
+        experiment_name=_name(task, "ppo"),
+        env=GymnasiumEnvCfg(task=task, num_envs=8),
+        policy=ActorCriticPackCfg(actor_cfg=actor, critic_cfg=critic),
+        algorithm=PPOCfg(
+            entropy_coef=entropy_coef,
+            num_learning_epochs=10,
+            num_mini_batches=8,
+            schedule="linear",
+            learning_rate=1e-3,
+            max_grad_norm=0.5,
+            adam_eps=1e-5,
+            normalize_rewards=True,
+            learner_threads=1,
+        ),
+        num_steps_per_env=256,
+        max_iterations=max_iterations,
+        save_interval=50,
+    )
+
+
+def _mjlab_ppo(task: str) -> OnPolicyRunnerCfg:
+    """The settings of go1-rough-ppo, for as many environments as the task was registered with."""
+    return OnPolicyRunnerCfg(
+        experiment_name=_name(task, "ppo"),
+        env=RegisteredEnvCfg(task=task),
+        policy=ActorCriticPackCfg(
+            actor_cfg=StateIndStdActorCfg(backbone_cfg=_WALKER),
+            critic_cfg=VNetworkCfg(backbone_cfg=_WALKER),
+        ),
+        algorithm=PPOCfg(entropy_coef=0.01, learning_rate=1e-3, desired_kl=0.01),
+        num_steps_per_env=24,
+        max_iterations=1500,
+    )
+
+
+def _real_sac(task: str) -> OffPolicyRunnerCfg:
+    """Half a million steps; an iteration has 1,000."""
+    return OffPolicyRunnerCfg(
+        experiment_name=_name(task, "sac"),
+        env=GymnasiumEnvCfg(task=task),
+        algorithm=SACCfg(warmup_steps=10_000),
+        max_iterations=500,
+        save_interval=50,
+        num_checkpoints_kept=1,  # the replay buffer makes checkpoints large
+        replay_size=500_000,
+    )
+
+
+def _name(task: str, algorithm: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", f"{task_id(task)}-{algorithm}".lower()).strip("-")

@@ -1,0 +1,179 @@
+"""Which gate rules a model, and what it says about a version, from what the registry stores.
+
+A promotion believes no verdict that somebody brings. It computes the verdict again from the stored
+evaluations of the candidate, of the champion and of the best champion so far.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrf import workspace
+from rrf.evaluation import judging
+from rrf.evaluation.gates.gate import GateCfg, Rival, load_gate, verdict
+from rrf.evaluation.gates.verdicts import Verdict
+from rrf.tracking import evidence, ledger
+from rrf.tracking.evidence import Stored
+from rrf.tracking.ledger import Entry, ModelGate
+from rrf.tracking.standing import Standing
+from rrf.tracking.versions import Version
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_ROLES = {"champion": "champion", "best": "best champion so far"}
+
+
+def model_gate(file: str | Path) -> ModelGate:
+    """A gate file as the ledger records it."""
+    gate, path, home = load_gate(file), Path(file).resolve(), workspace.home()
+    inside = path.relative_to(home) if path.is_relative_to(home) else path.name
+    return ModelGate(str(inside), gate.hash, gate.to_dict())
+
+
+def config_of(gate: ModelGate, model: str) -> GateCfg:
+    """The gate on record as a config.
+
+    Raises:
+        ValueError: If this version of rrf cannot read it, or reads another gate.
+    """
+    try:
+        found = GateCfg.from_dict(gate.config)
+        if found.hash == gate.hash:
+            return found
+        error = f"its hash is {found.hash[:12]}, not {gate.hash[:12]}"
+    except ValueError as problem:
+        error = str(problem)
+    raise ValueError(
+        f"the gate on record for '{model}', {gate.file}, cannot be read ({error}); record it "
+        f"again: rrf models gate {model} FILE --reason '...'"
+    )
+
+
+def rivals(standing: Standing, versions: Sequence[Version]) -> dict[str, Version]:
+    """The versions that a candidate is compared with: "champion" and, if it is another one, "best".
+
+    The best champion so far is the version that was once champion, was not rolled back, and has the
+    highest success under the protocol of the model's gate.
+    """
+    by_number = {version.version: version for version in versions}
+    champion = by_number.get(standing.champion or "")
+    if champion is None:
+        return {}
+    found = {"champion": champion}
+    once = {entry.champion for entry in standing.entries if entry.action == "promote"}
+    allowed = [by_number[v] for v in once if v in by_number and v not in standing.revoked]
+    ranked = sorted(allowed, key=lambda v: (_success(v, standing), v is champion))
+    if ranked and ranked[-1] is not champion:
+        found["best"] = ranked[-1]
+    return found
+
+
+def attempt_of(standing: Standing, versions: Sequence[Version], checkpoint_digest: str) -> int:
+    """Which candidate this is that is judged by the model's gate against its current champion.
+
+    Candidates with a lower version number come first; one that is not registered yet comes last.
+    """
+    gate, champion = standing.gate, standing.champion or ""
+    if gate is None:
+        return 1
+    base_hash = config_of(gate, standing.name).protocol.base_hash
+    mine = [int(v.version) for v in versions if v.checkpoint_digest == checkpoint_digest]
+    before = [
+        version
+        for version in versions
+        if version.checkpoint_digest != checkpoint_digest
+        and (not mine or int(version.version) < mine[0])
+        and any(
+            one.base_hash == base_hash and champion in one.against
+            for one in evidence.evaluations_of(version)
+        )
+    ]
+    return len(before) + 1
+
+
+def judge(
+    client: "MlflowClient", standing: Standing, versions: Sequence[Version], version: Version
+) -> Verdict:
+    """What the model's gate says about a version, from the stored evaluations.
+
+    Raises:
+        ValueError: If the model has no gate, or an evaluation is missing or was replaced.
+        OSError: If an evaluation cannot be read.
+    """
+    name = version.name
+    if standing.gate is None:
+        raise ValueError(
+            f"no gate rules '{name}' yet; say which one does: rrf models gate {name} "
+            "configs/gates/FILE.yaml --reason '...'"
+        )
+    gate = config_of(standing.gate, name)
+    mine = _longest(version, gate)
+    if mine is None:
+        raise ValueError(
+            f"'{name}' version {version.version} has no evaluation under protocol "
+            f"'{gate.protocol.name}' of its gate; make one: rrf eval CHECKPOINT --gate "
+            f"{standing.gate.file} --register {name}"
+        )
+    others: dict[str, Rival] = {}
+    for role, other in rivals(standing, versions).items():
+        theirs = [
+            one for one in evidence.evaluations_of(other) if one.protocol_hash == mine.protocol_hash
+        ]
+        if other.version == version.version:
+            theirs = [mine]
+        if not theirs:
+            raise ValueError(
+                f"the {_ROLES[role]} of '{name}', version {other.version}, has no evaluation on "
+                f"the {mine.episodes_per_task} initial states per task of version "
+                f"{version.version}; judge that one again: rrf eval {name}/{version.version} "
+                f"--gate {standing.gate.file} --register {name}"
+            )
+        others[role] = Rival(evidence.load(client, other, theirs[-1].digest), other.version)
+    return verdict(
+        evidence.load(client, version, mine.digest),
+        gate,
+        others.get("champion"),
+        others.get("best"),
+        judging.round_of(gate, mine.episodes_per_task),
+        attempt_of(standing, versions, version.checkpoint_digest),
+    )
+
+
+def _longest(version: Version, gate: GateCfg) -> Stored | None:
+    """The evaluation under the gate's protocol with the most episodes."""
+    found = [
+        one for one in evidence.evaluations_of(version) if one.base_hash == gate.protocol.base_hash
+    ]
+    return max(found, key=lambda one: one.episodes_per_task, default=None)
+
+
+def _success(version: Version, standing: Standing) -> float:
+    gate = standing.gate
+    found = _longest(version, config_of(gate, standing.name)) if gate else None
+    return found.success if found else -1.0
+
+
+def differing(standing: Standing, file: str | Path) -> str:
+    """Why a candidate that is judged by this gate cannot be promoted, or ""."""
+    mine, gate = model_gate(file), standing.gate
+    if gate is None and standing.champion is None:
+        return ""
+    if gate is not None and gate.hash == mine.hash:
+        return ""
+    ruled = f"is ruled by {gate.file} ({gate.hash[:12]})" if gate else "has a champion but no gate"
+    return (
+        f"'{standing.name}' {ruled}, not by {file} ({mine.hash[:12]}); to change that: rrf models "
+        f"gate {standing.name} {file} --reason '...'"
+    )
+
+
+def recorded(standing: Standing, gate: ModelGate, reason: str) -> Entry:
+    """The entry that makes a gate the one that rules the model."""
+    return ledger.next_entry(
+        standing.entries,
+        action="gate",
+        gate=dataclasses.asdict(gate),
+        reason=reason,
+    )

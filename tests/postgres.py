@@ -1,0 +1,55 @@
+"""A real PostgreSQL server for tests, from the binaries that Debian installs."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_PLACES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+
+
+@contextlib.contextmanager
+def server() -> Iterator[str]:
+    """Run a server with an empty database; yields its address for MLflow.
+
+    Skips the test where PostgreSQL is not installed.
+    """
+    initdb = shutil.which("initdb", path=os.pathsep.join([os.environ["PATH"], *map(str, _PLACES)]))
+    if initdb is None:
+        pytest.skip("PostgreSQL is not installed (Debian: apt install postgresql)")
+    pytest.importorskip("psycopg2", reason="psycopg2 is not installed")
+    # PostgreSQL does not run as root, and pytest's own folders are closed to other users.
+    as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    with tempfile.TemporaryDirectory(prefix="rrf-postgres-") as folder:
+        if as_user:
+            shutil.chown(folder, "postgres")
+        data = Path(folder) / "data"
+        _run(*as_user, initdb, "-D", data, "-U", "rrf", "-A", "trust")
+        port = _free_port()
+        options = f"-p {port} -c listen_addresses=127.0.0.1 -c fsync=off -k {folder}"
+        control = [*as_user, Path(initdb).parent / "pg_ctl", "-D", data, "-w"]
+        _run(*control, "-l", f"{folder}/log", "-o", options, "start")
+        try:
+            yield f"postgresql://rrf@127.0.0.1:{port}/postgres"
+        finally:
+            _run(*control, "-m", "immediate", "stop")
+
+
+def _run(*command) -> None:
+    # Without a file for the output, the server would inherit our pipe and keep it open.
+    with tempfile.TemporaryFile() as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, cwd="/")
+        output.seek(0)
+        assert done.returncode == 0, output.read().decode()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
