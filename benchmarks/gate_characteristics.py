@@ -110,7 +110,7 @@ def table(num: int) -> str:
         ("champion 92 %, candidate 92 % but 60 % on one task", share(GATE, worst, good, num, 6)),
         (
             "30 candidates in a row at the threshold: any passes",
-            any_of(GATE, [0.5] * 6, 30, max(20, num // 10), 7),
+            any_of(GATE, [0.5] * 6, 30, num, 7),
         ),
     ]
     lines = ["| what is judged | passes |", "|---|---|"]
@@ -133,8 +133,8 @@ def main() -> None:
     text = PAGE.read_text()
     marks = "<!-- characteristics -->\n{}\n<!-- /characteristics -->"
     filled = marks.format(f"\n{table(num)}\n")
-    pattern = r"<!-- characteristics -->.*?(<!-- /characteristics -->|\n\n)"
-    atomic.write_text(PAGE, re.sub(pattern, lambda _: filled + "\n", text, count=1, flags=re.S))
+    pattern = r"<!-- characteristics -->.*<!-- /characteristics -->"
+    atomic.write_text(PAGE, re.sub(pattern, lambda _: filled, text, flags=re.S))
 
 
 if __name__ == "__main__":
