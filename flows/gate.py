@@ -15,6 +15,7 @@ from rrf.evaluation.gates import gate as gates
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.results import EvaluationReport
 from rrf.tracking import links, registry
+from rrf.tracking.versions import Version
 
 EVALUATION, BEFORE = "evaluation.json", "baseline-before-training.json"
 
@@ -23,23 +24,18 @@ EVALUATION, BEFORE = "evaluation.json", "baseline-before-training.json"
 def champion_of(model: str) -> dict | None:
     """The champion's version, its name for commands, and its digest; None without a champion."""
     found = registry.champion(model)
-    if found is None:
-        return None
-    name = f"models:/{model}/{found.version}"
-    return {"version": found.version, "policy": name, "digest": found.checkpoint_digest}
+    return _as_plain(found) if found else None
 
 
 @step(name="rivals", task_run_name="champions of {model}")
 def rivals_of(model: str) -> dict[str, dict]:
     """The champion, and the best champion so far if that is another one, like `champion_of`."""
-    return {
-        role: {
-            "version": found.version,
-            "policy": f"models:/{model}/{found.version}",
-            "digest": found.checkpoint_digest,
-        }
-        for role, found in registry.rivals(model).items()
-    }
+    return {role: _as_plain(found) for role, found in registry.rivals(model).items()}
+
+
+def _as_plain(found: Version) -> dict:
+    name = f"models:/{found.name}/{found.version}"
+    return {"version": found.version, "policy": name, "digest": found.checkpoint_digest}
 
 
 def gate_for(model: str, given: str | None, first: str) -> str:

@@ -3,13 +3,14 @@
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from infra import ports
 
 _PLACES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 
@@ -31,7 +32,7 @@ def server() -> Iterator[str]:
             shutil.chown(folder, "postgres")
         data = Path(folder) / "data"
         _run(*as_user, initdb, "-D", data, "-U", "rrf", "-A", "trust")
-        port = _free_port()
+        port = ports.free()
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c fsync=off -k {folder}"
         control = [*as_user, Path(initdb).parent / "pg_ctl", "-D", data, "-w"]
         _run(*control, "-l", f"{folder}/log", "-o", options, "start")
@@ -47,9 +48,3 @@ def _run(*command) -> None:
         done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, cwd="/")
         output.seek(0)
         assert done.returncode == 0, output.read().decode()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -26,8 +26,7 @@ def wilson(successes: int, episodes: int, confidence: float = 0.95) -> tuple[flo
     Raises:
         ValueError: For negative counts or more successes than episodes.
     """
-    if not 0 <= successes <= episodes:
-        raise ValueError(f"{successes} successes in {episodes} episodes is impossible")
+    _check_rate(successes, episodes)
     if episodes == 0:
         return 0.0, 1.0
     z = z_value(confidence)
@@ -48,8 +47,7 @@ def clopper_pearson(successes: int, episodes: int, confidence: float = 0.95) -> 
     """
     from scipy.special import betaincinv
 
-    if not 0 <= successes <= episodes:
-        raise ValueError(f"{successes} successes in {episodes} episodes is impossible")
+    _check_rate(successes, episodes)
     level, failures = (1 - confidence) / 2, episodes - successes
     low = float(betaincinv(successes, failures + 1, level)) if successes else 0.0
     high = float(betaincinv(successes + 1, failures, 1 - level)) if failures else 1.0
@@ -85,8 +83,7 @@ def noninferiority_p(wins: int, losses: int, pairs: int, margin: float) -> float
     Raises:
         ValueError: For counts that are impossible.
     """
-    if not 0 <= wins + losses <= pairs or min(wins, losses) < 0:
-        raise ValueError(f"{wins} wins and {losses} losses in {pairs} pairs is impossible")
+    _check_pairs(wins, losses, pairs)
     if margin >= 1:
         return 0.0  # nothing can be lost that is not tolerated
     if pairs == 0:
@@ -149,8 +146,7 @@ def paired_difference(
     Returns:
         (difference, low, high).
     """
-    if not 0 <= wins + losses <= pairs or min(wins, losses) < 0:
-        raise ValueError(f"{wins} wins and {losses} losses in {pairs} pairs is impossible")
+    _check_pairs(wins, losses, pairs)
     win_rate, loss_rate = (wins + 1) / (pairs + 2), (losses + 1) / (pairs + 2)
     center = win_rate - loss_rate
     half = z_value(confidence) * math.sqrt((win_rate + loss_rate - center**2) / (pairs + 2))
@@ -204,3 +200,13 @@ def z_value(confidence: float) -> float:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence {confidence} is not between 0 and 1")
     return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def _check_rate(successes: int, episodes: int) -> None:
+    if not 0 <= successes <= episodes:
+        raise ValueError(f"{successes} successes in {episodes} episodes is impossible")
+
+
+def _check_pairs(wins: int, losses: int, pairs: int) -> None:
+    if not 0 <= wins + losses <= pairs or min(wins, losses) < 0:
+        raise ValueError(f"{wins} wins and {losses} losses in {pairs} pairs is impossible")

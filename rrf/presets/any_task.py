@@ -22,6 +22,7 @@ from rrf.policies.control.configs import (
     VNetworkCfg,
 )
 from rrf.presets import PRESETS
+from rrf.presets.gymnasium import ppo_of_eight
 from rrf.runners.control.configs import ControlRunnerCfg, OffPolicyRunnerCfg, OnPolicyRunnerCfg
 
 ALGORITHMS = {"ppo": OnPolicyRunnerCfg, "sac": OffPolicyRunnerCfg}
@@ -76,47 +77,15 @@ def defaults_for(task: str, kind: TaskKind, algorithm: str) -> Choice:
 
 def _discrete_ppo(task: str, kind: TaskKind) -> OnPolicyRunnerCfg:
     """Half a million steps."""
-    return _gymnasium_ppo(
-        task,
-        CategoricalActorCfg(backbone_cfg=_SMALL, obs_normalization=not kind.is_one_hot),
-        entropy_coef=0.01,
-        max_iterations=245,
-    )
+    actor = CategoricalActorCfg(backbone_cfg=_SMALL, obs_normalization=not kind.is_one_hot)
+    name = _name(task, "ppo")
+    return ppo_of_eight(name, task, actor, 0.01, max_iterations=245, save_interval=50)
 
 
 def _real_ppo(task: str, kind: TaskKind) -> OnPolicyRunnerCfg:
     """A million steps."""
     actor = StateIndStdActorCfg(backbone_cfg=_SMALL, obs_normalization=not kind.is_one_hot)
-    return _gymnasium_ppo(task, actor, entropy_coef=0.0, max_iterations=489)
-
-
-def _gymnasium_ppo(
-    task: str,
-    actor: CategoricalActorCfg | StateIndStdActorCfg,
-    entropy_coef: float,
-    max_iterations: int,
-) -> OnPolicyRunnerCfg:
-    """An iteration has 2,048 steps."""
-    critic = VNetworkCfg(backbone_cfg=_SMALL, obs_normalization=actor.obs_normalization)
-    return OnPolicyRunnerCfg(
-        experiment_name=_name(task, "ppo"),
-        env=GymnasiumEnvCfg(task=task, num_envs=8),
-        policy=ActorCriticPackCfg(actor_cfg=actor, critic_cfg=critic),
-        algorithm=PPOCfg(
-            entropy_coef=entropy_coef,
-            num_learning_epochs=10,
-            num_mini_batches=8,
-            schedule="linear",
-            learning_rate=1e-3,
-            max_grad_norm=0.5,
-            adam_eps=1e-5,
-            normalize_rewards=True,
-            learner_threads=1,
-        ),
-        num_steps_per_env=256,
-        max_iterations=max_iterations,
-        save_interval=50,
-    )
+    return ppo_of_eight(_name(task, "ppo"), task, actor, max_iterations=489, save_interval=50)
 
 
 def _mjlab_ppo(task: str) -> OnPolicyRunnerCfg:

@@ -119,13 +119,29 @@ def humanoid_ppo() -> OnPolicyRunnerCfg:
 
 
 def _mujoco_ppo(name: str, task: str, max_iterations: int = 489) -> OnPolicyRunnerCfg:
-    """Common settings of the MuJoCo tasks; an iteration has 2,048 steps."""
+    """Common settings of the MuJoCo tasks."""
+    actor = StateIndStdActorCfg(backbone_cfg=_SMALL)
+    return ppo_of_eight(name, task, actor, max_iterations=max_iterations, save_interval=100)
+
+
+def ppo_of_eight(
+    name: str,
+    task: str,
+    actor: ActorCfg,
+    entropy_coef: float = 0.0,
+    *,
+    max_iterations: int,
+    save_interval: int,
+) -> OnPolicyRunnerCfg:
+    """PPO with eight environments, normalised rewards and a learning rate that falls to 0; an
+    iteration has 2,048 steps.
+    """
     return OnPolicyRunnerCfg(
         experiment_name=name,
         env=GymnasiumEnvCfg(task=task, num_envs=8),
-        policy=_pack(StateIndStdActorCfg(backbone_cfg=_SMALL)),
+        policy=_pack(actor),
         algorithm=PPOCfg(
-            entropy_coef=0.0,
+            entropy_coef=entropy_coef,
             num_learning_epochs=10,
             num_mini_batches=8,
             schedule="linear",
@@ -137,7 +153,7 @@ def _mujoco_ppo(name: str, task: str, max_iterations: int = 489) -> OnPolicyRunn
         ),
         num_steps_per_env=256,
         max_iterations=max_iterations,
-        save_interval=100,
+        save_interval=save_interval,
     )
 
 

@@ -17,7 +17,6 @@ and ledger means that somebody changed one of them behind our back (`rrf.trackin
 """
 
 import json
-import logging
 from typing import TYPE_CHECKING
 
 from rrf.tracking import ledger
@@ -32,8 +31,8 @@ CLAIM = "rrf.change-of"
 """The tag that tells a claim from a model; its value is the model's name."""
 _ENTRY = "rrf.entry"
 _LONGEST_TAG = 5000  # of a registered model on PostgreSQL
-_ROUNDS = 20
-log = logging.getLogger(__name__)
+ROUNDS = 20
+"""How often a change is tried that others are faster with, before it is given up."""
 
 
 def append(client: "MlflowClient", name: str, entry: Entry) -> bool:
@@ -67,7 +66,7 @@ def finish(client: "MlflowClient", name: str, index: int = 0) -> list[Entry]:
     Raises:
         DamagedError: If the ledger is damaged.
     """
-    for _ in range(_ROUNDS):
+    for _ in range(ROUNDS):
         entries = ledger.parse(name, client.get_registered_model(name).tags)
         claims = [
             claim
@@ -78,7 +77,7 @@ def finish(client: "MlflowClient", name: str, index: int = 0) -> list[Entry]:
             return entries
         for claim in claims:
             _finish(client, name, claim)
-    raise OSError(f"'{name}' is being changed by other processes all the time; try again later")
+    raise busy(name)
 
 
 def is_under_way(client: "MlflowClient", name: str, entries: list[Entry]) -> bool:
@@ -91,7 +90,7 @@ def set_aliases(client: "MlflowClient", name: str, candidate: str | None = None)
     while True:
         model = client.get_registered_model(name)
         entries = ledger.parse(name, model.tags)
-        _set_aliases(client, model, ledger.champions(entries), candidate)
+        _set_aliases(client, model, expected_aliases(entries), candidate)
         # Another process may have changed both meanwhile, and we may have undone its aliases.
         if ledger.read(client, name) == entries:
             return
@@ -99,18 +98,40 @@ def set_aliases(client: "MlflowClient", name: str, candidate: str | None = None)
 
 def expected_aliases(entries: list[Entry]) -> dict[str, str | None]:
     """The versions that the ledger makes @champion and @previous; None for none."""
-    stack = ledger.champions(entries)
-    return {PREVIOUS: (stack[-2:-1] or [None])[0], CHAMPION: (stack[-1:] or [None])[0]}
+    return {PREVIOUS: ledger.previous_of(entries), CHAMPION: ledger.champion_of(entries)}
+
+
+def differing_aliases(
+    model: "RegisteredModel", entries: list[Entry]
+) -> dict[str, tuple[str | None, str | None]]:
+    """@champion and @previous where MLflow and the ledger differ -> the version by each of them."""
+    current = aliases_in(model)
+    expected = expected_aliases(entries).items()
+    found = {alias: (current.get(alias), version) for alias, version in expected}
+    return {alias: both for alias, both in found.items() if both[0] != both[1]}
+
+
+def aliases_in(model: "RegisteredModel") -> dict[str, str]:
+    """The aliases in MLflow -> their version, which MLflow's stores give as number or as text."""
+    return {alias: str(version) for alias, version in model.aliases.items()}
+
+
+def busy(name: str) -> OSError:
+    """The error for a change that came second every time."""
+    return OSError(f"'{name}' is being changed by other processes all the time; try again later")
 
 
 def _set_aliases(
-    client: "MlflowClient", model: "RegisteredModel", stack: list[str], candidate: str | None
+    client: "MlflowClient",
+    model: "RegisteredModel",
+    expected: dict[str, str | None],
+    candidate: str | None,
 ) -> None:
-    current = {alias: str(version) for alias, version in model.aliases.items()}
-    wanted = {PREVIOUS: (stack[-2:-1] or [None])[0], CHAMPION: (stack[-1:] or [None])[0]}
-    if candidate is None or candidate == wanted[CHAMPION]:
+    current = aliases_in(model)
+    if candidate is None or candidate == expected[CHAMPION]:
         candidate = current.get(CANDIDATE)
-    wanted[CANDIDATE] = None if candidate == wanted[CHAMPION] else candidate
+    is_champion = candidate == expected[CHAMPION]
+    wanted = {**expected, CANDIDATE: None if is_champion else candidate}
     for alias, version in wanted.items():
         if version is None and alias in current:
             client.delete_registered_model_alias(model.name, alias)

@@ -80,9 +80,8 @@ def evaluation_tags(
         champion: The version against which this is an attempt, "" if there is no champion; None if
             it is not an attempt.
     """
-    protocol = parse_protocol(report.protocol)
-    earlier = [one for one in evaluations_of(version) if one.digest == report.digest]
-    against = {name for one in earlier for name in one.against}
+    protocol, earlier = parse_protocol(report.protocol), evaluations_of(version)
+    against = {name for one in earlier if one.digest == report.digest for name in one.against}
     if champion is not None:
         against.add(champion)
     stored = Stored(
@@ -95,7 +94,7 @@ def evaluation_tags(
     )
     tags = {f"{_STORED}{report.digest[:_SHOWN]}": json.dumps(dataclasses.asdict(stored))}
     shown = version.tags.get("evaluation.digest")
-    bases = [one.base_hash for one in evaluations_of(version) if one.digest == shown]
+    bases = [one.base_hash for one in earlier if one.digest == shown]
     wanted = base_hash or (bases[0] if bases else None)
     if shown is None or wanted == protocol.base_hash or (not bases and not base_hash):
         tags |= _figures(report)
@@ -131,11 +130,11 @@ def rewrite_report(
     version: Version,
     champion: Version | None,
     evaluation: Path,
+    report: EvaluationReport,
     config: Mapping,
     lineage: Mapping,
 ) -> None:
     """Render the report of an evaluation again with everything known about the version."""
-    report = EvaluationReport.load(evaluation)
     write_report(
         evaluation,
         lineage,
@@ -148,9 +147,8 @@ def rewrite_report(
     )
 
 
-def store(client: "MlflowClient", version: Version, evaluation: Path) -> None:
+def store(client: "MlflowClient", version: Version, evaluation: Path, digest: str) -> None:
     """Add an evaluation to the artifacts of the version's run: numbers, verdicts and report."""
-    digest = EvaluationReport.load(evaluation).digest
     files = [evaluation / EVALUATION, *verdicts_of(evaluation, digest), evaluation / REPORT]
     for file in files:
         if file.is_file():

@@ -102,11 +102,10 @@ def parse(name: str, tags: Mapping[str, str]) -> list[Entry]:
     if damage:
         raise DamagedError(name, damage)
     # The head is written after its entry. A killed process may leave it behind, never ahead.
-    head = tags.get(HEAD)
-    if head is not None and head not in _known(entries):
+    known, head, seen = hashes(entries), tags.get(HEAD), remembered(name)
+    if head is not None and head not in known:
         raise DamagedError(name, f"entries after {len(entries)} were cut off")
-    seen = remembered(name)
-    if seen is not None and seen not in _known(entries):
+    if seen is not None and seen not in known:
         raise DamagedError(
             name, f"an entry that this workspace has seen ({seen[:12]}) is not in it any more"
         )
@@ -140,7 +139,7 @@ def next_entry(entries: Sequence[Entry], **facts) -> Entry:
     last = entries[-1] if entries else None
     standing = {key: getattr(last, key, None) for key in ("champion", "checkpoint_digest")}
     standing |= {"version": None, "verdict_digest": None, "protocol_hash": None}
-    standing["previous"] = (champions(entries)[-2:-1] or [None])[0]
+    standing["previous"] = previous_of(entries)
     return Entry(
         **{
             "index": len(entries) + 1,
@@ -162,6 +161,16 @@ def champions(entries: Sequence[Entry]) -> list[str]:
         elif entry.action == "rollback":
             stack.pop()
     return stack
+
+
+def champion_of(entries: Sequence[Entry]) -> str | None:
+    """The current champion; None before the first promotion."""
+    return (champions(entries)[-1:] or [None])[0]
+
+
+def previous_of(entries: Sequence[Entry]) -> str | None:
+    """The champion that a rollback returns to, if there is one."""
+    return (champions(entries)[-2:-1] or [None])[0]
 
 
 def revoked(entries: Sequence[Entry]) -> dict[str, str]:
@@ -210,5 +219,6 @@ def _memory(name: str) -> Path:
     return workspace.state() / "ledgers" / f"{name}-{store}"
 
 
-def _known(entries: Sequence[Entry]) -> set[str]:
+def hashes(entries: Sequence[Entry]) -> set[str]:
+    """The hashes of entries, and of those that a repair among them has given up."""
     return {entry.hash for entry in entries} | {h for entry in entries for h in entry.lost or ()}

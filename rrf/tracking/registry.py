@@ -15,6 +15,7 @@ written at the very end, because they are computed from the rest (`rrf.tracking.
 """
 
 import contextlib
+import dataclasses
 import logging
 import re
 import tempfile
@@ -74,7 +75,6 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-_ROUNDS = 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -113,8 +113,9 @@ def register(
     tags |= training_tags(checkpoint)
     if flow_run := flow_run or FlowRun.from_environment():
         tags |= flow_run.tags()
-    if evaluation is not None:
-        evidence.check_is_of(EvaluationReport.load(evaluation), digest)
+    report = None if evaluation is None else EvaluationReport.load(evaluation)
+    if report is not None:
+        evidence.check_is_of(report, digest)
     client = store.connect()
     with _changing(client, name):
         _create_model(client, name)
@@ -126,13 +127,12 @@ def register(
             client, name, checkpoint, run_id, digest
         )
         _tag(client, name, version, tags)
-        if evaluation is not None:
+        if evaluation is not None and report is not None:
             registered = find(f"{name}/{version}", client)
             best = find(f"{name}/{now.champion}", client) if now.champion else None
-            config = read_yaml(Path(checkpoint) / "config.yaml")
-            evidence.rewrite_report(client, registered, best, Path(evaluation), config, lineage)
-            evidence.store(client, registered, Path(evaluation))
-            report = EvaluationReport.load(evaluation)
+            config, folder = read_yaml(Path(checkpoint) / "config.yaml"), Path(evaluation)
+            evidence.rewrite_report(client, registered, best, folder, report, config, lineage)
+            evidence.store(client, registered, folder, report.digest)
             _tag(client, name, version, _evaluation_tags(now, registered, report, attempt=True))
         changes.set_aliases(client, name, candidate=version)
     return version
@@ -185,19 +185,17 @@ def store_evaluation(name: str, version: str, evaluation: str | Path, attempt: b
     with _changing(client, name):
         found = find(f"{name}/{version}", client)
         evidence.check_is_of(report, found.checkpoint_digest)
-        now = Standing(name, ledgers.read(client, name))
-        evidence.store(client, found, Path(evaluation))
+        now = standing.believed(client, name)
+        evidence.store(client, found, Path(evaluation), report.digest)
         _tag(client, name, version, _evaluation_tags(now, found, report, attempt))
 
 
 def _evaluation_tags(
     now: Standing, version: Version, report: EvaluationReport, attempt: bool
 ) -> dict[str, str]:
-    gate = rules.config_of(now.gate, now.name) if now.gate else None
-    base_hash = gate.protocol.base_hash if gate else None
     is_attempt = attempt and now.champion != version.version
     against = (now.champion or "") if is_attempt else None
-    return evidence.evaluation_tags(version, report, base_hash, against)
+    return evidence.evaluation_tags(version, report, rules.base_hash_of(now), against)
 
 
 def check_task(name: str, lineage: Mapping) -> None:
@@ -266,12 +264,14 @@ def _record_gate(
     client: "MlflowClient", name: str, gate: ModelGate, reason: str, first: bool = False
 ) -> Standing:
     """Record a gate, `first` only if none is on record; returns what the ledger says then."""
-    for _ in range(_ROUNDS):
+    for _ in range(changes.ROUNDS):
         now = _settled(client, name)
         if now.gate and (first or now.gate.hash == gate.hash):
             return now
-        changes.append(client, name, rules.recorded(now, gate, reason))
-    raise _busy(name)
+        facts = {"gate": dataclasses.asdict(gate), "reason": reason}
+        entry = ledgers.next_entry(now.entries, action="gate", **facts)
+        changes.append(client, name, entry)
+    raise changes.busy(name)
 
 
 def revoked(name: str) -> dict[str, str]:
@@ -302,7 +302,7 @@ def note_verdict(name: str, version: str, verdict: Verdict) -> None:
     """Write a verdict to the tags of a version, if the model's gate gave it; changes no alias."""
     client = store.connect()
     with _changing(client, name):
-        gate = Standing(name, ledgers.read(client, name)).gate
+        gate = standing.believed(client, name).gate
         if gate and gate.hash == verdict.gate_hash:
             _tag(client, name, version, evidence.verdict_tags(verdict))
 
@@ -326,7 +326,7 @@ def promote(name: str, version: str, unrevoke: str | None = None) -> Entry:
     """
     client = store.connect()
     with _changing(client, name):
-        for _ in range(_ROUNDS):
+        for _ in range(changes.ROUNDS):
             now = _settled(client, name)
             chosen = find(f"{name}/{version}", client)
             if now.champion == version:
@@ -336,7 +336,9 @@ def promote(name: str, version: str, unrevoke: str | None = None) -> Entry:
                 continue
             verdict = rules.judge(client, now, versions_of(client, name), chosen)
             _tag(client, name, version, evidence.verdict_tags(verdict))
-            check_promotable(chosen, verdict, _gate(now))
+            gate = rules.gate_of(now)
+            assert gate is not None  # it has just judged
+            check_promotable(chosen, verdict, gate)
             reason = (
                 f"gate {verdict.gate}: {verdict.outcome}, success {verdict.success['rate']:.3f}"
             )
@@ -353,7 +355,7 @@ def promote(name: str, version: str, unrevoke: str | None = None) -> Entry:
             )
             if changes.append(client, name, entry):
                 return entry
-    raise _busy(name)
+    raise changes.busy(name)
 
 
 def _unrevoke(client: "MlflowClient", now: Standing, version: str, reason: str | None) -> None:
@@ -385,7 +387,7 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
         raise ValueError("a rollback needs a reason; give one with --reason '...'")
     client = store.connect()
     with _changing(client, name):
-        for _ in range(_ROUNDS):
+        for _ in range(changes.ROUNDS):
             now = _settled(client, name)
             stack = ledgers.champions(now.entries)
             if version is not None and version in now.revoked and stack[-1:] != [version]:
@@ -412,16 +414,7 @@ def rollback(name: str, reason: str, version: str | None = None) -> Entry:
             if changes.append(client, name, entry):
                 return entry
             version = version or stack[-1]  # another machine may have rolled it back meanwhile
-    raise _busy(name)
-
-
-def _busy(name: str) -> OSError:
-    return OSError(f"'{name}' is being changed by other processes all the time; try again later")
-
-
-def _gate(now: Standing):
-    assert now.gate is not None
-    return rules.config_of(now.gate, now.name)
+    raise changes.busy(name)
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ def examine(client: "MlflowClient", name: str) -> Damage:
         for key, value in model.tags.items()
         if key.startswith(ledger.PREFIX) and key != ledger.HEAD and key not in proved
     }
-    known = {entry.hash for entry in entries} | {h for e in entries for h in e.lost or ()}
+    known = ledger.hashes(entries)
     head, seen = model.tags.get(ledger.HEAD), ledger.remembered(name)
     findings = [broken] if broken else []
     if unproved:
@@ -59,13 +59,11 @@ def examine(client: "MlflowClient", name: str) -> Damage:
     lost = [hash for hash in dict.fromkeys(hashes) if hash and hash not in known]
     if moved and lost and not findings:
         findings.append("an earlier repair was interrupted")
-    current = {alias: str(version) for alias, version in model.aliases.items()}
-    for alias, version in changes.expected_aliases(entries).items():
-        if current.get(alias) != version:
-            findings.append(
-                f"@{alias} is version {current.get(alias, 'none')}, but {version or 'none'} by the "
-                "entries that are proved"
-            )
+    for alias, (current, expected) in changes.differing_aliases(model, entries).items():
+        findings.append(
+            f"@{alias} is version {current or 'none'}, but {expected or 'none'} by the entries "
+            "that are proved"
+        )
     return Damage(entries, findings, unproved, lost)
 
 

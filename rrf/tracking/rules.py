@@ -4,7 +4,6 @@ A promotion believes no verdict that somebody brings. It computes the verdict ag
 evaluations of the candidate, of the champion and of the best champion so far.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +12,9 @@ from rrf import workspace
 from rrf.evaluation import judging
 from rrf.evaluation.gates.gate import GateCfg, Rival, load_gate, verdict
 from rrf.evaluation.gates.verdicts import Verdict
-from rrf.tracking import evidence, ledger
+from rrf.tracking import evidence
 from rrf.tracking.evidence import Stored
-from rrf.tracking.ledger import Entry, ModelGate
+from rrf.tracking.ledger import ModelGate
 from rrf.tracking.standing import Standing
 from rrf.tracking.versions import Version
 
@@ -32,12 +31,15 @@ def model_gate(file: str | Path) -> ModelGate:
     return ModelGate(str(inside), gate.hash, gate.to_dict())
 
 
-def config_of(gate: ModelGate, model: str) -> GateCfg:
-    """The gate on record as a config.
+def gate_of(standing: Standing) -> GateCfg | None:
+    """The gate on record as a config; None if there is none.
 
     Raises:
         ValueError: If this version of rrf cannot read it, or reads another gate.
     """
+    gate, model = standing.gate, standing.name
+    if gate is None:
+        return None
     try:
         found = GateCfg.from_dict(gate.config)
         if found.hash == gate.hash:
@@ -51,6 +53,12 @@ def config_of(gate: ModelGate, model: str) -> GateCfg:
     )
 
 
+def base_hash_of(standing: Standing) -> str | None:
+    """The base hash of the protocol that the gate on record names; None without a gate."""
+    gate = gate_of(standing)
+    return gate.protocol.base_hash if gate else None
+
+
 def rivals(standing: Standing, versions: Sequence[Version]) -> dict[str, Version]:
     """The versions that a candidate is compared with: "champion" and, if it is another one, "best".
 
@@ -61,10 +69,10 @@ def rivals(standing: Standing, versions: Sequence[Version]) -> dict[str, Version
     champion = by_number.get(standing.champion or "")
     if champion is None:
         return {}
-    found = {"champion": champion}
+    found, base_hash = {"champion": champion}, base_hash_of(standing)
     once = {entry.champion for entry in standing.entries if entry.action == "promote"}
     allowed = [by_number[v] for v in once if v in by_number and v not in standing.revoked]
-    ranked = sorted(allowed, key=lambda v: (_success(v, standing), v is champion))
+    ranked = sorted(allowed, key=lambda v: (_success(v, base_hash), v is champion))
     if ranked and ranked[-1] is not champion:
         found["best"] = ranked[-1]
     return found
@@ -75,10 +83,9 @@ def attempt_of(standing: Standing, versions: Sequence[Version], checkpoint_diges
 
     Candidates with a lower version number come first; one that is not registered yet comes last.
     """
-    gate, champion = standing.gate, standing.champion or ""
-    if gate is None:
+    base_hash, champion = base_hash_of(standing), standing.champion or ""
+    if base_hash is None:
         return 1
-    base_hash = config_of(gate, standing.name).protocol.base_hash
     mine = [int(v.version) for v in versions if v.checkpoint_digest == checkpoint_digest]
     before = [
         version
@@ -103,13 +110,13 @@ def judge(
         OSError: If an evaluation cannot be read.
     """
     name = version.name
-    if standing.gate is None:
+    gate = gate_of(standing)
+    if gate is None or standing.gate is None:
         raise ValueError(
             f"no gate rules '{name}' yet; say which one does: rrf models gate {name} "
             "configs/gates/FILE.yaml --reason '...'"
         )
-    gate = config_of(standing.gate, name)
-    mine = _longest(version, gate)
+    mine = _longest(version, gate.protocol.base_hash)
     if mine is None:
         raise ValueError(
             f"'{name}' version {version.version} has no evaluation under protocol "
@@ -141,17 +148,14 @@ def judge(
     )
 
 
-def _longest(version: Version, gate: GateCfg) -> Stored | None:
+def _longest(version: Version, base_hash: str | None) -> Stored | None:
     """The evaluation under the gate's protocol with the most episodes."""
-    found = [
-        one for one in evidence.evaluations_of(version) if one.base_hash == gate.protocol.base_hash
-    ]
+    found = [one for one in evidence.evaluations_of(version) if one.base_hash == base_hash]
     return max(found, key=lambda one: one.episodes_per_task, default=None)
 
 
-def _success(version: Version, standing: Standing) -> float:
-    gate = standing.gate
-    found = _longest(version, config_of(gate, standing.name)) if gate else None
+def _success(version: Version, base_hash: str | None) -> float:
+    found = _longest(version, base_hash)
     return found.success if found else -1.0
 
 
@@ -166,14 +170,4 @@ def differing(standing: Standing, file: str | Path) -> str:
     return (
         f"'{standing.name}' {ruled}, not by {file} ({mine.hash[:12]}); to change that: rrf models "
         f"gate {standing.name} {file} --reason '...'"
-    )
-
-
-def recorded(standing: Standing, gate: ModelGate, reason: str) -> Entry:
-    """The entry that makes a gate the one that rules the model."""
-    return ledger.next_entry(
-        standing.entries,
-        action="gate",
-        gate=dataclasses.asdict(gate),
-        reason=reason,
     )

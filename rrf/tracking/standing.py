@@ -27,7 +27,7 @@ class Standing:
     @property
     def champion(self) -> str | None:
         """The version to use; None before the first promotion."""
-        return (ledger.champions(self.entries)[-1:] or [None])[0]
+        return ledger.champion_of(self.entries)
 
     @property
     def revoked(self) -> dict[str, str]:
@@ -39,11 +39,6 @@ class Standing:
         """The gate that rules the model; None if none was recorded."""
         return ledger.gate_of(self.entries)
 
-    def aliases_of(self, version: str) -> set[str]:
-        """The aliases that the ledger gives to a version."""
-        expected = changes.expected_aliases(self.entries)
-        return {alias for alias, owner in expected.items() if owner == version}
-
 
 def read(client: "MlflowClient", name: str) -> Standing:
     """What the ledger says.
@@ -54,8 +49,13 @@ def read(client: "MlflowClient", name: str) -> Standing:
     """
     standing, differences = compare(client, name)
     if differences:
-        raise ValueError(f"{'; '.join(differences)}; put it right with: rrf models repair {name}")
+        raise _differing(name, differences)
     return standing
+
+
+def believed(client: "MlflowClient", name: str) -> Standing:
+    """What the ledger says, whatever the aliases are. Raises DamagedError if it is damaged."""
+    return Standing(name, ledger.read(client, name))
 
 
 def check_digest(client: "MlflowClient", name: str, version: str, digest: str) -> None:
@@ -65,9 +65,8 @@ def check_digest(client: "MlflowClient", name: str, version: str, digest: str) -
     the version was promoted with another checkpoint.
     """
     now, differences = compare(client, name)
-    aliased = {str(v) for v in client.get_registered_model(name).aliases.values()}
-    if differences and version in aliased:
-        raise ValueError(f"{'; '.join(differences)}; put it right with: rrf models repair {name}")
+    if differences and version in changes.aliases_in(client.get_registered_model(name)).values():
+        raise _differing(name, differences)
     for entry in now.entries:
         promoted = entry.action in ("promote", "rollback") and entry.champion == version
         if promoted and entry.checkpoint_digest != digest:
@@ -100,12 +99,10 @@ def compare(client: "MlflowClient", name: str) -> tuple[Standing, list[str]]:
     while True:
         model = client.get_registered_model(name)
         entries = ledger.parse(name, model.tags)
-        current = {alias: str(version) for alias, version in model.aliases.items()}
         differences = [
-            f"@{alias} of '{name}' is {_version(current.get(alias))} in MLflow, but "
-            f"{_version(version)} by the promotion ledger: somebody changed the alias or the ledger"
-            for alias, version in changes.expected_aliases(entries).items()
-            if current.get(alias) != version
+            f"@{alias} of '{name}' is {_version(current)} in MLflow, but {_version(expected)} by "
+            "the promotion ledger: somebody changed the alias or the ledger"
+            for alias, (current, expected) in changes.differing_aliases(model, entries).items()
         ]
         if not differences or changes.is_under_way(client, name, entries):
             return Standing(name, entries), []
@@ -113,6 +110,10 @@ def compare(client: "MlflowClient", name: str) -> tuple[Standing, list[str]]:
         if looks == _LOOKS:
             return Standing(name, entries), differences
         time.sleep(_PAUSE_S)  # another process may have finished a change between two reads
+
+
+def _differing(name: str, differences: list[str]) -> ValueError:
+    return ValueError(f"{'; '.join(differences)}; put it right with: rrf models repair {name}")
 
 
 def _version(number: str | None) -> str:

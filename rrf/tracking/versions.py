@@ -127,8 +127,8 @@ def exists(client: "MlflowClient", name: str) -> bool:
 
 def versions_of(client: "MlflowClient", name: str) -> list[Version]:
     aliases: dict[str, list[str]] = {}
-    for alias, version in client.get_registered_model(name).aliases.items():
-        aliases.setdefault(str(version), []).append(alias)
+    for alias, version in changes.aliases_in(client.get_registered_model(name)).items():
+        aliases.setdefault(version, []).append(alias)
     found = [
         Version(
             name,

@@ -17,7 +17,8 @@ from rrf.evaluation.gates.gate import GateCfg, Rival, verdict
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
 from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.runners.checkpoints.deployable import deployable_digest
-from rrf.tracking import store
+from rrf.tracking import registry, store
+from rrf.tracking.lineage import collect_lineage
 
 PROTOCOL = ProtocolCfg(name="p", tasks=["a"], seed=1, episodes_per_task=20)
 GATE = GateCfg(
@@ -57,6 +58,42 @@ def home(tmp_path, monkeypatch, empty_store) -> Path:
     for arguments in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "data"]):
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     return tmp_path
+
+
+@pytest.fixture
+def client(home):
+    """A client of the repository's store."""
+    return store.connect()
+
+
+@pytest.fixture
+def run_id(client) -> str:
+    """A run of MLflow that trained all checkpoints of a test."""
+    return new_run(client)
+
+
+def new_run(client) -> str:
+    return client.create_run(store.experiment_id(client, "train")).info.run_id
+
+
+def register(
+    home: Path,
+    name: str,
+    run_id: str,
+    seed: int,
+    solved: int,
+    lineage: dict | None = None,
+    gate: str = "g",
+) -> tuple[str, EvaluationReport]:
+    """Register checkpoint number `seed`, of which `solved` episodes of 20 succeeded; returns the
+    version and the evaluation.
+    """
+    checkpoint = make_checkpoint(home / f"checkpoints/{seed}", seed)
+    evaluation = home / f"checkpoints/evaluation-{seed}"
+    report = make_evaluation(evaluation, checkpoint, solved)
+    facts = collect_lineage("demo") if lineage is None else lineage
+    file = home / f"configs/gates/{gate}.yaml"
+    return registry.register(checkpoint, name, run_id, facts, evaluation, gate=file), report
 
 
 def write_gate(file: Path, **changes) -> Path:

@@ -8,14 +8,14 @@ from urllib.parse import urlparse
 
 import pytest
 
-from rrf.tracking import changes, registry, store
+from rrf.tracking import changes, registry
 from rrf.tracking.ledger import Entry
 from rrf.tracking.lineage import collect_lineage
 from tests.tracking.conftest import (
     add_dataset,
     judge,
     make_checkpoint,
-    make_evaluation,
+    register,
     write_json,
 )
 
@@ -23,26 +23,11 @@ NAME = "policy"
 
 
 @pytest.fixture
-def client(home):
-    return store.connect()
-
-
-@pytest.fixture
-def run_id(client):
-    return client.create_run(store.experiment_id(client, "train")).info.run_id
-
-
-@pytest.fixture
 def add(home, run_id):
     """Register checkpoint number `seed`, of which `solved` episodes of 20 succeeded."""
 
     def _add(seed: int, solved: int = 18, lineage: dict | None = None):
-        checkpoint = make_checkpoint(home / f"checkpoints/{seed}", seed)
-        report = make_evaluation(home / f"checkpoints/evaluation-{seed}", checkpoint, solved)
-        lineage = collect_lineage("demo") if lineage is None else lineage
-        evaluation, gate = home / f"checkpoints/evaluation-{seed}", home / "configs/gates/g.yaml"
-        version = registry.register(checkpoint, NAME, run_id, lineage, evaluation, gate=gate)
-        return version, report
+        return register(home, NAME, run_id, seed, solved, lineage)
 
     return _add
 

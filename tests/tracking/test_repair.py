@@ -4,24 +4,17 @@ import json
 
 import pytest
 
-from rrf.tracking import ledger, registry, repair, store
-from rrf.tracking.lineage import collect_lineage
-from tests.tracking.conftest import make_checkpoint, make_evaluation
+from rrf.tracking import ledger, registry, repair
+from tests.tracking.conftest import register
 
 NAME = "policy"
 
 
 @pytest.fixture
-def client(home):
-    """A model with three champions, one after the other."""
-    client = store.connect()
-    run_id = client.create_run(store.experiment_id(client, "train")).info.run_id
+def client(home, client, run_id):
+    """The client of a store with a model that has had three champions, one after the other."""
     for seed in (1, 2, 3):
-        checkpoint = make_checkpoint(home / f"checkpoints/{seed}", seed)
-        evaluation = home / f"checkpoints/evaluation-{seed}"
-        make_evaluation(evaluation, checkpoint, 20)
-        lineage, gate = collect_lineage("demo"), home / "configs/gates/g.yaml"
-        registry.register(checkpoint, NAME, run_id, lineage, evaluation, gate=gate)
+        register(home, NAME, run_id, seed, solved=20)
         registry.promote(NAME, str(seed))
     return client
 

@@ -4,22 +4,13 @@ import json
 
 import pytest
 
+from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import registry, store
+from rrf.tracking import registry
 from rrf.tracking.lineage import collect_lineage
-from tests.tracking.conftest import make_checkpoint, make_evaluation, write_gate
+from tests.tracking.conftest import make_checkpoint, make_evaluation, register, write_gate
 
 NAME = "policy"
-
-
-@pytest.fixture
-def client(home):
-    return store.connect()
-
-
-@pytest.fixture
-def run_id(client):
-    return client.create_run(store.experiment_id(client, "train")).info.run_id
 
 
 @pytest.fixture
@@ -27,12 +18,9 @@ def add(home, run_id):
     """Register checkpoint number `seed`, of which `solved` episodes of 20 succeeded."""
 
     def _add(seed: int, solved: int = 20, gate: str = "g", **lineage) -> str:
-        checkpoint = make_checkpoint(home / f"checkpoints/{seed}", seed)
-        evaluation = home / f"checkpoints/evaluation-{seed}"
-        make_evaluation(evaluation, checkpoint, solved)
-        facts = collect_lineage("demo") | lineage
-        file = home / f"configs/gates/{gate}.yaml"
-        return registry.register(checkpoint, NAME, run_id, facts, evaluation, gate=file)
+        return register(home, NAME, run_id, seed, solved, collect_lineage("demo") | lineage, gate)[
+            0
+        ]
 
     return _add
 
@@ -108,8 +96,6 @@ def test_an_evaluation_under_another_protocol_overwrites_no_figures(home, run_id
     checkpoint = home / "checkpoints/1"
     report = EvaluationReport.load(home / "checkpoints/evaluation-1")
     protocol = report.protocol | {"name": "easy", "seed": 99}
-    from rrf.evaluation.protocols.files import parse_protocol
-
     report.protocol, report.protocol_hash = protocol, parse_protocol(protocol).hash
     for episode in report.episodes:
         episode.seed, episode.success = 99, True

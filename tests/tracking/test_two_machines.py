@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from rrf.tracking import changes, ledger, registry, standing, store, versions
-from rrf.tracking.lineage import collect_lineage
 from tests import postgres
-from tests.tracking.conftest import make_checkpoint, make_evaluation
+from tests.tracking.conftest import new_run, register
 
 NAME = "policy"
 ROOT = Path(__file__).parents[2]
@@ -34,13 +33,9 @@ def shared_store(request, home, monkeypatch):
 def model(home, shared_store):
     """A model with versions that all pass its gate."""
     client = store.connect()
-    run_id = client.create_run(store.experiment_id(client, "train")).info.run_id
+    run_id = new_run(client)
     for seed in range(1, NUM_VERSIONS + 1):
-        checkpoint = make_checkpoint(home / f"checkpoints/{seed}", seed)
-        evaluation = home / f"checkpoints/evaluation-{seed}"
-        make_evaluation(evaluation, checkpoint, 20)
-        lineage, gate = collect_lineage("demo"), home / "configs/gates/g.yaml"
-        registry.register(checkpoint, NAME, run_id, lineage, evaluation, gate=gate)
+        register(home, NAME, run_id, seed, solved=20)
     return client
 
 
