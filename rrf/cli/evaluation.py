@@ -123,7 +123,7 @@ def eval_(
         model = champion or _known(register)
         verdict = judging.judged(folder, gate_cfg, model, other, *facts, store=model == register)
     if register:
-        judging.registered(candidate.path, register, folder, gate, verdict)
+        judging.registered(candidate.path, register, folder, gate, verdict, imports or ())
     typer.echo(f"report {folder / 'report.html'}")
 
 
@@ -141,9 +141,10 @@ def _gate(path: Path | None, champion: str | None, register: str | None) -> "Gat
 
 def _known(model: str | None) -> str | None:
     """The model if it is registered already."""
-    from rrf.tracking.versions import models
+    from rrf.tracking import store
+    from rrf.tracking.versions import exists
 
-    return model if model in models() else None
+    return model if model and exists(store.connect(), model) else None
 
 
 def _candidate(reference: str) -> "Candidate":

@@ -1,6 +1,6 @@
 """The steps of `rrf eval` after the episodes: the verdict of the gate, and the registration."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,6 +98,7 @@ def registered(
     folder: Path,
     gate: Path | None = None,
     verdict: "Verdict | None" = None,
+    imports: Sequence[str] = (),
 ) -> None:
     """Register the checkpoint as a version of `name`, with its evaluation and verdict.
 
@@ -120,4 +121,5 @@ def registered(
     if why := registry.other_gate(name, gate):
         typer.echo(f"this verdict promotes nothing: {why}")
     elif verdict.passed and not is_champion:
-        typer.echo(f"to promote it: rrf models promote {name} {version}")
+        modules = "".join(f" --import {module}" for module in imports)
+        typer.echo(f"to promote it: rrf models promote {name} {version}{modules}")

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from rrf.cli.options import Imports, import_modules
+
 app = typer.Typer(
     help="The model registry: list, fetch, promote, roll back, repair.", no_args_is_help=True
 )
@@ -86,11 +88,13 @@ def register(
     evaluation: Annotated[
         Path | None, typer.Option(help="Directory written by `rrf eval`.")
     ] = None,
+    imports: Imports = None,
 ) -> None:
     """Add a checkpoint as a version and make it @candidate."""
     from rrf.runners.checkpoints.checkpoint import find
     from rrf.tracking import registry
 
+    import_modules(imports)
     checkpoint = find(checkpoint)
     lineage = lineage_behind(checkpoint, dataset)
     version = registry.register(checkpoint, name, run_id or run_of(checkpoint), lineage, evaluation)
@@ -110,6 +114,7 @@ def promote(
     reason: Annotated[
         str, typer.Option(help="Why it may be champion again; kept in the ledger.")
     ] = "",
+    imports: Imports = None,
 ) -> None:
     """Make a version the champion, if the model's gate passes it.
 
@@ -117,6 +122,7 @@ def promote(
     """
     from rrf.tracking import registry
 
+    import_modules(imports)
     if unrevoke and not reason.strip():
         raise ValueError("--unrevoke needs a reason; give one with --reason '...'")
     entry = registry.promote(name, version, reason if unrevoke else None)
@@ -153,6 +159,7 @@ def gate(
         Path | None, typer.Argument(help="A file in configs/gates/; without it, show the gate.")
     ] = None,
     reason: Annotated[str, typer.Option(help="Reason for the change; kept in the ledger.")] = "",
+    imports: Imports = None,
 ) -> None:
     """Show or change the gate that rules a model: what a version must show to become champion.
 
@@ -160,6 +167,7 @@ def gate(
     """
     from rrf.tracking import registry
 
+    import_modules(imports)
     if file:
         registry.rule(name, file, reason)
     found = registry.gate_of(name)
@@ -198,7 +206,7 @@ def repair(
     if not damage.findings:
         typer.echo(f"the ledger and the aliases of '{name}' agree; nothing to mend")
         return
-    champion = (ledgers.champions(damage.entries)[-1:] or ["none"])[0]
+    champion = ledgers.champion_of(damage.entries) or "none"
     proved = f"{len(damage.entries)} entries are proved, the champion by them is {champion}"
     if not reason:
         typer.echo(f"{proved}; to mend it: rrf models repair {name} --reason '...'")

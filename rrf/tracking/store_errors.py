@@ -62,7 +62,7 @@ def translating(client: type["MlflowClient"], uri: str) -> "MlflowClient":
             attribute = super().__getattribute__(name)
             if name.startswith("_") or not callable(attribute):
                 return attribute
-            return _translated(attribute, uri)
+            return _translated(_upserting(attribute) if name.startswith("set_") else attribute, uri)
 
     return Client(tracking_uri=uri, registry_uri=uri)
 
@@ -84,6 +84,27 @@ def _translated(call: Callable, uri: str) -> Callable:
             raise unusable(uri, error) from error
         except (sqlalchemy.exc.SQLAlchemyError, requests.RequestException) as error:
             raise unusable(uri, error) from error
+
+    return method
+
+
+def _upserting(call: Callable) -> Callable:
+    """`call`, which sets a tag or an alias, for two processes that set it first at the same time.
+
+    MLflow looks whether it exists and then inserts it. Of two processes, the second one's insertion
+    fails; called again, it changes what the other has inserted.
+    """
+
+    @functools.wraps(call)
+    def method(*args, **kwargs):
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return call(*args, **kwargs)
+        except MlflowException as error:
+            if not any(mark in str(error) for mark in ("IntegrityError", "UniqueViolation")):
+                raise
+        return call(*args, **kwargs)
 
     return method
 

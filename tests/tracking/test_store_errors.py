@@ -152,3 +152,26 @@ def test_doctor_shows_the_store_and_what_is_wrong_with_it(home, hasty):
     assert "database is locked; another process" in found
     shutil.rmtree(home / ".rrf")
     assert _store()[2] == f"{uri}, which the first training makes"
+
+
+def test_of_two_processes_that_set_a_tag_first_at_the_same_time_both_succeed(home):
+    client = store.connect()
+    client.create_registered_model("policy")
+    from sqlalchemy import event
+
+    columns, values = "(workspace, name, key, value)", "('default', 'policy', 'key', 'theirs')"
+    faster = [f"INSERT INTO registered_model_tags {columns} VALUES {values}"]
+
+    def insert_first(connection, cursor, statement, *_) -> None:
+        if statement.startswith("INSERT INTO registered_model_tags") and faster:
+            with sqlite3.connect(home / ".rrf/mlflow.db") as other:
+                other.execute(faster.pop())
+
+    engine = client._get_registry_client().store.engine
+    event.listen(engine, "before_cursor_execute", insert_first)
+    try:
+        client.set_registered_model_tag("policy", "key", "ours")
+    finally:
+        event.remove(engine, "before_cursor_execute", insert_first)
+    assert not faster
+    assert client.get_registered_model("policy").tags == {"key": "ours"}
