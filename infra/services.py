@@ -27,6 +27,7 @@ from rich.console import Console
 
 from infra import ports
 from rrf import processes, service_records, workspace
+from rrf.tracking import artifacts
 
 START_TIMEOUT_S = 180
 _STOP_TIMEOUT_S = 45  # the worker gives a flow 30 s to stop, the flow gives training 20 s
@@ -79,15 +80,19 @@ def prefect_service(port: int) -> Service:
 
 
 def mlflow_service(port: int) -> Service:
-    """MLflow's web UI and REST API over the store that the flows write to directly."""
+    """MLflow's web UI and REST API over the store that the flows write to directly.
+
+    It serves the artifacts too, so that other machines read and write them through it.
+    """
     words = ["mlflow", "server", "--host", ports.HOST, "--port", str(port), "--workers", "1"]
-    store = ["--backend-store-uri", workspace.tracking_uri(), "--no-serve-artifacts"]
+    store = workspace.tracking_uri()
     return Service(
         name="mlflow",
         title="MLflow server",
         command=(
-            *(sys.executable, "-m", *words, *store),
-            *("--default-artifact-root", workspace.artifact_root()),
+            *(sys.executable, "-m", *words, "--backend-store-uri", store),
+            *("--serve-artifacts", "--artifacts-destination", artifacts.root(store)),
+            *("--default-artifact-root", artifacts.address()),
         ),
         health_url=f"http://{ports.HOST}:{port}/health",
         port=port,

@@ -103,11 +103,6 @@ def shown_uri(text: str) -> str:
     return _LOGIN.sub("", text)
 
 
-def artifact_root() -> str:
-    """Where MLflow keeps artifacts when the store is the local SQLite file, as a file URI."""
-    return (state() / "mlartifacts").as_uri()
-
-
 def settle_environment() -> None:
     """Turn telemetry off and give torch one thread, unless the user has set those variables.
 

@@ -21,7 +21,7 @@ from rrf.evaluation.reports.report import FILE_NAME as REPORT
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.results import FILE_NAME as EVALUATION
 from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import links
+from rrf.tracking import artifacts, links
 from rrf.tracking.flow_run import FlowRun
 from rrf.tracking.mlflow_run import metric_history
 from rrf.tracking.versions import Version
@@ -143,7 +143,9 @@ def rewrite_report(
         config=config,
         subject=f"{version.name} version {version.version}",
         links={"version in MLflow": links.version_url(version.name, version.version)}
-        | links.report_links(version.run_id, lineage, FlowRun.from_tags(version.tags)),
+        | links.report_links(
+            version.run_id, lineage, FlowRun.from_tags(version.tags), is_stored=True
+        ),
     )
 
 
@@ -178,6 +180,7 @@ def load(client: "MlflowClient", version: Version, digest: str) -> EvaluationRep
         except (MlflowException, OSError) as error:
             raise OSError(
                 f"{who} ({file} of run {version.run_id}) cannot be read: {error}"
+                + artifacts.advice(workspace.tracking_uri())
             ) from error
         found = EvaluationReport.load(path)
     if found.digest != digest:

@@ -6,12 +6,10 @@ atomically. Only the checkpoint is downloaded, none of the files that MLflow kee
 
 import re
 import tempfile
-import urllib.parse
-import urllib.request
 from pathlib import Path
 
 from rrf import atomic, workspace
-from rrf.tracking import fingerprint, packaging, store
+from rrf.tracking import artifacts, fingerprint, packaging, store
 from rrf.tracking.versions import Version, find
 
 _REFERENCE = re.compile(r"[^/@]+(@[^/@]+|/[0-9]+)")
@@ -47,6 +45,7 @@ def fetch(reference: str, out: str | Path) -> Version:
         except MlflowException as error:
             raise OSError(
                 f"the artifacts of {reference} at {uri} cannot be read: {error}"
+                + artifacts.advice(workspace.tracking_uri())
             ) from error
         with atomic.directory(out) as root:
             known.checked_copy(Path(downloaded), root)
@@ -75,7 +74,5 @@ def _refuse_links(uri: str) -> None:
 
     MLflow follows symbolic links when it copies artifacts.
     """
-    place = urllib.parse.urlparse(uri)
-    if place.scheme in ("", "file"):
-        folder = Path(urllib.request.url2pathname(place.path))
+    if folder := artifacts.local_folder(uri, workspace.tracking_uri()):
         atomic.refuse_links(atomic.inside(folder, packaging.PLACE, uri))

@@ -74,6 +74,12 @@ def each(lineage: Mapping) -> list[Mapping]:
     return lineage.get(_PARTS) or ([lineage] if lineage.get("dataset") else [])
 
 
+def card_place(dataset: Mapping, datasets: Sequence[Mapping]) -> str:
+    """Where the card of one of the datasets of a run lies among the artifacts of the run."""
+    name = f"/{Path(dataset['dataset']).name}" if len(datasets) > 1 else ""
+    return f"dataset{name}/README.md"
+
+
 def datasets_of(lineage: Mapping) -> list[str]:
     """The datasets that a lineage from `collect_lineage` describes."""
     return [one["dataset"] for one in each(lineage)]

@@ -5,7 +5,6 @@ the server that `make up` starts.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from urllib.parse import quote
 
 from rrf import service_records, workspace
@@ -13,7 +12,7 @@ from rrf.runners.run_directory import mlflow_run_of
 from rrf.tracking import store
 from rrf.tracking.fetching import is_reference
 from rrf.tracking.flow_run import FlowRun
-from rrf.tracking.lineage import each
+from rrf.tracking.lineage import card_place, each
 from rrf.tracking.versions import find
 
 
@@ -59,7 +58,11 @@ def policy_links(policy: str) -> dict[str, str]:
 
 
 def report_links(
-    run_id: str | None, lineage: Mapping | None, flow_run: FlowRun | None = None
+    run_id: str | None,
+    lineage: Mapping | None,
+    flow_run: FlowRun | None = None,
+    *,
+    is_stored: bool = False,
 ) -> dict[str, str]:
     """The links of a report: the MLflow run that trained the policy, the Prefect flow run, and the
     dataset cards.
@@ -68,6 +71,8 @@ def report_links(
         run_id: The id of the MLflow run, if it is known.
         lineage: The lineage of the policy.
         flow_run: The Prefect flow run; by default the one that started this process.
+        is_stored: Whether the report will be read in the store of the run, perhaps on another
+            machine. Its dataset cards are then those among the artifacts of the run.
     """
     links = {"MLflow run": run_url(run_id)} if run_id else {}
     flow_run = flow_run or FlowRun.from_environment()
@@ -76,11 +81,12 @@ def report_links(
     datasets = each(lineage or {})
     for one in datasets:
         title = f"dataset {one['dataset']}" if len(datasets) > 1 else "dataset"
-        if one.get("card"):
-            links[title] = _card_url(one["card"])
+        if not (card := one.get("card")):
+            continue
+        if "://" in card:
+            links[title] = card
+        elif run_id and is_stored:
+            links[title] = artifact_url(run_id, card_place(one, datasets))
+        else:
+            links[title] = (workspace.home() / card).as_uri()
     return links
-
-
-def _card_url(card: str) -> str:
-    """The address of a dataset card, which is a file of this repository or of a bucket."""
-    return card if "://" in card else (workspace.home() / Path(card)).as_uri()

@@ -15,14 +15,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import yaml
 
 from rrf import atomic, workspace
 from rrf.tracking import store
 from rrf.tracking.authorship import is_ours, signed
-from rrf.tracking.lineage import each, flat
+from rrf.tracking.lineage import card_place, each, flat
 
 UNSENT = "mlflow_unsent.json"
 _NOTES = "mlflow.note.content"  # the tag that MLflow's pages show as the description of a run
@@ -133,9 +133,9 @@ class MLflowTracker:
         entities = [dataset_input(one) for one in datasets]
         self._call(lambda: self._client.log_inputs(self.run_id, entities))
         for one in datasets:
-            card, name = one.get("card"), Path(one["dataset"]).name
+            card = one.get("card")
             if card and "://" not in card:  # a remote card is not copied, its tag has the address
-                folder = f"dataset/{name}" if len(datasets) > 1 else "dataset"
+                folder = str(PurePosixPath(card_place(one, datasets)).parent)
                 self.log_artifact(workspace.home() / card, folder)
         self.set_tags({f"lineage.{key}": _tag(value) for key, value in flat(lineage).items()})
 

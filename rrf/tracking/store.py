@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rrf import workspace
-from rrf.tracking import store_errors
+from rrf.tracking import artifacts, store_errors
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -91,7 +91,7 @@ def experiment_id(client: "MlflowClient", name: str) -> str:
             return found.experiment_id
         location = None  # a server decides where; a database would put it below the cwd
         if not workspace.tracking_uri().startswith("http"):
-            location = f"{workspace.artifact_root()}/{name}"
+            location = artifacts.address(name)
         return client.create_experiment(name, artifact_location=location)
 
 

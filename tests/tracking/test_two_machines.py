@@ -26,6 +26,7 @@ def shared_store(request, home, monkeypatch):
         return
     with postgres.server() as uri:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        monkeypatch.setenv("RRF_ARTIFACT_ROOT", f"{home}/artifacts")
         yield request.param
 
 
