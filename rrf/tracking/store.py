@@ -20,6 +20,7 @@ from rrf.tracking import artifacts, store_errors
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from sqlalchemy import Engine
 
 SQLITE = "sqlite:///"
 _ANSWER_S = 5.0
@@ -72,16 +73,23 @@ def _check_answers(uri: str) -> None:
 
 def _check_database(uri: str) -> None:
     """Check once that the database can be read; MLflow itself would retry for minutes."""
-    from sqlalchemy import create_engine, inspect, make_url
+    from sqlalchemy import inspect
     from sqlalchemy.exc import SQLAlchemyError
-    from sqlalchemy.pool import NullPool
 
     try:
-        url = make_url(uri)
-        waits = {_CONNECT_S[url.get_backend_name()]: int(_ANSWER_S)}
-        inspect(create_engine(url, connect_args=waits, poolclass=NullPool)).get_table_names()
+        inspect(engine(uri)).get_table_names()
     except SQLAlchemyError as error:
         raise store_errors.unusable(uri, error) from error
+
+
+def engine(uri: str) -> "Engine":
+    """The database at `uri`, which is asked once and not waited for longer than seconds."""
+    from sqlalchemy import create_engine, make_url
+    from sqlalchemy.pool import NullPool
+
+    url = make_url(uri)
+    waits = {_CONNECT_S[url.get_backend_name()]: int(_ANSWER_S)}
+    return create_engine(url, connect_args=waits, poolclass=NullPool)
 
 
 def experiment_id(client: "MlflowClient", name: str) -> str:

@@ -8,7 +8,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from rrf.config import did_you_mean
-from rrf.tracking import changes, standing, store
+from rrf.tracking import changes, quick_reads, standing, store
 from rrf.tracking import ledger as ledgers
 from rrf.tracking.changes import CANDIDATE, CHAMPION, PREVIOUS
 from rrf.tracking.ledger import Entry
@@ -60,14 +60,19 @@ def ledger(name: str) -> list[Entry]:
 
 def problems(name: str | None = None) -> list[str]:
     """Why the ledger or the aliases of a model, or of any model, cannot be believed."""
-    client = store.connect()
-    found = (standing.problem_with(client, each) for each in ([name] if name else models()))
+    client = quick_reads.connect()
+    names = [name] if name else _names(client)
+    found = (standing.problem_with(client, each) for each in names)
     return [problem for problem in found if problem]
 
 
 def models() -> list[str]:
     """The names of all registered models."""
-    client, names, token = store.connect(), [], ""
+    return _names(quick_reads.connect())
+
+
+def _names(client: "MlflowClient") -> list[str]:
+    names, token = [], ""
     while token is not None:
         page = client.search_registered_models(page_token=token or None)
         names += [model.name for model in page if changes.CLAIM not in model.tags]
@@ -81,10 +86,10 @@ def versions(name: str | None = None) -> list[Version]:
     Raises:
         ValueError: If there is no such model.
     """
-    client = store.connect()
+    client = quick_reads.connect()
     if name and not exists(client, name):
-        raise ValueError(f"there is no model '{name}'{did_you_mean(name, models())}")
-    names = [name] if name else models()
+        raise ValueError(f"there is no model '{name}'{did_you_mean(name, _names(client))}")
+    names = [name] if name else _names(client)
     return [version for each in names for version in versions_of(client, each)]
 
 

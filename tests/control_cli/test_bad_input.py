@@ -335,7 +335,7 @@ def test_checkpoints_of_others_make_no_run(rrf, home):
 
 
 def test_two_trainings_do_not_share_a_directory(rrf, home, monkeypatch):
-    monkeypatch.setattr("rrf.cli.training._PATIENCE_S", 0.5)
+    monkeypatch.setattr("rrf.cli.training_run._PATIENCE_S", 0.5)
     with atomic.alone(home / "run", "busy"):
         error = one_line(rrf("train", *TINY_PPO, "--run-dir", "run"))
     assert "another `rrf train` is at work in run; wait for it, or give another" in error

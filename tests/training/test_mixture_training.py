@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from rrf.cli.training import run_training
+from rrf.cli.training_run import run_training
 from rrf.data import lerobot_reader
 from rrf.data.image_store import ImageStore
 from rrf.data.lerobot_reader import LeRobotReader

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 import rrf
 from rrf.cli.dataset_training import run_inputs
-from rrf.cli.training import run_training
+from rrf.cli.training_run import run_training
 from rrf.presets import PRESETS, resolve
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
@@ -25,7 +25,7 @@ from tests.training.conftest import tiny_run_cfg
 SCRIPT = """
 import pathlib, sys
 import rrf
-from rrf.cli.training import run_training
+from rrf.cli.training_run import run_training
 from rrf.runners import SupervisedRunnerCfg
 cfg = SupervisedRunnerCfg.from_yaml(pathlib.Path(sys.argv[1]).read_text())
 for run_dir in sys.argv[2:]:

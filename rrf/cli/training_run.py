@@ -1,0 +1,272 @@
+"""One training in its run directory: started, continued, or reused if it is finished.
+
+The name of the run directory contains a key: a digest of everything that decides the result
+(config, dataset, source, parent). So the same command, run again, reuses a finished run and resumes
+an interrupted one.
+"""
+
+import contextlib
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+
+from rrf.cli.options import is_first_process
+from rrf.cli.recording import open_run
+from rrf.cli.trainings import Training, training_of
+from rrf.runners.run_directory import ENV_ERROR, RESULT, RUN, damaged, read_facts
+
+_PATIENCE_S = 20.0  # time for another training to save a checkpoint when it was told to stop
+_ASIDE = ".replaced"  # folder in the run directory with the files that --no-resume will delete
+
+
+def run_training(
+    cfg,
+    run_dir: Path | None = None,
+    resume: bool = True,
+    video: bool = False,
+    expects_run: bool = False,
+) -> dict:
+    """Train what `cfg` describes, or reuse a finished run of the same key.
+
+    Args:
+        video: Film a state-based policy at the end.
+        expects_run: If there is no run to continue, print how the newest run differs.
+
+    Returns:
+        The content of `<run_dir>/result.json`: checkpoint, checkpoint_digest, run_id, steps,
+        metrics, wall_s, cpu_s, reused; and video, if one was asked for and could be made.
+    """
+    from rrf import atomic, workspace
+    from rrf.runners.checkpoints import checkpoint
+    from rrf.runners.checkpoints.deployable import deployable_digest
+
+    training = training_of(cfg)
+    if video and not training.can_film:
+        raise ValueError(
+            "--video films only state-based policies; see `rrf play --help` for other policies"
+        )
+    parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
+    lineage, inputs = training.stands_on(parent, deployable_digest(parent) if parent else None)
+    key = atomic.digest_of(inputs)
+    run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
+    if expects_run and not run_dir.exists():
+        _tell_newest(run_dir, training)
+    with training.processes(), _alone(run_dir):
+        result = None
+        if resume:
+            _require_same_inputs(run_dir, inputs, training)
+            result = _finished(run_dir)
+        if result is None:
+            if resume and (newest := checkpoint.latest(run_dir)):
+                _require_intact(run_dir, newest)
+            result = _train(training, run_dir, lineage, inputs, resume, video)
+            if is_first_process():
+                atomic.write_json(run_dir / RESULT, result)
+        elif video and (path := training.film_finished(result, run_dir)):
+            result["video"] = str(path)
+    return result
+
+
+@contextlib.contextmanager
+def _alone(run_dir: Path) -> Iterator[None]:
+    """Lock the run directory for the block; with torchrun, the first process does it for all.
+
+    Raises:
+        ValueError: If another training is running there, or the directory holds something else.
+    """
+    from rrf import atomic
+    from rrf.runners.control import process_group
+
+    if not is_first_process():
+        process_group.wait()
+        yield
+        return
+    _require_run_or_nothing(run_dir)
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--run-dir {run_dir} cannot be created: {error.strerror}") from error
+    busy = f"another `rrf train` is at work in {run_dir}; wait for it, or give another --run-dir"
+    with atomic.alone(run_dir, busy, _PATIENCE_S):
+        process_group.wait()  # the other processes read the directory only from here on
+        yield
+
+
+def _require_run_or_nothing(run_dir: Path) -> None:
+    """Raise ValueError for a directory that holds anything but a run; training may delete files."""
+    from rrf import atomic
+    from rrf.runners.checkpoints import checkpoint
+
+    if run_dir.exists() and not run_dir.is_dir():
+        raise ValueError(f"--run-dir {run_dir} is a file; give a directory")
+    found = checkpoint.steps(run_dir).values()
+    own = (RUN, f"{_ASIDE}/{RUN}", ENV_ERROR)
+    marks = [*(run_dir / name for name in own), *(path / atomic.MANIFEST for path in found)]
+    is_run = any(mark.is_file() for mark in marks)
+    if run_dir.is_dir() and any(run_dir.iterdir()) and not is_run:
+        raise ValueError(
+            f"--run-dir {run_dir} contains files, but not a run of `rrf train` (no {RUN}); give a "
+            "directory that is new or empty"
+        )
+
+
+def _require_same_inputs(run_dir: Path, inputs: dict, training: Training) -> None:
+    run = read_facts(run_dir / RUN)
+    known = run.get("inputs", inputs)
+    changed = [name for name, value in inputs.items() if known.get(name) != value]
+    if not changed:
+        return
+    differences = _differences(run, training)
+    shown = f" ({'; '.join(differences)})" if differences else ""
+    raise ValueError(
+        f"{run_dir} holds a run with another {', '.join(changed)}{shown}; give another --run-dir, "
+        "or start over with --no-resume"
+    )
+
+
+def _tell_newest(run_dir: Path, training: Training) -> None:
+    runs = run_dir.parent.glob(f"{training.cfg.experiment_name}-*/{RUN}")
+    newest = max(runs, key=lambda path: path.stat().st_mtime, default=None)
+    if newest is not None:
+        differences = _differences(read_facts(newest), training) or ["its source, data or parent"]
+        typer.echo(
+            f"no run to continue: {newest.parent} differs in {'; '.join(differences)}. "
+            "A new training starts",
+            err=True,
+        )
+
+
+def _differences(run: dict, training: Training) -> list[str]:
+    """The differences between the config of a run and this config, except for free fields."""
+    from rrf.runners.checkpoints.checkpoint import config_differences
+    from rrf.saved_names import current
+
+    config = training.cfg.to_dict()
+    return config_differences(current(run.get("config", config)), config, training.free())
+
+
+def _require_intact(run_dir: Path, path: Path) -> None:
+    """Check a checkpoint of a run against its manifest.
+
+    Raises:
+        ValueError: For a damaged checkpoint. The message names the newest intact one and what to
+            type.
+    """
+    from rrf import atomic
+
+    try:
+        atomic.check_manifest(path)
+    except ValueError as error:
+        raise ValueError(f"{error}. {_way_on(run_dir, path)}") from error
+
+
+def _way_on(run_dir: Path, damaged: Path) -> str:
+    """What to type to continue a run whose checkpoint `damaged` cannot be read."""
+    from rrf import atomic
+    from rrf.runners.checkpoints import checkpoint
+
+    in_the_way: list[Path] = []
+    for path in reversed(checkpoint.steps(run_dir).values()):
+        try:
+            atomic.check_manifest(path)
+        except ValueError:
+            in_the_way.append(path)
+            continue
+        if damaged.exists() and damaged.resolve() not in [p.resolve() for p in in_the_way]:
+            break  # a newer one is intact, but the run needs the damaged one too
+        if (run_dir / RESULT).is_file():  # it names a checkpoint that is about to be removed
+            in_the_way.append(run_dir / RESULT)
+        words = shlex.join(map(str, in_the_way))
+        return f"{path} is intact; to continue from it: rm -r {words}, then the same command again"
+    return "No other checkpoint can replace it; start over with --no-resume"
+
+
+def _finished(run_dir: Path) -> dict | None:
+    from rrf.runners.checkpoints.deployable import deployable_digest
+
+    result = read_facts(run_dir / RESULT)
+    if not result:
+        return None
+    if missing := {"checkpoint", "checkpoint_digest"} - result.keys():
+        raise damaged(run_dir / RESULT, f"it lacks {', '.join(sorted(missing))}")
+    for name, folder in (("checkpoint", run_dir), ("video", run_dir / "videos")):
+        if name in result:  # the run may have been moved
+            result[name] = str(folder / Path(str(result[name])).name)
+    _require_intact(run_dir, Path(result["checkpoint"]))
+    if deployable_digest(result["checkpoint"]) != result["checkpoint_digest"]:
+        raise ValueError(
+            f"{result['checkpoint']} is not the checkpoint that {run_dir / RESULT} describes; "
+            "start over with --no-resume"
+        )
+    return {**result, "reused": True}
+
+
+def _train(
+    training: Training, run_dir: Path, lineage: dict, inputs: dict, resume: bool, video: bool
+) -> dict:
+    from rrf import atomic
+    from rrf.runners.interruption import SignalWatch
+    from rrf.runners.tracker import closing
+
+    cfg = training.cfg
+    runner = training.runner(run_dir, lineage)  # a signal here ends it: nothing to save yet
+    with SignalWatch() as signals:
+        with _settled(run_dir, resume):  # only now: building the runner may fail
+            run_id = read_facts(run_dir / RUN).get("run_id")
+            tracker = open_run(cfg, run_dir, runner.lineage, inputs, run_id)
+        with closing(tracker), training.shown() as on_progress:
+            if is_first_process():
+                run = {"run_id": tracker.run_id, "inputs": inputs, "config": cfg.to_dict()}
+                atomic.write_json(run_dir / RUN, run)
+            tracker.log_config(cfg.to_dict())
+            tracker.log_dataset(runner.lineage)
+            result = runner.run(tracker, on_progress, signals)
+            tracker.set_tags({"checkpoint_digest": result["checkpoint_digest"]})
+            if video and (path := training.film(runner, tracker)):
+                result = {**result, "video": str(path)}
+    return {**result, "run_id": tracker.run_id, "reused": False}
+
+
+@contextlib.contextmanager
+def _settled(run_dir: Path, resume: bool) -> Iterator[None]:
+    """Prepare the run directory for the block: it gets a run.json, and with `resume` keeps its
+    files.
+
+    Without `resume`, the old files are set aside. They are restored if the block fails, and deleted
+    otherwise.
+    """
+    from rrf import atomic
+    from rrf.runners.control import process_group
+
+    if process_group.rank() > 0:
+        process_group.wait()
+        yield
+        return
+    aside = run_dir / _ASIDE
+    if not resume:
+        _move(run_dir, aside)
+    if not (run_dir / RUN).is_file():  # from now on the directory counts as a run
+        atomic.write_json(run_dir / RUN, {})
+    process_group.wait()
+    try:
+        yield
+    except BaseException:
+        if not resume:
+            _move(aside, run_dir)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _move(source: Path, destination: Path) -> None:
+    """Replace the content of `destination` by that of `source`; one may be inside the other."""
+    for path in destination.iterdir() if destination.is_dir() else ():
+        if path != source:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    destination.mkdir(exist_ok=True)
+    # run.json is moved last. If the process is killed before, the directory still counts as a run.
+    for path in sorted(source.iterdir(), key=lambda path: path.name == RUN):
+        if path != destination:
+            path.rename(destination / path.name)
