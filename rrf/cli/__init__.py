@@ -10,6 +10,7 @@ from rrf import workspace
 from rrf.cli import data, models
 from rrf.cli.evaluation import eval_
 from rrf.cli.exchange import export, import_
+from rrf.cli.gc import gc
 from rrf.cli.options import AlgorithmOption, Imports, TaskOption, import_modules
 from rrf.cli.playing import play
 from rrf.cli.training import train
@@ -26,6 +27,7 @@ app.command()(play)
 app.command()(export)
 app.command("import")(import_)
 app.add_typer(models.app, name="models")
+app.command()(gc)
 
 
 @app.command()

@@ -58,6 +58,12 @@ class Fingerprint:
             )
 
 
+def logged_model_in(source: str) -> str | None:
+    """The id of the logged model from which a version was made, by the source of the version."""
+    found = _OF_LOGGED_MODEL.search(source)
+    return found[1] if found else None
+
+
 def of_version(client: "MlflowClient", name: str, version: str) -> Fingerprint:
     """The fingerprint of a registered version.
 
@@ -69,8 +75,8 @@ def of_version(client: "MlflowClient", name: str, version: str) -> Fingerprint:
     what = f"{name} version {version}"
     try:
         made = client.get_model_version(name, version)
-        within = _OF_LOGGED_MODEL.search(made.source or "")
-        logged = of_logged_model(client, within[1]) if within else None
+        within = logged_model_in(made.source or "")
+        logged = of_logged_model(client, within) if within else None
     except MlflowException as error:
         raise ValueError(f"the registry cannot say what {what} is: {error}") from error
     digest = made.tags.get(CHECKPOINT_DIGEST)

@@ -34,7 +34,7 @@ def test_help_lists_every_command_and_loads_little():
     assert "rrf.cli" in loaded
     assert loaded.isdisjoint({*HEAVY, "numpy"})
     assert len(loaded) < 450
-    names = ("data", "train", "eval", "play", "export", "import", "models", "show", "doctor")
+    names = ("data", "train", "eval", "play", "export", "import", "models", "gc", "show", "doctor")
     for command in names:
         assert command in found.stdout
 

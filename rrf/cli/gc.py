@@ -1,0 +1,52 @@
+"""`rrf gc`: list, and with --delete remove, what no version, champion or dataset refers to."""
+
+from typing import Annotated
+
+import typer
+
+_DAY_S = 86_400.0
+
+
+def gc(
+    older_than: Annotated[
+        float, typer.Option(help="Days for which everything is kept.", min=0.0)
+    ] = 14.0,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove what is listed. Without it, only list.")
+    ] = False,
+) -> None:
+    """List what no version, champion or dataset refers to; with --delete, remove it.
+
+    These are runs and evaluations whose policies were never registered, copies of policies and
+    datasets, models that a killed registration left in MLflow, and artifacts of deleted runs.
+    """
+    from rich.console import Console
+    from rich.filesize import decimal
+    from rich.table import Table
+
+    from rrf.tracking import garbage
+
+    found = garbage.find(older_than * _DAY_S)
+    total = decimal(sum(leftover.size for leftover in found))
+    if not found:
+        typer.echo(f"nothing older than {older_than:g} days is unused")
+        return
+    table = Table(box=None, header_style="bold")
+    for column in ("kind", "name", "size"):
+        table.add_column(column, overflow="fold", justify="right" if column == "size" else "left")
+    for leftover in found:
+        table.add_row(leftover.kind, leftover.name, decimal(leftover.size))
+    Console().print(table)
+    if not delete:
+        typer.echo(f"{len(found)} unused, {total}; to remove them: rrf gc --delete")
+        return
+    failed = 0
+    for leftover in found:
+        try:
+            leftover.remove()
+        except (OSError, ValueError) as error:
+            failed += 1
+            typer.echo(f"kept: {leftover.kind} {leftover.name}: {error}", err=True)
+    typer.echo(f"removed {len(found) - failed} of {len(found)}, {total} in all")
+    if failed:
+        raise typer.Exit(1)
