@@ -63,8 +63,26 @@ def main() -> None:
     workspace.settle_environment()
     try:
         app()
+    except MemoryError as error:
+        sys.stderr.write(
+            f"error: out of memory ({error or 'the system did not say for what'}); ask for less at "
+            "once, e.g. a smaller batch, fewer environments or fewer processes\n"
+        )
+        raise SystemExit(2) from None
     except (ValueError, OSError, ImportError) as error:
         from rrf.config import first_error
 
-        sys.stderr.write(f"error: {workspace.shown_uri(first_error(error))}\n")
+        sys.stderr.write(f"error: {workspace.shown_uri(first_error(error))}{_trace_of(error)}\n")
         raise SystemExit(2) from None
+
+
+def _trace_of(error: Exception) -> str:
+    """Where the traceback of a child process is that ended with an error, for the message."""
+    from rrf import atomic
+
+    notes = getattr(error, "__notes__", ())
+    if not notes:
+        return ""
+    path = workspace.state() / "logs" / "child-error.txt"
+    atomic.write_text(path, "\n".join(notes) + "\n")
+    return f"; its traceback is in {path}"

@@ -30,7 +30,7 @@ _CLOSE_TIMEOUT_S = 5.0
 _MAIN = "import sys; from rrf.envs.process.child import serve; serve(*sys.argv[1:])"
 
 
-class ChildError(RuntimeError):
+class ChildError(ChildProcessError):
     """A child process died, hung or failed. The message says which one, and what it was doing.
 
     If it failed, the child's traceback is a note of the error.
@@ -108,6 +108,8 @@ class Child:
                         f"{self._timeout_s:.0f} s and was killed"
                     )
             kind, value = self.connection.recv()
+        except ChildError:
+            raise
         except (EOFError, OSError) as error:
             raise self._gone() from error
         if kind in ("invalid", "failed"):
