@@ -2,24 +2,31 @@
 
 Candidates with known success rates are drawn and judged by the real gate, look after look. The two
 policies of a pair succeed independently of each other, which is the hardest case for a comparison:
-real policies fail on the same initial states more often than by chance. The table goes into
-docs/gates.md, between the marks `<!-- characteristics -->` and `<!-- /characteristics -->`.
+real policies fail on the same initial states more often than by chance. Two more tables need no
+chance: what each attempt needs, and after how many attempts a gate passes nobody any more. The
+tables go into docs/gates.md, each between two marks such as `<!-- attempts -->` and
+`<!-- /attempts -->`.
 """
 
 import argparse
+import bisect
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from benchmarks import tables
 from benchmarks.record import ROOT
 from rrf import atomic
-from rrf.evaluation.gates.gate import GateCfg, Rival, load_gate, verdict
+from rrf.evaluation.gates.gate import GateCfg, Rival, load_gate, share_of, verdict
+from rrf.evaluation.intervals import clopper_pearson, noninferiority_p
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
 
 PAGE = ROOT / "docs/gates.md"
-GATE = load_gate(ROOT / "configs/gates/metaworld-demo.yaml")
+GATES = ROOT / "configs/gates"
+GATE = load_gate(GATES / "metaworld-demo.yaml")
+ATTEMPTS = (1, 2, 3, 5, 10)
+MOST = 50  # attempts that `last_passing` looks at
 Rates = Sequence[float]  # success rate of each task
 
 
@@ -125,16 +132,98 @@ def table(num: int) -> str:
     return "\n".join(lines)
 
 
+def fewest_solved(episodes: int, threshold: float, level: float) -> int | None:
+    """The fewest solved episodes whose exact lower bound reaches a threshold; None if none does."""
+    return _first(lambda k: clopper_pearson(k, episodes, 1 - 2 * level)[0] >= threshold, episodes)
+
+
+def most_lost(pairs: int, margin: float, level: float) -> int | None:
+    """The most pairs that may be lost, if none is won, to exclude a loss of `margin`; None if even
+    no lost pair excludes it.
+    """
+    too_many = _first(lambda k: noninferiority_p(0, k, pairs, margin) > level, pairs)
+    return pairs if too_many is None else too_many - 1 if too_many else None
+
+
+def _first(holds: Callable[[int], bool], last: int) -> int | None:
+    """The first number from 0 to `last` from which on something holds."""
+    found = bisect.bisect_left(range(last + 1), True, key=holds)
+    return found if found <= last else None
+
+
+def attempts(gate: GateCfg) -> str:
+    """What attempt 1, 2, ... needs at each look, as markdown."""
+    looks = [look * _num_tasks(gate) for look in gate.looks]
+    lines = [
+        f"| attempt | share of the error | level at each look | solved of {_each(looks)} "
+        f"| lost of {_each(looks)} | lost of {_each(gate.looks)} on one task |",
+        "|---|---|---|---|---|---|",
+    ]
+    for attempt in ATTEMPTS:
+        level = gate.alpha * share_of(attempt) / len(gate.looks)
+        solved = _each([fewest_solved(n, gate.overall_lower_bound, level) for n in looks])
+        lost = _each([most_lost(n, gate.champion_margin, level) for n in looks])
+        of_task = _each([most_lost(n, gate.task_margin, level) for n in gate.looks])
+        share = f"{100 * share_of(attempt):.1f} %"
+        lines.append(f"| {attempt} | {share} | {level:.5f} | {solved} | {lost} | {of_task} |")
+    return "\n".join(lines)
+
+
+def _each(numbers: Sequence[int | None]) -> str:
+    return " / ".join("–" if number is None else str(number) for number in numbers)
+
+
+def last_passing(gate: GateCfg, champion: bool) -> int:
+    """The last attempt, up to `MOST`, at which a candidate passes that solves every episode.
+
+    If there is a champion, it solves every episode too: nothing can be won from it.
+    """
+    gate = gate.replace(limits={})
+    solved = np.ones((_num_tasks(gate), gate.looks[-1]), bool)
+    theirs = solved if champion else None
+    failing = _first(lambda k: not passes(solved, gate, theirs, attempt=k + 1), MOST - 1)
+    return MOST if failing is None else failing
+
+
+def last_attempts() -> str:
+    """What the first attempt needs of each gate, and how many attempts it can be passed in, as
+    markdown.
+    """
+    lines = [
+        "| gate | episodes, all tasks | solved of them, first attempt | attempts without a "
+        "champion | against a champion that solves all |",
+        "|---|---|---|---|---|",
+    ]
+    for file in sorted(GATES.glob("*.yaml")):
+        gate = load_gate(file)
+        looks = [look * _num_tasks(gate) for look in gate.looks]
+        level = gate.alpha * share_of(1) / len(looks)
+        solved = [fewest_solved(n, gate.overall_lower_bound, level) for n in looks]
+        found = [last_passing(gate, champion) for champion in (False, True)]
+        told = " | ".join(f"{MOST} and more" if k == MOST else str(k) for k in found)
+        lines.append(f"| `{gate.name}` | {_each(looks)} | {_each(solved)} | {told} |")
+    return "\n".join(lines)
+
+
+def _num_tasks(gate: GateCfg) -> int:
+    return len({state.task for state in gate.protocol.initial_states()})
+
+
+def exact_tables() -> dict[str, str]:
+    """The tables that need no chance, by their marks."""
+    return {"attempts": attempts(GATE), "last attempts": last_attempts()}
+
+
 def main() -> None:
-    """Compute the table and write it into the page."""
+    """Compute the tables and write them into the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--num", type=int, default=400, help="candidates per row")
+    parser.add_argument(
+        "--num", type=int, default=400, help="candidates per row; 0 leaves that table as it is"
+    )
     num = parser.parse_args().num
-    text = PAGE.read_text()
-    marks = "<!-- characteristics -->\n{}\n<!-- /characteristics -->"
-    filled = marks.format(f"\n{table(num)}\n")
-    pattern = r"<!-- characteristics -->.*<!-- /characteristics -->"
-    atomic.write_text(PAGE, re.sub(pattern, lambda _: filled, text, flags=re.S))
+    atomic.write_text(PAGE, tables.filled(PAGE, exact_tables()))
+    if num:
+        atomic.write_text(PAGE, tables.filled(PAGE, {"characteristics": table(num)}))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import record, tables
+from benchmarks import gate_characteristics, record, tables
 
 
 def test_a_row_shows_value_peer_and_ratio():
@@ -24,6 +24,12 @@ def test_a_row_shows_value_peer_and_ratio():
 def test_every_table_shows_what_was_measured_last():
     for path, text in tables.pages().items():
         assert path.read_text() == text, f"{path}: type make bench-tables"
+
+
+def test_the_page_about_gates_has_the_attempts_that_the_gates_of_today_need():
+    told = gate_characteristics.PAGE.read_text()
+    filled = tables.filled(gate_characteristics.PAGE, gate_characteristics.exact_tables())
+    assert told == filled, "type python -m benchmarks.gate_characteristics --num 0"
 
 
 def test_the_readme_shows_what_others_do_better_too():
