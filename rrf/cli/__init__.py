@@ -51,7 +51,7 @@ def show(
 
 @app.command()
 def doctor() -> None:
-    """Check this machine: Python, packages, cores, disk, renderers, GPU, data, servers."""
+    """Check this machine: Python, packages, cores, disk, renderers, GPU, data, models, servers."""
     from rrf.cli.doctor import report
 
     raise typer.Exit(0 if report() else 1)

@@ -23,9 +23,11 @@ _OK, _WARN, _BAD = "[green]ok[/green]", "[yellow]note[/yellow]", "[red]problem[/
 
 
 def report() -> bool:
-    """Print the table. Returns whether `make demo` can run."""
+    """Print the table. Returns whether it shows no problem."""
+    store = _store()
     rows = [
-        _python(), _packages(), _cores(), _disk(), *_renderers(), _gpu(), _data(), _store(),
+        _python(), _packages(), _cores(), _disk(), *_renderers(), _gpu(), _data(), store,
+        *(ledgers() if store[0] == _OK else []),
         server("Prefect server", "prefect", "/api/health"),
         server("MLflow server", "mlflow", "/health"),
     ]  # fmt: skip
@@ -105,17 +107,37 @@ def _data() -> tuple[str, str, str]:
     )
 
 
+def _is_made(uri: str) -> bool:
+    from rrf.tracking import store
+
+    return not uri.startswith(store.SQLITE) or Path(uri.removeprefix(store.SQLITE)).exists()
+
+
 def _store() -> tuple[str, str, str]:
     from rrf.tracking import store
 
     uri = workspace.tracking_uri()
-    if uri.startswith(store.SQLITE) and not Path(uri.removeprefix(store.SQLITE)).exists():
+    if not _is_made(uri):
         return _OK, "MLflow store", f"{uri}, which the first training makes"
     try:
         store.connect()
     except OSError as error:
         return _BAD, "MLflow store", str(error)
     return _OK, "MLflow store", workspace.shown_uri(uri)
+
+
+def ledgers() -> list[tuple[str, str, str]]:
+    """A row for each model whose promotion ledger is damaged or whose aliases differ from it, or
+    one row if there is none. Nothing is changed.
+    """
+    from rrf.tracking import versions
+
+    if not _is_made(workspace.tracking_uri()):
+        return []
+    if problems := versions.problems():
+        return [(_BAD, "model", problem) for problem in problems]
+    names = ", ".join(versions.models())
+    return [(_OK, "models", f"{names}; aliases and ledgers agree" if names else "none yet")]
 
 
 def server(what: str, name: str, path: str) -> tuple[str, str, str]:

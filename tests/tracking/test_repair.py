@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from rrf.cli.doctor import ledgers as doctor_rows
 from rrf.tracking import ledger, registry, repair
 from tests.tracking.conftest import register
 
@@ -96,6 +97,27 @@ def test_aliases_are_set_to_what_the_ledger_says_without_an_entry(client):
     repair.repair(NAME, "set by hand")
     assert registry.ledger(NAME) == entries
     assert registry.find(f"{NAME}@champion").version == "3"
+
+
+def test_doctor_names_each_damaged_model_and_the_command_and_changes_nothing(client):
+    client.create_registered_model("another")
+    assert doctor_rows() == [
+        ("[green]ok[/green]", "models", "another, policy; aliases and ledgers agree")
+    ]
+    damage_edit(client)
+    client.set_registered_model_alias(NAME, "champion", "1")
+    client.create_model_version("another", "file:///nowhere")
+    client.set_registered_model_alias("another", "champion", "1")
+    before = client.get_registered_model(NAME)
+    rows = doctor_rows()
+    assert [(status, what) for status, what, _ in rows] == [("[red]problem[/red]", "model")] * 2
+    alias, ledger_row = (found for _, _, found in rows)
+    assert alias.startswith("@champion of 'another' is version 1 in MLflow, but no version by")
+    assert alias.endswith("rrf models repair another")
+    assert ledger_row.startswith("the promotion ledger of 'policy' is damaged: entry 3 was edited")
+    assert ledger_row.endswith("rrf models repair policy")
+    after = client.get_registered_model(NAME)
+    assert (after.tags, after.aliases) == (before.tags, before.aliases)
 
 
 def test_a_sound_model_is_left_alone_and_a_reason_is_needed(client):
