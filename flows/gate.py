@@ -47,10 +47,16 @@ def gate_for(model: str, given: str | None, first: str) -> str:
         first: The file for a new model.
 
     Raises:
-        ValueError: If another gate rules the model.
+        ValueError: If another gate rules the model, or the file of its gate is not here.
     """
     ruling = registry.gate_of(model)
+    if ruling and not given and not Path(ruling.file).is_file():
+        raise ValueError(
+            f"the gate that rules '{model}', {ruling.file}, is not in this checkout; bring the "
+            f"file here, or record another one: rrf models gate {model} FILE --reason '...'"
+        )
     file = given or (ruling.file if ruling else first)
+    registry.check_recordable(model, file)
     if why := registry.other_gate(model, file):
         raise ValueError(why)
     return file

@@ -110,7 +110,7 @@ def eval_(
     cfg = _protocol(candidate, protocol, gate_cfg)
     cfg = cfg.with_options(slots=slots, baselines=baselines or None).extended(extra_episodes)
     if register:
-        judging.require_registrable(candidate.path, register, candidate.lineage)
+        judging.require_registrable(candidate.path, register, candidate.lineage, gate)
     evaluator = Evaluator(cfg, Resources(workers, renderer), showing, echo)
     folder = out or evaluator.folder(candidate)
     named = checkpoint if is_reference(checkpoint) else str(candidate.path.resolve())

@@ -21,17 +21,20 @@ def require_model(name: str) -> None:
         raise ValueError(f"--champion: {error}") from error
 
 
-def require_registrable(checkpoint: Path, name: str, lineage: dict) -> None:
+def require_registrable(checkpoint: Path, name: str, lineage: dict, gate: Path | None) -> None:
     """Raise ValueError if a checkpoint cannot become a version of model `name`.
 
-    This is so if the versions of the model were trained on another task, or if the checkpoint's
-    dataset or environment, or its MLflow run, is unknown.
+    This is so if the versions of the model were trained on another task, if the checkpoint's
+    dataset or environment, or its MLflow run, is unknown, or if the gate of a new model cannot be
+    recorded.
     """
     from rrf.cli.models import lineage_behind, run_of
     from rrf.tracking import registry
 
     try:
         registry.check_task(name, lineage)
+        if gate:
+            registry.check_recordable(name, gate)
         if registry.version_of(checkpoint, name) is None:
             lineage_behind(checkpoint)
             run_of(checkpoint)
@@ -79,7 +82,13 @@ def judged(
             if store and not is_same:
                 registry.store_evaluation(model, rival.version, theirs, attempt=False)
         attempt = registry.attempt_of(model, report.checkpoint_digest)
-    round = round_of(gate, report.protocol["episodes_per_task"])
+    there_are = report.protocol["episodes_per_task"]
+    round = round_of(gate, there_are)
+    if there_are > gate.looks[round]:
+        typer.echo(
+            f"look {round + 1} of gate {gate.name} judges the first {gate.looks[round]} of "
+            f"{there_are} episodes per task"
+        )
     verdict = judge(folder, gate, rivals, round, attempt, lineage, config, links=links)
     typer.echo(f"gate {gate.name}: {verdict.outcome}")
     for reason in verdict.reasons:

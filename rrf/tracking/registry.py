@@ -55,6 +55,7 @@ __all__ = [
     "NotPromotedError",
     "attempt_of",
     "champion",
+    "check_recordable",
     "check_task",
     "fetch",
     "find",
@@ -241,6 +242,14 @@ def other_gate(name: str, file: str | Path) -> str:
     """
     client = store.connect()
     return rules.differing(standing.read(client, name), file) if exists(client, name) else ""
+
+
+def check_recordable(name: str, file: str | Path) -> None:
+    """Raise ValueError if no gate rules the model yet and this one cannot be recorded as its first
+    one: it cannot be read, or lies outside the repository.
+    """
+    if gate_of(name) is None:
+        rules.model_gate(file)
 
 
 def rule(name: str, file: str | Path, reason: str) -> Entry:

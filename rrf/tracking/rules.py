@@ -25,10 +25,19 @@ _ROLES = {"champion": "champion", "best": "best champion so far"}
 
 
 def model_gate(file: str | Path) -> ModelGate:
-    """A gate file as the ledger records it."""
+    """A gate file as the ledger records it.
+
+    Raises:
+        ValueError: If the gate cannot be read, or lies outside the repository, where other machines
+            and the flows would not find it.
+    """
     gate, path, home = load_gate(file), Path(file).resolve(), workspace.home()
-    inside = path.relative_to(home) if path.is_relative_to(home) else path.name
-    return ModelGate(str(inside), gate.hash, gate.to_dict())
+    if not path.is_relative_to(home):
+        raise ValueError(
+            f"the gate {path} lies outside the repository {home}, so no other machine would find "
+            "it; copy it to configs/gates/, and its protocol to configs/protocols/"
+        )
+    return ModelGate(str(path.relative_to(home)), gate.hash, gate.to_dict())
 
 
 def gate_of(standing: Standing) -> GateCfg | None:
@@ -137,7 +146,8 @@ def judge(
                 f"{version.version}; judge that one again: rrf eval {name}/{version.version} "
                 f"--gate {standing.gate.file} --register {name}"
             )
-        others[role] = Rival(evidence.load(client, other, theirs[-1].digest), other.version)
+        best = max(theirs, key=lambda one: one.success)
+        others[role] = Rival(evidence.load(client, other, best.digest), other.version)
     return verdict(
         evidence.load(client, version, mine.digest),
         gate,
@@ -149,9 +159,11 @@ def judge(
 
 
 def _longest(version: Version, base_hash: str | None) -> Stored | None:
-    """The evaluation under the gate's protocol with the most episodes."""
+    """The evaluation under the gate's protocol with the most episodes; of several, the one with the
+    lowest success. So nobody gains by evaluating again until the result is lucky.
+    """
     found = [one for one in evidence.evaluations_of(version) if one.base_hash == base_hash]
-    return max(found, key=lambda one: one.episodes_per_task, default=None)
+    return max(found, key=lambda one: (one.episodes_per_task, -one.success), default=None)
 
 
 def _success(version: Version, base_hash: str | None) -> float:
@@ -161,7 +173,7 @@ def _success(version: Version, base_hash: str | None) -> float:
 
 def differing(standing: Standing, file: str | Path) -> str:
     """Why a candidate that is judged by this gate cannot be promoted, or ""."""
-    mine, gate = model_gate(file), standing.gate
+    mine, gate = load_gate(file), standing.gate
     if gate is None and standing.champion is None:
         return ""
     if gate is not None and gate.hash == mine.hash:

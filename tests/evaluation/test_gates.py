@@ -102,6 +102,24 @@ def test_too_few_episodes_are_a_hold_without_a_look_at_the_outcomes():
     assert found.reasons == ["hold: 12 episodes per task, look 1 of 3 needs 20"]
 
 
+def test_a_look_judges_its_own_number_of_episodes_however_many_there_are():
+    # as after 20 episodes per task, whatever the other 5 say
+    for solved, outcome in ((14, "pass"), (13, "hold")):
+        for later in ({*range(20, 25)}, set()):
+            longer = report({*range(14)} | later, {*range(solved)} | later, episodes=25)
+            found = verdict(longer, gate(), champion(20 - solved, 0, episodes=25))
+            same = verdict(report(14, solved), gate(), champion(20 - solved, 0))
+            assert (found.outcome, found.reasons) == (outcome, same.reasons)
+            assert found.success == same.success
+            assert found.evaluation_digest == longer.digest
+            assert found.more_episodes_per_task == (10 if outcome == "hold" else 0)
+    beyond = report(14, 13, episodes=25)
+    assert (
+        verdict(beyond, gate(looks=[20])).reasons
+        == verdict(report(14, 13), gate(looks=[20])).reasons
+    )
+
+
 def test_a_hold_at_the_last_look_is_a_fail():
     found = verdict(report(28, 28, episodes=50), gate(), round=2)
     assert found.outcome == "fail"

@@ -28,7 +28,7 @@ from flows import (
     train_locomotion,
     train_vla,
 )
-from flows.gate import protocol_file
+from flows.gate import gate_for, protocol_file
 from flows.train_vla import by_stage, datasets_behind
 from flows.training import conclude
 from infra import demo, services
@@ -36,7 +36,7 @@ from infra.display import Display
 from rrf.config import locate
 from rrf.envs.rendering.video import write_video
 from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import store
+from rrf.tracking import registry, store
 from tests.tracking.conftest import empty_store  # noqa: F401 (a fixture of `repository`)
 from tests.tracking.conftest import home as repository  # noqa: F401 (a fixture)
 
@@ -171,6 +171,10 @@ def test_flows_look_at_the_gate_before_they_train(repository, monkeypatch):  # n
     def refuse(*_):
         raise ValueError("does not fit")
 
+    shutil.copytree(
+        Path(demo.__file__).parents[1] / "configs", repository / "configs", dirs_exist_ok=True
+    )
+    monkeypatch.chdir(repository)
     for module, step in ((train_locomotion, "train"), (train_vla, "bring_dataset")):
         monkeypatch.setattr(module, step, lambda *_: pytest.fail("began to train"))
     monkeypatch.setattr(train_locomotion, "check", refuse)
@@ -178,6 +182,24 @@ def test_flows_look_at_the_gate_before_they_train(repository, monkeypatch):  # n
         train_locomotion.train_locomotion.fn()
     with pytest.raises(ValueError, match=r"no file 'gone\.yaml'"):
         train_vla.train_vla.fn(gate="gone.yaml")
+
+
+def test_flows_judge_by_the_gate_of_the_model_and_say_if_its_file_is_not_here(
+    repository,  # noqa: F811
+    monkeypatch,
+):
+    monkeypatch.chdir(repository)
+    store.connect().create_registered_model("walker")
+    file, first = "configs/gates/g.yaml", "configs/gates/first.yaml"
+    with pytest.raises(ValueError, match=r"no file 'configs/gates/first\.yaml'"):
+        gate_for("new", None, first)
+    registry.rule("walker", file, "the usual one")
+    assert gate_for("walker", None, first) == file
+    assert gate_for("walker", str(repository / file), first) == str(repository / file)
+    (repository / file).rename(repository / first)
+    with pytest.raises(ValueError, match=r"rules 'walker', configs/gates/g\.yaml, is not in this"):
+        gate_for("walker", None, first)
+    assert gate_for("walker", first, first) == first
 
 
 def test_a_video_artifact_is_a_small_moving_picture(tmp_path, monkeypatch):

@@ -53,6 +53,37 @@ def test_a_gate_is_changed_by_a_recorded_command_with_a_reason(home, add):
     assert registry.promote(NAME, add(2, solved=3)).champion == "2"
 
 
+def test_a_gate_outside_the_repository_is_not_recorded_by_any_way(home, add, tmp_path_factory):
+    outside = write_gate(tmp_path_factory.mktemp("elsewhere") / "gates/g.yaml")
+    refused = rf"{outside} lies outside the repository {home}, .* copy it to configs/gates/"
+    for record in (
+        lambda: registry.check_recordable(NAME, outside),
+        lambda: registry.check_recordable("new", outside),
+        lambda: add(1, gate=f"../../../{outside.parents[1].name}/gates/g"),
+    ):
+        with pytest.raises(ValueError, match=refused):
+            record()
+    add(1)
+    with pytest.raises(ValueError, match=refused):
+        registry.rule(NAME, outside, "a first look")
+    # It may judge: it is the gate that rules the model, by its content.
+    registry.check_recordable(NAME, outside)
+    assert registry.other_gate(NAME, outside) == ""
+
+
+def test_of_several_evaluations_the_worst_counts_for_a_candidate_and_the_best_for_a_champion(
+    home, add
+):
+    add(1, solved=20)
+    registry.promote(NAME, "1")
+    for seed, solved in ((1, 8), (2, 3), (2, 19)):
+        add(seed, solved=solved)
+    with pytest.raises(registry.NotPromotedError) as refusal:
+        registry.promote(NAME, "2")
+    assert "overall: 3/20 solved" in str(refusal.value)
+    assert "champion: 0 won, 17 lost of 20 pairs" in str(refusal.value)
+
+
 def test_editing_the_file_of_the_gate_changes_nothing(home, add):
     version = add(1, solved=8)
     write_gate(home / "configs/gates/g.yaml", overall_lower_bound=0.0)

@@ -162,6 +162,9 @@ def verdict(
 ) -> Verdict:
     """Judge a candidate. A pure function of its arguments.
 
+    A look is about its own number of episodes: of a longer evaluation, the first ones of each task
+    are judged. So nobody gains by choosing the number of episodes.
+
     Args:
         report: The candidate's evaluation under the gate's protocol, extended for later looks.
         gate: The thresholds.
@@ -185,7 +188,8 @@ def verdict(
         if rival:
             _check_comparable(report, rival.report, gate, who)
     level = gate.alpha * share_of(attempt) / rounds
-    checks = _judge(report, gate, champion, best, round, level)
+    judged = _first(report, gate.looks[round])
+    checks = _judge(judged, gate, champion, best, round, level)
     outcomes = {check.outcome for check in checks}
     outcome: Outcome = "fail" if "fail" in outcomes else "hold" if "hold" in outcomes else "pass"
     current = report.protocol["episodes_per_task"]
@@ -208,7 +212,7 @@ def verdict(
         round=round,
         rounds=rounds,
         confidence=1 - level,
-        success=dataclasses.asdict(report.overall),
+        success=dataclasses.asdict(judged.overall),
         checks=tuple(checks),
         more_episodes_per_task=max(1, wanted - current) if outcome == "hold" else 0,
     )
@@ -217,6 +221,17 @@ def verdict(
 def share_of(attempt: int) -> float:
     """The share of the error that attempt 1, 2, ... gets; all shares together are 1."""
     return 6 / (math.pi * attempt) ** 2
+
+
+def _first(report: EvaluationReport, look: int) -> EvaluationReport:
+    """The first `look` episodes of each task of an evaluation, or all if there are fewer."""
+    protocol = parse_protocol(report.protocol)
+    if protocol.episodes_per_task <= look:
+        return report
+    states = set(protocol.replace(episodes_per_task=look).initial_states())
+    episodes = [episode for episode in report.episodes if episode.initial_state in states]
+    shorter = report.protocol | {"episodes_per_task": look}
+    return dataclasses.replace(report, protocol=shorter, episodes=episodes)
 
 
 def _judge(
