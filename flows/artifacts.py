@@ -18,7 +18,7 @@ from rrf.envs.rendering.video import preview
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.reports.report import FILE_NAME as REPORT
 from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import evidence, links
+from rrf.tracking import evidence, links, registry
 
 
 def show_training(stage: str, target: str, result: dict) -> None:
@@ -82,8 +82,13 @@ def show_verdict(verdict: Verdict, model: str, behind: Mapping[str, str], evalua
     )
 
 
-def show_version(model: str, version: str, run_id: str, lineage: Mapping, evaluation: Path) -> None:
-    """Show a newly registered version: its page in MLflow, its training run, its report."""
+def show_version(model: str, version: str, lineage: Mapping, evaluation: Path) -> None:
+    """Show a registered version: its page in MLflow, the run it belongs to, its report.
+
+    A checkpoint that was trained a second time, to the same bytes, stays a version of its first
+    run, and the report lies there.
+    """
+    run_id = registry.find(f"{model}/{version}").run_id
     places = {"version in MLflow": links.version_url(model, version)}
     places |= links.report_links(run_id, lineage)
     stored = evidence.place(EvaluationReport.load(evaluation).digest)

@@ -37,11 +37,10 @@ def train(stage: str, target: str, overrides: dict) -> dict:
 def register(model: str, policy: dict, evaluation: str, lineage: dict, gate: str) -> str:
     """Register the checkpoint with its evaluation; a known checkpoint gets no second version."""
     progress.reporter("registry")(f"registering {model}")
-    run_id = policy["run_id"]
     version = registry.register(
-        policy["checkpoint"], model, run_id, lineage, evaluation, this_run(), gate
+        policy["checkpoint"], model, policy["run_id"], lineage, evaluation, this_run(), gate
     )
-    artifacts.show_version(model, version, run_id, lineage, Path(evaluation))
+    artifacts.show_version(model, version, lineage, Path(evaluation))
     return version
 
 

@@ -27,6 +27,7 @@ from flows import (
     progress,
     train_locomotion,
     train_vla,
+    training,
 )
 from flows.gate import gate_for, protocol_file
 from flows.train_vla import by_stage, datasets_behind
@@ -37,7 +38,12 @@ from rrf.config import locate
 from rrf.envs.rendering.video import write_video
 from rrf.evaluation.results import EvaluationReport
 from rrf.tracking import registry, store
-from tests.tracking.conftest import empty_store  # noqa: F401 (a fixture of `repository`)
+from rrf.tracking.lineage import collect_lineage
+from tests.tracking.conftest import (
+    empty_store,  # noqa: F401 (a fixture of `repository`)
+    new_run,
+    register,
+)
 from tests.tracking.conftest import home as repository  # noqa: F401 (a fixture)
 
 
@@ -200,6 +206,24 @@ def test_flows_judge_by_the_gate_of_the_model_and_say_if_its_file_is_not_here(
     with pytest.raises(ValueError, match=r"rules 'walker', configs/gates/g\.yaml, is not in this"):
         gate_for("walker", None, first)
     assert gate_for("walker", first, first) == first
+
+
+def test_the_link_to_a_report_leads_to_the_run_that_has_it(repository, monkeypatch):  # noqa: F811
+    """The same checkpoint is trained again, in a second run: it stays a version of the first."""
+    shown = []
+    monkeypatch.setattr(artifacts, "create_markdown_artifact", lambda text, **_: shown.append(text))
+    client = store.connect()
+    first, second = new_run(client), new_run(client)
+    _, report = register(repository, "walker", first, 1, solved=18)
+    checkpoint, evaluation = (str(repository / f"checkpoints/{n}") for n in ("1", "evaluation-1"))
+    policy = {"checkpoint": checkpoint, "run_id": second}
+    gate = str(repository / "configs/gates/g.yaml")
+    with progress.listening(lambda step, line: None):
+        training.register.fn("walker", policy, evaluation, collect_lineage("demo"), gate)
+    place = f"evaluation/{report.digest[:12]}"
+    assert f"/runs/{first}/artifacts/{place}/report.html)" in shown[0]
+    assert f"{place}/report.html" in [file.path for file in client.list_artifacts(first, place)]
+    assert second not in shown[0]
 
 
 def test_a_video_artifact_is_a_small_moving_picture(tmp_path, monkeypatch):
