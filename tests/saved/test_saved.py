@@ -77,6 +77,9 @@ def test_protocols_and_gates_are_known_by_the_same_digests():
     gates = {name: load_gate(folder / f"gates/{name}.yaml") for name in GATES}
     # tiny.yaml tolerates more since gates look at each task; without that it is the gate it was.
     gates["tiny"] = gates["tiny"].replace(champion_margin=0.9, task_margin=0.3)
+    # These have one more look since attempts share the error.
+    for name in ("cartpole", "g1-flat", "g1-rough", "go1-rough", "locomotion"):
+        gates[name] = gates[name].replace(looks=gates[name].looks[:-1])
     assert {name: gate.hash for name, gate in gates.items()} == GATES
 
 
