@@ -1,6 +1,7 @@
 """The pipeline file and the code agree; DVC's commands work as its users expect."""
 
 import ast
+import json
 import os
 import shutil
 import subprocess
@@ -308,3 +309,21 @@ def test_versions_are_compared_by_metrics_params_and_plots(origin):
     assert '{"frames": 10, "episodes": 1, "rev": "HEAD"' in page
     assert '"dimension": "action.' in page
     assert "dvc_plots" not in run(origin, "git", "status", "--porcelain")
+
+
+def test_the_remote_of_the_repository_has_all_that_its_lock_file_names():
+    """So `dvc pull` in a fresh clone brings everything. After a change: dvc repro, dvc push."""
+    stages = yaml.safe_load((ROOT / "dvc.lock").read_text())["stages"].values()
+    outs = [out for stage in stages for out in stage["outs"]]
+    outs += yaml.safe_load((ROOT / "datasets.dvc").read_text())["outs"]
+    missing = []
+    for out in outs:
+        wanted = [out["md5"]]
+        if _stored(out["md5"]).is_file() and out["md5"].endswith(".dir"):
+            wanted += [entry["md5"] for entry in json.loads(_stored(out["md5"]).read_text())]
+        missing += [(out["path"], md5) for md5 in wanted if not _stored(md5).is_file()]
+    assert missing == []
+
+
+def _stored(md5: str) -> Path:
+    return ROOT / "infra/dvc-demo/files/md5" / md5[:2] / md5[2:]
