@@ -1,4 +1,4 @@
-"""`rrf data`: record demonstrations; convert, validate, publish and inspect datasets."""
+"""`rrf data`: record demonstrations; convert, edit, validate, publish and inspect datasets."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +7,9 @@ import typer
 
 from rrf.cli.data_display import plain, print_stats, progress_bars, say, shown
 from rrf.cli.data_download import bring, download
+from rrf.cli.data_edit import edit as declare_edit
+from rrf.cli.data_push import push
+from rrf.cli.data_view import view as view_episodes
 from rrf.cli.data_views import card, diff, report, show
 
 app = typer.Typer(help="Robot data: collect, convert, validate, publish.", no_args_is_help=True)
@@ -98,23 +101,28 @@ def convert(
     If it is interrupted, run it again; the finished part is not converted again.
     """
     from rrf.data.conversion.convert import convert
+    from rrf.data.conversion.edit import edit
     from rrf.data.conversion.merge import merge
-    from rrf.data.dataset_cfg import MergeCfg, dataset_paths, load_any_cfg
+    from rrf.data.dataset_cfg import DatasetCfg, MergeCfg, dataset_paths, load_any_cfg
 
     cfg = load_any_cfg(name)
     paths = dataset_paths(cfg)
     out = out or paths.converted
     changes = _conversion_changes(fps, image_size, storage)
-    if not isinstance(cfg, MergeCfg):
+    if isinstance(cfg, DatasetCfg):
         bring(cfg.source.path)
+    elif changes:
+        how = "merged from other datasets" if isinstance(cfg, MergeCfg) else "edited from another"
+        parts = "parts" if isinstance(cfg, MergeCfg) else "origin"
+        raise ValueError(
+            f"{name} is {how}; use these options to convert its {parts} instead: "
+            f"{', '.join(changes)}"
+        )
     with progress_bars("converting") as bars:
         if isinstance(cfg, MergeCfg):
-            if changes:
-                raise ValueError(
-                    f"{name} is merged from other datasets; use these options to convert its "
-                    f"parts instead: {', '.join(changes)}"
-                )
             frames, warnings = merge(cfg, paths.raw, out, bars["converting"]), []
+        elif not isinstance(cfg, DatasetCfg):
+            frames, warnings = edit(cfg, paths.raw, out, bars["converting"])
         else:
             done = convert(
                 cfg.replace(**changes),
@@ -184,7 +192,10 @@ def stats(name: Name) -> None:
     print_stats(read_summary(paths.published))
 
 
+app.command("edit")(declare_edit)
 app.command()(download)
+app.command()(push)
+app.command("view")(view_episodes)
 for view in (show, report, diff, card):
     app.command()(view)
 

@@ -5,6 +5,7 @@ It begins with the metadata that the Hugging Face hub reads (licence, tags), and
 changes from day to day: the same dataset gives the same card.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -29,13 +30,16 @@ MAX_WARNINGS = 20
 _STATISTICS = ("min", "q01", "mean", "q99", "max", "std")
 
 
-def render_card(summary: Summary, report: Mapping | None, link: str | None = None) -> str:
+def render_card(
+    summary: Summary, report: Mapping | None, link: str | None = None, repo_id: str | None = None
+) -> str:
     """The card as markdown.
 
     Args:
         summary: What the dataset holds.
         report: The content of validation.json, None if there is none on this content.
         link: From where the card is shown to validation.html; for datasets/NAME by default.
+        repo_id: OWNER/NAME on the Hugging Face hub, if the card is shown there.
     """
     told = _told(summary)
     name = told.get("name") or summary.root.resolve().name
@@ -58,7 +62,7 @@ def render_card(summary: Summary, report: Mapping | None, link: str | None = Non
         "## Validation",
         _validation(report, link or f"../reports/{name}/validation.html"),
         "## Use",
-        _use(name),
+        _use(name, repo_id),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -126,7 +130,7 @@ def _provenance(summary: Summary) -> str:
     source = read_conversion(summary.root)
     if source is not None:
         where = f"{_code(source.get('path'))} (format {_code(source.get('format'))})"
-        lines.append(f"Converted from {where}.")
+        lines.append(f"Converted from {where}." if "steps" not in source else _edited(source))
     merged = summary.info.get("merged") or {}
     weights = summary.info.get("weights") or {}
     if merged:
@@ -146,6 +150,18 @@ def _provenance(summary: Summary) -> str:
     if len(summary.warnings) > MAX_WARNINGS:
         lines.append(f"and {len(summary.warnings) - MAX_WARNINGS} more.")
     return "\n\n".join(lines)
+
+
+def _edited(record: Mapping) -> str:
+    """What was done to which content of which dataset."""
+    origin = record["origin"]
+    steps = (
+        f"{name}: {_code(json.dumps(value, ensure_ascii=False))}"
+        for step in record["steps"]
+        for name, value in step.items()
+    )
+    title = f"Edited from {_code(origin['dataset'])} (sha256 {_code(origin['sha256'])}) by:"
+    return f"{title}\n\n{_list(steps)}"
 
 
 def _features(summary: Summary) -> str:
@@ -213,12 +229,18 @@ def _finding(check: Mapping) -> str:
     return f"{text} ({place}: {_text(first['value'])}{more})"
 
 
-def _use(name: str) -> str:
-    return (
+def _use(name: str, repo_id: str | None) -> str:
+    place = f'"{repo_id}"' if repo_id else f'"local/{name}", root="datasets/{name}"'
+    code = (
         "```python\n"
         "from lerobot.datasets.lerobot_dataset import LeRobotDataset\n\n"
-        f'dataset = LeRobotDataset("local/{name}", root="datasets/{name}")\n'
-        "```\n\n"
+        f"dataset = LeRobotDataset({place})\n"
+        "```"
+    )
+    if repo_id:
+        return f"{code}\n\nWith RoboRenForce: `rrf data download {repo_id}`."
+    return (
+        f"{code}\n\n"
         f"Its version is the md5 of `datasets/{name}` in dvc.lock, and stands on every run trained "
         "from it."
     )

@@ -14,9 +14,10 @@ from pathlib import Path
 from rrf import workspace
 from rrf.config import Cfg, configclass, did_you_mean, first_error, read_yaml
 from rrf.data.conversion.vector_cfg import VectorCfg
+from rrf.data.edit_cfg import EditCfg
 from rrf.data.encoding import Codec, Encoding
 from rrf.data.raw import Source, Timed
-from rrf.data.schema import Schema
+from rrf.data.schema import PixelMap, Schema
 from rrf.data.source_path import local_path
 from rrf.data.sources import SOURCES
 from rrf.data.validation.checks_cfg import ChecksCfg
@@ -58,6 +59,24 @@ class SourceCfg(Cfg):
         if self.fps is not None and isinstance(source, Timed):
             source.set_fps(self.fps)
         return source
+
+
+@configclass
+class MapCfg(Cfg):
+    """Images that are not RGB: depth, a mask, infrared. They are kept exactly as recorded."""
+
+    key: str
+    """Raw key."""
+    dtype: typing.Literal["bool", "uint8", "uint16", "int16", "int32", "float32", "float64"]
+    """Type of the numbers, as recorded."""
+    size: list[int]
+    """[height, width] as recorded, px."""
+    unit: str
+    """Unit of the numbers, such as mm, m or class."""
+
+    def __post_init__(self):
+        if len(self.size) != 2 or min(self.size) <= 0:
+            raise ValueError(f"size is {self.size}, must be [height, width]")
 
 
 @configclass
@@ -108,6 +127,8 @@ class DatasetCfg(Cfg):
     """[height, width] of every camera, px; images of another size are resized, by area."""
     cameras: dict[str, str] = {}
     """Camera name -> raw key; none for a dataset of states alone."""
+    maps: dict[str, MapCfg] = {}
+    """Name -> images that are not RGB, such as depth; they get no pixel of another size."""
     state: VectorCfg
     """Proprioception."""
     action: VectorCfg
@@ -166,6 +187,10 @@ class DatasetCfg(Cfg):
             action=self.action.vector(),
             has_reward=self.reward is not None,
             has_success=self.success is not None,
+            maps=tuple(
+                PixelMap(name, one.dtype, (one.size[0], one.size[1]), one.unit)
+                for name, one in self.maps.items()
+            ),
         )
 
 
@@ -241,21 +266,21 @@ class DatasetPaths:
     published: Path
 
 
+AnyDatasetCfg = DatasetCfg | MergeCfg | EditCfg
+
+
 def load_dataset_cfg(name: str) -> DatasetCfg:
     """The config `configs/datasets/NAME.yaml` of this repository.
 
     Raises:
-        ValueError: For an unknown name (with the closest known one), if the dataset is a merged
-            one, or naming the file and the key that is wrong.
+        ValueError: For an unknown name (with the closest known one), if the dataset is made from
+            other datasets, or naming the file and the key that is wrong.
     """
-    cfg = load_any_cfg(name)
-    if isinstance(cfg, MergeCfg):
-        raise ValueError(f"{name} is merged from other datasets and has no recordings of its own")
-    return cfg
+    return _of_recordings(load_any_cfg(name), name)
 
 
-def load_any_cfg(name: str) -> DatasetCfg | MergeCfg:
-    """As `load_dataset_cfg`, of a merged dataset too."""
+def load_any_cfg(name: str) -> AnyDatasetCfg:
+    """As `load_dataset_cfg`, of a merged or edited dataset too."""
     directory = workspace.home() / "configs" / "datasets"
     path = directory / f"{name}.yaml"
     if not path.is_file():
@@ -269,20 +294,17 @@ def read_dataset_cfg(path: str | Path) -> DatasetCfg:
 
     Raises ValueError naming file and key.
     """
-    cfg = read_any_cfg(path)
-    if isinstance(cfg, MergeCfg):
-        raise ValueError(f"{path} describes a merged dataset, which has no recordings of its own")
-    return cfg
+    return _of_recordings(read_any_cfg(path), str(path))
 
 
-def read_any_cfg(path: str | Path) -> DatasetCfg | MergeCfg:
-    """As `read_dataset_cfg`, of a merged dataset too."""
+def read_any_cfg(path: str | Path) -> AnyDatasetCfg:
+    """As `read_dataset_cfg`, of a merged or edited dataset too."""
     path = Path(path)
-    if path.stem in _TAKEN_NAMES:
-        raise ValueError(f"{path}: datasets/{path.stem} holds something else; take another name")
+    check_dataset_name(path.stem, str(path))
     data = read_yaml(path)
+    kind = MergeCfg if "merge" in data else EditCfg if "edit_of" in data else DatasetCfg
     try:
-        cfg = (MergeCfg if "merge" in data else DatasetCfg).from_dict(data)
+        cfg = kind.from_dict(data)
     except ValueError as error:
         raise ValueError(f"{path}: {first_error(error)}") from error
     if cfg.name != path.stem:
@@ -290,14 +312,32 @@ def read_any_cfg(path: str | Path) -> DatasetCfg | MergeCfg:
     return cfg
 
 
-def dataset_paths(cfg: DatasetCfg | MergeCfg) -> DatasetPaths:
-    """Where the forms of `cfg`'s dataset lie in this repository; a merged dataset is made of those
-    in `raw`.
+def check_dataset_name(name: str, where: str) -> None:
+    """Raise ValueError for the name of another directory in datasets/."""
+    if name in _TAKEN_NAMES:
+        raise ValueError(f"{where}: datasets/{name} holds something else; take another name")
+
+
+def dataset_paths(cfg: AnyDatasetCfg) -> DatasetPaths:
+    """Where the forms of `cfg`'s dataset lie in this repository.
+
+    A merged dataset is made of those in `raw`, an edited one of the converted dataset there.
     """
     datasets = workspace.home() / "datasets"
+    if isinstance(cfg, DatasetCfg):
+        raw = local_path(cfg.source.path)
+    else:
+        raw = datasets if isinstance(cfg, MergeCfg) else datasets / "converted" / cfg.edit_of
     return DatasetPaths(
-        raw=datasets if isinstance(cfg, MergeCfg) else local_path(cfg.source.path),
+        raw=raw,
         converted=datasets / "converted" / cfg.name,
         reports=datasets / "reports" / cfg.name,
         published=datasets / cfg.name,
     )
+
+
+def _of_recordings(cfg: AnyDatasetCfg, where: str) -> DatasetCfg:
+    if not isinstance(cfg, DatasetCfg):
+        how = "merged from other datasets" if isinstance(cfg, MergeCfg) else "edited from another"
+        raise ValueError(f"{where} is {how} and has no recordings of its own")
+    return cfg

@@ -5,23 +5,20 @@ links to the results of validation.
 Legend: T frames, H height, W width, N rows, D dimensions.
 """
 
-import base64
-import io
 import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from rrf import atomic
 from rrf.data.card import judgement, render_card
 from rrf.data.conversion.video_encoding import encode_video
 from rrf.data.dataset_report_page import lines_svg, render_page
 from rrf.data.formats.lerobot_source import LeRobotSource
-from rrf.data.images import decode_image, resize
-from rrf.data.raw import EncodedImages, RawEpisode
+from rrf.data.pictures import Pictures, data_url
+from rrf.data.raw import RawEpisode
 from rrf.data.summary import (
     DatasetPlace,
     EpisodeSummary,
@@ -202,14 +199,16 @@ def _panel(episode: EpisodeSummary, raw: RawEpisode, summary: Summary) -> dict:
     fps = raw.fps or summary.fps
     cameras = []
     for key in summary.cameras:
-        images = _Pictures(raw.images[key], f"{raw.source}: {key}")
+        images = Pictures(raw.images[key], f"{raw.source}: {key}")
         numbers = np.linspace(0, len(images) - 1, NUM_FRAMES).round().astype(int).tolist()
-        frames = [(number, _data_url("image/jpeg", images.jpeg(number))) for number in numbers]
+        frames = [
+            (number, data_url("image/jpeg", images.jpeg(number, FRAME_SIZE))) for number in numbers
+        ]
         cameras.append(
             {
                 "name": key.removeprefix("observation.images."),
                 "is_tiny": max(images.small(0, CLIP_SIZE).shape) < FRAME_SIZE,
-                "clip": _data_url("video/mp4", _clip(images, fps)),
+                "clip": data_url("video/mp4", _clip(images, fps)),
                 "frames": frames,
             }
         )
@@ -222,46 +221,10 @@ def _panel(episode: EpisodeSummary, raw: RawEpisode, summary: Summary) -> dict:
     }
 
 
-class _Pictures:
-    """Images of one camera, decoded one at a time and made small."""
-
-    def __init__(self, images: np.ndarray | EncodedImages, where: str):
-        self._images, self._where = images, where
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def small(self, frame: int, size: int) -> np.ndarray:
-        """uint8 [H, W, 3] with even sides, the longer one at most `size` px."""
-        image = self._image(frame)
-        height, width, _ = image.shape
-        scale = min(1.0, size / max(height, width))
-        sides = (max(2, round(side * scale) // 2 * 2) for side in (height, width))
-        height, width = sides
-        return image if image.shape[:2] == (height, width) else resize(image, (height, width))
-
-    def jpeg(self, frame: int) -> bytes:
-        buffer = io.BytesIO()
-        Image.fromarray(self.small(frame, FRAME_SIZE)).save(buffer, "JPEG", quality=85)
-        return buffer.getvalue()
-
-    def _image(self, frame: int) -> np.ndarray:
-        if isinstance(self._images, np.ndarray):
-            return self._images[frame]
-        try:
-            return decode_image(self._images.blobs[frame])
-        except ValueError as error:
-            raise ValueError(f"{self._where} at frame {frame}: {error}") from error
-
-
-def _clip(images: _Pictures, fps: float) -> bytes:
+def _clip(images: Pictures, fps: float) -> bytes:
     """An h264 video as long as the episode. A long episode is shown by every k-th frame."""
     step = math.ceil(len(images) / MAX_CLIP_FRAMES)
     size = images.small(0, CLIP_SIZE).shape[:2]
     shown = (images.small(frame, CLIP_SIZE) for frame in range(0, len(images), step))
     rate = max(1, round(fps / step))
     return encode_video(shown, rate, (size[0], size[1]), "h264", keyframe_interval=2 * rate)
-
-
-def _data_url(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -10,7 +10,7 @@ from markupsafe import Markup
 COLOURS = ("#3b6fd4", "#1a7f4b", "#b26a00", "#c0362c", "#7a3fa0", "#1f8a99")  # of the episodes
 _MAX_POINTS = 120
 _WIDTH, _HEIGHT = 240, 64
-_STYLE = """
+STYLE = """
 :root { color-scheme: light; --ink: #1d2430; --soft: #5c6675; --line: #e3e7ee; --back: #f6f7f9; }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--back); color: var(--ink);
@@ -136,7 +136,7 @@ def render_page(card: str, lengths: str, groups: Sequence[dict], **content) -> s
     ]
     template = Environment(autoescape=True).from_string(_TEMPLATE)
     return template.render(
-        style=Markup(_STYLE),
+        style=Markup(STYLE),
         colours=COLOURS,
         card=Markup(markdown_html(card)),
         lengths=Markup(lengths),

@@ -6,6 +6,7 @@ it.
 
 import contextlib
 import hashlib
+import io
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -80,7 +81,7 @@ class HubDataset:
                 except requests.RequestException:  # try again as long as something arrives
                     if path.stat().st_size == arrived:
                         raise
-        if path.stat().st_size != file.size or _digest(path, file) != file.version:
+        if path.stat().st_size != file.size or listed_digest(path, file) != file.version:
             path.unlink()
             raise ValueError(
                 f"{self._page}: {file.name} is not what the hub lists (its digest differs); run "
@@ -115,40 +116,45 @@ class HubDataset:
                     local.flush()
                     on_bytes(len(block))
 
-    @contextlib.contextmanager
-    def _explained(self, revision: str | None) -> Iterator[None]:
-        """Turn the hub's errors into ours, which say what to type."""
-        import requests
-        from huggingface_hub import errors
+    def _explained(self, revision: str | None) -> contextlib.AbstractContextManager[None]:
+        return explained(self._page, self._repo_id, revision)
 
-        try:
-            yield
-        except errors.HFValidationError as error:
-            raise ValueError(f"'{self._repo_id}' is not OWNER/NAME ({error})") from error
-        except (errors.GatedRepoError, errors.DisabledRepoError) as error:
-            raise ValueError(
-                f"{self._page} is gated: accept its terms on that page, then type: hf auth login"
-            ) from error
-        except errors.RepositoryNotFoundError as error:
-            raise ValueError(
-                f"there is no dataset {self._page}, or it is private: check the name, or type: "
-                "hf auth login"
-            ) from error
-        except errors.RevisionNotFoundError as error:
-            raise ValueError(
-                f"{self._page} has no revision '{revision}'; see {self._page}/tree/main"
-            ) from error
-        except errors.OfflineModeIsEnabled as error:
-            raise ConnectionError(f"{self._page}: HF_HUB_OFFLINE is set; unset it") from error
-        except errors.HfHubHTTPError as error:
-            status = error.response.status_code if error.response is not None else 0
-            if status >= 500 or status in _TRANSIENT:
-                raise ConnectionError(f"{self._page} answers {status}") from error
-            raise ValueError(f"{self._page}: {_without_queries(error)}") from error
-        except requests.RequestException as error:
-            raise ConnectionError(
-                f"{self._page} cannot be reached: {_without_queries(error)}"
-            ) from error
+
+@contextlib.contextmanager
+def explained(page: str, repo_id: str, revision: str | None) -> Iterator[None]:
+    """Turn the hub's errors within the block into ours, which say what to type.
+
+    Args:
+        page: Address of the dataset.
+        repo_id: OWNER/NAME.
+        revision: Branch, tag or commit that is asked for.
+    """
+    import requests
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except errors.HFValidationError as error:
+        raise ValueError(f"'{repo_id}' is not OWNER/NAME ({error})") from error
+    except (errors.GatedRepoError, errors.DisabledRepoError) as error:
+        raise ValueError(
+            f"{page} is gated: accept its terms on that page, then type: hf auth login"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise ValueError(
+            f"there is no dataset {page}, or it is private: check the name, or type: hf auth login"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise ValueError(f"{page} has no revision '{revision}'; see {page}/tree/main") from error
+    except errors.OfflineModeIsEnabled as error:
+        raise ConnectionError(f"{page}: HF_HUB_OFFLINE is set; unset it") from error
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else 0
+        if status >= 500 or status in _TRANSIENT:
+            raise ConnectionError(f"{page} answers {status}") from error
+        raise ValueError(f"{page}: {_without_queries(error)}") from error
+    except requests.RequestException as error:
+        raise ConnectionError(f"{page} cannot be reached: {_without_queries(error)}") from error
 
 
 def _without_queries(error: Exception) -> str:
@@ -156,11 +162,15 @@ def _without_queries(error: Exception) -> str:
     return re.sub(r"\?\S*", "", " ".join(str(error).split()))
 
 
-def _digest(path: Path, file: RemoteFile) -> str:
-    if len(file.version) == 64:
-        return atomic.sha256(path)
-    digest = hashlib.sha1(f"blob {file.size}\0".encode(), usedforsecurity=False)
-    with path.open("rb") as opened:
+def listed_digest(content: Path | bytes, file: RemoteFile) -> str:
+    """What the hub would list for `file` if it held this content, a file's or the bytes given."""
+    is_large = len(file.version) == 64
+    if isinstance(content, Path) and is_large:
+        return atomic.sha256(content)
+    size = len(content) if isinstance(content, bytes) else content.stat().st_size
+    digest = hashlib.sha256() if is_large else hashlib.sha1(usedforsecurity=False)
+    digest.update(b"" if is_large else f"blob {size}\0".encode())
+    with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as opened:
         while block := opened.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

@@ -14,7 +14,7 @@ feature's "info", which lerobot ignores.
 import contextlib
 import json
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rrf.data.files import RemotePath, open_dataset_root
-from rrf.data.schema import ACTION, IMAGE_PREFIX, REWARD, STATE, SUCCESS, Schema, Vector
+from rrf.data.schema import (
+    ACTION,
+    IMAGE_PREFIX,
+    MAP_PREFIX,
+    REWARD,
+    STATE,
+    SUCCESS,
+    PixelMap,
+    Schema,
+    Vector,
+)
 
 VERSION = "v3.0"
 INFO = "meta/info.json"
@@ -52,6 +62,7 @@ EPISODE_COLUMNS = (
 )
 DATASET_COLUMN = "dataset"  # of the episode table of a merged dataset: where an episode came from
 WEIGHT_COLUMN = "weight"  # the same: how often one of its frames is drawn in training
+ORIGIN_COLUMN = "origin_episode"  # of an edited dataset: the episode's number before the edit
 _Root = typing.TypeVar("_Root", bound=Path | RemotePath)
 _INFO_KEYS = ("codebase_version", "fps", "features", "total_episodes", "total_frames")
 
@@ -84,6 +95,13 @@ def features_of(schema: Schema, storage: str, codec: str = "h264") -> dict[str, 
         features[REWARD] = _scalar_feature("float32")
     if schema.has_success:
         features[SUCCESS] = _scalar_feature("bool")
+    for one in schema.maps:
+        features[f"{MAP_PREFIX}{one.name}"] = {
+            "dtype": one.dtype,
+            "shape": list(one.size),
+            "names": ["height", "width"],
+            "info": {"unit": one.unit},
+        }
     return features | {name: _scalar_feature(dtype) for name, dtype in INDEX_FEATURES.items()}
 
 
@@ -108,6 +126,21 @@ def schema_of(info: dict) -> Schema:
         action=_vector_of(features[ACTION]),
         has_reward=REWARD in features,
         has_success=SUCCESS in features,
+        maps=maps_of(info),
+    )
+
+
+def maps_of(info: dict) -> tuple[PixelMap, ...]:
+    """The images of a dataset that are not RGB."""
+    return tuple(
+        PixelMap(
+            key.removeprefix(MAP_PREFIX),
+            feature["dtype"],
+            (feature["shape"][0], feature["shape"][1]),
+            (feature.get("info") or {}).get("unit", ""),
+        )
+        for key, feature in info["features"].items()
+        if key.startswith(MAP_PREFIX) and len(feature["shape"]) == 2
     )
 
 
@@ -232,6 +265,34 @@ def read_columns(root: str | Path | RemotePath, columns: Sequence[str]) -> dict[
         except ValueError as error:
             raise ValueError(f"{root}: column {name}: {error}") from error
     return arrays
+
+
+def read_selected(
+    root: str | Path | RemotePath,
+    key: str,
+    rows_n: np.ndarray,
+    of: Callable[[pa.ChunkedArray], np.ndarray],
+) -> np.ndarray:
+    """Some rows of a column of all data files.
+
+    Args:
+        root: The dataset's directory.
+        key: The column.
+        rows_n: The rows, ascending.
+        of: Makes an array of the column of one file.
+
+    Raises:
+        ValueError: Naming the file that cannot be read or lacks the column.
+    """
+    parts, first = [], 0
+    for path in _files(open_dataset_root(root), "data"):
+        with open_parquet(path) as file:
+            num_rows = file.metadata.num_rows
+        inside = rows_n[(rows_n >= first) & (rows_n < first + num_rows)] - first
+        if len(inside):
+            parts.append(of(read_table(path, [key])[key])[inside])
+        first += num_rows
+    return np.concatenate(parts)
 
 
 def as_matrix(column: pa.ChunkedArray) -> np.ndarray:

@@ -9,6 +9,7 @@ Legend: N frames of the selection, B batch, K steps in an action chunk, P past f
 dimension, A action dimension.
 """
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +21,21 @@ from rrf.data import lerobot_layout as layout
 from rrf.data.feature_keys import feature_keys
 from rrf.data.files import RemotePath, open_dataset_root
 from rrf.data.image_store import CACHE_BYTES, ImageStore, Selection
+from rrf.data.maps import from_column
+from rrf.data.memory import check_fits
 from rrf.data.sampling import WeightedSampler
-from rrf.data.schema import ACTION, REWARD, STATE, SUCCESS, Batch, Episode, History, Observation
+from rrf.data.schema import (
+    ACTION,
+    MAP_PREFIX,
+    REWARD,
+    STATE,
+    SUCCESS,
+    Batch,
+    Episode,
+    History,
+    Observation,
+    PixelMap,
+)
 from rrf.data.stats import read_norm_stats
 
 _TASK = "task_index"
@@ -41,12 +55,14 @@ class LeRobotReader:
         cameras: Only these cameras; all by default.
         state_history: Past states in a batch, P.
         image_history: Past images of each camera in a batch, P.
+        maps: Images that are not RGB (depth, masks) to read into memory; none by default.
         keys: Our key -> the dataset's key, where they differ: {"action": "actions",
             "observation.images.front": "image"}.
 
     Raises:
         ValueError: If the dataset is missing (with the commands that bring it), empty or damaged;
-            for an unknown instruction, episode, camera or key; or if nothing is selected.
+            for an unknown instruction, episode, camera, map or key; if nothing is selected; or if
+            memory cannot hold the maps.
     """
 
     def __init__(
@@ -60,6 +76,7 @@ class LeRobotReader:
         cameras: Sequence[str] | None = None,
         state_history: int = 0,
         image_history: int = 0,
+        maps: Sequence[str] = (),
         keys: dict[str, str] | None = None,
     ):
         if chunk_length < 1:
@@ -73,7 +90,8 @@ class LeRobotReader:
         self.state_history, self.image_history = state_history, image_history
         info = layout.read_info(root)
         features = feature_keys(info, keys, cameras)
-        self.schema = features.schema
+        wanted = _wanted(info, maps)
+        self.schema = dataclasses.replace(features.schema, maps=wanted)
         self._tasks = layout.read_tasks(root)
         self._table = layout.read_episodes(root)
         own = {key: features.own[key] for key in (STATE, ACTION)} | {_TASK: _TASK}
@@ -84,6 +102,7 @@ class LeRobotReader:
         self._selection = selection
         self._columns = {key: columns[name][selection.rows_n] for key, name in own.items()}
         self._check_columns()
+        self._maps = {one.name: self._read_map(one) for one in wanted}
         lengths = np.diff(selection.bounds)
         # first and last frame of each frame's episode
         self._first_n = np.repeat(selection.bounds[:-1], lengths)
@@ -168,6 +187,7 @@ class LeRobotReader:
                 images=images,
                 state=self._columns[STATE][indices],
                 instruction=[self._tasks[task] for task in self._columns[_TASK][indices]],
+                maps={name: values[indices] for name, values in self._maps.items()},
             ),
             action=self._columns[ACTION][np.minimum(steps_bk, last_b1)],
             is_pad=steps_bk > last_b1,
@@ -188,11 +208,19 @@ class LeRobotReader:
             source=f"{self.root}:episode_{self._selection.episodes[number]}",
             reward=self._columns[REWARD][part] if self.schema.has_reward else None,
             success=self._columns[SUCCESS][part] if self.schema.has_success else None,
+            maps={name: values[part] for name, values in self._maps.items()},
         )
 
     @functools.cached_property
     def _sampler(self) -> WeightedSampler:
         return WeightedSampler(self.weights)
+
+    def _read_map(self, kind: PixelMap) -> np.ndarray:
+        """[N, H, W]."""
+        key, rows_n = f"{MAP_PREFIX}{kind.name}", self._selection.rows_n
+        dtype = np.dtype(kind.dtype)
+        check_fits((len(rows_n), *kind.size), dtype.itemsize, f"{self.root}: {key} {dtype}")
+        return layout.read_selected(self.root, key, rows_n, lambda one: from_column(one, kind))
 
     def _past(self, indices: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The `count` frames before each index, int64 [B, P], and a mask of those that do not
@@ -276,3 +304,11 @@ class LeRobotReader:
         if not chosen.any():
             raise ValueError(f"no episode of {self.root} is selected")
         return np.flatnonzero(chosen)
+
+
+def _wanted(info: dict, names: Sequence[str]) -> tuple[PixelMap, ...]:
+    known = {one.name: one for one in layout.maps_of(info)}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"no map '{name}'{did_you_mean(name, known)}")
+    return tuple(known[name] for name in names)

@@ -142,6 +142,10 @@ def _joined(parts: list[Batch], back_b: np.ndarray) -> Batch:
             images={name: joined(lambda p, n=name: p.observation.images[n]) for name in cameras},
             state=joined(lambda part: part.observation.state),
             instruction=[texts[row] for row in back_b],
+            maps={
+                name: joined(lambda p, n=name: p.observation.maps[n])
+                for name in parts[0].observation.maps
+            },
         ),
         action=joined(lambda part: part.action),
         is_pad=joined(lambda part: part.is_pad),
@@ -186,6 +190,7 @@ def _shared(reader: LeRobotReader) -> dict:
         "fps": schema.fps,
         "image_size": schema.image_size,
         "cameras": sorted(schema.cameras),
+        "maps": sorted(schema.maps, key=lambda one: one.name),
         "state": (schema.state.names, schema.state.unit),
         "action": (schema.action.names, schema.action.unit),
     }

@@ -5,6 +5,8 @@
 | observation.images.<name> | uint8[H, W, 3] | RGB 0..255, row 0 on top, seen before the action    |
 | observation.state         | float32[D]     | proprioception before the action, a unit per entry  |
 | action                    | float32[A]     | command executed from this frame to the next        |
+| maps.<name>               | number[H, W]   | one number per pixel, not RGB: depth, a mask; unit  |
+|                           |                | in info.json (optional; float may be NaN or Inf)    |
 | task (in tasks.parquet)   | str            | the language instruction, one English sentence      |
 | next.reward               | float32[1]     | reward received for the action (optional)           |
 | next.success              | bool[1]        | task solved after the action (optional)             |
@@ -19,6 +21,7 @@ frames of an episode, D state dimension, A action dimension, H W image height an
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,6 +30,7 @@ from rrf.data.raw import EncodedImages
 STATE = "observation.state"
 ACTION = "action"
 IMAGE_PREFIX = "observation.images."
+MAP_PREFIX = "maps."  # not observation: lerobot's policies take what begins so as a state
 REWARD = "next.reward"
 SUCCESS = "next.success"
 INDEX_KEYS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
@@ -41,6 +45,27 @@ class Vector:
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
 
+    @property
+    def units(self) -> list[str]:
+        """The unit of each dimension."""
+        units = [unit.strip() for unit in self.unit.split(",")]
+        return units if len(units) == len(self.names) else [self.unit] * len(self.names)
+
+
+def joined_units(units: Sequence[str]) -> str:
+    """The units of all dimensions as the text of a `Vector`, a unit that all share only once."""
+    return units[0] if len(set(units)) == 1 else ", ".join(units)
+
+
+@dataclasses.dataclass(frozen=True)
+class PixelMap:
+    """Images that are not RGB: one number per pixel. Each map has a size of its own."""
+
+    name: str
+    dtype: str  # of numpy, one of rrf.data.maps.DTYPES
+    size: tuple[int, int]  # (height, width) in pixels
+    unit: str
+
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
@@ -53,6 +78,7 @@ class Schema:
     action: Vector
     has_reward: bool = True
     has_success: bool = True
+    maps: tuple[PixelMap, ...] = ()
 
 
 @dataclasses.dataclass
@@ -66,6 +92,8 @@ class Episode:
     source: str  # where it came from, "file:demo_3"; stands in every error about it
     reward: np.ndarray | None = None  # float32 [T]
     success: np.ndarray | None = None  # bool [T]
+    maps: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """Name of a map -> [T, H, W] of the map's dtype, size and unit."""
 
     def __len__(self) -> int:
         return len(self.action)
@@ -78,6 +106,8 @@ class Observation:
     images: dict[str, np.ndarray]  # camera name -> uint8 [B, H, W, 3], row 0 on top
     state: np.ndarray  # float32 [B, D], physical units
     instruction: list[str]  # B sentences
+    maps: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """Name of a map -> [B, H, W], if asked for."""
 
     def __len__(self) -> int:
         return len(self.instruction)
@@ -133,6 +163,7 @@ def check_episode(episode: Episode, schema: Schema) -> None:
                 f"{where}: {IMAGE_PREFIX}{name} is {images.dtype}{list(images.shape)}, "
                 f"expected uint8{list(shape)}"
             )
+    _check_maps(where, episode, schema)
     _check_vectors(f"{where}: {STATE}", episode.state, (length, len(schema.state.names)))
     _check_vectors(f"{where}: {ACTION}", episode.action, (length, len(schema.action.names)))
     if schema.has_reward:
@@ -142,6 +173,19 @@ def check_episode(episode: Episode, schema: Schema) -> None:
         success is None or success.dtype != np.bool_ or success.shape != (length,)
     ):
         raise ValueError(f"{where}: {SUCCESS} is missing or not bool[{length}]")
+
+
+def _check_maps(where: str, episode: Episode, schema: Schema) -> None:
+    if set(episode.maps) != {one.name for one in schema.maps}:
+        expected = sorted(one.name for one in schema.maps)
+        raise ValueError(f"{where}: maps {sorted(episode.maps)}, expected {expected}")
+    for one in schema.maps:
+        values, shape = episode.maps[one.name], (len(episode), *one.size)
+        if values.dtype != np.dtype(one.dtype) or values.shape != shape:
+            raise ValueError(
+                f"{where}: {MAP_PREFIX}{one.name} is {values.dtype}{list(values.shape)}, expected "
+                f"{one.dtype}{list(shape)}"
+            )
 
 
 def _check_vectors(where: str, values: np.ndarray | None, shape: tuple[int, ...]) -> None:

@@ -24,7 +24,7 @@ from rrf.data.formats.lerobot_files import read_index
 from rrf.data.formats.lerobot_source import LeRobotSource
 from rrf.data.images import decode_image
 from rrf.data.raw import EncodedImages, RawEpisode
-from rrf.data.schema import INDEX_KEYS
+from rrf.data.schema import INDEX_KEYS, MAP_PREFIX
 from rrf.data.stats import NORM_STATS, VectorStats, plain, read_norm_stats
 
 MAX_EXACT_ROWS = 1 << 18  # quantiles are those of every 2nd, 4th, ... row beyond
@@ -71,7 +71,7 @@ class Summary:
     missing: list[str]  # features that are declared but not on disk
     episodes: list[EpisodeSummary]
     stats: dict[str, dict[str, list]]  # numeric feature -> statistic -> a value per dimension
-    """Without features of more than MAX_DIMENSIONS."""
+    """Without features of more than MAX_DIMENSIONS, and without maps."""
     warnings: list[str]  # what was odd when it was converted, and now
 
     @property
@@ -167,7 +167,7 @@ def summarise(
     missing = _missing(index.features, source)
     sizes = _numeric_features(index.features, source)
     large = {key: size for key, size in sizes.items() if size > MAX_DIMENSIONS}
-    described = [key for key in sizes if key not in large]
+    described = [key for key in sizes if key not in large and not key.startswith(MAP_PREFIX)]
     vectors = list(sizes) if with_digests else described
     cameras = [key for key in camera_keys(index.info) if key not in missing]
     streams = {key: VectorStats(MAX_EXACT_ROWS) for key in described}
@@ -195,6 +195,7 @@ def summarise(
         f"{root}: '{key}' has {size} dimensions; of more than {MAX_DIMENSIONS} there are no "
         "statistics"
         for key, size in large.items()
+        if not key.startswith(MAP_PREFIX)
     ]
     ((fps, _),) = rates.most_common(1)
     return Summary(root, index.info, fps, missing, episodes, stats, warnings)

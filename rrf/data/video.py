@@ -56,6 +56,10 @@ class VideoReader:
                 images[row] = self._pixels(self._frame(number))
         return images
 
+    def is_keyframe(self, number: int) -> bool:
+        """Whether the file can be cut before this frame without compressing it again."""
+        return bool(self._frame(number).key_frame)
+
     def close(self) -> None:
         """Close the file."""
         self._container.close()

@@ -191,9 +191,11 @@ def _is_pushed(home: Path, dataset: str) -> bool | None:
 
 
 def _sources(config: dict) -> list[str]:
-    """The sources of a dataset: its recordings, or the datasets that are merged into it."""
+    """The sources of a dataset: its recordings, or the datasets it is merged or edited from."""
     if "merge" in config:
         return [f"datasets/{part['dataset']}" for part in config["merge"]]
+    if "edit_of" in config:
+        return [f"datasets/converted/{config['edit_of']}"]
     return [config.get("source", {}).get("path", "datasets/raw")]
 
 

@@ -1,4 +1,7 @@
-"""A server on 127.0.0.1 that answers as the Hugging Face hub does to what a download asks."""
+"""A server on 127.0.0.1 that answers as the Hugging Face hub does to what a download asks.
+
+`hub_uploads.py` adds what an upload asks.
+"""
 
 import hashlib
 import json
@@ -21,6 +24,8 @@ def git_id(content: bytes) -> str:
 
 class HubServer:
     """Repositories by name: revision -> commit, commit -> files."""
+
+    handler: "type[_Handler]"
 
     def __init__(self):
         self.revisions: dict[str, dict[str, str]] = {}
@@ -53,7 +58,7 @@ class HubServer:
         """Begin to serve, on the same port as before."""
         hub = self
 
-        class Handler(_Handler):
+        class Handler(self.handler):
             server_state = hub
 
         self.is_gone = False
@@ -201,10 +206,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.shutdown(socket.SHUT_RDWR)
 
 
+HubServer.handler = _Handler
+
+
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """An empty hub, where nobody is logged in. The client knows since its import whether it may
-    use the network, which other tests forbid.
+    """An empty hub, where nobody is logged in."""
+    yield from serve(HubServer, monkeypatch, tmp_path)
+
+
+def serve(kind: type[HubServer], monkeypatch, tmp_path):
+    """A server while a test runs. The client knows since its import whether it may use the network,
+    which other tests forbid.
     """
     from huggingface_hub import constants
 
@@ -213,7 +226,7 @@ def hub(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "_BLOCK_BYTES", 1000)
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    server = HubServer()
+    server = kind()
     yield server
     if not server.is_gone:
         server.stop()

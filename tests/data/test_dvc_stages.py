@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 PIPELINE = yaml.safe_load((ROOT / "dvc.yaml").read_text())
 RECORDINGS = yaml.safe_load((ROOT / "infra/recordings/dvc.yaml").read_text().replace("../../", ""))
 PIPELINES = pytest.mark.parametrize("pipeline", [PIPELINE, RECORDINGS], ids=["root", "recordings"])
+EDIT = "rrf/data/conversion/edit.py"
 STAGES = {"convert": "conversion.convert", "validate": "validation.validate", "publish": "publish"}
 
 
@@ -54,12 +55,18 @@ def modules_behind(name):
 
 
 def code_of(pipeline, name):
-    """The same, and for a conversion of merging and of the datasets' readers."""
+    """The same, and for a conversion of merging, of editing and of the datasets' readers.
+
+    An edited dataset names the code that edits as the others name their readers.
+    """
     files = modules_behind(f"rrf.data.{STAGES[name]}")
     if name == "convert":
         files |= modules_behind("rrf.data.conversion.merge")
+        files |= modules_behind("rrf.data.conversion.edit") - {EDIT}
         for dataset in datasets(pipeline):
             cfg = yaml.safe_load((ROOT / f"configs/datasets/{dataset}.yaml").read_text())
+            if "edit_of" in cfg:
+                files.add(EDIT)
             if "source" in cfg:
                 files |= modules_behind(reader(cfg).removesuffix(".py").replace("/", "."))
     return files
@@ -137,6 +144,9 @@ def test_every_dataset_has_its_config_and_every_config_its_stages():
         if "merge" in cfg:
             parts = [f"datasets/{part['dataset']}" for part in cfg["merge"]]
             assert [dataset["raw"], dataset["with"]] == parts
+            continue
+        if "edit_of" in cfg:
+            assert dataset == {"raw": f"datasets/converted/{cfg['edit_of']}", "with": EDIT}
             continue
         path = cfg["source"]["path"]
         assert dataset["raw"] == ("rrf/data/fetch.py" if path.startswith("hf://") else path)
@@ -309,6 +319,27 @@ def test_versions_are_compared_by_metrics_params_and_plots(origin):
     assert '{"frames": 10, "episodes": 1, "rev": "HEAD"' in page
     assert '"dimension": "action.' in page
     assert "dvc_plots" not in run(origin, "git", "status", "--porcelain")
+
+
+@pytest.mark.slow
+def test_an_edit_is_a_version_of_its_own_and_follows_its_origin(origin):
+    before = (origin / "datasets/toy/meta/info.json").read_bytes()
+    said = run(origin, "rrf", "data", "edit", "clean", "--of", "toy", "--delete", "0,3")
+    (line,) = [line for line in said.splitlines() if line.startswith("      clean:")]
+    pipeline = yaml.safe_load((origin / "dvc.yaml").read_text())
+    datasets(pipeline).update(yaml.safe_load(line))
+    (origin / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
+    run(origin, "dvc", "repro", "publish@clean")
+    assert json.loads((origin / "datasets/clean/meta/info.json").read_text())["total_episodes"] == 3
+    assert (origin / "datasets/toy/meta/info.json").read_bytes() == before
+    assert CLEAN in run(origin, "dvc", "status")
+    write_raw(origin / "datasets/raw/toy", {"push": [5, 12]})
+    run(origin, "dvc", "commit", "-f", "datasets.dvc")
+    changed = run(origin, "dvc", "status", "convert@clean", "convert@toy")
+    assert "convert@toy" in changed
+    run(origin, "dvc", "repro", "publish@clean")
+    info = json.loads((origin / "datasets/clean/meta/info.json").read_text())
+    assert info["total_frames"] == 6 + 7 + 12
 
 
 def test_the_remote_of_the_repository_has_all_that_its_lock_file_names():

@@ -136,20 +136,27 @@ def test_columns_of_different_lengths_name_both(name, path):
         read_all(SOURCES.get(name)(path, {}), other, key)
 
 
-def test_pixels_that_are_no_images_are_refused(name, path):
+def test_pixels_of_four_channels_are_refused_and_of_one_are_numbers(name, path):
     camera = next(k for k, f in SOURCES.get(name)(path, {}).keys().items() if "image" in f)
 
-    def flatten(file):
-        group = last_group(file)
-        values = group[camera][..., 0]
-        del group[camera]
-        group[camera] = values
+    def replace(channels):
+        def change(file):
+            group = last_group(file)
+            values = group[camera][()][..., channels]
+            del group[camera]
+            group[camera] = values
 
-    edit(path, flatten)
+        edit(path, change)
+
+    replace([0, 1, 2, 0])
     with pytest.raises(
-        ValueError, match=rf"episode_0.*: {camera} is uint8\[\d, 16, 16\], expected"
+        ValueError, match=rf"episode_0.*: {camera} is uint8\[\d, 16, 16, 4\], expected"
     ):
         read_all(SOURCES.get(name)(path, {}), camera)
+    replace([0])
+    episodes = read_all(SOURCES.get(name)(path, {}), camera)
+    assert camera not in episodes[-1].images
+    assert episodes[-1].arrays[camera].shape[1:] == (16, 16, 1)
 
 
 def test_nan_and_episodes_of_other_dimensions_pass_through(name, path):

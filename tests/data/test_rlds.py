@@ -1,6 +1,7 @@
 import zlib
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -199,6 +200,23 @@ def test_a_sequence_of_fixed_length_in_every_step_is_an_array(tmp_path):
     assert goal[1, 0].tolist() == [6, 7]
 
 
+def test_grey_images_keep_all_their_bits(tmp_path):
+    depth = np.arange(2 * 4 * 6, dtype=np.uint16).reshape(2, 4, 6, 1) * 1300
+    features = episodes_of({"depth": image(4, 6, 1, dtype="uint16")})
+    values = {"steps/depth": [cv2.imencode(".png", one)[1].tobytes() for one in depth]}
+    found = read_one(tmp_path, values, ["depth"], features).arrays["depth"]
+    assert found.dtype == np.uint16
+    np.testing.assert_array_equal(found, depth)
+    values["steps/depth"][1] = draw_jpeg(7, 4)
+    with pytest.raises(ValueError, match=r"depth .* at frame 1 has 3 channels"):
+        read_one(tmp_path / "rgb", values, ["depth"], features)
+    values["steps/depth"] = [cv2.imencode(".png", np.zeros((4, 5), np.uint16))[1].tobytes()] * 2
+    with pytest.raises(
+        ValueError, match=r"holds uint16\[4, 5, 1\], features.json says uint16\[4, 6"
+    ):
+        read_one(tmp_path / "size", values, ["depth"], features)
+
+
 def test_what_has_no_array_form_is_not_offered_and_says_why(tmp_path):
     features = episodes_of(
         {
@@ -206,7 +224,7 @@ def test_what_has_no_array_form_is_not_offered_and_says_why(tmp_path):
             "words": sequence(text()),
             "cloud": tensor("float32", -1, 3),
             "clip": video(),
-            "depth": image(4, 4, 1, dtype="uint16"),
+            "depth": image(4, 4, 1, dtype="float32"),
             "half": tensor("bfloat16", 2),
         }
     )
@@ -216,7 +234,7 @@ def test_what_has_no_array_form_is_not_offered_and_says_why(tmp_path):
         "words": "sequence without a fixed length",
         "cloud": r"the shape \[-1, 3\], which is not the same in every step",
         "clip": "is a Video",
-        "depth": r"uint16\[4, 4, 1\]",
+        "depth": r"float32\[4, 4, 1\]",
         "half": "dtype bfloat16",
     }
     (recording,) = RLDSSource(one_shard(tmp_path), {}).recordings()

@@ -95,6 +95,15 @@ def test_a_source_is_known_by_what_its_pipeline_read(home):
     assert any("raw_md5" in problem and "s3://lab/other" in problem for problem in missing)
 
 
+def test_an_edited_dataset_is_known_by_what_was_edited(home):
+    (home / "configs/datasets").mkdir(parents=True)
+    (home / "configs/datasets/demo.yaml").write_text("edit_of: origin\n")
+    lock = home / "dvc.lock"
+    entry = "  convert@origin: {outs: [{path: datasets/converted/origin, md5: 12.dir}]}\n"
+    lock.write_text(lock.read_text().rstrip("\n") + "\n" + entry)
+    assert collect_lineage("demo")["raw_md5"] == "12.dir"
+
+
 def test_a_dataset_that_was_changed_behind_dvcs_back_has_no_md5(home):
     info = home / "datasets/demo/meta/info.json"
     # README.md "# demo\n", 7 bytes, and meta/info.json

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from urllib.parse import urlparse
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from rrf import atomic, workspace
 from rrf.runners.checkpoints.deployable import copy_deployable, deployable_digest
 from rrf.runners.checkpoints.deployed_control import DeployedControl
 from rrf.tracking import fetching, packaging, registry, store
+from rrf.tracking.artifacts import local_folder
 from rrf.tracking.policy_model import DIGEST_VARIABLE
 from tests.evaluation.control_checkpoints import write_control_checkpoint
 from tests.waiting import wait_for
@@ -47,7 +47,9 @@ def model(checkpoint, run_id) -> Path:
     """The files of version 1 of `pendulum` in the artifact store."""
     registry.register(checkpoint, "pendulum", run_id, {"git_revision": "a"})
     uri = store.connect().get_model_version_download_uri("pendulum", "1")
-    return Path(urlparse(uri).path)
+    folder = local_folder(uri, workspace.tracking_uri())
+    assert folder
+    return folder
 
 
 def plain(reference: str):

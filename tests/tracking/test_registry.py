@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import shutil
-from pathlib import Path
-from urllib.parse import urlparse
 
 import pytest
 
+from rrf import workspace
 from rrf.tracking import changes, registry
+from rrf.tracking.artifacts import local_folder
 from rrf.tracking.ledger import Entry
 from rrf.tracking.lineage import collect_lineage
 from tests.tracking.conftest import (
@@ -318,7 +318,9 @@ def test_fetching_brings_the_deployable_checkpoint_and_nothing_else(home, add):
 def artifacts(client, run_id):
     experiment = client.get_run(run_id).info.experiment_id
     (model,) = client.search_logged_models([experiment])
-    return Path(urlparse(model.artifact_location).path) / "artifacts/checkpoint"
+    folder = local_folder(model.artifact_location, workspace.tracking_uri())
+    assert folder
+    return folder / "artifacts/checkpoint"
 
 
 def test_tampered_and_replaced_artifacts_are_not_fetched(home, client, run_id, add):

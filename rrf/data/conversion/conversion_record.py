@@ -3,14 +3,15 @@
     {"format": "rlds", "path": "datasets/raw/bridge", "warnings": ["..."]}
 
 If the recordings tell where episodes end by themselves, there is also "cut_episodes", the numbers
-of those that were cut in the middle.
+of those that were cut in the middle. An edited dataset also has "origin", the dataset it was made
+from with the digest of its content, and "steps", what was done.
 
 Paths are as in the config and the warnings are sorted, so the same recordings give the same file on
 every machine.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 CONVERSION = "meta/conversion.json"
@@ -22,6 +23,7 @@ def write_conversion(
     path: str,
     warnings: Iterable[str],
     continues: Sequence[bool | None] = (),
+    more: Mapping = {},
 ) -> None:
     """Write the record into a dataset that is being made.
 
@@ -32,8 +34,9 @@ def write_conversion(
         warnings: What was odd about them.
         continues: Of each episode whether its last frame leads to the next one's first, None where
             that is not known.
+        more: More entries, plain data.
     """
-    record: dict = {"format": source, "path": path, "warnings": sorted(warnings)}
+    record: dict = {"format": source, "path": path, "warnings": sorted(warnings), **more}
     if any(one is not None for one in continues):
         record["cut_episodes"] = [number for number, one in enumerate(continues) if one]
     content = json.dumps(record, indent=2, ensure_ascii=False) + "\n"

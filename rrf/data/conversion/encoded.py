@@ -16,6 +16,7 @@ from rrf.data.raw import EncodedImages
 from rrf.data.schema import (
     ACTION,
     IMAGE_PREFIX,
+    MAP_PREFIX,
     REWARD,
     STATE,
     SUCCESS,
@@ -36,6 +37,8 @@ class EncodedEpisode:
     images: dict[str, EncodedImages]  # camera's feature -> images, if stored as such
     videos: dict[str, bytes]  # camera's feature -> an mp4 file of T frames, if stored as video
     image_stats: dict[str, ImageStats]  # camera's feature -> statistics of its pixels
+    maps: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """Feature of a map -> [T, H, W]."""
     columns: Mapping[str, str | float] = dataclasses.field(default_factory=dict)
     """More columns of the episode table."""
 
@@ -59,6 +62,7 @@ def encode_episode(episode: Episode, schema: Schema, encoding: Encoding) -> Enco
         images={},
         videos={},
         image_stats={},
+        maps={f"{MAP_PREFIX}{name}": values for name, values in episode.maps.items()},
     )
     if schema.has_reward and episode.reward is not None:
         encoded.vectors[REWARD] = episode.reward

@@ -22,8 +22,9 @@ from rrf.data import lerobot_layout as layout
 from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
 from rrf.data.conversion.rolling_files import DataFiles, EpisodeTable, FileLimits, VideoFiles
 from rrf.data.encoding import Encoding
+from rrf.data.maps import MapStats, as_column, column_type
 from rrf.data.raw import EncodedImages
-from rrf.data.schema import IMAGE_PREFIX, Episode, Schema
+from rrf.data.schema import IMAGE_PREFIX, MAP_PREFIX, Episode, Schema
 from rrf.data.stats import ImageStats, VectorStats, describe, plain
 
 _IMAGE_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -89,9 +90,10 @@ class _Writer:
         self.num_frames = self.num_episodes = 0
         self._root, self._schema, self._limits = root, schema, limits
         self._features = layout.features_of(schema, encoding.storage, encoding.codec)
+        map_types = {f"{MAP_PREFIX}{one.name}": column_type(one) for one in schema.maps}
         self._arrow_schema = pa.schema(
             [
-                (key, _arrow_type(feature))
+                (key, map_types.get(key) or _arrow_type(feature))
                 for key, feature in self._features.items()
                 if feature["dtype"] != "video"
             ]
@@ -103,16 +105,19 @@ class _Writer:
         self._episodes = EpisodeTable(root, limits)
         self._vector_stats = VectorStats(folder=root)
         self._image_stats = {f"{IMAGE_PREFIX}{camera}": ImageStats() for camera in schema.cameras}
+        self._map_stats = {key: MapStats() for key in map_types}
 
     def add(self, episode: EncodedEpisode) -> None:
         length = len(episode)
         vectors = self._vectors(episode)
-        columns = [
-            _image_column(episode.images[key])
-            if key.startswith(IMAGE_PREFIX)
-            else _column(vectors[key], self._arrow_schema.field(key).type)
-            for key in self._arrow_schema.names
-        ]
+        columns = []
+        for key in self._arrow_schema.names:
+            if key.startswith(IMAGE_PREFIX):
+                columns.append(_image_column(episode.images[key]))
+            elif key in self._map_stats:
+                columns.append(as_column(episode.maps[key]))
+            else:
+                columns.append(_column(vectors[key], self._arrow_schema.field(key).type))
         chunk_index, file_index = self._data.add(pa.table(columns, schema=self._arrow_schema))
         row = {
             "episode_index": self.num_episodes,
@@ -143,8 +148,9 @@ class _Writer:
         tasks = pd.DataFrame({"task_index": list(self._tasks.values())}, index=list(self._tasks))
         tasks.to_parquet(self._root / layout.TASKS)
         stats = self._split(self._vector_stats.result())
-        images = {key: plain(stream.result()) for key, stream in self._image_stats.items()}
-        _write_json(self._root / layout.STATS, images | stats)
+        streams = self._image_stats | self._map_stats
+        stats |= {key: plain(stream.result()) for key, stream in streams.items()}
+        _write_json(self._root / layout.STATS, {key: stats[key] for key in self._features})
         info = {
             "codebase_version": layout.VERSION,
             "robot_type": robot_type,
@@ -188,6 +194,11 @@ class _Writer:
         for key, stream in episode.image_stats.items():
             self._image_stats[key].merge(stream)
             stats[key] = plain(stream.result())
+        for key, values in episode.maps.items():
+            self._map_stats[key].update(values)
+            own = MapStats()
+            own.update(values)
+            stats[key] = plain(own.result())
         return {
             f"stats/{key}/{name}": value
             for key in self._features
@@ -198,7 +209,7 @@ class _Writer:
         """Statistics of all vectors side by side, taken apart by feature."""
         parts, start = {}, 0
         for key, feature in self._features.items():
-            if feature["dtype"] in ("image", "video"):
+            if feature["dtype"] in ("image", "video") or key in self._map_stats:
                 continue
             stop = start + feature["shape"][0]
             parts[key] = plain({n: v if n == "count" else v[start:stop] for n, v in stats.items()})

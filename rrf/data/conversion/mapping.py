@@ -16,9 +16,10 @@ import numpy as np
 
 from rrf.config import did_you_mean
 from rrf.data.conversion.vector_cfg import ConvertCfg, VectorCfg
-from rrf.data.dataset_cfg import DatasetCfg
+from rrf.data.dataset_cfg import DatasetCfg, MapCfg
 from rrf.data.image_header import read_image_header
 from rrf.data.images import decode_image, resize
+from rrf.data.maps import decode_map
 from rrf.data.memory import check_fits
 from rrf.data.raw import EncodedImages, RawEpisode
 from rrf.data.schema import IMAGE_PREFIX, Episode
@@ -30,6 +31,7 @@ _FPS_TOLERANCE = 2e-3  # 29.97 counts as 30
 def raw_keys(cfg: DatasetCfg) -> dict[str, str]:
     """All raw keys a config asks for -> where it does."""
     keys = {raw: f"cameras.{camera}" for camera, raw in cfg.cameras.items()}
+    keys |= {one.key: f"maps.{name}.key" for name, one in cfg.maps.items()}
     for name, vector in (("state", cfg.state), ("action", cfg.action)):
         keys |= {selector.key: f"{name}.keys" for selector in vector.selectors()}
     if cfg.instruction is not None and cfg.instruction.key is not None:
@@ -83,6 +85,10 @@ class Mapper:
             source=raw.source,
             reward=reward,
             success=success,
+            maps={
+                name: self._map(raw, one, f"{raw.source}: {one.key} (maps.{name})", length)[::step]
+                for name, one in cfg.maps.items()
+            },
         )
 
     def _step(self, raw: RawEpisode) -> int:
@@ -180,6 +186,10 @@ class Mapper:
         where = f"{raw.source}: {key} ({IMAGE_PREFIX}{camera})"
         if key not in raw.images:
             hint = did_you_mean(key, raw.images)
+            if key in raw.arrays:
+                found = raw.arrays[key]
+                hint = f": it holds {found.dtype}{list(found.shape)}; name it under maps, if it is"
+                hint += " depth, a mask or the like"
             raise ValueError(f"{raw.source} has no images under the key '{key}'{hint}")
         images = raw.images[key]
         if len(images) != length:
@@ -206,6 +216,32 @@ class Mapper:
         check_fits((len(images), height, width, 3), 1, f"{where}, resized to uint8")
         frames = images if isinstance(images, np.ndarray) else _decoded(images, where, step)
         return np.stack([resize(image, (height, width)) for image in frames])
+
+    def _map(self, raw: RawEpisode, cfg: MapCfg, where: str, length: int) -> np.ndarray:
+        """Images that are not RGB, [T, H, W], exactly as recorded."""
+        images = raw.images.get(cfg.key)
+        if isinstance(images, EncodedImages):
+            values = decode_map(images, where)
+        elif images is not None:
+            raise ValueError(f"{where} holds RGB images; name it under cameras")
+        else:
+            values = self._array(raw, cfg.key)
+        if values.ndim == 4 and 1 in values.shape[1::2]:  # a single channel, last or first
+            values = values.squeeze(3 if values.shape[3] == 1 else 1)
+        height, width = cfg.size
+        if values.ndim != 3 or values.shape[1:] != (height, width):
+            raise ValueError(
+                f"{where} has frames of {list(values.shape[1:])}, the config says size: "
+                f"[{height}, {width}]; maps keep the size they were recorded with"
+            )
+        if len(values) != length:
+            raise ValueError(f"{where} has {len(values)} frames, the action {length}")
+        if not np.can_cast(values.dtype, cfg.dtype, "safe"):
+            raise ValueError(
+                f"{where} is {values.dtype}, which dtype: {cfg.dtype} of the config cannot hold "
+                "without loss"
+            )
+        return values.astype(cfg.dtype, copy=False)
 
     def _instruction(self, raw: RawEpisode) -> str:
         cfg = self._cfg.instruction

@@ -21,14 +21,23 @@ from rrf.data.conversion.conversion_record import read_conversion, write_convers
 from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.conversion.parts import parts_of
-from rrf.data.conversion.video_encoding import cut_video, encode_video
+from rrf.data.conversion.stored_dataset import StoredDataset
+from rrf.data.conversion.video_encoding import encode_video
 from rrf.data.dataset_cfg import MergeCfg, MergePartCfg
 from rrf.data.encoding import Encoding
-from rrf.data.image_header import read_image_header
 from rrf.data.raw import EncodedImages
-from rrf.data.schema import ACTION, IMAGE_PREFIX, REWARD, STATE, SUCCESS, Episode, Schema, Vector
+from rrf.data.schema import (
+    ACTION,
+    IMAGE_PREFIX,
+    REWARD,
+    STATE,
+    SUCCESS,
+    Episode,
+    Schema,
+    Vector,
+    joined_units,
+)
 from rrf.data.stats import ImageStats
-from rrf.data.video import VideoReader
 
 OnProgress = Callable[[int, int, str], None]  # done, total, what is being worked on
 _Value = typing.TypeVar("_Value")
@@ -85,21 +94,12 @@ def merge(
         )
 
 
-class _Input:
+class _Input(StoredDataset):
     """A dataset that goes into the merged one."""
 
     def __init__(self, cfg: MergePartCfg, root: Path):
-        self.cfg, self.name, self.root = cfg, cfg.dataset, root
-        self.info = layout.read_info(root)
-        self.schema = layout.schema_of(self.info)
-        self.rows: list[dict] = layout.read_episodes(root).to_dict("records")
-        self.encoding = _encoding(self.info, self.schema)
-        self._tasks = layout.read_tasks(root)
-        self._first_row: dict[tuple[int, int], int] = {}  # of each data file
-        for row in self.rows:
-            place = (row["data/chunk_index"], row["data/file_index"])
-            self._first_row.setdefault(place, row["dataset_from_index"])
-        self._open: tuple[tuple[int, int], pa.Table] | None = None
+        super().__init__(root)
+        self.cfg, self.name = cfg, cfg.dataset
 
     def column(self, kind: str, name: str) -> int | None:
         """Where the merged dataset's camera or dimension `name` stands in this one."""
@@ -115,36 +115,29 @@ class _Input:
         self, row: Mapping, schema: Schema, encoding: Encoding, fill: Mapping[str, float]
     ) -> EncodedEpisode:
         """One episode in the merged dataset's terms."""
-        rows = self._rows(row)
+        rows = self.frames(row)
         episode = Episode(
             images={},
             state=self._aligned(rows, "state", schema.state, fill),
             action=self._aligned(rows, "action", schema.action, fill),
-            instruction=self._tasks[rows["task_index"][0].as_py()],
+            instruction=self.instruction(rows),
             source=f"{self.root}:episode_{row['episode_index']}",
             reward=rows[REWARD].to_numpy() if schema.has_reward else None,
             success=rows[SUCCESS].to_numpy() if schema.has_success else None,
+            maps={one.name: self.map(rows, one.name) for one in schema.maps},
         )
         is_video = encoding.storage == "video"
         for camera in schema.cameras if not is_video else ():
-            episode.images[camera] = self._images(rows, camera, schema, fill)
+            episode.images[camera] = self._pictures(rows, camera, schema, fill)
         shown = dataclasses.replace(schema, cameras=()) if is_video else schema
         encoded = encode_episode(episode, shown, encoding)
         for camera in schema.cameras if is_video else ():
             key, stats = f"{IMAGE_PREFIX}{camera}", ImageStats()
-            encoded.videos[key] = self._video(row, camera, schema, encoding, fill, stats)
+            encoded.videos[key] = self._clip(row, camera, schema, encoding, fill, stats)
             encoded.image_stats[key] = stats
         weight = self.cfg.weight * float(row.get(layout.WEIGHT_COLUMN, 1.0))  # it may be merged too
         columns = {layout.DATASET_COLUMN: self.name, layout.WEIGHT_COLUMN: weight}
         return dataclasses.replace(encoded, columns=columns)
-
-    def _rows(self, row: Mapping) -> pa.Table:
-        place = (row["data/chunk_index"], row["data/file_index"])
-        if self._open is None or self._open[0] != place:
-            path = self.info["data_path"].format(chunk_index=place[0], file_index=place[1])
-            self._open = place, layout.read_table(self.root / path)
-        start = row["dataset_from_index"] - self._first_row[place]
-        return self._open[1].slice(start, row["length"])
 
     def _aligned(
         self, rows: pa.Table, kind: str, vector: Vector, fill: Mapping[str, float]
@@ -156,18 +149,16 @@ class _Input:
             values[:, index] = fill[f"{kind}.{name}"] if column is None else recorded[:, column]
         return values
 
-    def _images(
+    def _pictures(
         self, rows: pa.Table, camera: str, schema: Schema, fill: Mapping[str, float]
     ) -> np.ndarray | EncodedImages:
         index = self.column("cameras", camera)
         if index is None:
             shape = (rows.num_rows, *schema.image_size, 3)
             return np.broadcast_to(np.uint8(round(fill[f"cameras.{camera}"])), shape)
-        column = rows[f"{IMAGE_PREFIX}{self.schema.cameras[index]}"].combine_chunks()
-        blobs = column.field("bytes").to_pylist()
-        return EncodedImages(blobs, read_image_header(blobs[0]).suffix)
+        return self.images(rows, self.schema.cameras[index])
 
-    def _video(
+    def _clip(
         self,
         row: Mapping,
         camera: str,
@@ -184,18 +175,7 @@ class _Input:
                 stats.update(image[None])
             interval = encoding.keyframe_interval(fps)
             return encode_video([image] * length, fps, schema.image_size, encoding.codec, interval)
-        key = f"{IMAGE_PREFIX}{self.schema.cameras[index]}"
-        path = self.root / self.info["video_path"].format(
-            video_key=key,
-            chunk_index=row[f"videos/{key}/chunk_index"],
-            file_index=row[f"videos/{key}/file_index"],
-        )
-        first = round(row[f"videos/{key}/from_timestamp"] * fps)
-        reader = VideoReader(path, fps)
-        for number in range(first, first + length):
-            stats.update(reader.read(np.array([number])))
-        reader.close()
-        return cut_video(path, fps, first, length)
+        return self.video(row, self.schema.cameras[index], stats)[0]
 
 
 def _write_record(root: Path, inputs: Sequence[_Input], schema: Schema) -> None:
@@ -217,17 +197,13 @@ def _lost(one: _Input, schema: Schema) -> Iterator[str]:
     ):
         if is_there and not is_kept:
             yield f"{key} is left out, because another of the datasets lacks it"
+    for lost in one.schema.maps:
+        if lost not in schema.maps:
+            yield f"maps.{lost.name} is left out, because not all of the datasets have the same"
     splits = one.info.get("splits", {})
     if len(splits) > 1:
         ranges = ", ".join(f"{name} {text}" for name, text in splits.items())
         yield f"its splits are not kept ({ranges}): all episodes count as train"
-
-
-def _encoding(info: dict, schema: Schema) -> Encoding:
-    if not schema.cameras:
-        return Encoding()
-    feature = info["features"][f"{IMAGE_PREFIX}{schema.cameras[0]}"]
-    return Encoding(feature["dtype"], (feature.get("info") or {}).get("video.codec", "h264"))
 
 
 def _schema(cfg: MergeCfg, inputs: list[_Input]) -> Schema:
@@ -242,6 +218,9 @@ def _schema(cfg: MergeCfg, inputs: list[_Input]) -> Schema:
         action=_vector(cfg, inputs, "action"),
         has_reward=all(one.schema.has_reward for one in inputs),
         has_success=all(one.schema.has_success for one in inputs),
+        maps=tuple(
+            one for one in inputs[0].schema.maps if all(one in i.schema.maps for i in inputs)
+        ),
     )
 
 
@@ -300,7 +279,7 @@ def _vector(cfg: MergeCfg, inputs: list[_Input], kind: str) -> Vector:
         columns = {one.name: one.column(kind, name) for one in inputs}
         having = {n: column for n, column in columns.items() if column is not None}
         vectors: dict[str, Vector] = {one.name: getattr(one.schema, kind) for one in inputs}
-        found = {_units(vectors[n])[column]: n for n, column in having.items()}
+        found = {vectors[n].units[column]: n for n, column in having.items()}
         if len(found) > 1:
             differ = ", but ".join(f"'{unit}' in {n}" for unit, n in found.items())
             raise ValueError(f"{kind} '{name}' is in {differ}; convert one of them with a scale")
@@ -313,10 +292,4 @@ def _vector(cfg: MergeCfg, inputs: list[_Input], kind: str) -> Vector:
                     values.append(cfg.fill[f"{kind}.{name}"])
                 bounds[bound].append(pick(values))
     low, high = (tuple(values) if len(values) == len(names) else None for values in bounds.values())
-    return Vector(tuple(names), units[0] if len(set(units)) == 1 else ", ".join(units), low, high)
-
-
-def _units(vector: Vector) -> list[str]:
-    """The unit of each dimension."""
-    units = [unit.strip() for unit in vector.unit.split(",")]
-    return units if len(units) == len(vector.names) else [vector.unit] * len(vector.names)
+    return Vector(tuple(names), joined_units(units), low, high)

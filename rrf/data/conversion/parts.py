@@ -19,7 +19,7 @@ import pyarrow as pa
 from rrf import atomic
 from rrf.data.conversion.encoded import EncodedEpisode
 from rrf.data.raw import EncodedImages
-from rrf.data.schema import ACTION, IMAGE_PREFIX, REWARD, STATE, SUCCESS, Schema
+from rrf.data.schema import ACTION, IMAGE_PREFIX, MAP_PREFIX, REWARD, STATE, SUCCESS, Schema
 from rrf.data.stats import ImageStats
 
 _EPISODES = "episodes.arrow"
@@ -110,6 +110,7 @@ def _arrow_schema(schema: Schema) -> pa.Schema:
             (f"{key}/video", pa.large_binary()),
             (f"{key}/histogram", pa.large_binary()),
         ]
+    fields += [(f"{MAP_PREFIX}{one.name}", pa.large_binary()) for one in schema.maps]
     return pa.schema(fields)
 
 
@@ -119,7 +120,7 @@ def _vector_keys(schema: Schema) -> list[str]:
 
 def _batch(episode: EncodedEpisode, layout: pa.Schema) -> pa.RecordBatch:
     row: dict = {"instruction": episode.instruction, "source": episode.source}
-    for key, values in episode.vectors.items():
+    for key, values in (episode.vectors | episode.maps).items():
         row[key] = np.ascontiguousarray(values).tobytes()
     for key, stats in episode.image_stats.items():
         images = episode.images.get(key)
@@ -152,6 +153,10 @@ def _episode(batch: pa.RecordBatch, schema: Schema) -> EncodedEpisode:
             videos[key] = video
         histogram = np.frombuffer(value(f"{key}/histogram"), np.int64).reshape(3, 256)
         image_stats[key] = ImageStats(histogram, len(vectors[ACTION]))
+    maps = {}
+    for one in schema.maps:
+        key = f"{MAP_PREFIX}{one.name}"
+        maps[key] = np.frombuffer(value(key), one.dtype).reshape(-1, *one.size)
     return EncodedEpisode(
-        value("instruction"), value("source"), vectors, images, videos, image_stats
+        value("instruction"), value("source"), vectors, images, videos, image_stats, maps
     )

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from rrf.data import lerobot_layout as layout
 from rrf.data.conversion.video_encoding import VideoFile, decoder_settings, open_video
+from rrf.data.maps import parquet_options
 from rrf.data.schema import Schema
 
 ROW_GROUP_ROWS = 1000
@@ -68,7 +69,7 @@ class DataFiles:
                 chunk_index=chunk_index, file_index=file_index
             )
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(path, self._schema, compression="snappy")
+            self._writer = pq.ParquetWriter(path, self._schema, **parquet_options(self._schema))
         self._writer.write_table(pa.concat_tables(self._pending))
         self._pending, self._num_pending_rows, self._num_pending_bytes = [], 0, 0
 

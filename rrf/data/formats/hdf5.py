@@ -308,6 +308,8 @@ def _missing(path: Path) -> str:
 def _is_image(values: np.ndarray, key: str, where: str) -> bool:
     if values.dtype != np.uint8 or values.ndim < 3:
         return False
+    if values.ndim == 3 or 1 in values.shape[1::2]:  # one number per pixel: a mask, infrared
+        return False
     if values.ndim != 4 or values.shape[3] != 3:
         raise ValueError(
             f"{where}: {key} is uint8{list(values.shape)}, "

@@ -7,12 +7,14 @@ stored under its path joined by "/", all steps of an episode in one list:
                                               integers and bools as int64; with the encoding "bytes"
                                               or "zlib" one blob of raw little-endian items per step
     Text, Tensor of strings                   a blob of UTF-8 per text
-    Image                                     a PNG or JPEG file per step, whatever was declared
+    Image                                     a PNG or JPEG file per step, whatever was declared;
+                                              grey ones (uint8 or uint16, one channel) are numbers
     Sequence within the steps                 numbers under PATH/ragged_flat_values; read where the
                                               length is fixed
 
-Some leaves have no array form: sequences or tensors of unknown length, images that are not 3 x 8
-bits, Video, Audio and Translation. They are not offered, and the error for such a key says why.
+Some leaves have no array form: sequences or tensors of unknown length, images of other channels
+or of floats, Video, Audio and Translation. They are not offered, and the error for such a key says
+why.
 
 Legend: T steps, H W image height and width.
 """
@@ -29,6 +31,7 @@ import numpy as np
 from rrf.data.formats.tf_example import Feature
 from rrf.data.image_header import read_image_header
 from rrf.data.images import decode_image
+from rrf.data.maps import decode_map
 from rrf.data.raw import EncodedImages
 
 STEPS = "steps"
@@ -44,7 +47,7 @@ class Column:
 
     key: str  # its path, without "steps/"
     name: str  # its name in the Example
-    kind: typing.Literal["numbers", "blobs", "text", "images"]
+    kind: typing.Literal["numbers", "blobs", "text", "images", "grey"]
     shape: tuple[int, ...]  # of a step; for images H and W, -1 where unknown
     dtype: str = ""  # of numbers and blobs
     is_compressed: bool = False
@@ -93,6 +96,8 @@ class Column:
             return _read_text(feature.blobs(), self.shape)
         if self.kind == "images":
             return _read_images(feature.blobs(), self.shape)
+        if self.kind == "grey":
+            return _read_grey(feature.blobs(), self)
         if self.kind == "blobs":
             return _read_blobs(feature.blobs(), self)
         return feature.numbers().reshape(-1, *self.shape).astype(self.dtype)
@@ -173,7 +178,10 @@ def _column(key: str, names: tuple[str, ...], lengths: tuple[int, ...], leaf: di
     if "image" in leaf:
         if inner or not is_step:
             raise _NoArrayError("holds images that are not one per step")
-        return Column(key=key, name=name, kind="images", shape=_image_size(leaf["image"]))
+        shape, dtype = _image_shape(leaf["image"])
+        if shape[2] == 1:
+            return Column(key=key, name=name, kind="grey", shape=shape, dtype=dtype)
+        return Column(key=key, name=name, kind="images", shape=shape[:2])
     if "text" in leaf:
         return Column(key=key, name=name, kind="text", shape=inner, is_step=is_step)
     dtype, shape, encoding = _tensor(leaf)
@@ -216,12 +224,15 @@ def _dimensions(content: dict) -> tuple[int, ...]:
     return tuple(int(size) for size in content.get("shape", {}).get("dimensions", ()))
 
 
-def _image_size(content: dict) -> tuple[int, int]:
+def _image_shape(content: dict) -> tuple[tuple[int, ...], str]:
     shape = _dimensions(content) or (_UNKNOWN, _UNKNOWN, 3)
     dtype = content.get("dtype", "uint8")
-    if len(shape) != 3 or shape[2] != 3 or dtype != "uint8":
-        raise _NoArrayError(f"holds images of {dtype}{list(shape)}, not of uint8[H, W, 3]")
-    return shape[:2]
+    if (dtype, *shape[2:]) not in (("uint8", 3), ("uint8", 1), ("uint16", 1)):
+        raise _NoArrayError(
+            f"holds images of {dtype}{list(shape)}, neither of uint8[H, W, 3] nor grey ones of "
+            "uint8 or uint16"
+        )
+    return shape, dtype
 
 
 def _read_text(blobs: list[bytes], shape: tuple[int, ...]) -> np.ndarray:
@@ -253,6 +264,16 @@ def _inflate(blob: bytes, size: int, step: int) -> bytes:
         return zlib.decompressobj().decompress(blob, size + 1)  # no more, whatever is in it
     except zlib.error as error:
         raise ValueError(f"at step {step} is not zlib ({error})") from error
+
+
+def _read_grey(blobs: list[bytes], column: Column) -> np.ndarray:
+    values = decode_map(EncodedImages(blobs, "png"), f"is {column}, but")[..., None]
+    shapes = zip(values.shape[1:], column.shape, strict=True)
+    if values.dtype != column.dtype or any(of not in (_UNKNOWN, found) for found, of in shapes):
+        raise ValueError(
+            f"holds {values.dtype}{list(values.shape[1:])}, features.json says {column}"
+        )
+    return values
 
 
 def _read_images(blobs: list[bytes], size: tuple[int, ...]) -> np.ndarray | EncodedImages:

@@ -111,10 +111,16 @@ def _feature_findings(info: dict, paths: list[Path]) -> list[Finding]:
                 findings.append(Finding(key, f"declared in info.json, missing in {path.name}"))
                 continue
             stored = schema.field(key).type
-            scalar = str(stored.value_type if layout.is_list(stored) else stored)
+            while layout.is_list(stored):
+                stored = stored.value_type
+            scalar = str(stored)
             names = {"float": "float32", "double": "float64"}
             if feature["dtype"] != "image" and names.get(scalar, scalar) != feature["dtype"]:
-                findings.append(Finding(key, f"is {stored} in {path.name}, not {feature['dtype']}"))
+                findings.append(
+                    Finding(
+                        key, f"is {schema.field(key).type} in {path.name}, not {feature['dtype']}"
+                    )
+                )
         findings += [
             Finding(key, f"stored in {path.name}, not declared in info.json")
             for key in schema.names

@@ -1,0 +1,219 @@
+"""A converted dataset to another one, as `configs/datasets/NAME.yaml` says under `edit_of`.
+
+The origin is only read. Compressed images and video are copied as they are; only the video of an
+episode whose new first frame is no keyframe is compressed again, which the record says. Everything
+that counts frames or episodes, and all statistics, are made anew. The episode table names the
+origin's episode of each; meta/conversion.json has the steps and the digest of the origin.
+
+Legend: T frames of an episode, D dimensions.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from rrf.data import lerobot_layout as layout
+from rrf.data.conversion.conversion_record import read_conversion, write_conversion
+from rrf.data.conversion.edit_plan import Cut, EditPlan
+from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
+from rrf.data.conversion.lerobot_writer import write_dataset
+from rrf.data.conversion.parts import parts_of
+from rrf.data.conversion.stored_dataset import StoredDataset
+from rrf.data.edit_cfg import EditCfg, StepCfg
+from rrf.data.files import content_digest
+from rrf.data.formats.modality import Modality, Part, read_modality, write_modality
+from rrf.data.held_out import split_range
+from rrf.data.schema import ACTION, IMAGE_PREFIX, REWARD, STATE, SUCCESS, Episode
+from rrf.data.stats import ImageStats
+
+OnProgress = Callable[[int, int, str], None]  # done, total, what is being worked on
+
+
+def plan_edit(steps: list[StepCfg], root: Path) -> EditPlan:
+    """What an edit of the dataset at `root` would hold. Nothing is written.
+
+    Raises ValueError as `EditPlan` does, or if there is no dataset.
+    """
+    return _plan(steps, StoredDataset(root))
+
+
+def edit(
+    cfg: EditCfg,
+    origin: str | Path,
+    out: str | Path,
+    on_progress: OnProgress = lambda done, total, what: None,
+) -> tuple[int, list[str]]:
+    """Edit the converted dataset at `origin` into one at `out`, replacing what stood at `out`.
+
+    Args:
+        cfg: The steps.
+        origin: The directory of the dataset that is edited; it is not changed.
+        out: The edited dataset's directory.
+        on_progress: Called after each episode.
+
+    Returns:
+        The number of frames, and what was odd.
+
+    Raises:
+        ValueError: If the origin is missing or damaged, if a step does not fit it, or if another
+            process is making the same dataset. What stood at `out` is unchanged.
+    """
+    with parts_of(Path(out)):
+        source = StoredDataset(Path(origin))
+        digest = content_digest(origin)
+        work = _Edit(cfg, source, _plan(cfg.steps, source), on_progress)
+
+        def complete(root: Path) -> None:
+            modality = read_modality(source.root)
+            if modality is not None:
+                write_modality(root, _edited_modality(modality, work.plan))
+            work.write_record(root, digest)
+
+        told = source.info.get("provenance") or {}
+        own = {"licence": cfg.licence, "provenance": cfg.provenance}
+        frames = write_dataset(
+            out,
+            work.schema,
+            work.episodes(),
+            storage=source.encoding,
+            robot_type=cfg.robot_type or source.info.get("robot_type") or "unknown",
+            provenance=told | {"name": cfg.name} | {k: v for k, v in own.items() if v is not None},
+            more_info=work.more_info(),
+            on_complete=complete,
+        )
+    return frames, work.warnings()
+
+
+class _Edit:
+    """One edit."""
+
+    def __init__(
+        self, cfg: EditCfg, source: StoredDataset, plan: EditPlan, on_progress: OnProgress
+    ):
+        self._cfg, self._source, self.plan, self._on_progress = cfg, source, plan, on_progress
+        self.schema = plan.schema()
+        self._num_recompressed = self._num_lost_success = 0
+
+    def episodes(self) -> Iterator[EncodedEpisode]:
+        """The episodes in order."""
+        cuts, rows = self.plan.cuts, {row["episode_index"]: row for row in self._source.rows}
+        for done, cut in enumerate(cuts, start=1):
+            yield self._episode(rows[cut.number], cut)
+            self._on_progress(done, len(cuts), f"episode {cut.number}")
+
+    def more_info(self) -> dict:
+        """Entries of info.json that the origin has beside the usual ones."""
+        info = self._source.info
+        kept = {key: info[key] for key in ("weights", "merged") if key in info}
+        splits, total = {}, len(self._source.rows)
+        for name, text in info.get("splits", {}).items():
+            bounds = split_range(text, total)
+            inside = [
+                index
+                for index, cut in enumerate(self.plan.cuts)
+                if bounds is not None and cut.number in bounds
+            ]
+            if inside:
+                splits[name] = f"{inside[0]}:{inside[-1] + 1}"
+        return kept | ({"splits": splits} if len(splits) > 1 else {})
+
+    def warnings(self) -> list[str]:
+        """What was odd about this edit."""
+        found = []
+        if self._num_recompressed:
+            found.append(
+                "videos compressed again, because the first frame that is left is no keyframe: "
+                f"{self._num_recompressed}"
+            )
+        if self._num_lost_success:
+            found.append(
+                "episodes that lost their success, because it stands in frames that were trimmed: "
+                f"{self._num_lost_success}"
+            )
+        return found
+
+    def write_record(self, root: Path, digest: str) -> None:
+        """Write down what was done to which content."""
+        record = read_conversion(self._source.root) or {"warnings": []}
+        cut_numbers = record.get("cut_episodes")
+        whole = {row["episode_index"]: row["length"] for row in self._source.rows}
+        continues = [
+            None
+            if cut_numbers is None
+            else cut.number in cut_numbers and cut.stop == whole[cut.number]
+            for cut in self.plan.cuts
+        ]
+        name = self._cfg.edit_of
+        odd = [f"{name}: {text}" for text in record["warnings"]] + self.warnings()
+        done = {
+            "origin": {"dataset": name, "sha256": digest},
+            "steps": [step.plain() for step in self._cfg.steps],
+        }
+        write_conversion(root, "edit", name, odd, continues, done)
+
+    def _episode(self, row: Mapping, cut: Cut) -> EncodedEpisode:
+        source, kept = self._source, slice(cut.first, cut.stop)
+        whole = source.frames(row)
+        frames = whole.slice(cut.first, cut.stop - cut.first)
+        is_video = source.encoding.storage == "video"
+        success = whole[SUCCESS].to_numpy() if self.schema.has_success else None
+        if success is not None and success.any() and not success[kept].any():
+            self._num_lost_success += 1
+        episode = Episode(
+            images={
+                name: source.images(frames, own)
+                for name, own in self.plan.cameras.items()
+                if not is_video
+            },
+            state=layout.as_matrix(frames[STATE])[:, self.plan.columns("state")],
+            action=layout.as_matrix(frames[ACTION])[:, self.plan.columns("action")],
+            instruction=cut.instruction,
+            source=f"{source.root}:episode_{cut.number}",
+            reward=frames[REWARD].to_numpy() if self.schema.has_reward else None,
+            success=success[kept] if success is not None else None,
+            maps={name: source.map(frames, own) for name, own in self.plan.maps.items()},
+        )
+        shown = dataclasses.replace(self.schema, cameras=()) if is_video else self.schema
+        encoded = encode_episode(episode, shown, source.encoding)
+        for name, own in self.plan.cameras.items() if is_video else ():
+            key, stats = f"{IMAGE_PREFIX}{name}", ImageStats()
+            encoded.videos[key], is_new = source.video(row, own, stats, cut.first, cut.stop)
+            encoded.image_stats[key] = stats
+            self._num_recompressed += is_new
+        columns = {layout.ORIGIN_COLUMN: cut.number}
+        for column in (layout.DATASET_COLUMN, layout.WEIGHT_COLUMN):
+            if column in row:
+                columns[column] = row[column]
+        return dataclasses.replace(encoded, columns=columns)
+
+
+def _plan(steps: list[StepCfg], source: StoredDataset) -> EditPlan:
+    whole = [
+        Cut(row["episode_index"], 0, row["length"], str(row["tasks"][0])) for row in source.rows
+    ]
+    return EditPlan(source.schema, whole, steps)
+
+
+def _edited_modality(modality: Modality, plan: EditPlan) -> Modality:
+    """GR00T's parts of the vectors that are left, and its cameras."""
+    cameras = {own: name for name, own in plan.cameras.items()}
+    video = {
+        name: f"{IMAGE_PREFIX}{cameras[key.removeprefix(IMAGE_PREFIX)]}"
+        for name, key in modality.video.items()
+        if key.removeprefix(IMAGE_PREFIX) in cameras
+    }
+    return dataclasses.replace(
+        modality,
+        state=_edited_parts(modality.state, plan.columns("state")),
+        action=_edited_parts(modality.action, plan.columns("action")),
+        video=video,
+    )
+
+
+def _edited_parts(parts: Mapping[str, Part], columns: list[int]) -> dict[str, Part]:
+    edited = {}
+    for name, part in parts.items():
+        left = [new for new, old in enumerate(columns) if part.start <= old < part.end]
+        if left:  # dimensions keep their order, so what is left of a part is in one piece
+            edited[name] = dataclasses.replace(part, start=left[0], end=left[-1] + 1)
+    return edited
