@@ -16,9 +16,11 @@ from prefect.artifacts import (
 from rrf import workspace
 from rrf.envs.rendering.video import preview
 from rrf.evaluation.gates.verdicts import Verdict
+from rrf.evaluation.nightly.series import ALL, together
 from rrf.evaluation.reports.report import FILE_NAME as REPORT
 from rrf.evaluation.results import EvaluationReport
 from rrf.tracking import evidence, links, registry
+from rrf.tracking.nights import Series
 
 
 def show_training(stage: str, target: str, result: dict) -> None:
@@ -129,7 +131,12 @@ def _means(report: EvaluationReport, task: str | None) -> dict[str, float]:
     return {name: round(mean, 4) for name, mean in report.mean_metrics(task).items()}
 
 
-def show_night(title: str, lines: list[str]) -> None:
-    """Show the nightly comparison as text."""
+def show_night(series: Series, behind: Mapping[str, str]) -> None:
+    """Show the last night of a champion, what it was compared with, and its alarms."""
+    night = series.points[-1].night
+    shown = together(night.tasks)[ALL].rate
+    lines = [f"success {shown}; {series.reference.what}: {series.levels[ALL].rate}"]
+    lines += [*series.alarms, *night.differences, *_markdown(behind)]
+    title = "Alarm" if series.is_red else "No alarm" if len(series.points) > 1 else "First night"
     text = "\n".join(f"- {line}" for line in lines)
     create_markdown_artifact(f"# {title}\n\n{text}\n", key="nightly-benchmark", description=title)

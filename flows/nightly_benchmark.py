@@ -1,7 +1,8 @@
-"""`nightly-benchmark`: evaluate the champion every night; fail if it does worse than before.
+"""`nightly-benchmark`: evaluate the champion every night; fail while an alarm is not acknowledged.
 
 No episode is reused, because each night measures what the champion does with today's code,
-simulator and machine, always on the same initial states.
+simulator and machine, always on the same initial states. What counts as an alarm is in
+`rrf.evaluation.nightly.series`.
 
 Without a champion, the run ends as Completed under the name NoChampion. Before the first promotion
 there is nothing to measure, and people learn to ignore a schedule that fails from the first night
@@ -9,6 +10,7 @@ on.
 """
 
 import datetime
+import socket
 from pathlib import Path
 
 from prefect import flow
@@ -21,43 +23,36 @@ from flows.gate import champion_of
 from flows.promote import ModelName
 from flows.steps import step
 from flows.this_run import this_run
-from rrf import workspace
-from rrf.evaluation.gates.regression import compare
+from rrf import atomic, workspace
 from rrf.evaluation.results import EvaluationReport
+from rrf.tracking import links, night_record
+from rrf.tracking.nights import series_with
 
 
 @step(name="record", task_run_name="record {model} version {version}")
-def record(model: str, version: str, folder: str) -> None:
-    """Write the numbers and files of the night to a separate MLflow run."""
-    from rrf.tracking.runs import open_trackers
-
+def record(model: str, version: str, folder: str, night: str) -> str:
+    """Store the night in MLflow; returns the id of its run."""
     report, flow_run = EvaluationReport.load(folder), this_run()
-    protocol, night = report.protocol["name"], Path(folder).parent.name
-    name = f"{model} version {version}, {protocol}, {night}"
+    protocol = report.protocol["name"]
     notes = (
         f"The champion of `{model}`, version {version}, evaluated in the night of {night} under "
         f"protocol `{protocol}`: {report.overall}.\n\n- Prefect flow run: {flow_run or 'none'}"
     )
-    tracker = open_trackers(["mlflow"], f"nightly-{model}", name, folder, notes=notes)
-    tags = {"model": model, "version": version, "protocol_hash": report.protocol_hash}
-    tracker.set_tags(tags | (flow_run.tags() if flow_run else {}))
-    tracker.log_metrics(numbers_of(report), step=0)
-    tracker.log_artifact(Path(folder) / "evaluation.json")
-    tracker.close("FINISHED")
+    key = flow_run.id if flow_run else f"{socket.gethostname()} {night}"
+    tags = flow_run.tags() if flow_run else {}
+    return night_record.record(model, version, folder, night, key, notes, tags)
 
 
-@step(name="compare", task_run_name="compare with last night")
-def compare_with_last_night(folder: str) -> list[str]:
-    """Compare with the last night under the same protocol; returns what got significantly worse."""
-    tonight, before = EvaluationReport.load(folder), last_night(Path(folder))
-    if before is None:
-        artifacts.show_night("First night", [f"success {tonight.overall}"])
-        return []
-    comparison = compare(tonight, before)
-    title = "Regression" if comparison.regressions else "No regression"
-    lines = [f"success {tonight.overall}, last night {before.overall}", *comparison.regressions]
-    artifacts.show_night(title, lines)
-    return list(comparison.regressions)
+@step(name="compare", task_run_name="compare {model} with its promotion and earlier nights")
+def compare(model: str, run_id: str, folder: str) -> list[str]:
+    """Write the trend page and show the night; returns the alarms that are not acknowledged."""
+    series = series_with(model, run_id)
+    page = Path(folder).parent / night_record.PAGE
+    atomic.write_text(page, night_record.page_of(series))
+    night_record.attach(series, run_id, page)
+    address = links.artifact_url(run_id, night_record.PAGE)
+    artifacts.show_night(series, {"trend": address, "MLflow run": links.run_url(run_id)})
+    return series.alarms
 
 
 @flow(
@@ -70,7 +65,7 @@ def nightly_benchmark(
     model: ModelName = "metaworld-compact",
     protocol: ProtocolFile = "configs/protocols/metaworld-demo.yaml",
 ):
-    """Evaluate the champion, record the numbers, fail on a significant regression.
+    """Evaluate the champion, store the night, fail while an alarm is not acknowledged.
 
     Args:
         model: Name of the model in the registry.
@@ -81,36 +76,14 @@ def nightly_benchmark(
         flow = "train-vla, or of train-locomotion"
         message = f"'{model}' has no champion yet; make one with a run of {flow}"
         return Completed(name="NoChampion", message=message)
-    night = workspace.state() / "nightly" / model / _stamp() / "evaluation"
-    folder = run_evaluation(champion["policy"], protocol, out=str(night))
-    record(model, champion["version"], folder)
-    if regressions := compare_with_last_night(folder):
-        raise RuntimeError("; ".join(regressions))
+    night = _stamp()
+    out = workspace.state() / "nightly" / model / night / "evaluation"
+    folder = run_evaluation(champion["policy"], protocol, out=str(out))
+    run_id = record(model, champion["version"], folder, night)
+    if alarms := compare(model, run_id, folder):
+        how = f"acknowledge it with: rrf nightly ack {model} --reason '...'"
+        raise RuntimeError("; ".join([*alarms, how]))
     return {"version": champion["version"], "success": str(EvaluationReport.load(folder).overall)}
-
-
-def last_night(folder: Path) -> EvaluationReport | None:
-    """The newest evaluation of an earlier night under the same protocol; None if there is none."""
-    protocol_hash = EvaluationReport.load(folder).protocol_hash
-    night = folder.parent
-    for other in sorted(night.parent.iterdir(), reverse=True):
-        if other.name < night.name and (other / folder.name / "evaluation.json").is_file():
-            report = EvaluationReport.load(other / folder.name)
-            if report.protocol_hash == protocol_hash:
-                return report
-    return None
-
-
-def numbers_of(report: EvaluationReport) -> dict[str, float]:
-    """The numbers of a report for MLflow: success overall (with bounds) and per task, mean metrics,
-    and timings.
-    """
-    rates = {"success": report.overall}
-    rates |= {f"success/{task}": rate for task, rate in report.per_task.items()}
-    numbers = {name: rate.rate for name, rate in rates.items()}
-    bounds = {"success_low": report.overall.low, "success_high": report.overall.high}
-    numbers |= {f"mean/{name}": mean for name, mean in report.mean_metrics().items()}
-    return numbers | bounds | {f"timing/{name}": value for name, value in report.timings.items()}
 
 
 def _stamp() -> str:

@@ -1,11 +1,14 @@
-"""The digest of the code and the versions of the simulators that a result depends on."""
+"""The digest of the code, and the packages and the processor that a result depends on."""
 
 import importlib.metadata
+import platform
+from collections.abc import Iterable
 from pathlib import Path
 
 from rrf import atomic
 
 SIMULATORS = ("envpool", "gymnasium", "mjlab", "mujoco", "mujoco-warp")
+_NUMERICS = ("metaworld", "numpy", "torch", "warp-lang")
 
 
 def source_digest() -> str:
@@ -17,10 +20,30 @@ def source_digest() -> str:
 
 def simulator_versions() -> dict[str, str]:
     """Name -> version of those `SIMULATORS` that are installed."""
+    return _versions(SIMULATORS)
+
+
+def surroundings() -> dict[str, str]:
+    """What, besides the code, the last digit of a result can depend on: Python, the packages that
+    compute, and the model of the processor; name -> version or model.
+    """
+    python = {"python": platform.python_version(), "processor": _processor()}
+    return python | _versions((*SIMULATORS, *_NUMERICS))
+
+
+def _versions(names: Iterable[str]) -> dict[str, str]:
     found = {}
-    for name in SIMULATORS:
+    for name in names:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _processor() -> str:
+    """The model of the processor as Linux calls it; elsewhere the architecture."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text().splitlines() if facts.is_file() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from rrf import workspace
+from rrf import code_digest, workspace
 from rrf.config import first_error
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
@@ -81,7 +81,7 @@ class Evaluator:
         title = f"evaluating {candidate.label}"
         with self.showing(title, len(protocol.initial_states())) as on_episode:
             report = protocol.evaluate(candidate, self.resources, on_episode, known)
-        report.source_digest = source
+        report.source_digest, report.surroundings = source, code_digest.surroundings()
         report.save(folder / FILE_NAME)
         limit = protocol.num_videos if num_videos is None else num_videos
         try:
@@ -101,7 +101,7 @@ class Evaluator:
             title = f"evaluating {baseline.label}"
             with self.showing(title, len(self.protocol.initial_states())) as on_episode:
                 report = self.protocol.evaluate(baseline, self.resources, on_episode)
-            report.source_digest = self.source
+            report.source_digest, report.surroundings = self.source, code_digest.surroundings()
             report.save(path)
             reports.append(report)
         return reports

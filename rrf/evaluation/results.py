@@ -77,6 +77,9 @@ class EvaluationReport:
     policy: str = ""  # a label for people: path, registry name or baseline
     created: str = ""  # ISO 8601, UTC
     source_digest: str = ""  # of the code that ran the evaluation, see BaseProtocolCfg.source
+    surroundings: dict[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # packages and processor, see rrf.code_digest; empty in files from before December 2026
     videos: list[dict[str, typing.Any]] = dataclasses.field(
         default_factory=list
     )  # see rrf.evaluation.reports.videos
@@ -129,6 +132,7 @@ class EvaluationReport:
             "created": self.created,
             "checkpoint_digest": self.checkpoint_digest,
             "source_digest": self.source_digest,
+            "surroundings": self.surroundings,
             "protocol_hash": self.protocol_hash,
             "protocol": self.protocol,
             "overall": dataclasses.asdict(self.overall),
@@ -166,6 +170,7 @@ class EvaluationReport:
                 policy=data["policy"],
                 created=data["created"],
                 source_digest=data["source_digest"],
+                surroundings=data.get("surroundings", {}),
                 videos=data["videos"],
             )
         except (KeyError, TypeError) as error:

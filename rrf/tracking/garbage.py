@@ -6,6 +6,7 @@ run           a version was trained in it, or has a checkpoint of it, or a run t
 evaluation    a version has the checkpoint that was evaluated, or a champion had it
 fetched copy  the version exists
 dataset copy  a version was trained on that MD5
+night         never: what is in .rrf/nightly is a copy of what MLflow has
 download      a file in configs/datasets names it as its source
 logged model  it is the model of a version, or a champion had its checkpoint; only models that rrf
               has logged are looked at
@@ -70,6 +71,7 @@ def find(older_than_s: float) -> list[Leftover]:
         *_runs(run_ids, digests, before),
         *_evaluations(digests, before),
         *_copies(kept, before),
+        *_nights(before),
         *_downloads(before),
         *_logged_models(client, names, digests, before),
         *_deleted_runs(client, run_ids, before),
@@ -126,6 +128,13 @@ def _copies(kept: list[Version], before: float) -> Iterator[Leftover]:
     for kind, folder, known in folders:
         for path in _folders(workspace.state() / folder):
             if path.name not in known and (leftover := _folder(kind, path, before)):
+                yield leftover
+
+
+def _nights(before: float) -> Iterator[Leftover]:
+    for model in _folders(workspace.state() / "nightly"):
+        for path in _folders(model):
+            if leftover := _folder("night", path, before):
                 yield leftover
 
 

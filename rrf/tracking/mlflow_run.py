@@ -25,7 +25,7 @@ from rrf.tracking.authorship import is_ours, signed
 from rrf.tracking.lineage import card_place, each, flat
 
 UNSENT = "mlflow_unsent.json"
-_NOTES = "mlflow.note.content"  # the tag that MLflow's pages show as the description of a run
+NOTES = "mlflow.note.content"  # the tag that MLflow's pages show as the description of a run
 _BATCH = 1000  # metrics per request, MLflow's limit
 _PARAMS = 100  # params per request, MLflow's limit
 _LONGEST_PARAM = 500  # characters
@@ -165,13 +165,13 @@ class MLflowTracker:
             else:
                 return run_id
         experiment_id = store.experiment_id(self._client, experiment)
-        tags = {_NOTES: signed(notes)} if notes else {}
+        tags = {NOTES: signed(notes)} if notes else {}
         return self._client.create_run(experiment_id, tags=tags, run_name=run_name).info.run_id
 
     def _renew(self, notes: str) -> None:
-        written = self._client.get_run(self.run_id).data.tags.get(_NOTES)
+        written = self._client.get_run(self.run_id).data.tags.get(NOTES)
         if is_ours(written) and written != notes:
-            self._client.set_tag(self.run_id, _NOTES, notes)
+            self._client.set_tag(self.run_id, NOTES, notes)
 
     def _unsent_before(self) -> list[_Point]:
         path = self._run_dir / UNSENT

@@ -94,13 +94,22 @@ def engine(uri: str) -> "Engine":
 
 def experiment_id(client: "MlflowClient", name: str) -> str:
     """The id of the experiment with this name, which is created if it does not exist."""
+    from mlflow.exceptions import MlflowException
+
     with lock("mlflow-store"):
         if found := client.get_experiment_by_name(name):
             return found.experiment_id
         location = None  # a server decides where; a database would put it below the cwd
         if not workspace.tracking_uri().startswith("http"):
             location = artifacts.address(name)
-        return client.create_experiment(name, artifact_location=location)
+        try:
+            return client.create_experiment(name, artifact_location=location)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        found = client.get_experiment_by_name(name)  # another machine was faster
+        assert found
+        return found.experiment_id
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Tonight against last night: numbers worked by hand."""
+"""One evaluation against another: numbers worked by hand."""
 
 import pytest
 
@@ -27,8 +27,8 @@ def test_seven_losses_and_no_win_are_a_regression():
     found = compare(report({"a": "0000000"}), report({"a": "1111111"}))
     assert found.p_value == 1 / 128
     assert found.regressions == (
-        "all tasks: 7 episodes lost and 0 won since the last night (p 0.0078)",
-        "a: 7 episodes lost and 0 won since the last night (p 0.0078)",
+        "all tasks: 7 episodes lost and 0 won (p 0.0078)",
+        "a: 7 episodes lost and 0 won (p 0.0078)",
     )
 
 
@@ -44,9 +44,9 @@ def test_a_task_unlearned_shows_although_others_improved():
     found = compare(tonight, before)
     assert (found.wins, found.losses) == (10, 10)
     # 1/1024 = 0.00098, below 0.01 / 2 tasks
-    assert found.regressions == ("a: 10 episodes lost and 0 won since the last night (p 0.0010)",)
+    assert found.regressions == ("a: 10 episodes lost and 0 won (p 0.0010)",)
 
 
 def test_another_protocol_is_not_compared():
-    with pytest.raises(ValueError, match="protocol has changed"):
+    with pytest.raises(ValueError, match="under two protocols"):
         compare(report({"a": "1"}, "new"), report({"a": "1"}, "old"))

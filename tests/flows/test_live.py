@@ -299,13 +299,13 @@ def test_a_cancelled_train_vla_leaves_a_checkpoint_and_the_next_run_resumes_it(l
 
 
 @pytest.mark.slow
-def test_two_nights_of_the_same_champion_show_no_regression(live: Checkout):
+def test_two_nights_of_the_same_champion_raise_no_alarm(live: Checkout):
     shown = []
     for _ in range(2):
         run = live.start("nightly-benchmark", model=MODEL, protocol="configs/protocols/tiny.yaml")
         live.wait_for_state(run, "Completed")
         shown += live.artifacts(key={"any_": ["nightly-benchmark"]}, flow_run_id={"any_": [run]})
-    assert shown == ["First night", "No regression"]
+    assert shown == ["First night", "No alarm"]
 
 
 def test_an_unknown_bare_name_lists_the_known_ones(live: Checkout):

@@ -16,7 +16,7 @@ from prefect.testing.utilities import prefect_test_harness
 from flows import commands, evaluate, ingest, names, promote, this_run, train_vla
 from flows import nightly_benchmark as nightly
 from flows.train_locomotion import train_locomotion
-from rrf.tracking import registry, store
+from rrf.tracking import nights, registry, store
 from rrf.tracking.flow_run import FlowRun
 from tests.tracking.conftest import (
     empty_store,  # noqa: F401 (a fixture of `home`)
@@ -134,7 +134,9 @@ def test_train_locomotion_names_its_runs_and_links_to_mlflow_and_back(server, ho
     assert "/#/models/balance/versions/1)" in shown["champion"][1]
 
 
-def test_a_night_is_an_mlflow_run_that_names_version_protocol_and_flow_run(server, home, ran):
+def test_a_night_is_an_mlflow_run_and_a_bad_one_fails_until_it_is_acknowledged(
+    server, home, ran, monkeypatch
+):
     train_locomotion("cartpole-ppo", str(home / "configs/gates/g.yaml"), "balance")
     ended = nightly.nightly_benchmark("balance", "configs/protocols/p.yaml", return_state=True)
     assert ran[-1][1:3] == (
@@ -143,9 +145,25 @@ def test_a_night_is_an_mlflow_run_that_names_version_protocol_and_flow_run(serve
     )
     client = store.connect()
     [run] = client.search_runs([store.experiment_id(client, "nightly-balance")])
-    assert str(run.info.run_name).startswith("balance version 1, p, ")
+    assert str(run.info.run_name).startswith("balance version 1, p, 20")
     assert run.data.tags["prefect.flow_run_id"] == str(ended.state_details.flow_run_id)
     assert "[nightly-benchmark balance under p](http" in run.data.tags["mlflow.note.content"]
+    title, text = artifacts_of(str(ended.state_details.flow_run_id))["nightly-benchmark"]
+    assert title == "First night"
+    assert "18/20); the evaluation at promotion: 0.900" in text
+    assert f"/runs/{run.info.run_id}/artifacts/trend.html)" in text
+    assert (home / "trend.html").is_file()
+
+    checkpoint = home / ".rrf/runs/cartpole-ppo-0a1b2c3d4e5f/global_step_3"
+    make_evaluation(home / "bad", checkpoint, solved=8)
+    monkeypatch.setattr(commands, "_run", lambda *_: [f"report {home / 'bad/report.html'}"])
+    for expected in ("Failed", "Completed"):
+        ended = nightly.nightly_benchmark("balance", "configs/protocols/p.yaml", return_state=True)
+        assert ended.name == expected
+        if expected == "Failed":
+            assert "10 episodes lost and 0 won since the reference" in str(ended.message)
+            assert "rrf nightly ack balance --reason" in str(ended.message)
+            nights.acknowledge("balance", "a new simulator", is_reference=True)
 
 
 def test_flow_runs_are_called_by_model_stages_and_files(monkeypatch):

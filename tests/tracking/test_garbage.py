@@ -69,6 +69,7 @@ def test_evaluations_copies_and_downloads_are_kept_while_something_names_them(ho
     downloads = [f"hf/me%2Fset@{commit}" for commit in commits.values()]
     for folder in (f"datasets/{md5}", "datasets/other", *downloads):
         (state / folder).mkdir(parents=True)
+    (state / "nightly/policy/2026-11-24").mkdir(parents=True)
     config = yaml.safe_load((ROOT / "configs/datasets/g1.yaml").read_text())
     config["name"] = "set"
     config["source"]["path"] = f"hf://me/set@{commits['used']}"
@@ -77,6 +78,7 @@ def test_evaluations_copies_and_downloads_are_kept_while_something_names_them(ho
         ".rrf/evaluations/old": "evaluation",
         ".rrf/evaluations/interrupted": "evaluation",
         ".rrf/fetched/policy-7": "fetched copy",
+        ".rrf/nightly/policy/2026-11-24": "night",
         ".rrf/datasets/other": "dataset copy",
         f".rrf/hf/me%2Fset@{commits['unused']}": "download",
     }

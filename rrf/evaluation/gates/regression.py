@@ -1,9 +1,10 @@
 """Test whether one evaluation is worse than another one on the initial states that both share.
 
-The two evaluations may be of different policies, or of the same policy tonight and last night.
-Between two nights, the champion may have been replaced, or the simulator, the renderer or the code
-may have changed. The test is an exact McNemar test on the pairs of episodes that ended differently:
-once for all tasks together and, with Bonferroni's correction, once for each task.
+The two evaluations may be of different policies, or of one policy before and after a change of the
+simulator, the renderer or the code. (Nights of a champion are many looks at the same question and
+have rules of their own, `rrf.evaluation.nightly.series`.) The test is an exact McNemar test on the
+pairs of episodes that ended differently: once for all tasks together and, with Bonferroni's
+correction, once for each task.
 """
 
 import dataclasses
@@ -11,12 +12,12 @@ import dataclasses
 from rrf.evaluation.intervals import mcnemar_p
 from rrf.evaluation.results import EvaluationReport, wins_and_losses
 
-ALPHA = 0.01  # one false alarm in a hundred nights on which the results differ at all
+ALPHA = 0.01  # of all tasks together; the tasks share another 0.01
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Tonight against last night. A win is a pair in which only tonight's episode succeeded."""
+    """One evaluation against another. A win is a pair in which only the first one succeeded."""
 
     pairs: int
     wins: int
@@ -25,33 +26,32 @@ class Comparison:
     regressions: tuple[str, ...]  # one sentence each; empty if nothing got significantly worse
 
 
-def compare(
-    tonight: EvaluationReport, before: EvaluationReport, alpha: float = ALPHA
-) -> Comparison:
+def compare(after: EvaluationReport, before: EvaluationReport, alpha: float = ALPHA) -> Comparison:
     """Pair the episodes of two evaluations by initial state and test for a loss.
 
     Raises:
         ValueError: If the two evaluations were run under different protocols.
     """
-    if tonight.protocol_hash != before.protocol_hash:
+    if after.protocol_hash != before.protocol_hash:
         raise ValueError(
-            "the protocol has changed since last night, so the two evaluations cannot be compared"
+            "the evaluations were run under two protocols and cannot be compared; evaluate both "
+            "again with: rrf eval CHECKPOINT --protocol FILE"
         )
     theirs = before.successes
-    wins, losses = wins_and_losses(tonight.episodes, theirs)
+    wins, losses = wins_and_losses(after.episodes, theirs)
     p_value = mcnemar_p(losses, wins)
     worse = []
     if p_value <= alpha:
         worse.append(_sentence("all tasks", wins, losses, p_value))
-    tasks = tonight.per_task
+    tasks = after.per_task
     for task in tasks:
         task_wins, task_losses = wins_and_losses(
-            [e for e in tonight.episodes if e.task == task], theirs
+            [e for e in after.episodes if e.task == task], theirs
         )
         task_p = mcnemar_p(task_losses, task_wins)
         if task_p <= alpha / len(tasks):
             worse.append(_sentence(task, task_wins, task_losses, task_p))
-    return Comparison(len(tonight.episodes), wins, losses, p_value, tuple(worse))
+    return Comparison(len(after.episodes), wins, losses, p_value, tuple(worse))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,4 +86,4 @@ def worse_tasks(report: EvaluationReport, other: EvaluationReport) -> list[Worse
 
 
 def _sentence(what: str, wins: int, losses: int, p_value: float) -> str:
-    return f"{what}: {losses} episodes lost and {wins} won since the last night (p {p_value:.4f})"
+    return f"{what}: {losses} episodes lost and {wins} won (p {p_value:.4f})"

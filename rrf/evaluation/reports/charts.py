@@ -41,7 +41,7 @@ def success_chart(rates: Mapping[str, Rate], others: Mapping[str, Mapping[str, R
     """A bar per task with its Wilson bounds; `others` (label -> task -> rate) are marks on the same
     rows.
     """
-    drawing = _Drawing((7.8, 0.34 * len(rates) + 0.5 + 0.25 * bool(others)))
+    drawing = Drawing((7.8, 0.34 * len(rates) + 0.5 + 0.25 * bool(others)))
     axes = drawing.axes
     rows, values = range(len(rates)), list(rates.values())
     bars = axes.barh(rows, [rate.rate for rate in values], 0.6, color="#5eead4", zorder=2)
@@ -90,7 +90,7 @@ def curves_chart(curves: Mapping[str, Curve], title: str) -> str:
     if not values:
         return ""
     in_legend = 1 < len(finite) <= _MOST_IN_LEGEND
-    drawing = _Drawing((5.6, 2.8 + 0.2 * in_legend * math.ceil(len(finite) / 2)))
+    drawing = Drawing((5.6, 2.8 + 0.2 * in_legend * math.ceil(len(finite) / 2)))
     axes = drawing.axes
     labelled = {}
     for (name, curve), color in zip(finite.items(), _colors(0), strict=False):
@@ -115,7 +115,7 @@ def curves_chart(curves: Mapping[str, Curve], title: str) -> str:
 
 def interval_bar(rate: Rate) -> str:
     """The bar of the headline: the rate and its bounds on a line from 0 to 100 %."""
-    drawing = _Drawing((5.4, 0.6))
+    drawing = Drawing((5.4, 0.6))
     axes = drawing.axes
     axes.plot([0, 1], [0, 0], color="#e5e7eb", linewidth=7, solid_capstyle="round")
     axes.plot([rate.low, rate.high], [0, 0], color="#5eead4", linewidth=7, solid_capstyle="butt")
@@ -130,7 +130,7 @@ def interval_bar(rate: Rate) -> str:
 
 
 def _values_of(
-    drawing: "_Drawing", name: str, curve: Sequence[tuple[int, float]], color: str
+    drawing: "Drawing", name: str, curve: Sequence[tuple[int, float]], color: str
 ) -> None:
     """Add invisible points to a curve, whose tooltips show the values."""
     every = math.ceil(len(curve) / _MOST_HOVERS)
@@ -144,7 +144,7 @@ def _colors(first: int) -> Iterable[str]:
     return itertools.islice(itertools.cycle(COLORS), first, None)
 
 
-class _Drawing:
+class Drawing:
     """A matplotlib figure and the tooltips of its marks."""
 
     def __init__(self, size: tuple[float, float]):

@@ -1,0 +1,103 @@
+"""`rrf nightly`: how champions do from night to night, and alarms that somebody has seen."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rrf.tracking.nights import Series
+
+app = typer.Typer(help="The nightly benchmark: its state, and its alarms.", no_args_is_help=True)
+_COLUMNS = ("model", "version", "protocol", "nights", "last night", "success [95 %]", "reference",
+            "CUSUM", "state")  # fmt: skip
+
+
+@app.command()
+def status(
+    model: Annotated[str | None, typer.Argument(help="A model; by default all models.")] = None,
+    pages: Annotated[
+        Path | None, typer.Option(help="Folder to write the trend pages to, as HTML files.")
+    ] = None,
+) -> None:
+    """Show the nights of the champions: success, the CUSUM and its threshold, red or green."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from rrf import atomic
+    from rrf.tracking import versions
+    from rrf.tracking.night_record import page_of
+    from rrf.tracking.nights import series_of
+
+    found = [one for each in ([model] if model else versions.models()) for one in series_of(each)]
+    if not found:
+        typer.echo("no nights yet; the flow nightly-benchmark adds one every night")
+        return
+    table = Table(*_COLUMNS, box=None, header_style="bold")
+    for one in found:
+        table.add_row(*_row(one), "[red]red[/]" if one.is_red else "[green]green[/]")
+    console = Console()
+    (console if console.is_terminal else Console(width=160)).print(table)
+    for one in found:
+        _tell(one, details=model is not None)
+        if pages:
+            file = pages / f"{one.model}-{one.version}-{one.protocol}.html"
+            atomic.write_text(file, page_of(one))
+            typer.echo(f"trend page {file}")
+
+
+@app.command()
+def ack(
+    model: Annotated[str, typer.Argument(help="Name of a registered model.")],
+    reason: Annotated[str, typer.Option(help="What is known about the alarm; kept with it.")],
+    as_reference: Annotated[
+        bool,
+        typer.Option(
+            "--as-reference",
+            help="Compare later nights with the last one, no longer with the promotion.",
+        ),
+    ] = False,
+) -> None:
+    """Acknowledge the alarms of a champion; the nights are green again until the next alarm.
+
+    The rules begin anew. A fall that goes on raises another alarm, unless the last night becomes
+    the reference.
+    """
+    from rrf.tracking.nights import acknowledge
+
+    for one in acknowledge(model, reason, as_reference):
+        also = "; its last night is the reference from now on" if as_reference else ""
+        typer.echo(f"acknowledged {one.title}: {reason}{also}")
+
+
+def _row(series: "Series") -> tuple[str, ...]:
+    from rrf.evaluation.nightly.series import ALL, together
+
+    last = series.points[-1]
+    rate, rule = together(last.night.tasks)[ALL].rate, last.rules.get(ALL)
+    return (
+        series.model,
+        series.version,
+        series.protocol,
+        str(len(series.points)),
+        last.night.time,
+        f"{rate.rate:.1%} [{rate.low:.1%}, {rate.high:.1%}] n {rate.episodes}",
+        f"{series.levels[ALL].rate.rate:.1%}",
+        f"{last.statistics[ALL]:g} of {rule.threshold:g}" if rule else "-",
+    )
+
+
+def _tell(series: "Series", details: bool) -> None:
+    for alarm in series.alarms:
+        typer.secho(f"{series.title}, {alarm}", fg="red")
+    if series.is_red:
+        typer.echo(f"acknowledge it with: rrf nightly ack {series.model} --reason '...'")
+    if details:
+        for difference in series.points[-1].night.differences:
+            typer.echo(f"{series.title}: {difference}")
+        for point in series.points:
+            for one in point.night.acks:
+                typer.echo(
+                    f"{series.title}, night of {point.night.time}: acknowledged {one.time} by "
+                    f"{one.actor}: {one.reason}"
+                )

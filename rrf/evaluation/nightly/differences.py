@@ -1,0 +1,81 @@
+"""What differs between two evaluations of one checkpoint on the same initial states, as facts.
+
+An evaluation is deterministic: the same checkpoint, protocol, code, packages and processor give the
+same episodes to the last digit. So each episode that runs differently has a cause. These are facts
+and no statistics. They raise no alarm, because most causes do no harm; the rules of
+`rrf.evaluation.nightly.series` say whether a difference is a fall.
+"""
+
+import dataclasses
+
+from rrf import atomic
+from rrf.evaluation.results import EvaluationReport
+
+
+@dataclasses.dataclass(frozen=True)
+class Differences:
+    """The episodes that differ, and everything on record that could explain it."""
+
+    pairs: int  # initial states that both evaluations have
+    otherwise: int  # pairs of which one episode succeeded and the other did not
+    differently: int  # other pairs whose steps, return or metrics differ
+    changed: tuple[str, ...]  # e.g. "torch 2.8.0 → 2.9.0"
+    is_recorded: bool  # whether both evaluations say which packages and processor they ran with
+
+    def told(self, other: str) -> str:
+        """A sentence; `other` names the evaluation that this one is compared with."""
+        cause = f"changed since then: {', '.join(self.changed)}"
+        if not self.changed:
+            cause = "nothing that is recorded has changed"
+            if not self.is_recorded:
+                cause += " (packages and processor were not recorded)"
+        if not self.otherwise and not self.differently:
+            return f"all {self.pairs} episodes run exactly as in {other}; {cause}"
+        also = f", and {self.differently} more run differently" if self.differently else ""
+        link = ";" if self.changed else ", although"
+        return (
+            f"{self.otherwise} of {self.pairs} episodes end otherwise than in {other}{also}{link} "
+            f"{cause}"
+        )
+
+
+def differences(report: EvaluationReport, other: EvaluationReport) -> Differences:
+    """Compare an evaluation with an earlier one of the same checkpoint and the same conditions.
+
+    Raises:
+        ValueError: If they are of different checkpoints.
+    """
+    if report.checkpoint_digest != other.checkpoint_digest:
+        raise ValueError(
+            f"the evaluations are of two checkpoints, {report.checkpoint_digest[:12]} and "
+            f"{other.checkpoint_digest[:12]}; only those of one checkpoint must be equal"
+        )
+    theirs = {episode.initial_state: episode for episode in other.episodes}
+    pairs = [(e, theirs[e.initial_state]) for e in report.episodes if e.initial_state in theirs]
+    otherwise = sum(a.success != b.success for a, b in pairs)
+    return Differences(
+        len(pairs),
+        otherwise,
+        sum(a != b for a, b in pairs) - otherwise,
+        _changes(report, other),
+        bool(report.surroundings and other.surroundings),
+    )
+
+
+def outcomes(report: EvaluationReport) -> dict[str, str]:
+    """A digest by task, which two evaluations share if the same initial states were solved."""
+    return {
+        task: atomic.digest_of(
+            [[e.seed, e.index, e.success] for e in report.episodes if e.task == task]
+        )
+        for task in report.per_task
+    }
+
+
+def _changes(report: EvaluationReport, other: EvaluationReport) -> tuple[str, ...]:
+    facts = [("code", other.source_digest[:12], report.source_digest[:12])]
+    now, then = report.surroundings, other.surroundings
+    if now and then:
+        names = sorted(now.keys() | then.keys())
+        facts += [(name, then.get(name, "absent"), now.get(name, "absent")) for name in names]
+    return tuple(f"{name} {old} → {new}" for name, old, new in facts if old != new)
