@@ -3,6 +3,9 @@
 The files of a step show whether it is finished (run directories, evaluations, DVC, the registry).
 Unlike a cache, they also reveal changed code and missing files. A retried flow run checks them
 again, which takes seconds.
+
+Every flow that has steps may meet a gate, a protocol or a preset of an installed plugin, e.g. in
+the ledger of a model. So the plugins are loaded here.
 """
 
 import functools
@@ -10,4 +13,7 @@ import functools
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from rrf.registry import load_plugins
+
+load_plugins()
 step = functools.partial(task, cache_policy=NO_CACHE)

@@ -377,3 +377,22 @@ def test_a_port_variable_that_is_no_port_is_named(monkeypatch):
     monkeypatch.setenv("RRF_PREFECT_PORT", "70000")
     with pytest.raises(ValueError, match="RRF_PREFECT_PORT='70000' is not a port number"):
         services.prefect_port()
+
+
+@pytest.mark.parametrize(
+    "module", ["train_vla", "train_locomotion", "promote", "nightly_benchmark"]
+)
+def test_a_flow_that_judges_loads_the_installed_plugins(module, tmp_path):
+    information = tmp_path / "plugin-1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Name: plugin\nVersion: 1\n")
+    (information / "entry_points.txt").write_text("[rrf.plugins]\nplugin = plugin:register\n")
+    (tmp_path / "plugin.py").write_text("def register():\n    print('registered')\n")
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    done = subprocess.run(
+        [sys.executable, "-c", "import flows.promote"],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "registered\n", done.stderr
