@@ -13,7 +13,7 @@ from flows.gate import gate_for, protocol_file
 from flows.ingest import DatasetName, bring_dataset, describe
 from flows.promote import ModelName
 from flows.training import GateFile, TrainFile, conclude, train
-from rrf import atomic
+from rrf import atomic, workspace
 from rrf.config import did_you_mean
 from rrf.tracking.lineage import datasets_of
 
@@ -63,13 +63,13 @@ def train_vla(
     lineage = bring_dataset(dataset)
     if pretrain:
         parent = train("pretrain", pretrain, {"dataset": dataset} | changes["pretrain"])
-        changes["sft"] = {"init_from": parent["checkpoint"]} | changes["sft"]
+        changes["sft"] = {"init_from": workspace.relative(parent["checkpoint"])} | changes["sft"]
         training["pretrain"] = parent
     policy = training["sft"] = train("sft", sft, {"dataset": dataset} | changes["sft"])
     before = None
     if rl:
         before = run_evaluation(policy["checkpoint"], protocol)
-        changes["rl"] = {"init_from": policy["checkpoint"]} | changes["rl"]
+        changes["rl"] = {"init_from": workspace.relative(policy["checkpoint"])} | changes["rl"]
         policy = training["rl"] = train("rl", rl, changes["rl"])
     trained_on = datasets_behind(policy["checkpoint"])
     if trained_on != [dataset]:  # a mixture of datasets: the lineage must name all of them

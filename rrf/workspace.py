@@ -46,6 +46,14 @@ def state() -> Path:
     return home() / ".rrf"
 
 
+def relative(path: str | Path) -> str:
+    """A path as records name it: relative to the repository root if it lies below, so that they
+    still hold when the workspace was moved.
+    """
+    full, root = Path(path).absolute(), home()
+    return str(full.relative_to(root)) if full.is_relative_to(root) else str(path)
+
+
 def dataset(name: str) -> Path | str:
     """The place of a published dataset, given by name (a folder of datasets/), by path, or as
     s3://bucket/prefix, which is returned unchanged.

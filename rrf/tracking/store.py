@@ -55,10 +55,18 @@ def _prepare(uri: str) -> None:
         Path(uri.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
     if uri.startswith("http"):
         _check_answers(uri)
-    elif uri.startswith(tuple(_CONNECT_S)):
-        _check_database(uri)
+    is_new = uri.startswith(tuple(_CONNECT_S)) and not _has_tables(uri)
     with lock("mlflow-store"):  # two processes creating the tables at once would break both
+        if is_new and not _has_tables(uri):
+            store_errors.translated(_create, uri)(uri)
         store_errors.translating(MlflowClient, uri).search_experiments(max_results=1)
+
+
+def _create(uri: str) -> None:
+    """Make the tables, and the experiment Default with a place that is none of this machine."""
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    SqlAlchemyStore(uri, artifacts.address())
 
 
 def _check_answers(uri: str) -> None:
@@ -71,13 +79,13 @@ def _check_answers(uri: str) -> None:
         raise store_errors.unusable(uri, error) from error
 
 
-def _check_database(uri: str) -> None:
-    """Check once that the database can be read; MLflow itself would retry for minutes."""
+def _has_tables(uri: str) -> bool:
+    """Whether a database has MLflow's tables. It is asked once; MLflow would retry for minutes."""
     from sqlalchemy import inspect
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        inspect(engine(uri)).get_table_names()
+        return inspect(engine(uri)).has_table("experiments")
     except SQLAlchemyError as error:
         raise store_errors.unusable(uri, error) from error
 

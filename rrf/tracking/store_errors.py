@@ -62,12 +62,14 @@ def translating(client: type["MlflowClient"], uri: str) -> "MlflowClient":
             attribute = super().__getattribute__(name)
             if name.startswith("_") or not callable(attribute):
                 return attribute
-            return _translated(_upserting(attribute) if name.startswith("set_") else attribute, uri)
+            return translated(_upserting(attribute) if name.startswith("set_") else attribute, uri)
 
     return Client(tracking_uri=uri, registry_uri=uri)
 
 
-def _translated(call: Callable, uri: str) -> Callable:
+def translated(call: Callable, uri: str) -> Callable:
+    """`call`, which uses the store at `uri`, raising `unusable` when the store is."""
+
     @functools.wraps(call)
     def method(*args, **kwargs):
         import requests

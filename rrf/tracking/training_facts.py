@@ -5,6 +5,7 @@ training of a version.
 from collections.abc import Mapping
 from pathlib import Path
 
+from rrf import workspace
 from rrf.config import read_yaml
 from rrf.runners.checkpoints.deployable import kind_of
 from rrf.tracking.flow_run import FlowRun
@@ -44,7 +45,7 @@ def run_notes(
     facts = training_of(config)
     lines = [f"Trains a policy: {in_words(facts)}.", ""]
     lines += [f"- {line}" for line in foundations(flat(lineage))]
-    lines.append(f"- Checkpoints: `{run_dir}`")
+    lines.append(f"- Checkpoints: `{workspace.relative(run_dir)}`")
     if flow_run:
         lines.append(f"- Prefect flow run: {flow_run}")
     if command:

@@ -7,6 +7,7 @@ import pytest
 
 from flows import commands
 from flows.train_vla import NEW_MODEL_GATE, NEW_MODEL_RL_GATE, STAGES, train_vla
+from rrf import workspace
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.tracking import registry, store
 from tests.flows.test_names import server  # noqa: F401 (a fixture)
@@ -95,14 +96,15 @@ def test_each_stage_starts_from_the_one_before_and_the_last_one_is_judged(
         overrides={"sft.seed": 4, "rl.max_rounds": 1},
     )  # fmt: skip
     pretrain, sft, rl = (made.checkpoint(stage) for stage in STAGES)
+    before_sft, before_rl = (f'init_from="{workspace.relative(path)}"' for path in (pretrain, sft))
     once = ["--protocol", protocol, "--extra-episodes", "0"]
     assert made.ran == [
         ("dvc-pull", ["pull", "datasets.dvc"]),
         ("dvc-repro", ["repro", "publish@demo"]),
         ("pretrain", ["train", "a", 'dataset="demo"']),
-        ("sft", ["train", "b", 'dataset="demo"', f'init_from="{pretrain}"', "seed=4"]),
+        ("sft", ["train", "b", 'dataset="demo"', before_sft, "seed=4"]),
         ("evaluate", ["eval", str(sft), *once]),
-        ("rl", ["train", "c", f'init_from="{sft}"', "max_rounds=1"]),
+        ("rl", ["train", "c", before_rl, "max_rounds=1"]),
         ("evaluate", ["eval", str(rl), *once]),
     ]
     assert result["promoted"]

@@ -58,6 +58,7 @@ def test_a_workspace_can_be_moved_with_all_that_it_has_registered(
     here = str(home).encode()
     for file in (home / ".rrf").rglob("*"):
         assert not file.is_file() or here not in file.read_bytes(), file
+    assert store.connect().get_experiment("0").artifact_location == "rrf-artifacts:/0"
     moved = tmp_path_factory.mktemp("elsewhere") / "workspace"
     shutil.move(home, moved)
     monkeypatch.setenv("RRF_HOME", str(moved))
@@ -76,6 +77,7 @@ def test_what_postgresql_knows_lies_in_the_workspace_or_where_the_variable_says(
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         monkeypatch.chdir(shared)
         client = store.connect()
+        assert client.get_experiment("0").artifact_location == "rrf-artifacts:/0"
         here, there = new_run(client), new_run(client)
         client.log_text(here, "here", "note.txt")
         monkeypatch.setenv("RRF_ARTIFACT_ROOT", str(shared / "artifacts"))
