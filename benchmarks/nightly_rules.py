@@ -55,8 +55,9 @@ def first_alarm(
     return next((place for place, one in enumerate(points, start=1) if one.is_red), np.inf)
 
 
-def _night(number: int, solved: Outcomes, reference: Outcomes) -> Night:
-    tasks = {
+def against(solved: Outcomes, reference: Outcomes) -> dict[str, Count]:
+    """The counts of a night by task, against a reference with the same initial states."""
+    return {
         task: Count(
             int(one.sum()),
             len(one),
@@ -65,7 +66,15 @@ def _night(number: int, solved: Outcomes, reference: Outcomes) -> Night:
         )
         for task, one in solved.items()
     }
-    outcomes = {task: one.tobytes().hex() for task, one in solved.items()}
+
+
+def outcomes_of(solved: Outcomes) -> dict[str, str]:
+    """What two nights share if the same episodes succeed, by task."""
+    return {task: one.tobytes().hex() for task, one in solved.items()}
+
+
+def _night(number: int, solved: Outcomes, reference: Outcomes) -> Night:
+    tasks, outcomes = against(solved, reference), outcomes_of(solved)
     return Night(str(number), f"{number:04d}", tasks, str(number), outcomes, "promotion")
 
 

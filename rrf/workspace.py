@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 HOME_VARIABLE = "RRF_HOME"
 _MARKS = ("dvc.yaml", "configs", "pyproject.toml")
+SERVERS = ("http://", "https://")  # how the address of a server begins
 # "user@" or "user:password@" after "://"; the password of a database may contain a slash, but what
 # begins with a port and a slash is a path.
 _LOGIN = re.compile(r"""(?<=://)(?:[^\s/'"]*|[^\s/:@'"]+:(?!\d+/)[^\s'"]*)@""")
@@ -86,7 +87,7 @@ def split_login(uri: str) -> tuple[str, str, str]:
     Raises:
         ValueError: If `uri` cannot be read, e.g. because of a slash in the password.
     """
-    if not uri.startswith(("http://", "https://")):
+    if not uri.startswith(SERVERS):
         return uri, "", ""
     try:
         parts = urlsplit(uri)

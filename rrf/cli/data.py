@@ -112,18 +112,15 @@ def convert(
     if isinstance(cfg, DatasetCfg):
         bring(cfg.source.path)
     elif changes:
-        how = "merged from other datasets" if isinstance(cfg, MergeCfg) else "edited from another"
-        parts = "parts" if isinstance(cfg, MergeCfg) else "origin"
+        how, parts = "edited from another", "origin"
+        if isinstance(cfg, MergeCfg):
+            how, parts = "merged from other datasets", "parts"
         raise ValueError(
             f"{name} is {how}; use these options to convert its {parts} instead: "
             f"{', '.join(changes)}"
         )
     with progress_bars("converting") as bars:
-        if isinstance(cfg, MergeCfg):
-            frames, warnings = merge(cfg, paths.raw, out, bars["converting"]), []
-        elif not isinstance(cfg, DatasetCfg):
-            frames, warnings = edit(cfg, paths.raw, out, bars["converting"])
-        else:
+        if isinstance(cfg, DatasetCfg):
             done = convert(
                 cfg.replace(**changes),
                 paths.raw,
@@ -132,6 +129,10 @@ def convert(
                 workers,
             )
             frames, warnings = done.frames, done.warnings
+        elif isinstance(cfg, MergeCfg):
+            frames, warnings = merge(cfg, paths.raw, out, bars["converting"]), []
+        else:
+            frames, warnings = edit(cfg, paths.raw, out, bars["converting"])
     for warning in warnings:
         say(f"[yellow]warning:[/] {plain(warning)}")
     say(f"{frames} frames in {shown(out)}")

@@ -6,7 +6,6 @@ import shutil
 import socket
 import sys
 import urllib.request
-from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 from rich.console import Console
@@ -107,17 +106,11 @@ def _data() -> tuple[str, str, str]:
     )
 
 
-def _is_made(uri: str) -> bool:
-    from rrf.tracking import store
-
-    return not uri.startswith(store.SQLITE) or Path(uri.removeprefix(store.SQLITE)).exists()
-
-
 def _store() -> tuple[str, str, str]:
     from rrf.tracking import store
 
     uri = workspace.tracking_uri()
-    if not _is_made(uri):
+    if not store.is_made(uri):
         return _OK, "MLflow store", f"{uri}, which the first training makes"
     try:
         store.connect()
@@ -130,9 +123,9 @@ def ledgers() -> list[tuple[str, str, str]]:
     """A row for each model whose promotion ledger is damaged or whose aliases differ from it, or
     one row if there is none. Nothing is changed.
     """
-    from rrf.tracking import versions
+    from rrf.tracking import store, versions
 
-    if not _is_made(workspace.tracking_uri()):
+    if not store.is_made(workspace.tracking_uri()):
         return []
     if problems := versions.problems():
         return [(_BAD, "model", problem) for problem in problems]

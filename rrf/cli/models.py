@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rrf.cli.options import Imports, import_modules
+from rrf.cli.tables import print_table, success
 
 app = typer.Typer(
     help="The model registry: list, fetch, promote, roll back, repair.", no_args_is_help=True
@@ -50,7 +51,7 @@ def list_(
             version.checkpoint_digest[:12],
             _stands_on(tags),
         )
-    _console().print(table)
+    print_table(table)
     for problem in registry.problems(name):
         typer.secho(f"warning: {problem}", fg="red")
 
@@ -233,22 +234,15 @@ def ledger(name: Model) -> None:
         table.add_column(column, overflow="fold" if column == "reason" else "ellipsis")
     for entry in entries:
         table.add_row(*map(escape, history.row(entry)))
-    _console().print(table)
+    print_table(table)
     typer.echo(f"{len(entries)} entries, chain of hashes intact")
-
-
-def _console():
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=160)
 
 
 def _success(tags: dict[str, str]) -> str:
     if "evaluation.success" not in tags:
         return "-"
     rate, low, high = (float(tags[f"evaluation.{key}"]) for key in ("success", "low", "high"))
-    return f"{rate:.1%} [{low:.1%}, {high:.1%}] n {tags['evaluation.episodes']}"
+    return success(rate, low, high, tags["evaluation.episodes"])
 
 
 def _stands_on(tags: dict[str, str]) -> str:

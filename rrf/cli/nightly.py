@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rrf.cli.tables import print_table, success
+
 if TYPE_CHECKING:
     from rrf.tracking.nights import Series
 
@@ -21,7 +23,6 @@ def status(
     ] = None,
 ) -> None:
     """Show the nights of the champions: success, the CUSUM and its threshold, red or green."""
-    from rich.console import Console
     from rich.table import Table
 
     from rrf import atomic
@@ -36,8 +37,7 @@ def status(
     table = Table(*_COLUMNS, box=None, header_style="bold")
     for one in found:
         table.add_row(*_row(one), "[red]red[/]" if one.is_red else "[green]green[/]")
-    console = Console()
-    (console if console.is_terminal else Console(width=160)).print(table)
+    print_table(table)
     for one in found:
         _tell(one, details=model is not None)
         if pages:
@@ -81,7 +81,7 @@ def _row(series: "Series") -> tuple[str, ...]:
         series.protocol,
         str(len(series.points)),
         last.night.time,
-        f"{rate.rate:.1%} [{rate.low:.1%}, {rate.high:.1%}] n {rate.episodes}",
+        success(rate.rate, rate.low, rate.high, rate.episodes),
         f"{series.levels[ALL].rate.rate:.1%}",
         f"{last.statistics[ALL]:g} of {rule.threshold:g}" if rule else "-",
     )

@@ -54,11 +54,15 @@ def view_dataset(root: Path, title: str, episodes: Episodes, out: Path) -> None:
         ValueError: For an unknown episode, or damaged data, naming file, episode and key.
     """
     source = LeRobotSource(root, {})
-    keys = [key for key, text in source.keys().items() if not text.endswith(NOT_ON_DISK)]
     features = read_index(root).features
-    keys = [key for key in keys if key in features and key not in INDEX_KEYS]
+    types = {
+        key: text
+        for key, text in source.keys().items()
+        if key in features and key not in INDEX_KEYS and not text.endswith(NOT_ON_DISK)
+    }
+    keys = list(types)
     told = _Told(
-        {key: source.keys()[key] for key in keys},
+        types,
         {key: dimension_names(features[key]) for key in keys},
         {key: str((features[key].get("info") or {}).get("unit", "")) for key in keys},
     )

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rrf import atomic
 from rrf.data.download import RemoteFile
 from rrf.data.source_path import HUB
 
@@ -165,8 +164,6 @@ def _without_queries(error: Exception) -> str:
 def listed_digest(content: Path | bytes, file: RemoteFile) -> str:
     """What the hub would list for `file` if it held this content, a file's or the bytes given."""
     is_large = len(file.version) == 64
-    if isinstance(content, Path) and is_large:
-        return atomic.sha256(content)
     size = len(content) if isinstance(content, bytes) else content.stat().st_size
     digest = hashlib.sha256() if is_large else hashlib.sha1(usedforsecurity=False)
     digest.update(b"" if is_large else f"blob {size}\0".encode())

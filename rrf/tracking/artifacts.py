@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SCHEME = "rrf-artifacts"
 ROOT_VARIABLE = "RRF_ARTIFACT_ROOT"
 _PROXY = "mlflow-artifacts"
-_SQLITE, _SERVERS = "sqlite:///", ("http://", "https://")
+SQLITE = "sqlite:///"
 
 
 def address(folder: str = "") -> str:
@@ -42,8 +42,8 @@ def root(tracking_uri: str) -> str:
     """
     if named := os.environ.get(ROOT_VARIABLE):
         return named if "://" in named else Path(named).absolute().as_uri()
-    if tracking_uri.startswith(_SQLITE):
-        return Path(tracking_uri.removeprefix(_SQLITE)).absolute().parent.as_uri() + "/mlartifacts"
+    if tracking_uri.startswith(SQLITE):
+        return Path(tracking_uri.removeprefix(SQLITE)).absolute().parent.as_uri() + "/mlartifacts"
     return (workspace.state() / "mlartifacts").as_uri()
 
 
@@ -58,14 +58,14 @@ def resolve(uri: str, tracking_uri: str) -> str:
         return uri
     if ".." in PurePosixPath(unquote(parts.path)).parts:
         raise ValueError(f"{uri} leads out of the folder of artifacts; the store was tampered with")
-    if tracking_uri.startswith(_SERVERS):
+    if tracking_uri.startswith(workspace.SERVERS):
         return f"{_PROXY}:{parts.path}"
     return root(tracking_uri).rstrip("/") + parts.path.rstrip("/")
 
 
 def advice(tracking_uri: str) -> str:
     """What to add to the message about artifacts that are not where they should be."""
-    if tracking_uri.startswith((_SQLITE, *_SERVERS)) or os.environ.get(ROOT_VARIABLE):
+    if tracking_uri.startswith((SQLITE, *workspace.SERVERS)) or os.environ.get(ROOT_VARIABLE):
         return ""
     return (
         f"; if another workspace wrote them, name a folder or a bucket that both use in "

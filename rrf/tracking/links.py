@@ -19,7 +19,7 @@ from rrf.tracking.versions import find
 def mlflow_pages() -> str:
     """The address of MLflow's web UI, without a slash at the end."""
     uri = workspace.tracking_uri()
-    if uri.startswith(("http://", "https://")):
+    if uri.startswith(workspace.SERVERS):
         return uri.rstrip("/")
     return f"http://127.0.0.1:{service_records.port('mlflow')}"
 

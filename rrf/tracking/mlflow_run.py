@@ -26,7 +26,7 @@ from rrf.tracking.lineage import card_place, each, flat
 
 UNSENT = "mlflow_unsent.json"
 NOTES = "mlflow.note.content"  # the tag that MLflow's pages show as the description of a run
-_BATCH = 1000  # metrics per request, MLflow's limit
+BATCH = 1000  # metrics per request, MLflow's limit
 _PARAMS = 100  # params per request, MLflow's limit
 _LONGEST_PARAM = 500  # characters
 _MISTAKES = (
@@ -259,7 +259,7 @@ class _Outbox:
 
     def _next(self) -> list:
         # Other threads append meanwhile, so the length is read only once.
-        head = [self._items[index] for index in range(min(len(self._items), _BATCH))]
+        head = [self._items[index] for index in range(min(len(self._items), BATCH))]
         if callable(head[0]):
             return head[:1]
         return list(itertools.takewhile(lambda item: not callable(item), head))

@@ -18,7 +18,7 @@ from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.results import EvaluationReport
 from rrf.tracking import evidence, links, nights, store, versions
 from rrf.tracking.authorship import signed
-from rrf.tracking.mlflow_run import NOTES
+from rrf.tracking.mlflow_run import BATCH, NOTES
 from rrf.tracking.nights import COUNTS, REFERENCE, TAG, Reference, Series
 from rrf.tracking.versions import Version
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 PAGE = "trend.html"
 _SHOWN = 12
-_BATCH = 1000  # metrics per request, MLflow's limit
 
 
 def record(
@@ -136,7 +135,7 @@ def _write(
         differences(report, theirs).told(one.what)
         for one, theirs in zip(others, loaded, strict=True)
     ]
-    _log(client, run_id, numbers_of(report) | _counted(report, [*loaded, report][0]))
+    _log(client, run_id, numbers_of(report) | _counted(report, loaded[0] if loaded else report))
     evidence.store(client, dataclasses.replace(champion, run_id=run_id), folder, report.digest)
     tags = {
         "model": champion.name,
@@ -183,5 +182,5 @@ def _log(client: "MlflowClient", run_id: str, numbers: Mapping[str, float]) -> N
 
     now = int(datetime.datetime.now().timestamp() * 1000)
     metrics = [Metric(key, float(value), now, 0) for key, value in numbers.items()]
-    for start in range(0, len(metrics), _BATCH):
-        client.log_batch(run_id, metrics=metrics[start : start + _BATCH])
+    for start in range(0, len(metrics), BATCH):
+        client.log_batch(run_id, metrics=metrics[start : start + BATCH])

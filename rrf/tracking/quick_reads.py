@@ -8,11 +8,11 @@ client that answers.
 
 import dataclasses
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rrf import workspace
 from rrf.tracking import store, store_errors
+from rrf.tracking.artifacts import SQLITE
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -65,10 +65,7 @@ def connect() -> "MlflowClient":
 
 def _known_database(uri: str) -> "Engine | None":
     """The database at `uri` if it is one whose tables are known here."""
-    is_file = uri.startswith(store.SQLITE)
-    if is_file and not Path(uri.removeprefix(store.SQLITE)).is_file():
-        return None  # MLflow makes it
-    if not is_file and not uri.startswith("postgresql"):
+    if not uri.startswith((SQLITE, "postgresql")) or not store.is_made(uri):
         return None
     from sqlalchemy.exc import SQLAlchemyError
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from rrf import workspace
 from rrf.tracking import artifacts, store_errors
+from rrf.tracking.artifacts import SQLITE
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from sqlalchemy import Engine
 
-SQLITE = "sqlite:///"
 _ANSWER_S = 5.0
 _CONNECT_S = {"sqlite": "timeout", "postgresql": "connect_timeout", "mysql": "connect_timeout"}
 """Kind of database -> what its driver calls the seconds to wait for a connection or a lock."""
@@ -88,6 +88,11 @@ def _has_tables(uri: str) -> bool:
         return inspect(engine(uri)).has_table("experiments")
     except SQLAlchemyError as error:
         raise store_errors.unusable(uri, error) from error
+
+
+def is_made(uri: str) -> bool:
+    """Whether there is a store at `uri`; only a file of SQLite may still have to be made."""
+    return not uri.startswith(SQLITE) or Path(uri.removeprefix(SQLITE)).exists()
 
 
 def engine(uri: str) -> "Engine":

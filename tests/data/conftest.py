@@ -3,12 +3,14 @@
 Images are drawn so that episode, frame and position can be read off their pixels.
 """
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from rrf.data.dataset_cfg import DatasetCfg, SourceCfg, VectorCfg
 from rrf.data.formats.robomimic import write_robomimic
@@ -17,6 +19,14 @@ from rrf.data.validation.tables import Tables, read_tables
 SIZE = 16
 CHUNK = 3  # actions that lerobot gives with a frame
 FPS = 10
+
+
+def run(*words) -> tuple[int, str, BaseException | None]:
+    """The exit code, the output in one line, and the error of a command of `rrf data`."""
+    from rrf.cli.data import app
+
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    return done.exit_code, re.sub(r"\s+", " ", done.output), done.exception
 
 
 def draw(episode: int, num_frames: int, size: int = SIZE) -> np.ndarray:

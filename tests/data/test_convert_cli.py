@@ -1,20 +1,17 @@
 """`rrf data convert`: what its flags change, and what a mistake ends in."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from rrf.cli.data import app
 from rrf.data import lerobot_layout as layout
 from rrf.data.dataset_cfg import MergeCfg, MergePartCfg, SourceCfg
 from rrf.workspace import HOME_VARIABLE
-from tests.data.conftest import make_cfg, write_raw
+from tests.data.conftest import make_cfg, run, write_raw
 from tests.data.test_lerobot_writer import content
 
 ROOT = Path(__file__).parents[2]
@@ -34,11 +31,6 @@ def home(tmp_path, monkeypatch):
     both = MergeCfg(name="both", merge=parts, licence="MIT", provenance="toy and other")
     (folder / "both.yaml").write_text(both.to_yaml())
     return tmp_path
-
-
-def run(*words):
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    return done.exit_code, re.sub(r"\s+", " ", done.output), done.exception
 
 
 def test_flags_change_rate_size_and_storage(home):

@@ -1,18 +1,14 @@
 """`rrf data edit`: the config it writes is one that `rrf data convert` runs."""
 
-import re
-
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from rrf.cli.data import app
 from rrf.data import lerobot_layout as layout
 from rrf.data.card import render_card
 from rrf.data.dataset_cfg import MergeCfg, load_any_cfg
 from rrf.data.summary import read_summary
 from rrf.workspace import HOME_VARIABLE
-from tests.data.conftest import make_cfg
+from tests.data.conftest import make_cfg, run
 from tests.data.test_lerobot_writer import content
 from tests.data.test_merge import write
 
@@ -30,11 +26,6 @@ def home(tmp_path, monkeypatch):
         for place in ("converted/", ""):
             write(tmp_path / f"datasets/{place}{name}", numbers)
     return tmp_path
-
-
-def run(*words):
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    return done.exit_code, re.sub(r"\s+", " ", done.output), done.exception
 
 
 def test_an_edit_is_declared_and_then_converted_like_any_dataset(home):

@@ -2,23 +2,20 @@
 
 import hashlib
 import os
-import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from rrf.cli.data import app
 from rrf.data import s3 as module
 from rrf.data.dataset_cfg import SourceCfg
 from rrf.data.download import download, read_record
 from rrf.data.files import RemotePath
 from rrf.data.s3 import S3Prefix
 from rrf.workspace import HOME_VARIABLE
-from tests.data.conftest import make_cfg, write_raw
+from tests.data.conftest import make_cfg, run, write_raw
 from tests.data.s3_server import s3  # noqa: F401
 from tests.data.test_lerobot_writer import content
 from tests.waiting import wait_for
@@ -147,11 +144,6 @@ def home(tmp_path, monkeypatch):
         (folder / f"{name}.yaml").write_text(cfg.to_yaml())
     write_raw(tmp_path / "datasets/raw/toy", {"pull": [8, 6], "push": [5]})
     return tmp_path
-
-
-def run(*words):
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    return done.exit_code, re.sub(r"\s+", " ", done.output), done.exception
 
 
 def test_recordings_in_a_bucket_convert_as_those_here_do(s3, home):  # noqa: F811

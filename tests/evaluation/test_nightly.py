@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
+from benchmarks.nightly_rules import Outcomes, against, outcomes_of
 from rrf.evaluation.nightly.cusum import NIGHTS, cusum
 from rrf.evaluation.nightly.differences import differences
 from rrf.evaluation.nightly.page import trend_page
@@ -23,22 +24,12 @@ from rrf.evaluation.nightly.series import (
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
 from tests.evaluation.test_report import Page
 
-Outcomes = Mapping[str, np.ndarray]
 REFERENCE = {"a": np.arange(50) < 46}  # 92 %
 
 
 def night(number: int, solved: Outcomes, reference: Outcomes = REFERENCE, **facts) -> Night:
     """A night in which these episodes succeeded: bool [episodes] by task."""
-    tasks = {
-        task: Count(
-            int(one.sum()),
-            len(one),
-            int((one & ~reference[task]).sum()),
-            int((~one & reference[task]).sum()),
-        )
-        for task, one in solved.items()
-    }
-    outcomes = {task: one.tobytes().hex() for task, one in solved.items()}
+    tasks, outcomes = against(solved, reference), outcomes_of(solved)
     time = f"2026-11-{number + 1:02d}T020000Z"
     kept = {"against": "promotion"} | facts
     return Night(f"run-{number}", time, tasks, f"night-{number}", outcomes, **kept)
