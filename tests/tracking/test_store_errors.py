@@ -65,6 +65,7 @@ def test_a_locked_store_is_one_line_in_every_command(home, hasty, monkeypatch, c
 
 def test_a_store_that_may_not_be_written_is_one_line(home, monkeypatch):
     path = home / ".rrf/mlflow.db"
+    monkeypatch.chdir(home)  # MLflow makes a directory "file:" in the current one
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///file:{path}?mode=ro&uri=true")
     assert registry.versions() == []
     with pytest.raises(OSError, match=r"attempt to write a readonly database; you may not write"):
