@@ -7,8 +7,12 @@ find the class. Two things must survive a move:
 * Digests (of protocols, gates, runs) must not change because a file moved. They are computed with
   the module that a class was first saved from (`settled`).
 
+A config may also grow: a new field whose default means what the code did before changes neither
+digests nor the run that is resumed.
+
 When classes move, add a line for their new module to `FIRST_MODULE`. When they move again, change
-the left side of that line.
+the left side of that line. When a class of configs that are already saved gets a field, add the
+field and its default to `ADDED_FIELDS`.
 """
 
 import importlib
@@ -41,6 +45,12 @@ FIRST_MODULE = {
 }
 """Current module -> the module that its configs were first saved from."""
 
+ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
+    "rrf.components.configs:FlowMatchingHeadCfg": {"num_noise_draws": 1, "trains_padding": True},
+}
+"""Class, by its first module -> fields that it did not have at first, each with the value that
+means what was done before."""
+
 
 def located(path: str) -> typing.Any:
     """Import and return the object that is, or once was, at "module:Name".
@@ -60,9 +70,24 @@ def located(path: str) -> typing.Any:
 def settled(data: typing.Any) -> typing.Any:
     """Plain data of configs for digests: each class is named by the module it was first saved from.
 
-    The result is the same whether `data` names a class by an old or by its current module.
+    The result is the same whether `data` names a class by an old or by its current module, and
+    whether or not it has fields of `ADDED_FIELDS` with their first value.
     """
-    return _renamed(data, _first)
+    return without_added(_renamed(data, _first))
+
+
+def without_added(data: typing.Any) -> typing.Any:
+    """Plain data of configs without those `ADDED_FIELDS` that have their first value."""
+    if isinstance(data, Mapping):
+        added = ADDED_FIELDS.get(_first(str(data.get(TYPE_KEY))), {})
+        return {
+            key: without_added(value)
+            for key, value in data.items()
+            if key not in added or value != added[key]
+        }
+    if isinstance(data, list):
+        return [without_added(item) for item in data]
+    return data
 
 
 def current(data: typing.Any) -> typing.Any:

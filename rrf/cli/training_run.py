@@ -142,10 +142,11 @@ def _tell_newest(run_dir: Path, training: Training) -> None:
 def _differences(run: dict, training: Training) -> list[str]:
     """The differences between the config of a run and this config, except for free fields."""
     from rrf.runners.checkpoints.checkpoint import config_differences
-    from rrf.saved_names import current
+    from rrf.saved_names import current, without_added
 
     config = training.cfg.to_dict()
-    return config_differences(current(run.get("config", config)), config, training.free())
+    saved = without_added(current(run.get("config", config)))
+    return config_differences(saved, without_added(config), training.free())
 
 
 def _require_intact(run_dir: Path, path: Path) -> None:

@@ -33,7 +33,7 @@ def build_runner(
     norm_stats = checkpoint.load_norm_stats(parent)
     with torch.random.fork_rng():
         torch.manual_seed(cfg.seed)
-        policy = cfg.policy.build(norm_stats)
+        policy = cfg.policy.rebuild(norm_stats, parent)
     checkpoint.load_weights(policy, parent, may_lack=VALUE_HEAD)
     reference = copy.deepcopy(policy).eval() if cfg.algorithm.kl_coef else None
     algorithm = cfg.algorithm.build(policy, reference)

@@ -62,7 +62,7 @@ __getattr__ = lazy_attributes(
         "DiscreteTokenHead": "rrf.policies.vla.action_heads:DiscreteTokenHead",
         "DistributionalQ": "rrf.policies.control.batched_critics:DistributionalQ",
         "EmpiricalNormalizer": "rrf.policies.control.normalizer:EmpiricalNormalizer",
-        "FlowMatchingHead": "rrf.policies.vla.flow_head:FlowMatchingHead",
+        "FlowMatchingHead": "rrf.policies.vla.mlp_flow_head:FlowMatchingHead",
         "GRUEncoder": "rrf.policies.control.sequence_encoder:GRUEncoder",
         "GaussianActor": "rrf.policies.control.actors:GaussianActor",
         "GaussianHead": "rrf.policies.vla.action_heads:GaussianHead",

@@ -92,6 +92,10 @@ class Policy(typing.Protocol):
         """
         ...
 
+    def assets(self) -> dict[str, str]:
+        """Text files that a checkpoint needs besides config and weights: name -> content."""
+        ...
+
     def loss(self, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
         """The supervised loss (a scalar, the mean over non-padding steps) and its metrics."""
         ...

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from rrf.policies import FlowMatchingHeadCfg
-from rrf.policies.vla.flow_head import FlowMatchingHead
 from rrf.policies.vla.flow_matching import noise_share, ode_step
+from rrf.policies.vla.mlp_flow_head import FlowMatchingHead
 from tests.policies.conftest import (
     ACTION,
     CHUNK,
@@ -60,7 +60,7 @@ def test_steps_other_than_the_drawn_one_follow_the_ode(cfg):
     for step in range(4):
         steps = torch.full((40,), step)
         with torch.no_grad():
-            velocity, _ = head(features(40), chain[:, step], noise_share(steps, 4))
+            velocity, _ = head.velocity(features(40), chain[:, step], noise_share(steps, 4))
         ode, _ = ode_step(chain[:, step], velocity, steps, 4, cfg.time_convention)
         follows = (chain[:, step + 1] - ode).abs().amax((1, 2)) < 1e-5
         # CPS ends without noise: its last step is the ODE's even where every step is random.
@@ -146,7 +146,7 @@ def test_a_flow_learns_two_modes_where_a_mean_would_lie_between_them():
         ({"time_convention": "openvla"}, "time_convention"),
         ({"stochastic_steps": "some"}, "stochastic_steps"),
         ({"hidden_features": []}, r"hidden_features is \[\]"),
-        ({"std_hidden_features": [0]}, r"std_hidden_features \[0\]"),
+        ({"std_hidden_features": [0]}, r"std_hidden_features is \[0\]"),
         ({"min_std": 0.2}, "min_std is 0.2 and max_std is 0.16"),
         ({"env_action_dim": 0}, "env_action_dim is 0"),
         ({"env_chunk_length": -1}, "env_chunk_length is -1"),

@@ -40,6 +40,9 @@ class HeadSample(typing.NamedTuple):
 class ActionHead(nn.Module):
     """The interface of a policy's head.
 
+    `features` are [B, F] if its config says `reads = "pooled"`, else a
+    `rrf.policies.vla.context.Context`.
+
     Args:
         chunk_length: H.
         action_dim: A.
@@ -51,23 +54,23 @@ class ActionHead(nn.Module):
     def __init__(self, chunk_length: int, action_dim: int, is_executed: torch.Tensor | None = None):
         super().__init__()
         self.chunk_length, self.action_dim = chunk_length, action_dim
-        self.noise_factor = 1.0  # set by `CompactVLA.set_noise_factor`
+        self.noise_factor = 1.0  # set by `Policy.set_noise_factor`
         if is_executed is None:
             is_executed = torch.ones(chunk_length, action_dim, dtype=torch.bool)
         self.register_buffer("is_executed", is_executed, persistent=False)
 
-    def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
+    def sample(self, features: typing.Any, generator: Generators, greedy: bool) -> HeadSample:
         """Sample a chunk for each row of features."""
         raise NotImplementedError
 
     def evaluate(
-        self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
+        self, features: typing.Any, replay: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probability and entropy of the sampled chunk, each float32 [B, H * A]."""
         raise NotImplementedError
 
     def loss(
-        self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+        self, features: typing.Any, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """The supervised loss and metrics. Both ignore the padded steps, `is_pad_bh` [B, H]."""
         raise NotImplementedError
@@ -87,11 +90,11 @@ class RegressionHead(ActionHead):
         """The chunk, [B, H, A]."""
         return self.output(features_bf).float().unflatten(1, (self.chunk_length, self.action_dim))
 
-    def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
-        return HeadSample(self(features_bf), None, {})
+    def sample(self, features: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
+        return HeadSample(self(features), None, {})
 
     def evaluate(
-        self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
+        self, features: torch.Tensor, replay: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         raise NotImplementedError(
             "a regression head has no density and cannot be trained by policy gradients; use a "
@@ -99,9 +102,9 @@ class RegressionHead(ActionHead):
         )
 
     def loss(
-        self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+        self, features: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        prediction_bha = self(features_bf)
+        prediction_bha = self(features)
         loss = masked_smooth_l1(prediction_bha, target_bha, is_pad_bh, self.cfg.huber_beta)
         error = masked_mean((prediction_bha.detach() - target_bha).abs(), is_pad_bh)
         return loss, {"loss/action_l1": error.item()}
@@ -134,9 +137,9 @@ class GaussianHead(ActionHead):
             mean_bt = self.output(features_bf.float())
         return mean_bt.unflatten(1, (self.chunk_length, self.action_dim))
 
-    def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
+    def sample(self, features: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
         """Sample a chunk; `replay` holds it as `actions` [B, H, A], in normalised units."""
-        actions, std_ha = self(features_bf), self._std()
+        actions, std_ha = self(features), self._std()
         mean = actions
         if not greedy:
             uniforms = uniform_rows(len(mean), std_ha.numel(), generator, mean.device)
@@ -149,17 +152,17 @@ class GaussianHead(ActionHead):
         return HeadSample(actions, log_prob.flatten(1), {"actions": actions})
 
     def evaluate(
-        self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
+        self, features: torch.Tensor, replay: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        mean_bha, std_ha = self(features_bf), self._std()
+        mean_bha, std_ha = self(features), self._std()
         log_prob_bha = gaussian_log_prob(replay["actions"], mean_bha, std_ha)
         entropy_bha = gaussian_entropy(std_ha).expand_as(log_prob_bha)
         return log_prob_bha.flatten(1), entropy_bha.flatten(1)
 
     def loss(
-        self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+        self, features: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        mean_bha = self(features_bf)
+        mean_bha = self(features)
         loss = masked_smooth_l1(mean_bha, target_bha, is_pad_bh, self.cfg.huber_beta)
         error = masked_mean((mean_bha.detach() - target_bha).abs(), is_pad_bh)
         return loss, {"loss/action_l1": error.item()}
@@ -204,23 +207,23 @@ class DiscreteTokenHead(ActionHead):
         """Logits before the temperature, [B, H * A, N]."""
         return self.output(features_bf).float().unflatten(1, (-1, self.cfg.num_bins))
 
-    def sample(self, features_bf: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
-        log_probs_btn = self._log_probs(features_bf)
+    def sample(self, features: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
+        log_probs_btn = self._log_probs(features)
         tokens_bt = log_probs_btn.argmax(-1) if greedy else _draw(log_probs_btn.exp(), generator)
         actions = self.centers[tokens_bt].unflatten(1, (self.chunk_length, self.action_dim))
         return HeadSample(actions, _chosen(log_probs_btn, tokens_bt), {"tokens": tokens_bt})
 
     def evaluate(
-        self, features_bf: torch.Tensor, replay: dict[str, torch.Tensor]
+        self, features: torch.Tensor, replay: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        log_probs_btn = self._log_probs(features_bf)
+        log_probs_btn = self._log_probs(features)
         entropy_bt = -(log_probs_btn.exp() * log_probs_btn).sum(-1)
         return _chosen(log_probs_btn, replay["tokens"]), entropy_bt
 
     def loss(
-        self, features_bf: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+        self, features: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        logits_bhan = self(features_bf).unflatten(1, (self.chunk_length, self.action_dim))
+        logits_bhan = self(features).unflatten(1, (self.chunk_length, self.action_dim))
         labels_bhan = soft_labels(
             target_bha, self.centers, self.cfg.label_sigma_bins, self.cfg.label_smoothing
         )
@@ -230,10 +233,10 @@ class DiscreteTokenHead(ActionHead):
             "loss/action_l1": masked_mean((mode_bha - target_bha).abs(), is_pad_bh).item()
         }
 
-    def _log_probs(self, features_bf: torch.Tensor) -> torch.Tensor:
+    def _log_probs(self, features: torch.Tensor) -> torch.Tensor:
         # The temperature is applied only here, so sampling and evaluation cannot disagree.
         temperature = self.cfg.temperature * self.noise_factor
-        return torch.log_softmax(self(features_bf) / temperature, dim=-1)
+        return torch.log_softmax(self(features) / temperature, dim=-1)
 
 
 def uniform_rows(

@@ -16,13 +16,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE, Batch, Observation
+from rrf.data.schema import ACTION, STATE, Batch, Observation
 from rrf.data.transforms import Normalize
 from rrf.networks.image_encoder import ImageEncoder
 from rrf.networks.instruction_encoder import InstructionEncoder
 from rrf.networks.mlp import MLP
 from rrf.policies.policy import Evaluation, Generators, Sample
 from rrf.policies.vla.configs import CompactVLACfg
+from rrf.policies.vla.observations import check_observation
 
 
 class CompactVLA(nn.Module):
@@ -58,7 +59,7 @@ class CompactVLA(nn.Module):
 
     def forward(self, observation: Observation) -> torch.Tensor:
         """The joined features of images, state and instruction, [B, F]."""
-        self._check(observation)
+        check_observation(observation, self.cfg.cameras, self.cfg.image_size, self.cfg.state_dim)
         text_bd = self.instruction_encoder(observation.instruction)
         images = [
             self.image_encoder(torch.from_numpy(observation.images[name]).to(self.device), text_bd)
@@ -93,6 +94,9 @@ class CompactVLA(nn.Module):
     def set_noise_factor(self, factor: float) -> None:
         self.head.noise_factor = factor
 
+    def assets(self) -> dict[str, str]:
+        return {}
+
     def loss(self, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
         target_bha = self._tensor(self.normalize_action.apply(batch.action))
         is_pad_bh = torch.from_numpy(batch.is_pad).to(self.device)
@@ -106,24 +110,3 @@ class CompactVLA(nn.Module):
 
     def _tensor(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(self.device)
-
-    def _check(self, observation: Observation) -> None:
-        batch = len(observation)
-        for name in self.cfg.cameras:
-            if name not in observation.images:
-                have = ", ".join(sorted(observation.images)) or "none"
-                raise ValueError(
-                    f"the policy needs {IMAGE_PREFIX}{name}, but the observation has only: {have}"
-                )
-            images, shape = observation.images[name], (batch, *self.cfg.image_size, 3)
-            if images.dtype != np.uint8 or images.shape != shape:
-                raise ValueError(
-                    f"{IMAGE_PREFIX}{name} is {images.dtype}{list(images.shape)}, but the policy "
-                    f"was trained on uint8{list(shape)}"
-                )
-        state, shape = observation.state, (batch, self.cfg.state_dim)
-        if state.dtype != np.float32 or state.shape != shape:
-            raise ValueError(
-                f"{STATE} is {state.dtype}{list(state.shape)}, but the policy was trained on "
-                f"float32{list(shape)}"
-            )

@@ -1,9 +1,12 @@
 """Configs of policies that see images, and of action heads. This file does not import torch."""
 
 import typing
+from pathlib import Path
 
 from rrf.config import Cfg, configclass
+from rrf.data.schema import Schema
 from rrf.networks.configs import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
+from rrf.networks.vlm.configs import Ability
 
 TimeConvention = typing.Literal["openpi", "gr00t"]
 """openpi: time 1 is noise, velocity is noise - action. gr00t: time 0 is noise, velocity is action -
@@ -14,6 +17,11 @@ NoiseMethod = typing.Literal["flow_sde", "flow_cps", "reinflow"]
 @configclass
 class ActionHeadCfg(Cfg):
     """The last part of a policy: what it predicts about an action chunk, and how it is trained."""
+
+    reads: typing.ClassVar[Ability] = "pooled"
+    """What the head reads of a backbone. A head that reads "pooled" is built with (number of
+    features, chunk_length, action_dim) and is given features [B, F]. Any other head is built with
+    (backbone, chunk_length, action_dim, state_dim) and is given a `rrf.policies.vla.context`."""
 
 
 @configclass(builds="rrf.policies.vla.action_heads:RegressionHead")
@@ -91,8 +99,8 @@ class GaussianHeadCfg(ActionHeadCfg):
             raise ValueError(f"huber_beta is {self.huber_beta}, allowed: above 0")
 
 
-@configclass(builds="rrf.policies.vla.flow_head:FlowMatchingHead")
-class FlowMatchingHeadCfg(ActionHeadCfg):
+@configclass
+class FlowHeadCfg(ActionHeadCfg):
     """Denoises a chunk in a few steps (arXiv:2210.02747). One of them or all of them are random
     (arXiv:2510.25889)."""
 
@@ -109,22 +117,21 @@ class FlowMatchingHeadCfg(ActionHeadCfg):
     time_convention: TimeConvention = "openpi"
     """Whether time 1 (openpi) or time 0 (gr00t) is noise, and the sign of the velocity. Pretrained
     heads exist in both conventions."""
-    hidden_features: list[int] = [256, 256]
-    """Width of each hidden layer of the velocity network."""
     std_hidden_features: list[int] = [128, 64]
     """Width of each hidden layer of reinflow's std network."""
     min_std: float = 0.08
     """Lower bound of reinflow's std, in normalised action units."""
     max_std: float = 0.16
     """Upper bound of reinflow's std, in normalised action units."""
-    env_chunk_length: int | None = None
-    """Number of steps of the chunk that are executed; null for all. The others have no
-    log-probability."""
-    env_action_dim: int | None = None
-    """Number of action dimensions that the environment has; null for all. The others have no
-    log-probability."""
+    num_noise_draws: int = 1
+    """Times at which the loss is computed for each frame. The backbone runs once for all of
+    them."""
+    trains_padding: bool = True
+    """For heads with more dimensions than the robot: train the other ones, towards 0."""
 
     def __post_init__(self):
+        if self.num_noise_draws < 1:
+            raise ValueError(f"num_noise_draws is {self.num_noise_draws}, allowed: 1 or more")
         least = 2 if self.noise_method == "flow_cps" else 1
         if self.num_denoise_steps < least:
             raise ValueError(
@@ -136,16 +143,36 @@ class FlowMatchingHeadCfg(ActionHeadCfg):
             raise ValueError(
                 f"noise_level is {self.noise_level}, allowed: above 0, and up to 1 for flow_cps"
             )
-        if not self.hidden_features or min(self.hidden_features + self.std_hidden_features) < 1:
+        if min(self.std_hidden_features, default=1) < 1:
             raise ValueError(
-                f"hidden_features is {self.hidden_features} and std_hidden_features "
-                f"{self.std_hidden_features}, allowed: widths of 1 or more, and at least one width "
-                "in hidden_features"
+                f"std_hidden_features is {self.std_hidden_features}, allowed: widths of 1 or more"
             )
         if not 0 < self.min_std <= self.max_std:
             raise ValueError(
                 f"min_std is {self.min_std} and max_std is {self.max_std}, allowed: above 0, and "
                 "min_std not above max_std"
+            )
+
+
+@configclass(builds="rrf.policies.vla.mlp_flow_head:FlowMatchingHead")
+class FlowMatchingHeadCfg(FlowHeadCfg):
+    """Denoises a chunk by an MLP over the features, the noisy chunk and the time."""
+
+    hidden_features: list[int] = [256, 256]
+    """Width of each hidden layer of the velocity network."""
+    env_chunk_length: int | None = None
+    """Number of steps of the chunk that are executed; null for all. The others have no
+    log-probability."""
+    env_action_dim: int | None = None
+    """Number of action dimensions that the environment has; null for all. The others have no
+    log-probability."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.hidden_features or min(self.hidden_features) < 1:
+            raise ValueError(
+                f"hidden_features is {self.hidden_features}, allowed: one width or more, each of 1 "
+                "or more"
             )
         for name in ("env_chunk_length", "env_action_dim"):
             value = getattr(self, name)
@@ -172,22 +199,49 @@ class PolicyCfg(Cfg):
     """The inputs and outputs of a policy. Dataset and environment must match them."""
 
     cameras: list[str] = ["corner2"]
-    """Camera names, in the order in which the policy reads them."""
+    """Camera names, in the order in which the policy reads them. Empty: the dataset's."""
     image_size: tuple[int, int] = (64, 64)
-    """Height and width of each image in pixels."""
+    """Height and width of each image in pixels. 0: the dataset's."""
     state_dim: int = 4
-    """Dimensions of the proprioceptive state."""
+    """Dimensions of the proprioceptive state. 0: the dataset's."""
     action_dim: int = 4
-    """Dimensions of one action."""
+    """Dimensions of one action. 0: the dataset's."""
     chunk_length: int = 2
     """Number of actions that are predicted and executed per observation."""
 
     def __post_init__(self):
-        for name in ("state_dim", "action_dim", "chunk_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
-        if not self.cameras:
-            raise ValueError("cameras is empty; name at least one camera")
+        if self.chunk_length < 1:
+            raise ValueError(f"chunk_length is {self.chunk_length}, allowed: 1 or more")
+        for name in ("state_dim", "action_dim"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}, allowed: 1 or more, or 0 for the dataset's"
+                )
+
+    def fitted(self, schema: Schema) -> typing.Self:
+        """A copy in which the dataset fills in what is not given: cameras, image size, and the
+        dimensions of state and action."""
+        return self.replace(
+            cameras=list(self.cameras or schema.cameras),
+            image_size=self.image_size if min(self.image_size) else tuple(schema.image_size),
+            state_dim=self.state_dim or len(schema.state.names),
+            action_dim=self.action_dim or len(schema.action.names),
+        )
+
+    def require_dims(self) -> None:
+        """Raise ValueError if something of the inputs or outputs is not known yet."""
+        sizes = {"state_dim": self.state_dim, "action_dim": self.action_dim}
+        sizes |= {"image_size": min(self.image_size), "cameras": len(self.cameras)}
+        lacking = [name for name, size in sizes.items() if not size]
+        if lacking:
+            raise ValueError(
+                f"the policy's {', '.join(lacking)} are not known; train it on a dataset, which "
+                "fills them in, or give them"
+            )
+
+    def rebuild(self, norm_stats: typing.Mapping, checkpoint: Path):
+        """Build the policy of a checkpoint, without its weights."""
+        return self.build(norm_stats)
 
 
 @configclass(builds="rrf.policies.vla.compact:CompactVLA")

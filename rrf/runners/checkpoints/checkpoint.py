@@ -156,7 +156,7 @@ def load_policy(checkpoint: str | Path, device: str = "cpu") -> nn.Module:
         raise ValueError(
             f"{checkpoint}/{CONFIG} has no valid policy config: {first_error(error)}"
         ) from error
-    policy = cfg.build(load_norm_stats(checkpoint))
+    policy = cfg.rebuild(load_norm_stats(checkpoint), Path(checkpoint))
     load_weights(policy, checkpoint)
     return policy.to(device).eval()
 

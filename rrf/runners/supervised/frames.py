@@ -154,6 +154,11 @@ def _norm_stats_of(frames: Frames) -> dict:
     return {key: plain(describe(rows)) for key, rows in values.items()}
 
 
+def fitted(cfg: SupervisedRunnerCfg, schema: Schema) -> SupervisedRunnerCfg:
+    """A copy whose policy takes from the dataset what the config leaves open."""
+    return cfg.replace(policy=cfg.policy.fitted(schema))
+
+
 def check_fit(policy: PolicyCfg, schema: Schema) -> None:
     """Check that policy and dataset have the same inputs and outputs.
 

@@ -25,8 +25,9 @@ from rrf.runners.ema import EMA
 from rrf.runners.interruption import Interrupted, SignalWatch
 from rrf.runners.schedule import schedule_factor
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
-from rrf.runners.supervised.frames import Split, check_fit, split_of
+from rrf.runners.supervised.frames import Split, check_fit, fitted, split_of
 from rrf.runners.tracker import NullTracker, Tracker
+from rrf.saved_names import settled
 
 
 @dataclasses.dataclass
@@ -46,7 +47,8 @@ def build_runner(
     cfg: SupervisedRunnerCfg, run_dir: str | Path, lineage: Mapping | None = None
 ) -> "SupervisedRunner":
     """A runner for the datasets that `cfg` names. Raises ValueError like `split_of`."""
-    return SupervisedRunner(cfg, split_of(cfg), run_dir, lineage)
+    split = split_of(cfg)
+    return SupervisedRunner(fitted(cfg, split.training.schema), split, run_dir, lineage)
 
 
 class SupervisedRunner:
@@ -74,7 +76,10 @@ class SupervisedRunner:
             self.norm_stats = checkpoint.load_norm_stats(parent)
         with torch.random.fork_rng():
             torch.manual_seed(cfg.seed)
-            self.policy = cfg.policy.build(self.norm_stats)
+            if parent:
+                self.policy = cfg.policy.rebuild(self.norm_stats, parent)
+            else:
+                self.policy = cfg.policy.build(self.norm_stats)
         if parent:
             checkpoint.load_weights(self.policy, parent)
         self.policy.to(cfg.device).train()
@@ -171,6 +176,7 @@ class SupervisedRunner:
             self.norm_stats,
             checkpoint.TrainerState(tensors, facts),
             self.lineage,
+            self.policy.assets(),
         )
         checkpoint.prune(self.run_dir, self.cfg.num_checkpoints_kept)
         return path
@@ -255,10 +261,11 @@ class SupervisedRunner:
         if PolicyCfg.from_dict(saved.get("policy") or {}) != self.cfg.policy:
             # If the architecture differs, this error names the parameters that differ.
             checkpoint.load_weights(self.policy, path)
+        before, now = settled(saved), self.cfg.identity()
         changed = sorted(
             name
-            for name, value in self.cfg.to_dict().items()
-            if saved.get(name) != value and name != "cache_dir"  # it does not change results
+            for name in {*before, *now} - {"cache_dir"}  # it does not change results
+            if before.get(name) != now.get(name)
         )
         if changed:
             raise ValueError(

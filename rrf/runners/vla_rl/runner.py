@@ -122,6 +122,7 @@ class VLARLRunner:
             self.norm_stats,
             checkpoint.TrainerState(tensors, facts),
             self.lineage,
+            self.actor.policy.assets(),
         )
         checkpoint.prune(self.run_dir, self.cfg.num_checkpoints_kept, keep=best)
         return path

@@ -1,0 +1,166 @@
+"""A policy that joins any backbone with any head that can read it.
+
+images + prompt -> backbone ─┬─ pooled + state -> trunk ─ head   (heads that read one vector)
+                             └─ Context ───────────────── head   (heads that read more)
+
+The policy normalises internally: its inputs and outputs are in physical units. A head may work on
+wider, padded vectors; its log-probabilities are cut to what the robot executes.
+
+Legend: B batch, H steps in an action chunk, A action dimension, P padded action dimension, D state
+dimension, F features.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from rrf.data.schema import ACTION, STATE, Batch, Observation
+from rrf.data.transforms import Normalize
+from rrf.networks.mlp import MLP
+from rrf.networks.vlm.backbone import View
+from rrf.policies.policy import Evaluation, Generators, Sample
+from rrf.policies.vla.context import Context
+from rrf.policies.vla.observations import check_observation
+from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+
+_STATE_BINS = 256
+
+
+class VLMPolicy(nn.Module):
+    """Implements `rrf.policies.policy.Policy`.
+
+    Args:
+        cfg: Its config, with all dimensions known.
+        norm_stats: The content of norm_stats.json.
+        assets: A checkpoint directory with the files of `assets`; None to take them from where the
+            config says.
+    """
+
+    def __init__(
+        self, cfg: VLMPolicyCfg, norm_stats: Mapping[str, Mapping], assets: Path | None = None
+    ):
+        super().__init__()
+        cfg.require_dims()
+        self.cfg = cfg
+        self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
+        self.normalize_state = Normalize(norm_stats[STATE], mode=cfg.state_normalization)
+        self.normalize_action = Normalize(norm_stats[ACTION], mode=cfg.action_normalization)
+        self.backbone = cfg.backbone.build(assets=assets)
+        self._reads_vector = cfg.head.reads == "pooled"
+        if self._reads_vector or cfg.value_head:
+            self.state_encoder = nn.Linear(cfg.state_dim, cfg.state_features)
+            joined = self.backbone.width + cfg.state_features
+            self.trunk = MLP(cfg.trunk, joined, cfg.features)
+        if self._reads_vector:
+            self.head = cfg.head.build(cfg.features, cfg.chunk_length, cfg.action_dim)
+        else:
+            self.head = cfg.head.build(
+                self.backbone, cfg.chunk_length, cfg.action_dim, cfg.state_dim
+            )
+        self.num_values = 0
+        if cfg.value_head:
+            self.num_values = cfg.chunk_length if cfg.value_head.level == "action" else 1
+            self.value_head = MLP(cfg.value_head.mlp, cfg.features, self.num_values)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @property
+    def is_executed(self) -> torch.Tensor:
+        return torch.ones(self.chunk_length, self.action_dim, dtype=torch.bool, device=self.device)
+
+    def context(self, observation: Observation) -> Context:
+        """What heads see of an observation.
+
+        Raises:
+            ValueError: If the shape or dtype of images or states differs from the training data.
+        """
+        check_observation(observation, self.cfg.cameras, self.cfg.image_size, self.cfg.state_dim)
+        state = self.normalize_state.apply(observation.state)
+        images = [torch.from_numpy(observation.images[name]) for name in self.cfg.cameras]
+        batch = len(observation)
+        view = View(
+            images=tuple(image.to(self.device) for image in images),
+            is_shown=torch.ones(batch, len(images), dtype=torch.bool, device=self.device),
+            prompts=[
+                prompt_of(self.cfg.prompt, instruction, row)
+                for instruction, row in zip(observation.instruction, state, strict=True)
+            ],
+        )
+        embodiment = torch.zeros(batch, dtype=torch.long, device=self.device)
+        return Context(self.backbone, view, self._tensor(state), embodiment)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        observation: Observation,
+        generator: Generators = None,
+        greedy: bool = False,
+    ) -> Sample:
+        context = self.context(observation)
+        found = self.head.sample(self._input(context), generator, greedy)
+        return Sample(
+            actions=self.normalize_action.invert(
+                found.actions[..., : self.action_dim].float().cpu().numpy()
+            ),
+            log_prob=None if found.log_prob is None else self._cut(found.log_prob),
+            replay=found.replay,
+            value=self._value(context),
+        )
+
+    def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:
+        context = self.context(observation)
+        log_prob, entropy = self.head.evaluate(self._input(context), replay)
+        return Evaluation(self._cut(log_prob), self._cut(entropy), self._value(context))
+
+    def set_noise_factor(self, factor: float) -> None:
+        self.head.noise_factor = factor
+
+    def loss(self, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
+        target_bha = self._tensor(self.normalize_action.apply(batch.action))
+        is_pad_bh = torch.from_numpy(batch.is_pad).to(self.device)
+        return self.head.loss(self._input(self.context(batch.observation)), target_bha, is_pad_bh)
+
+    def assets(self) -> dict[str, str]:
+        """Files that a checkpoint needs besides config and weights: name -> content."""
+        return self.backbone.assets()
+
+    def _input(self, context: Context) -> torch.Tensor | Context:
+        return self._joined(context) if self._reads_vector else context
+
+    def _joined(self, context: Context) -> torch.Tensor:
+        """The joined features of view and state, float32 [B, F]."""
+        pooled_bd = context.features.pooled(self.cfg.pooling).float()
+        state_bd = functional.relu(self.state_encoder(context.state))
+        return self.trunk(torch.cat([pooled_bd, state_bd], dim=1))
+
+    def _value(self, context: Context) -> torch.Tensor | None:
+        if self.cfg.value_head is None:
+            return None
+        features_bf = self._joined(context)
+        return self.value_head(
+            features_bf.detach() if self.cfg.value_head.detaches else features_bf
+        )
+
+    def _cut(self, values_bt: torch.Tensor) -> torch.Tensor:
+        """The elements that the robot executes, [B, H * P] -> [B, H * A]."""
+        values_bhp = values_bt.unflatten(1, (self.chunk_length, -1))
+        return values_bhp[..., : self.action_dim].flatten(1)
+
+    def _tensor(self, values: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(self.device)
+
+
+def prompt_of(template: str, instruction: str, state_d: np.ndarray) -> str:
+    """The prompt of one row. The state, normalised to about [-1, 1], is written as bins 0 to 255,
+    as pi0.5 (arXiv:2504.16054) does."""
+    prompt = template.replace("{instruction}", instruction)
+    if "{state}" in prompt:
+        bins = np.digitize(state_d, np.linspace(-1, 1, _STATE_BINS + 1)[:-1]) - 1
+        prompt = prompt.replace("{state}", " ".join(map(str, bins.tolist())))
+    return prompt

@@ -1,0 +1,66 @@
+"""The config of policies that join any backbone with any head that can read it. No torch here."""
+
+import typing
+from pathlib import Path
+
+from rrf.config import configclass
+from rrf.networks.configs import MLPCfg, plain_mlp
+from rrf.networks.vlm.configs import ABILITIES, BackboneCfg
+from rrf.networks.vlm.mock_configs import MockBackboneCfg
+from rrf.policies.vla.configs import ActionHeadCfg, PolicyCfg, RegressionHeadCfg, ValueHeadCfg
+
+Normalization = typing.Literal["mean_std", "min_max", "quantile"]
+
+
+@configclass(builds="rrf.policies.vla.vlm:VLMPolicy")
+class VLMPolicyCfg(PolicyCfg):
+    """A vision-language-action policy: a backbone and a head."""
+
+    cameras: list[str] = []
+    """Camera names, in the order in which the policy reads them. Empty: the dataset's."""
+    image_size: tuple[int, int] = (0, 0)
+    """Height and width of recorded images in pixels. 0: the dataset's. The backbone sees
+    `backbone.image.size`."""
+    state_dim: int = 0
+    """Dimensions of the proprioceptive state. 0: the dataset's."""
+    action_dim: int = 0
+    """Dimensions of one action. 0: the dataset's."""
+    backbone: BackboneCfg = MockBackboneCfg()
+    """The vision-language model."""
+    head: ActionHeadCfg = RegressionHeadCfg()
+    """The action head. It decides what is read of the backbone."""
+    prompt: str = "{instruction}"
+    """The prompt. {instruction} stands for the instruction; {state}, if there, for the normalised
+    state in 256 bins, as in pi0.5."""
+    pooling: typing.Literal["mean", "last"] = "mean"
+    """For heads that read one vector: the mean of all tokens, or the last token."""
+    state_features: int = 64
+    """For heads that read one vector: width of the layer that reads the state."""
+    trunk: MLPCfg = plain_mlp([256], "GELU")
+    """For heads that read one vector: joins the backbone's vector and the state."""
+    features: int = 256
+    """For heads that read one vector, and for the critic: width of the joined vector."""
+    value_head: ValueHeadCfg | None = None
+    """The critic. null for none: imitation and GRPO need no critic."""
+    state_normalization: Normalization = "mean_std"
+    """Statistics of the dataset that normalise the state."""
+    action_normalization: Normalization = "min_max"
+    """Statistics of the dataset that normalise the action."""
+
+    def rebuild(self, norm_stats: typing.Mapping, checkpoint: Path):
+        return self.build(norm_stats, assets=checkpoint)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.head.reads not in self.backbone.abilities:
+            have = ", ".join(sorted(self.backbone.abilities))
+            raise ValueError(
+                f"{type(self.head).__name__} reads {ABILITIES[self.head.reads]}, which "
+                f"{type(self.backbone).__name__} does not have (it has: {have}); choose another "
+                "head or backbone"
+            )
+        if "{instruction}" not in self.prompt:
+            raise ValueError(
+                f"prompt is '{self.prompt}', allowed: a text with {{instruction}}, and with "
+                "{state} if the state is a part of it"
+            )

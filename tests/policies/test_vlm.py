@@ -1,0 +1,138 @@
+"""Any backbone with any head that can read it; here the mock backbone."""
+
+import numpy as np
+import pytest
+import torch
+
+from rrf.data.schema import ACTION, STATE, Batch, Observation, Schema, Vector
+from rrf.networks.vlm.backbone import Features
+from rrf.networks.vlm.configs import TokenizerCfg
+from rrf.networks.vlm.mock_configs import MockBackboneCfg
+from rrf.policies.vla.configs import (
+    ActionHeadCfg,
+    DiscreteTokenHeadCfg,
+    FlowMatchingHeadCfg,
+    GaussianHeadCfg,
+    RegressionHeadCfg,
+    ValueHeadCfg,
+)
+from rrf.policies.vla.vlm import prompt_of
+from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+
+HEADS = [RegressionHeadCfg(), GaussianHeadCfg(), DiscreteTokenHeadCfg(), FlowMatchingHeadCfg()]
+
+
+def stats(dims):
+    low, high = [-1.0] * dims, [1.0] * dims
+    return {"mean": [0.0] * dims, "std": high, "min": low, "max": high, "q01": low, "q99": high}
+
+
+NORM_STATS = {STATE: stats(4), ACTION: stats(3)}
+
+
+def policy_cfg(**changes):
+    given = {"cameras": ["front", "wrist"], "image_size": (24, 32), "state_dim": 4}
+    return VLMPolicyCfg(**{**given, "action_dim": 3, "chunk_length": 5, **changes})
+
+
+def observation(batch=2, seed=0):
+    rng = np.random.default_rng(seed)
+    images = {
+        name: rng.integers(0, 256, (batch, 24, 32, 3), dtype=np.uint8)
+        for name in ("front", "wrist")
+    }
+    state = rng.uniform(-1, 1, (batch, 4)).astype(np.float32)
+    return Observation(images, state, ["open the door", "close"][:batch] * (batch // 2 or 1))
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
+def test_the_loss_falls_and_probabilities_agree(head):
+    torch.manual_seed(0)
+    policy = policy_cfg(head=head, value_head=ValueHeadCfg()).build(NORM_STATS)
+    rng = np.random.default_rng(0)
+    action = rng.uniform(-1, 1, (8, 5, 3)).astype(np.float32)
+    batch = Batch(observation(8), action, np.zeros((8, 5), bool))
+    optimizer = torch.optim.Adam(policy.parameters(), 3e-3)
+    losses = []
+    for _ in range(30):
+        torch.manual_seed(1)
+        loss, _ = policy.loss(batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+    sample = policy.sample(observation())
+    assert sample.actions.shape == (2, 5, 3)
+    assert sample.value.shape == (2, 1)
+    if sample.log_prob is not None:
+        again = policy.evaluate(observation(), sample.replay)
+        assert torch.allclose(again.log_prob, sample.log_prob, atol=1e-5)
+        assert again.log_prob.shape == (2, 15)
+
+
+def test_the_dataset_fills_in_what_is_left_open():
+    vector = Vector(("a", "b"), "m")
+    schema = Schema(10, (48, 64), ("left", "right"), vector, Vector(("x", "y", "z"), "m"))
+    cfg = VLMPolicyCfg().fitted(schema)
+    assert (cfg.cameras, cfg.image_size) == (["left", "right"], (48, 64))
+    assert (cfg.state_dim, cfg.action_dim) == (2, 3)
+    assert policy_cfg().fitted(schema) == policy_cfg()
+    with pytest.raises(
+        ValueError, match="state_dim, action_dim, image_size, cameras are not known"
+    ):
+        VLMPolicyCfg().build({STATE: stats(2), ACTION: stats(3)})
+
+
+def test_a_head_that_cannot_read_the_backbone_is_refused_with_the_reason():
+    class ExpertCfg(ActionHeadCfg):
+        reads = "layers"
+
+    with pytest.raises(
+        ValueError, match=r"ExpertCfg reads keys and values of every layer.*has: pooled, tokens"
+    ):
+        policy_cfg(head=ExpertCfg())
+
+
+def test_a_checkpoint_needs_no_other_file(tmp_path):
+    import tokenizers
+
+    model = tokenizers.models.WordLevel({"open": 0, "<pad>": 1}, unk_token="<pad>")
+    tokenizers.Tokenizer(model).save(str(tmp_path / "tokenizer.json"))
+    backbone = MockBackboneCfg(tokenizer=TokenizerCfg(files=str(tmp_path)))
+    policy = policy_cfg(backbone=backbone).build(NORM_STATS)
+    (tmp_path / "saved").mkdir()
+    for name, text in policy.assets().items():
+        (tmp_path / "saved" / name).write_text(text)
+    (tmp_path / "tokenizer.json").unlink()
+    again = policy_cfg(backbone=backbone).rebuild(NORM_STATS, tmp_path / "saved")
+    again.load_state_dict(policy.state_dict())
+    assert np.array_equal(again.sample(observation()).actions, policy.sample(observation()).actions)
+
+
+def test_features_are_pooled_over_real_tokens_only():
+    tokens = torch.arange(12.0).view(2, 3, 2)
+    is_token = torch.tensor([[True, True, False], [False, True, True]])
+    features = Features(tokens, is_token, torch.zeros_like(is_token))
+    assert features.pooled("mean").tolist() == [[1.0, 2.0], [9.0, 10.0]]
+    assert features.pooled("last").tolist() == [[2.0, 3.0], [10.0, 11.0]]
+
+
+def test_a_prompt_may_hold_the_state_in_bins():
+    # pi0.5: bins of equal width from -1 to 1; what lies below is -1, above 255
+    state = np.array([-1.2, -1.0, -0.999, 0.0, 0.999, 1.0, 2.0])
+    wanted = "Task: go, State: -1 0 0 128 255 255 255;"
+    assert prompt_of("Task: {instruction}, State: {state};", "go", state) == wanted
+
+
+def test_the_prompt_must_hold_the_instruction():
+    with pytest.raises(ValueError, match="prompt is 'go'"):
+        policy_cfg(prompt="go")
+
+
+def test_wrong_observations_are_refused():
+    policy = policy_cfg().build(NORM_STATS)
+    wrong = observation()
+    wrong.images["front"] = wrong.images["front"][:, :8]
+    with pytest.raises(ValueError, match=r"front is uint8\[2, 8, 32, 3\], but the policy"):
+        policy.sample(wrong)
