@@ -21,6 +21,10 @@ _OFF_POLICY = (
     *("halfcheetah-sac", "hopper-sac", "walker2d-sac", "ant-sac", "humanoid-sac"),
     "halfcheetah-dsact",
 )
+_QWEN = (
+    *("qwen2vl-2b-pretrain", "qwen2vl-7b-pretrain", "qwen3vl-2b-pretrain", "qwen3vl-8b-pretrain"),
+    *("qwen2vl-laptop", "qwen3vl-laptop"),
+)
 
 
 def _functions(module: str, names: Iterable[str]) -> dict[str, str]:
@@ -52,7 +56,8 @@ PRESETS = Registry(
     | _functions("gymnasium", _GYMNASIUM)
     | _functions("smooth", _SMOOTH)
     | _functions("populations", _POPULATIONS)
-    | _functions("off_policy", _OFF_POLICY),
+    | _functions("off_policy", _OFF_POLICY)
+    | _functions("qwen", _QWEN),
 )
 _KEYS = ("preset", "overrides")
 

@@ -58,13 +58,15 @@ class Backbone(nn.Module, typing.Generic[AnyCfg]):
     """The base class of backbones. A family overrides `forward`, and what it has the ability for.
 
     Every subclass is built with (cfg, assets), where `assets` is a checkpoint directory that holds
-    the files of `assets()`, or None to take them from where the config says. It builds random
-    weights; `rrf.networks.vlm.weights` fills in pretrained ones.
+    the files of `assets()`, or None to take them from where the config says. It only builds the
+    architecture; `rrf.networks.vlm.build` fills in pretrained weights and decides what is trained.
     """
 
     def __init__(self, cfg: AnyCfg):
         super().__init__()
         self.cfg = cfg
+        self.base_digest: str | None = None
+        """Digest of the published weights, if checkpoints do not hold them."""
 
     @property
     def width(self) -> int:
@@ -130,4 +132,8 @@ class Backbone(nn.Module, typing.Generic[AnyCfg]):
 
     def lora_target(self) -> str:
         """Regular expression for the names of the language model's attention projections."""
+        raise NotImplementedError
+
+    def published_name(self, name: str) -> str | None:
+        """The name in this module of a tensor in published files; None if it is not used."""
         raise NotImplementedError

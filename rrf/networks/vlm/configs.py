@@ -66,7 +66,7 @@ class LoRACfg(Cfg):
 
     rank: int = 16
     """Rank of the adapters."""
-    alpha: float = 16.0
+    alpha: int = 16
     """The adapters' product is scaled by alpha / rank."""
     dropout: float = 0.0
     """Dropout before the adapters. Must be 0 in reinforcement learning."""
@@ -75,10 +75,10 @@ class LoRACfg(Cfg):
     adapters. null: the attention projections of the language model."""
 
     def __post_init__(self):
-        if self.rank < 1 or self.alpha <= 0 or not 0 <= self.dropout < 1:
+        if self.rank < 1 or self.alpha < 1 or not 0 <= self.dropout < 1:
             raise ValueError(
                 f"rank is {self.rank}, alpha {self.alpha} and dropout {self.dropout}, allowed: a "
-                "rank of 1 or more, alpha above 0, dropout from 0 to below 1"
+                "rank of 1 or more, alpha of 1 or more, dropout from 0 to below 1"
             )
 
 

@@ -22,6 +22,7 @@ from rrf.data.schema import ACTION, STATE, Batch, Observation
 from rrf.data.transforms import Normalize
 from rrf.networks.mlp import MLP
 from rrf.networks.vlm.backbone import View
+from rrf.networks.vlm.build import base_assets, build_backbone
 from rrf.policies.policy import Evaluation, Generators, Sample
 from rrf.policies.vla.context import Context
 from rrf.policies.vla.observations import check_observation
@@ -49,7 +50,7 @@ class VLMPolicy(nn.Module):
         self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
         self.normalize_state = Normalize(norm_stats[STATE], mode=cfg.state_normalization)
         self.normalize_action = Normalize(norm_stats[ACTION], mode=cfg.action_normalization)
-        self.backbone = cfg.backbone.build(assets=assets)
+        self.backbone = build_backbone(cfg.backbone, assets)
         self._reads_vector = cfg.head.reads == "pooled"
         if self._reads_vector or cfg.value_head:
             self.state_encoder = nn.Linear(cfg.state_dim, cfg.state_features)
@@ -128,7 +129,7 @@ class VLMPolicy(nn.Module):
 
     def assets(self) -> dict[str, str]:
         """Files that a checkpoint needs besides config and weights: name -> content."""
-        return self.backbone.assets()
+        return self.backbone.assets() | base_assets(self.backbone)
 
     def _input(self, context: Context) -> torch.Tensor | Context:
         return self._joined(context) if self._reads_vector else context

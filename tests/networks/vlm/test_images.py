@@ -17,7 +17,7 @@ def image(height, width):
 def test_resizing_is_that_of_pillow():
     small = fitted(image(60, 80), ImageRuleCfg(size=(30, 40), fit="stretch"))
     wanted = Image.fromarray(image(60, 80)[0].numpy()).resize((40, 30), Image.Resampling.BILINEAR)
-    difference = small[0].permute(1, 2, 0).int() - torch.from_numpy(np.asarray(wanted)).int()
+    difference = small[0].permute(1, 2, 0).int() - torch.from_numpy(np.array(wanted)).int()
     assert difference.abs().max() <= 1
 
 

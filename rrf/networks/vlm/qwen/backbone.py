@@ -1,0 +1,202 @@
+"""Qwen2-VL and Qwen3-VL: transformers' models without output layer and without unused layers.
+
+Features are the last hidden state: after the final norm or, without it, before. (The last entry of
+transformers' `hidden_states` is the one for Qwen2-VL and the other for Qwen3-VL.)
+
+Legend: B rows, H W height and width, h w the grid of patches, P patches, C channels, L tokens.
+"""
+
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from rrf.networks.vlm.backbone import Backbone, Features, View
+from rrf.networks.vlm.images import fitted, normalized
+from rrf.networks.vlm.qwen.configs import Qwen2VLCfg, Qwen3VLCfg, QwenVLCfg
+from rrf.networks.vlm.qwen.rows import IMAGE, SPECIALS, VISION_END, VISION_START, RowWriter
+from rrf.networks.vlm.tokenizer import build_tokenizer
+
+_MERGED = 2  # patches per token of the language model, in height and in width
+_FRAMES = 2  # frames that a patch covers; an image is shown twice
+
+QwenCfg = typing.TypeVar("QwenCfg", bound=QwenVLCfg)
+
+
+class QwenVLBackbone(Backbone[QwenCfg]):
+    """What both generations have in common. A subclass builds `model`."""
+
+    model: typing.Any
+
+    def __init__(self, cfg: QwenCfg, assets: Path | None = None):
+        super().__init__(cfg)
+        self.tokenizer = build_tokenizer(cfg.tokenizer, SPECIALS, assets)
+        if self.tokenizer.num_tokens > cfg.vocab_size:
+            raise ValueError(
+                f"the tokenizer has {self.tokenizer.num_tokens} tokens, but vocab_size is "
+                f"{cfg.vocab_size}; give at least as many"
+            )
+        height, width = (side // (cfg.patch_size * _MERGED) for side in cfg.image.size)
+        self._writer = RowWriter(self.tokenizer, (height, width), cfg.system_prompt)
+        self.model = self._build()
+        if not cfg.final_norm:
+            self.model.language_model.norm = nn.Identity()
+        if cfg.gradient_checkpointing:
+            self.model.gradient_checkpointing_enable({"use_reentrant": False})
+
+    def forward(self, view: View) -> Features:
+        device = self.model.language_model.embed_tokens.weight.device
+        rows = self._writer.write(view.is_shown.sum(1).tolist(), view.prompts)
+        ids, is_token = rows.ids.to(device), rows.is_token.to(device)
+        found = self.model(
+            input_ids=ids,
+            attention_mask=is_token.long(),
+            position_ids=rows.positions.to(device),
+            use_cache=False,
+            **self._images(view),
+        )
+        is_image = ids == self.tokenizer.special(IMAGE)
+        return Features(found.last_hidden_state, is_token, is_image)
+
+    def assets(self) -> dict[str, str]:
+        return self.tokenizer.assets()
+
+    def lora_target(self) -> str:
+        return r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj)"
+
+    def published_name(self, name: str) -> str | None:
+        """The name in this module of a tensor in published files; None if it is not used.
+
+        Not used are the output layer and the layers above `num_layers`.
+        """
+        if name.startswith("lm_head."):
+            return None
+        for old, new in self._renamed().items():
+            if name.startswith(old):
+                name = new + name.removeprefix(old)
+                break
+        _, _, rest = name.partition("language_model.layers.")
+        if rest and int(rest.split(".")[0]) >= self.cfg.num_layers:
+            return None
+        if name == "model.language_model.norm.weight" and not self.cfg.final_norm:
+            return None
+        return name
+
+    def _images(self, view: View) -> dict[str, torch.Tensor]:
+        """Patches and grids of the images that are shown, row after row."""
+        if not view.images or not view.is_shown.any():
+            return {}
+        weight = next(self.model.visual.parameters())
+        patches = [
+            patchified(
+                normalized(fitted(image, self.cfg.image), self.cfg.image), self.cfg.patch_size
+            )
+            for image in view.images
+        ]
+        shown = torch.stack(patches, 1)[view.is_shown]  # [images, h * w, patch], row after row
+        grid = [(1, *(side // self.cfg.patch_size for side in self.cfg.image.size))]
+        grids = torch.tensor(grid, device=weight.device).expand(len(shown), -1)
+        return {"pixel_values": shown.flatten(0, 1).to(weight.dtype), "image_grid_thw": grids}
+
+    def _tokens(self) -> dict[str, typing.Any]:
+        special = self.tokenizer.special
+        return {
+            "image_token_id": special(IMAGE),
+            "video_token_id": special("<|video_pad|>"),
+            "vision_start_token_id": special(VISION_START),
+            "vision_end_token_id": special(VISION_END),
+        }
+
+    def _text(self) -> dict[str, typing.Any]:
+        cfg = self.cfg
+        return {
+            "hidden_size": cfg.hidden_size,
+            "num_hidden_layers": cfg.num_layers,
+            "num_attention_heads": cfg.num_heads,
+            "num_key_value_heads": cfg.num_kv_heads,
+            "intermediate_size": cfg.intermediate_size,
+            "vocab_size": cfg.vocab_size,
+            "rope_theta": cfg.rope_theta,
+            "rms_norm_eps": 1e-6,
+        }
+
+    def _build(self) -> nn.Module:
+        raise NotImplementedError
+
+    def _renamed(self) -> Mapping[str, str]:
+        """Prefixes of published names -> prefixes of names in this module."""
+        raise NotImplementedError
+
+
+class Qwen2VLBackbone(QwenVLBackbone[Qwen2VLCfg]):
+    """See the module."""
+
+    def _build(self) -> nn.Module:
+        from transformers import Qwen2VLConfig, Qwen2VLModel
+
+        cfg = self.cfg
+        scaling = {"type": "mrope", "mrope_section": list(cfg.mrope_section)}
+        vision = {
+            "depth": cfg.vision_depth,
+            "embed_dim": cfg.vision_width,
+            "hidden_size": cfg.hidden_size,
+            "num_heads": cfg.vision_heads,
+            "mlp_ratio": cfg.vision_mlp_ratio,
+            "patch_size": cfg.patch_size,
+        }
+        text = {**self._text(), "rope_scaling": scaling}
+        return Qwen2VLModel(Qwen2VLConfig(text, vision, **self._tokens()))
+
+    def _renamed(self) -> Mapping[str, str]:
+        return {
+            "visual.": "model.visual.",
+            "model.visual.": "model.visual.",
+            "model.language_model.": "model.language_model.",
+            "model.": "model.language_model.",
+        }
+
+
+class Qwen3VLBackbone(QwenVLBackbone[Qwen3VLCfg]):
+    """See the module."""
+
+    def _build(self) -> nn.Module:
+        from transformers import Qwen3VLConfig, Qwen3VLModel
+
+        cfg = self.cfg
+        scaling = {
+            "rope_type": "default",
+            "mrope_section": list(cfg.mrope_section),
+            "mrope_interleaved": True,
+        }
+        vision = {
+            "depth": cfg.vision_depth,
+            "hidden_size": cfg.vision_width,
+            "intermediate_size": cfg.vision_intermediate,
+            "num_heads": cfg.vision_heads,
+            "patch_size": cfg.patch_size,
+            "out_hidden_size": cfg.hidden_size,
+            "num_position_embeddings": cfg.num_position_embeddings,
+            "deepstack_visual_indexes": list(cfg.deepstack),
+        }
+        text = {**self._text(), "head_dim": cfg.head_dim, "rope_scaling": scaling}
+        return Qwen3VLModel(Qwen3VLConfig(text, vision, **self._tokens()))
+
+    def _renamed(self) -> Mapping[str, str]:
+        return {}
+
+
+def patchified(images_bchw: torch.Tensor, patch: int) -> torch.Tensor:
+    """Images as rows of patches, [B, h * w, C * frames * patch * patch].
+
+    Neighbouring 2 x 2 patches follow each other, as Qwen's vision tower merges them into one token.
+    """
+    height, width = (side // (patch * _MERGED) for side in images_bchw.shape[2:])
+    blocks = images_bchw.unflatten(3, (width, _MERGED, patch)).unflatten(
+        2, (height, _MERGED, patch)
+    )
+    # [B, C, h, 2, p, w, 2, p] -> [B, h, w, 2, 2, C, p, p]
+    ordered = blocks.permute(0, 2, 5, 3, 6, 1, 4, 7)
+    twice = ordered.unsqueeze(6).expand(*ordered.shape[:6], _FRAMES, patch, patch)
+    return twice.flatten(5).flatten(1, 4)

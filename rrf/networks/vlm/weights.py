@@ -1,0 +1,137 @@
+"""Pretrained weights of a directory: safetensors files, read strictly, never unpickled."""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_SHOWN = 6
+_BLOCK_BYTES = 1 << 22
+
+
+def weight_files(folder: str | Path) -> list[Path]:
+    """The safetensors files of a published model, sorted by name.
+
+    Raises:
+        ValueError: If there are none, or if one that the index names is missing.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(
+            f"there are no pretrained weights at {folder}; see which can be fetched: rrf models "
+            "setup --help"
+        )
+    if (folder / _INDEX).is_file():
+        names = sorted(set(json.loads((folder / _INDEX).read_text())["weight_map"].values()))
+    elif (folder / _SINGLE).is_file():
+        names = [_SINGLE]
+    else:
+        names = sorted(path.name for path in folder.glob("*.safetensors"))
+    unsafe = [name for name in names if Path(name).name != name]
+    if unsafe:
+        raise ValueError(f"{folder / _INDEX} names '{unsafe[0]}', which is not a file beside it")
+    lacking = [name for name in names if not (folder / name).is_file()]
+    if lacking:
+        raise ValueError(
+            f"{folder} is incomplete, it lacks {', '.join(lacking)}; go on fetching it with the "
+            "same command that began"
+        )
+    if not names:
+        pickles = sorted(path.name for kind in _PICKLES for path in folder.glob(kind))
+        hint = f" ({pickles[0]} could run code when it is read)" if pickles else ""
+        raise ValueError(
+            f"{folder} has no safetensors files{hint}; fetch the model's safetensors version"
+        )
+    return [folder / name for name in names]
+
+
+def weights_digest(folder: str | Path) -> str:
+    """SHA-256 of the names and contents of the safetensors files of a published model."""
+    digest = hashlib.sha256()
+    for path in weight_files(folder):
+        content = hashlib.sha256()
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                content.update(block)
+        digest.update(f"{path.name} {content.hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator:
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except SafetensorError as error:
+        raise ValueError(
+            f"{path} is not a complete safetensors file ({error}); remove it and fetch it again"
+        ) from error
+
+
+def read_shapes(folder: str | Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of all tensors; no weights are read."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for path in weight_files(folder):
+        with _opened(path) as file:
+            shapes |= {n: tuple(file.get_slice(n).get_shape()) for n in file.keys()}  # noqa: SIM118
+    return shapes
+
+
+def fill(
+    module: nn.Module, folder: str | Path, own_name: Callable[[str], str | None], what: str
+) -> None:
+    """Copy published weights into a module, tensor by tensor, in the module's number format.
+
+    Args:
+        module: Filled in place.
+        folder: A directory with safetensors files.
+        own_name: The module's name of a published tensor; None for one that is not used.
+        what: The module, in messages.
+
+    Raises:
+        ValueError: If names or shapes do not agree. The message lists them; nothing is loaded.
+    """
+    own = module.state_dict()
+    names = {n: mine for n in read_shapes(folder) if (mine := own_name(n)) is not None}
+    shapes = {mine: shape for n, shape in read_shapes(folder).items() if (mine := names.get(n))}
+    check_names(
+        {name: tuple(tensor.shape) for name, tensor in own.items()}, shapes, f"{folder}", what
+    )
+    with torch.no_grad():
+        for path in weight_files(folder):
+            with _opened(path) as file:
+                for name in file.keys():  # noqa: SIM118
+                    if name in names:
+                        own[names[name]].copy_(file.get_tensor(name))
+
+
+def check_names(
+    expected: Mapping[str, tuple[int, ...]],
+    found: Mapping[str, tuple[int, ...]],
+    where: str,
+    what: str,
+) -> None:
+    """Compare names and shapes of tensors.
+
+    Raises:
+        ValueError: If they differ. The message lists missing, unexpected and differing tensors.
+    """
+    differences = [f"{name} is missing" for name in expected if name not in found]
+    differences += [f"{name} is unexpected" for name in found if name not in expected]
+    differences += [
+        f"{name} is {list(found[name])}, expected {list(shape)}"
+        for name, shape in expected.items()
+        if name in found and found[name] != shape
+    ]
+    if differences:
+        more = f"; and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+        raise ValueError(
+            f"the weights in {where} do not fit {what}: {'; '.join(differences[:_SHOWN])}{more}"
+        )
