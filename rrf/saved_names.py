@@ -47,6 +47,13 @@ FIRST_MODULE = {
 
 ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
     "rrf.components.configs:FlowMatchingHeadCfg": {"num_noise_draws": 1, "trains_padding": True},
+    "rrf.runners.configs:AdamWCfg": {"is_8bit": False},
+    "rrf.runners.configs:SupervisedRunnerCfg": {
+        "compiles_head": False,
+        "lr_factors": {},
+        "num_microbatches": None,
+        "sharding": None,
+    },
 }
 """Class, by its first module -> fields that it did not have at first, each with the value that
 means what was done before."""

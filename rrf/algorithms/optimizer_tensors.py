@@ -11,10 +11,10 @@ def optimizer_tensors(
 ) -> dict[str, torch.Tensor]:
     """The optimizer's state as `{"exp_avg/head.output.weight": tensor, ...}`.
 
-    Every value that the optimizer keeps must be a tensor.
+    Every value that the optimizer keeps must be a tensor or a whole number.
     """
     return {
-        f"{key}/{name}": value
+        f"{key}/{name}": value if isinstance(value, torch.Tensor) else torch.tensor(value)
         for name, parameter in module.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
@@ -34,6 +34,9 @@ def restore_optimizer(
     for path, value in tensors.items():
         key, _, name = path.partition("/")
         parameter = parameters[name]
+        if value.ndim == 0 and value.dtype == torch.int64:  # a whole number, as bitsandbytes counts
+            optimizer.state[parameter][key] = int(value)
+            continue
         is_like = value.shape == parameter.shape
         like = parameter.detach() if is_like else value.to(parameter.device)
         optimizer.state[parameter][key] = torch.empty_like(like).copy_(value)

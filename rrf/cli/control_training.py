@@ -2,9 +2,8 @@
 processes of torchrun.
 """
 
-import contextlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,15 +45,6 @@ class ControlTraining(Training):
             "processes": os.environ.get("WORLD_SIZE", "1"),
         }
         return lineage, inputs
-
-    @contextlib.contextmanager
-    def processes(self) -> Iterator[None]:
-        """See `Training.processes`: the processes that torchrun started, if any."""
-        from rrf.runners.control import process_group
-
-        process_group.join(self.cfg.device)
-        yield
-        process_group.leave()
 
     def shown(self):
         """See `rrf.cli.control_display`."""

@@ -3,6 +3,7 @@ learning that starts from such a policy.
 """
 
 import contextlib
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -36,7 +37,16 @@ class SupervisedTraining(Training):
         ]
         source = lineage.get("source_digest") or code_digest.source_digest()
         dataset = ", ".join(versions) or None
-        return lineage, run_inputs(self.cfg.to_dict(), dataset, source, parent_digest)
+        inputs = run_inputs(self.cfg.to_dict(), dataset, source, parent_digest)
+        processes = os.environ.get("WORLD_SIZE", "1")
+        if processes != "1" and self._parts_follow_processes:
+            inputs["processes"] = processes
+        return lineage, inputs
+
+    @property
+    def _parts_follow_processes(self) -> bool:
+        """Whether the result depends on the number of processes."""
+        return self.cfg.num_microbatches is None
 
     def shown(self):
         """See `Training.shown`: a live bar on a terminal, plain lines in a log."""
@@ -54,6 +64,16 @@ class SupervisedTraining(Training):
 class VLARLTraining(SupervisedTraining):
     """Reinforcement learning in simulation. It reads no dataset; its lineage is that of the
     datasets from which its policy was trained by imitation."""
+
+    @contextlib.contextmanager
+    def processes(self) -> Iterator[None]:
+        """See `Training.processes`; this training has worker processes of its own instead."""
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ValueError(
+                "reinforcement learning of policies that see images does not use torchrun; start "
+                "it with plain `rrf train`, and set num_workers for more processes"
+            )
+        yield
 
     def shown(self):
         """See `rrf.cli.rl_display`."""

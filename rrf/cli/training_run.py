@@ -78,7 +78,7 @@ def _alone(run_dir: Path) -> Iterator[None]:
         ValueError: If another training is running there, or the directory holds something else.
     """
     from rrf import atomic
-    from rrf.runners.control import process_group
+    from rrf.runners import process_group
 
     if not is_first_process():
         process_group.wait()
@@ -142,11 +142,10 @@ def _tell_newest(run_dir: Path, training: Training) -> None:
 def _differences(run: dict, training: Training) -> list[str]:
     """The differences between the config of a run and this config, except for free fields."""
     from rrf.runners.checkpoints.checkpoint import config_differences
-    from rrf.saved_names import current, without_added
+    from rrf.saved_names import current
 
     config = training.cfg.to_dict()
-    saved = without_added(current(run.get("config", config)))
-    return config_differences(saved, without_added(config), training.free())
+    return config_differences(current(run.get("config", config)), config, training.free())
 
 
 def _require_intact(run_dir: Path, path: Path) -> None:
@@ -240,7 +239,7 @@ def _settled(run_dir: Path, resume: bool) -> Iterator[None]:
     otherwise.
     """
     from rrf import atomic
-    from rrf.runners.control import process_group
+    from rrf.runners import process_group
 
     if process_group.rank() > 0:
         process_group.wait()

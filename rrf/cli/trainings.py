@@ -1,7 +1,7 @@
 """The ways to train that `rrf train` knows: one class per way, listed in `TRAININGS`."""
 
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,9 +44,14 @@ class Training:
         """Fields of the config that may change when a run is resumed."""
         return ()
 
-    def processes(self) -> AbstractContextManager[None]:
-        """Within the block, the processes that train together form a group."""
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def processes(self) -> Iterator[None]:
+        """Within the block, the processes that torchrun started form a group."""
+        from rrf.runners import process_group
+
+        process_group.join(self.cfg.device)
+        yield
+        process_group.leave()
 
     def runner(self, run_dir: Path, lineage: dict) -> Any:
         """Build the runner, which trains in the directory of the run."""

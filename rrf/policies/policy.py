@@ -92,6 +92,10 @@ class Policy(typing.Protocol):
         """
         ...
 
+    def blocks(self) -> list[torch.nn.Module]:
+        """Parts that are always called as a whole; their weights can be gathered one at a time."""
+        ...
+
     def assets(self) -> dict[str, str]:
         """Text files that a checkpoint needs besides config and weights: name -> content."""
         ...

@@ -17,6 +17,9 @@ class AdamWCfg(Cfg):
     """Added to the square root of the second moment."""
     weight_decay: float = 1e-3
     """Decoupled weight decay."""
+    is_8bit: bool = False
+    """Keep the state in 8 bits, a quarter of the memory; needs a GPU and `pip install
+    bitsandbytes`."""
 
     def __post_init__(self):
         if self.lr <= 0:

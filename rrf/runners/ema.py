@@ -1,20 +1,25 @@
 """Exponential moving average of a module's weights."""
 
 import copy
+from collections.abc import Iterable
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 
 class EMA:
     """A copy of `module` with averaged parameters: average <- d * average + (1 - d) * current.
 
     d is `decay`, but at most (1 + n) / (10 + n) at update n, counted from 0, so that the random
-    initial weights are forgotten quickly. Buffers are copied, not averaged.
+    initial weights are forgotten quickly. Buffers are copied, not averaged. Parameters that are not
+    trained are shared with `module`. If weights are divided among processes, both modules must be
+    divided in the same way, after this was built.
     """
 
     def __init__(self, module: nn.Module, decay: float):
-        self.module = copy.deepcopy(module).eval().requires_grad_(False)
+        frozen = {id(p): p for p in module.parameters() if not p.requires_grad}
+        self.module = copy.deepcopy(module, memo=frozen).eval().requires_grad_(False)
         self.decay = decay
         self.num_updates = 0
 
@@ -22,6 +27,13 @@ class EMA:
     def update(self, module: nn.Module) -> None:
         decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))
         self.num_updates += 1
-        torch._foreach_lerp_(list(self.module.parameters()), list(module.parameters()), 1 - decay)
+        pairs = zip(_own(self.module.parameters()), _own(module.parameters()), strict=True)
+        moving = [(mine, current) for mine, current in pairs if mine is not current]
+        torch._foreach_lerp_([mine for mine, _ in moving], [now for _, now in moving], 1 - decay)
         for mine, current in zip(self.module.buffers(), module.buffers(), strict=True):
             mine.copy_(current)
+
+
+def _own(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """The part of each tensor that this process holds."""
+    return [one.to_local() if isinstance(one, DTensor) else one for one in tensors]

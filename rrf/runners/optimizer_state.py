@@ -10,6 +10,7 @@ from torch import nn
 
 from rrf.algorithms.optimizer_tensors import optimizer_tensors, restore_optimizer
 from rrf.runners.ema import EMA
+from rrf.runners.sharded_tensors import spread, whole
 
 _WEIGHTS = "weights/"
 
@@ -19,12 +20,13 @@ def pack(
 ) -> dict[str, torch.Tensor]:
     """`{"exp_avg/head.output.weight": tensor, "weights/head.output.weight": tensor, ...}`.
 
-    Every value that the optimizer keeps must be a tensor.
+    Weights and state that are divided among processes are returned whole; all processes must call
+    this.
     """
     packed = optimizer_tensors(optimizer, module)
     if ema:
         packed |= {_WEIGHTS + name: value for name, value in module.state_dict().items()}
-    return packed
+    return whole(packed)
 
 
 def restore(
@@ -36,8 +38,10 @@ def restore(
 ) -> None:
     """Restore the deployed weights and what `pack` returned."""
     raw = {n.removeprefix(_WEIGHTS): packed[n] for n in packed if n.startswith(_WEIGHTS)}
-    module.load_state_dict(raw if ema else deployed)
+    own = module.state_dict()
+    module.load_state_dict(spread(raw if ema else deployed, own))
     if ema:
-        ema.module.load_state_dict(deployed)
+        ema.module.load_state_dict(spread(deployed, ema.module.state_dict()))
     state = {name: value for name, value in packed.items() if not name.startswith(_WEIGHTS)}
-    restore_optimizer(optimizer, module, state)
+    like = {path: own[path.partition("/")[2]] for path in state}
+    restore_optimizer(optimizer, module, spread(state, like))

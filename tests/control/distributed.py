@@ -4,7 +4,7 @@ its own: starting them takes longer than all of it."""
 import sys
 from pathlib import Path
 
-from rrf.runners.control import process_group
+from rrf.runners import process_group
 from tests.control import distributed_fitness, distributed_learning, distributed_rollback
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from rrf.algorithms import EPOCfg, distributed
-from rrf.runners.control import process_group
+from rrf.runners import process_group
 from tests.control import populations
 
 

@@ -18,7 +18,7 @@ from rrf.envs.control_env import Interface
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.actor_critic import ActorCritic
 from rrf.policies.control.configs import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
-from rrf.runners.control import process_group
+from rrf.runners import process_group
 from rrf.storage.rollout import ControlStep
 
 T, N, O, A = 6, 8, 3, 2  # noqa: E741

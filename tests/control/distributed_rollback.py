@@ -10,8 +10,7 @@ from pathlib import Path
 from rrf.algorithms import PPOCfg
 from rrf.networks import plain_mlp
 from rrf.policies import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
-from rrf.runners import GuardCfg, OnPolicyRunnerCfg
-from rrf.runners.control import process_group
+from rrf.runners import GuardCfg, OnPolicyRunnerCfg, process_group
 from tests.control.toy import Corridor, CorridorCfg, Poisoned
 
 SMALL = plain_mlp([16], "ELU")

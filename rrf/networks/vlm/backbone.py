@@ -126,6 +126,10 @@ class Backbone(nn.Module, typing.Generic[AnyCfg]):
         """
         raise NotImplementedError
 
+    def blocks(self) -> list[nn.Module]:
+        """Layers that are always called as a whole; their weights can be gathered one at a time."""
+        return []
+
     def assets(self) -> dict[str, str]:
         """Files that a checkpoint needs besides config and weights: name -> content."""
         return {}

@@ -94,6 +94,9 @@ class CompactVLA(nn.Module):
     def set_noise_factor(self, factor: float) -> None:
         self.head.noise_factor = factor
 
+    def blocks(self) -> list[nn.Module]:
+        return []
+
     def assets(self) -> dict[str, str]:
         return {}
 

@@ -127,6 +127,10 @@ class VLMPolicy(nn.Module):
         is_pad_bh = torch.from_numpy(batch.is_pad).to(self.device)
         return self.head.loss(self._input(self.context(batch.observation)), target_bha, is_pad_bh)
 
+    def blocks(self) -> list[nn.Module]:
+        """See `rrf.policies.policy.Policy.blocks`."""
+        return self.backbone.blocks()
+
     def assets(self) -> dict[str, str]:
         """Files that a checkpoint needs besides config and weights: name -> content."""
         return self.backbone.assets() | base_assets(self.backbone)

@@ -28,7 +28,7 @@ from rrf.config import first_error, read_yaml
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.checkpoints.deployable import KIND, TRAINER_STATE, copy_deployable
 from rrf.runners.configs import RunnerCfg
-from rrf.saved_names import current
+from rrf.saved_names import current, without_added
 
 CONFIG, WEIGHTS, NORM_STATS = "config.yaml", "model.safetensors", "norm_stats.json"
 _PREFIX = "global_step_"
@@ -128,6 +128,7 @@ def load_lineage(checkpoint: str | Path | None) -> dict:
 
 def config_differences(saved: Mapping, current: Mapping, free: Collection[str] = ()) -> list[str]:
     """The differences of two configs, as "algorithm.gamma: 0.99 -> 0.98". Ignores fields `free`."""
+    saved, current = without_added(saved), without_added(current)
     lines = []
     for name in sorted({*saved, *current} - set(free)):
         old, new = saved.get(name), current.get(name)

@@ -25,10 +25,10 @@ from rrf.data.sampling import mixed_seed
 from rrf.envs.control_env import ControlEnv, EnvState, check_final, check_step
 from rrf.envs.failure import EnvError, NotFiniteError, failed, named
 from rrf.policies.control.actor_critic import Deployed
+from rrf.runners import process_group
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import INTERFACE, interface_text
 from rrf.runners.checkpoints.deployable import deployable_digest
-from rrf.runners.control import process_group
 from rrf.runners.control.configs import ControlRunnerCfg
 from rrf.runners.control.divergence import DivergenceAlarm
 from rrf.runners.control.episode_statistics import EpisodeStatistics

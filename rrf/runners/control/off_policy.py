@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from rrf.runners.control import process_group
+from rrf.runners import process_group
 from rrf.runners.control.configs import OffPolicyRunnerCfg
 from rrf.runners.control.loop import ControlRunner
 from rrf.runners.interruption import Interrupted

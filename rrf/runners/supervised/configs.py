@@ -3,9 +3,24 @@
 import typing
 
 from rrf.algorithms.vla.configs import BehaviorCloningCfg
-from rrf.config import configclass
+from rrf.config import Cfg, configclass
 from rrf.policies.vla.configs import CompactVLACfg, PolicyCfg
 from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg
+
+
+@configclass
+class ShardingCfg(Cfg):
+    """Weights, gradients and optimizer state are divided among torchrun's processes (FSDP2)."""
+
+    shard_size: int | None = None
+    """Number of processes that share one copy; null: all of them. With fewer, several groups hold a
+    copy each (hybrid sharding), e.g. one group per machine."""
+    offloads_to_cpu: bool = False
+    """Keep what a GPU does not need at the moment in the memory of the machine."""
+
+    def __post_init__(self):
+        if self.shard_size is not None and self.shard_size < 2:
+            raise ValueError(f"shard_size is {self.shard_size}, allowed: 2 or more, or null")
 
 
 @configclass(builds="rrf.runners.supervised.runner:build_runner")
@@ -47,7 +62,18 @@ class SupervisedRunnerCfg(RunnerCfg):
     max_steps: int = 1500
     """Optimizer steps of the whole run."""
     batch_size: int = 64
-    """Frames per optimizer step."""
+    """Frames per optimizer step, over all processes of torchrun."""
+    num_microbatches: int | None = None
+    """Parts in which a batch is computed, one after the other or by several processes; more parts
+    need less memory. The result depends on this number, not on that of the processes. null: one
+    part per process."""
+    lr_factors: dict[str, float] = {}
+    """Parts of the policy, by the beginning of their parameters' names, whose learning rate is
+    multiplied by a factor: {backbone: 0.1}. 0 does not train them. The longest beginning counts."""
+    sharding: ShardingCfg | None = None
+    """Divide weights among the processes of torchrun. null: every process holds all weights."""
+    compiles_head: bool = False
+    """Compile the head's loss (torch.compile): faster on a GPU, after a slow first step."""
     max_grad_norm: float = 1.0
     """The gradient is scaled down to this norm where it is longer."""
     precision: typing.Literal["fp32", "bf16"] = "fp32"
@@ -82,6 +108,13 @@ class SupervisedRunnerCfg(RunnerCfg):
         for name in ("max_steps", "batch_size", "num_checkpoints_kept", *intervals):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        if self.num_microbatches is not None and self.num_microbatches < 1:
+            raise ValueError(
+                f"num_microbatches is {self.num_microbatches}, allowed: 1 or more, or null"
+            )
+        for name, factor in self.lr_factors.items():
+            if factor < 0:
+                raise ValueError(f"lr_factors.{name} is {factor}, allowed: 0 or more")
         if self.max_grad_norm <= 0:
             raise ValueError(f"max_grad_norm is {self.max_grad_norm}, allowed: above 0")
         if self.episodes_per_instruction is not None and self.episodes_per_instruction < 1:

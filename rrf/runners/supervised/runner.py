@@ -2,7 +2,7 @@
 
 All randomness of step n comes from generators seeded with (seed, n). On a CPU with the same number
 of threads, a run that was stopped or killed and then resumed computes bit for bit the same results
-as an undisturbed run.
+as an undisturbed run. `rrf.runners.supervised.parallel` says how several processes share the work.
 """
 
 import dataclasses
@@ -14,18 +14,30 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from rrf import atomic
-from rrf.data.sampling import mixed_seed
 from rrf.policies.vla.configs import PolicyCfg
-from rrf.runners import optimizer_state
+from rrf.runners import optimizer_state, process_group
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.ema import EMA
 from rrf.runners.interruption import Interrupted, SignalWatch
+from rrf.runners.optimizers import build_adamw, freeze, set_lr
 from rrf.runners.schedule import schedule_factor
+from rrf.runners.sharded_tensors import whole
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.frames import Split, check_fit, fitted, split_of
+from rrf.runners.supervised.objective import Objective
+from rrf.runners.supervised.parallel import (
+    Part,
+    exchanging,
+    own_parts,
+    replicate,
+    shard,
+    shares,
+    summed,
+)
 from rrf.runners.tracker import NullTracker, Tracker
 from rrf.saved_names import settled
 
@@ -62,10 +74,7 @@ class SupervisedRunner:
         lineage: Mapping | None = None,
     ):
         check_fit(cfg.policy, split.training.schema)
-        if torch.device(cfg.device).type == "cuda" and not torch.cuda.is_available():
-            raise ValueError(
-                f"device is '{cfg.device}', but torch sees no GPU here; use device=cpu"
-            )
+        self.device = process_group.join(cfg.device)
         self.cfg, self.split, self.run_dir = cfg, split, Path(run_dir)
         self.lineage = dict(lineage or {})
         self.norm_stats = split.norm_stats or split.training.norm_stats
@@ -82,17 +91,12 @@ class SupervisedRunner:
                 self.policy = cfg.policy.build(self.norm_stats)
         if parent:
             checkpoint.load_weights(self.policy, parent)
-        self.policy.to(cfg.device).train()
+        self.policy.to(self.device).train()
         self.algorithm = cfg.algorithm.build(self.policy, self.norm_stats)
-        self.optimizer = torch.optim.AdamW(
-            self.policy.parameters(),
-            lr=cfg.optimizer.lr,
-            betas=cfg.optimizer.betas,
-            eps=cfg.optimizer.eps,
-            weight_decay=cfg.optimizer.weight_decay,
-            fused=True,
-        )
+        freeze(self.policy, cfg.lr_factors)
         self.ema = EMA(self.policy, cfg.ema.decay) if cfg.ema else None
+        self._objective = self._divide()
+        self.optimizer = build_adamw(self.policy, cfg.optimizer, cfg.lr_factors)
         self.step = 0
         self.metrics: dict[str, float] = {}
         self._wall_s = self._cpu_s = 0.0
@@ -127,7 +131,7 @@ class SupervisedRunner:
             while self.step < self.cfg.max_steps:
                 window.append(self._train_step())
                 self._wall_s, self._cpu_s = time.monotonic() - wall, time.process_time() - cpu
-                stop = signals.received if signals else None
+                stop = process_group.agree(signals.received if signals else None)
                 if self._is_due(self.cfg.validation_interval):
                     self.metrics.update(self.validate())
                 if self._is_due(self.cfg.log_interval) or stop:
@@ -150,18 +154,27 @@ class SupervisedRunner:
         sums: dict[str, float] = {}
         was_training = self.deployed.training
         self.deployed.eval()
+        starts = range(0, frames.num_frames, self.cfg.batch_size)
         with torch.no_grad():
-            for start in range(0, frames.num_frames, self.cfg.batch_size):
+            for start in starts[process_group.rank() :: process_group.size()]:
                 indices = np.arange(start, min(start + self.cfg.batch_size, frames.num_frames))
                 loss, metrics = self.deployed.loss(frames.batch(indices))
                 for name, value in {"loss/total": loss.item(), **metrics}.items():
                     sums[name] = sums.get(name, 0.0) + value * len(indices) / frames.num_frames
         self.deployed.train(was_training)
-        return {f"validation/{name.removeprefix('loss/')}": value for name, value in sums.items()}
+        found = {f"validation/{name.removeprefix('loss/')}": v for name, v in sums.items()}
+        return summed(found)
 
     def save(self) -> Path:
-        """Write a checkpoint of the current step and remove the oldest ones."""
+        """Write a checkpoint of the current step and remove the oldest ones.
+
+        All processes take part, and the first one writes.
+        """
         tensors = optimizer_state.pack(self.optimizer, self.policy, self.ema)
+        weights = whole(self.deployed.state_dict())
+        if process_group.rank():
+            process_group.wait()
+            return self.run_dir
         facts = {
             "step": self.step,
             "wall_s": self._wall_s,
@@ -172,41 +185,63 @@ class SupervisedRunner:
             self.run_dir,
             self.step,
             self.cfg,
-            self.deployed.state_dict(),
+            weights,
             self.norm_stats,
             checkpoint.TrainerState(tensors, facts),
             self.lineage,
             self.policy.assets(),
         )
         checkpoint.prune(self.run_dir, self.cfg.num_checkpoints_kept)
+        process_group.wait()
         return path
+
+    def _divide(self) -> nn.Module:
+        """The objective, ready for the processes of the group."""
+        cfg, bf16 = self.cfg, self.cfg.precision == "bf16"
+        if cfg.compiles_head:
+            for part in self.policy.get_submodule("head").children():
+                part.compile()
+        if cfg.sharding is None:
+            return replicate(Objective(self.algorithm, self.device.type, bf16))
+        modules: list[typing.Any] = [self.policy, *([self.ema.module] if self.ema else [])]
+        for module in modules:
+            shard(module, module.blocks(), cfg.sharding, bf16)
+        return Objective(self.algorithm, self.device.type, bf16)
 
     def _train_step(self) -> dict[str, float]:
         cfg = self.cfg
         lr = cfg.optimizer.lr * schedule_factor(self.step, cfg.max_steps, cfg.schedule)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        torch.manual_seed(mixed_seed(cfg.seed, self.step))
-        frames = self.split.training
-        batch = frames.batch(frames.draw(cfg.batch_size, cfg.seed, self.step))
-        device_type = torch.device(cfg.device).type
-        with torch.autocast(device_type, torch.bfloat16, enabled=cfg.precision == "bf16"):
-            loss, metrics = self.algorithm.loss(batch, np.random.default_rng([cfg.seed, self.step]))
-        self._require_finite("loss", loss.item())
+        set_lr(self.optimizer, lr)
+        drawn = self.split.training.draw(cfg.batch_size, cfg.seed, self.step)
         self.optimizer.zero_grad()
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), cfg.max_grad_norm).item()
+        metrics = self._backward(own_parts(cfg, drawn, self.step))
+        norm = float(torch.nn.utils.clip_grad_norm_(self.policy.parameters(), cfg.max_grad_norm))
         self._require_finite("gradient norm", norm)
         self.optimizer.step()
         if self.ema:
             self.ema.update(self.policy)
         self.step += 1
-        return {
-            "loss/total": loss.item(),
-            **metrics,
-            "train/grad_norm": norm,
-            "train/learning_rate": lr,
-        }
+        return {**metrics, "train/grad_norm": norm, "train/learning_rate": lr}
+
+    def _backward(self, parts: list[Part]) -> dict[str, float]:
+        """Add up the gradients of this process's parts; returns the metrics of the whole batch."""
+        batches = [self.split.training.batch(part.frames) for part in parts]
+        totals: dict[str, float] = {}
+        weights = shares(batches)
+        for part, batch, weight in zip(parts, batches, weights, strict=True):
+            torch.manual_seed(part.seed)
+            with exchanging(self._objective, now=part is parts[-1]):
+                loss, metrics = self._objective(batch, part.rng)
+                # Gradients are averaged over processes, but shares add up to 1 over all of them.
+                scaled = loss * (weight * process_group.size()) if weight != 1.0 else loss
+                if len(parts) == process_group.size() == 1:
+                    self._require_finite("loss", loss.item())
+                scaled.backward()
+            for name, value in {"loss/total": loss.item(), **metrics}.items():
+                totals[name] = totals.get(name, 0.0) + weight * value
+        totals = summed(totals)
+        self._require_finite("loss", totals["loss/total"])
+        return totals
 
     def _require_finite(self, what: str, value: float) -> None:
         if math.isfinite(value):

@@ -60,6 +60,9 @@ class QwenVLBackbone(Backbone[QwenCfg]):
         is_image = ids == self.tokenizer.special(IMAGE)
         return Features(found.last_hidden_state, is_token, is_image)
 
+    def blocks(self) -> list[nn.Module]:
+        return [*self.model.visual.blocks, *self.model.language_model.layers]
+
     def assets(self) -> dict[str, str]:
         return self.tokenizer.assets()
 
