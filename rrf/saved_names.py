@@ -46,6 +46,7 @@ FIRST_MODULE = {
 """Current module -> the module that its configs were first saved from."""
 
 ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
+    "rrf.algorithms.configs:BehaviorCloningCfg": {"kl_coef": 0.0},
     "rrf.components.configs:FlowMatchingHeadCfg": {"num_noise_draws": 1, "trains_padding": True},
     "rrf.runners.configs:AdamWCfg": {"is_8bit": False},
     "rrf.runners.configs:SupervisedRunnerCfg": {

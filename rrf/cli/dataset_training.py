@@ -20,6 +20,8 @@ _PLACES = ("init_from", "cache_dir")
 class SupervisedTraining(Training):
     """Imitation learning from recorded episodes."""
 
+    _parts_follow_processes = True  # without num_microbatches
+
     def free(self) -> Collection[str]:
         """See `Training.free`."""
         return _PLACES
@@ -39,14 +41,9 @@ class SupervisedTraining(Training):
         dataset = ", ".join(versions) or None
         inputs = run_inputs(self.cfg.to_dict(), dataset, source, parent_digest)
         processes = os.environ.get("WORLD_SIZE", "1")
-        if processes != "1" and self._parts_follow_processes:
+        if processes != "1" and self._parts_follow_processes and not self.cfg.num_microbatches:
             inputs["processes"] = processes
         return lineage, inputs
-
-    @property
-    def _parts_follow_processes(self) -> bool:
-        """Whether the result depends on the number of processes."""
-        return self.cfg.num_microbatches is None
 
     def shown(self):
         """See `Training.shown`: a live bar on a terminal, plain lines in a log."""
@@ -64,6 +61,8 @@ class SupervisedTraining(Training):
 class VLARLTraining(SupervisedTraining):
     """Reinforcement learning in simulation. It reads no dataset; its lineage is that of the
     datasets from which its policy was trained by imitation."""
+
+    _parts_follow_processes = False
 
     @contextlib.contextmanager
     def processes(self) -> Iterator[None]:

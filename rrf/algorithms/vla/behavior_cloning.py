@@ -1,28 +1,80 @@
-"""Behaviour cloning: the policy's own supervised loss on augmented batches."""
+"""Behaviour cloning: the policy's own supervised loss on augmented batches.
 
+It can keep a fine-tuned policy close to the one it started from, the reference: with actions drawn
+from the reference, log p_reference - log p_policy is an unbiased estimate of the divergence
+KL(reference || policy), and its gradient is that of the divergence.
+"""
+
+import copy
 from collections.abc import Mapping
 
 import numpy as np
 import torch
+from torch import nn
 
 from rrf.algorithms.vla.augmentation import augment
 from rrf.algorithms.vla.configs import BehaviorCloningCfg
-from rrf.data.schema import STATE, Batch
+from rrf.data.schema import STATE, Batch, Observation
+from rrf.networks.vlm.build import has_adapters, without_adapters
 from rrf.policies.policy import Policy
 
 
 class BehaviorCloning:
-    """Has a single verb, `loss`. The loop, the optimizer and logging belong to the runner."""
+    """Has a single verb, `loss`. The loop, the optimizer and logging belong to the runner.
+
+    Args:
+        cfg: Its config.
+        policy: The policy to train, as it is at the beginning of the training.
+        norm_stats: The statistics with which the policy normalises.
+    """
 
     def __init__(self, cfg: BehaviorCloningCfg, policy: Policy, norm_stats: Mapping[str, Mapping]):
         self.cfg = cfg
         self.policy = policy
         self._state_std = np.asarray(norm_stats[STATE]["std"], dtype=np.float32)
+        assert isinstance(policy, nn.Module)
+        self._reference: Policy | None = None
+        if cfg.kl_coef and not has_adapters(policy):
+            self._reference = copy.deepcopy(policy).eval().requires_grad_(False)
 
     def loss(
         self, batch: Batch, rng: np.random.Generator | None = None
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        """The loss, a scalar with gradient, and its metrics. Without `rng`, no augmentation."""
-        if rng is not None and self.cfg.augmentation is not None:
+        """The loss, a scalar with gradient, and its metrics. Without `rng`, neither augmentation
+        nor divergence.
+
+        Raises:
+            NotImplementedError: With `kl_coef`, for a head without a density.
+        """
+        if rng is None:
+            return self.policy.loss(batch)
+        if self.cfg.augmentation is not None:
             batch = augment(batch, self.cfg.augmentation, self._state_std, rng)
-        return self.policy.loss(batch)
+        loss, metrics = self.policy.loss(batch)
+        if self.cfg.kl_coef:
+            divergence = self.divergence(batch.observation)
+            loss = loss + self.cfg.kl_coef * divergence
+            metrics = {**metrics, "loss/kl": divergence.item()}
+        return loss, metrics
+
+    def divergence(self, observation: Observation) -> torch.Tensor:
+        """The estimated divergence from the reference, in nats per element of a chunk."""
+        drawn, log_prob = self._drawn_from_reference(observation)
+        return (log_prob - self.policy.evaluate(observation, drawn).log_prob).mean()
+
+    @torch.no_grad()
+    def _drawn_from_reference(
+        self, observation: Observation
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        if self._reference is not None:
+            sample = self._reference.sample(observation)
+        else:
+            assert isinstance(self.policy, nn.Module)
+            with without_adapters(self.policy):
+                sample = self.policy.sample(observation)
+        if sample.log_prob is None:
+            raise NotImplementedError(
+                "algorithm.kl_coef needs a head with a density; use a token head, a Gaussian head "
+                "or a flow-matching head, or set algorithm.kl_coef=0"
+            )
+        return sample.replay, sample.log_prob

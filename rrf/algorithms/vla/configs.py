@@ -28,6 +28,14 @@ class BehaviorCloningCfg(Cfg):
 
     augmentation: AugmentationCfg | None = AugmentationCfg()
     """Augmentation of training batches; null trains on the unchanged recorded frames."""
+    kl_coef: float = 0.0
+    """Weight of the KL divergence from the policy that training started from, which keeps a
+    fine-tuned policy close to it. 0 for none. With adapters, that policy is the base without
+    them."""
+
+    def __post_init__(self):
+        if self.kl_coef < 0:
+            raise ValueError(f"kl_coef is {self.kl_coef}, allowed: 0 or more")
 
 
 @configclass

@@ -63,6 +63,11 @@ def base_assets(backbone: Backbone) -> dict[str, str]:
     return {BASE: json.dumps(facts, indent=2) + "\n"}
 
 
+def has_adapters(module: nn.Module) -> bool:
+    """Whether a module holds adapters."""
+    return any(_ADAPTER in name for name, _ in module.named_parameters())
+
+
 @contextlib.contextmanager
 def without_adapters(module: nn.Module) -> Iterator[None]:
     """Switch all adapters within a module off, so that it is the model before fine-tuning."""

@@ -79,6 +79,11 @@ class SupervisedRunner:
         self.lineage = dict(lineage or {})
         self.norm_stats = split.norm_stats or split.training.norm_stats
         parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
+        if cfg.algorithm.kl_coef and parent is None:
+            raise ValueError(
+                f"algorithm.kl_coef is {cfg.algorithm.kl_coef:g}, but there is no policy to stay "
+                "close to; give it as init_from=<checkpoint>"
+            )
         if parent:
             self.lineage["parent_checkpoint"] = deployable_digest(parent)
             # Weights are only valid with the normalisation with which they were trained.
