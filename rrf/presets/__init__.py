@@ -25,6 +25,7 @@ _QWEN = (
     *("qwen2vl-2b-pretrain", "qwen2vl-7b-pretrain", "qwen3vl-2b-pretrain", "qwen3vl-8b-pretrain"),
     *("qwen2vl-laptop", "qwen3vl-laptop"),
 )
+_PI = ("pi0-sft", "pi05-sft", "pi0-laptop", "pi05-laptop")
 
 
 def _functions(module: str, names: Iterable[str]) -> dict[str, str]:
@@ -52,6 +53,7 @@ PRESETS = Registry(
         "metaworld-ppo-compact": "rrf.presets.vla_rl:metaworld_ppo_compact",
         "compact-vla-undertrained": "rrf.presets.compact_vla:undertrained",
     }
+    | _functions("pi", _PI)
     | _functions("locomotion", _LOCOMOTION)
     | _functions("gymnasium", _GYMNASIUM)
     | _functions("smooth", _SMOOTH)

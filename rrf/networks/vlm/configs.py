@@ -107,3 +107,9 @@ class BackboneCfg(Cfg):
     def width(self) -> int:
         """Width D of the features of a token."""
         raise NotImplementedError
+
+    @property
+    def layer_shape(self) -> tuple[int, int, int]:
+        """Number of layers, heads of keys and values in each, and width of a head; only with the
+        ability "layers"."""
+        raise NotImplementedError

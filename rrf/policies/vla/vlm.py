@@ -83,6 +83,8 @@ class VLMPolicy(nn.Module):
         """
         check_observation(observation, self.cfg.cameras, self.cfg.image_size, self.cfg.state_dim)
         state = self.normalize_state.apply(observation.state)
+        padding = max(0, self.cfg.prompt_state_dims - self.cfg.state_dim)
+        prompt_state = np.pad(state, ((0, 0), (0, padding)))
         images = [torch.from_numpy(observation.images[name]) for name in self.cfg.cameras]
         batch = len(observation)
         view = View(
@@ -90,7 +92,7 @@ class VLMPolicy(nn.Module):
             is_shown=torch.ones(batch, len(images), dtype=torch.bool, device=self.device),
             prompts=[
                 prompt_of(self.cfg.prompt, instruction, row)
-                for instruction, row in zip(observation.instruction, state, strict=True)
+                for instruction, row in zip(observation.instruction, prompt_state, strict=True)
             ],
         )
         embodiment = torch.zeros(batch, dtype=torch.long, device=self.device)

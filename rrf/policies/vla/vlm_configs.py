@@ -32,6 +32,9 @@ class VLMPolicyCfg(PolicyCfg):
     prompt: str = "{instruction}"
     """The prompt. {instruction} stands for the instruction; {state}, if there, for the normalised
     state in 256 bins, as in pi0.5."""
+    prompt_state_dims: int = 0
+    """Dimensions to which the state in the prompt is padded with zeros: 32 in lerobot's pi0.5. 0
+    for no padding, as in openpi."""
     pooling: typing.Literal["mean", "last"] = "mean"
     """For heads that read one vector: the mean of all tokens, or the last token."""
     state_features: int = 64
@@ -59,6 +62,8 @@ class VLMPolicyCfg(PolicyCfg):
                 f"{type(self.backbone).__name__} does not have (it has: {have}); choose another "
                 "head or backbone"
             )
+        if self.prompt_state_dims < 0:
+            raise ValueError(f"prompt_state_dims is {self.prompt_state_dims}, allowed: 0 or more")
         if "{instruction}" not in self.prompt:
             raise ValueError(
                 f"prompt is '{self.prompt}', allowed: a text with {{instruction}}, and with "

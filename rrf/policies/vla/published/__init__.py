@@ -1,0 +1,1 @@
+"""Checkpoints of other projects: reading them into our policies, and writing ours as theirs."""

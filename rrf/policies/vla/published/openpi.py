@@ -1,0 +1,177 @@
+"""Checkpoints of pi0 and pi0.5 as openpi's PyTorch port and lerobot write them.
+
+Weights only change their names. lerobot puts "model." before openpi's names. Two tensors need care:
+
+* the output layer of PaliGemma is its embedding table, and either name or both may be in a file;
+* the action expert has an output layer that nothing uses. It is dropped when read; when written it
+  is zeros, because openpi and lerobot refuse a file without it.
+
+Only safetensors files are read, never a pickle.
+"""
+
+import json
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from rrf.networks.vlm.paligemma.configs import PaliGemmaCfg
+from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
+from rrf.policies.vla.published import pi_norm_stats
+from rrf.policies.vla.vlm import VLMPolicy
+from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+
+Layout = typing.Literal["openpi", "lerobot"]
+
+WEIGHTS = "model.safetensors"
+_LEROBOT = "model."
+_PALIGEMMA = "paligemma_with_expert.paligemma."
+_EXPERT = "paligemma_with_expert.gemma_expert."
+TIED = f"{_PALIGEMMA}lm_head.weight"
+UNUSED = f"{_EXPERT}lm_head.weight"
+_PREFIXES = {
+    "backbone.vision.": f"{_PALIGEMMA}model.vision_tower.",
+    "backbone.projector.": f"{_PALIGEMMA}model.multi_modal_projector.linear.",
+    "backbone.embedding.": f"{_PALIGEMMA}model.language_model.embed_tokens.",
+    "backbone.language.": f"{_PALIGEMMA}model.language_model.",
+    "head.expert.": f"{_EXPERT}model.",
+    "head.": "",
+}
+"""Start of our names -> start of openpi's. The first that fits holds, in both directions."""
+_EMBEDDING = f"{_PALIGEMMA}model.language_model.embed_tokens.weight"
+_OURS = ("state_encoder.", "trunk.", "value_head.", "head.explore_noise.")
+"""Parts of a policy that no published checkpoint has: critic, and ReinFlow's noise."""
+_SHOWN = 8
+
+
+def our_name(name: str) -> str:
+    """Our name of a tensor of openpi."""
+    ours, theirs = next(pair for pair in _PREFIXES.items() if name.startswith(pair[1]))
+    return ours + name.removeprefix(theirs)
+
+
+def their_name(name: str) -> str:
+    """openpi's name of a tensor of ours. Raises StopIteration if openpi has no such part."""
+    ours, theirs = next(pair for pair in _PREFIXES.items() if name.startswith(pair[0]))
+    return theirs + name.removeprefix(ours)
+
+
+def renamed(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The weights of openpi or lerobot under our names.
+
+    Raises:
+        ValueError: If embedding table and output layer differ.
+    """
+    is_lerobot = all(name.startswith(_LEROBOT) for name in weights)
+    found = {n.removeprefix(_LEROBOT) if is_lerobot else n: t for n, t in weights.items()}
+    found.pop(UNUSED, None)
+    tied = found.pop(TIED, None)
+    if tied is not None and not torch.equal(found.setdefault(_EMBEDDING, tied), tied):
+        raise ValueError(
+            f"{TIED} and {_EMBEDDING} differ, but the model uses one table for both; the file is "
+            "of another model"
+        )
+    return {our_name(name): tensor for name, tensor in found.items()}
+
+
+def published_names(names: Iterable[str], layout: Layout) -> list[str]:
+    """All names that a file of this layout has for a policy with these names, sorted."""
+    theirs = [their_name(name) for name in names if not name.startswith(_OURS)]
+    start = _LEROBOT if layout == "lerobot" else ""
+    return sorted(start + name for name in [*theirs, TIED, UNUSED])
+
+
+def fill(policy: VLMPolicy, folder: str | Path) -> None:
+    """Copy the weights of a published checkpoint into a policy of the same architecture.
+
+    Raises:
+        ValueError: If there is no safetensors file, or if names or shapes do not agree exactly. The
+            message lists what is missing and what is unexpected.
+    """
+    _require_pi(policy.cfg)
+    found, expected = renamed(_read(Path(folder))), policy.state_dict()
+    differences = [
+        f"missing {their_name(name)}"
+        for name in expected
+        if name not in found and not name.startswith(_OURS)
+    ]
+    differences += [f"unexpected {their_name(name)}" for name in found if name not in expected]
+    differences += [
+        f"{their_name(name)} is {list(tensor.shape)}, expected {list(expected[name].shape)}"
+        for name, tensor in found.items()
+        if name in expected and tensor.shape != expected[name].shape
+    ]
+    if differences:
+        more = len(differences) - _SHOWN
+        rest = f"; and {more} more" if more > 0 else ""
+        raise ValueError(
+            f"{folder} does not have the architecture of the configured policy: "
+            f"{'; '.join(differences[:_SHOWN])}{rest}"
+        )
+    policy.load_state_dict(found, strict=False)
+
+
+def write(
+    policy: VLMPolicy, norm_stats: Mapping[str, Mapping], folder: str | Path, layout: Layout
+) -> Path:
+    """Write weights, normalisation and what else the layout needs to `folder`, which must not exist
+    or be empty.
+
+    A critic and ReinFlow's noise are left out, because the layouts have no place for them.
+
+    Raises:
+        ValueError: If the policy is no pi0 or pi0.5, if the layout does not know its normalisation,
+            or if the folder has content.
+    """
+    cfg, folder = policy.cfg, Path(folder)
+    _require_pi(cfg)
+    texts = pi_norm_stats.openpi_files if layout == "openpi" else pi_norm_stats.lerobot_files
+    files = texts(cfg, norm_stats)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty; give a directory that does not exist")
+    start = _LEROBOT if layout == "lerobot" else ""
+    tensors = {
+        their_name(name): tensor.detach().cpu().contiguous()
+        for name, tensor in policy.state_dict().items()
+        if not name.startswith(_OURS)
+    }
+    table = tensors[_EMBEDDING]
+    tensors[TIED] = table.clone()  # a file may not hold one tensor under two names
+    width = typing.cast(PiExpertHeadCfg, cfg.head).width
+    tensors[UNUSED] = table.new_zeros(len(table), width)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({start + name: tensor for name, tensor in tensors.items()}, folder / WEIGHTS)
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, str):
+            (folder / name).write_text(content, encoding="utf-8")
+        else:
+            save_file(content, folder / name)
+    return folder
+
+
+def _read(folder: Path) -> dict[str, torch.Tensor]:
+    index = folder / f"{WEIGHTS}.index.json"
+    names = [WEIGHTS]
+    if index.is_file():
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    lacking = [name for name in names if not (folder / name).is_file()]
+    if lacking:
+        raise ValueError(
+            f"{folder} has no {', '.join(lacking)}; weights are read from safetensors files only, "
+            "so convert a checkpoint of JAX or a pickle with openpi's or lerobot's own tools first"
+        )
+    weights: dict[str, torch.Tensor] = {}
+    for name in names:
+        weights |= load_file(folder / name)
+    return weights
+
+
+def _require_pi(cfg: VLMPolicyCfg) -> None:
+    if not isinstance(cfg.backbone, PaliGemmaCfg) or not isinstance(cfg.head, PiExpertHeadCfg):
+        raise ValueError(
+            f"the policy joins {type(cfg.backbone).__name__} and {type(cfg.head).__name__}, but "
+            "openpi's and lerobot's layouts are for PaliGemmaCfg with PiExpertHeadCfg"
+        )
