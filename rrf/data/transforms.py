@@ -58,7 +58,8 @@ class Normalize(Affine):
 
     "mean_std" gives mean 0 and standard deviation 1. "min_max" and "quantile" map [min, max] or
     [q01, q99] to [-1, 1]. Values outside are not clipped, so the inverse is exact. A dimension that
-    never changes is only shifted.
+    never changes is only shifted. Statistics may have a `mask`, as those of OpenVLA do: a dimension
+    where it is false, e.g. a gripper, is not changed at all.
     """
 
     mode: Mode
@@ -78,7 +79,9 @@ class Normalize(Affine):
             offset, scale = first, second
         else:
             offset, scale = (first + second) / 2, (second - first) / 2
-        scale = np.where(scale > 0, scale, 1.0)
+        is_normalized = np.asarray(stats.get("mask", np.ones(len(scale))), bool)
+        offset = np.where(is_normalized, offset, 0.0)
+        scale = np.where((scale > 0) & is_normalized, scale, 1.0)
         object.__setattr__(self, "offset", tuple(offset.tolist()))
         object.__setattr__(self, "scale", tuple(scale.tolist()))
         object.__setattr__(self, "mode", mode)

@@ -21,6 +21,7 @@ _OFF_POLICY = (
     *("halfcheetah-sac", "hopper-sac", "walker2d-sac", "ant-sac", "humanoid-sac"),
     "halfcheetah-dsact",
 )
+_OPENVLA = ("openvla-sft", "openvla-oft-sft", "openvla-laptop", "openvla-oft-laptop")
 _QWEN = (
     *("qwen2vl-2b-pretrain", "qwen2vl-7b-pretrain", "qwen3vl-2b-pretrain", "qwen3vl-8b-pretrain"),
     *("qwen2vl-laptop", "qwen3vl-laptop"),
@@ -59,7 +60,8 @@ PRESETS = Registry(
     | _functions("smooth", _SMOOTH)
     | _functions("populations", _POPULATIONS)
     | _functions("off_policy", _OFF_POLICY)
-    | _functions("qwen", _QWEN),
+    | _functions("qwen", _QWEN)
+    | _functions("openvla", _OPENVLA),
 )
 _KEYS = ("preset", "overrides")
 

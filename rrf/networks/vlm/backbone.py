@@ -73,6 +73,11 @@ class Backbone(nn.Module, typing.Generic[AnyCfg]):
         """Width D of the features of a token."""
         return self.cfg.width
 
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of words V of the language; ability "language"."""
+        raise NotImplementedError
+
     def forward(self, view: View) -> Features:
         """The features of the images and of the prompt."""
         raise NotImplementedError

@@ -17,7 +17,12 @@ import torch
 from torch import nn
 
 from rrf.policies.policy import Generators
-from rrf.policies.vla.configs import DiscreteTokenHeadCfg, GaussianHeadCfg, RegressionHeadCfg
+from rrf.policies.vla.configs import (
+    DiscreteTokenHeadCfg,
+    GaussianDensityCfg,
+    GaussianHeadCfg,
+    RegressionHeadCfg,
+)
 from rrf.policies.vla.flow_matching import gaussian_entropy, gaussian_log_prob
 from rrf.policies.vla.losses import (
     masked_mean,
@@ -75,6 +80,10 @@ class ActionHead(nn.Module):
         """The supervised loss and metrics. Both ignore the padded steps, `is_pad_bh` [B, H]."""
         raise NotImplementedError
 
+    def assets(self) -> dict[str, str]:
+        """Files that a checkpoint needs besides config and weights: name -> content."""
+        return {}
+
 
 class RegressionHead(ActionHead):
     """Predicts the chunk itself. Greedy and sampled actions are the same."""
@@ -110,8 +119,9 @@ class RegressionHead(ActionHead):
         return loss, {"loss/action_l1": error.item()}
 
 
-class GaussianHead(ActionHead):
-    """Predicts the mean of a normal distribution per element. The greedy action is the mean.
+class GaussianDensity(ActionHead):
+    """A normal distribution per element around a prediction, which a subclass makes in `forward`.
+    The greedy action is the prediction.
 
     The std is one parameter per element of the chunk. The supervised loss does not change it;
     policy gradients train it.
@@ -123,49 +133,37 @@ class GaussianHead(ActionHead):
     exact gradient times the correlation matrix of the noise, which is also an ascent direction.
     """
 
-    def __init__(self, cfg: GaussianHeadCfg, in_features: int, chunk_length: int, action_dim: int):
+    def __init__(self, cfg: GaussianDensityCfg, chunk_length: int, action_dim: int):
         super().__init__(chunk_length, action_dim)
-        self.cfg = cfg
-        self.output = output_layer(in_features, chunk_length * action_dim)
+        self.density = cfg
         initial_ha = torch.full((chunk_length, action_dim), math.log(cfg.initial_std))
         self.log_std_ha = nn.Parameter(initial_ha)
 
-    def forward(self, features_bf: torch.Tensor) -> torch.Tensor:
+    def forward(self, features: typing.Any) -> torch.Tensor:
         """The mean, float32 [B, H, A]."""
-        # In bfloat16, the density would differ between sampling and training, so use float32.
-        with torch.autocast(features_bf.device.type, enabled=False):
-            mean_bt = self.output(features_bf.float())
-        return mean_bt.unflatten(1, (self.chunk_length, self.action_dim))
+        raise NotImplementedError
 
-    def sample(self, features: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
+    def sample(self, features: typing.Any, generator: Generators, greedy: bool) -> HeadSample:
         """Sample a chunk; `replay` holds it as `actions` [B, H, A], in normalised units."""
         actions, std_ha = self(features), self._std()
         mean = actions
         if not greedy:
             uniforms = uniform_rows(len(mean), std_ha.numel(), generator, mean.device)
             noise = to_normal(uniforms).view_as(mean)
-            if self.cfg.persistent_share:
-                share, offset = self.cfg.persistent_share, self._offset(generator, mean)
+            if self.density.persistent_share:
+                share, offset = self.density.persistent_share, self._offset(generator, mean)
                 noise = math.sqrt(1 - share) * noise + math.sqrt(share) * offset
             actions = mean + std_ha * noise
         log_prob = gaussian_log_prob(actions, mean, std_ha)
         return HeadSample(actions, log_prob.flatten(1), {"actions": actions})
 
     def evaluate(
-        self, features: torch.Tensor, replay: dict[str, torch.Tensor]
+        self, features: typing.Any, replay: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         mean_bha, std_ha = self(features), self._std()
         log_prob_bha = gaussian_log_prob(replay["actions"], mean_bha, std_ha)
         entropy_bha = gaussian_entropy(std_ha).expand_as(log_prob_bha)
         return log_prob_bha.flatten(1), entropy_bha.flatten(1)
-
-    def loss(
-        self, features: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
-    ) -> tuple[torch.Tensor, dict[str, float]]:
-        mean_bha = self(features)
-        loss = masked_smooth_l1(mean_bha, target_bha, is_pad_bh, self.cfg.huber_beta)
-        error = masked_mean((mean_bha.detach() - target_bha).abs(), is_pad_bh)
-        return loss, {"loss/action_l1": error.item()}
 
     def _offset(self, generator: Generators, mean_bha: torch.Tensor) -> torch.Tensor:
         # Standard normal, [B, 1, A]. It is derived from the seed of the episode's generator, so
@@ -179,12 +177,35 @@ class GaussianHead(ActionHead):
 
     def _std(self) -> torch.Tensor:
         # Clamp and temperature are applied only here, so sampling and evaluation cannot disagree.
-        cfg = self.cfg
+        cfg = self.density
         clamped_ha = self.log_std_ha.clamp(math.log(cfg.min_std), math.log(cfg.max_std))
         # The gradient passes through the clamp; otherwise a std that left the range could never
         # return into it.
         log_std_ha = self.log_std_ha + (clamped_ha - self.log_std_ha).detach()
         return log_std_ha.exp() * (cfg.temperature * self.noise_factor)
+
+
+class GaussianHead(GaussianDensity):
+    """Predicts the mean of a normal distribution per element with one layer."""
+
+    def __init__(self, cfg: GaussianHeadCfg, in_features: int, chunk_length: int, action_dim: int):
+        super().__init__(cfg, chunk_length, action_dim)
+        self.cfg = cfg
+        self.output = output_layer(in_features, chunk_length * action_dim)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        # In bfloat16, the density would differ between sampling and training, so use float32.
+        with torch.autocast(features.device.type, enabled=False):
+            mean_bt = self.output(features.float())
+        return mean_bt.unflatten(1, (self.chunk_length, self.action_dim))
+
+    def loss(
+        self, features: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        mean_bha = self(features)
+        loss = masked_smooth_l1(mean_bha, target_bha, is_pad_bh, self.cfg.huber_beta)
+        error = masked_mean((mean_bha.detach() - target_bha).abs(), is_pad_bh)
+        return loss, {"loss/action_l1": error.item()}
 
 
 class DiscreteTokenHead(ActionHead):

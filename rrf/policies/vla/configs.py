@@ -22,6 +22,9 @@ class ActionHeadCfg(Cfg):
     """What the head reads of a backbone. A head that reads "pooled" is built with (number of
     features, chunk_length, action_dim) and is given features [B, F]. Any other head is built with
     (backbone, chunk_length, action_dim, state_dim) and is given a `rrf.policies.vla.context`."""
+    has_assets: typing.ClassVar[bool] = False
+    """Whether the head has files of its own. It is then also built with `assets`, as a backbone
+    is, and its `assets()` are saved with a checkpoint."""
 
 
 @configclass(builds="rrf.policies.vla.action_heads:RegressionHead")
@@ -65,9 +68,9 @@ class DiscreteTokenHeadCfg(ActionHeadCfg):
             )
 
 
-@configclass(builds="rrf.policies.vla.action_heads:GaussianHead")
-class GaussianHeadCfg(ActionHeadCfg):
-    """Predicts the mean of a normal distribution whose std does not depend on the observation."""
+@configclass
+class GaussianDensityCfg(ActionHeadCfg):
+    """A normal distribution around a prediction, whose std does not depend on the observation."""
 
     initial_std: float = 0.3
     """Initial standard deviation, in normalised action units."""
@@ -78,10 +81,7 @@ class GaussianHeadCfg(ActionHeadCfg):
     temperature: float = 1.0
     """Multiplies the standard deviation, both for sampling and in every log-probability."""
     persistent_share: float = 0.0
-    """Fraction of the noise's variance that is constant during an episode; see GaussianHead."""
-    huber_beta: float = 0.1
-    """Error of the mean, in normalised action units, above which the supervised loss is linear
-    instead of quadratic."""
+    """Fraction of the noise's variance that is constant during an episode; see GaussianDensity."""
 
     def __post_init__(self):
         if not 0 < self.min_std <= self.initial_std <= self.max_std:
@@ -95,6 +95,18 @@ class GaussianHeadCfg(ActionHeadCfg):
             )
         if not 0 <= self.persistent_share <= 1:
             raise ValueError(f"persistent_share is {self.persistent_share}, allowed: 0 to 1")
+
+
+@configclass(builds="rrf.policies.vla.action_heads:GaussianHead")
+class GaussianHeadCfg(GaussianDensityCfg):
+    """Predicts the mean of a normal distribution whose std does not depend on the observation."""
+
+    huber_beta: float = 0.1
+    """Error of the mean, in normalised action units, above which the supervised loss is linear
+    instead of quadratic."""
+
+    def __post_init__(self):
+        super().__post_init__()
         if self.huber_beta <= 0:
             raise ValueError(f"huber_beta is {self.huber_beta}, allowed: above 0")
 

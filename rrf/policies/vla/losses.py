@@ -14,6 +14,16 @@ def masked_mean(values_bha: torch.Tensor, is_pad_bh: torch.Tensor) -> torch.Tens
     return (values_bha * keep_bh1).sum() / count
 
 
+def held(values_bha: torch.Tensor, is_pad_bh: torch.Tensor) -> torch.Tensor:
+    """The chunk in which the last real step goes on through the padding at the end.
+
+    For heads that read the whole target, so that the loss does not depend on the padding.
+    """
+    last_b1 = ((~is_pad_bh).sum(1, keepdim=True) - 1).clamp(min=0)
+    steps_bh = torch.arange(is_pad_bh.shape[1], device=is_pad_bh.device).minimum(last_b1)
+    return values_bha.gather(1, steps_bh.unsqueeze(-1).expand_as(values_bha))
+
+
 def masked_smooth_l1(
     prediction_bha: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor, beta: float
 ) -> torch.Tensor:

@@ -59,8 +59,9 @@ class VLMPolicy(nn.Module):
         if self._reads_vector:
             self.head = cfg.head.build(cfg.features, cfg.chunk_length, cfg.action_dim)
         else:
+            files = {"assets": assets} if cfg.head.has_assets else {}
             self.head = cfg.head.build(
-                self.backbone, cfg.chunk_length, cfg.action_dim, cfg.state_dim
+                self.backbone, cfg.chunk_length, cfg.action_dim, cfg.state_dim, **files
             )
         self.num_values = 0
         if cfg.value_head:
@@ -135,7 +136,7 @@ class VLMPolicy(nn.Module):
 
     def assets(self) -> dict[str, str]:
         """Files that a checkpoint needs besides config and weights: name -> content."""
-        return self.backbone.assets() | base_assets(self.backbone)
+        return self.backbone.assets() | base_assets(self.backbone) | self.head.assets()
 
     def _input(self, context: Context) -> torch.Tensor | Context:
         return self._joined(context) if self._reads_vector else context

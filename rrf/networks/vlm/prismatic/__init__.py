@@ -1,0 +1,1 @@
+"""OpenVLA's backbone: two vision towers, a projector and Llama."""

@@ -1,0 +1,207 @@
+"""The heads of OpenVLA-OFT (arXiv:2502.19645): a chunk in one pass, by L1 regression or diffusion.
+
+The chunk has one slot per step and dimension, step by step. Empty slots are zero vectors; for
+diffusion, they hold the noisy actions. The features of a step's slots are joined and read by a
+residual MLP. The state, and for diffusion the noise level, are tokens after the images.
+
+The parameters have the names of the published components: `model` or `noise_predictor`,
+`proprio_projector`, `noisy_action_projector`.
+
+Legend: B rows, H steps in an action chunk, A action dimension, S = H A slots, D width of a token.
+"""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from rrf.networks.vlm.backbone import Backbone
+from rrf.policies.policy import Generators
+from rrf.policies.vla.action_heads import (
+    ActionHead,
+    GaussianDensity,
+    HeadSample,
+    to_normal,
+    uniform_rows,
+)
+from rrf.policies.vla.context import Context
+from rrf.policies.vla.heads import ddim
+from rrf.policies.vla.heads.oft_configs import OFTDiffusionHeadCfg, OFTRegressionHeadCfg
+from rrf.policies.vla.losses import held, masked_mean
+
+
+class ResidualMLP(nn.Module):
+    """Layer norm, a layer, residual blocks, layer norm, a layer."""
+
+    def __init__(self, num_blocks: int, in_features: int, hidden: int, out_features: int):
+        super().__init__()
+        self.layer_norm1 = nn.LayerNorm(in_features)
+        self.fc1 = nn.Linear(in_features, hidden)
+        self.mlp_resnet_blocks = nn.ModuleList(_Block(hidden) for _ in range(num_blocks))
+        self.layer_norm2 = nn.LayerNorm(hidden)
+        self.fc2 = nn.Linear(hidden, out_features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.relu(self.fc1(self.layer_norm1(x)))
+        for block in self.mlp_resnet_blocks:
+            x = block(x)
+        return self.fc2(self.layer_norm2(x))
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.ffn = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.ffn(x)
+
+
+class TokenProjector(nn.Module):
+    """Makes a token of a small vector, such as the state."""
+
+    def __init__(self, in_features: int, width: int):
+        super().__init__()
+        self.fc1 = nn.Linear(in_features, width)
+        self.fc2 = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc2(functional.gelu(self.fc1(x)))
+
+
+class NoisePredictor(nn.Module):
+    """The residual MLP of the diffusion head, under its published name."""
+
+    def __init__(self, num_blocks: int, in_features: int, hidden: int, out_features: int):
+        super().__init__()
+        self.mlp_resnet = ResidualMLP(num_blocks, in_features, hidden, out_features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.mlp_resnet(x)
+
+
+class OFTRegressionHead(GaussianDensity):
+    """Predicts the chunk; the density around it is a normal distribution (`GaussianDensity`)."""
+
+    def __init__(
+        self,
+        cfg: OFTRegressionHeadCfg,
+        backbone: Backbone,
+        chunk_length: int,
+        action_dim: int,
+        state_dim: int,
+    ):
+        super().__init__(cfg, chunk_length, action_dim)
+        self.cfg = cfg
+        width = backbone.width
+        self.model = ResidualMLP(
+            cfg.num_blocks, width * action_dim, cfg.hidden_features, action_dim
+        )
+        self.proprio_projector = TokenProjector(state_dim, width) if cfg.uses_state else None
+
+    def forward(self, features: Context) -> torch.Tensor:
+        width, size = features.backbone.width, self.chunk_length * self.action_dim
+        slots_bsd = features.state.new_zeros(len(features), size, width)
+        state_bnd = state_token(features, self.proprio_projector, self.cfg.clips_state)
+        hidden_bsd = features.backbone.fill_slots(features.view, slots_bsd, state_bnd)
+        return self.predict(hidden_bsd)
+
+    def predict(self, hidden_bsd: torch.Tensor) -> torch.Tensor:
+        """The chunk, float32 [B, H, A], from the features of its slots."""
+        # In bfloat16, the density would differ between sampling and training, so use float32.
+        with torch.autocast(hidden_bsd.device.type, enabled=False):
+            return self.model(hidden_bsd.float().unflatten(1, (self.chunk_length, -1)).flatten(2))
+
+    def loss(
+        self, features: Context, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        loss = masked_mean((self(features) - target_bha).abs(), is_pad_bh)
+        return loss, {"loss/action_l1": loss.item()}
+
+
+class OFTDiffusionHead(ActionHead):
+    """Denoises the chunk. A greedy chunk starts from zeros instead of noise."""
+
+    def __init__(
+        self,
+        cfg: OFTDiffusionHeadCfg,
+        backbone: Backbone,
+        chunk_length: int,
+        action_dim: int,
+        state_dim: int,
+    ):
+        super().__init__(chunk_length, action_dim)
+        self.cfg = cfg
+        width = backbone.width
+        self.noise_predictor = NoisePredictor(
+            cfg.num_blocks, width * action_dim, cfg.hidden_features, action_dim
+        )
+        self.noisy_action_projector = TokenProjector(1, width)
+        self.proprio_projector = TokenProjector(state_dim, width) if cfg.uses_state else None
+        self.shares_n = ddim.signal_shares(cfg.num_train_steps)
+
+    def sample(self, features: Context, generator: Generators, greedy: bool) -> HeadSample:
+        device, shape = self.is_executed.device, (self.chunk_length, self.action_dim)
+        x_bha = torch.zeros(len(features), *shape, device=device)
+        if not greedy:
+            uniforms = uniform_rows(len(features), x_bha[0].numel(), generator, device)
+            x_bha = to_normal(uniforms).view_as(x_bha)
+        steps = ddim.levels(self.cfg.num_train_steps, self.cfg.num_denoise_steps)
+        stride = self.cfg.num_train_steps // self.cfg.num_denoise_steps
+        for level in steps:
+            level_b = torch.full((len(features),), level, device=device)
+            noise_bha = self.noise(features, x_bha, level_b)
+            x_bha = ddim.denoised(x_bha, noise_bha, level, level - stride, self.shares_n)
+        return HeadSample(x_bha, None, {})
+
+    def evaluate(
+        self, features: Context, replay: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        raise NotImplementedError(
+            "a diffusion head has no density and cannot be trained by policy gradients; use "
+            "OpenVLA-OFT's L1 head, a token head or a flow-matching head"
+        )
+
+    def loss(
+        self, features: Context, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        """The squared error of the noise at one random level per row. Noise and level come from
+        torch's global random generator."""
+        noise_bha = torch.randn_like(target_bha)
+        levels_n = self.cfg.num_train_steps
+        level_b = torch.randint(0, levels_n, (len(target_bha),), device=target_bha.device)
+        x_bha = ddim.noised(held(target_bha, is_pad_bh), noise_bha, level_b, self.shares_n)
+        error_bha = self.noise(features, x_bha, level_b) - noise_bha
+        return masked_mean(error_bha.square(), is_pad_bh), {
+            "loss/noise_l1": masked_mean(error_bha.detach().abs(), is_pad_bh).item()
+        }
+
+    def noise(self, features: Context, x_bha: torch.Tensor, level_b: torch.Tensor) -> torch.Tensor:
+        """The predicted noise in a noisy chunk, float32 [B, H, A]."""
+        inserted_bnd = level_embedding(level_b, features.backbone.width).unsqueeze(1)
+        state_bnd = state_token(features, self.proprio_projector, self.cfg.clips_state)
+        if state_bnd is not None:
+            inserted_bnd = torch.cat([state_bnd, inserted_bnd], dim=1)
+        slots_bsd = self.noisy_action_projector(x_bha.flatten(1).unsqueeze(-1))
+        hidden_bsd = features.backbone.fill_slots(features.view, slots_bsd, inserted_bnd)
+        steps_bhf = hidden_bsd.float().unflatten(1, (self.chunk_length, -1)).flatten(2)
+        return self.noise_predictor(steps_bhf).float()
+
+
+def state_token(
+    context: Context, projector: TokenProjector | None, clips: bool
+) -> torch.Tensor | None:
+    """The state as one token, [B, 1, D]; None without a projector."""
+    if projector is None:
+        return None
+    state_bd = context.state.clamp(-1, 1) if clips else context.state
+    return projector(state_bd).unsqueeze(1)
+
+
+def level_embedding(level_b: torch.Tensor, width: int) -> torch.Tensor:
+    """Sines, then cosines, of a noise level at wavelengths from 2 pi to 20,000 pi, [B, D]."""
+    half = width // 2
+    places = torch.arange(half, device=level_b.device) / (half - 1)
+    angles = level_b.float()[:, None] * torch.exp(-math.log(10000.0) * places)
+    return torch.cat([angles.sin(), angles.cos()], dim=1)

@@ -1,0 +1,292 @@
+"""Checkpoints of OpenVLA (arXiv:2406.09246) and OpenVLA-OFT (arXiv:2502.19645), read and written.
+
+A folder has config.json with the statistics of its datasets, safetensors, tokenizer.json and, for
+OFT, components such as action_head--100000_checkpoint.pt. Parameters have the same names as ours
+but for `scale_factor`, which timm calls `gamma`, and for the blocks that FiLM wraps: those are
+plain in the safetensors and wrapped in vision_backbone--*.pt, which also holds unmerged adapters.
+
+Statistics become those of a dataset of ours: `proprio` is the state, and `mask` says which
+dimensions are normalised. Where a range is empty, its upper end is raised by 1e-8, as in OFT's own
+formula, so that a constant stays a constant.
+"""
+
+import functools
+import json
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import safetensors
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from rrf.data.schema import ACTION, STATE
+from rrf.networks.vlm.prismatic.configs import PrismaticCfg
+from rrf.networks.vlm.prismatic.names import own_name, published_name
+from rrf.networks.vlm.tokenizer import FILE
+from rrf.networks.vlm.weights import check_names, weight_files
+from rrf.policies.vla.heads.action_tokens_configs import ActionTokenHeadCfg
+from rrf.policies.vla.vlm import VLMPolicy
+from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+
+_BACKBONE = "backbone."
+_VISION = "vision_backbone."
+_INDEX = "model.safetensors.index.json"
+_COMPONENTS = {
+    "proprio_projector": "head.proprio_projector.",
+    "noisy_action_projector": "head.noisy_action_projector.",
+    "action_head": "head.",
+}
+_OWN = ("head.log_std_ha",)  # the std of reinforcement learning, which no published file has
+_EMPTY_RANGE = 1e-8
+_SHARD_BYTES = 5 * 10**9
+_ADAPTER_ALPHA = 16  # OFT's alpha is the rank, but at most this
+
+Found = tuple[tuple[int, ...], Callable[[], torch.Tensor]]
+
+
+def read(folder: str | Path, dataset: str, cfg: VLMPolicyCfg) -> VLMPolicy:
+    """The policy of a published checkpoint.
+
+    Args:
+        folder: The checkpoint.
+        dataset: One of the datasets whose statistics it has.
+        cfg: What the policy is, e.g. that of the preset openvla-sft, with cameras and image size.
+            The checkpoint fills in the tokenizer, and dimensions that are 0.
+
+    Raises:
+        ValueError: For a dataset that it does not know, tensors that are missing, unexpected or of
+            another shape, sizes that differ from `cfg`, and files that cannot be read safely.
+    """
+    folder = Path(folder)
+    config = _config(folder)
+    stats = norm_stats_of(config, dataset, cfg.state_dim)
+    backbone = cfg.backbone
+    if (folder / FILE).is_file() and not backbone.tokenizer.words:
+        tokenizer = backbone.tokenizer.replace(files=str(folder))
+        backbone = backbone.replace(tokenizer=tokenizer)
+    cfg = cfg.replace(
+        backbone=backbone,
+        state_dim=cfg.state_dim or len(stats[STATE]["q01"]),
+        action_dim=cfg.action_dim or len(stats[ACTION]["q01"]),
+    )
+    _check_sizes(config, cfg, folder)
+    policy = cfg.build(stats)
+    _fill(policy, tensors_of(folder, _backbone_cfg(cfg).film), folder)
+    return policy
+
+
+def norm_stats_of(config: Mapping, dataset: str, state_dim: int = 0) -> dict[str, dict]:
+    """The statistics of a dataset in config.json as those of one of our datasets.
+
+    Args:
+        config: The content of config.json.
+        dataset: The dataset.
+        state_dim: Dimensions of the state, if the checkpoint has no statistics of it; it is then
+            not normalised.
+
+    Raises:
+        ValueError: For a dataset that it does not know; the message names those it does.
+    """
+    known = config.get("norm_stats") or {}
+    if dataset not in known:
+        raise ValueError(
+            f"the checkpoint has no statistics of dataset '{dataset}'; known: "
+            f"{', '.join(sorted(known)) or 'none'}"
+        )
+    entry = known[dataset]
+    width = state_dim or len(entry["action"]["q01"])
+    plain = {"q01": [-1.0] * width, "q99": [1.0] * width}
+    found = {STATE: entry.get("proprio", plain), ACTION: entry["action"]}
+    return {key: _with_ranges(stats) for key, stats in found.items()}
+
+
+def tensors_of(folder: Path, film: bool) -> dict[str, Found]:
+    """Our name of every published tensor -> its shape, and how to load it."""
+    found: dict[str, Found] = {}
+    for file in weight_files(folder):
+        with safetensors.safe_open(file, "pt") as shard:
+            for name in shard.keys():  # noqa: SIM118 (not a mapping)
+                found[_BACKBONE + own_name(name, film)] = (
+                    tuple(shard.get_slice(name).get_shape()),
+                    functools.partial(_load, file, name),
+                )
+    for component, prefix in _COMPONENTS.items():
+        for name, tensor in _component(folder, component).items():
+            found[prefix + name] = _in_memory(tensor)
+    if film:
+        for name, tensor in merged(_component(folder, "vision_backbone")).items():
+            name = _VISION + name.removeprefix(_VISION)
+            found[_BACKBONE + own_name(name, film)] = _in_memory(tensor)
+    return found
+
+
+def merged(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Weights with their low-rank adapters added to them: W + min(1, 16 / rank) B A."""
+    result = {}
+    for name, tensor in tensors.items():
+        if ".lora_" in name:
+            continue
+        down = tensors.get(name.replace(".base_layer.weight", ".lora_A.default.weight"))
+        if ".base_layer.weight" in name and down is not None:
+            up = tensors[name.replace(".base_layer.weight", ".lora_B.default.weight")]
+            product = (up.flatten(1) @ down.flatten(1)).view_as(tensor)  # a convolution's is 4-D
+            tensor = tensor + min(1.0, _ADAPTER_ALPHA / len(down)) * product
+        result[name.replace(".base_layer.", ".")] = tensor
+    return result
+
+
+def write(policy: VLMPolicy, folder: str | Path, dataset: str, norm_stats: Mapping) -> None:
+    """Write a policy in the published layout.
+
+    The std of a Gaussian head has no place in it.
+
+    Args:
+        policy: A policy with OpenVLA's backbone.
+        folder: A folder that is made if it does not exist.
+        dataset: The name under which its statistics are written.
+        norm_stats: Those it was built with.
+    """
+    folder, cfg = Path(folder), _backbone_cfg(policy.cfg)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.contiguous() for name, tensor in policy.state_dict().items()}
+    backbone = {n.removeprefix(_BACKBONE): t for n, t in tensors.items() if n.startswith(_BACKBONE)}
+    _write_shards(folder, {name: t for own, t in backbone.items() if (name := published_name(own))})
+    rest = {name: tensors[name] for name in tensors.keys() - set(_OWN)}
+    for component, prefix in _COMPONENTS.items():
+        names = [name for name in rest if name.startswith(prefix)]
+        _write_component(folder, component, {n.removeprefix(prefix): rest.pop(n) for n in names})
+    if cfg.film:
+        vision = {n: t for n, t in backbone.items() if n.startswith(_VISION)}
+        renamed = {name.replace(".gamma", ".scale_factor"): t for name, t in vision.items()}
+        _write_component(folder, "vision_backbone", renamed)
+    for name, text in policy.assets().items():
+        (folder / name).write_text(text, encoding="utf-8")
+    stats = {"action": dict(norm_stats[ACTION]), "proprio": dict(norm_stats[STATE])}
+    text = {"model_type": "llama", "vocab_size": cfg.language.vocabulary_size}
+    config = {
+        "architectures": ["OpenVLAForActionPrediction"],
+        "model_type": "openvla",
+        "image_sizes": list(cfg.image.size),
+        "image_resize_strategy": "resize-naive",
+        "use_fused_vision_backbone": True,
+        "text_config": text,
+        "norm_stats": {dataset: stats},
+    }
+    if isinstance(policy.cfg.head, ActionTokenHeadCfg):
+        config["n_action_bins"] = policy.cfg.head.num_bins
+        config["pad_to_multiple_of"] = policy.cfg.head.num_reserved_tokens
+    (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+
+
+def _with_ranges(stats: Mapping) -> dict:
+    result = {name: list(values) for name, values in stats.items() if isinstance(values, list)}
+    for low, high in (("q01", "q99"), ("min", "max")):
+        if low in result and high in result:
+            pairs = zip(result[low], result[high], strict=True)
+            result[high] = [b + _EMPTY_RANGE * (a == b) for a, b in pairs]
+    return result
+
+
+def _backbone_cfg(cfg: VLMPolicyCfg) -> PrismaticCfg:
+    if not isinstance(cfg.backbone, PrismaticCfg):
+        raise ValueError(
+            f"policy.backbone is {type(cfg.backbone).__name__}, but OpenVLA's checkpoints need "
+            "PrismaticCfg"
+        )
+    return cfg.backbone
+
+
+def _config(folder: Path) -> dict:
+    file = folder / "config.json"
+    if not file.is_file():
+        raise ValueError(f"there is no {file}; give the folder of a checkpoint of OpenVLA")
+    config = json.loads(file.read_text(encoding="utf-8"))
+    if config.get("model_type") != "openvla":
+        raise ValueError(
+            f"{file} is of model_type '{config.get('model_type')}', expected 'openvla': this is a "
+            "checkpoint of another family"
+        )
+    return config
+
+
+def _check_sizes(config: Mapping, cfg: VLMPolicyCfg, folder: Path) -> None:
+    backbone, head = _backbone_cfg(cfg), cfg.head
+    pairs = [
+        ("text_config.vocab_size", config["text_config"].get("vocab_size"),
+         "backbone.language.vocabulary_size", backbone.language.vocabulary_size),
+    ]  # fmt: skip
+    if isinstance(head, ActionTokenHeadCfg):
+        pairs += [
+            ("n_action_bins", config.get("n_action_bins"), "head.num_bins", head.num_bins),
+            ("pad_to_multiple_of", config.get("pad_to_multiple_of"),
+             "head.num_reserved_tokens", head.num_reserved_tokens),
+        ]  # fmt: skip
+    for theirs, value, ours, expected in pairs:
+        if value is not None and value != expected:
+            raise ValueError(
+                f"{folder}/config.json has {theirs} {value}, but {ours} is {expected}; set "
+                f"{ours}={value}"
+            )
+
+
+def _component(folder: Path, name: str) -> dict[str, torch.Tensor]:
+    files = sorted(folder.glob(f"{name}--*.pt"))
+    if len(files) > 1:
+        raise ValueError(
+            f"{folder} has {len(files)} files {name}--*.pt, allowed: one; remove those of other "
+            "steps"
+        )
+    if not files:
+        return {}
+    try:
+        tensors = torch.load(files[0], map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise ValueError(
+            f"{files[0]} holds more than tensors or is damaged, so it is not read: {error}"
+        ) from error
+    return {key.removeprefix("module."): value for key, value in tensors.items()}
+
+
+def _fill(policy: nn.Module, found: Mapping[str, Found], folder: Path) -> None:
+    have = policy.state_dict()
+    expected = {name: tuple(have[name].shape) for name in have if name not in _OWN}
+    shapes = {name: shape for name, (shape, _) in found.items()}
+    check_names(expected, shapes, f"{folder}", "the policy")
+    with torch.no_grad():
+        for name, (_, load) in found.items():
+            have[name].copy_(load())
+
+
+def _load(file: Path, name: str) -> torch.Tensor:
+    with safetensors.safe_open(file, "pt") as shard:
+        return shard.get_tensor(name)
+
+
+def _in_memory(tensor: torch.Tensor) -> Found:
+    return tuple(tensor.shape), lambda: tensor
+
+
+def _write_shards(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    shards: list[dict[str, torch.Tensor]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        if size and size + tensor.nbytes > _SHARD_BYTES:
+            shards.append({})
+            size = 0
+        shards[-1][name] = tensor
+        size += tensor.nbytes
+    places = {}
+    for number, shard in enumerate(shards, start=1):
+        file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        save_file(shard, folder / file, metadata={"format": "pt"})
+        places |= dict.fromkeys(shard, file)
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": places}
+    (folder / _INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
+
+
+def _write_component(folder: Path, name: str, tensors: Mapping[str, torch.Tensor]) -> None:
+    if tensors:
+        torch.save(dict(tensors), folder / f"{name}--0_checkpoint.pt")
