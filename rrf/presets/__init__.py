@@ -28,6 +28,8 @@ _QWEN = (
 )
 _PI = ("pi0-sft", "pi05-sft", "pi0-laptop", "pi05-laptop")
 
+_GROOT = ("groot-n15-sft", "groot-n17-sft", "groot-laptop")
+
 
 def _functions(module: str, names: Iterable[str]) -> dict[str, str]:
     """Map each preset to the function of the same name, with underscores."""
@@ -61,7 +63,8 @@ PRESETS = Registry(
     | _functions("populations", _POPULATIONS)
     | _functions("off_policy", _OFF_POLICY)
     | _functions("qwen", _QWEN)
-    | _functions("openvla", _OPENVLA),
+    | _functions("openvla", _OPENVLA)
+    | _functions("groot", _GROOT),
 )
 _KEYS = ("preset", "overrides")
 

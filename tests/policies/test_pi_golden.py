@@ -59,5 +59,5 @@ def test_denoised_actions_equal_openpi(version, num_steps):
         given = policy.head.given(golden_context(policy, golden.inputs))
         no_randomness = torch.zeros(2, num_steps, dtype=torch.bool)
         zeros = torch.zeros(2, num_steps, *noise.shape[1:])
-        chain, _ = denoise(policy.head._transition(given), noise, zeros, no_randomness)
+        chain, _ = denoise(policy.head.transition(given), noise, zeros, no_randomness)
     close(chain[:, -1], golden.outputs[f"actions_{num_steps}steps"], 5e-6)

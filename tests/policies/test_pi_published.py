@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from rrf.data.schema import ACTION, STATE, Observation
 from rrf.data.transforms import Normalize
-from rrf.networks.vlm.configs import TokenizerCfg
+from rrf.networks.vlm.configs import LoRACfg, TokenizerCfg
 from rrf.policies.vla.published import openpi, pi_norm_stats
 from rrf.presets.pi import pi0, pi05
 from tests.policies.pi_golden import golden_pi, norm_stats, tiny
@@ -197,9 +197,37 @@ def test_either_name_of_the_embedding_table_is_enough(tmp_path):
         openpi.renamed({**weights, embedding: table + 1})
 
 
+@pytest.mark.parametrize("layout", ["openpi", "lerobot"])
+def test_the_backbone_alone_and_adapters_start_from_a_published_checkpoint(layout, tmp_path):
+    policy = built("pi0", layout)
+    folder = openpi.write(policy, STATS, tmp_path / "out", layout)
+    cfg = robot_cfg("pi0", layout)
+    backbone = cfg.backbone.replace(weights=str(folder), tuning=LoRACfg(rank=2))
+    adapted = cfg.replace(backbone=backbone).build(STATS)
+    table = policy.backbone.embedding.weight
+    assert torch.equal(adapted.backbone.embedding.weight, table)
+    openpi.fill(adapted, folder)
+    assert np.abs(actions(adapted) - actions(policy)).max() < 1e-5
+    for name, parameter in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1)
+    again = robot_cfg("pi0", layout).build(STATS)
+    openpi.fill(again, openpi.write(adapted, STATS, tmp_path / "merged", layout))
+    assert np.abs(actions(again) - actions(policy)).max() > 1e-3
+    assert np.abs(actions(again) - actions(adapted)).max() < 1e-5
+
+
+def test_paligemma_itself_has_names_of_two_generations():
+    backbone = robot_cfg("pi0").backbone.build()
+    wanted = "language.layers.0.mlp.up_proj.weight"
+    for start in ("language_model.model.", "model.language_model."):
+        assert backbone.published_name(f"{start}layers.0.mlp.up_proj.weight") == wanted
+    assert backbone.published_name("surprise.weight") == "surprise.weight"
+
+
 def test_only_safetensors_are_read(tmp_path):
     torch.save({}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="read from safetensors files only"):
+    with pytest.raises(ValueError, match="no safetensors files"):
         openpi.fill(built("pi0"), tmp_path)
 
 

@@ -30,6 +30,7 @@ from rrf.policies.vla.losses import (
     masked_token_cross_entropy,
     soft_labels,
 )
+from rrf.policies.vla.real_time import RunningChunk
 
 _OFFSET_STREAM = 0x0FF5E7  # separates the stream of an episode's offset from its other noise
 
@@ -83,6 +84,20 @@ class ActionHead(nn.Module):
     def assets(self) -> dict[str, str]:
         """Files that a checkpoint needs besides config and weights: name -> content."""
         return {}
+
+    def resume(
+        self, features: typing.Any, running: RunningChunk, generator: Generators, greedy: bool
+    ) -> HeadSample:
+        """Sample chunks that continue those being executed (real-time chunking). They have no
+        log-probability.
+
+        Raises:
+            NotImplementedError: For a head that does not denoise.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot continue a running chunk; use a head that denoises "
+            "(flow matching or diffusion)"
+        )
 
 
 class RegressionHead(ActionHead):

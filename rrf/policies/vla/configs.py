@@ -26,6 +26,19 @@ class ActionHeadCfg(Cfg):
     """Whether the head has files of its own. It is then also built with `assets`, as a backbone
     is, and its `assets()` are saved with a checkpoint."""
 
+    def embodiment_slot(self, tag: str | None) -> int:
+        """The number of an embodiment in a head that has parts of its own for each; else 0.
+
+        Raises:
+            ValueError: If the head does not know the tag.
+        """
+        if tag is not None:
+            raise ValueError(
+                f"embodiment is '{tag}', but {type(self).__name__} has no parts for embodiments; "
+                "leave it out, or choose a head that has them (GrootHeadCfg)"
+            )
+        return 0
+
 
 @configclass(builds="rrf.policies.vla.action_heads:RegressionHead")
 class RegressionHeadCfg(ActionHeadCfg):

@@ -26,6 +26,7 @@ from rrf.networks.vlm.build import base_assets, build_backbone
 from rrf.policies.policy import Evaluation, Generators, Sample
 from rrf.policies.vla.context import Context
 from rrf.policies.vla.observations import check_observation
+from rrf.policies.vla.real_time import RunningChunk
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
 _STATE_BINS = 256
@@ -96,7 +97,8 @@ class VLMPolicy(nn.Module):
                 for instruction, row in zip(observation.instruction, prompt_state, strict=True)
             ],
         )
-        embodiment = torch.zeros(batch, dtype=torch.long, device=self.device)
+        slot = self.cfg.head.embodiment_slot(self.cfg.embodiment)
+        embodiment = torch.full((batch,), slot, device=self.device)
         return Context(self.backbone, view, self._tensor(state), embodiment)
 
     @torch.no_grad()
@@ -115,6 +117,34 @@ class VLMPolicy(nn.Module):
             log_prob=None if found.log_prob is None else self._cut(found.log_prob),
             replay=found.replay,
             value=self._value(context),
+        )
+
+    @torch.no_grad()
+    def resume(
+        self,
+        observation: Observation,
+        running: np.ndarray,
+        num_frozen: int,
+        generator: Generators = None,
+        greedy: bool = False,
+    ) -> np.ndarray:
+        """Chunks that continue those being executed (real-time chunking), physical units.
+
+        Args:
+            observation: What the policy sees now.
+            running: What is left of the running chunks, [B, K, A], physical units; element 0 is the
+                action that is executed next.
+            num_frozen: Of these, how many will be over when the new chunk arrives.
+            generator: As in `sample`.
+            greedy: As in `sample`.
+
+        Raises:
+            NotImplementedError: If the head does not denoise.
+        """
+        known = RunningChunk(self._tensor(self.normalize_action.apply(running)), num_frozen)
+        found = self.head.resume(self._input(self.context(observation)), known, generator, greedy)
+        return self.normalize_action.invert(
+            found.actions[..., : self.action_dim].float().cpu().numpy()
         )
 
     def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:

@@ -29,6 +29,9 @@ class VLMPolicyCfg(PolicyCfg):
     """The vision-language model."""
     head: ActionHeadCfg = RegressionHeadCfg()
     """The action head. It decides what is read of the backbone."""
+    embodiment: str | None = None
+    """Tag of the robot, for a head with encoders of its own for each, e.g. gr1. null: a new
+    robot."""
     prompt: str = "{instruction}"
     """The prompt. {instruction} stands for the instruction; {state}, if there, for the normalised
     state in 256 bins, as in pi0.5."""
@@ -64,6 +67,7 @@ class VLMPolicyCfg(PolicyCfg):
             )
         if self.prompt_state_dims < 0:
             raise ValueError(f"prompt_state_dims is {self.prompt_state_dims}, allowed: 0 or more")
+        self.head.embodiment_slot(self.embodiment)
         if "{instruction}" not in self.prompt:
             raise ValueError(
                 f"prompt is '{self.prompt}', allowed: a text with {{instruction}}, and with "

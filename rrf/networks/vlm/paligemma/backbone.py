@@ -12,6 +12,7 @@ Legend: B rows, C cameras, P patches of an image, T words, L tokens, D width, V 
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -26,6 +27,27 @@ from rrf.networks.vlm.paligemma.gemma import Gemma, KeysValues
 from rrf.networks.vlm.tokenizer import build_tokenizer, padded
 
 _PAD, _BEGIN, _END = "<pad>", "<bos>", "<eos>"
+_STARTS = (
+    "model.",
+    "paligemma_with_expert.paligemma.",
+    "model.",
+)  # lerobot's, openpi's, PaliGemma's
+_NOT_OURS = re.compile(
+    r"(model\.)?(paligemma_with_expert\.gemma_expert\.|(action|state|time|action_time)_(in_|out_)?"
+    r"(proj|mlp))"
+)
+_PUBLISHED = {
+    "vision_tower.": "vision.",
+    "multi_modal_projector.linear.": "projector.",
+    "language_model.model.embed_tokens.": "embedding.",
+    "language_model.embed_tokens.": "embedding.",
+    "language_model.lm_head.": "embedding.",
+    "lm_head.": "embedding.",
+    "language_model.model.": "language.",
+    "language_model.": "language.",
+}
+"""Start of published names -> start of ours; the first that fits holds. The embedding table is also
+the output layer, and files may have it under either name."""
 
 
 @dataclasses.dataclass
@@ -56,8 +78,6 @@ class PaliGemma(Backbone[PaliGemmaCfg]):
         if cfg.gradient_checkpointing:
             self.language.checkpoints_gradient = True
             self.vision.gradient_checkpointing_enable({"use_reentrant": False})
-        if cfg.dtype == "bf16":
-            self.to(torch.bfloat16)
 
     def forward(self, view: View) -> Features:
         rule, device = self.cfg.image, self.embedding.weight.device
@@ -126,11 +146,26 @@ class PaliGemma(Backbone[PaliGemmaCfg]):
             newest_b1 = chosen[-1].unsqueeze(1)
             hidden_b1d, cache = self._continued(features, newest_b1, cache, len(chosen) - 1)
 
+    def blocks(self) -> list[nn.Module]:
+        return [*self.vision.vision_model.encoder.layers, *self.language.layers]
+
     def assets(self) -> dict[str, str]:
         return self.tokenizer.assets()
 
     def lora_target(self) -> str:
         return r"language\.layers\.\d+\.self_attn\.[qkvo]_proj"
+
+    def published_name(self, name: str) -> str | None:
+        """The name in this module of a tensor of PaliGemma, of openpi or of lerobot; None for
+        those of an action expert."""
+        if _NOT_OURS.match(name):
+            return None
+        for start in _STARTS:
+            name = name.removeprefix(start)
+        for theirs, ours in _PUBLISHED.items():
+            if name.startswith(theirs):
+                return ours + name.removeprefix(theirs)
+        return name
 
     def _encoded(self, prompts: Sequence[str]) -> tuple[list[list[int]], list[list[bool]]]:
         begin = self.tokenizer.special(_BEGIN)

@@ -9,7 +9,6 @@ Weights only change their names. lerobot puts "model." before openpi's names. Tw
 Only safetensors files are read, never a pickle.
 """
 
-import json
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,7 +16,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
+from rrf.networks.vlm.build import merged_weights
 from rrf.networks.vlm.paligemma.configs import PaliGemmaCfg
+from rrf.networks.vlm.weights import weight_files
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 from rrf.policies.vla.published import pi_norm_stats
 from rrf.policies.vla.vlm import VLMPolicy
@@ -91,7 +92,15 @@ def fill(policy: VLMPolicy, folder: str | Path) -> None:
             message lists what is missing and what is unexpected.
     """
     _require_pi(policy.cfg)
-    found, expected = renamed(_read(Path(folder))), policy.state_dict()
+    weights: dict[str, torch.Tensor] = {}
+    for file in weight_files(folder):
+        weights |= load_file(file)
+    found = renamed(weights)
+    expected = {
+        name.replace(".base_layer.", "."): parameter.data
+        for name, parameter in policy.named_parameters()
+        if ".lora_" not in name
+    }
     differences = [
         f"missing {their_name(name)}"
         for name in expected
@@ -110,7 +119,8 @@ def fill(policy: VLMPolicy, folder: str | Path) -> None:
             f"{folder} does not have the architecture of the configured policy: "
             f"{'; '.join(differences[:_SHOWN])}{rest}"
         )
-    policy.load_state_dict(found, strict=False)
+    for name, tensor in found.items():
+        expected[name].copy_(tensor)
 
 
 def write(
@@ -119,7 +129,8 @@ def write(
     """Write weights, normalisation and what else the layout needs to `folder`, which must not exist
     or be empty.
 
-    A critic and ReinFlow's noise are left out, because the layouts have no place for them.
+    Adapters are merged into the weights. A critic and ReinFlow's noise are left out, because the
+    layouts have no place for them.
 
     Raises:
         ValueError: If the policy is no pi0 or pi0.5, if the layout does not know its normalisation,
@@ -134,7 +145,7 @@ def write(
     start = _LEROBOT if layout == "lerobot" else ""
     tensors = {
         their_name(name): tensor.detach().cpu().contiguous()
-        for name, tensor in policy.state_dict().items()
+        for name, tensor in merged_weights(policy).items()
         if not name.startswith(_OURS)
     }
     table = tensors[_EMBEDDING]
@@ -150,23 +161,6 @@ def write(
         else:
             save_file(content, folder / name)
     return folder
-
-
-def _read(folder: Path) -> dict[str, torch.Tensor]:
-    index = folder / f"{WEIGHTS}.index.json"
-    names = [WEIGHTS]
-    if index.is_file():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    lacking = [name for name in names if not (folder / name).is_file()]
-    if lacking:
-        raise ValueError(
-            f"{folder} has no {', '.join(lacking)}; weights are read from safetensors files only, "
-            "so convert a checkpoint of JAX or a pickle with openpi's or lerobot's own tools first"
-        )
-    weights: dict[str, torch.Tensor] = {}
-    for name in names:
-        weights |= load_file(folder / name)
-    return weights
 
 
 def _require_pi(cfg: VLMPolicyCfg) -> None:

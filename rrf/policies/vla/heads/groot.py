@@ -1,0 +1,170 @@
+"""GR00T's action head (arXiv:2503.14734), in the versions N1.5 and N1.7.
+
+    backbone's tokens -> layer norm -> self-attention ─┐ attended to
+    state   -> encoder of the embodiment ─┐            │
+    (n15: future tokens)                  ├─> DiT ─────┴─> decoder of the embodiment -> velocity
+    noisy chunk, time -> its encoder ─────┘
+
+Names of the parameters are those of the published heads. N1.5 attends to all tokens of the
+backbone, N1.7 to text tokens in one block and to image tokens in the others. State and chunk are
+padded with zeros to the width of the head. Unlike the original, padding among the backbone's tokens
+is not attended to, unless the config asks for it.
+
+Legend: B rows, H steps in a chunk, A padded action dimension, S tokens of the backbone, W width of
+a token, F width of what the decoders read.
+"""
+
+import dataclasses
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from rrf.networks.dit import DiT, KeysValues, SelfAttentionTransformer
+from rrf.networks.vlm.backbone import Backbone, Features
+from rrf.policies.vla.context import Context
+from rrf.policies.vla.flow_head import FlowHead
+from rrf.policies.vla.flow_matching import ExploreNoiseNet, flow_time
+from rrf.policies.vla.heads.category_layers import ActionEncoder, CategoryMLP
+from rrf.policies.vla.heads.groot_configs import GrootHeadCfg
+
+# The share of noise is 1 - time, rounded to float32; without this margin step 7 of 10 would be
+# bucket 699.
+_ROUNDING_BUCKETS = 1e-3
+
+
+@dataclasses.dataclass
+class Given:
+    """What all denoising steps share."""
+
+    memory: list[KeysValues]
+    masks: list[torch.Tensor | None]
+    front: torch.Tensor  # the tokens before the chunk: state, future tokens; [B, 1 + future, W]
+    embodiment: torch.Tensor
+
+
+class GrootHead(FlowHead[GrootHeadCfg]):
+    """See the module.
+
+    Raises:
+        ValueError: If the robot has more dimensions than the head, or the sizes do not fit.
+    """
+
+    def __init__(
+        self,
+        cfg: GrootHeadCfg,
+        backbone: Backbone,
+        chunk_length: int,
+        action_dim: int,
+        state_dim: int,
+    ):
+        _check_sizes(cfg, backbone, chunk_length, action_dim, state_dim)
+        is_executed = torch.zeros(chunk_length, cfg.max_action_dim, dtype=torch.bool)
+        is_executed[:, :action_dim] = True
+        super().__init__(chunk_length, cfg.max_action_dim, is_executed)
+        self.cfg = cfg
+        width, hidden, count = cfg.dit.width, cfg.hidden_features, cfg.num_embodiments
+        dit, dropout = cfg.dit, cfg.vl_dropout
+        if cfg.disable_dropout:
+            dit, dropout = dit.replace(dropout=0.0), 0.0
+        self.model = DiT(dit, backbone.width, hidden)
+        self.state_encoder = CategoryMLP(count, cfg.max_state_dim, hidden, width)
+        self.action_encoder = ActionEncoder(count, cfg.max_action_dim, width)
+        self.action_decoder = CategoryMLP(count, hidden, hidden, cfg.max_action_dim)
+        if cfg.version == "n15":
+            self.future_tokens = _embedding(cfg.num_future_tokens, width)
+        self.vlln = nn.LayerNorm(backbone.width)
+        self.vl_self_attention = SelfAttentionTransformer(
+            cfg.vl_layers, cfg.vl_heads, backbone.width, dropout
+        )
+        self.position_embedding = _embedding(cfg.max_steps, width)
+        self.explore_noise = None
+        if cfg.noise_method == "reinflow":
+            self.explore_noise = ExploreNoiseNet(
+                hidden, cfg.max_action_dim, cfg.std_hidden_features, cfg.min_std, cfg.max_std
+            )
+
+    def given(self, features: Context) -> Given:
+        found, embodiment = features.features, features.embodiment
+        tokens_bsm = self.memory_tokens(found)
+        front = [self.state_token(features.state, embodiment)]
+        if self.cfg.version == "n15":
+            front.append(self.future_tokens.weight.expand(len(features), -1, -1))
+        return Given(
+            self.model.memory(tokens_bsm), self._masks(found), torch.cat(front, 1), embodiment
+        )
+
+    def velocity(
+        self, given: Given, x_bha: torch.Tensor, share_b: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        time_b = flow_time(share_b, "gr00t") * self.cfg.num_time_buckets
+        bucket_b = (time_b + _ROUNDING_BUCKETS).long()
+        steps = self.chunk_length
+        chunk_bhw = self.action_encoder(x_bha, bucket_b, given.embodiment)
+        chunk_bhw = chunk_bhw + self.position_embedding.weight[:steps]
+        tokens_blw = torch.cat([given.front, chunk_bhw], dim=1)
+        found_blf = self.model(tokens_blw, given.memory, bucket_b, given.masks)
+        hidden_bhf = found_blf[:, -steps:]
+        velocity_bha = self.action_decoder(hidden_bhf, given.embodiment).float()
+        if self.explore_noise is None:
+            return velocity_bha, None
+        return velocity_bha, self.explore_noise(hidden_bhf).float() * self.noise_factor
+
+    def memory_tokens(self, found: Features) -> torch.Tensor:
+        """The backbone's tokens as the transformer reads them, [B, S, width of the backbone]."""
+        tokens_bsm = found.tokens.to(self.vlln.weight.dtype)
+        mask_bs = None if self.cfg.reads_padding else found.is_token
+        return self.vl_self_attention(self.vlln(tokens_bsm), mask_bs)
+
+    def state_token(self, state: torch.Tensor, embodiment: torch.Tensor) -> torch.Tensor:
+        """The encoded state, [B, 1, W]; zeros for the frames whose state is hidden in training."""
+        padded = functional.pad(state, (0, self.cfg.max_state_dim - state.shape[1]))
+        token_b1w = self.state_encoder(padded.unsqueeze(1), embodiment)
+        share = 0.0 if self.cfg.disable_dropout else self.cfg.state_dropout
+        if not self.training or not share:
+            return token_b1w
+        is_shown_b = torch.rand(len(state), device=state.device) >= share
+        return token_b1w * is_shown_b[:, None, None]
+
+    def draw_share(self, batch: int, device: torch.device) -> torch.Tensor:
+        beta_b = torch.distributions.Beta(*self.cfg.noise_beta).sample((batch,)).to(device)
+        return 1.0 - training_time(beta_b, self.cfg)
+
+    def _masks(self, found: Features) -> list[torch.Tensor | None]:
+        if self.cfg.version == "n15":
+            return [None if self.cfg.reads_padding else found.is_token]
+        images = [found.is_token & found.is_image] * (self.cfg.attend_text_every - 1)
+        return [found.is_token & ~found.is_image, *images]
+
+
+def training_time(beta_b: torch.Tensor, cfg: GrootHeadCfg) -> torch.Tensor:
+    """GR00T's training times from draws of a beta distribution; at 0 a chunk is noise."""
+    if cfg.version == "n15":
+        return (cfg.noise_scale - beta_b) / cfg.noise_scale
+    return (1.0 - beta_b) * cfg.noise_scale
+
+
+def _embedding(count: int, width: int) -> nn.Embedding:
+    table = nn.Embedding(count, width)
+    nn.init.normal_(table.weight, std=0.02)
+    return table
+
+
+def _check_sizes(
+    cfg: GrootHeadCfg, backbone: Backbone, chunk_length: int, action_dim: int, state_dim: int
+) -> None:
+    for name, most, have in (
+        ("action_dim", cfg.max_action_dim, action_dim),
+        ("state_dim", cfg.max_state_dim, state_dim),
+        ("chunk_length", cfg.max_steps, chunk_length),
+    ):
+        if have > most:
+            raise ValueError(
+                f"{name} is {have}, but the head has room for {most}; raise it in policy.head "
+                "(a pretrained head then no longer fits), or leave dimensions out of the dataset"
+            )
+    if backbone.width % cfg.vl_heads:
+        raise ValueError(
+            f"vl_heads is {cfg.vl_heads}, allowed: a divisor of the backbone's width "
+            f"{backbone.width}"
+        )

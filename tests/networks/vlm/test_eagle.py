@@ -1,0 +1,129 @@
+"""The Eagle backbone, tiny and random, beside the code that NVIDIA published."""
+
+import numpy as np
+import pytest
+import torch
+
+from rrf.networks.vlm.backbone import View
+from rrf.networks.vlm.configs import ImageRuleCfg, TokenizerCfg
+from rrf.networks.vlm.eagle.backbone import IMAGE, joined_patches
+from rrf.networks.vlm.eagle.configs import EagleCfg
+
+WORDS = TokenizerCfg(words=["open", "the", "door", "image", "1", "2"])
+
+
+def tiny(**changes):
+    sizes = {"hidden_size": 32, "num_layers": 3, "num_heads": 4, "num_kv_heads": 2, "head_dim": 8}
+    sizes |= {"intermediate_size": 48, "vocab_size": 40, "vision_depth": 2, "vision_width": 16}
+    sizes |= {"vision_heads": 2, "vision_intermediate": 24, "patch_size": 8}
+    sizes |= {"image": ImageRuleCfg(size=(32, 32)), "tokenizer": WORDS}
+    torch.manual_seed(0)
+    return EagleCfg(**(sizes | changes)).build().eval()
+
+
+def view(shown=((True, True), (True, False))):
+    rng = np.random.default_rng(0)
+    images = [torch.from_numpy(rng.integers(0, 256, (2, 40, 40, 3), np.uint8)) for _ in range(2)]
+    return View(tuple(images), torch.tensor(shown), ["open the door", "open"])
+
+
+def test_four_neighbouring_patches_are_one_token():
+    # 4 x 4 patches, numbered along the rows
+    found = joined_patches(torch.arange(16.0).view(1, 16, 1))
+    assert found[0].tolist() == [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]
+
+
+def test_features_equal_those_of_the_published_code():
+    pytest.importorskip("lerobot")
+    from lerobot.policies.groot.eagle2_hg_model.configuration_eagle2_5_vl import Eagle25VLConfig
+    from lerobot.policies.groot.eagle2_hg_model.modeling_eagle2_5_vl import (
+        Eagle25VLForConditionalGeneration,
+    )
+    from transformers import Qwen3ForCausalLM
+
+    backbone = tiny()
+    special = backbone.tokenizer.special
+    config = Eagle25VLConfig(
+        vision_config={
+            **backbone.vision_model.config.to_dict(),
+            "model_type": "siglip_vision_model",
+        },
+        text_config={
+            **backbone.language_model["model"].config.to_dict(),
+            "architectures": ["Qwen3ForCausalLM"],
+        },
+        select_layer=-1,
+        image_token_index=special(IMAGE),
+        _attn_implementation="sdpa",
+    )
+    language = Qwen3ForCausalLM(backbone.language_model["model"].config)
+    original = Eagle25VLForConditionalGeneration(config, backbone.vision_model, language).eval()
+    weights = {f"language_model.{n}": v for n, v in backbone.language_model.state_dict().items()}
+    weights |= {f"mlp1.{n}": v for n, v in backbone.mlp1.state_dict().items()}
+    missing, unexpected = original.load_state_dict(weights, strict=False)
+    assert not unexpected
+    assert all(name.startswith(("vision_model.", "language_model.lm_head")) for name in missing)
+    seen = view()
+    ours = backbone(seen)
+    rows = [backbone.row(prompt, count) for prompt, count in zip(seen.prompts, (2, 1), strict=True)]
+    from rrf.networks.vlm.images import fitted, normalized
+
+    rule, positions = backbone.cfg.image, ((0, 0), (0, 1), (1, 0))
+    pixels = torch.stack(
+        [normalized(fitted(seen.images[c][b : b + 1], rule), rule)[0] for b, c in positions]
+    )
+    for b, (row, parts) in enumerate(zip(rows, (pixels[:2], pixels[2:]), strict=True)):
+        with torch.no_grad():
+            found = original.language_model.model(
+                inputs_embeds=_embedded(original, row, parts)
+            ).last_hidden_state[0]
+        assert torch.allclose(ours.tokens[b, -len(row) :], found, atol=1e-5)
+
+
+def _embedded(original, row, pixels):
+    # the steps of the published forward before its language model
+    ids = torch.tensor(row)
+    embeds = original.language_model.get_input_embeddings()(ids)
+    embeds = embeds.clone()
+    images = original.extract_feature(pixels)
+    embeds[ids == original.image_token_index] = images.reshape(-1, embeds.shape[1])
+    return embeds[None]
+
+
+def test_masks_say_what_is_a_token_and_what_an_image():
+    backbone = tiny()
+    found = backbone(view())
+    assert found.is_image.sum(1).tolist() == [8, 4]  # 4 tokens of 2 and 1 images
+    assert found.tokens.shape == (*found.is_token.shape, 32)
+    rows = [len(backbone.row("open the door", 2)), len(backbone.row("open", 1))]
+    assert found.is_token.sum(1).tolist() == rows
+
+
+def test_a_row_does_not_depend_on_padding_or_on_hidden_images():
+    backbone = tiny()
+    both = backbone(view())
+    alone = View(
+        tuple(image[1:] for image in view().images), torch.tensor([[True, False]]), ["open"]
+    )
+    alone.images[1][:] = 0  # not shown
+    one = backbone(alone)
+    assert torch.allclose(both.tokens[1][both.is_token[1]], one.tokens[0], atol=1e-6)
+
+
+def test_without_images_there_are_only_words():
+    assert not tiny()(view(((False, False), (False, False)))).is_image.any()
+
+
+def test_published_names_leave_out_what_is_not_used():
+    backbone = tiny()
+    own = set(backbone.state_dict())
+    name = "language_model.model.layers.2.mlp.up_proj.weight"
+    assert backbone.published_name(name) in own
+    assert backbone.published_name("mlp1.1.weight") in own
+    assert backbone.published_name(name.replace("layers.2", "layers.3")) is None
+    assert backbone.published_name("language_model.lm_head.weight") is None
+
+
+def test_images_must_be_squares_of_whole_tokens():
+    with pytest.raises(ValueError, match="a multiple of 16"):
+        tiny(image=ImageRuleCfg(size=(32, 40)))
