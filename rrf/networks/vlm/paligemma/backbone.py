@@ -79,6 +79,10 @@ class PaliGemma(Backbone[PaliGemmaCfg]):
             self.language.checkpoints_gradient = True
             self.vision.gradient_checkpointing_enable({"use_reentrant": False})
 
+    @property
+    def vocabulary_size(self) -> int:
+        return self.cfg.vocabulary_size
+
     def forward(self, view: View) -> Features:
         rule, device = self.cfg.image, self.embedding.weight.device
         images = [normalized(fitted(images_bhw3, rule), rule) for images_bhw3 in view.images]

@@ -1,0 +1,83 @@
+"""Every backbone with every head: it builds and learns, or an error says why it cannot."""
+
+import numpy as np
+import pytest
+import torch
+
+from rrf.data.schema import Batch
+from tests.policies.test_vlm import NORM_STATS, observation, policy_cfg
+from tests.policies.tiny_models import BACKBONES, heads, write_fast
+
+NAMES = list(heads(""))
+NO_DENSITY = {"regression", "oft-diffusion"}
+LEARNING_STEPS = 3
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_fast(tmp_path_factory.mktemp("fast"))
+
+
+def pair(backbone, head, files):
+    return policy_cfg(backbone=BACKBONES[backbone], head=heads(files)[head])
+
+
+def fits(backbone, head):
+    return heads("")[head].reads in BACKBONES[backbone].abilities
+
+
+PAIRS = [(backbone, head) for backbone in BACKBONES for head in NAMES]
+
+
+@pytest.mark.parametrize(("backbone", "head"), [pair for pair in PAIRS if fits(*pair)])
+def test_the_loss_falls_in_three_steps(backbone, head, files):
+    torch.manual_seed(0)
+    policy = pair(backbone, head, files).build(NORM_STATS)
+    action = np.random.default_rng(0).uniform(-1, 1, (4, 5, 3)).astype(np.float32)
+    batch = Batch(observation(4), action, np.zeros((4, 5), bool))
+    optimizer = torch.optim.Adam(policy.parameters(), 5e-3)
+    losses = []
+    for _ in range(LEARNING_STEPS + 1):
+        torch.manual_seed(1)  # the same noise in every step
+        loss, _ = policy.loss(batch)
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert losses[-1] < losses[0], losses
+    policy.eval()
+    sample = policy.sample(observation(), torch.Generator().manual_seed(0))
+    assert sample.actions.shape == (2, 5, 3)
+    assert np.isfinite(sample.actions).all()
+    if head in NO_DENSITY:
+        assert sample.log_prob is None
+        with pytest.raises(NotImplementedError, match="has no density"):
+            policy.evaluate(observation(), sample.replay)
+    else:
+        again = policy.evaluate(observation(), sample.replay)
+        assert (again.log_prob - sample.log_prob).abs().max() < 1e-4
+        assert torch.isfinite(again.entropy).all()
+
+
+@pytest.mark.parametrize(("backbone", "head"), [pair for pair in PAIRS if not fits(*pair)])
+def test_an_impossible_pair_is_refused_with_the_reason(backbone, head, files):
+    with pytest.raises(ValueError, match=r"Cfg reads .*, which .*Cfg does not have \(it has: "):
+        pair(backbone, head, files)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "head"),
+    [("qwen3-vl", "groot-n17"), ("paligemma", "pi05"), ("prismatic", "fast"), ("mock", "dit")],
+)
+def test_a_saved_policy_acts_as_before(backbone, head, files, tmp_path):
+    torch.manual_seed(0)
+    policy = pair(backbone, head, files).build(NORM_STATS).eval()
+    for name, text in policy.assets().items():
+        (tmp_path / name).write_text(text)
+    again = pair(backbone, head, "").rebuild(NORM_STATS, tmp_path).eval()
+    again.load_state_dict(policy.state_dict())
+    one, other = (
+        each.sample(observation(), torch.Generator().manual_seed(0)).actions
+        for each in (policy, again)
+    )
+    assert np.array_equal(one, other)
