@@ -170,13 +170,8 @@ class LeRobotReader:
             ValueError: For an index out of range, or an image that cannot be decoded (the message
                 names episode and frame).
         """
-        indices = np.asarray(indices, np.int64)
-        if len(indices) == 0 or indices.min() < 0 or indices.max() >= self.num_frames:
-            raise ValueError(
-                f"indices must lie in 0..{self.num_frames - 1} and not be empty: {indices}"
-            )
-        steps_bk = indices[:, None] + np.arange(self.chunk_length)
-        last_b1 = self._last_n[indices][:, None]
+        indices = self._checked(indices)
+        state, action, is_pad = self.chunks(indices)
         images, past_images, is_image_pad = self._images_and_past(indices)
         history = None
         if self.state_history or self.image_history:
@@ -185,14 +180,32 @@ class LeRobotReader:
         return Batch(
             observation=Observation(
                 images=images,
-                state=self._columns[STATE][indices],
+                state=state,
                 instruction=[self._tasks[task] for task in self._columns[_TASK][indices]],
                 maps={name: values[indices] for name, values in self._maps.items()},
             ),
-            action=self._columns[ACTION][np.minimum(steps_bk, last_b1)],
-            is_pad=steps_bk > last_b1,
+            action=action,
+            is_pad=is_pad,
             history=history,
         )
+
+    def chunks(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """State [B, D], action chunk [B, K, A] and padding [B, K] of frames, without images; as in
+        `batch`.
+        """
+        indices = self._checked(indices)
+        steps_bk = indices[:, None] + np.arange(self.chunk_length)
+        last_b1 = self._last_n[indices][:, None]
+        action = self._columns[ACTION][np.minimum(steps_bk, last_b1)]
+        return self._columns[STATE][indices], action, steps_bk > last_b1
+
+    def _checked(self, indices: np.ndarray) -> np.ndarray:
+        indices = np.asarray(indices, np.int64)
+        if len(indices) == 0 or indices.min() < 0 or indices.max() >= self.num_frames:
+            raise ValueError(
+                f"indices must lie in 0..{self.num_frames - 1} and not be empty: {indices}"
+            )
+        return indices
 
     def episode(self, number: int) -> Episode:
         """The `number`-th episode of the selection. Raises ValueError if there is none."""

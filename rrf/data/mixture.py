@@ -110,6 +110,25 @@ class Mixture:
         Raises:
             ValueError: For an index out of range, or an image that cannot be decoded.
         """
+        parts, back_b = self._parts(indices)
+        batches = [reader.batch(own) for reader, own in parts]
+        return batches[0] if len(batches) == 1 else _joined(batches, back_b)
+
+    def chunks(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `LeRobotReader.chunks`."""
+        parts, back_b = self._parts(indices)
+        state, action, is_pad = (
+            np.concatenate(values)[back_b]
+            for values in zip(*(reader.chunks(own) for reader, own in parts), strict=True)
+        )
+        return state, action, is_pad
+
+    def _parts(
+        self, indices: np.ndarray
+    ) -> tuple[list[tuple[LeRobotReader, np.ndarray]], np.ndarray]:
+        """The readers of some frames with their own numbers; frame b of `indices` is row back_b[b]
+        of the concatenated parts.
+        """
         indices = np.asarray(indices, np.int64)
         if len(indices) == 0 or indices.min() < 0 or indices.max() >= self.num_frames:
             raise ValueError(
@@ -117,12 +136,8 @@ class Mixture:
             )
         reader_b = np.searchsorted(self._starts, indices, side="right") - 1
         used = np.unique(reader_b).tolist()
-        parts = [self._readers[g].batch(indices[reader_b == g] - self._starts[g]) for g in used]
-        if len(parts) == 1:
-            return parts[0]
-        # frame b of the batch is row back_b[b] of the concatenated parts
-        back_b = np.argsort(np.argsort(reader_b, kind="stable"), kind="stable")
-        return _joined(parts, back_b)
+        parts = [(self._readers[g], indices[reader_b == g] - self._starts[g]) for g in used]
+        return parts, np.argsort(np.argsort(reader_b, kind="stable"), kind="stable")
 
     @functools.cached_property
     def _sampler(self) -> WeightedSampler:

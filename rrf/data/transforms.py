@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 Mode = typing.Literal["mean_std", "min_max", "quantile"]
+ModeOfDimension = typing.Literal["mean_std", "min_max", "quantile", "none"]
 _STATISTICS = {"mean_std": ("mean", "std"), "min_max": ("min", "max"), "quantile": ("q01", "q99")}
 
 
@@ -60,32 +61,54 @@ class Normalize(Affine):
     [q01, q99] to [-1, 1]. Values outside are not clipped, so the inverse is exact. A dimension that
     never changes is only shifted. Statistics may have a `mask`, as those of OpenVLA do: a dimension
     where it is false, e.g. a gripper, is not changed at all.
+
+    `modes` gives single dimensions a mode of their own; "none" does not change them.
     """
 
     mode: Mode
 
-    def __init__(self, stats: Mapping[str, Sequence[float]], mode: Mode = "mean_std"):
+    def __init__(
+        self,
+        stats: Mapping[str, Sequence[float]],
+        mode: Mode = "mean_std",
+        modes: Mapping[int, ModeOfDimension] | None = None,
+    ):
         if mode not in _STATISTICS:
             raise ValueError(
                 f"normalisation mode is '{mode}', must be one of: {', '.join(_STATISTICS)}"
             )
-        lacking = [name for name in _STATISTICS[mode] if name not in stats]
-        if lacking:
-            raise ValueError(
-                f"mode '{mode}' needs the statistics {lacking}; there are: {sorted(stats)}"
-            )
-        first, second = (np.asarray(stats[name], np.float64) for name in _STATISTICS[mode])
-        if mode == "mean_std":
-            offset, scale = first, second
-        else:
-            offset, scale = (first + second) / 2, (second - first) / 2
-        is_normalized = np.asarray(stats.get("mask", np.ones(len(scale))), bool)
+        offset, scale = _offset_and_scale(stats, mode)
+        is_normalized = np.array(stats.get("mask", np.ones(len(scale))), bool)
+        for dimension, own in (modes or {}).items():
+            if not 0 <= dimension < len(scale):
+                raise ValueError(
+                    f"dimension {dimension} has a mode of its own, but there are {len(scale)}"
+                )
+            if own == "none":
+                is_normalized[dimension] = False
+            else:
+                theirs = _offset_and_scale(stats, own)
+                offset[dimension], scale[dimension] = (values[dimension] for values in theirs)
         offset = np.where(is_normalized, offset, 0.0)
         scale = np.where((scale > 0) & is_normalized, scale, 1.0)
         object.__setattr__(self, "offset", tuple(offset.tolist()))
         object.__setattr__(self, "scale", tuple(scale.tolist()))
         object.__setattr__(self, "mode", mode)
         self.__post_init__()
+
+
+def _offset_and_scale(
+    stats: Mapping[str, Sequence[float]], mode: Mode
+) -> tuple[np.ndarray, np.ndarray]:
+    lacking = [name for name in _STATISTICS[mode] if name not in stats]
+    if lacking:
+        raise ValueError(
+            f"mode '{mode}' needs the statistics {lacking}; there are: {sorted(stats)}"
+        )
+    first, second = (np.array(stats[name], np.float64) for name in _STATISTICS[mode])
+    if mode == "mean_std":
+        return first, second
+    return (first + second) / 2, (second - first) / 2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,7 @@ import typing
 from pathlib import Path
 
 from rrf.config import Cfg, configclass
+from rrf.data.action_representation import Representation
 from rrf.data.schema import Schema
 from rrf.networks.configs import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
 from rrf.networks.vlm.configs import Ability
@@ -263,6 +264,11 @@ class PolicyCfg(Cfg):
                 f"the policy's {', '.join(lacking)} are not known; train it on a dataset, which "
                 "fills them in, or give them"
             )
+
+    @property
+    def representation(self) -> Representation:
+        """How the policy expresses actions."""
+        return Representation()
 
     def rebuild(self, norm_stats: typing.Mapping, checkpoint: Path):
         """Build the policy of a checkpoint, without its weights."""

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rrf.data.schema import ACTION, STATE, Batch, Observation
+from rrf.data.schema import ACTION, PREDICTED, STATE, Batch, Observation
 from rrf.data.transforms import Normalize
 from rrf.networks.mlp import MLP
 from rrf.networks.vlm.backbone import View
@@ -49,8 +49,12 @@ class VLMPolicy(nn.Module):
         cfg.require_dims()
         self.cfg = cfg
         self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
-        self.normalize_state = Normalize(norm_stats[STATE], mode=cfg.state_normalization)
-        self.normalize_action = Normalize(norm_stats[ACTION], mode=cfg.action_normalization)
+        self.representation = cfg.representation
+        self.normalize_state = Normalize(
+            norm_stats[STATE], cfg.state_normalization, cfg.state_modes
+        )
+        stats = norm_stats[ACTION if self.representation.is_absolute else PREDICTED]
+        self.normalize_action = Normalize(stats, cfg.action_normalization, cfg.action_modes)
         self.backbone = build_backbone(cfg.backbone, assets)
         self._reads_vector = cfg.head.reads == "pooled"
         if self._reads_vector or cfg.value_head:
@@ -111,9 +115,7 @@ class VLMPolicy(nn.Module):
         context = self.context(observation)
         found = self.head.sample(self._input(context), generator, greedy)
         return Sample(
-            actions=self.normalize_action.invert(
-                found.actions[..., : self.action_dim].float().cpu().numpy()
-            ),
+            actions=self._executable(found.actions, observation),
             log_prob=None if found.log_prob is None else self._cut(found.log_prob),
             replay=found.replay,
             value=self._value(context),
@@ -141,11 +143,9 @@ class VLMPolicy(nn.Module):
         Raises:
             NotImplementedError: If the head does not denoise.
         """
-        known = RunningChunk(self._tensor(self.normalize_action.apply(running)), num_frozen)
+        known = RunningChunk(self._target(running, observation), num_frozen)
         found = self.head.resume(self._input(self.context(observation)), known, generator, greedy)
-        return self.normalize_action.invert(
-            found.actions[..., : self.action_dim].float().cpu().numpy()
-        )
+        return self._executable(found.actions, observation)
 
     def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:
         context = self.context(observation)
@@ -156,7 +156,7 @@ class VLMPolicy(nn.Module):
         self.head.noise_factor = factor
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
-        target_bha = self._tensor(self.normalize_action.apply(batch.action))
+        target_bha = self._target(batch.action, batch.observation)
         is_pad_bh = torch.from_numpy(batch.is_pad).to(self.device)
         return self.head.loss(self._input(self.context(batch.observation)), target_bha, is_pad_bh)
 
@@ -167,6 +167,18 @@ class VLMPolicy(nn.Module):
     def assets(self) -> dict[str, str]:
         """Files that a checkpoint needs besides config and weights: name -> content."""
         return self.backbone.assets() | base_assets(self.backbone) | self.head.assets()
+
+    def _target(self, action_bha: np.ndarray, observation: Observation) -> torch.Tensor:
+        """What the head should predict for actions in physical units, [B, H, A]."""
+        predicted = self.representation.apply(action_bha, observation.state)
+        return self._tensor(self.normalize_action.apply(predicted))
+
+    def _executable(self, found_bhp: torch.Tensor, observation: Observation) -> np.ndarray:
+        """What the head predicted as actions in physical units, float32 [B, H, A]."""
+        predicted = found_bhp[..., : self.action_dim].float().cpu().numpy()
+        return self.representation.invert(
+            self.normalize_action.invert(predicted), observation.state
+        )
 
     def _input(self, context: Context) -> torch.Tensor | Context:
         return self._joined(context) if self._reads_vector else context

@@ -4,12 +4,12 @@ import typing
 from pathlib import Path
 
 from rrf.config import configclass
+from rrf.data.action_representation import Representation
+from rrf.data.transforms import Mode, ModeOfDimension
 from rrf.networks.configs import MLPCfg, plain_mlp
 from rrf.networks.vlm.configs import ABILITIES, BackboneCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
 from rrf.policies.vla.configs import ActionHeadCfg, PolicyCfg, RegressionHeadCfg, ValueHeadCfg
-
-Normalization = typing.Literal["mean_std", "min_max", "quantile"]
 
 
 @configclass(builds="rrf.policies.vla.vlm:VLMPolicy")
@@ -48,10 +48,25 @@ class VLMPolicyCfg(PolicyCfg):
     """For heads that read one vector, and for the critic: width of the joined vector."""
     value_head: ValueHeadCfg | None = None
     """The critic. null for none: imitation and GRPO need no critic."""
-    state_normalization: Normalization = "mean_std"
+    state_normalization: Mode = "mean_std"
     """Statistics of the dataset that normalise the state."""
-    action_normalization: Normalization = "min_max"
+    action_normalization: Mode = "min_max"
     """Statistics of the dataset that normalise the action."""
+    state_modes: dict[int, ModeOfDimension] = {}
+    """Dimensions of the state with a normalisation of their own, e.g. {6: none}."""
+    action_modes: dict[int, ModeOfDimension] = {}
+    """Dimensions of the action with a normalisation of their own."""
+    relative_actions: list[tuple[int, int]] = []
+    """Pairs of an action dimension and the state dimension that measures the same: these actions
+    are predicted relative to the state when the chunk begins."""
+    delta_actions: list[tuple[int, int]] = []
+    """Pairs as above: these actions are predicted as differences to the step before; the first one
+    to the state."""
+
+    @property
+    def representation(self) -> Representation:
+        """How actions are expressed."""
+        return Representation(tuple(self.relative_actions), tuple(self.delta_actions))
 
     def rebuild(self, norm_stats: typing.Mapping, checkpoint: Path):
         return self.build(norm_stats, assets=checkpoint)
@@ -65,6 +80,7 @@ class VLMPolicyCfg(PolicyCfg):
                 f"{type(self.backbone).__name__} does not have (it has: {have}); choose another "
                 "head or backbone"
             )
+        self.representation  # noqa: B018 (it checks itself)
         if self.prompt_state_dims < 0:
             raise ValueError(f"prompt_state_dims is {self.prompt_state_dims}, allowed: 0 or more")
         self.head.embodiment_slot(self.embodiment)

@@ -27,7 +27,7 @@ from rrf.runners.optimizers import build_adamw, freeze, set_lr
 from rrf.runners.schedule import schedule_factor
 from rrf.runners.sharded_tensors import whole
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
-from rrf.runners.supervised.frames import Split, check_fit, fitted, split_of
+from rrf.runners.supervised.frames import Split, check_fit, fitted, split_of, with_predicted
 from rrf.runners.supervised.objective import Objective
 from rrf.runners.supervised.parallel import (
     Part,
@@ -88,6 +88,7 @@ class SupervisedRunner:
             self.lineage["parent_checkpoint"] = deployable_digest(parent)
             # Weights are only valid with the normalisation with which they were trained.
             self.norm_stats = checkpoint.load_norm_stats(parent)
+        self.norm_stats = with_predicted(self.norm_stats, cfg.policy, split.training)
         with torch.random.fork_rng():
             torch.manual_seed(cfg.seed)
             if parent:
