@@ -7,6 +7,9 @@ import dataclasses
 
 import numpy as np
 
+PREDICTED = "action.predicted"
+"""Key of the statistics of what a policy predicts, if it is not the actions as they are."""
+
 Pairs = tuple[tuple[int, int], ...]
 """(action dimension, the state dimension that measures the same), ..."""
 

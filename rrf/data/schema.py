@@ -29,7 +29,6 @@ from rrf.data.raw import EncodedImages
 
 STATE = "observation.state"
 ACTION = "action"
-PREDICTED = "action.predicted"  # statistics of what a policy predicts, if not actions as they are
 IMAGE_PREFIX = "observation.images."
 MAP_PREFIX = "maps."  # not observation: lerobot's policies take what begins so as a state
 REWARD = "next.reward"

@@ -18,7 +18,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rrf.data.schema import ACTION, PREDICTED, STATE, Batch, Observation
+from rrf.data.action_representation import PREDICTED
+from rrf.data.schema import ACTION, STATE, Batch, Observation
 from rrf.data.transforms import Normalize
 from rrf.networks.mlp import MLP
 from rrf.networks.vlm.backbone import View

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from rrf import workspace
+from rrf.data.action_representation import PREDICTED
 from rrf.data.held_out import is_held_out
-from rrf.data.schema import ACTION, PREDICTED, STATE, Batch, Schema
+from rrf.data.schema import ACTION, STATE, Batch, Schema
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
