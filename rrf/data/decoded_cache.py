@@ -30,6 +30,7 @@ def mapped_images(
     part: str,
     shape: tuple[int, int, int, int],
     decode: Callable[[np.ndarray], np.ndarray],
+    at_once: int | None = None,
 ) -> np.ndarray:
     """The images, uint8 `shape`, read-only. Their file is written first if it does not exist.
 
@@ -41,6 +42,7 @@ def mapped_images(
         part: Identifies which of the images they are.
         shape: Frames, height, width, 3.
         decode: Returns the images of ascending frame numbers.
+        at_once: Frames to ask of `decode` in one call; as many as 64 MiB hold by default.
 
     Raises:
         OSError: If the disk is too full; the message names the folder and the space needed. Nothing
@@ -51,7 +53,7 @@ def mapped_images(
         folder.mkdir(parents=True, exist_ok=True)
         with _alone_in(folder):
             if not _is_complete(path, shape):
-                _write(path, shape, decode)
+                _write(path, shape, decode, at_once)
                 for other in folder.glob(f"{quote(name, safe='')}-*-*.u8"):
                     if other.stem.split("-")[-2] != version:
                         other.unlink()
@@ -79,13 +81,16 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _write(
-    path: Path, shape: tuple[int, int, int, int], decode: Callable[[np.ndarray], np.ndarray]
+    path: Path,
+    shape: tuple[int, int, int, int],
+    decode: Callable[[np.ndarray], np.ndarray],
+    at_once: int | None,
 ) -> None:
     needed, free = math.prod(shape), shutil.disk_usage(path.parent).free
     if needed > free:
         raise _disk_full(path, needed, free)
     tmp = path.with_name(f"{_TMP_PREFIX}{path.name}")
-    at_once = max(1, _WRITE_BYTES // math.prod(shape[1:]))
+    at_once = at_once or max(1, _WRITE_BYTES // math.prod(shape[1:]))
     try:
         with tmp.open("wb") as file:
             for start in range(0, shape[0], at_once):

@@ -213,6 +213,13 @@ class ImageStore:
             )
         return self._decoded[camera]
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Digests of the dataset's place with the selection, and of the content of its files."""
+        root = str(self._root.resolve()) if isinstance(self._root, Path) else str(self._root)
+        rows = self._selection.rows_n.tobytes()
+        return hashlib.sha256(root.encode() + rows).hexdigest()[:16], self._content()
+
     def _identity(self, camera: str) -> str:
         """Digest that identifies a camera of a dataset."""
         root = str(self._root.resolve()) if isinstance(self._root, Path) else str(self._root)

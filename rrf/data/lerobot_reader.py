@@ -181,13 +181,24 @@ class LeRobotReader:
             observation=Observation(
                 images=images,
                 state=state,
-                instruction=[self._tasks[task] for task in self._columns[_TASK][indices]],
+                instruction=self.instructions_of(indices),
                 maps={name: values[indices] for name, values in self._maps.items()},
             ),
             action=action,
             is_pad=is_pad,
             history=history,
         )
+
+    def instructions_of(self, indices: np.ndarray) -> list[str]:
+        """The instruction of each frame."""
+        return [self._tasks[task] for task in self._columns[_TASK][self._checked(indices)]]
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Digests of what the selection is (the dataset's place, episodes), and of its content,
+        judged by sizes and times of files, or by etags.
+        """
+        return self._images.identity
 
     def chunks(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """State [B, D], action chunk [B, K, A] and padding [B, K] of frames, without images; as in

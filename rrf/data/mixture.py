@@ -123,6 +123,18 @@ class Mixture:
         )
         return state, action, is_pad
 
+    def instructions_of(self, indices: np.ndarray) -> list[str]:
+        """The instruction of each frame."""
+        parts, back_b = self._parts(indices)
+        texts = [text for reader, own in parts for text in reader.instructions_of(own)]
+        return [texts[row] for row in back_b]
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """See `LeRobotReader.identity`."""
+        what, content = zip(*(reader.identity for reader in self._readers), strict=True)
+        return "-".join(what), "-".join(content)
+
     def _parts(
         self, indices: np.ndarray
     ) -> tuple[list[tuple[LeRobotReader, np.ndarray]], np.ndarray]:

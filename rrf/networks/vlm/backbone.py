@@ -41,6 +41,10 @@ class Features:
     """Keys and values of each layer, both [B, heads, L, width of a head]; only with the ability
     "layers"."""
 
+    def to(self, device: torch.device) -> "Features":
+        """The same on another device, without `layers`."""
+        return Features(self.tokens.to(device), self.is_token.to(device), self.is_image.to(device))
+
     def pooled(self, how: str) -> torch.Tensor:
         """One vector per row, [B, D]: the mean of all tokens, or the last one."""
         if how == "last":

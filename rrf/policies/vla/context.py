@@ -8,6 +8,7 @@ import functools
 
 import torch
 
+from rrf.data.schema import Observation
 from rrf.networks.vlm.backbone import Backbone, Features, View
 
 
@@ -27,3 +28,11 @@ class Context:
     def features(self) -> Features:
         """The backbone's features of the view; computed once, however many heads ask."""
         return self.backbone(self.view)
+
+
+@dataclasses.dataclass
+class SeenObservation(Observation):
+    """An observation whose images a frozen backbone has seen before: it holds the features instead
+    of the images."""
+
+    features: Features | None = None

@@ -25,7 +25,7 @@ from rrf.networks.mlp import MLP
 from rrf.networks.vlm.backbone import View
 from rrf.networks.vlm.build import base_assets, build_backbone
 from rrf.policies.policy import Evaluation, Generators, Sample
-from rrf.policies.vla.context import Context
+from rrf.policies.vla.context import Context, SeenObservation
 from rrf.policies.vla.observations import check_observation
 from rrf.policies.vla.real_time import RunningChunk
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
@@ -88,11 +88,13 @@ class VLMPolicy(nn.Module):
         Raises:
             ValueError: If the shape or dtype of images or states differs from the training data.
         """
-        check_observation(observation, self.cfg.cameras, self.cfg.image_size, self.cfg.state_dim)
+        seen = observation.features if isinstance(observation, SeenObservation) else None
+        cameras = self.cfg.cameras if seen is None else []
+        check_observation(observation, cameras, self.cfg.image_size, self.cfg.state_dim)
         state = self.normalize_state.apply(observation.state)
         padding = max(0, self.cfg.prompt_state_dims - self.cfg.state_dim)
         prompt_state = np.pad(state, ((0, 0), (0, padding)))
-        images = [torch.from_numpy(observation.images[name]) for name in self.cfg.cameras]
+        images = [torch.from_numpy(observation.images[name]) for name in cameras]
         batch = len(observation)
         view = View(
             images=tuple(image.to(self.device) for image in images),
@@ -104,7 +106,10 @@ class VLMPolicy(nn.Module):
         )
         slot = self.cfg.head.embodiment_slot(self.cfg.embodiment)
         embodiment = torch.full((batch,), slot, device=self.device)
-        return Context(self.backbone, view, self._tensor(state), embodiment)
+        context = Context(self.backbone, view, self._tensor(state), embodiment)
+        if seen is not None:
+            context.features = seen.to(self.device)
+        return context
 
     @torch.no_grad()
     def sample(

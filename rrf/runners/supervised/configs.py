@@ -38,8 +38,11 @@ class SupervisedRunnerCfg(RunnerCfg):
     relative to a frame of `dataset`. All datasets must have the same cameras, image size, fps,
     state and action."""
     cache_dir: str | None = None
-    """Directory for decoded images that do not fit into memory, as files that all processes share.
-    null: such images are decoded again each time."""
+    """Directory for decoded images that do not fit into memory, and for features, as files that all
+    processes share. null: such images are decoded again each time."""
+    caches_features: bool = False
+    """Compute the features of a frozen backbone once for every frame and keep them in `cache_dir`
+    instead of images. Heads that read tokens get them in 8 bits."""
     instructions: list[str] | None = None
     """Train only on episodes with these instructions, which every dataset must have; null uses
     all."""
@@ -108,6 +111,10 @@ class SupervisedRunnerCfg(RunnerCfg):
         for name in ("max_steps", "batch_size", "num_checkpoints_kept", *intervals):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        if self.caches_features and self.cache_dir is None:
+            raise ValueError(
+                "caches_features is true, but there is no place to keep features; set cache_dir"
+            )
         if self.num_microbatches is not None and self.num_microbatches < 1:
             raise ValueError(
                 f"num_microbatches is {self.num_microbatches}, allowed: 1 or more, or null"

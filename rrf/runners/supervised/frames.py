@@ -41,6 +41,11 @@ class Frames(typing.Protocol):
 
     def chunks(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
 
+    def instructions_of(self, indices: np.ndarray) -> list[str]: ...
+
+    @property
+    def identity(self) -> tuple[str, str]: ...
+
 
 @dataclasses.dataclass
 class Split:

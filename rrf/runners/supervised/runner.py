@@ -9,6 +9,7 @@ import dataclasses
 import math
 import time
 import typing
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from rrf.runners.optimizers import build_adamw, freeze, set_lr
 from rrf.runners.schedule import schedule_factor
 from rrf.runners.sharded_tensors import whole
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
+from rrf.runners.supervised.feature_cache import with_features
 from rrf.runners.supervised.frames import Split, check_fit, fitted, split_of, with_predicted
 from rrf.runners.supervised.objective import Objective
 from rrf.runners.supervised.parallel import (
@@ -98,6 +100,8 @@ class SupervisedRunner:
         if parent:
             checkpoint.load_weights(self.policy, parent)
         self.policy.to(self.device).train()
+        if cfg.caches_features:
+            self.split = with_features(split, self.policy, cfg, _say)
         self.algorithm = cfg.algorithm.build(self.policy, self.norm_stats)
         freeze(self.policy, cfg.lr_factors)
         self.ema = EMA(self.policy, cfg.ema.decay) if cfg.ema else None
@@ -325,3 +329,7 @@ class SupervisedRunner:
             "wall_s": self._wall_s,
             "cpu_s": self._cpu_s,
         }
+
+
+def _say(text: str) -> None:
+    warnings.warn(text, stacklevel=2)
