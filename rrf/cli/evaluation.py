@@ -74,6 +74,14 @@ Renderer = Annotated[
     str, typer.Option(help="Renderer of camera images: warp, egl, osmesa or auto.")
 ]
 
+HeldOut = Annotated[
+    str | None,
+    typer.Option(
+        help="Instead of a simulation: a dataset (a name or a path), on whose episodes that were "
+        "held out of the training predicted actions are compared with the demonstrated ones."
+    ),
+]
+
 
 def eval_(
     checkpoint: PolicyArgument,
@@ -88,10 +96,12 @@ def eval_(
     extra_episodes: ExtraEpisodes = 0,
     baselines: Baselines = False,
     renderer: Renderer = "warp",
+    held_out: HeldOut = None,
     imports: Imports = None,
 ) -> None:
     """Evaluate a policy under a fixed protocol; writes evaluation.json, videos and report.html.
 
+    With --held-out, errors on recorded episodes are written instead of episodes in simulation.
     If --out already has an evaluation of the same checkpoint under the same protocol, it is reused.
     With --gate, the verdict is printed and written beside the evaluation.
     """
@@ -104,6 +114,13 @@ def eval_(
     from rrf.tracking.links import policy_links, report_links
 
     import_modules(imports)
+    if held_out:
+        if protocol or gate or register:
+            raise ValueError(
+                "--held-out runs no simulation; leave out --protocol, --gate, --register"
+            )
+        _open_loop(checkpoint, held_out, out)
+        return
     gate = _at_home(gate, _GATES) if gate else None
     gate_cfg = _gate(gate, champion, register)
     candidate = _candidate(checkpoint)
@@ -124,6 +141,28 @@ def eval_(
         verdict = judging.judged(folder, gate_cfg, model, other, *facts, store=model == register)
     if register:
         judging.registered(candidate.path, register, folder, gate, verdict, imports or ())
+    typer.echo(f"report {folder / 'report.html'}")
+
+
+def _open_loop(checkpoint: str, dataset: str, out: Path | None) -> None:
+    """Write the errors on the held-out episodes of a dataset, and a page about them."""
+    from rrf import atomic, workspace
+    from rrf.evaluation.open_loop.errors import HOLD, MEAN, POLICY
+    from rrf.evaluation.open_loop.held_out import evaluate_held_out
+    from rrf.evaluation.open_loop.page import open_loop_page
+
+    candidate = _candidate(checkpoint)
+    place = workspace.dataset(dataset)
+    name = Path(str(place)).name
+    folder = out or workspace.state() / "evaluations" / f"open-loop-{name}-{candidate.digest[:12]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    result, episodes = evaluate_held_out(candidate, place)
+    facts = {"checkpoint_digest": candidate.digest, "dataset": dataset, "episodes": episodes}
+    atomic.write_json(folder / "open_loop.json", {**facts, **result.to_dict()})
+    shown = f"{dataset}, held-out episodes {', '.join(map(str, episodes))}"
+    atomic.write_text(folder / "report.html", open_loop_page(result, candidate.label, shown))
+    errors = ", ".join(f"{who} {result.total(who):.3f}" for who in (POLICY, MEAN, HOLD))
+    typer.echo(f"error in standard deviations on {result.num_frames} frames: {errors}")
     typer.echo(f"report {folder / 'report.html'}")
 
 

@@ -210,6 +210,18 @@ class LeRobotReader:
         action = self._columns[ACTION][np.minimum(steps_bk, last_b1)]
         return self._columns[STATE][indices], action, steps_bk > last_b1
 
+    def previous_actions(self, indices: np.ndarray) -> np.ndarray:
+        """The action of the frame before each frame, [B, A]; NaN where an episode begins."""
+        indices = self._checked(indices)
+        before = self._columns[ACTION][np.maximum(indices - 1, 0)].copy()
+        before[indices == self._first_n[indices]] = np.nan
+        return before
+
+    def actions_of(self, number: int) -> np.ndarray:
+        """All actions of the `number`-th episode of the selection, [T, A]."""
+        bounds = self._selection.bounds
+        return self._columns[ACTION][bounds[number] : bounds[number + 1]]
+
     def _checked(self, indices: np.ndarray) -> np.ndarray:
         indices = np.asarray(indices, np.int64)
         if len(indices) == 0 or indices.min() < 0 or indices.max() >= self.num_frames:

@@ -1,0 +1,131 @@
+"""The errors of predicted action chunks on episodes that were not trained on.
+
+The same errors are computed for two baselines, because a small error alone proves little: always
+the mean action of the training data, and holding the action that was executed last. Where actions
+change slowly, the second one is hard to beat.
+
+Legend: N frames, K steps of a chunk, A action dimension.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from rrf.data.lerobot_reader import LeRobotReader
+from rrf.data.schema import ACTION, Observation
+
+POLICY, MEAN, HOLD = "policy", "mean action", "hold previous"
+
+
+class Predicts(typing.Protocol):
+    """A policy, of which only greedy actions are asked."""
+
+    def sample(self, observation: Observation, *, greedy: bool) -> typing.Any: ...
+
+
+@dataclasses.dataclass
+class OpenLoop:
+    """Mean absolute errors in physical units, over the real steps of all chunks."""
+
+    errors: dict[str, np.ndarray]  # predictor -> float64 [K, A]
+    std: np.ndarray  # float64 [A], of the training data's actions
+    names: tuple[str, ...]  # of the dimensions
+    units: list[str]
+    num_frames: int
+    episodes: list["Trace"]
+
+    def per_dimension(self, who: str) -> np.ndarray:
+        """Mean error of each dimension over the steps of the chunk, [A]."""
+        return self.errors[who].mean(0)
+
+    def per_step(self, who: str) -> np.ndarray:
+        """Mean error in standard deviations of each step of the chunk, [K]."""
+        return (self.errors[who] / self.std).mean(1)
+
+    def total(self, who: str) -> float:
+        """Mean error in standard deviations over everything."""
+        return float(self.per_step(who).mean())
+
+    def to_dict(self) -> dict:
+        """Plain data for a JSON file."""
+        return {
+            "num_frames": self.num_frames,
+            "dimensions": list(self.names),
+            "units": self.units,
+            "std": self.std.tolist(),
+            "error_in_std": {who: self.total(who) for who in self.errors},
+            "error_by_dimension": {who: self.per_dimension(who).tolist() for who in self.errors},
+            "error_in_std_by_step": {who: self.per_step(who).tolist() for who in self.errors},
+        }
+
+
+@dataclasses.dataclass
+class Trace:
+    """One episode: what was demonstrated, and the first step of every predicted chunk."""
+
+    number: int
+    demonstrated: np.ndarray  # float32 [T, A]
+    predicted: np.ndarray  # float32 [T, A]
+
+
+def open_loop(
+    policy: Predicts,
+    frames: LeRobotReader,
+    norm_stats: Mapping[str, Mapping],
+    batch_size: int = 64,
+    num_traces: int = 3,
+    on_frames: Callable[[int, int], None] | None = None,
+) -> OpenLoop:
+    """Predict a chunk for every frame and compare it with what was demonstrated.
+
+    Args:
+        policy: The policy.
+        frames: Episodes that it was not trained on, read with its chunk length.
+        norm_stats: The statistics of its training data.
+        batch_size: Frames per prediction.
+        num_traces: Episodes to keep for plots, the first ones.
+        on_frames: Is told (frames done, frames of all).
+    """
+    total, first_steps = frames.num_frames, []
+    mean_a = np.asarray(norm_stats[ACTION]["mean"], np.float32)
+    sums: dict[str, np.ndarray] = {}
+    counts_k = np.zeros(frames.chunk_length)
+    for start in range(0, total, batch_size):
+        indices = np.arange(start, min(start + batch_size, total))
+        batch = frames.batch(indices)
+        predicted = policy.sample(batch.observation, greedy=True).actions
+        first_steps.append(predicted[:, 0])
+        real_bk1 = ~batch.is_pad[..., None]
+        previous_ba = frames.previous_actions(indices)
+        held_ba = np.where(np.isnan(previous_ba), mean_a, previous_ba)
+        for who, guess in {
+            POLICY: predicted,
+            MEAN: np.broadcast_to(mean_a, predicted.shape),
+            HOLD: np.broadcast_to(held_ba[:, None], predicted.shape),
+        }.items():
+            error = (np.abs(guess - batch.action) * real_bk1).sum(0, dtype=np.float64)
+            sums[who] = sums.get(who, 0.0) + error
+        counts_k += real_bk1[..., 0].sum(0)
+        if on_frames:
+            on_frames(indices[-1] + 1, total)
+    action = frames.schema.action
+    return OpenLoop(
+        errors={who: total_ka / counts_k[:, None].clip(1) for who, total_ka in sums.items()},
+        std=np.maximum(np.asarray(norm_stats[ACTION]["std"], np.float64), 1e-9),
+        names=action.names,
+        units=action.units,
+        num_frames=total,
+        episodes=_traces(frames, np.concatenate(first_steps), num_traces),
+    )
+
+
+def _traces(frames: LeRobotReader, predicted_na: np.ndarray, count: int) -> list[Trace]:
+    traces, start = [], 0
+    for number in range(min(count, frames.num_episodes)):
+        demonstrated = frames.actions_of(number)
+        stop = start + len(demonstrated)
+        traces.append(Trace(frames.episodes[number], demonstrated, predicted_na[start:stop]))
+        start = stop
+    return traces
