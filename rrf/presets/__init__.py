@@ -29,6 +29,10 @@ _QWEN = (
 _PI = ("pi0-sft", "pi05-sft", "pi0-laptop", "pi05-laptop")
 
 _GROOT = ("groot-n15-sft", "groot-n17-sft", "groot-laptop")
+_LEROBOT = (
+    *("lerobot-act", "lerobot-diffusion", "lerobot-smolvla"),
+    *("lerobot-act-laptop", "lerobot-diffusion-laptop"),
+)
 
 
 def _functions(module: str, names: Iterable[str]) -> dict[str, str]:
@@ -64,7 +68,8 @@ PRESETS = Registry(
     | _functions("off_policy", _OFF_POLICY)
     | _functions("qwen", _QWEN)
     | _functions("openvla", _OPENVLA)
-    | _functions("groot", _GROOT),
+    | _functions("groot", _GROOT)
+    | _functions("lerobot", _LEROBOT),
 )
 _KEYS = ("preset", "overrides")
 

@@ -1,0 +1,150 @@
+"""Our training loop beside lerobot's on the same policies and data: `python -m
+benchmarks.lerobot_trainer [DATASET]`
+
+Samples per CPU-second, one thread each, in one process, in turns. lerobot's side is its own
+LeRobotDataset in a DataLoader without workers, its processors, and `update_policy` of its training
+script with its optimizer. Both read the images that the dataset holds as JPEG or PNG; ours decodes
+each once, before the measurement, as every run does in its first epoch, and lerobot each time.
+"""
+
+import json
+import sys
+import tempfile
+import time
+import typing
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import record
+from rrf import workspace
+from tests.policies.tiny_smolvlm import write_tiny_smolvlm
+
+COMMAND = "python -m benchmarks.lerobot_trainer"
+DATASET = "metaworld-demo"
+STEPS, ROUNDS, BATCH, CHUNK = 10, 5, 32, 8
+SEED = 0
+SMOLVLA = {
+    "num_vlm_layers": 2,
+    "resize_imgs_with_padding": [32, 32],
+    "max_state_dim": 8,
+    "max_action_dim": 8,
+    "expert_width_multiplier": 0.5,
+}
+ACT = {
+    "dim_model": 128,
+    "n_heads": 4,
+    "dim_feedforward": 512,
+    "n_encoder_layers": 2,
+    "n_vae_encoder_layers": 2,
+}
+
+
+class Ours:
+    """Trains with our runner."""
+
+    def __init__(self, kind: str, options: dict, dataset: str, folder: Path):
+        from rrf.algorithms import BehaviorCloningCfg
+        from rrf.policies.vla.lerobot.configs import LerobotPolicyCfg
+        from rrf.runners import SupervisedRunnerCfg
+        from rrf.runners.supervised.runner import build_runner
+
+        cfg = SupervisedRunnerCfg(
+            dataset=dataset,
+            policy=LerobotPolicyCfg(kind=kind, options=options, chunk_length=CHUNK),
+            algorithm=BehaviorCloningCfg(augmentation=None),
+            ema=None,
+            batch_size=BATCH,
+            max_grad_norm=10.0,
+            seed=SEED,
+        )
+        self.runner = build_runner(cfg, folder)
+        frames = self.runner.split.training
+        frames.batch(np.arange(frames.num_frames))  # decode once, outside the measurement
+
+    def train(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            self.runner._train_step()
+
+
+class Theirs:
+    """Trains with lerobot's loop a policy of the same config."""
+
+    def __init__(self, config: typing.Any, dataset: str):
+        from accelerate import Accelerator
+        from lerobot.datasets.factory import IMAGENET_STATS
+        from lerobot.datasets.lerobot_dataset import LeRobotDataset
+        from lerobot.datasets.utils import cycle
+        from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+        from lerobot.utils.logging_utils import AverageMeter, MetricsTracker
+        from torch.utils.data import DataLoader
+
+        root = workspace.dataset(dataset)
+        fps = json.loads((Path(root) / "meta" / "info.json").read_text())["fps"]
+        steps = {"action": [step / fps for step in range(CHUNK)]}
+        data = LeRobotDataset(f"local/{Path(root).name}", root=root, delta_timestamps=steps)
+        stats: typing.Any = data.meta.stats
+        for camera in data.meta.camera_keys:
+            stats[camera] |= {n: np.array(v) for n, v in IMAGENET_STATS.items()}
+        self.before, _ = make_pre_post_processors(config, dataset_stats=stats)
+        self.policy = get_policy_class(config.type)(config)
+        self.optimizer = config.get_optimizer_preset().build(self.policy.get_optim_params())
+        self.batches = cycle(DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=0))
+        meters = {n: AverageMeter(n, ":f") for n in ("loss", "grad_norm", "lr", "update_s")}
+        self.tracker = MetricsTracker(BATCH, len(data), data.num_episodes, meters)
+        self.accelerator = Accelerator(cpu=True)
+
+    def train(self, num_steps: int) -> None:
+        from lerobot.scripts.lerobot_train import update_policy
+
+        for _ in range(num_steps):
+            batch = self.before(next(self.batches))
+            update_policy(self.tracker, self.policy, batch, self.optimizer, 10.0, self.accelerator)
+
+
+def compare(kind: str, options: dict, dataset: str) -> tuple[float, float]:
+    """Samples per CPU-second of our loop and of lerobot's, the medians of all rounds."""
+    with tempfile.TemporaryDirectory() as folder:
+        ours = Ours(kind, options, dataset, Path(folder))
+        theirs = Theirs(ours.runner.policy.policy.config, dataset)
+        rates: tuple[list[float], list[float]] = ([], [])
+        for side in (ours, theirs):
+            side.train(2)
+        for _ in range(ROUNDS):
+            for side, found in zip((ours, theirs), rates, strict=True):
+                start = time.process_time()
+                side.train(STEPS)
+                found.append(STEPS * BATCH / (time.process_time() - start))
+    return float(np.median(rates[0])), float(np.median(rates[1]))
+
+
+def measure(dataset: str = DATASET) -> list[dict]:
+    """A number for each policy, beside lerobot's."""
+    import torch
+
+    torch.set_num_threads(1)
+    numbers = []
+    with tempfile.TemporaryDirectory() as vlm:
+        smolvla = {**SMOLVLA, "vlm_model_name": write_tiny_smolvlm(Path(vlm))}
+        for name, kind, options in (("act", "act", ACT), ("smolvla_tiny", "smolvla", smolvla)):
+            mine, other = compare(kind, options, dataset)
+            numbers.append(
+                record.number(
+                    f"lerobot_{name}_samples_per_cpu_s",
+                    mine,
+                    "samples/CPU-s",
+                    peer="lerobot 0.4.4's training loop",
+                    peer_value=other,
+                    ratio=mine / other,
+                    command=COMMAND,
+                    seeds=[SEED],
+                )
+            )
+    return numbers
+
+
+if __name__ == "__main__":
+    workspace.settle_environment()
+    numbers = measure(*sys.argv[1:2])
+    record.save("lerobot_trainer", numbers)
+    print(json.dumps(numbers, indent=2))

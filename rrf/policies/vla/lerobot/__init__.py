@@ -1,0 +1,1 @@
+"""lerobot's own policies (ACT, Diffusion, VQ-BeT, SmolVLA) behind our contract of policies."""

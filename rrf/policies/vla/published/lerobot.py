@@ -1,0 +1,266 @@
+"""Checkpoints of lerobot's own policies (its `pretrained_model` folders), read and written.
+
+    config.json                               the policy's settings and its inputs and outputs
+    model.safetensors                         the weights
+    policy_preprocessor.json, ..._step_N_normalizer_processor.safetensors
+    policy_postprocessor.json, ..._step_N_unnormalizer_processor.safetensors
+
+lerobot itself loads what fits and keeps random values elsewhere. Here all must agree: names and
+shapes of weights, the steps of both processors and their settings, and the statistics of both.
+"""
+
+import dataclasses
+import json
+import tempfile
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+
+from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
+from rrf.networks.vlm.weights import check_names
+from rrf.policies.vla.lerobot import vlm_directory
+from rrf.policies.vla.lerobot.build import lerobot_class
+from rrf.policies.vla.lerobot.configs import DEFAULTS, KINDS, LENGTHS, LerobotPolicyCfg, is_option
+from rrf.policies.vla.lerobot.fields import base_fields, config_fields
+from rrf.policies.vla.lerobot.policy import LerobotPolicy
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+BEFORE, AFTER = "policy_preprocessor", "policy_postprocessor"
+_NORMALIZERS = {BEFORE: "normalizer_processor", AFTER: "unnormalizer_processor"}
+_EMPTY_CAMERA = "empty_camera_"
+_FREE = ("device", "features", "tokenizer_name")  # settings of a step that may differ
+_STATISTICS = ("min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99")
+
+NormStats = dict[str, dict[str, list[float]]]
+
+
+def read(folder: str | Path, vlm: str | Path | None = None) -> tuple[LerobotPolicy, NormStats]:
+    """The policy of a checkpoint, and its statistics in the form of our norm_stats.json.
+
+    A checkpoint whose policy sees several observations, or executes fewer actions than it
+    predicts, can act but not be trained further (`LerobotPolicy.loss` says what to change).
+
+    Args:
+        folder: lerobot's `pretrained_model` folder.
+        vlm: For SmolVLA, the local directory of its vision-language model, if it is not the one
+            that config.json names.
+
+    Raises:
+        ValueError: For files that are missing or damaged, a policy or inputs that we do not know,
+            and whatever does not agree; weights are listed by name.
+    """
+    folder = Path(folder)
+    cfg = config_of(folder, vlm)
+    norm_stats = norm_stats_of(folder, cfg)
+    with tempfile.TemporaryDirectory() as assets:
+        if cfg.kind == "smolvla":
+            for name, text in vlm_directory.texts_of(cfg.options["vlm_model_name"]).items():
+                (Path(assets) / name).write_text(text, encoding="utf-8")
+        policy = cfg.build(norm_stats, assets=Path(assets))
+    _check_steps(folder, BEFORE, policy.before)
+    _check_steps(folder, AFTER, policy.after)
+    _fill(policy.policy, folder / WEIGHTS)
+    return policy.eval(), norm_stats
+
+
+def write(policy: LerobotPolicy, folder: str | Path) -> Path:
+    """Write a policy as lerobot's `pretrained_model` folder, with lerobot's own code.
+
+    Raises:
+        ValueError: If the folder has content.
+    """
+    folder = Path(folder)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty; give a directory that does not exist")
+    policy.policy.save_pretrained(folder)
+    policy.before.save_pretrained(folder, config_filename=f"{BEFORE}.json")
+    policy.after.save_pretrained(folder, config_filename=f"{AFTER}.json")
+    if policy.cfg.kind == "smolvla":
+        _name_vlm(folder, policy.cfg)
+    return folder
+
+
+def config_of(folder: Path, vlm: str | Path | None = None) -> LerobotPolicyCfg:
+    """Our config of a checkpoint. Raises ValueError like `read`."""
+    settings = _json(folder / CONFIG)
+    kind = settings.pop("type", None)
+    if kind not in KINDS:
+        raise ValueError(
+            f"{folder / CONFIG} is of a policy '{kind}', allowed: {', '.join(KINDS)}; checkpoints "
+            "of pi0, pi0.5 and GR00T have readers of their own in rrf/policies/vla/published"
+        )
+    known = config_fields(kind)
+    strange = sorted(set(settings) - known - base_fields())
+    if strange:
+        raise ValueError(
+            f"{folder / CONFIG} has settings that the installed lerobot does not know: "
+            f"{', '.join(strange)}; it comes from another version"
+        )
+    predicted, executed = LENGTHS[kind]
+    chunk_length = settings[executed or predicted]
+    options = {
+        name: value
+        for name, value in settings.items()
+        if name in known and is_option(name) and value != _default(kind, name)
+    }
+    options.pop("pretrained_backbone_weights", None)  # the checkpoint has the weights
+    if options.get(predicted) == chunk_length:
+        del options[predicted]
+    if kind == "smolvla":
+        options["vlm_model_name"] = str(vlm or settings["vlm_model_name"])
+    return LerobotPolicyCfg(
+        kind=kind, options=options, chunk_length=chunk_length, **_interface(folder, settings)
+    )
+
+
+def norm_stats_of(folder: Path, cfg: LerobotPolicyCfg) -> NormStats:
+    """The statistics of a checkpoint: state, action, and cameras if it has some.
+
+    Raises:
+        ValueError: If there are none, or if the processors' statistics of the action differ.
+    """
+    before, after = (_statistics(folder, name) for name in (BEFORE, AFTER))
+    for key in (STATE, ACTION):
+        if key not in before:
+            raise ValueError(f"the {BEFORE} in {folder} has no statistics of {key}")
+    if before[ACTION] != after.get(ACTION):
+        raise ValueError(
+            f"the statistics of {ACTION} in {BEFORE} and {AFTER} of {folder} differ, so chunks "
+            "would come out in other units than those of training"
+        )
+    wanted = (STATE, ACTION, *(IMAGE_PREFIX + name for name in cfg.cameras))
+    return {key: before[key] for key in wanted if key in before}
+
+
+def _interface(folder: Path, settings: Mapping) -> dict[str, typing.Any]:
+    """Our fields about inputs and outputs."""
+    inputs, outputs = dict(settings["input_features"]), settings["output_features"]
+    images = {
+        key: inputs.pop(key)["shape"] for key in list(inputs) if inputs[key]["type"] == "VISUAL"
+    }
+    images = {key: shape for key, shape in images.items() if _EMPTY_CAMERA not in key}
+    foreign = [key for key in images if not key.startswith(IMAGE_PREFIX)]
+    foreign += [key for key in (*inputs, *outputs) if key not in (STATE, ACTION)]
+    if foreign or STATE not in inputs or ACTION not in outputs:
+        have = ", ".join([*images, *inputs, *outputs])
+        raise ValueError(
+            f"the policy in {folder} has inputs and outputs {have}; allowed: {STATE}, {ACTION} and "
+            f"cameras {IMAGE_PREFIX}NAME"
+        )
+    sizes = {tuple(shape) for shape in images.values()}
+    if len(sizes) != 1 or next(iter(sizes))[0] != 3:
+        raise ValueError(
+            f"the policy in {folder} has images of {sorted(sizes)}, allowed: three channels and "
+            "one size for all cameras"
+        )
+    return {
+        "cameras": [key.removeprefix(IMAGE_PREFIX) for key in images],
+        "image_size": next(iter(sizes))[1:],
+        "state_dim": inputs[STATE]["shape"][0],
+        "action_dim": outputs[ACTION]["shape"][0],
+    }
+
+
+def _default(kind: str, name: str) -> typing.Any:
+    """Our default of one of lerobot's fields, as JSON has it."""
+    if name in DEFAULTS[kind]:
+        return DEFAULTS[kind][name]
+    field = next(f for f in dataclasses.fields(lerobot_class(kind, "Config")) if f.name == name)
+    value = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        value = field.default_factory()
+    return json.loads(json.dumps(value))
+
+
+def _steps(folder: Path, name: str) -> list[dict]:
+    file = folder / f"{name}.json"
+    if not file.is_file():
+        raise ValueError(
+            f"{file} is missing; a checkpoint of lerobot before 0.4 is converted by: python -m "
+            f"lerobot.processor.migrate_policy_normalization --pretrained-path {folder}"
+        )
+    return _json(file)["steps"]
+
+
+def _check_steps(folder: Path, name: str, own: typing.Any) -> None:
+    """Compare a processor with ours, step by step."""
+    theirs = _steps(folder, name)
+    names = [step.get("registry_name") for step in theirs]
+    expected = [type(step)._registry_name for step in own.steps]
+    if names != expected:
+        raise ValueError(f"{folder}/{name}.json has the steps {names}, expected {expected}")
+    for step, mine in zip(theirs, own.steps, strict=True):
+        found = step.get("config") or {}
+        for key, value in json.loads(json.dumps(mine.get_config())).items():
+            if key not in _FREE and found.get(key, value) != value:
+                raise ValueError(
+                    f"{folder}/{name}.json: {step['registry_name']} has {key} {found[key]}, but "
+                    f"this policy's is {value}"
+                )
+
+
+def _statistics(folder: Path, name: str) -> NormStats:
+    wanted = _NORMALIZERS[name]
+    files = [s["state_file"] for s in _steps(folder, name) if s.get("registry_name") == wanted]
+    if len(files) != 1 or Path(files[0]).name != files[0]:
+        raise ValueError(f"{folder}/{name}.json must name one file of statistics, found: {files}")
+    found: NormStats = {}
+    for key, tensor in _tensors(folder / files[0]).items():
+        feature, _, statistic = key.rpartition(".")
+        if statistic in _STATISTICS:
+            found.setdefault(feature, {})[statistic] = tensor.double().flatten().tolist()
+    return found
+
+
+def _fill(policy: torch.nn.Module, file: Path) -> None:
+    tensors = _tensors(file)
+    with safe_open(file, "pt") as opened:
+        same = opened.metadata() or {}  # names that are left out -> those that stand for them too
+    own = policy.state_dict()
+    tensors |= {
+        name: tensors[kept]
+        for name, kept in same.items()
+        if name in own and name not in tensors and kept in tensors
+    }
+    check_names(
+        {name: tuple(tensor.shape) for name, tensor in own.items()},
+        {name: tuple(tensor.shape) for name, tensor in tensors.items()},
+        str(file.parent),
+        "the policy of its config.json",
+    )
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            own[name].copy_(tensor)
+
+
+def _tensors(file: Path) -> dict[str, torch.Tensor]:
+    if not file.is_file():
+        raise ValueError(f"{file} is missing; only safetensors files are read")
+    try:
+        return load_file(file)
+    except SafetensorError as error:
+        raise ValueError(f"{file} is not a complete safetensors file ({error})") from error
+
+
+def _json(file: Path) -> dict:
+    if not file.is_file():
+        raise ValueError(f"{file} is missing; give lerobot's folder pretrained_model")
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _name_vlm(folder: Path, cfg: LerobotPolicyCfg) -> None:
+    """Name SmolVLA's vision-language model in the files; a policy of a checkpoint was built from a
+    temporary directory."""
+    name = cfg.options["vlm_model_name"]
+    facts = {"vlm_model_name": name, "load_vlm_weights": cfg.options.get("load_vlm_weights", False)}
+    config = _json(folder / CONFIG) | facts
+    (folder / CONFIG).write_text(json.dumps(config, indent=4), encoding="utf-8")
+    processor = _json(folder / f"{BEFORE}.json")
+    for step in processor["steps"]:
+        if "tokenizer_name" in step.get("config", {}):
+            step["config"]["tokenizer_name"] = name
+    (folder / f"{BEFORE}.json").write_text(json.dumps(processor, indent=2), encoding="utf-8")
