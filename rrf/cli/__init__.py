@@ -13,6 +13,7 @@ from rrf.cli.exchange import export, import_
 from rrf.cli.gc import gc
 from rrf.cli.options import AlgorithmOption, Imports, TaskOption, import_modules
 from rrf.cli.playing import play
+from rrf.cli.serving import serve
 from rrf.cli.training import train
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ app.add_typer(data.app, name="data")
 app.command()(train)
 app.command("eval")(eval_)
 app.command()(play)
+app.command()(serve)
 app.command()(export)
 app.command("import")(import_)
 app.add_typer(models.app, name="models")

@@ -103,3 +103,31 @@ class Policy(typing.Protocol):
     def loss(self, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
         """The supervised loss (a scalar, the mean over non-padding steps) and its metrics."""
         ...
+
+
+@typing.runtime_checkable
+class ResumablePolicy(typing.Protocol):
+    """A policy that can continue the chunk being executed (`rrf.policies.vla.real_time`)."""
+
+    def resume(
+        self,
+        observation: Observation,
+        running: np.ndarray,
+        num_frozen: int,
+        generator: Generators = None,
+        greedy: bool = False,
+    ) -> np.ndarray:
+        """Chunks that continue those being executed (real-time chunking), physical units.
+
+        Args:
+            observation: What the policy sees now.
+            running: What is left of the running chunks, [B, K, A], physical units; element 0 is the
+                action that is executed next.
+            num_frozen: Of these, how many will be over when the new chunk arrives.
+            generator: As in `Policy.sample`.
+            greedy: As in `Policy.sample`.
+
+        Raises:
+            NotImplementedError: If the head does not denoise.
+        """
+        ...

@@ -19,12 +19,15 @@ LIGHT = (
     "rrf.envs.vec_env",
     "rrf.runners.checkpoints.deployable",
     "rrf.evaluation.gates.gate",
+    "rrf.client",
+    "rrf.serving.configs",
     "rrf.presets",
     "rrf.cli",
 )
 TORCH_FREE = (
     "rrf/data",
     "rrf/tracking",
+    "rrf/client",
     "rrf/runners/checkpoints/deployable.py",
     "rrf/evaluation/gates/gate.py",
 )

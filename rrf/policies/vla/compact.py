@@ -24,6 +24,7 @@ from rrf.networks.mlp import MLP
 from rrf.policies.policy import Evaluation, Generators, Sample
 from rrf.policies.vla.configs import CompactVLACfg
 from rrf.policies.vla.observations import check_observation
+from rrf.policies.vla.real_time import RunningChunk
 
 
 class CompactVLA(nn.Module):
@@ -85,6 +86,20 @@ class CompactVLA(nn.Module):
             replay=replay,
             value=self._value(features_bf),
         )
+
+    @torch.no_grad()
+    def resume(
+        self,
+        observation: Observation,
+        running: np.ndarray,
+        num_frozen: int,
+        generator: Generators = None,
+        greedy: bool = False,
+    ) -> np.ndarray:
+        """See `rrf.policies.policy.ResumablePolicy`."""
+        known = RunningChunk(self._tensor(self.normalize_action.apply(running)), num_frozen)
+        found = self.head.resume(self(observation), known, generator, greedy)
+        return self.normalize_action.invert(found.actions.cpu().numpy())
 
     def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:
         features_bf = self(observation)

@@ -136,19 +136,7 @@ class VLMPolicy(nn.Module):
         generator: Generators = None,
         greedy: bool = False,
     ) -> np.ndarray:
-        """Chunks that continue those being executed (real-time chunking), physical units.
-
-        Args:
-            observation: What the policy sees now.
-            running: What is left of the running chunks, [B, K, A], physical units; element 0 is the
-                action that is executed next.
-            num_frozen: Of these, how many will be over when the new chunk arrives.
-            generator: As in `sample`.
-            greedy: As in `sample`.
-
-        Raises:
-            NotImplementedError: If the head does not denoise.
-        """
+        """See `rrf.policies.policy.ResumablePolicy`."""
         known = RunningChunk(self._target(running, observation), num_frozen)
         found = self.head.resume(self._input(self.context(observation)), known, generator, greedy)
         return self._executable(found.actions, observation)

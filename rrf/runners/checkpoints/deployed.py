@@ -59,11 +59,31 @@ class Deployed(typing.Protocol):
         """
         ...
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether actions also depend on earlier observations of the same robots."""
+        ...
+
     def answer(self, inputs: Mapping[str, np.ndarray], params: Mapping[str, bool]) -> np.ndarray:
         """Greedy actions for observations, both as described by the signature.
 
         Raises:
             ValueError: For an input that is missing or has a wrong shape.
+        """
+        ...
+
+    def resume(
+        self, inputs: Mapping[str, np.ndarray], running: np.ndarray, num_frozen: int
+    ) -> np.ndarray:
+        """Greedy chunks that continue those being executed (real-time chunking).
+
+        Args:
+            inputs: As in `answer`.
+            running: float32 [B, K, A], what is left of the running chunks.
+            num_frozen: Of these K steps, how many will be over when the new chunks arrive.
+
+        Raises:
+            NotImplementedError: If the policy cannot continue a chunk.
         """
         ...
 

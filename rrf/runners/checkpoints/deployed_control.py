@@ -27,7 +27,7 @@ class DeployedControl:
         """
         self._policy, self.interface = load_control_policy(checkpoint, device)
         self._device = device
-        self._is_recurrent = self._policy.actor.initial_memory(1) is not None
+        self.has_memory = self._policy.actor.initial_memory(1) is not None
         self._num_robots: int | None = None  # number of robots in the memory
 
     @staticmethod
@@ -49,6 +49,12 @@ class DeployedControl:
         groups = {name: np.asarray(value) for name, value in inputs.items()}
         return self.act(groups, reset=bool(params.get(_RESET, False)))
 
+    def resume(
+        self, inputs: Mapping[str, np.ndarray], running: np.ndarray, num_frozen: int
+    ) -> np.ndarray:
+        """See `Deployed.resume`."""
+        raise NotImplementedError("a state-based policy answers with single actions, not chunks")
+
     def act(self, groups: Mapping[str, np.ndarray], reset: bool = False) -> np.ndarray:
         """Actions float32 [N, A] for observation groups, each float32 [N, D].
 
@@ -63,7 +69,7 @@ class DeployedControl:
         num_robots = len(next(iter(rows.values())))
         if reset:
             self._policy.reset()
-        elif self._is_recurrent and self._num_robots not in (None, num_robots):
+        elif self.has_memory and self._num_robots not in (None, num_robots):
             raise ValueError(
                 f"the policy has a memory of {self._num_robots} robots, but the input has "
                 f"{num_robots}; begin new episodes with reset=true"

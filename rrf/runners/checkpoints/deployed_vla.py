@@ -11,6 +11,7 @@ import numpy as np
 
 from rrf.config import read_yaml
 from rrf.data.schema import IMAGE_PREFIX, STATE, Observation
+from rrf.policies.policy import ResumablePolicy
 from rrf.runners.checkpoints.checkpoint import CONFIG, load_policy
 from rrf.runners.checkpoints.deployed import Signature, Tensor
 
@@ -19,6 +20,8 @@ _INSTRUCTION = "instruction"
 
 class DeployedVLA:
     """The policy in a checkpoint."""
+
+    has_memory = False
 
     def __init__(self, checkpoint: str | Path, device: str = "cpu"):
         """
@@ -48,11 +51,24 @@ class DeployedVLA:
 
     def answer(self, inputs: Mapping[str, np.ndarray], params: Mapping[str, bool]) -> np.ndarray:
         """Action chunks, float32 [B, C, A]; see `Deployed.answer`."""
-        images = {
-            name.removeprefix(IMAGE_PREFIX): np.asarray(value)
-            for name, value in inputs.items()
-            if name.startswith(IMAGE_PREFIX)
-        }
-        instruction = [str(sentence) for sentence in inputs[_INSTRUCTION]]
-        observation = Observation(images, np.asarray(inputs[STATE]), instruction)
-        return self._policy.sample(observation, greedy=True).actions  # type: ignore[operator]
+        return self._policy.sample(_observation(inputs), greedy=True).actions  # type: ignore[operator]
+
+    def resume(
+        self, inputs: Mapping[str, np.ndarray], running: np.ndarray, num_frozen: int
+    ) -> np.ndarray:
+        """Action chunks, float32 [B, C, A]; see `Deployed.resume`."""
+        if not isinstance(self._policy, ResumablePolicy):
+            raise NotImplementedError(
+                f"{type(self._policy).__name__} cannot continue a running chunk"
+            )
+        return self._policy.resume(_observation(inputs), running, num_frozen, greedy=True)
+
+
+def _observation(inputs: Mapping[str, np.ndarray]) -> Observation:
+    images = {
+        name.removeprefix(IMAGE_PREFIX): np.asarray(value)
+        for name, value in inputs.items()
+        if name.startswith(IMAGE_PREFIX)
+    }
+    instruction = [str(sentence) for sentence in inputs[_INSTRUCTION]]
+    return Observation(images, np.asarray(inputs[STATE]), instruction)

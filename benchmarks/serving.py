@@ -1,0 +1,204 @@
+"""Latency and throughput of `rrf serve`: `python -m benchmarks.serving [ID ...]`, default all.
+
+The server is a process of its own, with random weights and the laptop sizes; its speed does not
+depend on what was learned. Clients are threads of this process, each of which sends its next
+observation when it has the answer, as fast as it can. So eight clients are more than a fleet of
+eight robots would be. A latency is what the client sees: packing, the way over 127.0.0.1, waiting
+for a batch, the policy, and the way back.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import functools
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.record import number, save
+from rrf.client import PolicyClient
+from rrf.config import did_you_mean
+from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
+from rrf.presets import resolve
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+
+COMMAND = "python -m benchmarks.serving"
+SECONDS = 10.0
+WARM_UP = 20
+COMPACT, PI0 = "compact-vla-pretrain", "pi0-laptop"
+_SIZE, _DIMS = 64, 4
+_STATISTICS = ("mean", "std", "min", "max", "q01", "q99")
+
+
+def serve_p99_ms() -> list[dict]:
+    """The compact policy, one client; the 99th percentile."""
+    return [_latency("serve_p99_ms", COMPACT, 1)]
+
+
+def serve_p99_ms_8_clients() -> list[dict]:
+    """The compact policy, eight clients."""
+    return [_latency("serve_p99_ms_8_clients", COMPACT, 8)]
+
+
+def serve_pi0_p99_ms() -> list[dict]:
+    """pi0 at laptop size, one client."""
+    return [_latency("serve_pi0_p99_ms", PI0, 1)]
+
+
+def serve_pi0_p99_ms_8_clients() -> list[dict]:
+    """pi0 at laptop size, eight clients."""
+    return [_latency("serve_pi0_p99_ms_8_clients", PI0, 8)]
+
+
+def serve_batch_throughput() -> list[dict]:
+    """Requests per second of eight clients in batches, compared with one request at a time."""
+    rows = []
+    for name, preset in (("serve", COMPACT), ("serve_pi0", PI0)):
+        batched, single = (_requests_per_s(preset, max_batch) for max_batch in (8, 1))
+        rows.append(
+            number(
+                f"{name}_batch_throughput",
+                batched,
+                "requests/s, 8 clients",
+                peer="one request at a time",
+                peer_value=single,
+                ratio=batched / single,
+                command=f"{COMMAND} serve_batch_throughput",
+            )
+        )
+    return rows
+
+
+BENCHMARKS: dict[str, Callable[[], list[dict]]] = {
+    one.__name__: one
+    for one in (
+        serve_p99_ms,
+        serve_p99_ms_8_clients,
+        serve_pi0_p99_ms,
+        serve_pi0_p99_ms_8_clients,
+        serve_batch_throughput,
+    )
+}
+
+
+def _latency(name: str, preset: str, num_clients: int) -> dict:
+    with _served(preset, max_batch=8) as url:
+        latencies_s, _ = _load(url, num_clients)
+    p99_ms = float(np.percentile(latencies_s, 99)) * 1000
+    clients = "1 client" if num_clients == 1 else f"{num_clients} clients"
+    median_ms = float(np.median(latencies_s)) * 1000
+    unit = f"ms, {clients}, {len(latencies_s)} requests; median {median_ms:.3g} ms"
+    return number(name, p99_ms, unit, command=f"{COMMAND} {name}")
+
+
+def _requests_per_s(preset: str, max_batch: int) -> float:
+    with _served(preset, max_batch) as url:
+        latencies_s, seconds = _load(url, num_clients=8)
+    return len(latencies_s) / seconds
+
+
+def _load(url: str, num_clients: int) -> tuple[list[float], float]:
+    """The latency of every request of some seconds, and how long it took to make them."""
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(PolicyClient(url)) for _ in range(num_clients)]
+        threads = stack.enter_context(concurrent.futures.ThreadPoolExecutor(num_clients))
+        begin = time.perf_counter()
+        ask = functools.partial(_ask, until=begin + SECONDS)
+        latencies_s = [s for one in threads.map(ask, clients, range(num_clients)) for s in one]
+        return latencies_s, time.perf_counter() - begin
+
+
+def _ask(client: PolicyClient, seed: int, until: float) -> list[float]:
+    rng = np.random.default_rng(seed)
+    inputs = client.metadata["inputs"]
+    observation = {
+        name: rng.integers(0, 256, one["shape"], dtype=np.uint8)
+        if name.startswith(IMAGE_PREFIX)
+        else rng.uniform(-1, 1, one["shape"]).astype(np.float32)
+        for name, one in inputs.items()
+        if one["dtype"] != "str"
+    }
+    latencies_s = []
+    while time.perf_counter() < until:
+        latencies_s.append(client.request({**observation, "prompt": "open a drawer"}).latency_s)
+    return latencies_s[WARM_UP:]
+
+
+@contextlib.contextmanager
+def _served(preset: str, max_batch: int) -> Iterator[str]:
+    """The url of a server with random weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = _written(preset, Path(folder))
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "rrf.cli", "serve", str(path), "--port", "0"),
+                *("--max-batch", str(max_batch)),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            found = re.search(r"ws://\S+", first)
+            if found is None:
+                raise RuntimeError(f"rrf serve did not start: {first}")
+            yield found[0]
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def _written(preset: str, folder: Path) -> Path:
+    """A checkpoint of a preset with random weights, for one camera."""
+    cfg = resolve(preset)
+    assert isinstance(cfg, SupervisedRunnerCfg)
+    known = {"cameras": ["corner2"], "image_size": (_SIZE, _SIZE)}
+    policy_cfg = cfg.policy.replace(**known, state_dim=_DIMS, action_dim=_DIMS)
+    statistics = {
+        name: [{"mean": 0.0, "min": -1.0, "q01": -1.0}.get(name, 1.0)] * _DIMS
+        for name in _STATISTICS
+    }
+    norm_stats = {STATE: statistics, ACTION: statistics}
+    torch.manual_seed(0)
+    policy = policy_cfg.build(norm_stats)
+    trainer = checkpoint.TrainerState({"none": torch.zeros(1)}, {"step": 0})
+    return checkpoint.save(
+        folder,
+        0,
+        cfg.replace(policy=policy_cfg),
+        policy.state_dict(),
+        norm_stats,
+        trainer,
+        {},
+        policy.assets(),
+    )
+
+
+def main() -> None:
+    """Measure the numbers named on the command line, and write docs/benchmarks/serving.json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ids", nargs="*", help=f"of: {', '.join(BENCHMARKS)}")
+    parser.add_argument("--dry-run", action="store_true", help="print only, write nothing")
+    args = parser.parse_args()
+    for name in args.ids or BENCHMARKS:
+        if name not in BENCHMARKS:
+            raise SystemExit(f"no benchmark '{name}'{did_you_mean(name, BENCHMARKS)}")
+        rows = BENCHMARKS[name]()
+        for row in rows:
+            peer = f"  ({row['peer']}: {row['peer_value']:g})" if row["peer"] else ""
+            print(f"{row['id']}: {row['value']:g} {row['unit']}{peer}", flush=True)
+        if not args.dry_run:
+            save("serving", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""The client of policy servers, for robots and simulators: messages, connection, chunk schedules.
+No torch."""
+
+from rrf.client.connection import (
+    Answer,
+    PolicyClient,
+    RequestRefusedError,
+    ServerTimeoutError,
+    ServerUnreachableError,
+)
+from rrf.client.controllers import RealTimeChunking, RecedingHorizon, TemporalEnsemble
+
+__all__ = [
+    "Answer",
+    "PolicyClient",
+    "RealTimeChunking",
+    "RecedingHorizon",
+    "RequestRefusedError",
+    "ServerTimeoutError",
+    "ServerUnreachableError",
+    "TemporalEnsemble",
+]

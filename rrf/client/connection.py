@@ -1,0 +1,209 @@
+"""The connection of a robot to a policy server: one request at a time, reconnecting."""
+
+import dataclasses
+import ssl
+import threading
+import time
+import typing
+from collections.abc import Mapping
+
+import numpy as np
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.sync.client import ClientConnection, connect
+
+from rrf.client.messages import pack, unpack
+
+RUNNING, FROZEN = "running_chunk", "num_frozen"
+"""Keys of a request that continues a running chunk."""
+ACTIONS, TIMING = "actions", "server_timing"
+"""Keys of an answer."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+
+
+class ServerUnreachableError(ConnectionError):
+    """There is no policy server, it went away, or it refuses this client."""
+
+
+class ServerTimeoutError(TimeoutError):
+    """The server is there, but its answer took too long."""
+
+
+class RequestRefusedError(ValueError):
+    """The server refused the request; the message is the server's."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What the server answered."""
+
+    actions: np.ndarray
+    """float32 [H, A], physical units."""
+    timing: Mapping[str, float]
+    """Milliseconds on the server: queue_ms, infer_ms; and batch_size."""
+    latency_s: float
+    """Seconds from the request to the answer, as the client saw them."""
+
+
+class PolicyClient:
+    """A client of `rrf serve`, and of openpi's servers.
+
+    Several threads may use one client; their requests go one after another.
+
+    Args:
+        url: Like ws://127.0.0.1:8000, or wss://… for TLS.
+        token: The server's token, if it asks for one.
+        timeout_s: The longest time that an answer may take.
+        connect_s: The longest time that is spent on connecting, and on connecting again after the
+            server went away.
+        ca_file: For wss://, a file with the certificate that the server's must be signed by; by
+            default those that the system trusts.
+
+    Raises:
+        ServerUnreachableError: If no server answers there in time, or it refuses this client.
+        ValueError: If the url is not one.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_s: float = 10.0,
+        connect_s: float = 10.0,
+        ca_file: str | None = None,
+    ):
+        if not url.startswith(("ws://", "wss://")):
+            raise ValueError(f"the url is '{url}', expected ws://HOST:PORT, or wss:// for TLS")
+        self.url, self._timeout_s, self._connect_s = url, timeout_s, connect_s
+        self._headers = {"Authorization": f"Bearer {token}"} if token else None
+        self._tls = ssl.create_default_context(cafile=ca_file) if url[:3] == "wss" else None
+        self._lock = threading.Lock()
+        self._connection: ClientConnection | None = None
+        self.metadata: Mapping[str, typing.Any] = {}
+        """What the server says about itself and its policy."""
+        self._connect()
+
+    def __enter__(self) -> "PolicyClient":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection. A later request opens it again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def infer(self, observation: Mapping[str, typing.Any]) -> np.ndarray:
+        """The actions for an observation, float32 [H, A]; see `request`."""
+        return self.request(observation).actions
+
+    def resume(
+        self, observation: Mapping[str, typing.Any], running: np.ndarray, num_frozen: int
+    ) -> np.ndarray:
+        """The actions that continue a running chunk (real-time chunking), float32 [H, A].
+
+        Args:
+            observation: What the robot sees now.
+            running: float32 [K, A], the rest of the running chunk. Its element 0, like that of the
+                answer, is the action that is executed next. Without any, this is `infer`.
+            num_frozen: How many of the rest will be over when the answer arrives.
+
+        Raises like `request`; RequestRefusedError if the policy cannot continue chunks.
+        """
+        if len(running) == 0:
+            return self.infer(observation)
+        rest = np.ascontiguousarray(running, np.float32)
+        return self.request({**observation, RUNNING: rest, FROZEN: int(num_frozen)}).actions
+
+    def request(self, observation: Mapping[str, typing.Any]) -> Answer:
+        """Send an observation and wait for the answer.
+
+        If the server went away, it is waited for and asked again, once.
+
+        Args:
+            observation: Arrays and texts without a batch dimension; `metadata` has their shapes.
+
+        Raises:
+            RequestRefusedError: If the server refuses the observation.
+            ServerTimeoutError: If the answer takes longer than `timeout_s`.
+            ServerUnreachableError: If the server cannot be reached within `connect_s`.
+        """
+        message = pack(dict(observation))
+        with self._lock:
+            if self._connection is not None:
+                try:
+                    return self._ask(self._connection, message)
+                except ServerUnreachableError:
+                    pass  # connect again, below
+            return self._ask(self._connect(), message)
+
+    def _ask(self, connection: ClientConnection, message: bytes) -> Answer:
+        begin = time.perf_counter()
+        try:
+            connection.send(message)
+            reply = connection.recv(timeout=self._timeout_s)
+        except TimeoutError as error:
+            self.close()  # a late answer must not be taken for that of the next request
+            raise ServerTimeoutError(
+                f"{self.url} did not answer within {self._timeout_s:g} s"
+            ) from error
+        except ConnectionClosed as error:
+            self.close()
+            raise _closed(self.url, error) from error
+        if isinstance(reply, str):
+            raise RequestRefusedError(f"{self.url} refused the request: {reply}")
+        content = unpack(reply)
+        return Answer(content[ACTIONS], content.get(TIMING, {}), time.perf_counter() - begin)
+
+    def _connect(self) -> ClientConnection:
+        """Connect, trying again until `connect_s` have passed."""
+        deadline, pause_s = time.monotonic() + self._connect_s, _FIRST_PAUSE_S
+        self.close()
+        while True:
+            left_s = max(0.01, deadline - time.monotonic())
+            try:
+                self._connection = connect(
+                    self.url,
+                    ssl=self._tls,
+                    additional_headers=self._headers,
+                    open_timeout=left_s,
+                    compression=None,
+                    max_size=None,
+                    proxy=None,
+                )
+                first = self._connection.recv(timeout=left_s)
+                self.metadata = unpack(first) if isinstance(first, bytes) else {}
+                return self._connection
+            except InvalidURI as error:
+                raise ValueError(f"the url '{self.url}' is not one: {error}") from error
+            except ssl.SSLError as error:
+                raise ServerUnreachableError(f"{self.url}: {_about_tls(error)}") from error
+            except (OSError, InvalidHandshake, ConnectionClosed) as error:
+                self.close()
+                if isinstance(error, InvalidStatus) and error.response.status_code in (401, 403):
+                    raise ServerUnreachableError(
+                        f"{self.url} refuses this client: the token is missing or wrong"
+                    ) from error
+                if time.monotonic() + pause_s > deadline:
+                    raise ServerUnreachableError(
+                        f"no policy server answered at {self.url} within {self._connect_s:g} s "
+                        f"({error}); start one with `rrf serve`"
+                    ) from error
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _about_tls(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message}); give ca_file"
+    return f"no TLS there ({error.reason}); use ws:// for a server without"
+
+
+def _closed(url: str, error: ConnectionClosed) -> Exception:
+    """What a closed connection means to the one who asked."""
+    received = error.rcvd
+    if received is not None and received.code in (1007, 1009):  # invalid data, too big
+        return RequestRefusedError(f"{url} refused the request: {received.reason or error}")
+    return ServerUnreachableError(f"{url} closed the connection: {error}")

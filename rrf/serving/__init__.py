@@ -1,0 +1,1 @@
+"""The policy server: requests of many robots in, batches through one policy, actions out."""

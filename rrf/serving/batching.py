@@ -1,0 +1,190 @@
+"""Dynamic batching: requests that wait at the same time share one pass of the policy.
+
+A batch starts as soon as it is full, or every connected client waits, or its oldest request has
+waited long enough. The policy runs in one thread of its own, so that the server keeps reading,
+answering and timing out while it computes.
+
+A row is checked before it comes here. Should a batch fail nevertheless, its rows are tried one by
+one, so that one of them cannot take the others with it.
+"""
+
+import asyncio
+import collections
+import dataclasses
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rrf.serving.metrics import Metrics
+from rrf.serving.requests import Row
+
+Infer = Callable[[Sequence[Row]], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The answer to one request."""
+
+    actions: np.ndarray
+    queue_s: float
+    infer_s: float
+    batch_size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Waiting:
+    row: Row
+    is_wanted: Callable[[], bool]
+    since: float
+    result: asyncio.Future[Result]
+
+
+class Batcher:
+    """Collects requests and runs the policy.
+
+    Args:
+        infer: The policy. Its batches have rows of one company.
+        max_batch: The most rows of a batch.
+        max_wait_s: How long the oldest request waits for others at most.
+        num_clients: The number of clients that could ask.
+        metrics: Where batches are counted.
+    """
+
+    def __init__(
+        self,
+        infer: Infer,
+        max_batch: int,
+        max_wait_s: float,
+        num_clients: Callable[[], int],
+        metrics: Metrics,
+    ):
+        self._thread = _Thread(infer)
+        self._max_batch, self._max_wait_s = max_batch, max_wait_s
+        self._num_clients, self._metrics = num_clients, metrics
+        self._waiting: collections.deque[_Waiting] = collections.deque()
+        self._arrived = asyncio.Event()
+
+    async def submit(self, row: Row, is_wanted: Callable[[], bool]) -> Result:
+        """The answer to a row.
+
+        Args:
+            row: A checked request.
+            is_wanted: Asked before the row is computed: whether somebody still waits for it.
+
+        Raises what the policy raised; ValueError if the answer is not finite.
+        """
+        result = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(row, is_wanted, time.perf_counter(), result))
+        self._arrived.set()
+        return await result
+
+    async def run(self) -> None:
+        """Answer requests until the task is cancelled."""
+        try:
+            while True:
+                while not self._waiting:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                await self._gather()
+                if batch := self._take():
+                    await self._compute(batch)
+        finally:
+            self._thread.end()
+
+    async def _gather(self) -> None:
+        """Wait for company of the oldest request."""
+        oldest = self._waiting[0]
+        deadline = oldest.since + self._max_wait_s
+        while True:
+            company = sum(one.row.company == oldest.row.company for one in self._waiting)
+            left_s = deadline - time.perf_counter()
+            is_everybody = len(self._waiting) >= self._num_clients()
+            if company >= self._max_batch or is_everybody or left_s <= 0:
+                return
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return
+
+    def _take(self) -> list[_Waiting]:
+        """The oldest request and its company, without those that nobody waits for any more."""
+        company, batch, others = self._waiting[0].row.company, [], collections.deque()
+        for one in self._waiting:
+            if not one.is_wanted():
+                one.result.cancel()
+            elif one.row.company == company and len(batch) < self._max_batch:
+                batch.append(one)
+            else:
+                others.append(one)
+        self._waiting = others
+        return batch
+
+    async def _compute(self, batch: list[_Waiting]) -> None:
+        begin = time.perf_counter()
+        try:
+            actions = await self._thread.infer([one.row for one in batch])
+        except Exception as error:  # whatever a policy raises is the answer to the request
+            if len(batch) > 1 and not isinstance(error, NotImplementedError):
+                for one in batch:
+                    await self._compute([one])
+                return
+            for one in batch:
+                _fail(one, error)
+            return
+        infer_s = time.perf_counter() - begin
+        self._metrics.batch_size.observe(len(batch))
+        self._metrics.infer_s.observe(infer_s)
+        for one, row_actions in zip(batch, actions, strict=True):
+            self._metrics.queue_s.observe(begin - one.since)
+            if not np.isfinite(row_actions).all():
+                _fail(one, ArithmeticError("the policy's actions are not finite numbers"))
+            elif not one.result.done():
+                result = Result(row_actions, begin - one.since, infer_s, len(batch))
+                one.result.set_result(result)
+
+
+def _fail(one: _Waiting, error: Exception) -> None:
+    if not one.result.done():
+        one.result.set_exception(error)
+
+
+class _Thread:
+    """Runs the policy. A daemon: a policy that hangs does not keep the process alive."""
+
+    def __init__(self, infer: Infer):
+        self._infer = infer
+        self._jobs: queue.SimpleQueue = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="policy", daemon=True).start()
+
+    async def infer(self, rows: Sequence[Row]) -> np.ndarray:
+        loop = asyncio.get_running_loop()
+        result = loop.create_future()
+        self._jobs.put((rows, loop, result))
+        return await result
+
+    def end(self) -> None:
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        while job := self._jobs.get():
+            rows, loop, result = job
+            try:
+                actions, error = self._infer(rows), None
+            except Exception as caught:  # raised where the answer is awaited
+                actions, error = None, caught
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_settle, result, actions, error)
+
+
+def _settle(result: asyncio.Future, actions: np.ndarray | None, error: Exception | None) -> None:
+    if result.done():
+        return
+    if error is None:
+        result.set_result(actions)
+    else:
+        result.set_exception(error)

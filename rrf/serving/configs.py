@@ -1,0 +1,69 @@
+"""The config of a policy server. No torch here."""
+
+import ipaddress
+
+from rrf.config import Cfg, configclass
+
+
+@configclass
+class ServingCfg(Cfg):
+    """Where a policy server listens, and what it allows its clients."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Others than this machine's own need a token, or `insecure`."""
+    port: int = 8000
+    """Port to listen on. 0 for any free one."""
+    insecure: bool = False
+    """Serve other machines without a token."""
+    certificate: str | None = None
+    """File with the certificate, for TLS. null for no TLS."""
+    key: str | None = None
+    """File with the private key of the certificate."""
+    max_batch: int = 8
+    """The most requests that the policy answers at once."""
+    max_wait_ms: float = 2.0
+    """The longest time that a request waits for others to share its batch, in milliseconds."""
+    max_connections: int = 64
+    """The most clients at a time. Further ones get HTTP 503."""
+    max_message_mb: float = 16.0
+    """The largest message in MB of 10^6 bytes. A client that sends a larger one is disconnected."""
+    idle_s: float = 600.0
+    """A client that completes no request for so long is disconnected."""
+    ping_s: float = 20.0
+    """How often clients are asked for a sign of life, and how long they may take to give it."""
+    handshake_s: float = 10.0
+    """The longest time that a new connection may take to say what it wants."""
+    send_s: float = 10.0
+    """A client that does not take its answer for so long is disconnected."""
+    drain_s: float = 30.0
+    """After SIGTERM, the longest time until all accepted requests are answered."""
+    instruction: str | None = None
+    """The instruction of requests that bring none. null to refuse them."""
+    rename: dict[str, str] = {}
+    """Keys of requests and the inputs of the policy that they stand for, besides those that
+    `rrf.serving.requests` knows: {observation/wrist_image: observation.images.wrist}."""
+
+    def __post_init__(self):
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"port is {self.port}, allowed: 0 to 65535")
+        for name in ("max_batch", "max_connections"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        for name in ("max_message_mb", "idle_s", "ping_s", "handshake_s", "send_s", "drain_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, allowed: above 0")
+        if self.max_wait_ms < 0:
+            raise ValueError(f"max_wait_ms is {self.max_wait_ms}, allowed: 0 or more")
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("TLS needs both the certificate and its key")
+
+    @property
+    def is_public(self) -> bool:
+        """Whether other machines can reach the server. A host name may be anything, so it counts
+        as public."""
+        if self.host == "localhost":
+            return False
+        try:
+            return not ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return True

@@ -1,0 +1,53 @@
+"""The numbers of a policy server for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+ERRORS = {
+    "draining": "requests that came while the server shut down",
+    "idle": "clients that completed no request for too long",
+    "internal": "failures of the policy itself",
+    "malformed": "messages that cannot be read",
+    "observation": "observations that do not fit the policy",
+    "overloaded": "connections beyond the limit",
+    "oversized": "messages beyond the limit",
+    "silent": "clients that gave no sign of life",
+    "slow": "clients that did not take their answer",
+    "unauthorized": "connections without the token",
+    "unsupported": "requests for what the policy cannot do",
+}
+"""The kinds of errors that are counted."""
+_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+
+
+class Metrics:
+    """Counters of one server."""
+
+    def __init__(self, max_batch: int):
+        self._registry = CollectorRegistry()
+        own = {"registry": self._registry, "namespace": "rrf"}
+        self.requests = Counter("requests", "Requests answered with actions", **own)
+        self.errors = Counter("errors", "Errors by kind", ["kind"], **own)
+        for kind in ERRORS:
+            self.errors.labels(kind)  # shown as 0 from the beginning
+        self.connections = Gauge("connections", "Connected clients", **own)
+        sizes = sorted({1, 2, 4, 8, 16, 32, 64, 128, max_batch})
+        self.batch_size = Histogram(
+            "batch_size", "Requests per batch", buckets=[n for n in sizes if n <= max_batch], **own
+        )
+        self.queue_s = Histogram(
+            "queue_seconds", "Wait of a request for its batch", buckets=_SECONDS, **own
+        )
+        self.infer_s = Histogram(
+            "inference_seconds", "Inference of a batch", buckets=_SECONDS, **own
+        )
+
+    def error(self, kind: str) -> None:
+        """Count an error; `kind` is one of `ERRORS`."""
+        assert kind in ERRORS, kind
+        self.errors.labels(kind).inc()
+
+    def text(self) -> str:
+        """The numbers in Prometheus' text format."""
+        return generate_latest(self._registry).decode()

@@ -1,0 +1,92 @@
+"""The policy that is served: rows in, actions out, for every kind of policy.
+
+Legend: B rows in a batch, H steps in a chunk, K remaining steps of a running chunk, A action
+dimension.
+"""
+
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rrf.config import first_error
+from rrf.runners.checkpoints.deployable import deployable_digest, kind_of
+from rrf.runners.checkpoints.deployed import Signature, Tensor, deployed_class
+from rrf.serving.requests import Row
+
+PROTOCOL = "rrf-policy/1"
+
+
+class ServedPolicy:
+    """The policy in a checkpoint.
+
+    Args:
+        checkpoint: A checkpoint directory.
+        label: Its name shown to clients.
+        device: The device on which it runs.
+
+    Raises:
+        ValueError: If a file of the checkpoint was changed, it does not fit its config, or the
+            policy remembers earlier observations, so that clients cannot share it.
+    """
+
+    def __init__(self, checkpoint: Path, label: str, device: str = "cpu"):
+        self.label, self.device = label, device
+        self.digest = deployable_digest(checkpoint)
+        self._kind = kind_of(checkpoint)
+        owner = deployed_class(checkpoint)
+        self.signature: Signature = owner.signature(checkpoint)
+        try:
+            self._policy = owner(checkpoint, device)
+        except RuntimeError as error:  # e.g. a device that is not there
+            raise ValueError(f"{label} cannot run on '{device}': {first_error(error)}") from error
+        if self._policy.has_memory:
+            raise ValueError(
+                f"{label} remembers what it saw in earlier steps, and a server that answers many "
+                "clients at once keeps no memory for each; use rrf.load_policy in the robot's own "
+                "process"
+            )
+        self.can_resume = False
+
+    def warm_up(self, examples: Sequence[Row]) -> None:
+        """Answer the examples, one alone and all at once, and find out whether the policy can
+        continue running chunks."""
+        for rows in (examples[:1], examples):
+            self.answer(rows)
+        if len(self.signature.output.shape) == 3:
+            chunk = np.zeros(self.signature.output.shape[1:], np.float32)
+            try:
+                self.answer([Row(examples[0].inputs, chunk, 0)])
+            except NotImplementedError:
+                return
+            self.can_resume = True
+
+    def answer(self, rows: Sequence[Row]) -> np.ndarray:
+        """Actions for rows of one company, float32 [B, H, A], or [B, A] of a policy without chunks.
+
+        Raises:
+            NotImplementedError: If the rows have running chunks and the policy cannot continue one.
+        """
+        inputs = {name: np.stack([row.inputs[name] for row in rows]) for name in rows[0].inputs}
+        if rows[0].running is None:
+            return self._policy.answer(inputs, {})
+        running_bka = np.stack([row.running for row in rows if row.running is not None])
+        return self._policy.resume(inputs, running_bka, rows[0].num_frozen)
+
+    def metadata(self) -> dict[str, typing.Any]:
+        """What clients are told when they connect."""
+        inputs = {str(one.name): _described(one) for one in self.signature.inputs}
+        return {
+            "protocol": PROTOCOL,
+            "policy": self.label,
+            "kind": self._kind,
+            "digest": self.digest,
+            "inputs": inputs,
+            "actions": _described(self.signature.output),
+            "can_resume": self.can_resume,
+        }
+
+
+def _described(tensor: Tensor) -> dict[str, typing.Any]:
+    return {"dtype": tensor.dtype, "shape": list(tensor.shape[1:])}

@@ -1,0 +1,284 @@
+"""A websocket server for one policy. It speaks the messages of openpi's client.
+
+The conversation, all messages msgpack with numpy arrays (`rrf.client.messages`):
+
+    client  connects, with the header `Authorization: Bearer TOKEN` or `Api-Key TOKEN`
+    server  metadata: the policy's inputs and actions
+    client  an observation (`rrf.serving.requests`)        } any number of times,
+    server  {"actions": [H, A], "server_timing": {...}}    } one after another
+
+A request that is refused is answered by a text message that says why, which openpi's client raises
+as an error. The connection stays open after an observation that does not fit, and is closed after
+a message that cannot be read.
+
+On the same port, HTTP GET /healthz answers OK, and /metrics (which needs the token) has numbers for
+Prometheus. Browsers are refused: no page that somebody visits may use the robot's policy.
+"""
+
+import asyncio
+import http
+import logging
+import signal
+import time
+import typing
+from collections.abc import Callable
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
+from websockets.http11 import Request, Response
+from websockets.protocol import State
+
+from rrf.client.connection import ACTIONS, TIMING
+from rrf.client.messages import MessageError, pack, unpack
+from rrf.serving.access import is_allowed, tls_context
+from rrf.serving.batching import Batcher, Result
+from rrf.serving.configs import ServingCfg
+from rrf.serving.metrics import CONTENT_TYPE, Metrics
+from rrf.serving.model import ServedPolicy
+from rrf.serving.requests import RequestReader
+
+_CLOSE_S = 2.0  # the longest time that a client may take to confirm that it is over
+_log = logging.getLogger("rrf.serving")
+
+
+class PolicyServer:
+    """Serves a policy that is warmed up.
+
+    Args:
+        cfg: Where it listens and what it allows.
+        policy: The policy.
+        token: What clients must know; None for everybody.
+    """
+
+    def __init__(self, cfg: ServingCfg, policy: ServedPolicy, token: str | None = None):
+        self.cfg, self._policy, self._token = cfg, policy, token
+        self._reader = RequestReader(policy.signature, cfg.rename, cfg.instruction)
+        self.metrics = Metrics(cfg.max_batch)
+        self._open: set[ServerConnection] = set()
+        self._idle: set[ServerConnection] = set()
+        self._is_draining = False
+        self._metadata = pack(policy.metadata())
+
+    async def run(
+        self, stop: asyncio.Event, on_ready: Callable[[str, int], None] = lambda *_: None
+    ) -> None:
+        """Serve until `stop` is set, then answer what was accepted, and return.
+
+        Args:
+            stop: Ends the server. SIGTERM and SIGINT set it if `stop_on_signals` was called.
+            on_ready: Called with the server's url and port when it listens.
+        """
+        cfg = self.cfg
+        batcher = Batcher(
+            self._policy.answer,
+            cfg.max_batch,
+            cfg.max_wait_ms / 1000,
+            lambda: len(self._open),
+            self.metrics,
+        )
+        tls = tls_context(cfg)
+        task = asyncio.create_task(batcher.run())
+        server = await serve(
+            lambda connection: self._converse(connection, batcher),
+            cfg.host,
+            cfg.port,
+            ssl=tls,
+            origins=[None],
+            compression=None,
+            process_request=self._admit,
+            open_timeout=cfg.handshake_s,
+            ping_interval=cfg.ping_s,
+            ping_timeout=cfg.ping_s,
+            close_timeout=_CLOSE_S,
+            max_size=int(cfg.max_message_mb * 1e6),
+            max_queue=1,
+            server_header=None,
+            logger=_quiet_log(),
+        )
+        try:
+            port = next(iter(server.sockets)).getsockname()[1]
+            host = f"[{cfg.host}]" if ":" in cfg.host else cfg.host
+            on_ready(f"{'wss' if tls else 'ws'}://{host}:{port}", port)
+            await stop.wait()
+            await self._drain(server)
+        finally:
+            server.close(close_connections=False)
+            task.cancel()
+
+    async def _drain(self, server: Server) -> None:
+        """Accept nothing more, answer what was accepted, but for no longer than `drain_s`."""
+        self._is_draining = True
+        server.close(close_connections=False)
+        goodbyes = [asyncio.create_task(_bye(connection)) for connection in self._idle]
+        try:
+            async with asyncio.timeout(self.cfg.drain_s):
+                await asyncio.gather(*goodbyes)
+                await server.wait_closed()
+        except TimeoutError:
+            _log.warning(
+                "%d clients were still waiting after %g s and were left",
+                len(self._open),
+                self.cfg.drain_s,
+            )
+            for connection in self._open:
+                connection.transport.abort()
+
+    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+        """Answer plain HTTP requests, and let clients with the token connect."""
+        path = request.path.partition("?")[0]
+        if path == "/healthz":
+            return connection.respond(http.HTTPStatus.OK, "OK\n")
+        authorizations = request.headers.get_all("Authorization")
+        if not is_allowed(authorizations[0] if authorizations else None, self._token):
+            self.metrics.error("unauthorized")
+            response = connection.respond(
+                http.HTTPStatus.UNAUTHORIZED, "the token is missing or wrong\n"
+            )
+            response.headers["WWW-Authenticate"] = "Bearer"
+            return response
+        if path == "/metrics":
+            response = connection.respond(http.HTTPStatus.OK, self.metrics.text())
+            del response.headers["Content-Type"]
+            response.headers["Content-Type"] = CONTENT_TYPE
+            return response
+        if len(self._open) >= self.cfg.max_connections:
+            self.metrics.error("overloaded")
+            return connection.respond(
+                http.HTTPStatus.SERVICE_UNAVAILABLE,
+                f"the server has {self.cfg.max_connections} clients and takes no more\n",
+            )
+        return None
+
+    async def _converse(self, connection: ServerConnection, batcher: Batcher) -> None:
+        """Everything that is said to one client."""
+        if len(self._open) >= self.cfg.max_connections or self._is_draining:
+            await _bye(connection)
+            return
+        self._open.add(connection)
+        self.metrics.connections.inc()
+        try:
+            await self._send(connection, self._metadata)
+            while (message := await self._receive(connection)) is not None:
+                if not await self._reply(connection, message, batcher):
+                    return
+        except ConnectionClosed as error:
+            self._count_closed(error)
+        except _NotTakenError:
+            self.metrics.error("slow")
+            connection.transport.abort()
+        finally:
+            self._open.discard(connection)
+            self.metrics.connections.dec()
+
+    async def _receive(self, connection: ServerConnection) -> str | bytes | None:
+        """The next message; None after a goodbye."""
+        if self._is_draining:
+            await _bye(connection)
+            return None
+        self._idle.add(connection)
+        try:
+            async with asyncio.timeout(self.cfg.idle_s):
+                return await connection.recv()
+        except TimeoutError:
+            self.metrics.error("idle")
+            why = f"no complete request within {self.cfg.idle_s:g} s"
+            await connection.close(CloseCode.POLICY_VIOLATION, why)
+            return None
+        finally:
+            self._idle.discard(connection)
+
+    async def _reply(
+        self, connection: ServerConnection, message: str | bytes, batcher: Batcher
+    ) -> bool:
+        """Answer one request. Returns whether the conversation goes on."""
+        begin = time.perf_counter()
+        if self._is_draining:
+            self.metrics.error("draining")
+            await _bye(connection)
+            return False
+        try:
+            row = self._reader.row(unpack(_binary(message)))
+        except MessageError as error:
+            await self._refuse(connection, "malformed", str(error))
+            await connection.close(CloseCode.INVALID_DATA, "the message cannot be read")
+            return False
+        except ValueError as error:
+            await self._refuse(connection, "observation", str(error))
+            return True
+        try:
+            result = await batcher.submit(row, lambda: connection.state is State.OPEN)
+        except NotImplementedError as error:
+            await self._refuse(connection, "unsupported", str(error))
+            return True
+        except ValueError as error:  # what only the policy can see, e.g. a text without words
+            await self._refuse(connection, "observation", str(error))
+            return True
+        except Exception:  # a failure of the policy must not end the server
+            _log.exception("the policy failed; the client was told that it did, and nothing else")
+            await self._refuse(connection, "internal", "the policy failed; see the server's log")
+            await connection.close(CloseCode.INTERNAL_ERROR, "the policy failed")
+            return False
+        await self._send(connection, pack(_answer(result, time.perf_counter() - begin)))
+        self.metrics.requests.inc()
+        return True
+
+    async def _refuse(self, connection: ServerConnection, kind: str, why: str) -> None:
+        self.metrics.error(kind)
+        await self._send(connection, why)
+
+    async def _send(self, connection: ServerConnection, message: str | bytes) -> None:
+        try:
+            async with asyncio.timeout(self.cfg.send_s):
+                await connection.send(message)
+        except TimeoutError as error:
+            raise _NotTakenError from error
+
+    def _count_closed(self, error: ConnectionClosed) -> None:
+        """Count a connection that the server closed because of what its client did."""
+        code = error.sent.code if error.sent is not None else None
+        if code == CloseCode.MESSAGE_TOO_BIG:
+            self.metrics.error("oversized")
+        elif code == CloseCode.INTERNAL_ERROR:  # websockets' keepalive
+            self.metrics.error("silent")
+        elif code in (CloseCode.PROTOCOL_ERROR, CloseCode.INVALID_DATA):
+            self.metrics.error("malformed")
+
+
+class _NotTakenError(Exception):
+    """A client does not take what it is sent."""
+
+
+async def _bye(connection: ServerConnection) -> None:
+    await connection.close(CloseCode.GOING_AWAY, "the server shuts down")
+
+
+def _binary(message: str | bytes) -> bytes:
+    if isinstance(message, str):
+        raise MessageError("a text; requests are binary messages of msgpack")
+    return message
+
+
+def _answer(result: Result, total_s: float) -> dict[str, typing.Any]:
+    return {
+        ACTIONS: result.actions,
+        TIMING: {
+            "queue_ms": result.queue_s * 1000,
+            "infer_ms": result.infer_s * 1000,
+            "total_ms": total_s * 1000,
+            "batch_size": result.batch_size,
+        },
+    }
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """Let SIGTERM and SIGINT set `stop`. Only in the main thread of a process."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+
+def _quiet_log() -> logging.Logger:
+    """The log of websockets without a traceback for everybody who scans the port."""
+    log = logging.getLogger("rrf.serving.websockets")
+    log.setLevel(logging.CRITICAL)
+    return log
