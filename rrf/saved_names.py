@@ -54,6 +54,7 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
         "compiles_head": False,
         "lr_factors": {},
         "num_microbatches": None,
+        "pretrained": None,
         "sharding": None,
     },
 }

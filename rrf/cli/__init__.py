@@ -53,8 +53,29 @@ def show(
 
 
 @app.command()
-def doctor() -> None:
-    """Check this machine: Python, packages, cores, disk, renderers, GPU, data, models, servers."""
+def doctor(
+    preset: Annotated[
+        str | None, typer.Option(help="Say what the policy of this preset or file needs, instead.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Samples at once; by default the preset's.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="With --preset: dotted overrides of its config.")
+    ] = None,
+) -> None:
+    """Check this machine: Python, packages, cores, disk, renderers, GPU, data, models, servers.
+
+    With --preset: parameters, memory and operations of a policy, and what fits on this machine.
+    They are computed without allocating the policy.
+    """
+    if preset is not None:
+        from rrf.cli.doctor_policy import report as report_policy
+
+        report_policy(preset, overrides or [], batch_size)
+        return
+    if overrides or batch_size:
+        raise ValueError("overrides and --batch-size need --preset NAME")
     from rrf.cli.doctor import report
 
     raise typer.Exit(0 if report() else 1)

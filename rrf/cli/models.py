@@ -5,12 +5,18 @@ from typing import Annotated
 
 import typer
 
+from rrf.cli import published
 from rrf.cli.options import Imports, import_modules
 from rrf.cli.tables import print_table, success
 
 app = typer.Typer(
-    help="The model registry: list, fetch, promote, roll back, repair.", no_args_is_help=True
+    help="The model registry: list, fetch, promote, roll back, repair. Published models: setup, "
+    "import, export.",
+    no_args_is_help=True,
 )
+app.command()(published.setup)
+app.command("import")(published.import_)
+app.command()(published.export)
 Model = Annotated[str, typer.Argument(help="Name of a registered model.")]
 _OUTCOMES = {"pass": "green", "hold": "yellow", "fail": "red"}
 
@@ -266,7 +272,7 @@ def lineage_behind(checkpoint: Path, dataset: str | None = None) -> dict:
     datasets = [dataset] if dataset else datasets_of(written)
     if datasets:
         return collect_lineage(*datasets)
-    if "environment" in written:
+    if "environment" in written or "published" in written:
         return written
     raise ValueError(
         f"{checkpoint} does not name the dataset it was trained on; give it with: rrf models "

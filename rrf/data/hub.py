@@ -1,4 +1,4 @@
-"""Datasets of the Hugging Face hub, each at one commit.
+"""Repositories of the Hugging Face hub, datasets and models, each at one commit.
 
 Every file is checked against the SHA-256 (large files) or git id (others) that the hub lists for
 it.
@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import io
 import re
+import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,8 +21,8 @@ _BLOCK_BYTES = 1 << 18
 _TRANSIENT = (408, 429)
 
 
-class HubDataset:
-    """A dataset repository at one commit.
+class HubRepository:
+    """A repository at one commit.
 
     Args:
         repo_id: OWNER/NAME, as in the repository's address.
@@ -33,6 +34,8 @@ class HubDataset:
         ConnectionError: If the hub cannot be reached.
     """
 
+    kind: typing.ClassVar[typing.Literal["dataset", "model"]]
+
     def __init__(self, repo_id: str, revision: str | None = None, endpoint: str | None = None):
         from huggingface_hub import HfApi
         from huggingface_hub.utils import disable_progress_bars
@@ -41,9 +44,12 @@ class HubDataset:
         self.url = f"{HUB}{repo_id}"
         self._repo_id = repo_id
         self._api = HfApi(endpoint)
-        self._page = f"{self._api.endpoint}/datasets/{repo_id}"
+        folder = "datasets/" if self.kind == "dataset" else ""
+        self._page = f"{self._api.endpoint}/{folder}{repo_id}"
         with self._explained(revision):
-            info = self._api.dataset_info(repo_id, revision=revision, timeout=_TIMEOUT_S)
+            info = self._api.repo_info(
+                repo_id, revision=revision, repo_type=self.kind, timeout=_TIMEOUT_S
+            )
         if info.sha is None:
             raise ValueError(f"{self._page} does not say which commit it is; is it a hub?")
         self.revision: str | None = info.sha
@@ -54,7 +60,7 @@ class HubDataset:
 
         with self._explained(self.revision):
             tree = self._api.list_repo_tree(
-                self._repo_id, recursive=True, revision=self.revision, repo_type="dataset"
+                self._repo_id, recursive=True, revision=self.revision, repo_type=self.kind
             )
             found = [entry for entry in tree if isinstance(entry, RepoFile)]
         return [
@@ -95,7 +101,7 @@ class HubDataset:
         url = hf_hub_url(
             self._repo_id,
             file.name,
-            repo_type="dataset",
+            repo_type=self.kind,
             revision=self.revision,
             endpoint=self._api.endpoint,
         )
@@ -116,17 +122,32 @@ class HubDataset:
                     on_bytes(len(block))
 
     def _explained(self, revision: str | None) -> contextlib.AbstractContextManager[None]:
-        return explained(self._page, self._repo_id, revision)
+        return explained(self._page, self._repo_id, revision, self.kind)
+
+
+class HubDataset(HubRepository):
+    """A dataset at one commit."""
+
+    kind = "dataset"
+
+
+class HubModel(HubRepository):
+    """A model at one commit."""
+
+    kind = "model"
 
 
 @contextlib.contextmanager
-def explained(page: str, repo_id: str, revision: str | None) -> Iterator[None]:
+def explained(
+    page: str, repo_id: str, revision: str | None, kind: str = "dataset"
+) -> Iterator[None]:
     """Turn the hub's errors within the block into ours, which say what to type.
 
     Args:
-        page: Address of the dataset.
+        page: Address of the repository.
         repo_id: OWNER/NAME.
         revision: Branch, tag or commit that is asked for.
+        kind: What it holds, for messages.
     """
     import requests
     from huggingface_hub import errors
@@ -137,11 +158,12 @@ def explained(page: str, repo_id: str, revision: str | None) -> Iterator[None]:
         raise ValueError(f"'{repo_id}' is not OWNER/NAME ({error})") from error
     except (errors.GatedRepoError, errors.DisabledRepoError) as error:
         raise ValueError(
-            f"{page} is gated: accept its terms on that page, then type: hf auth login"
+            f"{page} is gated: accept its terms on that page, then type: hf auth login (or set "
+            "HF_TOKEN)"
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise ValueError(
-            f"there is no dataset {page}, or it is private: check the name, or type: hf auth login"
+            f"there is no {kind} {page}, or it is private: check the name, or type: hf auth login"
         ) from error
     except errors.RevisionNotFoundError as error:
         raise ValueError(f"{page} has no revision '{revision}'; see {page}/tree/main") from error

@@ -1,13 +1,14 @@
 """GR00T N1.5 and N1.7 in their published sizes, and one for a laptop.
 
-The published sizes need a tokenizer in a directory (`policy.backbone.tokenizer.files=DIR`) and
-fine-tune with a frozen backbone, as gr00t's own script does by default. Another robot of the
-published model: `policy.embodiment=gr1`.
+The published sizes start from the published weights, which `rrf models setup` fetches, and
+fine-tune with a frozen backbone, as gr00t's own script does by default. N1.5 has no tokenizer.json
+in its files; give one as `policy.backbone.tokenizer.files=DIR`. Another robot of the published
+model: `policy.embodiment=gr1`.
 """
 
 from rrf.algorithms.vla.configs import BehaviorCloningCfg
 from rrf.networks.dit_configs import DiTCfg
-from rrf.networks.vlm.configs import BackboneCfg
+from rrf.networks.vlm.configs import BackboneCfg, TokenizerCfg
 from rrf.networks.vlm.eagle.configs import EagleCfg
 from rrf.networks.vlm.qwen.configs import Qwen3VLCfg
 from rrf.policies.vla.heads.groot_configs import GrootHeadCfg, n17_head
@@ -22,7 +23,8 @@ def groot_n15_sft() -> SupervisedRunnerCfg:
     """GR00T N1.5: Eagle 2.5 and a head of 1.07 billion parameters."""
     # gr00t gives the language model the instruction as Python writes a list of one text
     policy = _policy(EagleCfg(), GrootHeadCfg(), 16).replace(prompt="['{instruction}']")
-    return _published("groot-n15-sft", policy.replace(state_normalization="min_max"))
+    policy = policy.replace(state_normalization="min_max")
+    return _published("groot-n15-sft", "groot-n1.5-3b", "groot-n1.5-3b", policy)
 
 
 def groot_n17_sft() -> SupervisedRunnerCfg:
@@ -30,7 +32,7 @@ def groot_n17_sft() -> SupervisedRunnerCfg:
     backbone = Qwen3VLCfg(num_layers=16, final_norm=False)
     policy = _policy(backbone, n17_head(), 40)
     quantiles = policy.replace(state_normalization="quantile", action_normalization="quantile")
-    return _published("groot-n17-sft", quantiles)
+    return _published("groot-n17-sft", "groot-n1.7", "qwen3-vl-2b", quantiles)
 
 
 def groot_laptop() -> SupervisedRunnerCfg:
@@ -63,10 +65,12 @@ def _policy(backbone: BackboneCfg, head: GrootHeadCfg, chunk_length: int) -> VLM
     return VLMPolicyCfg(backbone=backbone, head=head, chunk_length=chunk_length)
 
 
-def _published(name: str, policy: VLMPolicyCfg) -> SupervisedRunnerCfg:
-    backbone = policy.backbone.replace(dtype="bf16", tuning="frozen")
+def _published(name: str, model: str, tokenizer: str, policy: VLMPolicyCfg) -> SupervisedRunnerCfg:
+    files = TokenizerCfg(files=tokenizer)
+    backbone = policy.backbone.replace(dtype="bf16", tuning="frozen", tokenizer=files)
     return SupervisedRunnerCfg(
         experiment_name=name,
+        pretrained=model,
         policy=policy.replace(backbone=backbone),
         algorithm=BehaviorCloningCfg(),
         optimizer=AdamWCfg(lr=1e-4, betas=(0.95, 0.999), weight_decay=1e-5),

@@ -4,7 +4,7 @@ Fine-tuning at their real size, and the same architectures with 4 million parame
 from random weights on a laptop.
 
 The recipes of real size are those of the papers: low-rank adapters of rank 32 in all linear layers.
-Set `policy.backbone.weights` and `policy.backbone.tokenizer.files` to the pretrained model.
+They start from the published openvla-7b, which `rrf models setup` fetches.
 """
 
 from rrf.algorithms.vla.configs import AugmentationCfg, BehaviorCloningCfg
@@ -20,6 +20,7 @@ from rrf.presets.compact_vla import DEMONSTRATED_TASKS
 from rrf.runners.configs import AdamWCfg, EMACfg, ScheduleCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
+_MODEL = "openvla-7b"
 PROMPT = "In: What action should the robot take to {instruction}?\nOut:"
 ALL_LINEAR = (
     r"vision_backbone\..*\.(qkv|q|kv|proj|fc1|fc2)|projector\.fc[123]"
@@ -57,6 +58,8 @@ def _fine_tuning(
         policy=VLMPolicyCfg(
             chunk_length=chunk_length,
             backbone=PrismaticCfg(
+                weights=_MODEL,
+                tokenizer=TokenizerCfg(files=_MODEL),
                 tuning=LoRACfg(rank=32, alpha=16, target=ALL_LINEAR),
                 gradient_checkpointing=True,
                 dtype="bf16",

@@ -1,7 +1,8 @@
 """pi0 and pi0.5: real size for a GPU, and laptop size for two cores.
 
-The real sizes and the settings of their optimizer are those of openpi. They need a directory with
-PaliGemma's tokenizer.json, and so much memory that a GPU of 80 GB fits a small batch.
+The real sizes and the settings of their optimizer are those of openpi. They start from the
+published weights and PaliGemma's tokenizer, which `rrf models setup` fetches; `rrf doctor --preset
+NAME` says how much memory they need.
 
 The laptop sizes have random weights, the images and the vocabulary of Meta-World, and the parts of
 the real ones. Their prompts are words of a fixed vocabulary.
@@ -20,19 +21,19 @@ from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 _PI0_PROMPT = "{instruction}\n"
 _PI05_PROMPT = "Task: {instruction}, State: {state};\nAction: "
-_TOKENIZER = "pretrained/paligemma-3b-pt-224"
+_TOKENIZER = "paligemma-3b"
 _NUM_STATE_BINS = 256
 _NUM_SPECIAL_TOKENS = 4  # padding, begin, end, and the token of unknown words
 
 
 def pi0_sft() -> SupervisedRunnerCfg:
     """pi0 (arXiv:2410.24164) on your dataset; 3.2 billion parameters."""
-    return _sft("pi0-sft", pi0())
+    return _sft("pi0-sft", "pi0-base", pi0())
 
 
 def pi05_sft() -> SupervisedRunnerCfg:
     """pi0.5 (arXiv:2504.16054) on your dataset; 3.4 billion parameters."""
-    return _sft("pi05-sft", pi05())
+    return _sft("pi05-sft", "pi05-base", pi05())
 
 
 def pi0_laptop() -> SupervisedRunnerCfg:
@@ -85,9 +86,10 @@ def pi05() -> VLMPolicyCfg:
     )
 
 
-def _sft(experiment_name: str, policy: VLMPolicyCfg) -> SupervisedRunnerCfg:
+def _sft(experiment_name: str, model: str, policy: VLMPolicyCfg) -> SupervisedRunnerCfg:
     return SupervisedRunnerCfg(
         experiment_name=experiment_name,
+        pretrained=model,
         policy=policy,
         algorithm=BehaviorCloningCfg(augmentation=AugmentationCfg(shift_px=4, state_noise=0.0)),
         optimizer=AdamWCfg(lr=2.5e-5, betas=(0.9, 0.95), weight_decay=1e-10),

@@ -1,7 +1,7 @@
 """Qwen2-VL and Qwen3-VL with a regression head: the published sizes, and one for a laptop.
 
-The published sizes need the weights and the tokenizer in a directory, which `rrf models setup`
-fetches: `policy.backbone.weights=DIR policy.backbone.tokenizer.files=DIR`.
+The published sizes start from the published weights, which `rrf models setup NAME` fetches.
+`policy.backbone.weights=null` starts from random ones.
 """
 
 from rrf.algorithms.vla.configs import BehaviorCloningCfg
@@ -20,7 +20,7 @@ _WORDS = TokenizerCfg(words=vocabulary_of(INSTRUCTIONS.values()))
 
 def qwen2vl_2b_pretrain() -> SupervisedRunnerCfg:
     """Qwen2-VL-2B, all weights trained."""
-    return _published("qwen2vl-2b-pretrain", Qwen2VLCfg())
+    return _published("qwen2vl-2b-pretrain", "qwen2-vl-2b", Qwen2VLCfg())
 
 
 def qwen2vl_7b_pretrain() -> SupervisedRunnerCfg:
@@ -32,12 +32,12 @@ def qwen2vl_7b_pretrain() -> SupervisedRunnerCfg:
         intermediate_size=18944,
         vocab_size=152064,
     )
-    return _published("qwen2vl-7b-pretrain", backbone)
+    return _published("qwen2vl-7b-pretrain", "qwen2-vl-7b", backbone)
 
 
 def qwen3vl_2b_pretrain() -> SupervisedRunnerCfg:
     """Qwen3-VL-2B, all weights trained."""
-    return _published("qwen3vl-2b-pretrain", Qwen3VLCfg())
+    return _published("qwen3vl-2b-pretrain", "qwen3-vl-2b", Qwen3VLCfg())
 
 
 def qwen3vl_8b_pretrain() -> SupervisedRunnerCfg:
@@ -52,7 +52,7 @@ def qwen3vl_8b_pretrain() -> SupervisedRunnerCfg:
         vision_intermediate=4304,
         deepstack=[8, 16, 24],
     )
-    return _published("qwen3vl-8b-pretrain", backbone)
+    return _published("qwen3vl-8b-pretrain", "qwen3-vl-8b", backbone)
 
 
 def qwen2vl_laptop() -> SupervisedRunnerCfg:
@@ -102,8 +102,13 @@ def qwen3vl_laptop() -> SupervisedRunnerCfg:
     return _laptop("qwen3vl-laptop", backbone)
 
 
-def _published(name: str, backbone: QwenVLCfg) -> SupervisedRunnerCfg:
-    backbone = backbone.replace(dtype="bf16", gradient_checkpointing=True)
+def _published(name: str, model: str, backbone: QwenVLCfg) -> SupervisedRunnerCfg:
+    backbone = backbone.replace(
+        weights=model,
+        tokenizer=TokenizerCfg(files=model),
+        dtype="bf16",
+        gradient_checkpointing=True,
+    )
     return SupervisedRunnerCfg(
         experiment_name=name,
         policy=VLMPolicyCfg(

@@ -32,6 +32,7 @@ class HubServer:
         self.commits: dict[str, dict[str, bytes]] = {}
         self.large: set[str] = set()  # files kept as the hub keeps large ones
         self.gated: set[str] = set()
+        self.gated_contents: set[str] = set()  # repositories whose files may be listed, not read
         self.damaged: set[str] = set()  # files served with another content than is listed
         self.cuts: dict[str, int] = {}  # file -> bytes after which the server vanishes
         self.breaks: dict[str, int] = {}  # file -> bytes after which only the connection breaks
@@ -91,9 +92,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._drop()
         elif hub.status is not None:
             self._send(hub.status, {}, b"")
-        elif path.startswith("api/datasets/"):
-            self._answer_api(path.removeprefix("api/datasets/"))
-        elif path.startswith("datasets/"):
+        elif path.startswith("api/"):
+            self._answer_api(path.partition("/")[2].partition("/")[2])
+        elif "/resolve/" in path:
             self._answer_file(path.removeprefix("datasets/"))
         else:  # where large files are kept
             self._send_content(unquote(path.removeprefix("large/")), {})
@@ -113,7 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
         first = int(parse_qs(urlsplit(self.path).query).get("cursor", ["0"])[0])
         headers = {}
         if first + PAGE < len(entries):
-            url = f"{self.server_state.endpoint}/api/datasets/{repo}/tree/{commit}"
+            kind = urlsplit(self.path).path.split("/")[2]  # datasets or models
+            url = f"{self.server_state.endpoint}/api/{kind}/{repo}/tree/{commit}"
             headers["Link"] = f'<{url}?recursive=True&cursor={first + PAGE}>; rel="next"'
         self._send(200, headers, json.dumps(entries[first : first + PAGE]).encode())
 
@@ -129,6 +131,9 @@ class _Handler(BaseHTTPRequestHandler):
         revision, _, name = rest.partition("/")
         commit = self._commit(repo, revision)
         if commit is None:
+            return
+        if repo in self.server_state.gated_contents:
+            self._send(401, {"X-Error-Code": "GatedRepo"}, b"")
             return
         name = unquote(name)
         content = self.server_state.commits[commit][name]

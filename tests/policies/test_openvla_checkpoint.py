@@ -42,7 +42,7 @@ def test_a_written_checkpoint_acts_as_before(tmp_path, head):
     seen = observation()
     found, expected = (each.sample(seen, greedy=True).actions for each in (again, policy))
     assert np.array_equal(found, expected)
-    weights = load_file(tmp_path / "model-00001-of-00001.safetensors")
+    weights = load_file(tmp_path / "model.safetensors")
     assert "vision_backbone.featurizer.blocks.0.ls1.scale_factor" in weights
     assert "language_model.lm_head.weight" in weights
 
@@ -97,7 +97,7 @@ def test_a_checkpoint_without_a_state_needs_no_statistics_of_it():
 
 def test_missing_and_unexpected_tensors_are_listed(tmp_path):
     cfg = written(tmp_path).cfg
-    file = tmp_path / "model-00001-of-00001.safetensors"
+    file = tmp_path / "model.safetensors"
     weights = load_file(file)
     weights["projector.fc9.bias"] = weights.pop("projector.fc1.bias")
     save_file(weights, file)

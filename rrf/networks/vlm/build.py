@@ -14,11 +14,10 @@ from torch import nn
 
 from rrf.networks.vlm.backbone import Backbone
 from rrf.networks.vlm.configs import BackboneCfg, LoRACfg
-from rrf.networks.vlm.weights import fill, weights_digest
+from rrf.networks.vlm.weights import ADAPTER, fill, plain_tensors, weights_digest
 
 BASE = "base.json"  # in a checkpoint: which published weights it needs
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-_ADAPTER = ".lora_"
 
 
 def build_backbone(cfg: BackboneCfg, assets: Path | None = None) -> Backbone:
@@ -65,7 +64,7 @@ def base_assets(backbone: Backbone) -> dict[str, str]:
 
 def has_adapters(module: nn.Module) -> bool:
     """Whether a module holds adapters."""
-    return any(_ADAPTER in name for name, _ in module.named_parameters())
+    return any(ADAPTER in name for name, _ in module.named_parameters())
 
 
 @contextlib.contextmanager
@@ -87,24 +86,13 @@ def merged_weights(module: nn.Module) -> dict[str, torch.Tensor]:
     """All weights of a module, those of the base included, with adapters merged into them."""
     from peft.tuners.lora import LoraLayer
 
-    weights = {
-        name.replace(".base_layer.", "."): value.detach().clone()
-        for name, value in (*module.named_parameters(), *_persistent_buffers(module))
-        if _ADAPTER not in name
-    }
+    weights = {name: value.clone() for name, value in plain_tensors(module).items()}
     with torch.no_grad():
         for name, layer in module.named_modules():
             if isinstance(layer, LoraLayer):
                 assert isinstance(layer, nn.Module)
                 weights[f"{name}.weight"] += layer.get_delta_weight("default")  # type: ignore[operator]
     return weights
-
-
-def _persistent_buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    for prefix, part in module.named_modules():
-        for name, value in part.named_buffers(prefix=prefix, recurse=False):
-            if name.rpartition(".")[2] not in part._non_persistent_buffers_set:
-                yield name, value
 
 
 def _add_adapters(backbone: Backbone, cfg: LoRACfg) -> None:
@@ -143,7 +131,7 @@ def _require_base(digest: str, assets: Path, weights: str) -> None:
 
 
 def _is_base(name: str) -> bool:
-    return _ADAPTER not in name
+    return ADAPTER not in name
 
 
 def _drop_base(backbone: nn.Module, state: dict, prefix: str, metadata: object) -> None:

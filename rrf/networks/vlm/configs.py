@@ -24,8 +24,9 @@ class TokenizerCfg(Cfg):
     """How a prompt becomes tokens."""
 
     files: str | None = None
-    """Directory with a tokenizer.json. Its content is saved with every checkpoint, so the directory
-    is only needed to begin a training. null: words of a fixed vocabulary."""
+    """Directory with a tokenizer.json, or NAME of `rrf models setup`. Its content is saved with
+    every checkpoint, so it is only needed to begin a training. null: words of a fixed
+    vocabulary."""
     words: list[str] = []
     """Without files: the words in lower case that have a token of their own. All other words share
     one."""
@@ -88,6 +89,9 @@ class BackboneCfg(Cfg):
 
     abilities: typing.ClassVar[frozenset[Ability]] = frozenset({"pooled", "tokens"})
     """What heads can read of it."""
+
+    patches_per_token: typing.ClassVar[int] = 1
+    """Patches of the vision tower that become one token of the language model."""
 
     weights: str | None = None
     """The pretrained weights: a directory with safetensors files, or NAME of `rrf models setup`.

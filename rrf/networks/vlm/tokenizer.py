@@ -4,6 +4,7 @@ import typing
 from collections.abc import Sequence
 from pathlib import Path
 
+from rrf.networks.vlm.catalogue import located
 from rrf.networks.vlm.configs import TokenizerCfg
 from rrf.networks.vocabulary import words_of
 
@@ -52,7 +53,7 @@ def build_tokenizer(
     """
     if cfg.files is None:
         return WordTokenizer(cfg.words, specials)
-    return FileTokenizer((assets or Path(cfg.files)) / FILE, specials)
+    return FileTokenizer((assets or located(cfg.files)) / FILE, specials)
 
 
 class WordTokenizer:
@@ -84,8 +85,8 @@ class FileTokenizer:
 
         if not file.is_file():
             raise ValueError(
-                f"there is no tokenizer at {file}; give the directory of the pretrained model as "
-                "policy.backbone.tokenizer.files"
+                f"there is no tokenizer at {file}; give the directory of the pretrained model, or "
+                "a name of `rrf models setup`, as policy.backbone.tokenizer.files"
             )
         self._text = file.read_text(encoding="utf-8")
         try:

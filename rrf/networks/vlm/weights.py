@@ -10,8 +10,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from rrf.networks.vlm.catalogue import located
+
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+ADAPTER = ".lora_"  # in the names of adapters
 _SHOWN = 6
 _BLOCK_BYTES = 1 << 22
 
@@ -19,14 +22,17 @@ _BLOCK_BYTES = 1 << 22
 def weight_files(folder: str | Path) -> list[Path]:
     """The safetensors files of a published model, sorted by name.
 
+    Args:
+        folder: A directory, or a name in the catalogue.
+
     Raises:
         ValueError: If there are none, or if one that the index names is missing.
     """
-    folder = Path(folder)
+    folder = located(str(folder))
     if not folder.is_dir():
         raise ValueError(
             f"there are no pretrained weights at {folder}; see which can be fetched: rrf models "
-            "setup --help"
+            "setup"
         )
     if (folder / _INDEX).is_file():
         names = sorted(set(json.loads((folder / _INDEX).read_text())["weight_map"].values()))
@@ -98,7 +104,7 @@ def fill(
     Raises:
         ValueError: If names or shapes do not agree. The message lists them; nothing is loaded.
     """
-    own = module.state_dict()
+    own = plain_tensors(module)
     names = {n: mine for n in read_shapes(folder) if (mine := own_name(n)) is not None}
     shapes = {mine: shape for n, shape in read_shapes(folder).items() if (mine := names.get(n))}
     check_names(
@@ -110,6 +116,23 @@ def fill(
                 for name in file.keys():  # noqa: SIM118
                     if name in names:
                         own[names[name]].copy_(file.get_tensor(name))
+
+
+def plain_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    """The weights and saved buffers of a module without adapters, under the names that they have
+    without them; also those that checkpoints leave out. They share memory with the module."""
+    return {
+        name.replace(".base_layer.", "."): value.detach()
+        for name, value in (*module.named_parameters(), *_saved_buffers(module))
+        if ADAPTER not in name
+    }
+
+
+def _saved_buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for prefix, part in module.named_modules():
+        for name, value in part.named_buffers(prefix=prefix, recurse=False):
+            if name.rpartition(".")[2] not in part._non_persistent_buffers_set:
+                yield name, value
 
 
 def check_names(

@@ -2,7 +2,8 @@
 
 global_step_N/
     config.yaml             the resolved config of the run
-    model.safetensors       the weights to deploy (the averaged ones if the run averages weights)
+    model.safetensors       the weights to deploy (the averaged ones if the run averages weights);
+                            above 5 GB several files and an index, see `rrf.networks.tensor_files`
     norm_stats.json         the statistics with which the policy normalises
     interface.json          the environment's interface; only for state-based policies
     manifest.json           SHA-256 of every file, kind of policy, step, lineage
@@ -18,19 +19,18 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from safetensors.torch import save as serialize
 from torch import nn
 
 from rrf import atomic
 from rrf.config import first_error, read_yaml
+from rrf.networks import tensor_files
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.checkpoints.deployable import KIND, TRAINER_STATE, copy_deployable
 from rrf.runners.configs import RunnerCfg
 from rrf.saved_names import current, without_added
 
 CONFIG, WEIGHTS, NORM_STATS = "config.yaml", "model.safetensors", "norm_stats.json"
+_OPTIMIZER = "optimizer.safetensors"
 _PREFIX = "global_step_"
 _SHOWN_DIFFERENCES = 6
 
@@ -60,12 +60,12 @@ def save(
     path = Path(run_dir) / f"{_PREFIX}{step}"
     with atomic.directory(path) as root:
         (root / CONFIG).write_text(config.to_yaml(), encoding="utf-8")
-        write_tensors(root / WEIGHTS, weights)
+        tensor_files.write(root / WEIGHTS, weights)
         (root / NORM_STATS).write_text(json.dumps(norm_stats, indent=2, allow_nan=False) + "\n")
         for name, text in (texts or {}).items():
             (root / name).write_text(text, encoding="utf-8")
         (root / TRAINER_STATE).mkdir()
-        write_tensors(root / TRAINER_STATE / "optimizer.safetensors", trainer_state.tensors)
+        tensor_files.write(root / TRAINER_STATE / _OPTIMIZER, trainer_state.tensors)
         (root / TRAINER_STATE / "state.json").write_text(
             json.dumps(trainer_state.facts, indent=2) + "\n"
         )
@@ -184,7 +184,7 @@ def load_weights(policy: nn.Module, checkpoint: str | Path, may_lack: str = "") 
 
 def read_weights(checkpoint: str | Path) -> dict[str, torch.Tensor]:
     """The deployable weights of a checkpoint, by name."""
-    return _load(Path(checkpoint) / WEIGHTS)
+    return tensor_files.read(Path(checkpoint) / WEIGHTS)
 
 
 def fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> None:
@@ -224,7 +224,7 @@ def load_trainer_state(checkpoint: str | Path) -> TrainerState:
             f"resume from it; start a new run from its weights with init_from={checkpoint}"
         )
     return TrainerState(
-        _load(root / "optimizer.safetensors"), json.loads((root / "state.json").read_text())
+        tensor_files.read(root / _OPTIMIZER), json.loads((root / "state.json").read_text())
     )
 
 
@@ -244,19 +244,3 @@ def prune(run_dir: str | Path, num_kept: int, keep: Collection[int] = ()) -> Non
     for step, path in list(steps(run_dir).items())[:-num_kept]:
         if step not in keep:
             atomic.remove(path)
-
-
-def write_tensors(file: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors as safetensors."""
-    file.write_bytes(_serialized(tensors))
-
-
-def _serialized(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    return serialize({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-
-
-def _load(file: Path) -> dict[str, torch.Tensor]:
-    try:
-        return load_file(file)
-    except SafetensorError as error:
-        raise ValueError(f"{file} is not a safetensors file: {error}") from error

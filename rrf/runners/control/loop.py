@@ -24,6 +24,7 @@ from rrf.algorithms import distributed
 from rrf.data.sampling import mixed_seed
 from rrf.envs.control_env import ControlEnv, EnvState, check_final, check_step
 from rrf.envs.failure import EnvError, NotFiniteError, failed, named
+from rrf.networks import tensor_files
 from rrf.policies.control.actor_critic import Deployed
 from rrf.runners import process_group
 from rrf.runners.checkpoints import checkpoint
@@ -350,7 +351,7 @@ class ControlRunner:
         with atomic.directory(path) as root:
             # Cloned, because a state may share memory with a step, which safetensors refuses.
             tensors = {name: value.clone() for name, value in tensors.items()}
-            checkpoint.write_tensors(root / "last_step.safetensors", tensors)
+            tensor_files.write(root / "last_step.safetensors", tensors)
             facts = {"error": str(error), "iteration": self.iteration + 1}
             (root / "facts.json").write_text(json.dumps(facts, indent=2) + "\n")
         return path

@@ -52,6 +52,9 @@ class SupervisedRunnerCfg(RunnerCfg):
     init_from: str | None = None
     """Checkpoint with the initial weights and the normalisation; null starts from random
     weights."""
+    pretrained: str | None = None
+    """A published policy with the initial weights: NAME of `rrf models setup`, or its directory.
+    The normalisation is the dataset's. Not read with init_from. null starts from random weights."""
     policy: PolicyCfg = CompactVLACfg()
     """The policy to train."""
     algorithm: BehaviorCloningCfg = BehaviorCloningCfg()

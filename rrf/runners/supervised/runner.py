@@ -20,7 +20,7 @@ from torch import nn
 from rrf import atomic
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners import optimizer_state, process_group
-from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints import checkpoint, published
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.ema import EMA
 from rrf.runners.interruption import Interrupted, SignalWatch
@@ -31,6 +31,7 @@ from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.feature_cache import with_features
 from rrf.runners.supervised.frames import Split, check_fit, fitted, split_of, with_predicted
 from rrf.runners.supervised.objective import Objective
+from rrf.runners.supervised.out_of_memory import explained
 from rrf.runners.supervised.parallel import (
     Part,
     exchanging,
@@ -97,6 +98,10 @@ class SupervisedRunner:
                 self.policy = cfg.policy.rebuild(self.norm_stats, parent)
             else:
                 self.policy = cfg.policy.build(self.norm_stats)
+        if cfg.pretrained and not parent:
+            self.lineage["published"] = published.lineage_of(cfg.pretrained)
+            if checkpoint.latest(self.run_dir) is None:  # else the weights are read from there
+                published.fill(self.policy, cfg.pretrained)
         if parent:
             checkpoint.load_weights(self.policy, parent)
         self.policy.to(self.device).train()
@@ -139,7 +144,8 @@ class SupervisedRunner:
         window, window_start = [], time.monotonic()
         with torch.random.fork_rng():
             while self.step < self.cfg.max_steps:
-                window.append(self._train_step())
+                with explained(self.policy, self.cfg, self.device):
+                    window.append(self._train_step())
                 self._wall_s, self._cpu_s = time.monotonic() - wall, time.process_time() - cpu
                 stop = process_group.agree(signals.received if signals else None)
                 if self._is_due(self.cfg.validation_interval):

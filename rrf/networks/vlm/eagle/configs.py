@@ -1,5 +1,7 @@
 """The config of Eagle 2.5 as GR00T N1.5 uses it. No torch here."""
 
+import typing
+
 from rrf.config import configclass
 from rrf.networks.vlm.configs import BackboneCfg, ImageRuleCfg
 
@@ -8,6 +10,8 @@ from rrf.networks.vlm.configs import BackboneCfg, ImageRuleCfg
 class EagleCfg(BackboneCfg):
     """SigLIP2, a connector, and the lower layers of Qwen3; by default in the sizes of GR00T N1.5
     (SigLIP2-So400m and Qwen3-1.7B)."""
+
+    patches_per_token: typing.ClassVar[int] = 4
 
     image: ImageRuleCfg = ImageRuleCfg(size=(224, 224))
     """How camera images are brought to the size that the vision tower sees; a square."""

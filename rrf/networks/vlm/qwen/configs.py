@@ -3,6 +3,8 @@
 The sizes of the published models are in `rrf.presets.qwen`.
 """
 
+import typing
+
 from rrf.config import configclass
 from rrf.networks.vlm.configs import BackboneCfg, ImageRuleCfg
 
@@ -10,6 +12,8 @@ from rrf.networks.vlm.configs import BackboneCfg, ImageRuleCfg
 @configclass
 class QwenVLCfg(BackboneCfg):
     """What both generations have in common."""
+
+    patches_per_token: typing.ClassVar[int] = 4
 
     hidden_size: int = 1536
     """Width of the language model."""

@@ -9,17 +9,27 @@ Only safetensors files are read. A file with a name that we do not know, or with
 need, is refused.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
+from rrf.data.formats.groot_metadata import EmbodimentData, write_metadata
+from rrf.data.schema import ACTION, STATE
+from rrf.networks import tensor_files
+from rrf.networks.vlm.build import merged_weights
 from rrf.networks.vlm.weights import fill, read_shapes
 from rrf.policies.vla.heads.groot import GrootHead
 from rrf.policies.vla.vlm import VLMPolicy
 
 HEAD = "action_head."
 BACKBONES = {"n15": "backbone.eagle_model.", "n17": "backbone.model."}
+WEIGHTS = "model.safetensors"
+MODEL_TYPES = {"n15": "gr00t_n1_5", "n17": "Gr00tN1d7"}
+"""`model_type` in config.json. That of N1.7 follows the one of N1.6 and was not verified."""
+_GROUPS = {"state": STATE, "action": ACTION}
+_NUMBERS = ("max", "min", "mean", "std", "q01", "q99")
 _OWN = "explore_noise."  # parts of our head that no published file has
 
 
@@ -63,15 +73,60 @@ def load_policy(policy: VLMPolicy, folder: str | Path) -> None:
 
 
 def published_weights(policy: VLMPolicy) -> dict[str, torch.Tensor]:
-    """The weights of a policy under their published names; without an unused lm_head."""
+    """The weights of a policy under their published names, with adapters merged into them; without
+    an unused lm_head."""
     head = _head_of(policy)
     _require_no_own(head)
     prefix = BACKBONES[head.cfg.version]
-    named: Mapping[str, torch.Tensor] = {
-        **{HEAD + name: value for name, value in head.state_dict().items()},
-        **{prefix + name: value for name, value in policy.backbone.state_dict().items()},
+    return {
+        **{HEAD + name: value for name, value in merged_weights(head).items()},
+        **{prefix + name: value for name, value in merged_weights(policy.backbone).items()},
     }
-    return dict(named)
+
+
+def write(policy: VLMPolicy, norm_stats: Mapping, folder: str | Path, tag: str) -> None:
+    """Write weights, config.json, the statistics (experiment_cfg/metadata.json) and tokenizer.
+
+    Each camera, the state and the action are one part of their group. The processor files of N1.7
+    are not written, because their content could not be verified.
+
+    Args:
+        policy: A policy with GR00T's head.
+        norm_stats: Those it was built with.
+        folder: A directory that does not exist or is empty.
+        tag: The embodiment under which the statistics are written.
+
+    Raises:
+        ValueError: If the head is another one, or if a statistic that GR00T needs is missing.
+    """
+    folder, head = Path(folder), _head_of(policy)
+    weights = published_weights(policy)
+    height, width = policy.cfg.image_size
+    video = {"resolution": [width, height], "channels": 3, "fps": None}
+    statistics, parts = {}, {}
+    for kind, key in _GROUPS.items():
+        lacking = [name for name in _NUMBERS if name not in norm_stats[key]]
+        if lacking:
+            raise ValueError(
+                f"the policy's statistics of {key} lack {', '.join(lacking)}, which GR00T's "
+                "metadata.json has"
+            )
+        values = {name: list(norm_stats[key][name]) for name in _NUMBERS}
+        statistics[kind] = {kind: values}
+        part = {"absolute": True, "rotation_type": None, "continuous": True}
+        parts[kind] = {kind: {**part, "shape": [len(values["min"])]}}
+    modalities = {"video": dict.fromkeys(policy.cfg.cameras, video), **parts}
+    folder.mkdir(parents=True, exist_ok=True)
+    tensor_files.write(folder / WEIGHTS, weights, {"format": "pt"})
+    config = {
+        "model_type": MODEL_TYPES[head.cfg.version],
+        "action_horizon": policy.chunk_length,
+        "action_dim": head.cfg.max_action_dim,
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    write_metadata(folder, {tag: EmbodimentData(statistics, modalities)})
+    for name, text in policy.backbone.assets().items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _head_of(policy: VLMPolicy) -> GrootHead:

@@ -18,21 +18,21 @@ from pathlib import Path
 
 import safetensors
 import torch
-from safetensors.torch import save_file
-from torch import nn
 
 from rrf.data.schema import ACTION, STATE
+from rrf.networks import tensor_files
+from rrf.networks.vlm.build import merged_weights
 from rrf.networks.vlm.prismatic.configs import PrismaticCfg
 from rrf.networks.vlm.prismatic.names import own_name, published_name
 from rrf.networks.vlm.tokenizer import FILE
-from rrf.networks.vlm.weights import check_names, weight_files
+from rrf.networks.vlm.weights import check_names, plain_tensors, weight_files
 from rrf.policies.vla.heads.action_tokens_configs import ActionTokenHeadCfg
 from rrf.policies.vla.vlm import VLMPolicy
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
+WEIGHTS = "model.safetensors"
 _BACKBONE = "backbone."
 _VISION = "vision_backbone."
-_INDEX = "model.safetensors.index.json"
 _COMPONENTS = {
     "proprio_projector": "head.proprio_projector.",
     "noisy_action_projector": "head.noisy_action_projector.",
@@ -40,7 +40,6 @@ _COMPONENTS = {
 }
 _OWN = ("head.log_std_ha",)  # the std of reinforcement learning, which no published file has
 _EMPTY_RANGE = 1e-8
-_SHARD_BYTES = 5 * 10**9
 _ADAPTER_ALPHA = 16  # OFT's alpha is the rank, but at most this
 
 Found = tuple[tuple[int, ...], Callable[[], torch.Tensor]]
@@ -60,7 +59,7 @@ def read(folder: str | Path, dataset: str, cfg: VLMPolicyCfg) -> VLMPolicy:
             another shape, sizes that differ from `cfg`, and files that cannot be read safely.
     """
     folder = Path(folder)
-    config = _config(folder)
+    config = config_of(folder)
     stats = norm_stats_of(config, dataset, cfg.state_dim)
     backbone = cfg.backbone
     if (folder / FILE).is_file() and not backbone.tokenizer.words:
@@ -71,10 +70,27 @@ def read(folder: str | Path, dataset: str, cfg: VLMPolicyCfg) -> VLMPolicy:
         state_dim=cfg.state_dim or len(stats[STATE]["q01"]),
         action_dim=cfg.action_dim or len(stats[ACTION]["q01"]),
     )
-    _check_sizes(config, cfg, folder)
     policy = cfg.build(stats)
-    _fill(policy, tensors_of(folder, _backbone_cfg(cfg).film), folder)
+    fill(policy, folder)
     return policy
+
+
+def fill(policy: VLMPolicy, folder: str | Path) -> None:
+    """Copy the weights of a checkpoint into a policy.
+
+    Raises:
+        ValueError: For tensors that are missing, unexpected or of another shape; none is copied.
+    """
+    folder = Path(folder)
+    _check_sizes(config_of(folder), policy.cfg, folder)
+    own = plain_tensors(policy)
+    expected = {name: tuple(own[name].shape) for name in own if name not in _OWN}
+    found = tensors_of(folder, _backbone_cfg(policy.cfg).film)
+    shapes = {name: shape for name, (shape, _) in found.items()}
+    check_names(expected, shapes, f"{folder}", "the policy")
+    with torch.no_grad():
+        for name, (_, load) in found.items():
+            own[name].copy_(load())
 
 
 def norm_stats_of(config: Mapping, dataset: str, state_dim: int = 0) -> dict[str, dict]:
@@ -138,7 +154,7 @@ def merged(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def write(policy: VLMPolicy, folder: str | Path, dataset: str, norm_stats: Mapping) -> None:
-    """Write a policy in the published layout.
+    """Write a policy in the published layout. Adapters are merged into the weights.
 
     The std of a Gaussian head has no place in it.
 
@@ -150,9 +166,10 @@ def write(policy: VLMPolicy, folder: str | Path, dataset: str, norm_stats: Mappi
     """
     folder, cfg = Path(folder), _backbone_cfg(policy.cfg)
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.contiguous() for name, tensor in policy.state_dict().items()}
+    tensors = {name: value.detach().cpu() for name, value in merged_weights(policy).items()}
     backbone = {n.removeprefix(_BACKBONE): t for n, t in tensors.items() if n.startswith(_BACKBONE)}
-    _write_shards(folder, {name: t for own, t in backbone.items() if (name := published_name(own))})
+    named = {name: t for own, t in backbone.items() if (name := published_name(own))}
+    tensor_files.write(folder / WEIGHTS, named, {"format": "pt"})
     rest = {name: tensors[name] for name in tensors.keys() - set(_OWN)}
     for component, prefix in _COMPONENTS.items():
         names = [name for name in rest if name.startswith(prefix)]
@@ -198,7 +215,8 @@ def _backbone_cfg(cfg: VLMPolicyCfg) -> PrismaticCfg:
     return cfg.backbone
 
 
-def _config(folder: Path) -> dict:
+def config_of(folder: Path) -> dict:
+    """The content of config.json. Raises ValueError if it is of another family."""
     file = folder / "config.json"
     if not file.is_file():
         raise ValueError(f"there is no {file}; give the folder of a checkpoint of OpenVLA")
@@ -249,16 +267,6 @@ def _component(folder: Path, name: str) -> dict[str, torch.Tensor]:
     return {key.removeprefix("module."): value for key, value in tensors.items()}
 
 
-def _fill(policy: nn.Module, found: Mapping[str, Found], folder: Path) -> None:
-    have = policy.state_dict()
-    expected = {name: tuple(have[name].shape) for name in have if name not in _OWN}
-    shapes = {name: shape for name, (shape, _) in found.items()}
-    check_names(expected, shapes, f"{folder}", "the policy")
-    with torch.no_grad():
-        for name, (_, load) in found.items():
-            have[name].copy_(load())
-
-
 def _load(file: Path, name: str) -> torch.Tensor:
     with safetensors.safe_open(file, "pt") as shard:
         return shard.get_tensor(name)
@@ -266,25 +274,6 @@ def _load(file: Path, name: str) -> torch.Tensor:
 
 def _in_memory(tensor: torch.Tensor) -> Found:
     return tuple(tensor.shape), lambda: tensor
-
-
-def _write_shards(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    shards: list[dict[str, torch.Tensor]] = [{}]
-    size = 0
-    for name, tensor in tensors.items():
-        if size and size + tensor.nbytes > _SHARD_BYTES:
-            shards.append({})
-            size = 0
-        shards[-1][name] = tensor
-        size += tensor.nbytes
-    places = {}
-    for number, shard in enumerate(shards, start=1):
-        file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        save_file(shard, folder / file, metadata={"format": "pt"})
-        places |= dict.fromkeys(shard, file)
-    total = sum(tensor.nbytes for tensor in tensors.values())
-    index = {"metadata": {"total_size": total}, "weight_map": places}
-    (folder / _INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
 
 
 def _write_component(folder: Path, name: str, tensors: Mapping[str, torch.Tensor]) -> None:

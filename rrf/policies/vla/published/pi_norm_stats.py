@@ -26,10 +26,10 @@ Files = dict[str, str | dict[str, torch.Tensor]]
 _EPS = 1e-6  # openpi's
 _OPENPI_NAMES = {STATE: "state", ACTION: "actions"}
 _OPENPI_MODES = {"pi0": "mean_std", "pi05": "quantile"}
-_LEROBOT_MODES = {"mean_std": "MEAN_STD", "min_max": "MIN_MAX", "quantile": "QUANTILES"}
+LEROBOT_MODES = {"mean_std": "MEAN_STD", "min_max": "MIN_MAX", "quantile": "QUANTILES"}
 _KEYS = {"mean_std": ("mean", "std"), "min_max": ("min", "max"), "quantile": ("q01", "q99")}
 _PREPROCESSOR, _POSTPROCESSOR = "policy_preprocessor", "policy_postprocessor"
-_LEROBOT_STATE_DIMS = 32
+LEROBOT_STATE_DIMS = 32
 _TOKENIZER = "google/paligemma-3b-pt-224"
 
 
@@ -46,29 +46,39 @@ def read(folder: str | Path, state_dim: int, action_dim: int) -> dict[str, dict[
         ValueError: If there are no statistics, several sets, or some for fewer dimensions.
     """
     folder = Path(folder)
-    openpi = sorted(folder.glob("assets/**/norm_stats.json"))
-    lerobot = sorted(folder.glob(f"{_PREPROCESSOR}_step_*_normalizer_processor.safetensors"))
-    if len(openpi) + len(lerobot) != 1:
-        found = ", ".join(str(file.relative_to(folder)) for file in openpi + lerobot) or "none"
+    file = statistics_file(folder)
+    if file is None:
+        found = ", ".join(str(file.relative_to(folder)) for file in _candidates(folder)) or "none"
         raise ValueError(
             f"{folder} must have one file of statistics, assets/NAME/norm_stats.json (openpi) or "
             f"{_PREPROCESSOR}_step_N_normalizer_processor.safetensors (lerobot), found: {found}"
         )
-    stats = _read_openpi(openpi[0]) if openpi else _read_lerobot(lerobot[0])
+    stats = read_file(file)
     for name, dims in ((STATE, state_dim), (ACTION, action_dim)):
         if name not in stats:
-            raise ValueError(f"{(openpi + lerobot)[0]} has no statistics of {name}")
+            raise ValueError(f"{file} has no statistics of {name}")
         for statistic, values in stats[name].items():
             if len(values) < dims:
                 raise ValueError(
-                    f"{statistic} of {name} has {len(values)} dimensions in "
-                    f"{(openpi + lerobot)[0]}, but the robot has {dims}"
+                    f"{statistic} of {name} has {len(values)} dimensions in {file}, but the robot "
+                    f"has {dims}"
                 )
     dims = {STATE: state_dim, ACTION: action_dim}
     return {
         name: {statistic: values[: dims[name]] for statistic, values in stats[name].items()}
         for name in dims
     }
+
+
+def statistics_file(folder: Path) -> Path | None:
+    """The file with the statistics of a checkpoint; None if there is none, or several."""
+    found = _candidates(folder)
+    return found[0] if len(found) == 1 else None
+
+
+def read_file(file: Path) -> dict[str, dict[str, list[float]]]:
+    """The statistics in such a file, of all dimensions that it has."""
+    return _read_openpi(file) if file.suffix == ".json" else _read_lerobot(file)
 
 
 def openpi_files(cfg: VLMPolicyCfg, norm_stats: Mapping[str, Mapping]) -> Files:
@@ -107,7 +117,7 @@ def lerobot_files(cfg: VLMPolicyCfg, norm_stats: Mapping[str, Mapping]) -> Files
     Raises:
         ValueError: If the prompt of pi0.5 is not what lerobot would make of the state.
     """
-    _check_prompt_state(cfg, _LEROBOT_STATE_DIMS)
+    _check_prompt_state(cfg, LEROBOT_STATE_DIMS)
     modes = {STATE: cfg.state_normalization, ACTION: cfg.action_normalization}
     tensors = {
         f"{name}.{statistic}": torch.tensor(values, dtype=torch.float32)
@@ -123,6 +133,13 @@ def lerobot_files(cfg: VLMPolicyCfg, norm_stats: Mapping[str, Mapping]) -> Files
         normalizer: tensors,
         unnormalizer: tensors,
     }
+
+
+def _candidates(folder: Path) -> list[Path]:
+    return [
+        *sorted(folder.glob("assets/**/norm_stats.json")),
+        *sorted(folder.glob(f"{_PREPROCESSOR}_step_*_normalizer_processor.safetensors")),
+    ]
 
 
 def _check_prompt_state(cfg: VLMPolicyCfg, dims: int) -> None:
@@ -194,8 +211,8 @@ def _features(cfg: VLMPolicyCfg) -> tuple[dict, dict]:
 def _modes(cfg: VLMPolicyCfg) -> dict[str, str]:
     return {
         "VISUAL": "IDENTITY",
-        "STATE": _LEROBOT_MODES[cfg.state_normalization],
-        "ACTION": _LEROBOT_MODES[cfg.action_normalization],
+        "STATE": LEROBOT_MODES[cfg.state_normalization],
+        "ACTION": LEROBOT_MODES[cfg.action_normalization],
     }
 
 

@@ -1,0 +1,155 @@
+"""`rrf models setup`, `import` and `export`: models that others have published."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def setup(
+    name: Annotated[
+        str | None, typer.Argument(help="A model of the table; without it, the table is shown.")
+    ] = None,
+    revision: Annotated[
+        str | None,
+        typer.Option(help="Branch, tag or commit; by default the one of the first setup, or main."),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="A directory that has the model's files already."),
+    ] = None,
+) -> None:
+    """Fetch a published model to .rrf/pretrained/NAME, or show which ones there are.
+
+    Only safetensors, JSON and tokenizer files are fetched, never pickles. An interrupted setup goes
+    on when it is repeated. The commit is noted in source.json, and a repetition takes the same one.
+    """
+    from rrf.cli.data_download import download_bar
+    from rrf.networks.vlm import setup as published
+    from rrf.networks.vlm.catalogue import entry_of, folder_of
+
+    if name is None:
+        if revision or source:
+            raise ValueError("--revision and --from need the NAME of a model: rrf models setup")
+        _table()
+        return
+    if revision and source:
+        raise ValueError("--from takes the files as they are, so --revision cannot be given, too")
+    for line in published.described(name, entry_of(name)):
+        typer.echo(line)
+    if source:
+        record = published.adopt(name, source)
+    else:
+        with download_bar() as on_progress:
+            record = published.setup(name, revision, typer.echo, on_progress)
+    commit = f"commit {record['commit']}" if record["commit"] else "commit unknown"
+    typer.echo(f"{folder_of(name)}: {len(record['files'])} files, checked; {commit}")
+    entry = entry_of(name)
+    typer.echo(f"use: {entry.use}")
+    if entry.tokenizer:
+        typer.echo(f"its tokenizer comes with another model: rrf models setup {entry.tokenizer}")
+
+
+def _table() -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from rrf.cli.tables import print_table
+    from rrf.networks.vlm.catalogue import CATALOGUE, record_of
+
+    table = Table(box=None, header_style="bold")
+    for column in ("name", "what", "layout", "GB", "gated", "here", "weights' licence", "use"):
+        table.add_column(column, overflow="fold")
+    for name, entry in CATALOGUE.items():
+        table.add_row(
+            name,
+            entry.what,
+            entry.layout,
+            f"{entry.gigabytes:.1f}",
+            "yes" if entry.gated else "no",
+            "yes" if record_of(name) else "-",
+            escape(entry.weights_licence),
+            escape(entry.use),
+        )
+    print_table(table)
+    typer.echo("details of one, and the files: rrf models setup NAME")
+
+
+def import_(
+    source: Annotated[str, typer.Argument(help="A published policy: its directory, or its NAME.")],
+    out: Annotated[Path, typer.Option(help="Directory for the checkpoint.")],
+    layout: Annotated[
+        str | None,
+        typer.Option("--format", help="openpi, lerobot, openvla, groot; recognised by default."),
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="Preset or training file with the sizes; by default the family's.")
+    ] = "",
+    statistics: Annotated[
+        str | None,
+        typer.Option(help="Which of its statistics: a dataset of OpenVLA, an embodiment of GR00T."),
+    ] = None,
+    norm_stats: Annotated[
+        Path | None,
+        typer.Option(help="A dataset's norm_stats.json, to use instead of its statistics."),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Dotted overrides, e.g. policy.cameras='[front]'.")
+    ] = None,
+) -> None:
+    """Make a checkpoint of a published policy: to evaluate, or to train further with init_from=OUT.
+
+    Cameras, dimensions, length of a chunk and normalisation are the published ones where the files
+    say them. Weights must fit exactly.
+    """
+    import json
+
+    from rrf.config import parse_overrides
+    from rrf.data.schema import ACTION, STATE
+    from rrf.networks.vlm.catalogue import located
+    from rrf.policies.vla.published.formats import format_at
+    from rrf.presets import resolve
+    from rrf.runners.checkpoints import published
+    from rrf.runners.supervised.configs import SupervisedRunnerCfg
+
+    published.require_new(out)
+    folder = located(source)
+    found = format_at(folder, layout)
+    cfg = resolve(preset or found.preset(folder))
+    if not isinstance(cfg, SupervisedRunnerCfg):
+        raise ValueError(f"--preset {preset} trains no policy on recordings; give one that does")
+    given = json.loads(norm_stats.read_text()) if norm_stats else None
+    cfg = published.fitted(cfg, folder, found, statistics)
+    if given is not None:
+        sizes = {"state_dim": len(given[STATE]["mean"]), "action_dim": len(given[ACTION]["mean"])}
+        cfg = cfg.replace(policy=cfg.policy.replace(**sizes))
+    cfg = cfg.override(parse_overrides(overrides or []))
+    published.import_policy(source, found, cfg, out, statistics, given)
+    policy = cfg.policy
+    typer.echo(
+        f"checkpoint {out}: cameras {', '.join(policy.cameras)} of {policy.image_size[0]} x "
+        f"{policy.image_size[1]} px, state {policy.state_dim}, action {policy.action_dim}, "
+        f"{policy.chunk_length} actions per chunk"
+    )
+    typer.echo(f"train it further: rrf train {preset or found.preset(folder)} init_from={out}")
+
+
+def export(
+    checkpoint: Annotated[
+        str,
+        typer.Argument(help="A checkpoint or run directory, NAME@champion, or models:/NAME@alias."),
+    ],
+    layout: Annotated[str, typer.Option("--format", help="openpi, lerobot, openvla or groot.")],
+    out: Annotated[Path, typer.Option(help="Directory to create.")],
+    statistics: Annotated[
+        str | None,
+        typer.Option(help="Name of the statistics: a dataset of OpenVLA, an embodiment of GR00T."),
+    ] = None,
+) -> None:
+    """Write the policy of a checkpoint as others publish theirs, with adapters merged."""
+    from rrf.cli.policy_reference import locate
+    from rrf.runners.checkpoints import published
+
+    path, label = locate(checkpoint)
+    published.export_policy(path, layout, out, statistics)
+    typer.echo(f"{label} is at {out}, in the layout of {layout}")

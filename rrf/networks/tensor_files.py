@@ -1,0 +1,92 @@
+"""Named tensors in safetensors files: one file, or several with an index where one would be large.
+
+model.safetensors                      up to SHARD_BYTES
+model-00001-of-00003.safetensors ...   above, together with
+model.safetensors.index.json           {"metadata": {"total_size": bytes}, "weight_map": {name:
+                                       file}}, as transformers and the Hugging Face hub have it
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as serialize
+
+from rrf import atomic
+
+SHARD_BYTES = 5 * 10**9
+"""Tensors that are together larger are divided; a single tensor never is."""
+
+
+def index_of(file: Path) -> Path:
+    """The index that stands in the place of `file` if its tensors are divided."""
+    return file.with_name(f"{file.name}.index.json")
+
+
+def write(
+    file: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str] | None = None
+) -> None:
+    """Write tensors at `file`, or beside it if they are divided; there must be nothing yet."""
+    shards = _shards(tensors)
+    if len(shards) == 1:
+        _write_one(file, shards[0], metadata)
+        return
+    places = {}
+    for number, shard in enumerate(shards, start=1):
+        name = f"{file.stem}-{number:05d}-of-{len(shards):05d}{file.suffix}"
+        _write_one(file.with_name(name), shard, metadata)
+        places |= dict.fromkeys(shard, name)
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": places}
+    index_of(file).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+
+
+def read(file: Path) -> dict[str, torch.Tensor]:
+    """The tensors that `write` wrote at `file`.
+
+    Raises:
+        ValueError: If a file is damaged, or does not hold what the index says.
+    """
+    if not index_of(file).is_file():
+        return _read_one(file)
+    try:
+        places = json.loads(index_of(file).read_text(encoding="utf-8"))["weight_map"]
+        files = sorted(set(places.values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index_of(file)} is damaged: {error}") from error
+    tensors: dict[str, torch.Tensor] = {}
+    for name in files:
+        tensors |= _read_one(atomic.inside(file.parent, name, index_of(file).name))
+    if tensors.keys() != places.keys():
+        wrong = sorted(tensors.keys() ^ places.keys())
+        raise ValueError(f"{index_of(file)} and the files it names differ in {wrong[0]}")
+    return tensors
+
+
+def _shards(tensors: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+    shards: list[dict[str, torch.Tensor]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        if size and size + tensor.nbytes > SHARD_BYTES:
+            shards.append({})
+            size = 0
+        shards[-1][name] = tensor
+        size += tensor.nbytes
+    return shards
+
+
+def _write_one(
+    file: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str] | None
+) -> None:
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    file.write_bytes(serialize(plain, metadata))
+
+
+def _read_one(file: Path) -> dict[str, torch.Tensor]:
+    try:
+        return load_file(file)
+    except SafetensorError as error:
+        raise ValueError(f"{file} is not a safetensors file: {error}") from error

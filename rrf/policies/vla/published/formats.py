@@ -1,0 +1,276 @@
+"""Every layout in which whole policies are published, behind one interface.
+
+    openpi     Physical Intelligence's PyTorch port: pi0, pi0.5
+    lerobot    pi0 and pi0.5 as lerobot writes them
+    openvla    OpenVLA and OpenVLA-OFT
+    groot      GR00T N1.5 and N1.7
+
+A folder rarely says everything: sizes of layers stand in no config.json. So a preset gives the
+policy, the folder corrects what it knows better, and the weights are then read strictly.
+"""
+
+import json
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+
+from rrf.data.formats.groot_metadata import PATH as GROOT_METADATA
+from rrf.data.formats.groot_metadata import read_metadata
+from rrf.data.schema import ACTION, STATE
+from rrf.networks.vlm.tokenizer import FILE
+from rrf.networks.vlm.weights import read_shapes
+from rrf.policies.vla.heads.embodiments import NEW
+from rrf.policies.vla.published import groot, openpi, openvla, pi_norm_stats
+from rrf.policies.vla.vlm import VLMPolicy
+from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+
+NormStats = dict[str, dict[str, typing.Any]]
+_CAMERA = "observation.images."
+_LEROBOT_MODES = {theirs: ours for ours, theirs in pi_norm_stats.LEROBOT_MODES.items()}
+
+
+class Format(typing.Protocol):
+    """A layout of published policies."""
+
+    def is_at(self, folder: Path) -> bool:
+        """Whether a folder is in this layout, as far as its file names, config.json and the names
+        of its tensors tell."""
+        ...
+
+    def preset(self, folder: Path) -> str:
+        """The preset whose policy is the closest to that in a folder."""
+        ...
+
+    def fitted(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> VLMPolicyCfg:
+        """`cfg` with what the folder knows better: cameras, dimensions, length of a chunk.
+
+        Args:
+            folder: The published policy.
+            cfg: The policy of a preset.
+            group: Which statistics, where there are several: OpenVLA's dataset, GR00T's embodiment.
+        """
+        ...
+
+    def norm_stats(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> NormStats:
+        """Its statistics. Raises ValueError if there are none, or several and no `group`."""
+        ...
+
+    def fill(self, policy: VLMPolicy, folder: Path) -> None:
+        """Copy its weights into a policy. Raises ValueError if they do not fit exactly."""
+        ...
+
+    def write(
+        self, policy: VLMPolicy, norm_stats: Mapping[str, Mapping], folder: Path, group: str | None
+    ) -> None:
+        """Write a policy. Raises ValueError if the layout has no place for it."""
+        ...
+
+
+class Pi:
+    """pi0 and pi0.5, in either layout."""
+
+    def __init__(self, layout: openpi.Layout):
+        self._layout: openpi.Layout = layout
+
+    def is_at(self, folder: Path) -> bool:
+        config = _config(folder)
+        if self._layout == "lerobot":
+            return config.get("type") in ("pi0", "pi05")
+        return "type" not in config and _has_names(folder, "paligemma_with_expert.", "action_in_")
+
+    def preset(self, folder: Path) -> str:
+        config = _config(folder)
+        is_newer = config.get("pi05", config.get("type") == "pi05")
+        # openpi's own converter writes no version; only pi0.5 has a time MLP
+        is_newer |= _has_names(folder, "time_mlp_in.", "model.time_mlp_in.")
+        return "pi05-sft" if is_newer else "pi0-sft"
+
+    def fitted(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> VLMPolicyCfg:
+        config = _config(folder)
+        changes: dict[str, typing.Any] = {}
+        if self._layout == "openpi":
+            if "action_horizon" in config:
+                changes["chunk_length"] = config["action_horizon"]
+            file = pi_norm_stats.statistics_file(folder)
+            stats = pi_norm_stats.read_file(file) if file else {}
+            for name, key in (("state_dim", STATE), ("action_dim", ACTION)):
+                if not getattr(cfg, name) and key in stats:
+                    changes[name] = len(next(iter(stats[key].values())))
+            return cfg.replace(**changes)
+        inputs, outputs = config.get("input_features", {}), config.get("output_features", {})
+        images = {n.removeprefix(_CAMERA): f for n, f in inputs.items() if n.startswith(_CAMERA)}
+        if images:
+            height, width = next(iter(images.values()))["shape"][1:]
+            changes |= {"cameras": list(images), "image_size": (height, width)}
+        for name, found in (("state_dim", inputs.get(STATE)), ("action_dim", outputs.get(ACTION))):
+            if found:
+                changes[name] = found["shape"][0]
+        if "chunk_size" in config:
+            changes["chunk_length"] = config["chunk_size"]
+        modes = config.get("normalization_mapping", {})
+        for name, kind in (("state_normalization", "STATE"), ("action_normalization", "ACTION")):
+            if modes.get(kind) in _LEROBOT_MODES:
+                changes[name] = _LEROBOT_MODES[modes[kind]]
+        if "{state}" in cfg.prompt:
+            changes["prompt_state_dims"] = pi_norm_stats.LEROBOT_STATE_DIMS
+        return cfg.replace(**changes)
+
+    def norm_stats(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> NormStats:
+        return pi_norm_stats.read(folder, cfg.state_dim, cfg.action_dim)
+
+    def fill(self, policy: VLMPolicy, folder: Path) -> None:
+        openpi.fill(policy, folder)
+
+    def write(
+        self, policy: VLMPolicy, norm_stats: Mapping[str, Mapping], folder: Path, group: str | None
+    ) -> None:
+        openpi.write(policy, norm_stats, folder, self._layout)
+        for name, text in policy.backbone.assets().items():
+            (folder / name).write_text(text, encoding="utf-8")
+
+
+class OpenVLA:
+    """OpenVLA and OpenVLA-OFT."""
+
+    def is_at(self, folder: Path) -> bool:
+        return _config(folder).get("model_type") == "openvla"
+
+    def preset(self, folder: Path) -> str:
+        is_oft = any(folder.glob("action_head--*.pt"))
+        return "openvla-oft-sft" if is_oft else "openvla-sft"
+
+    def fitted(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> VLMPolicyCfg:
+        config = openvla.config_of(folder)
+        stats = openvla.norm_stats_of(config, self._dataset(folder, group), cfg.state_dim)
+        return cfg.replace(
+            state_dim=cfg.state_dim or len(stats[STATE]["q01"]),
+            action_dim=len(stats[ACTION]["q01"]),
+        )
+
+    def norm_stats(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> NormStats:
+        config = openvla.config_of(folder)
+        return openvla.norm_stats_of(config, self._dataset(folder, group), cfg.state_dim)
+
+    def fill(self, policy: VLMPolicy, folder: Path) -> None:
+        openvla.fill(policy, folder)
+
+    def write(
+        self, policy: VLMPolicy, norm_stats: Mapping[str, Mapping], folder: Path, group: str | None
+    ) -> None:
+        openvla.write(policy, folder, group or "rrf", norm_stats)
+
+    def _dataset(self, folder: Path, group: str | None) -> str:
+        return _only(openvla.config_of(folder).get("norm_stats") or {}, group, folder)
+
+
+class Groot:
+    """GR00T N1.5 and N1.7."""
+
+    def is_at(self, folder: Path) -> bool:
+        return _has_names(folder, groot.HEAD)
+
+    def preset(self, folder: Path) -> str:
+        return "groot-n15-sft" if _has_names(folder, groot.BACKBONES["n15"]) else "groot-n17-sft"
+
+    def fitted(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> VLMPolicyCfg:
+        changes: dict[str, typing.Any] = {}
+        if "action_horizon" in (config := _config(folder)):
+            changes["chunk_length"] = config["action_horizon"]
+        if (folder / GROOT_METADATA).is_file():
+            tag = self._tag(folder, group or cfg.embodiment)
+            data = read_metadata(folder, tag)
+            stats = data.norm_stats()
+            changes["state_dim"] = len(stats[STATE]["min"])
+            changes["action_dim"] = len(stats[ACTION]["min"])
+            changes["embodiment"] = None if tag == NEW else tag
+            video = data.modalities.get("video", {})
+            if video:
+                width, height = next(iter(video.values()))["resolution"]
+                changes |= {"cameras": list(video), "image_size": (height, width)}
+        return cfg.replace(**changes)
+
+    def norm_stats(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> NormStats:
+        return read_metadata(folder, self._tag(folder, group or cfg.embodiment)).norm_stats()
+
+    def fill(self, policy: VLMPolicy, folder: Path) -> None:
+        groot.load_policy(policy, folder)
+
+    def write(
+        self, policy: VLMPolicy, norm_stats: Mapping[str, Mapping], folder: Path, group: str | None
+    ) -> None:
+        groot.write(policy, norm_stats, folder, group or policy.cfg.embodiment or NEW)
+
+    def _tag(self, folder: Path, group: str | None) -> str:
+        return _only(json.loads((folder / GROOT_METADATA).read_text()), group, folder)
+
+
+FORMATS: dict[str, Format] = {
+    "openpi": Pi("openpi"),
+    "lerobot": Pi("lerobot"),
+    "openvla": OpenVLA(),
+    "groot": Groot(),
+}
+
+
+def format_at(folder: Path, name: str | None = None) -> Format:
+    """The layout of a folder.
+
+    Args:
+        folder: A published policy.
+        name: The layout that it must have; by default it is recognised.
+
+    Raises:
+        ValueError: If it has none of the layouts, or another one than `name`.
+    """
+    if name is not None and name not in FORMATS:
+        raise ValueError(f"--format is '{name}', allowed: {', '.join(FORMATS)}")
+    if not folder.is_dir():
+        raise ValueError(f"there is no directory {folder}")
+    found = [known for known, one in FORMATS.items() if one.is_at(folder)]
+    if name is None and len(found) == 1:
+        return FORMATS[found[0]]
+    if name in found:
+        return FORMATS[name]
+    seen = f"it looks like {' or '.join(found)}" if found else "it looks like none of them"
+    wanted = f"not in the layout of {name}" if name else "in no known layout"
+    raise ValueError(
+        f"{folder} is {wanted} ({', '.join(FORMATS)}); {seen}. A checkpoint of rrf is no published "
+        "policy, and a backbone alone is given as policy.backbone.weights"
+    )
+
+
+def with_tokenizer(cfg: VLMPolicyCfg, folder: Path) -> VLMPolicyCfg:
+    """`cfg` with the folder's tokenizer, if it has one and the policy's is not one of words."""
+    tokenizer = cfg.backbone.tokenizer
+    if tokenizer.words or not (folder / FILE).is_file():
+        return cfg
+    return cfg.replace(
+        backbone=cfg.backbone.replace(tokenizer=tokenizer.replace(files=str(folder)))
+    )
+
+
+def _config(folder: Path) -> dict:
+    file = folder / "config.json"
+    if not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged: {error}") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _has_names(folder: Path, *starts: str) -> bool:
+    return any(name.startswith(starts) for name in read_shapes(folder))
+
+
+def _only(known: Mapping, group: str | None, folder: Path) -> str:
+    if group is None and len(known) == 1:
+        return next(iter(known))
+    if group is None or group not in known:
+        what = f"no statistics of '{group}'" if group else "several statistics"
+        raise ValueError(
+            f"{folder} has {what if known else 'no statistics'}, known: "
+            f"{', '.join(sorted(known)) or 'none'}; choose one with --statistics NAME"
+        )
+    return group

@@ -1,0 +1,144 @@
+"""Published policies as checkpoints of ours, and the other way."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from rrf import atomic
+from rrf.networks.vlm.catalogue import CATALOGUE, located, record_of
+from rrf.policies.vla.published.formats import FORMATS, Format, format_at, with_tokenizer
+from rrf.policies.vla.vlm import VLMPolicy
+from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.deployable import VLA, described, kind_of
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+
+
+def fill(policy: object, name: str) -> None:
+    """Copy the weights of a published policy into a new one.
+
+    Args:
+        policy: Filled in place.
+        name: A name in the catalogue, or a directory.
+
+    Raises:
+        ValueError: If it is not here, or if the weights do not fit exactly.
+    """
+    if not isinstance(policy, VLMPolicy):
+        raise ValueError(
+            f"pretrained is '{name}', but {type(policy).__name__} has no published weights; leave "
+            "it out"
+        )
+    folder = located(name)
+    format_at(folder).fill(policy, folder)
+
+
+def lineage_of(name: str) -> dict[str, str | None]:
+    """What a record says about a published policy: name, repository, commit."""
+    record = record_of(name) if name in CATALOGUE else None
+    facts = {"name": name}
+    return facts | ({k: record[k] for k in ("repository", "commit")} if record else {})
+
+
+def fitted(
+    cfg: SupervisedRunnerCfg, folder: Path, layout: Format, group: str | None
+) -> SupervisedRunnerCfg:
+    """`cfg` with the policy in a folder: what its files know, and all weights its own.
+
+    Raises:
+        ValueError: If the policy of `cfg` has no backbone, or if the folder has several statistics.
+    """
+    if not isinstance(cfg.policy, VLMPolicyCfg):
+        raise ValueError(
+            f"the preset's policy is {type(cfg.policy).__name__}; choose one with a backbone, e.g. "
+            f"--preset {layout.preset(folder)}"
+        )
+    policy = layout.fitted(folder, cfg.policy, group)
+    # All weights come from the folder and are saved, so no other files are needed later.
+    backbone = policy.backbone.replace(weights=None, tuning="full")
+    policy = with_tokenizer(policy.replace(backbone=backbone), folder)
+    return cfg.replace(policy=policy, pretrained=None, ema=None)
+
+
+def import_policy(
+    name: str,
+    layout: Format,
+    cfg: SupervisedRunnerCfg,
+    out: Path,
+    group: str | None = None,
+    norm_stats: Mapping[str, Mapping] | None = None,
+) -> Path:
+    """Write a published policy as a checkpoint.
+
+    Args:
+        name: A name in the catalogue, or a directory.
+        layout: Its layout.
+        cfg: The run config of the checkpoint, from `fitted`.
+        out: A directory that does not exist or is empty.
+        group: Which of several statistics.
+        norm_stats: Statistics to use instead of the published ones.
+
+    Raises:
+        ValueError: If `out` has content, if weights or statistics do not fit, or if cameras or
+            image size are unknown.
+    """
+    require_new(out)
+    folder, policy_cfg = located(name), cfg.policy
+    assert isinstance(policy_cfg, VLMPolicyCfg)
+    lacking = [n for n in ("cameras", "image_size") if not any(getattr(policy_cfg, n))]
+    if lacking:
+        raise ValueError(
+            f"{folder} does not say the policy's {' and '.join(lacking)}; give them, e.g. "
+            "policy.cameras='[front]' policy.image_size='[224, 224]'"
+        )
+    stats = norm_stats or layout.norm_stats(folder, policy_cfg, group)
+    policy: VLMPolicy = policy_cfg.build(stats)
+    layout.fill(policy, folder)
+    missing = ["the data of a published policy, which nothing here records"]
+    lineage = {"published": lineage_of(name), "missing": missing}
+    state = checkpoint.TrainerState({}, {})
+    with tempfile.TemporaryDirectory(dir=_parent(out)) as scratch:
+        made = checkpoint.save(
+            scratch, 0, cfg, policy.state_dict(), stats, state, lineage, policy.assets()
+        )
+        return checkpoint.export(made, out)
+
+
+def export_policy(path: Path, layout: str, out: Path, group: str | None = None) -> None:
+    """Write the policy of a checkpoint in a published layout, with adapters merged.
+
+    Args:
+        path: The checkpoint.
+        layout: A name in `FORMATS`.
+        out: A directory that does not exist or is empty.
+        group: The name of its statistics, where a layout has several.
+
+    Raises:
+        ValueError: For an unknown layout, a policy of another family, or if `out` has content.
+    """
+    if layout not in FORMATS:
+        raise ValueError(f"--format is '{layout}', allowed: {', '.join(FORMATS)}")
+    require_new(out)
+    if (kind := kind_of(path)) != VLA:
+        raise ValueError(
+            f"{path} holds {described(kind)}, which has no published layout; see: rrf export"
+        )
+    policy = checkpoint.load_policy(path)
+    if not isinstance(policy, VLMPolicy):
+        raise ValueError(
+            f"{path} holds a {type(policy).__name__}, which has no published layout; only policies "
+            "with a backbone have one (presets pi0, pi05, openvla, groot)"
+        )
+    with atomic.directory(out) as tree:
+        FORMATS[layout].write(policy, checkpoint.load_norm_stats(path), tree, group)
+
+
+def require_new(out: Path) -> None:
+    """Raise ValueError if there is something at `out`."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise ValueError(f"--out {out} exists already; give a directory that is new or empty")
+
+
+def _parent(out: Path) -> Path:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return out.parent
