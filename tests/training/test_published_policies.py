@@ -15,11 +15,15 @@ from rrf.networks.vlm.configs import LoRACfg, TokenizerCfg
 from rrf.policies.vla.configs import CompactVLACfg
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 from rrf.policies.vla.published.formats import FORMATS, format_at
+from rrf.presets import resolve
 from rrf.runners.checkpoints import checkpoint, published
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
+from rrf.runners.supervised.runner import build_runner
+from rrf.workspace import HOME_VARIABLE
 from tests.policies import pi_golden, test_openvla_heads
 from tests.policies.groot_golden import Case
 from tests.policies.test_groot_published import tiny_policy
+from tests.training.conftest import write_synthetic
 
 
 def stats(dims, seed):
@@ -220,3 +224,31 @@ def test_large_checkpoints_are_divided_and_read_back(tmp_path, monkeypatch):
     (path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../x"}}')
     with pytest.raises(ValueError, match="is not the plain name of a file"):
         checkpoint.read_weights(path)
+
+
+def test_a_training_starts_from_a_published_policy_with_its_own_statistics(tmp_path, monkeypatch):
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    dataset = str(write_synthetic(tmp_path / "data", 24))
+    cfg = pi_cfg("pi0", "lerobot").replace(state_dim=2, action_dim=2, image_size=(16, 16))
+    path, policy = saved(tmp_path / "run", cfg)
+    published.export_policy(path, "lerobot", tmp_path / "theirs")
+    run = SupervisedRunnerCfg(
+        dataset=dataset, policy=cfg, pretrained=str(tmp_path / "theirs"), ema=None, max_steps=1,
+        batch_size=2,
+    )  # fmt: skip
+    runner = build_runner(run, tmp_path / "new")
+    mine = runner.policy.state_dict()
+    assert all(torch.equal(mine[name], value) for name, value in policy.state_dict().items())
+    assert runner.norm_stats == json.loads((tmp_path / "data/norm_stats.json").read_text())
+    assert runner.lineage["published"] == {"name": str(tmp_path / "theirs")}
+    runner.run()
+    again = build_runner(run, tmp_path / "new")
+    again.run()  # resumes; the published weights do not come back
+    name = "head.action_out_proj.weight"
+    assert not torch.equal(again.policy.state_dict()[name], policy.state_dict()[name])
+    with pytest.raises(ValueError, match=r"'pi0-base' .* fetch it: rrf models setup pi0-base"):
+        build_runner(run.replace(pretrained="pi0-base"), tmp_path / "other")
+    for preset, model in (("qwen2vl-2b-pretrain", "qwen2-vl-2b"), ("pi0-sft", "paligemma-3b")):
+        # the tokenizer is asked for before anything large is built
+        with pytest.raises(ValueError, match=f"fetch it: rrf models setup {model}"):
+            build_runner(resolve(preset, [f"dataset={dataset}", "device=cpu"]), tmp_path / "other")
