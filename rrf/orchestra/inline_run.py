@@ -29,6 +29,8 @@ def build_runner(
             no demonstrations to imitate.
     """
     parent = _parent(cfg)
+    saved = PolicyCfg.from_dict(checkpoint.load_config(parent)["policy"])
+    cfg = cfg.replace(policy=cfg.policy.fitted_to(saved))
     check_fit(cfg)
     norm_stats = checkpoint.load_norm_stats(parent)
     with torch.random.fork_rng():

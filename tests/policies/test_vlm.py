@@ -136,3 +136,8 @@ def test_wrong_observations_are_refused():
     wrong.images["front"] = wrong.images["front"][:, :8]
     with pytest.raises(ValueError, match=r"front is uint8\[2, 8, 32, 3\], but the policy"):
         policy.sample(wrong)
+
+
+def test_a_parent_fills_in_what_reinforcement_learning_leaves_open():
+    assert VLMPolicyCfg(chunk_length=5).fitted_to(policy_cfg()) == policy_cfg()
+    assert policy_cfg(state_dim=9).fitted_to(policy_cfg()) == policy_cfg(state_dim=9)

@@ -244,7 +244,8 @@ class ProtocolCfg(BaseProtocolCfg):
         policy, wrong = cfg.policy, []
         if policy.chunk_length < self.execute_steps:
             wrong.append(f"predicts {policy.chunk_length} steps, {self.execute_steps} are executed")
-        if tuple(policy.image_size) != (self.image_size,) * 2:
+        size = tuple(policy.image_size)
+        if min(size) and size != (self.image_size,) * 2:  # 0: the dataset's, not known yet
             wrong.append(f"sees images of {policy.image_size}, not {self.image_size} pixels")
         wrong += [f"sees no camera '{c}'" for c in policy.cameras if c not in self.cameras]
         if wrong:

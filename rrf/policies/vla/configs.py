@@ -247,11 +247,29 @@ class PolicyCfg(Cfg):
     def fitted(self, schema: Schema) -> typing.Self:
         """A copy in which the dataset fills in what is not given: cameras, image size, and the
         dimensions of state and action."""
+        return self._filled(
+            list(schema.cameras),
+            schema.image_size,
+            len(schema.state.names),
+            len(schema.action.names),
+        )
+
+    def fitted_to(self, other: "PolicyCfg") -> typing.Self:
+        """A copy in which another policy fills in what is not given."""
+        return self._filled(other.cameras, other.image_size, other.state_dim, other.action_dim)
+
+    def _filled(
+        self,
+        cameras: list[str],
+        image_size: tuple[int, int],
+        state_dim: int,
+        action_dim: int,
+    ) -> typing.Self:
         return self.replace(
-            cameras=list(self.cameras or schema.cameras),
-            image_size=self.image_size if min(self.image_size) else tuple(schema.image_size),
-            state_dim=self.state_dim or len(schema.state.names),
-            action_dim=self.action_dim or len(schema.action.names),
+            cameras=list(self.cameras or cameras),
+            image_size=self.image_size if min(self.image_size) else image_size,
+            state_dim=self.state_dim or state_dim,
+            action_dim=self.action_dim or action_dim,
         )
 
     def require_dims(self) -> None:
