@@ -32,10 +32,11 @@ class BehaviorCloning:
         self.cfg = cfg
         self.policy = policy
         self._state_std = np.asarray(norm_stats[STATE]["std"], dtype=np.float32)
-        assert isinstance(policy, nn.Module)
         self._reference: Policy | None = None
-        if cfg.kl_coef and not has_adapters(policy):
-            self._reference = copy.deepcopy(policy).eval().requires_grad_(False)
+        if cfg.kl_coef:
+            assert isinstance(policy, nn.Module)
+            if not has_adapters(policy):
+                self._reference = copy.deepcopy(policy).eval().requires_grad_(False)
 
     def loss(
         self, batch: Batch, rng: np.random.Generator | None = None
