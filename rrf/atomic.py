@@ -89,6 +89,12 @@ def directory(path: str | Path) -> Iterator[Path]:
     _fsync_directory(path.parent)
 
 
+def is_vacant(path: str | Path) -> bool:
+    """Whether there is nothing at `path`, or an empty directory."""
+    path = Path(path)
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+
+
 def remove(path: str | Path) -> None:
     """Remove a file or a directory.
 

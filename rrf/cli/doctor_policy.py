@@ -39,10 +39,10 @@ def report(preset: str, overrides: Sequence[str], batch_size: int | None) -> Non
         f"operations, estimated as 2 x parameters x tokens: {forward:.3g} TFLOP per chunk of "
         f"actions, {step:.3g} TFLOP per sample trained in full"
     )
-    _memory(cfg, batch_size or cfg.batch_size)
+    _memory(cfg, needs, batch_size or cfg.batch_size)
 
 
-def _memory(cfg, batch_size: int) -> None:
+def _memory(cfg, whole, batch_size: int) -> None:
     from rich.table import Table
 
     from rrf.policies.vla.vlm_configs import VLMPolicyCfg
@@ -55,7 +55,6 @@ def _memory(cfg, batch_size: int) -> None:
     for column in (*names, *(f"{name}, {size / 1e9:.0f} GB" for name, size in devices)):
         table.add_column(column)
     has_backbone = isinstance(cfg.policy, VLMPolicyCfg)
-    whole = footprint(cfg)
     rows = [("inference, 1 sample", whole.memory("inference"), 1)]
     if has_backbone:
         adapted = footprint(cfg, "lora").memory("lora")

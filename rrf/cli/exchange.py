@@ -76,8 +76,7 @@ def import_(
     from rrf.runners.checkpoints.control import INTERFACE, interface_text
 
     import_modules(imports)
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise ValueError(f"--out {out} exists already; give a directory that is new or empty")
+    checkpoint.require_new(out)
     found = rsl_rl_checkpoint.read(model)
     cfg = _config(preset, task, overrides or [])
     env = cfg.env.replace(num_envs=1).build(seed=0, device="cpu")

@@ -109,10 +109,10 @@ def import_(
     from rrf.networks.vlm.catalogue import located
     from rrf.policies.vla.published.formats import format_at
     from rrf.presets import resolve
-    from rrf.runners.checkpoints import published
+    from rrf.runners.checkpoints import checkpoint, published
     from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
-    published.require_new(out)
+    checkpoint.require_new(out)
     folder = located(source)
     found = format_at(folder, layout)
     cfg = resolve(preset or found.preset(folder))

@@ -169,7 +169,7 @@ def _own_record(out: Path, remote: Remote) -> dict | None:
     """The record of an earlier download of the same remote; None if there is nothing yet."""
     record = read_record(out)
     if record is None:
-        if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        if not atomic.is_vacant(out):
             raise ValueError(
                 f"{out} exists but is not a download; move it away, or write elsewhere: --out"
             )

@@ -11,7 +11,8 @@ import numpy as np
 
 Mode = typing.Literal["mean_std", "min_max", "quantile"]
 ModeOfDimension = typing.Literal["mean_std", "min_max", "quantile", "none"]
-_STATISTICS = {"mean_std": ("mean", "std"), "min_max": ("min", "max"), "quantile": ("q01", "q99")}
+STATISTICS = {"mean_std": ("mean", "std"), "min_max": ("min", "max"), "quantile": ("q01", "q99")}
+"""Mode -> the two statistics that it uses."""
 
 
 class Transform(typing.Protocol):
@@ -73,9 +74,9 @@ class Normalize(Affine):
         mode: Mode = "mean_std",
         modes: Mapping[int, ModeOfDimension] | None = None,
     ):
-        if mode not in _STATISTICS:
+        if mode not in STATISTICS:
             raise ValueError(
-                f"normalisation mode is '{mode}', must be one of: {', '.join(_STATISTICS)}"
+                f"normalisation mode is '{mode}', must be one of: {', '.join(STATISTICS)}"
             )
         offset, scale = _offset_and_scale(stats, mode)
         is_normalized = np.array(stats.get("mask", np.ones(len(scale))), bool)
@@ -100,12 +101,12 @@ class Normalize(Affine):
 def _offset_and_scale(
     stats: Mapping[str, Sequence[float]], mode: Mode
 ) -> tuple[np.ndarray, np.ndarray]:
-    lacking = [name for name in _STATISTICS[mode] if name not in stats]
+    lacking = [name for name in STATISTICS[mode] if name not in stats]
     if lacking:
         raise ValueError(
             f"mode '{mode}' needs the statistics {lacking}; there are: {sorted(stats)}"
         )
-    first, second = (np.array(stats[name], np.float64) for name in _STATISTICS[mode])
+    first, second = (np.array(stats[name], np.float64) for name in STATISTICS[mode])
     if mode == "mean_std":
         return first, second
     return (first + second) / 2, (second - first) / 2

@@ -27,6 +27,15 @@ def squared_cosine(num_levels: int) -> torch.Tensor:
     return (1 - torch.tensor(betas, dtype=torch.float64)).cumprod(0).float()
 
 
+def visited(num_levels: int, num_steps: int) -> list[int]:
+    """The indices of the noise levels that evenly spaced steps visit, from the noisiest on.
+
+    These are the "leading" ones of diffusers' DDIMScheduler, which OpenVLA-OFT samples with.
+    """
+    stride = num_levels // num_steps
+    return [stride * step for step in reversed(range(num_steps))]
+
+
 def noisy(action_bha: torch.Tensor, noise_bha: torch.Tensor, level_b: torch.Tensor) -> torch.Tensor:
     """The chunk at levels whose a is `level_b`."""
     a_b11 = level_b[:, None, None]

@@ -7,7 +7,7 @@ model.safetensors.index.json           {"metadata": {"total_size": bytes}, "weig
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -19,6 +19,7 @@ from rrf import atomic
 
 SHARD_BYTES = 5 * 10**9
 """Tensors that are together larger are divided; a single tensor never is."""
+_SHOWN = 6  # differences in a message
 
 
 def index_of(file: Path) -> Path:
@@ -64,6 +65,42 @@ def read(file: Path) -> dict[str, torch.Tensor]:
         wrong = sorted(tensors.keys() ^ places.keys())
         raise ValueError(f"{index_of(file)} and the files it names differ in {wrong[0]}")
     return tensors
+
+
+def differences(
+    expected: Mapping[str, Sequence[int]],
+    found: Mapping[str, Sequence[int]],
+    missing: str = "{} is missing",
+    unexpected: str = "{} is unexpected",
+) -> list[str]:
+    """How two sets of tensors differ, a text for each difference.
+
+    Args:
+        expected: Name -> shape of what should be there.
+        found: Name -> shape of what is there.
+        missing: What to say of a name that is not found.
+        unexpected: What to say of a name that is not expected.
+    """
+    return [
+        *(missing.format(name) for name in expected if name not in found),
+        *(unexpected.format(name) for name in found if name not in expected),
+        *(
+            f"{name} is {list(found[name])}, expected {list(shape)}"
+            for name, shape in expected.items()
+            if name in found and found[name] != shape
+        ),
+    ]
+
+
+def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    """Name -> shape."""
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def listed(found: Sequence[str]) -> str:
+    """The first of some differences, and how many more there are."""
+    more = len(found) - _SHOWN
+    return "; ".join(found[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _shards(tensors: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:

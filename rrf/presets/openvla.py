@@ -16,8 +16,8 @@ from rrf.policies.vla.configs import ActionHeadCfg
 from rrf.policies.vla.heads.action_tokens_configs import ActionTokenHeadCfg
 from rrf.policies.vla.heads.oft_configs import OFTRegressionHeadCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
-from rrf.presets.compact_vla import DEMONSTRATED_TASKS
-from rrf.runners.configs import AdamWCfg, EMACfg, ScheduleCfg
+from rrf.presets.compact_vla import pretrain
+from rrf.runners.configs import AdamWCfg, ScheduleCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 _MODEL = "openvla-7b"
@@ -99,9 +99,8 @@ def _laptop(name: str, head: ActionHeadCfg) -> SupervisedRunnerCfg:
         prompt_suffix_ids=[],
         slot_suffix_ids=[],
     )  # fmt: skip
-    return SupervisedRunnerCfg(
+    return pretrain().replace(
         experiment_name=name,
-        instructions=[INSTRUCTIONS[task] for task in DEMONSTRATED_TASKS],
         policy=VLMPolicyCfg(
             cameras=["corner2"],
             image_size=(64, 64),
@@ -112,10 +111,7 @@ def _laptop(name: str, head: ActionHeadCfg) -> SupervisedRunnerCfg:
             head=head,
             state_normalization="min_max",
         ),
-        algorithm=BehaviorCloningCfg(augmentation=AugmentationCfg(shift_px=2, state_noise=0.02)),
         optimizer=AdamWCfg(lr=6e-4, weight_decay=1e-3),
-        schedule=ScheduleCfg(kind="one_cycle"),
-        ema=EMACfg(decay=0.995),
         max_steps=1500,
         batch_size=32,
     )

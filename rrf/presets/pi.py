@@ -15,8 +15,8 @@ from rrf.networks.vlm.paligemma.configs import GemmaCfg, PaliGemmaCfg, SiglipCfg
 from rrf.networks.vocabulary import vocabulary_of
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
-from rrf.presets.compact_vla import DEMONSTRATED_TASKS
-from rrf.runners.configs import AdamWCfg, EMACfg, ScheduleCfg
+from rrf.presets.compact_vla import pretrain
+from rrf.runners.configs import AdamWCfg, ScheduleCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 _PI0_PROMPT = "{instruction}\n"
@@ -104,16 +104,7 @@ def _sft(experiment_name: str, model: str, policy: VLMPolicyCfg) -> SupervisedRu
 
 
 def _laptop(experiment_name: str, policy: VLMPolicyCfg) -> SupervisedRunnerCfg:
-    return SupervisedRunnerCfg(
-        experiment_name=experiment_name,
-        instructions=[INSTRUCTIONS[task] for task in DEMONSTRATED_TASKS],
-        policy=policy,
-        algorithm=BehaviorCloningCfg(augmentation=AugmentationCfg(shift_px=2, state_noise=0.02)),
-        optimizer=AdamWCfg(lr=1e-3, weight_decay=1e-3),
-        schedule=ScheduleCfg(kind="one_cycle"),
-        ema=EMACfg(decay=0.995),
-        max_steps=900,
-    )
+    return pretrain().replace(experiment_name=experiment_name, policy=policy)
 
 
 def _laptop_policy(real: VLMPolicyCfg, words: list[str]) -> VLMPolicyCfg:

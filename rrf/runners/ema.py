@@ -1,11 +1,11 @@
 """Exponential moving average of a module's weights."""
 
 import copy
-from collections.abc import Iterable
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
+
+from rrf.runners.sharded_tensors import own_part
 
 
 class EMA:
@@ -27,13 +27,8 @@ class EMA:
     def update(self, module: nn.Module) -> None:
         decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))
         self.num_updates += 1
-        pairs = zip(_own(self.module.parameters()), _own(module.parameters()), strict=True)
-        moving = [(mine, current) for mine, current in pairs if mine is not current]
+        pairs = zip(self.module.parameters(), module.parameters(), strict=True)
+        moving = [(own_part(mine), own_part(now)) for mine, now in pairs if mine is not now]
         torch._foreach_lerp_([mine for mine, _ in moving], [now for _, now in moving], 1 - decay)
         for mine, current in zip(self.module.buffers(), module.buffers(), strict=True):
             mine.copy_(current)
-
-
-def _own(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """The part of each tensor that this process holds."""
-    return [one.to_local() if isinstance(one, DTensor) else one for one in tensors]

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from rrf.config import did_you_mean
 from rrf.runners.configs import AdamWCfg
+from rrf.runners.sharded_tensors import is_divided
 
 LR_FACTOR = "lr_factor"  # key in a parameter group
 
@@ -36,7 +36,7 @@ def build_adamw(
     options = {"lr": cfg.lr, "betas": cfg.betas, "eps": cfg.eps, "weight_decay": cfg.weight_decay}
     if cfg.is_8bit:
         return _eight_bit()(rows, **options)
-    is_sharded = any(isinstance(parameter, DTensor) for parameter in module.parameters())
+    is_sharded = any(map(is_divided, module.parameters()))
     return torch.optim.AdamW(rows, **options, fused=not is_sharded, foreach=is_sharded or None)
 
 

@@ -8,8 +8,9 @@ import torch
 
 from rrf.data.schema import ACTION, STATE, Batch, Observation
 from rrf.data.transforms import Normalize
+from rrf.networks.noise_schedule import ddim_step, denoised, noisy, squared_cosine, visited
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
-from rrf.policies.vla.heads import action_tokens, ddim
+from rrf.policies.vla.heads import action_tokens
 from rrf.policies.vla.heads.action_tokens_configs import ActionTokenHeadCfg
 from rrf.policies.vla.heads.oft import (
     NoisePredictor,
@@ -137,16 +138,19 @@ def test_ddim_is_that_of_diffusers():
 
     scheduler = DDIMScheduler(num_train_timesteps=50, beta_schedule="squaredcos_cap_v2")
     scheduler.set_timesteps(25)
-    shares = ddim.signal_shares(50)
+    shares = squared_cosine(50)
     close(shares, scheduler.alphas_cumprod, 1e-6)
-    assert ddim.levels(50, 25) == scheduler.timesteps.tolist()
-    x, generator = torch.randn(3, 4), torch.Generator().manual_seed(0)
+    assert visited(50, 25) == scheduler.timesteps.tolist()
+    x, generator = torch.randn(3, 4, 1), torch.Generator().manual_seed(0)
     level = torch.tensor([0, 20, 49])
-    noise = torch.randn(3, 4, generator=generator)
-    close(ddim.noised(x, noise, level, shares), scheduler.add_noise(x, noise, level), 1e-6)
+    noise = torch.randn(3, 4, 1, generator=generator)
+    close(noisy(x, noise, shares[level]), scheduler.add_noise(x, noise, level), 1e-6)
     for at in (48, 20, 0):
         expected = scheduler.step(noise, at, x).prev_sample
-        close(ddim.denoised(x, noise, at, at - 2, shares), expected, 1e-5)
+        level_b = shares[at].expand(3)
+        next_b = shares[at - 2].expand(3) if at else torch.ones(3)
+        found, _ = ddim_step(denoised(x, noise, level_b, 1.0), noise, level_b, next_b, 0.0)
+        close(found, expected, 1e-5)
 
 
 @pytest.mark.parametrize("head", [TOKENS, REGRESSION, DIFFUSION], ids=lambda h: type(h).__name__)

@@ -24,8 +24,8 @@ from rrf.data.formats.modality_check import INFO, checked_modality, features_of
 from rrf.data.schema import ACTION, STATE
 
 PATH = "experiment_cfg/metadata.json"
-_KINDS = {"state": STATE, "action": ACTION}
-_NUMBERS = ("max", "min", "mean", "std", "q01", "q99")
+KINDS = {"state": STATE, "action": ACTION}
+NUMBERS = ("max", "min", "mean", "std", "q01", "q99")
 
 NormStats = dict[str, dict[str, list]]
 
@@ -51,7 +51,7 @@ class EmbodimentData:
             ValueError: If there is no such part.
         """
         chosen = {"state": state_parts, "action": action_parts}
-        return {key: self._joined(kind, chosen[kind]) for kind, key in _KINDS.items()}
+        return {key: self._joined(kind, chosen[kind]) for kind, key in KINDS.items()}
 
     def _joined(self, kind: str, names: Sequence[str] | None) -> dict[str, list]:
         parts = self.statistics[kind]
@@ -62,7 +62,7 @@ class EmbodimentData:
                     f"{', '.join(parts)}{did_you_mean(name, parts)}"
                 )
         chosen = [parts[name] for name in (parts if names is None else names)]
-        return {number: [x for part in chosen for x in part[number]] for number in _NUMBERS}
+        return {number: [x for part in chosen for x in part[number]] for number in NUMBERS}
 
 
 def read_metadata(checkpoint: str | Path, tag: str) -> EmbodimentData:
@@ -80,7 +80,7 @@ def read_metadata(checkpoint: str | Path, tag: str) -> EmbodimentData:
         )
     entry = _mapping(data, tag, path)
     statistics, modalities = (_mapping(entry, k, path) for k in ("statistics", "modalities"))
-    found = {kind: _mapping(statistics, kind, path) for kind in _KINDS}
+    found = {kind: _mapping(statistics, kind, path) for kind in KINDS}
     for kind, parts in found.items():
         for name in parts:
             _check_numbers(_mapping(parts, name, path), f"{path}: {tag}.{kind}.{name}")
@@ -133,13 +133,13 @@ def _slice(
     stats = norm_stats.get(part.original_key)
     if stats is None:
         raise ValueError(f"there are no statistics of '{part.original_key}', needed for {where}")
-    lacking = [number for number in _NUMBERS if len(stats.get(number, ())) < part.end]
+    lacking = [number for number in NUMBERS if len(stats.get(number, ())) < part.end]
     if lacking:
         raise ValueError(
             f"statistics of '{part.original_key}' lack {', '.join(lacking)} up to dimension "
             f"{part.end - 1}, needed for {where}"
         )
-    return {number: list(stats[number][part.start : part.end]) for number in _NUMBERS}
+    return {number: list(stats[number][part.start : part.end]) for number in NUMBERS}
 
 
 def _camera(feature: Mapping) -> dict:
@@ -157,10 +157,10 @@ def _mapping(data: Mapping, key: str, path: Path) -> dict:
 
 def _check_numbers(entry: Mapping, where: str) -> None:
     lengths = {
-        number: len(entry[number]) for number in _NUMBERS if isinstance(entry.get(number), list)
+        number: len(entry[number]) for number in NUMBERS if isinstance(entry.get(number), list)
     }
-    if set(lengths) != set(_NUMBERS) or len(set(lengths.values())) != 1:
+    if set(lengths) != set(NUMBERS) or len(set(lengths.values())) != 1:
         raise ValueError(
             f"{where} has the statistics {lengths or 'none'}, must have lists of one length: "
-            f"{', '.join(_NUMBERS)}"
+            f"{', '.join(NUMBERS)}"
         )

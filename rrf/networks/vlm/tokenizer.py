@@ -38,7 +38,10 @@ class Tokenizer(typing.Protocol):
 
 
 def build_tokenizer(
-    cfg: TokenizerCfg, specials: Sequence[str], assets: Path | None = None
+    cfg: TokenizerCfg,
+    specials: Sequence[str],
+    assets: Path | None = None,
+    limit: tuple[str, int] | None = None,
 ) -> Tokenizer:
     """The tokenizer of a config.
 
@@ -47,13 +50,24 @@ def build_tokenizer(
         specials: The special tokens that the family needs.
         assets: A checkpoint directory that holds the tokenizer's file; None to take it from
             `cfg.files`.
+        limit: The field of the config that says how many tokens the model knows, and its value.
 
     Raises:
-        ValueError: If the file is missing or damaged, or lacks a special token.
+        ValueError: If the file is missing or damaged, lacks a special token, or has more tokens
+            than the limit.
     """
+    tokenizer: Tokenizer
     if cfg.files is None:
-        return WordTokenizer(cfg.words, specials)
-    return FileTokenizer((assets or located(cfg.files)) / FILE, specials)
+        tokenizer = WordTokenizer(cfg.words, specials)
+    else:
+        tokenizer = FileTokenizer((assets or located(cfg.files)) / FILE, specials)
+    if limit is not None and tokenizer.num_tokens > limit[1]:
+        field, size = limit
+        raise ValueError(
+            f"the tokenizer has {tokenizer.num_tokens} tokens, but {field} is {size}, allowed: at "
+            f"least {tokenizer.num_tokens}"
+        )
+    return tokenizer
 
 
 class WordTokenizer:

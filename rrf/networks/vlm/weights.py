@@ -10,13 +10,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from rrf import atomic
+from rrf.networks.tensor_files import differences, listed, shapes_of
 from rrf.networks.vlm.catalogue import located
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 ADAPTER = ".lora_"  # in the names of adapters
-_SHOWN = 6
-_BLOCK_BYTES = 1 << 22
 
 
 def weight_files(folder: str | Path) -> list[Path]:
@@ -62,11 +62,7 @@ def weights_digest(folder: str | Path) -> str:
     """SHA-256 of the names and contents of the safetensors files of a published model."""
     digest = hashlib.sha256()
     for path in weight_files(folder):
-        content = hashlib.sha256()
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK_BYTES):
-                content.update(block)
-        digest.update(f"{path.name} {content.hexdigest()}\n".encode())
+        digest.update(f"{path.name} {atomic.sha256(path)}\n".encode())
     return digest.hexdigest()
 
 
@@ -105,11 +101,10 @@ def fill(
         ValueError: If names or shapes do not agree. The message lists them; nothing is loaded.
     """
     own = plain_tensors(module)
-    names = {n: mine for n in read_shapes(folder) if (mine := own_name(n)) is not None}
-    shapes = {mine: shape for n, shape in read_shapes(folder).items() if (mine := names.get(n))}
-    check_names(
-        {name: tuple(tensor.shape) for name, tensor in own.items()}, shapes, f"{folder}", what
-    )
+    published = read_shapes(folder)
+    names = {n: mine for n in published if (mine := own_name(n)) is not None}
+    shapes = {mine: published[n] for n, mine in names.items()}
+    check_names(shapes_of(own), shapes, f"{folder}", what)
     with torch.no_grad():
         for path in weight_files(folder):
             with _opened(path) as file:
@@ -146,15 +141,5 @@ def check_names(
     Raises:
         ValueError: If they differ. The message lists missing, unexpected and differing tensors.
     """
-    differences = [f"{name} is missing" for name in expected if name not in found]
-    differences += [f"{name} is unexpected" for name in found if name not in expected]
-    differences += [
-        f"{name} is {list(found[name])}, expected {list(shape)}"
-        for name, shape in expected.items()
-        if name in found and found[name] != shape
-    ]
-    if differences:
-        more = f"; and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
-        raise ValueError(
-            f"the weights in {where} do not fit {what}: {'; '.join(differences[:_SHOWN])}{more}"
-        )
+    if wrong := differences(expected, found):
+        raise ValueError(f"the weights in {where} do not fit {what}: {listed(wrong)}")

@@ -27,12 +27,11 @@ from rrf.networks import tensor_files
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.checkpoints.deployable import KIND, TRAINER_STATE, copy_deployable
 from rrf.runners.configs import RunnerCfg
-from rrf.saved_names import current, without_added
+from rrf.saved_names import current, settled, without_added
 
 CONFIG, WEIGHTS, NORM_STATS = "config.yaml", "model.safetensors", "norm_stats.json"
 _OPTIMIZER = "optimizer.safetensors"
 _PREFIX = "global_step_"
-_SHOWN_DIFFERENCES = 6
 
 
 @dataclasses.dataclass
@@ -193,20 +192,16 @@ def fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> N
     Raises:
         ValueError: If names or shapes do not agree exactly. The message names the differences.
     """
-    expected = policy.state_dict()
-    differences = [f"{name} is not in the checkpoint" for name in expected if name not in weights]
-    differences += [f"{name} is only in the checkpoint" for name in weights if name not in expected]
-    differences += [
-        f"{name} is {list(weights[name].shape)}, expected {list(tensor.shape)}"
-        for name, tensor in expected.items()
-        if name in weights and weights[name].shape != tensor.shape
-    ]
-    if differences:
-        shown = "; ".join(differences[:_SHOWN_DIFFERENCES])
-        more = len(differences) - _SHOWN_DIFFERENCES
-        rest = f"; and {more} more" if more > 0 else ""
+    wrong = tensor_files.differences(
+        tensor_files.shapes_of(policy.state_dict()),
+        tensor_files.shapes_of(weights),
+        missing="{} is not in the checkpoint",
+        unexpected="{} is only in the checkpoint",
+    )
+    if wrong:
         raise ValueError(
-            f"{what} does not have the architecture of the configured policy: {shown}{rest}"
+            f"{what} does not have the architecture of the configured policy: "
+            f"{tensor_files.listed(wrong)}"
         )
     policy.load_state_dict(dict(weights))
 
@@ -237,6 +232,19 @@ def export(checkpoint: str | Path, out: str | Path) -> Path:
     with atomic.directory(out) as root:
         copy_deployable(checkpoint, root)
     return out
+
+
+def require_new(out: Path) -> None:
+    """Raise ValueError if there is something at `out`."""
+    if not atomic.is_vacant(out):
+        raise ValueError(f"--out {out} exists already; give a directory that is new or empty")
+
+
+def changed_fields(path: Path, cfg: RunnerCfg, free: Collection[str] = ()) -> list[str]:
+    """The top-level fields, apart from `free`, in which the config of a checkpoint differs."""
+    saved, now = settled(load_config(path)), cfg.identity()
+    names = {*saved, *now} - set(free)
+    return sorted(name for name in names if saved.get(name) != now.get(name))
 
 
 def prune(run_dir: str | Path, num_kept: int, keep: Collection[int] = ()) -> None:

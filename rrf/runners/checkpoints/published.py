@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rrf import atomic
 from rrf.networks.vlm.catalogue import CATALOGUE, located, record_of
-from rrf.policies.vla.published.formats import FORMATS, Format, format_at, with_tokenizer
+from rrf.policies.vla.published.folders import with_tokenizer
+from rrf.policies.vla.published.formats import FORMATS, Format, format_at
 from rrf.policies.vla.vlm import VLMPolicy
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.checkpoints import checkpoint
@@ -82,7 +83,7 @@ def import_policy(
         ValueError: If `out` has content, if weights or statistics do not fit, or if cameras or
             image size are unknown.
     """
-    require_new(out)
+    checkpoint.require_new(out)
     folder, policy_cfg = located(name), cfg.policy
     assert isinstance(policy_cfg, VLMPolicyCfg)
     lacking = [n for n in ("cameras", "image_size") if not any(getattr(policy_cfg, n))]
@@ -118,7 +119,7 @@ def export_policy(path: Path, layout: str, out: Path, group: str | None = None) 
     """
     if layout not in FORMATS:
         raise ValueError(f"--format is '{layout}', allowed: {', '.join(FORMATS)}")
-    require_new(out)
+    checkpoint.require_new(out)
     if (kind := kind_of(path)) != VLA:
         raise ValueError(
             f"{path} holds {described(kind)}, which has no published layout; see: rrf export"
@@ -131,12 +132,6 @@ def export_policy(path: Path, layout: str, out: Path, group: str | None = None) 
         )
     with atomic.directory(out) as tree:
         FORMATS[layout].write(policy, checkpoint.load_norm_stats(path), tree, group)
-
-
-def require_new(out: Path) -> None:
-    """Raise ValueError if there is something at `out`."""
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise ValueError(f"--out {out} exists already; give a directory that is new or empty")
 
 
 def _parent(out: Path) -> Path:

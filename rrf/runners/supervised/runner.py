@@ -42,7 +42,6 @@ from rrf.runners.supervised.parallel import (
     summed,
 )
 from rrf.runners.tracker import NullTracker, Tracker
-from rrf.saved_names import settled
 
 
 @dataclasses.dataclass
@@ -312,13 +311,8 @@ class SupervisedRunner:
         if PolicyCfg.from_dict(saved.get("policy") or {}) != self.cfg.policy:
             # If the architecture differs, this error names the parameters that differ.
             checkpoint.load_weights(self.policy, path)
-        before, now = settled(saved), self.cfg.identity()
-        changed = sorted(
-            name
-            for name in {*before, *now} - {"cache_dir"}  # it does not change results
-            if before.get(name) != now.get(name)
-        )
-        if changed:
+        # cache_dir does not change results
+        if changed := checkpoint.changed_fields(path, self.cfg, free=["cache_dir"]):
             raise ValueError(
                 f"{path} was trained with another config ({', '.join(changed)} differ); give "
                 "another --run-dir, or --no-resume to start over"

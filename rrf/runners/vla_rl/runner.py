@@ -28,7 +28,6 @@ from rrf.runners.vla_rl.job_sources import GroupRound, JobList, JobSource
 from rrf.runners.vla_rl.preflight import check_log_probs
 from rrf.runners.vla_rl.roles import Actor, Backend, RoundProgress
 from rrf.runners.vla_rl.rollout_video import write_grid
-from rrf.saved_names import settled
 from rrf.storage.trajectories import PlayedEpisode
 
 _PLAY, _VALIDATE = 0, 1  # part of the seeds: separate random streams of rollouts and validations
@@ -302,10 +301,8 @@ class VLARLRunner:
         if path is None:
             return
         atomic.check_manifest(path)
-        saved, mine = settled(checkpoint.load_config(path)), self.cfg.identity()
         free = ("resume_dir", "max_rounds", "only_eval", "trackers", "experiment_name")
-        changed = sorted(n for n in mine if n not in free and saved.get(n) != mine[n])
-        if changed:
+        if changed := checkpoint.changed_fields(path, self.cfg, free):
             raise ValueError(
                 f"{path} was trained with another config ({', '.join(changed)} differ); give "
                 "another --run-dir, or --no-resume to start over"

@@ -36,12 +36,9 @@ class EagleBackbone(Backbone[EagleCfg]):
 
     def __init__(self, cfg: EagleCfg, assets: Path | None = None):
         super().__init__(cfg)
-        self.tokenizer = build_tokenizer(cfg.tokenizer, SPECIALS, assets)
-        if self.tokenizer.num_tokens > cfg.vocab_size:
-            raise ValueError(
-                f"the tokenizer has {self.tokenizer.num_tokens} tokens, but vocab_size is "
-                f"{cfg.vocab_size}; give at least as many"
-            )
+        self.tokenizer = build_tokenizer(
+            cfg.tokenizer, SPECIALS, assets, limit=("vocab_size", cfg.vocab_size)
+        )
         self._num_image_tokens = (cfg.image.size[0] // cfg.patch_size // 2) ** 2
         self.vision_model: typing.Any = self._vision()
         joined = 4 * cfg.vision_width

@@ -64,12 +64,12 @@ class PaliGemma(Backbone[PaliGemmaCfg]):
 
     def __init__(self, cfg: PaliGemmaCfg, assets: Path | None = None):
         super().__init__(cfg)
-        self.tokenizer = build_tokenizer(cfg.tokenizer, [_PAD, _BEGIN, _END], assets)
-        if self.tokenizer.num_tokens > cfg.vocabulary_size:
-            raise ValueError(
-                f"the tokenizer has {self.tokenizer.num_tokens} tokens, but vocabulary_size is "
-                f"{cfg.vocabulary_size}; give a vocabulary_size of as many or more"
-            )
+        self.tokenizer = build_tokenizer(
+            cfg.tokenizer,
+            [_PAD, _BEGIN, _END],
+            assets,
+            limit=("vocabulary_size", cfg.vocabulary_size),
+        )
         self.vision = _vision_tower(cfg.vision, cfg.image.size[0])
         self.projector = nn.Linear(cfg.vision.width, cfg.gemma.width)
         self.embedding = nn.Embedding(cfg.vocabulary_size, cfg.gemma.width)

@@ -55,12 +55,12 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
 
     def __init__(self, cfg: PrismaticCfg, assets: Path | None = None):
         super().__init__(cfg)
-        self.tokenizer = build_tokenizer(cfg.tokenizer, [_BOS, _PAD], assets)
-        if self.tokenizer.num_tokens > cfg.language.vocabulary_size:
-            raise ValueError(
-                f"language.vocabulary_size is {cfg.language.vocabulary_size}, allowed: at least "
-                f"{self.tokenizer.num_tokens}, the number of the tokenizer's tokens"
-            )
+        self.tokenizer = build_tokenizer(
+            cfg.tokenizer,
+            [_BOS, _PAD],
+            assets,
+            limit=("language.vocabulary_size", cfg.language.vocabulary_size),
+        )
         self.vision_backbone = FusedVision(cfg)
         vision_width = cfg.featurizer.width + cfg.fused_featurizer.width
         self.projector = Projector(vision_width, cfg.language.width)

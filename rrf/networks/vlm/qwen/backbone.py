@@ -32,12 +32,9 @@ class QwenVLBackbone(Backbone[QwenCfg]):
 
     def __init__(self, cfg: QwenCfg, assets: Path | None = None):
         super().__init__(cfg)
-        self.tokenizer = build_tokenizer(cfg.tokenizer, SPECIALS, assets)
-        if self.tokenizer.num_tokens > cfg.vocab_size:
-            raise ValueError(
-                f"the tokenizer has {self.tokenizer.num_tokens} tokens, but vocab_size is "
-                f"{cfg.vocab_size}; give at least as many"
-            )
+        self.tokenizer = build_tokenizer(
+            cfg.tokenizer, SPECIALS, assets, limit=("vocab_size", cfg.vocab_size)
+        )
         height, width = (side // (cfg.patch_size * _MERGED) for side in cfg.image.size)
         self._writer = RowWriter(self.tokenizer, (height, width), cfg.system_prompt)
         self.model = self._build()

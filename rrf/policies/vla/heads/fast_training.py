@@ -11,8 +11,6 @@ from rrf.data.schema import ACTION
 from rrf.data.transforms import Mode, Normalize
 from rrf.policies.vla.heads.fast_tokenizer import FILE, FastTokenizer
 
-_AT_ONCE = 4096
-
 
 def train(
     dataset: str,
@@ -37,13 +35,8 @@ def train(
     """
     reader = LeRobotReader(workspace.dataset(dataset), chunk_length, cameras=[])
     normalize = Normalize(reader.norm_stats[ACTION], normalization)
-    starts = range(0, reader.num_frames, _AT_ONCE)
-    parts = [
-        reader.batch(np.arange(start, min(start + _AT_ONCE, reader.num_frames))).action
-        for start in starts
-    ]
-    chunks_bha = normalize.apply(np.concatenate(parts))
-    tokenizer = FastTokenizer.train(chunks_bha, scale, num_tokens)
+    _, chunks_bha, _ = reader.chunks(np.arange(reader.num_frames))
+    tokenizer = FastTokenizer.train(normalize.apply(chunks_bha), scale, num_tokens)
     Path(folder).mkdir(parents=True, exist_ok=True)
     write_text(Path(folder) / FILE, tokenizer.to_json())
     return tokenizer

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from rrf.networks.noise_schedule import ddim_step, denoised, noisy, squared_cosine, visited
 from rrf.networks.vlm.backbone import Backbone
 from rrf.policies.policy import Generators
 from rrf.policies.vla.action_heads import (
@@ -26,9 +27,10 @@ from rrf.policies.vla.action_heads import (
     uniform_rows,
 )
 from rrf.policies.vla.context import Context
-from rrf.policies.vla.heads import ddim
 from rrf.policies.vla.heads.oft_configs import OFTDiffusionHeadCfg, OFTRegressionHeadCfg
 from rrf.policies.vla.losses import held, masked_mean
+
+_CLIP = 1.0  # what the published heads clip actions to
 
 
 class ResidualMLP(nn.Module):
@@ -121,7 +123,13 @@ class OFTRegressionHead(GaussianDensity):
 
 
 class OFTDiffusionHead(ActionHead):
-    """Denoises the chunk. A greedy chunk starts from zeros instead of noise."""
+    """Denoises the chunk. A greedy chunk starts from zeros instead of noise.
+
+    The settings are those of diffusers' DDIMScheduler with "squaredcos_cap_v2": the action is
+    clipped to [-1, 1], no noise is added, and the last step leads to the action.
+    """
+
+    levels: torch.Tensor
 
     def __init__(
         self,
@@ -139,7 +147,7 @@ class OFTDiffusionHead(ActionHead):
         )
         self.noisy_action_projector = TokenProjector(1, width)
         self.proprio_projector = TokenProjector(state_dim, width) if cfg.uses_state else None
-        self.shares_n = ddim.signal_shares(cfg.num_train_steps)
+        self.register_buffer("levels", squared_cosine(cfg.num_train_steps), persistent=False)
 
     def sample(self, features: Context, generator: Generators, greedy: bool) -> HeadSample:
         device, shape = self.is_executed.device, (self.chunk_length, self.action_dim)
@@ -147,12 +155,14 @@ class OFTDiffusionHead(ActionHead):
         if not greedy:
             uniforms = uniform_rows(len(features), x_bha[0].numel(), generator, device)
             x_bha = to_normal(uniforms).view_as(x_bha)
-        steps = ddim.levels(self.cfg.num_train_steps, self.cfg.num_denoise_steps)
-        stride = self.cfg.num_train_steps // self.cfg.num_denoise_steps
-        for level in steps:
-            level_b = torch.full((len(features),), level, device=device)
-            noise_bha = self.noise(features, x_bha, level_b)
-            x_bha = ddim.denoised(x_bha, noise_bha, level, level - stride, self.shares_n)
+        indices = visited(self.cfg.num_train_steps, self.cfg.num_denoise_steps)
+        levels = [self.levels[index] for index in indices] + [torch.ones((), device=device)]
+        for index, level, after in zip(indices, levels, levels[1:], strict=False):
+            index_b = torch.full((len(features),), index, device=device)
+            noise_bha = self.noise(features, x_bha, index_b)
+            level_b, next_b = level.expand(len(features)), after.expand(len(features))
+            action_bha = denoised(x_bha, noise_bha, level_b, _CLIP)
+            x_bha, _ = ddim_step(action_bha, noise_bha, level_b, next_b, eta=0.0)
         return HeadSample(x_bha, None, {})
 
     def evaluate(
@@ -169,17 +179,17 @@ class OFTDiffusionHead(ActionHead):
         """The squared error of the noise at one random level per row. Noise and level come from
         torch's global random generator."""
         noise_bha = torch.randn_like(target_bha)
-        levels_n = self.cfg.num_train_steps
-        level_b = torch.randint(0, levels_n, (len(target_bha),), device=target_bha.device)
-        x_bha = ddim.noised(held(target_bha, is_pad_bh), noise_bha, level_b, self.shares_n)
-        error_bha = self.noise(features, x_bha, level_b) - noise_bha
+        shape, device = (len(target_bha),), target_bha.device
+        index_b = torch.randint(self.cfg.num_train_steps, shape, device=device)
+        x_bha = noisy(held(target_bha, is_pad_bh), noise_bha, self.levels[index_b])
+        error_bha = self.noise(features, x_bha, index_b) - noise_bha
         return masked_mean(error_bha.square(), is_pad_bh), {
             "loss/noise_l1": masked_mean(error_bha.detach().abs(), is_pad_bh).item()
         }
 
-    def noise(self, features: Context, x_bha: torch.Tensor, level_b: torch.Tensor) -> torch.Tensor:
-        """The predicted noise in a noisy chunk, float32 [B, H, A]."""
-        inserted_bnd = level_embedding(level_b, features.backbone.width).unsqueeze(1)
+    def noise(self, features: Context, x_bha: torch.Tensor, index_b: torch.Tensor) -> torch.Tensor:
+        """The predicted noise in a chunk at noise level `index_b`, float32 [B, H, A]."""
+        inserted_bnd = level_embedding(index_b, features.backbone.width).unsqueeze(1)
         state_bnd = state_token(features, self.proprio_projector, self.cfg.clips_state)
         if state_bnd is not None:
             inserted_bnd = torch.cat([state_bnd, inserted_bnd], dim=1)

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from rrf.data.formats.groot_metadata import PATH as GROOT_METADATA
 from rrf.data.formats.groot_metadata import read_metadata
-from rrf.data.schema import ACTION, STATE
-from rrf.networks.vlm.tokenizer import FILE
+from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
 from rrf.networks.vlm.weights import read_shapes
 from rrf.policies.vla.heads.embodiments import NEW
 from rrf.policies.vla.published import groot, openpi, openvla, pi_norm_stats
@@ -25,7 +24,6 @@ from rrf.policies.vla.vlm import VLMPolicy
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
 NormStats = dict[str, dict[str, typing.Any]]
-_CAMERA = "observation.images."
 _LEROBOT_MODES = {theirs: ours for ours, theirs in pi_norm_stats.LEROBOT_MODES.items()}
 
 
@@ -98,7 +96,9 @@ class Pi:
                     changes[name] = len(next(iter(stats[key].values())))
             return cfg.replace(**changes)
         inputs, outputs = config.get("input_features", {}), config.get("output_features", {})
-        images = {n.removeprefix(_CAMERA): f for n, f in inputs.items() if n.startswith(_CAMERA)}
+        images = {
+            n.removeprefix(IMAGE_PREFIX): f for n, f in inputs.items() if n.startswith(IMAGE_PREFIX)
+        }
         if images:
             height, width = next(iter(images.values()))["shape"][1:]
             changes |= {"cameras": list(images), "image_size": (height, width)}
@@ -236,16 +236,6 @@ def format_at(folder: Path, name: str | None = None) -> Format:
     raise ValueError(
         f"{folder} is {wanted} ({', '.join(FORMATS)}); {seen}. A checkpoint of rrf is no published "
         "policy, and a backbone alone is given as policy.backbone.weights"
-    )
-
-
-def with_tokenizer(cfg: VLMPolicyCfg, folder: Path) -> VLMPolicyCfg:
-    """`cfg` with the folder's tokenizer, if it has one and the policy's is not one of words."""
-    tokenizer = cfg.backbone.tokenizer
-    if tokenizer.words or not (folder / FILE).is_file():
-        return cfg
-    return cfg.replace(
-        backbone=cfg.backbone.replace(tokenizer=tokenizer.replace(files=str(folder)))
     )
 
 

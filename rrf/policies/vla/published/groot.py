@@ -15,8 +15,7 @@ from pathlib import Path
 
 import torch
 
-from rrf.data.formats.groot_metadata import EmbodimentData, write_metadata
-from rrf.data.schema import ACTION, STATE
+from rrf.data.formats.groot_metadata import KINDS, NUMBERS, EmbodimentData, write_metadata
 from rrf.networks import tensor_files
 from rrf.networks.vlm.build import merged_weights
 from rrf.networks.vlm.weights import fill, read_shapes
@@ -28,8 +27,6 @@ BACKBONES = {"n15": "backbone.eagle_model.", "n17": "backbone.model."}
 WEIGHTS = "model.safetensors"
 MODEL_TYPES = {"n15": "gr00t_n1_5", "n17": "Gr00tN1d7"}
 """`model_type` in config.json. That of N1.7 follows the one of N1.6 and was not verified."""
-_GROUPS = {"state": STATE, "action": ACTION}
-_NUMBERS = ("max", "min", "mean", "std", "q01", "q99")
 _OWN = "explore_noise."  # parts of our head that no published file has
 
 
@@ -104,14 +101,14 @@ def write(policy: VLMPolicy, norm_stats: Mapping, folder: str | Path, tag: str) 
     height, width = policy.cfg.image_size
     video = {"resolution": [width, height], "channels": 3, "fps": None}
     statistics, parts = {}, {}
-    for kind, key in _GROUPS.items():
-        lacking = [name for name in _NUMBERS if name not in norm_stats[key]]
+    for kind, key in KINDS.items():
+        lacking = [name for name in NUMBERS if name not in norm_stats[key]]
         if lacking:
             raise ValueError(
                 f"the policy's statistics of {key} lack {', '.join(lacking)}, which GR00T's "
                 "metadata.json has"
             )
-        values = {name: list(norm_stats[key][name]) for name in _NUMBERS}
+        values = {name: list(norm_stats[key][name]) for name in NUMBERS}
         statistics[kind] = {kind: values}
         part = {"absolute": True, "rotation_type": None, "continuous": True}
         parts[kind] = {kind: {**part, "shape": [len(values["min"])]}}

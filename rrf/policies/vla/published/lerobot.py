@@ -17,23 +17,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors import safe_open
 
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
+from rrf.networks.tensor_files import shapes_of
 from rrf.networks.vlm.weights import check_names
 from rrf.policies.vla.lerobot import vlm_directory
 from rrf.policies.vla.lerobot.build import lerobot_class
 from rrf.policies.vla.lerobot.configs import DEFAULTS, KINDS, LENGTHS, LerobotPolicyCfg, is_option
 from rrf.policies.vla.lerobot.fields import base_fields, config_fields
 from rrf.policies.vla.lerobot.policy import LerobotPolicy
+from rrf.policies.vla.published.folders import lerobot_statistics, require_vacant, tensors_in
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 BEFORE, AFTER = "policy_preprocessor", "policy_postprocessor"
 _NORMALIZERS = {BEFORE: "normalizer_processor", AFTER: "unnormalizer_processor"}
 _EMPTY_CAMERA = "empty_camera_"
 _FREE = ("device", "features", "tokenizer_name")  # settings of a step that may differ
-_STATISTICS = ("min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99")
 
 NormStats = dict[str, dict[str, list[float]]]
 
@@ -74,8 +74,7 @@ def write(policy: LerobotPolicy, folder: str | Path) -> Path:
         ValueError: If the folder has content.
     """
     folder = Path(folder)
-    if folder.is_dir() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty; give a directory that does not exist")
+    require_vacant(folder)
     policy.policy.save_pretrained(folder)
     policy.before.save_pretrained(folder, config_filename=f"{BEFORE}.json")
     policy.after.save_pretrained(folder, config_filename=f"{AFTER}.json")
@@ -208,16 +207,11 @@ def _statistics(folder: Path, name: str) -> NormStats:
     files = [s["state_file"] for s in _steps(folder, name) if s.get("registry_name") == wanted]
     if len(files) != 1 or Path(files[0]).name != files[0]:
         raise ValueError(f"{folder}/{name}.json must name one file of statistics, found: {files}")
-    found: NormStats = {}
-    for key, tensor in _tensors(folder / files[0]).items():
-        feature, _, statistic = key.rpartition(".")
-        if statistic in _STATISTICS:
-            found.setdefault(feature, {})[statistic] = tensor.double().flatten().tolist()
-    return found
+    return lerobot_statistics(folder / files[0])
 
 
 def _fill(policy: torch.nn.Module, file: Path) -> None:
-    tensors = _tensors(file)
+    tensors = tensors_in(file)
     with safe_open(file, "pt") as opened:
         same = opened.metadata() or {}  # names that are left out -> those that stand for them too
     own = policy.state_dict()
@@ -227,23 +221,14 @@ def _fill(policy: torch.nn.Module, file: Path) -> None:
         if name in own and name not in tensors and kept in tensors
     }
     check_names(
-        {name: tuple(tensor.shape) for name, tensor in own.items()},
-        {name: tuple(tensor.shape) for name, tensor in tensors.items()},
+        shapes_of(own),
+        shapes_of(tensors),
         str(file.parent),
         "the policy of its config.json",
     )
     with torch.no_grad():
         for name, tensor in tensors.items():
             own[name].copy_(tensor)
-
-
-def _tensors(file: Path) -> dict[str, torch.Tensor]:
-    if not file.is_file():
-        raise ValueError(f"{file} is missing; only safetensors files are read")
-    try:
-        return load_file(file)
-    except SafetensorError as error:
-        raise ValueError(f"{file} is not a complete safetensors file ({error})") from error
 
 
 def _json(file: Path) -> dict:

@@ -16,11 +16,13 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
+from rrf.networks.tensor_files import differences, listed
 from rrf.networks.vlm.build import merged_weights
 from rrf.networks.vlm.paligemma.configs import PaliGemmaCfg
-from rrf.networks.vlm.weights import weight_files
+from rrf.networks.vlm.weights import plain_tensors, weight_files
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 from rrf.policies.vla.published import pi_norm_stats
+from rrf.policies.vla.published.folders import require_vacant
 from rrf.policies.vla.vlm import VLMPolicy
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
@@ -44,7 +46,6 @@ _PREFIXES = {
 _EMBEDDING = f"{_PALIGEMMA}model.language_model.embed_tokens.weight"
 _OURS = ("state_encoder.", "trunk.", "value_head.", "head.explore_noise.")
 """Parts of a policy that no published checkpoint has: critic, and ReinFlow's noise."""
-_SHOWN = 8
 
 
 def our_name(name: str) -> str:
@@ -96,31 +97,19 @@ def fill(policy: VLMPolicy, folder: str | Path) -> None:
     for file in weight_files(folder):
         weights |= load_file(file)
     found = renamed(weights)
-    expected = {
-        name.replace(".base_layer.", "."): parameter.data
-        for name, parameter in policy.named_parameters()
-        if ".lora_" not in name
-    }
-    differences = [
-        f"missing {their_name(name)}"
-        for name in expected
-        if name not in found and not name.startswith(_OURS)
-    ]
-    differences += [f"unexpected {their_name(name)}" for name in found if name not in expected]
-    differences += [
-        f"{their_name(name)} is {list(tensor.shape)}, expected {list(expected[name].shape)}"
-        for name, tensor in found.items()
-        if name in expected and tensor.shape != expected[name].shape
-    ]
-    if differences:
-        more = len(differences) - _SHOWN
-        rest = f"; and {more} more" if more > 0 else ""
+    own = plain_tensors(policy)
+    needed = {name: own[name] for name in own if name in found or not name.startswith(_OURS)}
+    wrong = differences(
+        *({their_name(n): tuple(t.shape) for n, t in part.items()} for part in (needed, found)),
+        missing="missing {}",
+        unexpected="unexpected {}",
+    )
+    if wrong:
         raise ValueError(
-            f"{folder} does not have the architecture of the configured policy: "
-            f"{'; '.join(differences[:_SHOWN])}{rest}"
+            f"{folder} does not have the architecture of the configured policy: {listed(wrong)}"
         )
     for name, tensor in found.items():
-        expected[name].copy_(tensor)
+        own[name].copy_(tensor)
 
 
 def write(
@@ -140,8 +129,7 @@ def write(
     _require_pi(cfg)
     texts = pi_norm_stats.openpi_files if layout == "openpi" else pi_norm_stats.lerobot_files
     files = texts(cfg, norm_stats)
-    if folder.is_dir() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty; give a directory that does not exist")
+    require_vacant(folder)
     start = _LEROBOT if layout == "lerobot" else ""
     tensors = {
         their_name(name): tensor.detach().cpu().contiguous()

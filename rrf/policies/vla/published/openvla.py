@@ -21,12 +21,13 @@ import torch
 
 from rrf.data.schema import ACTION, STATE
 from rrf.networks import tensor_files
+from rrf.networks.tensor_files import shapes_of
 from rrf.networks.vlm.build import merged_weights
 from rrf.networks.vlm.prismatic.configs import PrismaticCfg
 from rrf.networks.vlm.prismatic.names import own_name, published_name
-from rrf.networks.vlm.tokenizer import FILE
 from rrf.networks.vlm.weights import check_names, plain_tensors, weight_files
 from rrf.policies.vla.heads.action_tokens_configs import ActionTokenHeadCfg
+from rrf.policies.vla.published.folders import with_tokenizer
 from rrf.policies.vla.vlm import VLMPolicy
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
@@ -61,12 +62,7 @@ def read(folder: str | Path, dataset: str, cfg: VLMPolicyCfg) -> VLMPolicy:
     folder = Path(folder)
     config = config_of(folder)
     stats = norm_stats_of(config, dataset, cfg.state_dim)
-    backbone = cfg.backbone
-    if (folder / FILE).is_file() and not backbone.tokenizer.words:
-        tokenizer = backbone.tokenizer.replace(files=str(folder))
-        backbone = backbone.replace(tokenizer=tokenizer)
-    cfg = cfg.replace(
-        backbone=backbone,
+    cfg = with_tokenizer(cfg, folder).replace(
         state_dim=cfg.state_dim or len(stats[STATE]["q01"]),
         action_dim=cfg.action_dim or len(stats[ACTION]["q01"]),
     )
@@ -84,7 +80,7 @@ def fill(policy: VLMPolicy, folder: str | Path) -> None:
     folder = Path(folder)
     _check_sizes(config_of(folder), policy.cfg, folder)
     own = plain_tensors(policy)
-    expected = {name: tuple(own[name].shape) for name in own if name not in _OWN}
+    expected = shapes_of({name: own[name] for name in own if name not in _OWN})
     found = tensors_of(folder, _backbone_cfg(policy.cfg).film)
     shapes = {name: shape for name, (shape, _) in found.items()}
     check_names(expected, shapes, f"{folder}", "the policy")

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 
-from rrf.data.schema import ACTION, STATE
+from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
+from rrf.data.transforms import STATISTICS, Mode
 from rrf.networks.vlm.paligemma.configs import PaliGemmaCfg
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
+from rrf.policies.vla.published.folders import lerobot_statistics
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
 Files = dict[str, str | dict[str, torch.Tensor]]
@@ -27,7 +28,6 @@ _EPS = 1e-6  # openpi's
 _OPENPI_NAMES = {STATE: "state", ACTION: "actions"}
 _OPENPI_MODES = {"pi0": "mean_std", "pi05": "quantile"}
 LEROBOT_MODES = {"mean_std": "MEAN_STD", "min_max": "MIN_MAX", "quantile": "QUANTILES"}
-_KEYS = {"mean_std": ("mean", "std"), "min_max": ("min", "max"), "quantile": ("q01", "q99")}
 _PREPROCESSOR, _POSTPROCESSOR = "policy_preprocessor", "policy_postprocessor"
 LEROBOT_STATE_DIMS = 32
 _TOKENIZER = "google/paligemma-3b-pt-224"
@@ -118,7 +118,7 @@ def lerobot_files(cfg: VLMPolicyCfg, norm_stats: Mapping[str, Mapping]) -> Files
         ValueError: If the prompt of pi0.5 is not what lerobot would make of the state.
     """
     _check_prompt_state(cfg, LEROBOT_STATE_DIMS)
-    modes = {STATE: cfg.state_normalization, ACTION: cfg.action_normalization}
+    modes: dict[str, Mode] = {STATE: cfg.state_normalization, ACTION: cfg.action_normalization}
     tensors = {
         f"{name}.{statistic}": torch.tensor(values, dtype=torch.float32)
         for name, mode in modes.items()
@@ -167,28 +167,25 @@ def _read_openpi(file: Path) -> dict[str, dict[str, list[float]]]:
 
 
 def _read_lerobot(file: Path) -> dict[str, dict[str, list[float]]]:
-    found: dict[str, dict[str, list[float]]] = {}
-    for key, tensor in load_file(file).items():
-        feature, statistic = key.rsplit(".", 1)
-        if feature in (STATE, ACTION) and tensor.ndim == 1 and statistic != "count":
-            found.setdefault(feature, {})[statistic] = tensor.double().tolist()
-    return found
+    found = lerobot_statistics(file)
+    return {name: found[name] for name in (STATE, ACTION) if name in found}
 
 
 def _openpi_statistics(stats: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
     # openpi's files have both pairs, whichever of them is used.
     found: dict[str, list[float]] = {}
-    for mode in ("mean_std", "quantile"):
-        low, high = _KEYS[mode]
+    modes: tuple[Mode, ...] = ("mean_std", "quantile")
+    for mode in modes:
+        low, high = STATISTICS[mode]
         if low in stats and high in stats:
             spread = _spread(stats, mode)
             found |= {low: spread[low], high: [value - _EPS for value in spread[high]]}
     return found
 
 
-def _spread(stats: Mapping[str, Sequence[float]], mode: str) -> dict[str, list[float]]:
+def _spread(stats: Mapping[str, Sequence[float]], mode: Mode) -> dict[str, list[float]]:
     """The two statistics of a mode; a dimension that never changes gets a spread of 1."""
-    low, high = _KEYS[mode]
+    low, high = STATISTICS[mode]
     first, second = np.asarray(stats[low], np.float64), np.asarray(stats[high], np.float64)
     if mode == "mean_std":
         return {low: first.tolist(), high: np.where(second > 0, second, 1.0).tolist()}
@@ -201,7 +198,7 @@ def _spread(stats: Mapping[str, Sequence[float]], mode: str) -> dict[str, list[f
 def _features(cfg: VLMPolicyCfg) -> tuple[dict, dict]:
     """lerobot's input and output features."""
     images = {
-        f"observation.images.{name}": {"type": "VISUAL", "shape": [3, *cfg.image_size]}
+        f"{IMAGE_PREFIX}{name}": {"type": "VISUAL", "shape": [3, *cfg.image_size]}
         for name in cfg.cameras
     }
     state = {STATE: {"type": "STATE", "shape": [cfg.state_dim]}}
