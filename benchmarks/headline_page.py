@@ -1,5 +1,7 @@
 """The experiments of `benchmarks.vla_experiments` as markdown tables and a picture."""
 
+import statistics
+
 from benchmarks import vla_experiments as experiments
 from benchmarks.record import ROOT
 from rrf import atomic
@@ -18,7 +20,7 @@ def overview() -> str:
         "| experiment | before | after, 95 % bounds | RL episodes | everything included |",
         "|---|---|---|---|---|",
     ]
-    for name, experiment in experiments.EXPERIMENTS.items():
+    for name, experiment in _reinforced().items():
         for result in experiments.results_of(name):
             before = _rate(result, "before") if result["before"] is not None else ""
             episodes = result["episodes"] or ""
@@ -32,7 +34,7 @@ def overview() -> str:
 def details() -> str:
     """The other experiments by task."""
     parts = []
-    for name, experiment in experiments.EXPERIMENTS.items():
+    for name, experiment in _reinforced().items():
         if name != HEADLINE and experiments.results_of(name):
             heading = f"### {experiment.title}\n\n`python -m benchmarks.vla_rl {name}`, "
             parts.append(heading + "\n".join(_by_task(name)))
@@ -45,7 +47,7 @@ def draw() -> None:
         f"{experiment.title}, seed {result['seed']}": [
             (entry["episodes"], entry["success"]) for entry in result["validations"]
         ]
-        for name, experiment in experiments.EXPERIMENTS.items()
+        for name, experiment in _reinforced().items()
         for result in experiments.results_of(name)
         if result["validations"] and experiment.protocol == experiments.SIX_TASKS
     }
@@ -53,6 +55,50 @@ def draw() -> None:
         svg = curves_chart(curves, "validation success over training episodes")
         svg = svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" width="560" ', 1)
         atomic.write_text(CURVE, svg.replace(">", f">{_STYLE}", 1))
+
+
+def families() -> str:
+    """Every family at laptop size: what it cost, and what it solves of the held-out states."""
+    found = {
+        name: experiments.results_of(name)
+        for name, experiment in experiments.EXPERIMENTS.items()
+        if experiment.is_family
+    }
+    found = {name: results for name, results in found.items() if results}
+    if not found:
+        return "not measured\n"
+    compact = _mean(found["compact-vla-pretrain"])
+    tasks = list(found["compact-vla-pretrain"][0]["by_task"])
+    lines = [
+        "| family | parameters | steps | CPU-min | solved, 95 % bounds | of the compact policy | "
+        + " | ".join(task.removesuffix("-v3") for task in tasks)
+        + " |",
+        "|---" * (6 + len(tasks)) + "|",
+    ]
+    for name, results in found.items():
+        title = experiments.EXPERIMENTS[name].title
+        for result in results:
+            facts, by_task = result["sft"], result["by_task"]
+            cells = [
+                f"{title}, `{name}`, seed {result['seed']}",
+                f"{facts['parameters'] / 1e6:.1f} M",
+                f"{facts['steps']:,}",
+                f"{facts['cpu_s'] / 60:.1f}",
+                _rate(result, "after"),
+                f"{result['after'] / compact:.0%}",
+                *(_cell(by_task[task]) for task in tasks),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _reinforced() -> dict[str, experiments.Experiment]:
+    """The experiments that are about reinforcement learning, and what it is compared with."""
+    return {n: one for n, one in experiments.EXPERIMENTS.items() if not one.is_family}
+
+
+def _mean(results: list[dict]) -> float:
+    return statistics.fmean(result["after"] for result in results)
 
 
 def _by_task(name: str) -> list[str]:

@@ -77,6 +77,7 @@ def pages() -> dict[Path, str]:
             "tasks": headline_page.details(),
         },
         docs / "reinforcement-learning.md": {"headline": headline_page.overview()},
+        docs / "models.md": {"families": headline_page.families()},
         docs / "locomotion.md": {
             "algorithms": rl_algorithms.overview(algorithms),
             "precision": _precision(),

@@ -19,6 +19,7 @@ from rrf import atomic, workspace
 from rrf.envs.metaworld.tasks import TASKS
 from rrf.evaluation.results import EvaluationReport
 from rrf.presets.compact_vla import TARGET_TASKS
+from rrf.runners.checkpoints import checkpoint
 
 RESULTS = record.RESULTS / "headline"
 SIX_TASKS = "configs/protocols/metaworld-headline.yaml"
@@ -44,9 +45,28 @@ class Experiment:
     rl: str | None = None
     protocol: str = SIX_TASKS
     recordings: Recordings | None = None
+    after: str | None = None  # the experiment whose fine-tuned policy this one goes on from
+    is_family: bool = False  # a row of the table of families in docs/models.md
 
 
 _ONE_DEMO = "compact-vla-one-demo"
+_FAMILIES = {
+    "compact-vla-pretrain": "compact policy",
+    "qwen2vl-laptop": "Qwen2-VL",
+    "qwen3vl-laptop": "Qwen3-VL",
+    "pi0-laptop": "pi0",
+    "pi05-laptop": "pi0.5",
+    "groot-laptop": "GR00T N1.7",
+    "openvla-laptop": "OpenVLA",
+    "openvla-oft-laptop": "OpenVLA-OFT",
+    "lerobot-act-laptop": "ACT (lerobot)",
+    "lerobot-diffusion-laptop": "Diffusion Policy (lerobot)",
+}
+_REINFORCED = {
+    "metaworld-grpo-oft-laptop": ("GRPO, OpenVLA-OFT at laptop size", "openvla-oft-laptop"),
+    "metaworld-grpo-pi05-laptop": ("GRPO, pi0.5 at laptop size", "pi05-laptop"),
+    "metaworld-grpo-groot-laptop": ("GRPO, GR00T N1.7 at laptop size", "groot-laptop"),
+}
 _FIFTY = Recordings(TARGET_TASKS, episodes=50, max_steps=80)
 EXPERIMENTS = {
     "metaworld-grpo-compact": Experiment("GRPO, Gaussian", _ONE_DEMO, rl="metaworld-grpo-compact"),
@@ -75,6 +95,11 @@ EXPERIMENTS = {
         protocol=_ALL_TASKS,
         recordings=Recordings(TASKS, episodes=1, max_steps=100),
     ),
+    **{name: Experiment(title, name, is_family=True) for name, title in _FAMILIES.items()},
+    **{
+        name: Experiment(title, family, rl=name, after=family)
+        for name, (title, family) in _REINFORCED.items()
+    },
 }
 
 
@@ -87,25 +112,28 @@ def run(name: str, seed: int, resumes: bool = False) -> dict:
         resumes: Continue what an earlier call left in `.rrf/headline/` instead of starting over.
     """
     experiment = EXPERIMENTS[name]
-    folder = workspace.state() / "headline" / f"{name}-seed{seed}"
+    folder = _folder(name, seed)
     if not resumes:
         shutil.rmtree(folder, ignore_errors=True)
     words = [*experiment.sft_overrides, f"seed={seed}"]
     if experiment.recordings:
         words.append(f"dataset={_dataset(name, experiment.recordings)}")
     begin = time.perf_counter()
-    trained = parent = train(experiment.sft, folder / "sft", words)
-    before, earlier_s = None, 0.0
+    earlier = _folder(experiment.after, seed) if experiment.after else folder
+    trained = parent = train(experiment.sft, earlier / "sft", words)
+    # The policy that an experiment goes on from was trained before this call.
+    before, earlier_s = None, parent["wall_s"] if experiment.after else 0.0
     if experiment.rl:
         before = _evaluate(parent["checkpoint"], experiment.protocol, folder / "before")
         overrides = [f"seed={seed}", f"init_from={parent['checkpoint']}"]
         rl_began = time.perf_counter()
         trained = train(experiment.rl, folder / "rl", overrides)
         # For a resumed run, the time before this call counts too.
-        earlier_s = max(0.0, trained["wall_s"] - (time.perf_counter() - rl_began))
+        earlier_s += max(0.0, trained["wall_s"] - (time.perf_counter() - rl_began))
     after = _evaluate(trained["checkpoint"], experiment.protocol, folder / "after")
     wall_s = time.perf_counter() - begin + earlier_s
     result = _result(seed, before, after, trained if experiment.rl else {}, wall_s)
+    result["sft"] = _facts(parent)
     print(json.dumps({k: v for k, v in result.items() if k != "validations"}), flush=True)
     RESULTS.mkdir(exist_ok=True)
     others = [other for other in results_of(name) if other["seed"] != seed]
@@ -116,6 +144,20 @@ def run(name: str, seed: int, resumes: bool = False) -> dict:
 def results_of(name: str) -> list[dict]:
     """The results of an experiment, one per seed; empty if nothing was measured."""
     return json.loads(_path(name).read_text()) if _path(name).is_file() else []
+
+
+def _folder(name: str, seed: int) -> Path:
+    return workspace.state() / "headline" / f"{name}-seed{seed}"
+
+
+def _facts(trained: dict) -> dict:
+    """What the fine-tuned policy cost, and how large it is."""
+    weights = checkpoint.read_weights(trained["checkpoint"])
+    return {
+        "steps": trained["steps"],
+        "cpu_s": round(trained["cpu_s"], 1),
+        "parameters": sum(values.numel() for values in weights.values()),
+    }
 
 
 def _path(name: str) -> Path:

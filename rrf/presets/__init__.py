@@ -28,6 +28,11 @@ _QWEN = (
 )
 _PI = ("pi0-sft", "pi05-sft", "pi0-laptop", "pi05-laptop")
 
+_LAPTOP_RL = (
+    "metaworld-grpo-oft-laptop",
+    "metaworld-grpo-pi05-laptop",
+    "metaworld-grpo-groot-laptop",
+)
 _GROOT = ("groot-n15-sft", "groot-n17-sft", "groot-laptop")
 _LEROBOT = (
     *("lerobot-act", "lerobot-diffusion", "lerobot-smolvla"),
@@ -69,6 +74,7 @@ PRESETS = Registry(
     | _functions("qwen", _QWEN)
     | _functions("openvla", _OPENVLA)
     | _functions("groot", _GROOT)
+    | _functions("laptop_rl", _LAPTOP_RL)
     | _functions("lerobot", _LEROBOT),
 )
 _KEYS = ("preset", "overrides")

@@ -57,7 +57,7 @@ def groot_laptop() -> SupervisedRunnerCfg:
         experiment_name="groot-laptop",
         policy=_policy(qwen.backbone.replace(final_norm=False), head, 2),
         optimizer=AdamWCfg(lr=6e-4, betas=(0.9, 0.95), weight_decay=1e-2),
-        max_steps=2000,
+        max_steps=1050,
     )
 
 

@@ -129,10 +129,9 @@ def _published(name: str, model: str, backbone: QwenVLCfg) -> SupervisedRunnerCf
 
 
 def _laptop(name: str, backbone: QwenVLCfg) -> SupervisedRunnerCfg:
-    cfg = pretrain()
-    return cfg.replace(
+    return pretrain().replace(
         experiment_name=name,
         policy=VLMPolicyCfg(backbone=backbone, chunk_length=2),
         optimizer=AdamWCfg(lr=6e-4, betas=(0.9, 0.95), weight_decay=1e-2),
-        max_steps=2000,
+        max_steps=1500,
     )
