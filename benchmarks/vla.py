@@ -1,0 +1,219 @@
+"""Speed of training policies that see images: `python -m benchmarks.vla [ID ...]`, default all that
+this machine can measure.
+
+The peer runs in the same process and in turns. The real sizes have random weights and need a GPU,
+torch and transformers; they take two images of 224 px and are measured in bfloat16. `--tiny` runs
+them at laptop size anywhere, to try the script; nothing is then written.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+import typing
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.record import number, save
+from rrf.config import did_you_mean
+from rrf.presets import resolve
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+from rrf.runners.supervised.runner import SupervisedRunner, build_runner
+
+COMMAND = "python -m benchmarks.vla"
+FAMILIES = (
+    "compact-vla-pretrain",
+    "qwen2vl-laptop",
+    "qwen3vl-laptop",
+    "pi0-laptop",
+    "pi05-laptop",
+    "groot-laptop",
+    "openvla-laptop",
+    "openvla-oft-laptop",
+    "lerobot-act-laptop",
+    "lerobot-diffusion-laptop",
+)
+_STEPS, _ROUNDS = 5, 5
+_SEED = 0
+
+
+def trainer_overhead_ratio() -> list[dict]:
+    """CPU time of a training step of ours beside that of a bare loop: the same model, batches,
+    augmentation, clipping, AdamW and averaging, and nothing else. The median over rounds."""
+    rows = []
+    for preset, name in (
+        ("compact-vla-pretrain", "trainer_overhead_ratio"),
+        ("pi0-laptop", "trainer_overhead_ratio_pi0"),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            runner = _runner(preset, folder)
+            bare = _bare_step(_runner(preset, folder))
+            ours_s, bare_s = _in_turns(runner._train_step, bare)
+        rows.append(
+            number(
+                name,
+                ours_s / bare_s,
+                f"times the CPU time of a bare loop, {preset}; {ours_s * 1000:.3g} ms per step",
+                command=f"{COMMAND} trainer_overhead_ratio",
+                seeds=[_SEED],
+            )
+        )
+    return rows
+
+
+def feature_cache_speedup() -> list[dict]:
+    """A step with kept features of a frozen backbone beside one that computes them."""
+    frozen = [
+        "policy.backbone.tuning=frozen",
+        "algorithm.augmentation.shift_px=0",
+        "policy.value_head=null",
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        cache = [f"cache_dir={folder}/cache", "caches_features=true"]
+        cached = _runner("qwen2vl-laptop", folder, frozen + cache)
+        computed = _runner("qwen2vl-laptop", folder, frozen)
+        cached_s, computed_s = _in_turns(cached._train_step, computed._train_step)
+    return [
+        number(
+            "feature_cache_speedup",
+            computed_s / cached_s,
+            "times as many steps per CPU-s, qwen2vl-laptop, frozen backbone, pooled",
+            command=f"{COMMAND} feature_cache_speedup",
+            seeds=[_SEED],
+        )
+    ]
+
+
+def step_ms() -> list[dict]:
+    """The CPU time of a training step of every family at laptop size."""
+    rows = []
+    for preset in FAMILIES:
+        with tempfile.TemporaryDirectory() as folder:
+            runner = _runner(preset, folder)
+            (step_s,) = _in_turns(runner._train_step)
+        rows.append(
+            number(
+                f"step_ms_{preset}",
+                step_s * 1000,
+                f"CPU-ms per step of {runner.cfg.batch_size} frames",
+                command=f"{COMMAND} step_ms",
+                seeds=[_SEED],
+            )
+        )
+    return rows
+
+
+def loader_frames_per_cpu_s_224() -> list[dict]:
+    """Batches of 32 frames of 224 px read from JPEG and decoded, nothing kept in memory; beside
+    lerobot's reader. What the families consume stands in `step_ms` and in the numbers of a GPU."""
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    from rrf import workspace
+    from rrf.data.conversion.convert import convert
+    from rrf.data.dataset_cfg import load_dataset_cfg
+    from rrf.data.lerobot_reader import LeRobotReader
+
+    rng, batch = np.random.default_rng(_SEED), 32
+    with tempfile.TemporaryDirectory() as folder:
+        cfg = load_dataset_cfg("metaworld-demo").replace(image_size=(224, 224))
+        root = Path(folder, "converted")
+        convert(cfg, workspace.home() / cfg.source.path, root)
+        reader = LeRobotReader(root, chunk_length=1, cache_bytes=0)
+        theirs = LeRobotDataset("local/224", root=root)
+
+        def read() -> None:
+            reader.batch(rng.integers(0, reader.num_frames, batch))
+
+        def read_theirs() -> None:
+            for index in rng.integers(0, reader.num_frames, batch).tolist():
+                theirs[index]
+
+        ours_s, theirs_s = _in_turns(read, read_theirs)
+    return [
+        number(
+            "loader_frames_per_cpu_s_224",
+            batch / ours_s,
+            "frames/CPU-s",
+            peer="LeRobotDataset of lerobot 0.4.4",
+            peer_value=batch / theirs_s,
+            ratio=theirs_s / ours_s,
+            command=f"{COMMAND} loader_frames_per_cpu_s_224",
+            seeds=[_SEED],
+        )
+    ]
+
+
+BENCHMARKS: dict[str, Callable[[], list[dict]]] = {
+    one.__name__: one
+    for one in (
+        trainer_overhead_ratio,
+        feature_cache_speedup,
+        step_ms,
+        loader_frames_per_cpu_s_224,
+    )
+}
+
+
+def _runner(preset: str, folder: str, overrides: typing.Sequence[str] = ()) -> SupervisedRunner:
+    cfg = resolve(preset, [*overrides, f"seed={_SEED}"])
+    assert isinstance(cfg, SupervisedRunnerCfg)
+    return build_runner(cfg, folder)
+
+
+def _bare_step(runner: SupervisedRunner) -> Callable[[], None]:
+    """A training step written out, with the parts of a runner that only wait to be called."""
+    cfg, steps = runner.cfg, iter(range(1_000_000))
+
+    def step() -> None:
+        index = next(steps)
+        frames = runner.split.training
+        batch = frames.batch(frames.draw(cfg.batch_size, cfg.seed, index))
+        runner.optimizer.zero_grad()
+        loss, _ = runner.algorithm.loss(batch, np.random.default_rng([cfg.seed, index]))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(runner.policy.parameters(), cfg.max_grad_norm)
+        runner.optimizer.step()
+        if runner.ema:
+            runner.ema.update(runner.policy)
+
+    return step
+
+
+def _in_turns(*steps: Callable[[], typing.Any]) -> list[float]:
+    """CPU seconds of one call of each, the medians over rounds in turns, after a warm-up."""
+    for step in steps:
+        step()
+    spent: list[list[float]] = [[] for _ in steps]
+    for _ in range(_ROUNDS):
+        for step, found in zip(steps, spent, strict=True):
+            begin = time.process_time()
+            for _ in range(_STEPS):
+                step()
+            found.append((time.process_time() - begin) / _STEPS)
+    return [statistics.median(found) for found in spent]
+
+
+def main() -> None:
+    """Measure the numbers named on the command line, and write docs/benchmarks/vla.json."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("ids", nargs="*", help=f"of: {', '.join(BENCHMARKS)}")
+    parser.add_argument("--dry-run", action="store_true", help="print only, write nothing")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in args.ids or BENCHMARKS:
+        if name not in BENCHMARKS:
+            raise SystemExit(f"no benchmark '{name}'{did_you_mean(name, BENCHMARKS)}")
+        rows = BENCHMARKS[name]()
+        for row in rows:
+            print(f"{row['id']}: {row['value']:g} {row['unit']}", flush=True)
+        if not args.dry_run:
+            save("vla", rows)
+
+
+if __name__ == "__main__":
+    main()
