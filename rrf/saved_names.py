@@ -48,6 +48,9 @@ FIRST_MODULE = {
 ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
     "rrf.algorithms.configs:BehaviorCloningCfg": {"kl_coef": 0.0},
     "rrf.components.configs:FlowMatchingHeadCfg": {"num_noise_draws": 1, "trains_padding": True},
+    "rrf.evaluation.protocol:ProtocolCfg": {
+        "execution": {TYPE_KEY: "rrf.evaluation.vla.execution_configs:RecedingHorizonCfg"},
+    },
     "rrf.runners.configs:AdamWCfg": {"is_8bit": False},
     "rrf.runners.configs:SupervisedRunnerCfg": {
         "caches_features": False,

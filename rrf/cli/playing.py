@@ -14,11 +14,21 @@ def play(
     context: typer.Context,
     checkpoint: PolicyArgument,
     task: Annotated[
-        str | None, typer.Option(help="VLA, required: the task, e.g. drawer-open-v3.")
+        str | None,
+        typer.Option(help="VLA, required without --protocol: the task, e.g. drawer-open-v3."),
     ] = None,
     env: Annotated[
         str | None,
         typer.Option(help="VLA: the simulator, if the policy was trained on recordings only."),
+    ] = None,
+    protocol: Annotated[
+        Path | None,
+        typer.Option(
+            help="VLA: play as this protocol evaluates, e.g. with its rule of execution; without "
+            "it, whole chunks are executed.",
+            dir_okay=False,
+            exists=True,
+        ),
     ] = None,
     index: Annotated[
         int | None, typer.Option(help="VLA: index of the initial state; by default 0.")
@@ -38,7 +48,8 @@ def play(
         typer.Option(help="VLA: height and width of the video in pixels; by default 192."),
     ] = None,
     max_episode_steps: Annotated[
-        int | None, typer.Option(help="VLA: horizon in action steps; by default 40.")
+        int | None,
+        typer.Option(help="VLA: horizon in action steps; by default the protocol's, or 40."),
     ] = None,
     renderer: Annotated[
         str | None, typer.Option(help="VLA: renderer: warp (the default), egl, osmesa or auto.")
@@ -76,12 +87,12 @@ def play(
         )
     import_modules(imports)
     candidate = candidate_at(*locate(checkpoint))
-    protocol = PROTOCOLS.get(candidate.kind)
+    owner = PROTOCOLS.get(candidate.kind)
     names = [p.name for p in context.command.params if p.name not in (None, *_NOT_OF_A_KIND)]
     given = {n: context.params[n] for n in names if n and context.params.get(n) is not None}
-    if others := [name for name in given if name not in protocol.play_options]:
+    if others := [name for name in given if name not in owner.play_options]:
         raise ValueError(
             f"{flags(context, others)}: {candidate.label} is {described(candidate.kind)}, which "
-            f"takes --video, --seed, {flags(context, protocol.play_options)} instead"
+            f"takes --video, --seed, {flags(context, owner.play_options)} instead"
         )
-    protocol.play(candidate, video, seed, {**protocol.play_options, **given}, typer.echo)
+    owner.play(candidate, video, seed, {**owner.play_options, **given}, typer.echo)

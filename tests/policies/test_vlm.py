@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from rrf.data.action_representation import PREDICTED
 from rrf.data.schema import ACTION, STATE, Batch, Observation, Schema, Vector
 from rrf.networks.vlm.backbone import Features
 from rrf.networks.vlm.configs import TokenizerCfg
@@ -141,3 +142,29 @@ def test_wrong_observations_are_refused():
 def test_a_parent_fills_in_what_reinforcement_learning_leaves_open():
     assert VLMPolicyCfg(chunk_length=5).fitted_to(policy_cfg()) == policy_cfg()
     assert policy_cfg(state_dim=9).fitted_to(policy_cfg()) == policy_cfg(state_dim=9)
+
+
+def test_a_running_chunk_is_expressed_relative_to_the_new_state():
+    limits = {"mean": [0.2, 0.0], "std": [1.0, 1.0], "min": [-0.4, -1.0], "max": [0.8, 1.0]}
+    policy = VLMPolicyCfg(
+        cameras=["front", "wrist"], image_size=(24, 32), state_dim=4, action_dim=2, chunk_length=4,
+        head=FlowMatchingHeadCfg(), relative_actions=[(0, 0)], delta_actions=[(1, 1)],
+    ).build({STATE: stats(4), ACTION: stats(2), PREDICTED: limits})  # fmt: skip
+    for parameter in policy.head.parameters():
+        torch.nn.init.zeros_(parameter)  # no velocity: the chunk stays as it begins
+    begun, resume = [], policy.head.resume
+
+    def remember(features, running, *rest):
+        begun.append(running.actions.tolist())
+        return resume(features, running, *rest)
+
+    policy.head.resume = remember
+    now = observation(1)
+    now.state[0, :2] = 0.3, 0.8
+    running = np.array([[[0.5, 1.0], [0.6, 1.5], [1.1, 1.4]]], np.float32)  # physical
+    found = policy.resume(now, running, num_frozen=1, greedy=True)
+    # relative to 0.3: .2 .3 .8, of the range -.4 to .8; differences from 0.8 on: .2 .5 -.1
+    expected = [[0.0, 0.2], [1 / 6, 0.5], [1.0, -0.1]]
+    assert np.allclose(begun, [expected], atol=1e-6)
+    # behind them the middle of the range, .2 above the state; and no difference to the last action
+    assert np.allclose(found, [[*running[0].tolist(), [0.5, 1.4]]], atol=1e-6)

@@ -12,7 +12,30 @@ from rrf.data.schema import Observation
 from rrf.policies.policy import Sample
 
 
-class RandomPolicy:
+class _Baseline:
+    """Policies without a memory: a chunk does not depend on the one before."""
+
+    chunk_length: int
+    action_dim: int
+
+    def sample(self, observation: Observation, generator=None, greedy: bool = False) -> Sample:
+        raise NotImplementedError
+
+    def resume(
+        self,
+        observation: Observation,
+        running: np.ndarray,
+        num_frozen: int,
+        generator=None,
+        greedy: bool = False,
+    ) -> np.ndarray:
+        """New chunks behind the frozen actions; see `rrf.policies.policy.ResumablePolicy`."""
+        chunks = self.sample(observation).actions
+        chunks[:, :num_frozen] = running[:, :num_frozen]
+        return chunks
+
+
+class RandomPolicy(_Baseline):
     """Uniform actions in [-1, 1]; a pure function of seed and observation, hence reproducible."""
 
     def __init__(self, chunk_length: int, action_dim: int, seed: int = 0):
@@ -33,7 +56,7 @@ class RandomPolicy:
         return rng.uniform(-1, 1, (self.chunk_length, self.action_dim)).astype(np.float32)
 
 
-class MeanActionPolicy:
+class MeanActionPolicy(_Baseline):
     """Always the mean action of the training data."""
 
     def __init__(self, chunk_length: int, mean_action: np.ndarray):

@@ -17,12 +17,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from rrf.atomic import digest_of
-from rrf.data.schema import Observation
-from rrf.envs.observations import join, padded, rows_of
+from rrf.envs.observations import rows_of
 from rrf.envs.vec_env import InitialState, Step, VecEnv
 from rrf.evaluation.cpu_time import cpu_seconds
 from rrf.evaluation.protocols.base import OnEpisode
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.vla.execution import Acting
 
 if typing.TYPE_CHECKING:
     from rrf.evaluation.vla.protocol import ProtocolCfg
@@ -31,12 +31,9 @@ Jobs = collections.deque[InitialState]
 
 
 @dataclasses.dataclass
-class _Running:
-    state: InitialState
-    observation: Observation  # of this episode alone
-    generator: typing.Any = None  # torch.Generator of this episode, None for a greedy protocol
+class _Running(Acting):
+    state: InitialState = dataclasses.field(kw_only=True)
     actions: list[np.ndarray] = dataclasses.field(default_factory=list)
-    steps: int = 0
     total: float = 0.0
 
 
@@ -67,6 +64,7 @@ def evaluate(
             or Inf.
     """
     _check_fit(policy, env, protocol)
+    rule = protocol.execution.build(policy, protocol)
     wall, cpu = time.perf_counter(), cpu_seconds()
     states = protocol.initial_states()
     done = {e.initial_state: e for e in known if e.initial_state in set(states)}
@@ -76,7 +74,7 @@ def evaluate(
     _refill(env, protocol, jobs, running, free=range(env.num_envs))
     while running:
         slots = sorted(running)
-        actions = _act(policy, [running[slot] for slot in slots], protocol)[:, : env.chunk_length]
+        actions = rule.act([running[slot] for slot in slots])
         step = env.step(actions, env_ids=slots)
         freed = []
         for row, slot in enumerate(slots):
@@ -111,11 +109,8 @@ def _check_fit(policy, env: VecEnv, protocol: "ProtocolCfg") -> None:
                 f"protocol '{protocol.name}' needs {name} {wanted}, but the environment has "
                 f"{getattr(env, name)}"
             )
-    if policy.chunk_length < protocol.execute_steps:
-        raise ValueError(
-            f"the policy predicts {policy.chunk_length} steps, but protocol '{protocol.name}' "
-            f"executes {protocol.execute_steps}; lower execute_steps"
-        )
+    if wrong := protocol.too_short(policy.chunk_length):
+        raise ValueError(f"the policy {wrong}; lower execute_steps")
     if policy.action_dim != env.action_dim:
         raise ValueError(
             f"the policy has {policy.action_dim} action dimensions, but the environment has "
@@ -136,26 +131,7 @@ def _refill(
     observation = env.reset([state for _, state in starts], env_ids=[slot for slot, _ in starts])
     for row, (slot, state) in enumerate(starts):
         generator = None if protocol.greedy else _generator(protocol, state)
-        running[slot] = _Running(state, rows_of(observation, [row]), generator)
-
-
-def _act(policy, episodes: list[_Running], protocol: "ProtocolCfg") -> np.ndarray:
-    """Compute actions that do not depend on which episodes run at the same time.
-
-    Matrix products round differently for different batch sizes. Therefore a greedy policy always
-    gets batches of one size, the last one padded. A policy that samples has one generator per
-    episode and is called for one episode at a time.
-    """
-    rows = [e.observation for e in episodes]
-    if not protocol.greedy:
-        samples = [policy.sample(e.observation, generator=e.generator) for e in episodes]
-        return np.concatenate([sample.actions for sample in samples])
-    size, actions = protocol.inference_batch, []
-    for start in range(0, len(rows), size):
-        batch = join(rows[start : start + size])
-        sample = policy.sample(padded(batch, size), greedy=True)
-        actions.append(sample.actions[: len(batch)])
-    return np.concatenate(actions)
+        running[slot] = _Running(rows_of(observation, [row]), generator, state=state)
 
 
 def _observe(episode: _Running, step: Step, row: int, chunk: np.ndarray) -> None:

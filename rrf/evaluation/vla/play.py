@@ -1,6 +1,7 @@
 """Show a policy that sees images at work: one episode as a video."""
 
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 
 from rrf.envs.rendering.video import border, caption, write_video
@@ -9,6 +10,67 @@ from rrf.evaluation.protocols.base import Resources
 
 if typing.TYPE_CHECKING:
     from rrf.evaluation.vla.protocol import ProtocolCfg
+
+
+def played_protocol(
+    owner: "type[ProtocolCfg]", candidate: Candidate, seed: int, options: Mapping[str, typing.Any]
+) -> "ProtocolCfg":
+    """The protocol of one episode, as the options of `rrf play` want it.
+
+    It follows the protocol file that is given. Without one, whole chunks are executed in the
+    simulator of the training.
+
+    Args:
+        owner: The class of the protocol.
+        candidate: The policy.
+        seed: Seed of the initial state.
+        options: A value for each of `ProtocolCfg.play_options`.
+
+    Raises:
+        ValueError: If there is neither a protocol nor a task, or the protocol is for other
+            policies.
+    """
+    base = _base(owner, candidate, options)
+    steps = options["max_episode_steps"]
+    return base.replace(
+        name="play",
+        env=options["env"] or base.env,
+        tasks=[options["task"] or base.tasks[0]],
+        seed=seed,
+        first_index=options["index"],
+        episodes_per_task=1,
+        max_episode_steps=base.max_episode_steps if steps is None else steps,
+        used_seeds={},  # a policy may be watched on the initial states of its training
+        num_slots=1,
+    )
+
+
+def _base(
+    owner: "type[ProtocolCfg]", candidate: Candidate, options: Mapping[str, typing.Any]
+) -> "ProtocolCfg":
+    from rrf.evaluation.protocols.files import load_protocol
+
+    if options["protocol"] is not None:
+        given = load_protocol(options["protocol"])
+        given.check_kind(candidate.kind, candidate.label)
+        assert isinstance(given, owner)
+        return given
+    if options["task"] is None:
+        raise ValueError(
+            f"{candidate.label} is a VLA policy; name its task, e.g. --task drawer-open-v3, or a "
+            "protocol with --protocol"
+        )
+    policy = candidate.config["policy"]
+    return owner(
+        name="play",
+        env=options["env"] or owner.simulator_of(candidate.config) or owner.env,
+        tasks=[options["task"]],
+        seed=0,
+        execute_steps=policy["chunk_length"],
+        image_size=policy["image_size"][0],
+        cameras=policy["cameras"],
+        used_seeds={},
+    )
 
 
 def film_first(

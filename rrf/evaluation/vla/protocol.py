@@ -17,6 +17,7 @@ from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.cpu_time import cpu_seconds
 from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.vla.execution_configs import ExecutionCfg, RecedingHorizonCfg
 
 VIDEO_SIZE = 192
 """Height and width of an episode's video in pixels."""
@@ -32,11 +33,12 @@ class ProtocolCfg(BaseProtocolCfg):
     options: typing.ClassVar[Collection[str]] = ("slots", "baselines")
     num_videos: typing.ClassVar[int] = 12
     play_options: typing.ClassVar[Mapping[str, typing.Any]] = {
+        "protocol": None,
         "task": None,
         "env": None,
         "index": 0,
         "size": VIDEO_SIZE,
-        "max_episode_steps": 40,
+        "max_episode_steps": None,
         "renderer": "warp",
     }
 
@@ -51,6 +53,8 @@ class ProtocolCfg(BaseProtocolCfg):
     """Horizon in action steps; an episode that is not solved by then has failed."""
     execute_steps: int = 2
     """Action steps executed from each predicted chunk before the policy predicts the next one."""
+    execution: ExecutionCfg = RecedingHorizonCfg()
+    """How chunks are executed and joined (`rrf/evaluation/vla/execution_configs.py`)."""
     action_repeat: int = 5
     """Control steps per action step."""
     image_size: int = 64
@@ -90,6 +94,10 @@ class ProtocolCfg(BaseProtocolCfg):
                 raise ValueError(
                     f"protocol '{self.name}': {field} is {getattr(self, field)}, not at least 1"
                 )
+        try:
+            self.execution.check(self.execute_steps)
+        except ValueError as error:
+            raise ValueError(f"protocol '{self.name}': {error}") from error
         last, available = self.first_index + self.episodes_per_task, self._num_initial_states
         if self.first_index < 0 or last > available:
             raise ValueError(
@@ -129,7 +137,7 @@ class ProtocolCfg(BaseProtocolCfg):
 
         If the training config names no simulator, the default protocol of every simulator fits.
         """
-        return self.name == f"{self.env}-demo" and _simulator(config) in (None, self.env)
+        return self.name == f"{self.env}-demo" and self.simulator_of(config) in (None, self.env)
 
     def environment_cfg(self, **changes) -> VecEnvCfg:
         """The config of the simulator for this protocol, with no more slots than episodes."""
@@ -219,6 +227,17 @@ class ProtocolCfg(BaseProtocolCfg):
         finally:
             env.close()
 
+    def too_short(self, chunk_length: int) -> str | None:
+        """What is wrong with chunks of this length; None if they are long enough."""
+        needed = self.execution.required_steps(self.execute_steps)
+        if chunk_length >= needed:
+            return None
+        waits = needed - self.execute_steps
+        return (
+            f"predicts {chunk_length} steps, but protocol '{self.name}' executes "
+            f"{self.execute_steps}{f' and waits for {waits} more' if waits else ''}"
+        )
+
     def baselines(self, candidate: Candidate) -> list[Candidate]:
         """Two baselines: random actions, and the constant mean action of the training data."""
         import numpy as np
@@ -242,8 +261,8 @@ class ProtocolCfg(BaseProtocolCfg):
         """Compares images, cameras and chunk length; see `BaseProtocolCfg.check_training`."""
         super().check_training(cfg)
         policy, wrong = cfg.policy, []
-        if policy.chunk_length < self.execute_steps:
-            wrong.append(f"predicts {policy.chunk_length} steps, {self.execute_steps} are executed")
+        if short := self.too_short(policy.chunk_length):
+            wrong.append(short)
         size = tuple(policy.image_size)
         if min(size) and size != (self.image_size,) * 2:  # 0: the dataset's, not known yet
             wrong.append(f"sees images of {policy.image_size}, not {self.image_size} pixels")
@@ -264,33 +283,17 @@ class ProtocolCfg(BaseProtocolCfg):
         say: typing.Callable[[str], None],
     ) -> None:
         """Write one episode as a video; see `BaseProtocolCfg.play`."""
-        from rrf.evaluation.vla.play import film_first
+        from rrf.evaluation.vla.play import film_first, played_protocol
 
-        if options["task"] is None:
-            raise ValueError(
-                f"{candidate.label} is a VLA policy; name its task, e.g. --task drawer-open-v3"
-            )
-        policy = candidate.config["policy"]
-        protocol = cls(
-            name="play",
-            env=options["env"] or _simulator(candidate.config) or cls.env,
-            tasks=[options["task"]],
-            seed=seed,
-            first_index=options["index"],
-            episodes_per_task=1,
-            max_episode_steps=options["max_episode_steps"],
-            execute_steps=policy["chunk_length"],
-            image_size=policy["image_size"][0],
-            cameras=policy["cameras"],
-            used_seeds={},  # a policy may be watched on the initial states of its training
-            num_slots=1,
-        )
+        protocol = played_protocol(cls, candidate, seed, options)
         resources = Resources(workers=0, renderer=options["renderer"])
         out = video or Path("episode.mp4")
         say(film_first(candidate, protocol, out, options["size"], resources))
 
-
-def _simulator(config: Mapping) -> str | None:
-    """The simulator in `rrf.envs.ENVS` that a training config uses, if any."""
-    trained_in = (config.get("env") or {}).get(TYPE_KEY)
-    return next((name for name in ENVS if ENVS.get(name)().to_dict()[TYPE_KEY] == trained_in), None)
+    @staticmethod
+    def simulator_of(config: Mapping) -> str | None:
+        """The simulator in `rrf.envs.ENVS` that a training config uses, if any."""
+        trained_in = (config.get("env") or {}).get(TYPE_KEY)
+        return next(
+            (name for name in ENVS if ENVS.get(name)().to_dict()[TYPE_KEY] == trained_in), None
+        )

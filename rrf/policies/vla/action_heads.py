@@ -95,8 +95,8 @@ class ActionHead(nn.Module):
             NotImplementedError: For a head that does not denoise.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} cannot continue a running chunk; use a head that denoises "
-            "(flow matching or diffusion)"
+            f"{type(self).__name__} cannot continue a running chunk; use a head that denoises: "
+            "FlowMatchingHeadCfg, DiffusionHeadCfg, DiTHeadCfg, GrootHeadCfg or PiExpertHeadCfg"
         )
 
 
