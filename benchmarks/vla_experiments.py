@@ -119,8 +119,11 @@ def run(name: str, seed: int, resumes: bool = False) -> dict:
     if experiment.recordings:
         words.append(f"dataset={_dataset(name, experiment.recordings)}")
     begin = time.perf_counter()
-    earlier = _folder(experiment.after, seed) if experiment.after else folder
-    trained = parent = train(experiment.sft, earlier / "sft", words)
+    tuned = (_folder(experiment.after, seed) if experiment.after else folder) / "sft"
+    if experiment.after and (tuned / "result.json").is_file():
+        trained = parent = json.loads((tuned / "result.json").read_text())
+    else:
+        trained = parent = train(experiment.sft, tuned, words)
     # The policy that an experiment goes on from was trained before this call.
     before, earlier_s = None, parent["wall_s"] if experiment.after else 0.0
     if experiment.rl:

@@ -14,6 +14,7 @@ from rrf.networks import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
 from rrf.orchestra.rollout_role import RolloutRole
 from rrf.policies import CompactVLACfg, GaussianHeadCfg
 from rrf.policies.policy import Sample
+from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.interruption import StopRequestedError
 from rrf.storage.trajectories import PlayedEpisode
 
@@ -46,7 +47,7 @@ def policy_cfg(head=None, **changes) -> CompactVLACfg:
     return cfg.replace(**changes) if changes else cfg
 
 
-def make_policy(cfg: CompactVLACfg, seed: int = 0):
+def make_policy(cfg: PolicyCfg, seed: int = 0):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return cfg.build(STATS).eval()
