@@ -50,6 +50,7 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
     "rrf.components.configs:FlowMatchingHeadCfg": {"num_noise_draws": 1, "trains_padding": True},
     "rrf.runners.configs:AdamWCfg": {"is_8bit": False},
     "rrf.runners.configs:SupervisedRunnerCfg": {
+        "advantage": None,
         "caches_features": False,
         "compiles_head": False,
         "lr_factors": {},

@@ -31,6 +31,7 @@ from rrf.policies.vla.real_time import RunningChunk
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
 _STATE_BINS = 256
+_ADVANTAGES = {1: "Advantage: positive", -1: "Advantage: negative", 0: ""}
 
 
 class VLMPolicy(nn.Module):
@@ -100,8 +101,10 @@ class VLMPolicy(nn.Module):
             images=tuple(image.to(self.device) for image in images),
             is_shown=torch.ones(batch, len(images), dtype=torch.bool, device=self.device),
             prompts=[
-                prompt_of(self.cfg.prompt, instruction, row)
-                for instruction, row in zip(observation.instruction, prompt_state, strict=True)
+                prompt_of(self.cfg.prompt, *row)
+                for row in zip(
+                    observation.instruction, prompt_state, advantages_of(observation), strict=True
+                )
             ],
         )
         slot = self.cfg.head.embodiment_slot(self.cfg.embodiment)
@@ -200,10 +203,19 @@ class VLMPolicy(nn.Module):
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(self.device)
 
 
-def prompt_of(template: str, instruction: str, state_d: np.ndarray) -> str:
+def advantages_of(observation: Observation) -> list[int]:
+    """The advantage that each row asks for; see `Observation.advantage`."""
+    told = observation.advantage
+    return [1] * len(observation) if told is None else told.tolist()
+
+
+def prompt_of(template: str, instruction: str, state_d: np.ndarray, advantage: int = 1) -> str:
     """The prompt of one row. The state, normalised to about [-1, 1], is written as bins 0 to 255,
-    as pi0.5 (arXiv:2504.16054) does."""
-    prompt = template.replace("{instruction}", instruction)
+    as pi0.5 (arXiv:2504.16054) does, and the advantage as in pi*0.6 (arXiv:2511.14759); one that is
+    not told leaves no space behind."""
+    told = _ADVANTAGES[advantage]
+    prompt = template if told else template.replace(" {advantage}", "")
+    prompt = prompt.replace("{advantage}", told).replace("{instruction}", instruction)
     if "{state}" in prompt:
         bins = np.digitize(state_d, np.linspace(-1, 1, _STATE_BINS + 1)[:-1]) - 1
         prompt = prompt.replace("{state}", " ".join(map(str, bins.tolist())))

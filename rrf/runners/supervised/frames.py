@@ -46,6 +46,48 @@ class Frames(typing.Protocol):
     @property
     def identity(self) -> tuple[str, str]: ...
 
+    @property
+    def readers(self) -> "list[LeRobotReader]": ...
+
+
+class WrappedFrames:
+    """Frames of which a subclass changes something."""
+
+    def __init__(self, frames: Frames):
+        self._frames = frames
+
+    @property
+    def schema(self) -> Schema:
+        return self._frames.schema
+
+    @property
+    def norm_stats(self) -> dict:
+        return self._frames.norm_stats
+
+    @property
+    def num_frames(self) -> int:
+        return self._frames.num_frames
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        return self._frames.identity
+
+    @property
+    def readers(self) -> "list[LeRobotReader]":
+        return self._frames.readers
+
+    def draw(self, batch_size: int, seed: int, step: int) -> np.ndarray:
+        return self._frames.draw(batch_size, seed, step)
+
+    def batch(self, indices: np.ndarray) -> Batch:
+        return self._frames.batch(indices)
+
+    def instructions_of(self, indices: np.ndarray) -> list[str]:
+        return self._frames.instructions_of(indices)
+
+    def chunks(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._frames.chunks(indices)
+
 
 @dataclasses.dataclass
 class Split:
