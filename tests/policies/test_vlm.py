@@ -141,3 +141,15 @@ def test_wrong_observations_are_refused():
 def test_a_parent_fills_in_what_reinforcement_learning_leaves_open():
     assert VLMPolicyCfg(chunk_length=5).fitted_to(policy_cfg()) == policy_cfg()
     assert policy_cfg(state_dim=9).fitted_to(policy_cfg()) == policy_cfg(state_dim=9)
+
+
+@pytest.mark.parametrize("head", [GaussianHeadCfg(), FlowMatchingHeadCfg()], ids=repr)
+def test_the_vector_that_head_and_critic_share_is_computed_once(head):
+    policy = policy_cfg(head=head, value_head=ValueHeadCfg()).build(NORM_STATS)
+    count = []
+    policy.trunk.register_forward_hook(lambda *_: count.append(1))
+    sample = policy.sample(observation())
+    assert len(count) == 1
+    value = policy.evaluate(observation(), sample.replay).value
+    assert len(count) == 2
+    assert torch.allclose(value, sample.value)

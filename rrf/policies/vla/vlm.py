@@ -122,12 +122,13 @@ class VLMPolicy(nn.Module):
         greedy: bool = False,
     ) -> Sample:
         context = self.context(observation)
-        found = self.head.sample(self._input(context), generator, greedy)
+        given = self._input(context)
+        found = self.head.sample(given, generator, greedy)
         return Sample(
             actions=self._executable(found.actions, observation),
             log_prob=None if found.log_prob is None else self._cut(found.log_prob),
             replay=found.replay,
-            value=self._value(context),
+            value=self._value(context, given),
         )
 
     @torch.no_grad()
@@ -146,8 +147,9 @@ class VLMPolicy(nn.Module):
 
     def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:
         context = self.context(observation)
-        log_prob, entropy = self.head.evaluate(self._input(context), replay)
-        return Evaluation(self._cut(log_prob), self._cut(entropy), self._value(context))
+        given = self._input(context)
+        log_prob, entropy = self.head.evaluate(given, replay)
+        return Evaluation(self._cut(log_prob), self._cut(entropy), self._value(context, given))
 
     def set_noise_factor(self, factor: float) -> None:
         self.head.noise_factor = factor
@@ -186,10 +188,10 @@ class VLMPolicy(nn.Module):
         state_bd = functional.relu(self.state_encoder(context.state))
         return self.trunk(torch.cat([pooled_bd, state_bd], dim=1))
 
-    def _value(self, context: Context) -> torch.Tensor | None:
+    def _value(self, context: Context, given: torch.Tensor | Context) -> torch.Tensor | None:
         if self.cfg.value_head is None:
             return None
-        features_bf = self._joined(context)
+        features_bf = self._joined(context) if isinstance(given, Context) else given
         return self.value_head(
             features_bf.detach() if self.cfg.value_head.detaches else features_bf
         )

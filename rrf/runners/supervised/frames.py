@@ -2,13 +2,11 @@
 
 import dataclasses
 import typing
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from rrf import workspace
-from rrf.data.action_representation import PREDICTED
 from rrf.data.held_out import is_held_out
 from rrf.data.schema import ACTION, STATE, Batch, Schema
 from rrf.policies.vla.configs import PolicyCfg
@@ -16,8 +14,6 @@ from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 if typing.TYPE_CHECKING:
     from rrf.data.lerobot_reader import LeRobotReader
-
-_STATS_FRAMES = 1 << 14  # read at once
 
 
 class Frames(typing.Protocol):
@@ -210,23 +206,6 @@ def _norm_stats_of(frames: Frames) -> dict:
 def fitted(cfg: SupervisedRunnerCfg, schema: Schema) -> SupervisedRunnerCfg:
     """A copy whose policy takes from the dataset what the config leaves open."""
     return cfg.replace(policy=cfg.policy.fitted(schema))
-
-
-def with_predicted(norm_stats: Mapping, policy: PolicyCfg, frames: Frames) -> Mapping:
-    """Statistics that also tell how what the policy predicts is distributed, if these are not the
-    actions as they are."""
-    from rrf.data.stats import VectorStats, plain
-
-    representation = policy.representation
-    if representation.is_absolute or PREDICTED in norm_stats:
-        return norm_stats
-    stats = VectorStats()
-    for start in range(0, frames.num_frames, _STATS_FRAMES):
-        state, action, is_pad = frames.chunks(
-            np.arange(start, min(start + _STATS_FRAMES, frames.num_frames))
-        )
-        stats.update(representation.apply(action, state)[~is_pad])
-    return {**norm_stats, PREDICTED: plain(stats.result())}
 
 
 def check_fit(policy: PolicyCfg, schema: Schema) -> None:

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from rrf import atomic
+from rrf.data.predicted_stats import with_predicted
 from rrf.data.schema import Batch
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners import optimizer_state, process_group
@@ -31,7 +32,7 @@ from rrf.runners.sharded_tensors import whole
 from rrf.runners.supervised.advantage import with_advantage, with_dropout
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.feature_cache import with_features
-from rrf.runners.supervised.frames import Split, check_fit, fitted, split_of, with_predicted
+from rrf.runners.supervised.frames import Split, check_fit, fitted, split_of
 from rrf.runners.supervised.objective import Objective
 from rrf.runners.supervised.out_of_memory import explained
 from rrf.runners.supervised.parallel import (
@@ -92,7 +93,7 @@ class SupervisedRunner:
             self.lineage["parent_checkpoint"] = deployable_digest(parent)
             # Weights are only valid with the normalisation with which they were trained.
             self.norm_stats = checkpoint.load_norm_stats(parent)
-        self.norm_stats = with_predicted(self.norm_stats, cfg.policy, split.training)
+        self.norm_stats = with_predicted(self.norm_stats, cfg.policy.representation, split.training)
         with torch.random.fork_rng():
             torch.manual_seed(cfg.seed)
             if parent:
