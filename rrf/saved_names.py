@@ -53,6 +53,7 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
     },
     "rrf.runners.configs:AdamWCfg": {"is_8bit": False},
     "rrf.runners.configs:SupervisedRunnerCfg": {
+        "advantage": None,
         "caches_features": False,
         "compiles_head": False,
         "lr_factors": {},

@@ -128,6 +128,16 @@ class LeRobotReader:
         return [int(number) for number in self._selection.episodes]
 
     @property
+    def bounds(self) -> np.ndarray:
+        """The first frame of each episode in the selection, and `num_frames`, int64 [E + 1]."""
+        return self._selection.bounds
+
+    @property
+    def readers(self) -> "list[LeRobotReader]":
+        """Itself: see `rrf.data.mixture.Mixture.readers`."""
+        return [self]
+
+    @property
     def instructions(self) -> list[str]:
         """The instructions that occur in the selection, in the order of their task_index."""
         return [self._tasks[index] for index in np.unique(self._columns[_TASK])]

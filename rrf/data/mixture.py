@@ -50,6 +50,11 @@ class Mixture:
         self._starts = np.concatenate([[0], np.cumsum(sizes)])
 
     @property
+    def readers(self) -> list[LeRobotReader]:
+        """The readers whose frames it holds, in order."""
+        return self._readers
+
+    @property
     def num_frames(self) -> int:
         """Frames of all datasets, N."""
         return int(self._starts[-1])

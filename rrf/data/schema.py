@@ -108,6 +108,9 @@ class Observation:
     instruction: list[str]  # B sentences
     maps: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Name of a map -> [B, H, W], if asked for."""
+    advantage: np.ndarray | None = None
+    """int8 [B]: 1 if the recorded action was better than usual, -1 if not, 0 if this is not told.
+    None: 1, which asks a policy that reads it for good actions."""
 
     def __len__(self) -> int:
         return len(self.instruction)

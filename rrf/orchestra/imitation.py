@@ -52,7 +52,8 @@ def demonstrations_of(parent: str | Path) -> Frames:
     """The frames on which the policy in a checkpoint was fine-tuned.
 
     Raises:
-        ValueError: If it was not fine-tuned on demonstrations, or if they are not on this machine.
+        ValueError: If it was not fine-tuned on demonstrations, or told which of them are good, or
+            if they are not on this machine.
     """
     cfg = RunnerCfg.from_dict(checkpoint.load_config(parent))
     if not isinstance(cfg, SupervisedRunnerCfg):
@@ -60,5 +61,10 @@ def demonstrations_of(parent: str | Path) -> Frames:
             f"{parent} was not fine-tuned on demonstrations, so co-training has nothing to "
             "imitate; set co_training=null, or set init_from to a checkpoint of supervised "
             "fine-tuning"
+        )
+    if cfg.advantage:
+        raise ValueError(
+            f"{parent} was told which of its demonstrations are good (advantage), and co-training "
+            "would imitate the others as if they were good, too; set co_training=null"
         )
     return split_of(cfg).training

@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from rrf.data.action_representation import Representation
 from rrf.data.schema import Batch
 from rrf.policies.vla.heads import fast_training
 from rrf.policies.vla.heads.fast_configs import FastHeadCfg
 from rrf.policies.vla.heads.fast_tokenizer import FILE, FastTokenizer, dct_matrix
+from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+from rrf.runners.supervised.runner import build_runner
 from tests.golden_files import close
 from tests.policies.test_openvla_heads import observation, policy_cfg
 from tests.policies.test_vlm import NORM_STATS
-from tests.training.conftest import write_synthetic
+from tests.training.conftest import tiny_run_cfg, write_synthetic
 
 
 def smooth(num_chunks=300, length=16, dims=3, seed=0):
@@ -178,3 +181,35 @@ def test_a_tokenizer_is_trained_on_a_dataset(tmp_path):
     assert (again.chunk_length, again.action_dim) == (8, 2)
     chunks = np.zeros((1, 8, 2))
     assert np.abs(again.decode(again.encode(chunks))).max() <= 8**0.5 / (2 * 10)
+
+
+def test_a_tokenizer_is_trained_on_what_the_policy_predicts(tmp_path):
+    root = write_synthetic(tmp_path / "lab", 12)
+    pairs = ((0, 0), (1, 1))
+    for name, representation in {
+        "relative": Representation(relative=pairs),
+        "delta": Representation(delta=pairs[1:]),
+    }.items():
+        made = fast_training.train(
+            str(root), tmp_path / name, 8, "min_max", 10, 512, representation=representation
+        )
+        policy = tiny_vlm(tmp_path / name, representation)
+        runner = build_runner(tiny_run_cfg(root, policy=policy), tmp_path / f"run-{name}")
+        batch = runner.split.training.batch(np.arange(runner.split.training.num_frames))
+        chunks = runner.policy._target(batch.action, batch.observation).numpy()[
+            ~batch.is_pad.any(1)
+        ]
+        assert runner.policy.head.tokenizer.to_json() == made.to_json()
+        # What the policy is trained on comes back up to rounding, and no coefficient is clipped.
+        error = np.abs(made.decode(made.encode(chunks)) - chunks)
+        assert error.max() <= 8**0.5 / (2 * 10) + 1e-6
+
+
+def tiny_vlm(files, representation):
+    backbone = policy_cfg(head(str(files))).backbone
+    language = backbone.language.replace(vocabulary_size=600)
+    backbone = backbone.replace(language=language)
+    return VLMPolicyCfg(
+        backbone=backbone, head=head(str(files)), chunk_length=8, action_normalization="min_max",
+        relative_actions=list(representation.relative), delta_actions=list(representation.delta),
+    )  # fmt: skip

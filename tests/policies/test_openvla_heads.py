@@ -249,3 +249,18 @@ def test_policy_gradients_refuse_the_diffusion_head():
     policy = policy_cfg(DIFFUSION).build(NORM_STATS)
     with pytest.raises(NotImplementedError, match="use OpenVLA-OFT's L1 head"):
         policy.evaluate(observation(), {})
+
+
+def test_the_diffusion_head_encodes_images_once_and_denoises_as_if_in_every_step():
+    torch.manual_seed(0)
+    policy = policy_cfg(DIFFUSION).build(NORM_STATS).eval()
+    count = []
+    tower = policy.backbone.vision_backbone
+    tower.register_forward_hook(lambda *_: count.append(1))
+    found = policy.sample(observation(), torch.Generator().manual_seed(0)).actions
+    assert len(count) == len(policy.cfg.cameras)
+    with_images = policy.head.noise
+    policy.head.noise = lambda features, x, index, _: with_images(features, x, index)
+    every = policy.sample(observation(), torch.Generator().manual_seed(0)).actions
+    assert len(count) == len(policy.cfg.cameras) * (2 + DIFFUSION.num_denoise_steps)
+    np.testing.assert_allclose(found, every, atol=1e-5)

@@ -168,3 +168,15 @@ def test_a_running_chunk_is_expressed_relative_to_the_new_state():
     assert np.allclose(begun, [expected], atol=1e-6)
     # behind them the middle of the range, .2 above the state; and no difference to the last action
     assert np.allclose(found, [[*running[0].tolist(), [0.5, 1.4]]], atol=1e-6)
+
+
+@pytest.mark.parametrize("head", [GaussianHeadCfg(), FlowMatchingHeadCfg()], ids=repr)
+def test_the_vector_that_head_and_critic_share_is_computed_once(head):
+    policy = policy_cfg(head=head, value_head=ValueHeadCfg()).build(NORM_STATS)
+    count = []
+    policy.trunk.register_forward_hook(lambda *_: count.append(1))
+    sample = policy.sample(observation())
+    assert len(count) == 1
+    value = policy.evaluate(observation(), sample.replay).value
+    assert len(count) == 2
+    assert torch.allclose(value, sample.value)

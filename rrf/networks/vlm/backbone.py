@@ -6,7 +6,7 @@ a token, V words of the language, T words of an answer.
 
 import dataclasses
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -86,8 +86,16 @@ class Backbone(nn.Module, typing.Generic[AnyCfg]):
         """The features of the images and of the prompt."""
         raise NotImplementedError
 
+    def image_tokens(self, view: View) -> list[torch.Tensor]:
+        """The tokens of each image, [B, P, D], to fill slots several times; ability "slots"."""
+        raise NotImplementedError
+
     def fill_slots(
-        self, view: View, slots: torch.Tensor, inserted: torch.Tensor | None = None
+        self,
+        view: View,
+        slots: torch.Tensor,
+        inserted: torch.Tensor | None = None,
+        images: Sequence[torch.Tensor] | None = None,
     ) -> torch.Tensor:
         """The features of slots that stand after the prompt, in one pass; ability "slots".
 
@@ -95,6 +103,7 @@ class Backbone(nn.Module, typing.Generic[AnyCfg]):
             view: What stands before the slots.
             slots: The vectors in the slots, [B, S, D].
             inserted: Vectors [B, N, D] that stand after the images, e.g. an encoded state.
+            images: What `image_tokens` returned for the view; None to compute it.
 
         Returns:
             [B, S, D].

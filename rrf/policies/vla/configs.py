@@ -288,6 +288,11 @@ class PolicyCfg(Cfg):
         """How the policy expresses actions."""
         return Representation()
 
+    @property
+    def reads_advantage(self) -> bool:
+        """Whether the policy is told how good an action was (`Observation.advantage`)."""
+        return False
+
     def rebuild(self, norm_stats: typing.Mapping, checkpoint: Path):
         """Build the policy of a checkpoint, without its weights."""
         return self.build(norm_stats)

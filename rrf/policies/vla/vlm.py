@@ -31,6 +31,7 @@ from rrf.policies.vla.real_time import RunningChunk
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
 _STATE_BINS = 256
+_ADVANTAGES = {1: "Advantage: positive", -1: "Advantage: negative", 0: ""}
 
 
 class VLMPolicy(nn.Module):
@@ -100,8 +101,10 @@ class VLMPolicy(nn.Module):
             images=tuple(image.to(self.device) for image in images),
             is_shown=torch.ones(batch, len(images), dtype=torch.bool, device=self.device),
             prompts=[
-                prompt_of(self.cfg.prompt, instruction, row)
-                for instruction, row in zip(observation.instruction, prompt_state, strict=True)
+                prompt_of(self.cfg.prompt, *row)
+                for row in zip(
+                    observation.instruction, prompt_state, advantages_of(observation), strict=True
+                )
             ],
         )
         slot = self.cfg.head.embodiment_slot(self.cfg.embodiment)
@@ -119,12 +122,13 @@ class VLMPolicy(nn.Module):
         greedy: bool = False,
     ) -> Sample:
         context = self.context(observation)
-        found = self.head.sample(self._input(context), generator, greedy)
+        given = self._input(context)
+        found = self.head.sample(given, generator, greedy)
         return Sample(
             actions=self._executable(found.actions, observation),
             log_prob=None if found.log_prob is None else self._cut(found.log_prob),
             replay=found.replay,
-            value=self._value(context),
+            value=self._value(context, given),
         )
 
     @torch.no_grad()
@@ -143,8 +147,9 @@ class VLMPolicy(nn.Module):
 
     def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:
         context = self.context(observation)
-        log_prob, entropy = self.head.evaluate(self._input(context), replay)
-        return Evaluation(self._cut(log_prob), self._cut(entropy), self._value(context))
+        given = self._input(context)
+        log_prob, entropy = self.head.evaluate(given, replay)
+        return Evaluation(self._cut(log_prob), self._cut(entropy), self._value(context, given))
 
     def set_noise_factor(self, factor: float) -> None:
         self.head.noise_factor = factor
@@ -183,10 +188,10 @@ class VLMPolicy(nn.Module):
         state_bd = functional.relu(self.state_encoder(context.state))
         return self.trunk(torch.cat([pooled_bd, state_bd], dim=1))
 
-    def _value(self, context: Context) -> torch.Tensor | None:
+    def _value(self, context: Context, given: torch.Tensor | Context) -> torch.Tensor | None:
         if self.cfg.value_head is None:
             return None
-        features_bf = self._joined(context)
+        features_bf = self._joined(context) if isinstance(given, Context) else given
         return self.value_head(
             features_bf.detach() if self.cfg.value_head.detaches else features_bf
         )
@@ -200,10 +205,19 @@ class VLMPolicy(nn.Module):
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(self.device)
 
 
-def prompt_of(template: str, instruction: str, state_d: np.ndarray) -> str:
+def advantages_of(observation: Observation) -> list[int]:
+    """The advantage that each row asks for; see `Observation.advantage`."""
+    told = observation.advantage
+    return [1] * len(observation) if told is None else told.tolist()
+
+
+def prompt_of(template: str, instruction: str, state_d: np.ndarray, advantage: int = 1) -> str:
     """The prompt of one row. The state, normalised to about [-1, 1], is written as bins 0 to 255,
-    as pi0.5 (arXiv:2504.16054) does."""
-    prompt = template.replace("{instruction}", instruction)
+    as pi0.5 (arXiv:2504.16054) does, and the advantage as in pi*0.6 (arXiv:2511.14759); one that is
+    not told leaves no space behind."""
+    told = _ADVANTAGES[advantage]
+    prompt = template if told else template.replace(" {advantage}", "")
+    prompt = prompt.replace("{advantage}", told).replace("{instruction}", instruction)
     if "{state}" in prompt:
         bins = np.digitize(state_d, np.linspace(-1, 1, _STATE_BINS + 1)[:-1]) - 1
         prompt = prompt.replace("{state}", " ".join(map(str, bins.tolist())))

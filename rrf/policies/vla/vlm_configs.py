@@ -34,7 +34,8 @@ class VLMPolicyCfg(PolicyCfg):
     robot."""
     prompt: str = "{instruction}"
     """The prompt. {instruction} stands for the instruction; {state}, if there, for the normalised
-    state in 256 bins, as in pi0.5."""
+    state in 256 bins, as in pi0.5; {advantage}, if there, for "Advantage: positive" or negative, as
+    in pi*0.6."""
     prompt_state_dims: int = 0
     """Dimensions to which the state in the prompt is padded with zeros: 32 in lerobot's pi0.5. 0
     for no padding, as in openpi."""
@@ -68,6 +69,10 @@ class VLMPolicyCfg(PolicyCfg):
         """How actions are expressed."""
         return Representation(tuple(self.relative_actions), tuple(self.delta_actions))
 
+    @property
+    def reads_advantage(self) -> bool:
+        return "{advantage}" in self.prompt
+
     def rebuild(self, norm_stats: typing.Mapping, checkpoint: Path):
         return self.build(norm_stats, assets=checkpoint)
 
@@ -88,4 +93,12 @@ class VLMPolicyCfg(PolicyCfg):
             raise ValueError(
                 f"prompt is '{self.prompt}', allowed: a text with {{instruction}}, and with "
                 "{state} if the state is a part of it"
+            )
+        tokenizer = self.backbone.tokenizer
+        lacking = {"positive", "negative"} - set(tokenizer.words)
+        if self.reads_advantage and tokenizer.files is None and lacking:
+            raise ValueError(
+                "the prompt holds {advantage}, but the policy would not know the words "
+                f"{', '.join(sorted(lacking))}; add advantage, negative and positive to "
+                "policy.backbone.tokenizer.words"
             )

@@ -2,6 +2,7 @@
 
 import typing
 
+from rrf.algorithms.vla.advantage_configs import AdvantageCfg
 from rrf.algorithms.vla.configs import BehaviorCloningCfg
 from rrf.config import Cfg, configclass
 from rrf.policies.vla.configs import CompactVLACfg, PolicyCfg
@@ -59,6 +60,9 @@ class SupervisedRunnerCfg(RunnerCfg):
     """The policy to train."""
     algorithm: BehaviorCloningCfg = BehaviorCloningCfg()
     """The supervised objective."""
+    advantage: AdvantageCfg | None = None
+    """Tell the policy which recorded actions were good; it then acts like the good ones. null: all
+    are imitated alike. The policy's prompt must hold {advantage}."""
     optimizer: AdamWCfg = AdamWCfg()
     """The optimizer."""
     schedule: ScheduleCfg = ScheduleCfg()
@@ -110,6 +114,12 @@ class SupervisedRunnerCfg(RunnerCfg):
                     f"mixture is {{{name}: {weight}}}, allowed: datasets other than `dataset`, "
                     "with a weight above 0"
                 )
+        if self.advantage and not self.policy.reads_advantage:
+            raise ValueError(
+                f"advantage is given, but {type(self.policy).__name__} does not read it; use a "
+                "policy with a prompt (VLMPolicyCfg) that holds {advantage}, e.g. "
+                "policy.prompt='{instruction} {advantage}'"
+            )
         intervals = ("validation_interval", "save_interval", "log_interval")
         for name in ("max_steps", "batch_size", "num_checkpoints_kept", *intervals):
             if getattr(self, name) < 1:

@@ -23,12 +23,12 @@ import torch
 
 from rrf import atomic
 from rrf.data.decoded_cache import mapped_images
-from rrf.data.schema import Batch, Schema
+from rrf.data.schema import Batch
 from rrf.networks.vlm.backbone import Features
 from rrf.policies.vla.context import SeenObservation
 from rrf.policies.vla.vlm import VLMPolicy
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
-from rrf.runners.supervised.frames import Frames, Split
+from rrf.runners.supervised.frames import Frames, Split, WrappedFrames
 
 _LEVELS = 127
 _MiB = 1 << 20
@@ -75,6 +75,8 @@ def _require_constant(policy: torch.nn.Module, cfg: SupervisedRunnerCfg) -> None
             reasons.append(f"its head reads '{reads}' of the backbone, not features")
         if "{state}" in policy.cfg.prompt:
             reasons.append("its prompt holds the state")
+        if cfg.advantage:
+            reasons.append("its prompt holds the advantage")
     augmentation = cfg.algorithm.augmentation
     if augmentation is not None and augmentation.shift_px:
         reasons.append("images are augmented (algorithm.augmentation.shift_px: 0)")
@@ -85,7 +87,7 @@ def _require_constant(policy: torch.nn.Module, cfg: SupervisedRunnerCfg) -> None
         )
 
 
-class CachedFrames:
+class CachedFrames(WrappedFrames):
     """Frames whose observations are `SeenObservation`s; see the module."""
 
     def __init__(
@@ -96,7 +98,8 @@ class CachedFrames:
         batch_size: int,
         say: Callable[[str], None],
     ):
-        self._frames, self._policy = frames, policy
+        super().__init__(frames)
+        self._policy = policy
         self._pools = policy.cfg.head.reads == "pooled"
         self._record = self._layout()
         what, content = frames.identity
@@ -115,31 +118,6 @@ class CachedFrames:
             at_once=batch_size,
         )
         self._rows = records.reshape(-1).view(self._record)
-
-    @property
-    def schema(self) -> Schema:
-        return self._frames.schema
-
-    @property
-    def norm_stats(self) -> dict:
-        return self._frames.norm_stats
-
-    @property
-    def num_frames(self) -> int:
-        return self._frames.num_frames
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        return self._frames.identity
-
-    def draw(self, batch_size: int, seed: int, step: int) -> np.ndarray:
-        return self._frames.draw(batch_size, seed, step)
-
-    def instructions_of(self, indices: np.ndarray) -> list[str]:
-        return self._frames.instructions_of(indices)
-
-    def chunks(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self._frames.chunks(indices)
 
     def batch(self, indices: np.ndarray) -> Batch:
         state, action, is_pad = self._frames.chunks(indices)

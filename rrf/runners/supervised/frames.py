@@ -2,13 +2,11 @@
 
 import dataclasses
 import typing
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from rrf import workspace
-from rrf.data.action_representation import PREDICTED
 from rrf.data.held_out import is_held_out
 from rrf.data.schema import ACTION, STATE, Batch, Schema
 from rrf.policies.vla.configs import PolicyCfg
@@ -16,8 +14,6 @@ from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 if typing.TYPE_CHECKING:
     from rrf.data.lerobot_reader import LeRobotReader
-
-_STATS_FRAMES = 1 << 14  # read at once
 
 
 class Frames(typing.Protocol):
@@ -45,6 +41,48 @@ class Frames(typing.Protocol):
 
     @property
     def identity(self) -> tuple[str, str]: ...
+
+    @property
+    def readers(self) -> "list[LeRobotReader]": ...
+
+
+class WrappedFrames:
+    """Frames of which a subclass changes something."""
+
+    def __init__(self, frames: Frames):
+        self._frames = frames
+
+    @property
+    def schema(self) -> Schema:
+        return self._frames.schema
+
+    @property
+    def norm_stats(self) -> dict:
+        return self._frames.norm_stats
+
+    @property
+    def num_frames(self) -> int:
+        return self._frames.num_frames
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        return self._frames.identity
+
+    @property
+    def readers(self) -> "list[LeRobotReader]":
+        return self._frames.readers
+
+    def draw(self, batch_size: int, seed: int, step: int) -> np.ndarray:
+        return self._frames.draw(batch_size, seed, step)
+
+    def batch(self, indices: np.ndarray) -> Batch:
+        return self._frames.batch(indices)
+
+    def instructions_of(self, indices: np.ndarray) -> list[str]:
+        return self._frames.instructions_of(indices)
+
+    def chunks(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._frames.chunks(indices)
 
 
 @dataclasses.dataclass
@@ -168,23 +206,6 @@ def _norm_stats_of(frames: Frames) -> dict:
 def fitted(cfg: SupervisedRunnerCfg, schema: Schema) -> SupervisedRunnerCfg:
     """A copy whose policy takes from the dataset what the config leaves open."""
     return cfg.replace(policy=cfg.policy.fitted(schema))
-
-
-def with_predicted(norm_stats: Mapping, policy: PolicyCfg, frames: Frames) -> Mapping:
-    """Statistics that also tell how what the policy predicts is distributed, if these are not the
-    actions as they are."""
-    from rrf.data.stats import VectorStats, plain
-
-    representation = policy.representation
-    if representation.is_absolute or PREDICTED in norm_stats:
-        return norm_stats
-    stats = VectorStats()
-    for start in range(0, frames.num_frames, _STATS_FRAMES):
-        state, action, is_pad = frames.chunks(
-            np.arange(start, min(start + _STATS_FRAMES, frames.num_frames))
-        )
-        stats.update(representation.apply(action, state)[~is_pad])
-    return {**norm_stats, PREDICTED: plain(stats.result())}
 
 
 def check_fit(policy: PolicyCfg, schema: Schema) -> None:

@@ -18,6 +18,8 @@ import torch
 from torch import nn
 
 from rrf import atomic
+from rrf.data.predicted_stats import with_predicted
+from rrf.data.schema import Batch
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners import optimizer_state, process_group
 from rrf.runners.checkpoints import checkpoint, published
@@ -27,9 +29,10 @@ from rrf.runners.interruption import Interrupted, SignalWatch
 from rrf.runners.optimizers import build_adamw, freeze, set_lr
 from rrf.runners.schedule import schedule_factor
 from rrf.runners.sharded_tensors import whole
+from rrf.runners.supervised.advantage import with_advantage, with_dropout
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.feature_cache import with_features
-from rrf.runners.supervised.frames import Split, check_fit, fitted, split_of, with_predicted
+from rrf.runners.supervised.frames import Split, check_fit, fitted, split_of
 from rrf.runners.supervised.objective import Objective
 from rrf.runners.supervised.out_of_memory import explained
 from rrf.runners.supervised.parallel import (
@@ -90,7 +93,7 @@ class SupervisedRunner:
             self.lineage["parent_checkpoint"] = deployable_digest(parent)
             # Weights are only valid with the normalisation with which they were trained.
             self.norm_stats = checkpoint.load_norm_stats(parent)
-        self.norm_stats = with_predicted(self.norm_stats, cfg.policy, split.training)
+        self.norm_stats = with_predicted(self.norm_stats, cfg.policy.representation, split.training)
         with torch.random.fork_rng():
             torch.manual_seed(cfg.seed)
             if parent:
@@ -104,6 +107,8 @@ class SupervisedRunner:
         if parent:
             checkpoint.load_weights(self.policy, parent)
         self.policy.to(self.device).train()
+        if cfg.advantage:
+            self.split, self.lineage["advantage"] = with_advantage(split, cfg, self.run_dir)
         if cfg.caches_features:
             self.split = with_features(split, self.policy, cfg, _say)
         self.algorithm = cfg.algorithm.build(self.policy, self.norm_stats)
@@ -240,7 +245,7 @@ class SupervisedRunner:
 
     def _backward(self, parts: list[Part]) -> dict[str, float]:
         """Add up the gradients of this process's parts; returns the metrics of the whole batch."""
-        batches = [self.split.training.batch(part.frames) for part in parts]
+        batches = [self._batch(part) for part in parts]
         totals: dict[str, float] = {}
         weights = shares(batches)
         for part, batch, weight in zip(parts, batches, weights, strict=True):
@@ -257,6 +262,10 @@ class SupervisedRunner:
         totals = summed(totals)
         self._require_finite("loss", totals["loss/total"])
         return totals
+
+    def _batch(self, part: Part) -> Batch:
+        batch, advantage = self.split.training.batch(part.frames), self.cfg.advantage
+        return with_dropout(batch, advantage.dropout, part.rng) if advantage else batch
 
     def _require_finite(self, what: str, value: float) -> None:
         if math.isfinite(value):

@@ -76,10 +76,17 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
         sequence = self._view(view)
         return Features(self.hidden(sequence), sequence.is_token, sequence.is_image)
 
+    def image_tokens(self, view: View) -> list[torch.Tensor]:
+        return self._patches(self._pixels(view), *self._prompts(view))
+
     def fill_slots(
-        self, view: View, slots: torch.Tensor, inserted: torch.Tensor | None = None
+        self,
+        view: View,
+        slots: torch.Tensor,
+        inserted: torch.Tensor | None = None,
+        images: Sequence[torch.Tensor] | None = None,
     ) -> torch.Tensor:
-        before = self._view(view, inserted)
+        before = self._view(view, inserted, images)
         suffix_1s = torch.tensor([self.cfg.slot_suffix_ids], dtype=torch.long, device=slots.device)
         suffix_bsd = self._embed(suffix_1s).expand(len(view), -1, -1)
         sequence = before.extended(slots).extended(suffix_bsd)
@@ -139,6 +146,7 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
         ids: torch.Tensor,
         is_id: torch.Tensor,
         inserted: torch.Tensor | None = None,
+        patches: Sequence[torch.Tensor] | None = None,
     ) -> Tokens:
         """Puts images and inserted vectors after the first token.
 
@@ -148,13 +156,12 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
             ids: Tokens, int64 [B, P], the first of which is BOS.
             is_id: bool [B, P], False for padding.
             inserted: [B, N, D].
+            patches: The tokens of each image, if they are known: then `pixels` are not read.
         """
         words_bpd = self._embed(ids)
-        language_bd = self._mean_of_language(words_bpd, is_id) if self.cfg.film else None
         dtype = words_bpd.dtype
-        patches = [
-            self.projector(self.vision_backbone(image.to(dtype), language_bd)) for image in pixels
-        ]
+        if patches is None:
+            patches = self._patches(pixels, ids, is_id)
         is_patch_bl = is_shown.repeat_interleave(patches[0].shape[1], dim=1)
         if inserted is None:
             inserted = words_bpd.new_zeros(len(ids), 0, self.width)
@@ -185,7 +192,30 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
             use_cache=False,
         ).last_hidden_state
 
-    def _view(self, view: View, inserted: torch.Tensor | None = None) -> Tokens:
+    def _view(
+        self,
+        view: View,
+        inserted: torch.Tensor | None = None,
+        patches: Sequence[torch.Tensor] | None = None,
+    ) -> Tokens:
+        pixels = self._pixels(view) if patches is None else []
+        return self.joined(pixels, view.is_shown, *self._prompts(view), inserted, patches)
+
+    def _patches(
+        self, pixels: Sequence[torch.Tensor], ids: torch.Tensor, is_id: torch.Tensor
+    ) -> list[torch.Tensor]:
+        words_bpd = self._embed(ids)
+        language_bd = self._mean_of_language(words_bpd, is_id) if self.cfg.film else None
+        return [
+            self.projector(self.vision_backbone(image.to(words_bpd.dtype), language_bd))
+            for image in pixels
+        ]
+
+    def _pixels(self, view: View) -> list[torch.Tensor]:
+        return [self.vision_backbone.pixels(images) for images in view.images]
+
+    def _prompts(self, view: View) -> tuple[torch.Tensor, torch.Tensor]:
+        """Ids with BOS, int64 [B, P], and which of them are real."""
         device = view.is_shown.device
         ids, is_id = padded(
             [self._ids(prompt) for prompt in view.prompts],
@@ -193,12 +223,9 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
             left=True,
         )
         bos = [[self.tokenizer.special(_BOS)]] * len(ids)
-        return self.joined(
-            [self.vision_backbone.pixels(images) for images in view.images],
-            view.is_shown,
+        return (
             torch.tensor([a + b for a, b in zip(bos, ids, strict=True)], device=device),
             torch.tensor([[True, *row] for row in is_id], device=device),
-            inserted,
         )
 
     def _ids(self, prompt: str) -> list[int]:

@@ -1,15 +1,20 @@
-"""Trains a FAST tokenizer on the actions of a dataset."""
+"""Trains a FAST tokenizer on what a policy predicts for the actions of a dataset."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from rrf import workspace
 from rrf.atomic import write_text
+from rrf.data.action_representation import PREDICTED, Representation
 from rrf.data.lerobot_reader import LeRobotReader
+from rrf.data.predicted_stats import with_predicted
 from rrf.data.schema import ACTION
-from rrf.data.transforms import Mode, Normalize
+from rrf.data.transforms import Mode, ModeOfDimension, Normalize
 from rrf.policies.vla.heads.fast_tokenizer import FILE, FastTokenizer
+from rrf.policies.vla.losses import held
 
 
 def train(
@@ -19,8 +24,13 @@ def train(
     normalization: Mode = "quantile",
     scale: float = 10.0,
     num_tokens: int = 1024,
+    representation: Representation = Representation(),
+    modes: Mapping[int, ModeOfDimension] | None = None,
 ) -> FastTokenizer:
     """Train a tokenizer on every chunk of a dataset and write it into a directory.
+
+    Its actions are expressed and normalised as the policy does it, so that the tokens are those
+    that the policy's head is trained on.
 
     Args:
         dataset: Name or path of a published dataset.
@@ -29,14 +39,20 @@ def train(
         normalization: As the policy's `action_normalization`.
         scale: See `FastTokenizer.train`.
         num_tokens: See `FastTokenizer.train`.
+        representation: The policy's `representation` (`relative_actions`, `delta_actions`).
+        modes: As the policy's `action_modes`.
 
     Raises:
         ValueError: If the dataset is missing, or if `FastTokenizer.train` refuses its actions.
     """
     reader = LeRobotReader(workspace.dataset(dataset), chunk_length, cameras=[])
-    normalize = Normalize(reader.norm_stats[ACTION], normalization)
-    _, chunks_bha, _ = reader.chunks(np.arange(reader.num_frames))
-    tokenizer = FastTokenizer.train(normalize.apply(chunks_bha), scale, num_tokens)
+    norm_stats = with_predicted(reader.norm_stats, representation, reader)
+    key = ACTION if representation.is_absolute else PREDICTED
+    normalize = Normalize(norm_stats[key], normalization, modes or {})
+    state_bd, action_bha, is_pad_bh = reader.chunks(np.arange(reader.num_frames))
+    chunks_bha = normalize.apply(representation.apply(action_bha, state_bd))
+    filled_bha = held(torch.from_numpy(chunks_bha), torch.from_numpy(is_pad_bh)).numpy()
+    tokenizer = FastTokenizer.train(filled_bha, scale, num_tokens)
     Path(folder).mkdir(parents=True, exist_ok=True)
     write_text(Path(folder) / FILE, tokenizer.to_json())
     return tokenizer

@@ -11,6 +11,7 @@ Legend: B rows, H steps in an action chunk, A action dimension, S = H A slots, D
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -155,11 +156,12 @@ class OFTDiffusionHead(ActionHead):
         if not greedy:
             uniforms = uniform_rows(len(features), x_bha[0].numel(), generator, device)
             x_bha = to_normal(uniforms).view_as(x_bha)
+        images = features.backbone.image_tokens(features.view)  # the same in every step
         indices = visited(self.cfg.num_train_steps, self.cfg.num_denoise_steps)
         levels = [self.levels[index] for index in indices] + [torch.ones((), device=device)]
         for index, level, after in zip(indices, levels, levels[1:], strict=False):
             index_b = torch.full((len(features),), index, device=device)
-            noise_bha = self.noise(features, x_bha, index_b)
+            noise_bha = self.noise(features, x_bha, index_b, images)
             level_b, next_b = level.expand(len(features)), after.expand(len(features))
             action_bha = denoised(x_bha, noise_bha, level_b, _CLIP)
             x_bha, _ = ddim_step(action_bha, noise_bha, level_b, next_b, eta=0.0)
@@ -187,14 +189,21 @@ class OFTDiffusionHead(ActionHead):
             "loss/noise_l1": masked_mean(error_bha.detach().abs(), is_pad_bh).item()
         }
 
-    def noise(self, features: Context, x_bha: torch.Tensor, index_b: torch.Tensor) -> torch.Tensor:
-        """The predicted noise in a chunk at noise level `index_b`, float32 [B, H, A]."""
+    def noise(
+        self,
+        features: Context,
+        x_bha: torch.Tensor,
+        index_b: torch.Tensor,
+        images: Sequence[torch.Tensor] | None = None,
+    ) -> torch.Tensor:
+        """The predicted noise in a chunk at noise level `index_b`, float32 [B, H, A]; `images` are
+        the backbone's `image_tokens`, if they are known."""
         inserted_bnd = level_embedding(index_b, features.backbone.width).unsqueeze(1)
         state_bnd = state_token(features, self.proprio_projector, self.cfg.clips_state)
         if state_bnd is not None:
             inserted_bnd = torch.cat([state_bnd, inserted_bnd], dim=1)
         slots_bsd = self.noisy_action_projector(x_bha.flatten(1).unsqueeze(-1))
-        hidden_bsd = features.backbone.fill_slots(features.view, slots_bsd, inserted_bnd)
+        hidden_bsd = features.backbone.fill_slots(features.view, slots_bsd, inserted_bnd, images)
         steps_bhf = hidden_bsd.float().unflatten(1, (self.chunk_length, -1)).flatten(2)
         return self.noise_predictor(steps_bhf).float()
 

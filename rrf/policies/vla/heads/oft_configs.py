@@ -47,7 +47,8 @@ class OFTDiffusionHeadCfg(ActionHeadCfg):
     num_train_steps: int = 50
     """Number of noise levels in training."""
     num_denoise_steps: int = 50
-    """Number of noise levels in sampling. Each of them is one pass of the whole backbone."""
+    """Number of noise levels in sampling. Each of them is one pass of the language model; the
+    images are encoded once."""
 
     def __post_init__(self):
         check_sizes(self.hidden_features, self.num_blocks)
