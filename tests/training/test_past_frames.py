@@ -12,11 +12,12 @@ from rrf.data.history import Past
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.vla.evaluate import evaluate
-from rrf.evaluation.vla.execution_configs import TemporalEnsembleCfg
+from rrf.evaluation.vla.execution_configs import RealTimeChunkingCfg, TemporalEnsembleCfg
 from rrf.evaluation.vla.play import played_protocol
 from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.networks.vlm.configs import ImageRuleCfg, TokenizerCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
+from rrf.policies import FlowMatchingHeadCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners import AdamWCfg
 from rrf.runners.checkpoints import checkpoint
@@ -76,6 +77,35 @@ def test_what_needs_the_past_is_learned_by_who_sees_it(recordings, trained, show
     blind = checkpoint.load_policy(checkpoint.latest(tmp_path))
     # half the episodes are right for who does the same in all of them
     assert evaluate(blind, RecallVecEnv(4, shows), PROTOCOL).overall.successes <= 3
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+def test_the_past_goes_with_every_rule_of_execution(recordings, shows, tmp_path, delay):
+    policy = POLICY.replace(**PASTS[shows], head=FlowMatchingHeadCfg(), chunk_length=3)
+    cfg = run_cfg(recordings).replace(max_steps=2, save_interval=2, policy=policy)
+    cfg.build(tmp_path).run()
+    policy = checkpoint.load_policy(checkpoint.latest(tmp_path))
+    protocol = PROTOCOL.replace(execution=RealTimeChunkingCfg(delay_steps=delay), greedy=False)
+    reports = [evaluate(policy, RecallVecEnv(n, shows), protocol) for n in (1, 4)]
+    assert reports[0].digest == reports[1].digest
+    for one, other in zip(*(report.episodes for report in reports), strict=True):
+        np.testing.assert_array_equal(one.actions, other.actions)
+
+
+def test_a_mixture_shows_the_past_of_each_dataset(recordings, shows, tmp_path):
+    other = write_recall(tmp_path / "other", shows, 8)
+    past = {"past_images": 1, "past_states": 2, "past_stride": 1}
+    cfg = run_cfg(recordings, **past)
+    mixed = split_of(cfg.replace(mixture={str(other): 1.0})).training
+    apart = [split_of(run_cfg(one, **past)).training for one in (recordings, other)]
+    rows = np.array([mixed.num_frames - 1, 2])
+    batch = mixed.batch(rows).observation
+    parts = [apart[1].batch(np.array([apart[1].num_frames - 1])), apart[0].batch(np.array([2]))]
+    for row, part in enumerate(parts):
+        np.testing.assert_array_equal(batch.state[row], part.observation.state[0])
+        for view in ("front", "front@1"):
+            np.testing.assert_array_equal(batch.images[view][row], part.observation.images[view][0])
+    assert batch.state.shape == (2, 6)
 
 
 def test_a_robot_acts_as_the_evaluation_did(trained, shows):

@@ -20,11 +20,8 @@ def augment(
     Past images of a camera (`rrf.data.history`) are shifted like its present one.
     """
     observation = batch.observation
-    drawn = {
-        name: _offsets(len(observation), cfg.shift_px, rng)
-        for name in observation.images
-        if name == camera_of(name)
-    }
+    cameras = dict.fromkeys(camera_of(name) for name in observation.images)
+    drawn = {name: _offsets(len(observation), cfg.shift_px, rng) for name in cameras}
     images = {
         name: shifted(images_bhw3, cfg.shift_px, drawn[camera_of(name)])
         for name, images_bhw3 in observation.images.items()
