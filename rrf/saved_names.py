@@ -51,6 +51,11 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
     "rrf.evaluation.protocol:ProtocolCfg": {
         "execution": {TYPE_KEY: "rrf.evaluation.vla.execution_configs:RecedingHorizonCfg"},
     },
+    "rrf.policies.vla.vlm_configs:VLMPolicyCfg": {
+        "past_images": 0,
+        "past_states": 0,
+        "past_stride": 1,
+    },
     "rrf.runners.configs:AdamWCfg": {"is_8bit": False},
     "rrf.runners.configs:SupervisedRunnerCfg": {
         "advantage": None,

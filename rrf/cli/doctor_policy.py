@@ -27,10 +27,10 @@ def report(preset: str, overrides: Sequence[str], batch_size: int | None) -> Non
     total = sum(counts.values())
     parts = ", ".join(f"{part} {count / 1e6:,.1f} M" for part, count in counts.items())
     typer.echo(f"{preset}: {total / 1e9:.3f} billion parameters ({parts})")
-    height, width = policy.image_size
+    (height, width), views = policy.image_size, policy.past.views(policy.cameras)
     tokens = ", ".join(f"{part} {num}" for part, num in needs.tokens().items())
     typer.echo(
-        f"a sample is {len(policy.cameras)} image(s) of {height} x {width} px, a state of "
+        f"a sample is {len(views)} image(s) of {height} x {width} px, a state of "
         f"{policy.state_dim}, an action of {policy.action_dim} and {PROMPT_TOKENS} tokens of "
         f"prompt (assumed where the dataset decides; tokens: {tokens})"
     )

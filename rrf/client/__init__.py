@@ -9,6 +9,7 @@ from rrf.client.connection import (
     ServerUnreachableError,
 )
 from rrf.client.controllers import RealTimeChunking, RecedingHorizon, TemporalEnsemble
+from rrf.client.history import RobotHistory
 
 __all__ = [
     "Answer",
@@ -16,6 +17,7 @@ __all__ = [
     "RealTimeChunking",
     "RecedingHorizon",
     "RequestRefusedError",
+    "RobotHistory",
     "ServerTimeoutError",
     "ServerUnreachableError",
     "TemporalEnsemble",

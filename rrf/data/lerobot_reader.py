@@ -20,6 +20,7 @@ from rrf.config import did_you_mean
 from rrf.data import lerobot_layout as layout
 from rrf.data.feature_keys import feature_keys
 from rrf.data.files import RemotePath, open_dataset_root
+from rrf.data.history import with_history
 from rrf.data.image_store import CACHE_BYTES, ImageStore, Selection
 from rrf.data.maps import from_column
 from rrf.data.memory import check_fits
@@ -55,6 +56,7 @@ class LeRobotReader:
         cameras: Only these cameras; all by default.
         state_history: Past states in a batch, P.
         image_history: Past images of each camera in a batch, P.
+        history_stride: Steps from one past frame to the next.
         maps: Images that are not RGB (depth, masks) to read into memory; none by default.
         keys: Our key -> the dataset's key, where they differ: {"action": "actions",
             "observation.images.front": "image"}.
@@ -76,6 +78,7 @@ class LeRobotReader:
         cameras: Sequence[str] | None = None,
         state_history: int = 0,
         image_history: int = 0,
+        history_stride: int = 1,
         maps: Sequence[str] = (),
         keys: dict[str, str] | None = None,
     ):
@@ -87,7 +90,10 @@ class LeRobotReader:
                 "may be negative"
             )
         self.root, self.chunk_length = open_dataset_root(root), chunk_length
+        if history_stride < 1:
+            raise ValueError(f"history_stride is {history_stride}, must be at least 1")
         self.state_history, self.image_history = state_history, image_history
+        self.history_stride = history_stride
         info = layout.read_info(root)
         features = feature_keys(info, keys, cameras)
         wanted = _wanted(info, maps)
@@ -174,7 +180,7 @@ class LeRobotReader:
 
     def batch(self, indices: np.ndarray) -> Batch:
         """The frames `indices`, int64 [B] in 0..num_frames-1, each with the action chunk that
-        starts there.
+        starts there. With a history, the observation has it as `rrf.data.history` says.
 
         Raises:
             ValueError: For an index out of range, or an image that cannot be decoded (the message
@@ -187,17 +193,15 @@ class LeRobotReader:
         if self.state_history or self.image_history:
             past, is_state_pad = self._past(indices, self.state_history)
             history = History(past_images, is_image_pad, self._columns[STATE][past], is_state_pad)
-        return Batch(
-            observation=Observation(
-                images=images,
-                state=state,
-                instruction=self.instructions_of(indices),
-                maps={name: values[indices] for name, values in self._maps.items()},
-            ),
-            action=action,
-            is_pad=is_pad,
-            history=history,
+        observation = Observation(
+            images=images,
+            state=state,
+            instruction=self.instructions_of(indices),
+            maps={name: values[indices] for name, values in self._maps.items()},
         )
+        if history is not None:
+            observation = with_history(observation, history)
+        return Batch(observation, action, is_pad, history)
 
     def instructions_of(self, indices: np.ndarray) -> list[str]:
         """The instruction of each frame."""
@@ -274,7 +278,7 @@ class LeRobotReader:
 
         A frame that would lie before the episode is replaced by the first frame of the episode.
         """
-        steps_bp = indices[:, None] + np.arange(-count, 0)
+        steps_bp = indices[:, None] + np.arange(-count, 0) * self.history_stride
         first_b1 = self._first_n[indices][:, None]
         return np.maximum(steps_bp, first_b1), steps_bp < first_b1
 

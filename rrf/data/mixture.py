@@ -219,6 +219,7 @@ def _shared(reader: LeRobotReader) -> dict:
         "chunk_length": reader.chunk_length,
         "state_history": reader.state_history,
         "image_history": reader.image_history,
+        "history_stride": reader.history_stride,
         "fps": schema.fps,
         "image_size": schema.image_size,
         "cameras": sorted(schema.cameras),

@@ -104,7 +104,7 @@ class Observation:
     """What a policy sees, for B environments or frames."""
 
     images: dict[str, np.ndarray]  # camera name -> uint8 [B, H, W, 3], row 0 on top
-    state: np.ndarray  # float32 [B, D], physical units
+    state: np.ndarray  # float32 [B, D], physical units; with past ones: `rrf.data.history`
     instruction: list[str]  # B sentences
     maps: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Name of a map -> [B, H, W], if asked for."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from rrf.data.history import HistoryBuffer, past_of
 from rrf.data.sampling import mixed_seed
 from rrf.data.schema import Observation
 from rrf.envs.observations import digest, join, rows_of
@@ -88,7 +89,7 @@ class InlineBackend:
             ValueError: For an action that is NaN or Inf, or for a job that the environment refuses.
             ChildError: If a process dies or hangs repeatedly.
         """
-        game = _Game(source, self._dispatcher, tuple(stream), greedy, keeps)
+        game = _Game(source, self._dispatcher, tuple(stream), greedy, keeps, self._new_history)
         while self._feed_idle(game):
             if should_stop():
                 raise StopRequestedError
@@ -103,6 +104,9 @@ class InlineBackend:
                 except ChildError as error:
                     self._replace(worker, game, error)
         self._bootstrap(game)
+
+    def _new_history(self) -> HistoryBuffer:
+        return HistoryBuffer(past_of(self.rollout.policy), self._chunk_length)
 
     def close(self) -> None:
         """End the processes. Calling it twice is allowed."""
@@ -156,6 +160,10 @@ class InlineBackend:
             game.playing_of(worker.jobs[job_id], observation, row)
             for row, job_id in enumerate(worker.ids)
         ]
+        if past_of(self.rollout.policy):
+            rows = (rows_of(observation, [row]) for row in range(len(playing)))
+            seen = zip(playing, rows, strict=True)
+            observation = join([episode.history.seen(row) for episode, row in seen])
         begin = time.perf_counter()
         generators = None if game.greedy else [episode.generator for episode in playing]
         sample = self.rollout.act(observation, generators)
@@ -209,6 +217,7 @@ class _Playing:
     job: Job
     generator: torch.Generator
     reset_digest: str
+    history: HistoryBuffer
     decisions: list[tuple[Observation | None, Sample, int]] = dataclasses.field(
         default_factory=list
     )  # the observations of a batch, the sample for it, the row of this episode
@@ -226,7 +235,9 @@ class _Game:
         stream: tuple[int, ...],
         greedy: bool,
         keeps: bool,
+        new_history: Callable[[], HistoryBuffer],
     ):
+        self._new_history = new_history
         self.greedy, self.keeps = greedy, keeps
         self.finals: list[tuple[PlayedEpisode, Observation]] = []
         self._source, self._dispatcher, self._stream = source, dispatcher, stream
@@ -256,6 +267,7 @@ class _Game:
                 job=job,
                 generator=torch.Generator().manual_seed(mixed_seed(*self._stream, job.id)),
                 reset_digest=digest(observation, row),
+                history=self._new_history(),
             )
         return self._playing[job.id]
 
@@ -267,7 +279,8 @@ class _Game:
         if result["is_over"]:
             episode = _finished(self._playing.pop(result["id"]), result, version)
             if "final" in result:
-                self.finals.append((episode, from_plain(result["final"])))
+                final = playing.history.seen(from_plain(result["final"]))
+                self.finals.append((episode, final))
             self._source.report(episode)
 
 

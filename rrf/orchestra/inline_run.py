@@ -68,6 +68,8 @@ def check_fit(cfg: VLARLRunnerCfg) -> None:
         )
         if left != right
     ]
+    if misfit := policy.past.misfit(env.chunk_length):
+        wrong.append(f"the policy {misfit} (env.chunk_length)")
     wrong += [
         f"policy.cameras names '{camera}', but env.cameras has {', '.join(env.cameras) or 'none'}"
         for camera in policy.cameras

@@ -85,7 +85,7 @@ class Footprint:
         """Tokens of one sample that pass each part."""
         policy = self._cfg.policy
         patches, merged = _image_tokens(policy)
-        images = len(policy.cameras)
+        images = len(policy.past.views(policy.cameras))
         language = images * merged + PROMPT_TOKENS
         slots = policy.chunk_length * policy.action_dim
         reads = getattr(getattr(policy, "head", None), "reads", "pooled")

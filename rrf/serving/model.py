@@ -4,6 +4,7 @@ Legend: B rows in a batch, H steps in a chunk, K remaining steps of a running ch
 dimension.
 """
 
+import dataclasses
 import typing
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,6 +86,7 @@ class ServedPolicy:
             "inputs": inputs,
             "actions": _described(self.signature.output),
             "can_resume": self.can_resume,
+            "past": dataclasses.asdict(self.signature.past),
         }
 
 

@@ -74,8 +74,12 @@ def test_frames_chunks_and_history_are_those_of_lerobot(root, lerobot_dataset):
         np.testing.assert_array_equal(pixels[:1], history.images["front"][index])
         wrist = (item["wrist_image"].numpy().transpose(1, 2, 0) * 255).round()
         np.testing.assert_array_equal(wrist, batch.observation.images["wrist"][index])
-        np.testing.assert_array_equal(item["state"][2], batch.observation.state[index])
+        np.testing.assert_array_equal(
+            item["state"][[2, 1, 0]].ravel(), batch.observation.state[index]
+        )
         np.testing.assert_array_equal(item["state"][:2], history.state[index])
+        past = batch.observation.images["front@1"][index]
+        np.testing.assert_array_equal(pixels[0], past)
         np.testing.assert_array_equal(item["state_is_pad"][:2], history.is_state_pad[index])
         np.testing.assert_array_equal(item["image_is_pad"][:1], history.is_image_pad[index])
         np.testing.assert_array_equal(item["actions"], batch.action[index])

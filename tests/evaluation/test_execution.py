@@ -243,6 +243,8 @@ def test_an_episode_is_played_by_the_rule_of_a_protocol(tmp_path):
 def test_rules_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="'point-mass': a temporal ensemble asks in every step"):
         PROTOCOL.replace(execution=TemporalEnsembleCfg())
+    with pytest.raises(ValueError, match=r"names no rule; allowed types: .*:RecedingHorizonCfg"):
+        ProtocolCfg.from_dict({**PROTOCOL.to_dict(), "execution": {}})
     with pytest.raises(ValueError, match=r"asked for every 2 steps .* takes 3 .* raise execute_st"):
         PROTOCOL.replace(execution=RealTimeChunkingCfg(delay_steps=3))
     long = REAL_TIME.replace(execution=RealTimeChunkingCfg(delay_steps=2), execute_steps=3)

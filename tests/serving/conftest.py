@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from rrf.data.schema import ACTION, STATE
+from rrf.networks.vlm.configs import TokenizerCfg
+from rrf.networks.vlm.mock_configs import MockBackboneCfg
 from rrf.policies import FlowMatchingHeadCfg, RegressionHeadCfg
+from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets import resolve
 from rrf.runners.checkpoints.checkpoint import TrainerState, save
 from rrf.runners.checkpoints.deployed import Signature, Tensor
@@ -23,7 +26,13 @@ NAMES = ("mean", "std", "min", "max", "q01", "q99")
 def written(folder, head, chunk_length=2):
     """A checkpoint of the compact policy with random weights."""
     cfg = resolve("compact-vla-pretrain")
-    cfg = cfg.replace(policy=cfg.policy.replace(head=head, chunk_length=chunk_length))
+    return saved(
+        folder, cfg.replace(policy=cfg.policy.replace(head=head, chunk_length=chunk_length))
+    )
+
+
+def saved(folder, cfg):
+    """A checkpoint of a run's policy with random weights."""
     stats = {
         key: {n: [0.0 if n == "mean" else -1.0 if n in ("min", "q01") else 1.0] * 4 for n in NAMES}
         | {"count": [10]}
@@ -46,6 +55,23 @@ def checkpoint(tmp_path_factory):
 def flow_checkpoint(tmp_path_factory):
     head = FlowMatchingHeadCfg(noise_method="flow_sde")
     return written(tmp_path_factory.mktemp("flow"), head, chunk_length=4)
+
+
+@pytest.fixture(scope="session")
+def looking(tmp_path_factory):
+    """A policy that sees an image and a state of two steps before."""
+    policy = VLMPolicyCfg(
+        cameras=["corner2"],
+        image_size=(64, 64),
+        state_dim=4,
+        action_dim=4,
+        backbone=MockBackboneCfg(tokenizer=TokenizerCfg(words=["open"]), hidden_size=16),
+        past_images=1,
+        past_states=1,
+        past_stride=2,
+    )
+    cfg = resolve("compact-vla-pretrain").replace(policy=policy)
+    return saved(tmp_path_factory.mktemp("looking"), cfg)
 
 
 def observation(seed=0):

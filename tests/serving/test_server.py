@@ -14,6 +14,7 @@ from websockets.sync.client import connect
 from rrf.client import (
     PolicyClient,
     RequestRefusedError,
+    RobotHistory,
     ServerTimeoutError,
     ServerUnreachableError,
 )
@@ -387,3 +388,23 @@ def test_a_policy_that_hangs_delays_the_end_no_longer_than_the_limit(serving):
     running.stop()
     assert running.stopped(5)
     assert time.monotonic() - begin < 3
+
+
+def test_a_robot_keeps_what_the_policy_sees_of_the_past_while_the_server_is_away(serving, looking):
+    policy, running = DeployedVLA(looking), serving(ServedPolicy(looking, "looking back"))
+    past, answers = None, []
+    with PolicyClient(running.url) as client:
+        assert client.metadata["past"] == {"images": 1, "states": 1, "stride": 2}
+        past = RobotHistory(client.metadata["past"])
+        for seed in range(4):
+            if seed == 2:  # the connection breaks, and the client connects again
+                client.close()
+            answers.append(client.infer(past.seen(observation(seed))))
+        with pytest.raises(RequestRefusedError, match=r"'observation.images.corner2@1' is missing"):
+            client.infer(observation())
+    camera, state = "observation.images.corner2", "observation.state"
+    for now, before in ((0, 0), (1, 0), (2, 0), (3, 1)):
+        one, old = observation(now), observation(before)
+        one = {**one, f"{camera}@1": old[camera], state: np.append(one[state], old[state])}
+        assert np.allclose(policy.answer(batch_of(one), {})[0], answers[now], atol=1e-6)
+    assert not np.allclose(answers[2], answers[3])

@@ -5,7 +5,13 @@ import contextlib
 import os
 import time
 
-from rrf.client import PolicyClient, RealTimeChunking, RecedingHorizon, TemporalEnsemble
+from rrf.client import (
+    PolicyClient,
+    RealTimeChunking,
+    RecedingHorizon,
+    RobotHistory,
+    TemporalEnsemble,
+)
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.vec_env import InitialState
 
@@ -25,6 +31,7 @@ def play(client, schedule="receding", task="drawer-open-v3", index=0, steps=40, 
         controller = TemporalEnsemble(client.infer)
     else:  # needs a head that denoises: flow matching or diffusion
         controller = RealTimeChunking(client.resume, execute=1)
+    history = RobotHistory(client.metadata.get("past"))  # of one episode
     with contextlib.ExitStack() as stack:
         if schedule == "real-time":
             stack.enter_context(controller)
@@ -33,7 +40,7 @@ def play(client, schedule="receding", task="drawer-open-v3", index=0, steps=40, 
         observation = env.reset([InitialState(task, seed=4242, index=index)])
         for taken in range(1, steps + 1):
             begin = time.monotonic()
-            action = controller.act(as_request(observation))
+            action = controller.act(history.seen(as_request(observation)))
             step = env.step(action[None, None])
             if step.terminated[0] or step.truncated[0]:
                 return bool(step.success[0]), taken

@@ -1,6 +1,6 @@
 """Random augmentation of training batches. All randomness comes from an explicit generator.
 
-Legend: B batch, H height, W width, D state dimension.
+Legend: B batch, 2 down and right, H height, W width, D state dimension.
 """
 
 import dataclasses
@@ -8,22 +8,27 @@ import dataclasses
 import numpy as np
 
 from rrf.algorithms.vla.configs import AugmentationCfg
+from rrf.data.history import camera_of
 from rrf.data.schema import Batch
 
 
 def augment(
     batch: Batch, cfg: AugmentationCfg, state_std_d: np.ndarray, rng: np.random.Generator
 ) -> Batch:
-    """A copy of `batch` with shifted images and noisy states. Actions and padding are shared."""
+    """A copy of `batch` with shifted images and noisy states. Actions and padding are shared.
+
+    Past images of a camera (`rrf.data.history`) are shifted like its present one.
+    """
     observation = batch.observation
+    cameras = dict.fromkeys(camera_of(name) for name in observation.images)
+    drawn = {name: _offsets(len(observation), cfg.shift_px, rng) for name in cameras}
     images = {
-        name: random_shift(images_bhw3, cfg.shift_px, rng)
+        name: shifted(images_bhw3, cfg.shift_px, drawn[camera_of(name)])
         for name, images_bhw3 in observation.images.items()
     }
     noise_bd = rng.standard_normal(observation.state.shape, dtype=np.float32)
-    state = (
-        observation.state + np.float32(cfg.state_noise) * state_std_d.astype(np.float32) * noise_bd
-    )
+    std_d = np.tile(state_std_d, observation.state.shape[1] // len(state_std_d))
+    state = observation.state + np.float32(cfg.state_noise) * std_d.astype(np.float32) * noise_bd
     return dataclasses.replace(
         batch, observation=dataclasses.replace(observation, images=images, state=state)
     )
@@ -31,12 +36,20 @@ def augment(
 
 def random_shift(images_bhw3: np.ndarray, shift_px: int, rng: np.random.Generator) -> np.ndarray:
     """Each image shifted by its own integer offset in [-shift_px, shift_px]^2; edges repeat."""
-    batch, height, width, _ = images_bhw3.shape
-    offsets = rng.integers(-shift_px, shift_px, size=(2, batch), endpoint=True)
+    return shifted(images_bhw3, shift_px, _offsets(len(images_bhw3), shift_px, rng))
+
+
+def shifted(images_bhw3: np.ndarray, shift_px: int, offsets_2b: np.ndarray) -> np.ndarray:
+    """Each image shifted down and right by its offset in [-shift_px, shift_px]; edges repeat."""
+    _, height, width, _ = images_bhw3.shape
     margin = [(0, 0), (shift_px, shift_px), (shift_px, shift_px), (0, 0)]
     padded = np.pad(images_bhw3, margin, mode="edge")
-    shifted = np.empty_like(images_bhw3)
-    for index, (down, right) in enumerate(offsets.T.tolist()):
+    moved = np.empty_like(images_bhw3)
+    for index, (down, right) in enumerate(offsets_2b.T.tolist()):
         top, left = shift_px - down, shift_px - right
-        shifted[index] = padded[index, top : top + height, left : left + width]
-    return shifted
+        moved[index] = padded[index, top : top + height, left : left + width]
+    return moved
+
+
+def _offsets(batch: int, shift_px: int, rng: np.random.Generator) -> np.ndarray:
+    return rng.integers(-shift_px, shift_px, size=(2, batch), endpoint=True)

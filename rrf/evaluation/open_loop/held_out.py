@@ -4,6 +4,7 @@ import typing
 from pathlib import Path
 
 from rrf.data.held_out import is_held_out
+from rrf.data.history import history_options
 from rrf.data.lerobot_layout import read_info
 from rrf.data.lerobot_reader import LeRobotReader
 from rrf.evaluation.candidate import Candidate
@@ -46,7 +47,7 @@ def evaluate_held_out(candidate: Candidate, place: str | Path) -> tuple[OpenLoop
             "larger dataset"
         )
     known = candidate.config.get("instructions")
-    frames = LeRobotReader(place, cfg.chunk_length, known, kept)
+    frames = LeRobotReader(place, cfg.chunk_length, known, kept, **history_options(cfg.past))
     check_fit(cfg, frames.schema)
     stats = checkpoint.load_norm_stats(candidate.path)
     return open_loop(policy, frames, stats), frames.episodes

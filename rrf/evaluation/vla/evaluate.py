@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from rrf.atomic import digest_of
+from rrf.data.history import HistoryBuffer, Past, past_of
 from rrf.envs.observations import rows_of
 from rrf.envs.vec_env import InitialState, Step, VecEnv
 from rrf.evaluation.cpu_time import cpu_seconds
@@ -33,6 +34,7 @@ Jobs = collections.deque[InitialState]
 @dataclasses.dataclass
 class _Running(Acting):
     state: InitialState = dataclasses.field(kw_only=True)
+    history: HistoryBuffer = dataclasses.field(kw_only=True)
     actions: list[np.ndarray] = dataclasses.field(default_factory=list)
     total: float = 0.0
 
@@ -71,7 +73,8 @@ def evaluate(
     jobs: Jobs = collections.deque(state for state in states if state not in done)
     num_new = len(jobs)
     running: dict[int, _Running] = {}
-    _refill(env, protocol, jobs, running, free=range(env.num_envs))
+    past = past_of(policy)
+    _refill(env, protocol, past, jobs, running, free=range(env.num_envs))
     while running:
         slots = sorted(running)
         actions = rule.act([running[slot] for slot in slots])
@@ -85,7 +88,7 @@ def evaluate(
                 freed.append(slot)
                 if on_episode is not None:
                     on_episode(episode, len(done), len(states))
-        _refill(env, protocol, jobs, running, freed)
+        _refill(env, protocol, past, jobs, running, freed)
     wall = time.perf_counter() - wall
     timings = {"wall_s": wall, "cpu_s": cpu_seconds() - cpu, "episodes_per_s": num_new / wall}
     return EvaluationReport(
@@ -111,6 +114,10 @@ def _check_fit(policy, env: VecEnv, protocol: "ProtocolCfg") -> None:
             )
     if wrong := protocol.too_short(policy.chunk_length):
         raise ValueError(f"the policy {wrong}; lower execute_steps")
+    if misfit := past_of(policy).misfit(protocol.execute_steps):
+        raise ValueError(
+            f"the policy does not fit protocol '{protocol.name}' and its execute_steps: it {misfit}"
+        )
     if policy.action_dim != env.action_dim:
         raise ValueError(
             f"the policy has {policy.action_dim} action dimensions, but the environment has "
@@ -121,6 +128,7 @@ def _check_fit(policy, env: VecEnv, protocol: "ProtocolCfg") -> None:
 def _refill(
     env: VecEnv,
     protocol: "ProtocolCfg",
+    past: Past,
     jobs: Jobs,
     running: dict[int, _Running],
     free: Iterable[int],
@@ -131,7 +139,9 @@ def _refill(
     observation = env.reset([state for _, state in starts], env_ids=[slot for slot, _ in starts])
     for row, (slot, state) in enumerate(starts):
         generator = None if protocol.greedy else _generator(protocol, state)
-        running[slot] = _Running(rows_of(observation, [row]), generator, state=state)
+        history = HistoryBuffer(past, protocol.execute_steps)
+        first = history.seen(rows_of(observation, [row]))
+        running[slot] = _Running(first, generator, state=state, history=history)
 
 
 def _observe(episode: _Running, step: Step, row: int, chunk: np.ndarray) -> None:
@@ -139,7 +149,7 @@ def _observe(episode: _Running, step: Step, row: int, chunk: np.ndarray) -> None
     episode.actions.append(np.array(chunk[:executed], dtype=np.float32))
     episode.steps += executed
     episode.total += float(step.reward[row])
-    episode.observation = rows_of(step.observation, [row])
+    episode.observation = episode.history.seen(rows_of(step.observation, [row]))
 
 
 def _finish(episode: _Running, success: bool) -> EpisodeResult:

@@ -14,6 +14,10 @@ class ExecutionCfg(Cfg):
 
     def check(self, execute_steps: int) -> None:
         """Raise ValueError if the rule cannot execute this many steps per observation."""
+        raise ValueError(
+            f"execution names no rule; allowed types: {__name__}:RecedingHorizonCfg, "
+            "TemporalEnsembleCfg, RealTimeChunkingCfg"
+        )
 
     def required_steps(self, execute_steps: int) -> int:
         """The fewest steps that a chunk must have."""
@@ -23,6 +27,9 @@ class ExecutionCfg(Cfg):
 @configclass(builds="rrf.evaluation.vla.execution:RecedingHorizon")
 class RecedingHorizonCfg(ExecutionCfg):
     """Execute the first `execute_steps` actions of a chunk, then ask for another one."""
+
+    def check(self, execute_steps: int) -> None:
+        """Every number of steps is allowed."""
 
 
 @configclass(builds="rrf.evaluation.vla.execution:TemporalEnsemble")

@@ -1,9 +1,11 @@
 """Show a policy that sees images at work: one episode as a video."""
 
+import math
 import typing
 from collections.abc import Mapping
 from pathlib import Path
 
+from rrf.data.history import Past
 from rrf.envs.rendering.video import border, caption, write_video
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.protocols.base import Resources
@@ -61,12 +63,15 @@ def _base(
             "protocol with --protocol"
         )
     policy = candidate.config["policy"]
+    past, execute = Past.of(policy), policy["chunk_length"]
+    if past:  # as much of a chunk as lets the policy see its frames
+        execute = math.gcd(past.stride, execute)
     return owner(
         name="play",
         env=options["env"] or owner.simulator_of(candidate.config) or owner.env,
         tasks=[options["task"]],
         seed=0,
-        execute_steps=policy["chunk_length"],
+        execute_steps=execute,
         image_size=policy["image_size"][0],
         cameras=policy["cameras"],
         used_seeds={},

@@ -263,6 +263,8 @@ class ProtocolCfg(BaseProtocolCfg):
         policy, wrong = cfg.policy, []
         if short := self.too_short(policy.chunk_length):
             wrong.append(short)
+        if misfit := policy.past.misfit(self.execute_steps):
+            wrong.append(f"{misfit} (execute_steps)")
         size = tuple(policy.image_size)
         if min(size) and size != (self.image_size,) * 2:  # 0: the dataset's, not known yet
             wrong.append(f"sees images of {policy.image_size}, not {self.image_size} pixels")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rrf.config import Cfg, configclass
 from rrf.data.action_representation import Representation
+from rrf.data.history import Past
 from rrf.data.schema import Schema
 from rrf.networks.configs import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
 from rrf.networks.vlm.configs import Ability
@@ -292,6 +293,11 @@ class PolicyCfg(Cfg):
     def reads_advantage(self) -> bool:
         """Whether the policy is told how good an action was (`Observation.advantage`)."""
         return False
+
+    @property
+    def past(self) -> Past:
+        """What the policy sees of what came before."""
+        return Past()
 
     def rebuild(self, norm_stats: typing.Mapping, checkpoint: Path):
         """Build the policy of a checkpoint, without its weights."""

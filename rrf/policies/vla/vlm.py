@@ -51,7 +51,7 @@ class VLMPolicy(nn.Module):
         cfg.require_dims()
         self.cfg = cfg
         self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
-        self.representation = cfg.representation
+        self.representation, self.past = cfg.representation, cfg.past
         self.normalize_state = Normalize(
             norm_stats[STATE], cfg.state_normalization, cfg.state_modes
         )
@@ -60,7 +60,7 @@ class VLMPolicy(nn.Module):
         self.backbone = build_backbone(cfg.backbone, assets)
         self._reads_vector = cfg.head.reads == "pooled"
         if self._reads_vector or cfg.value_head:
-            self.state_encoder = nn.Linear(cfg.state_dim, cfg.state_features)
+            self.state_encoder = nn.Linear(cfg.seen_state_dim, cfg.state_features)
             joined = self.backbone.width + cfg.state_features
             self.trunk = MLP(cfg.trunk, joined, cfg.features)
         if self._reads_vector:
@@ -68,7 +68,7 @@ class VLMPolicy(nn.Module):
         else:
             files = {"assets": assets} if cfg.head.has_assets else {}
             self.head = cfg.head.build(
-                self.backbone, cfg.chunk_length, cfg.action_dim, cfg.state_dim, **files
+                self.backbone, cfg.chunk_length, cfg.action_dim, cfg.seen_state_dim, **files
             )
         self.num_values = 0
         if cfg.value_head:
@@ -90,11 +90,13 @@ class VLMPolicy(nn.Module):
             ValueError: If the shape or dtype of images or states differs from the training data.
         """
         seen = observation.features if isinstance(observation, SeenObservation) else None
-        cameras = self.cfg.cameras if seen is None else []
-        check_observation(observation, cameras, self.cfg.image_size, self.cfg.state_dim)
-        state = self.normalize_state.apply(observation.state)
+        cameras = self.past.views(self.cfg.cameras) if seen is None else []
+        check_observation(observation, cameras, self.cfg.image_size, self.cfg.seen_state_dim)
+        states_bpd = observation.state.reshape(len(observation), -1, self.cfg.state_dim)
+        states_bpd = self.normalize_state.apply(states_bpd)  # the present one, then the past
+        state = states_bpd.reshape(len(observation), -1)
         padding = max(0, self.cfg.prompt_state_dims - self.cfg.state_dim)
-        prompt_state = np.pad(state, ((0, 0), (0, padding)))
+        prompt_state = np.pad(states_bpd[:, 0], ((0, 0), (0, padding)))
         images = [torch.from_numpy(observation.images[name]) for name in cameras]
         batch = len(observation)
         view = View(

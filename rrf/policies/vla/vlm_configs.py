@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rrf.config import configclass
 from rrf.data.action_representation import Representation
+from rrf.data.history import Past
 from rrf.data.transforms import Mode, ModeOfDimension
 from rrf.networks.configs import MLPCfg, plain_mlp
 from rrf.networks.vlm.configs import ABILITIES, BackboneCfg
@@ -64,6 +65,24 @@ class VLMPolicyCfg(PolicyCfg):
     """Pairs as above: these actions are predicted as differences to the step before; the first one
     to the state."""
 
+    past_images: int = 0
+    """Past images of each camera that the policy sees as further views."""
+    past_states: int = 0
+    """Past states that the policy sees beside the present one."""
+    past_stride: int = 1
+    """Steps from one of these frames to the next. A multiple of the steps that are executed per
+    observation (execute_steps of a protocol, env.chunk_length in reinforcement learning)."""
+
+    @property
+    def past(self) -> Past:
+        """What the policy sees of what came before."""
+        return Past(self.past_images, self.past_states, self.past_stride)
+
+    @property
+    def seen_state_dim(self) -> int:
+        """Dimensions of the present and all past states."""
+        return self.state_dim * (1 + self.past_states)
+
     @property
     def representation(self) -> Representation:
         """How actions are expressed."""
@@ -86,6 +105,7 @@ class VLMPolicyCfg(PolicyCfg):
                 "head or backbone"
             )
         self.representation  # noqa: B018 (it checks itself)
+        self.past  # noqa: B018 (so does this)
         if self.prompt_state_dims < 0:
             raise ValueError(f"prompt_state_dims is {self.prompt_state_dims}, allowed: 0 or more")
         self.head.embodiment_slot(self.embodiment)

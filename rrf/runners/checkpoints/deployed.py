@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rrf.data.history import NOTHING, Past
 from rrf.registry import Registry
 from rrf.runners.checkpoints.deployable import kind_of
 
@@ -43,6 +44,8 @@ class Signature:
     output: Tensor
     params: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     """Switches and their default values."""
+    past: Past = NOTHING
+    """What of the inputs came before (`rrf.data.history`)."""
 
 
 class Deployed(typing.Protocol):

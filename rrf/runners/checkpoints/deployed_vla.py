@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rrf.config import read_yaml
+from rrf.data.history import Past
 from rrf.data.schema import IMAGE_PREFIX, STATE, Observation
 from rrf.policies.policy import ResumablePolicy
 from rrf.runners.checkpoints.checkpoint import CONFIG, load_policy
@@ -35,19 +36,24 @@ class DeployedVLA:
         """See `Deployed.signature`.
 
         The inputs are observation.images.<camera> uint8 [B, H, W, 3], observation.state float32
-        [B, D] and instruction str [B]. The output is float32 [B, C, A].
+        [B, D] and instruction str [B]; with past frames, the views and states of
+        `rrf.data.history`. The output is float32 [B, C, A].
         """
         policy = read_yaml(Path(checkpoint) / CONFIG).get("policy", {})
         try:
             cameras, (height, width) = policy["cameras"], policy["image_size"]
-            state = Tensor("float32", (-1, policy["state_dim"]), STATE)
+            past = Past.of(policy)
+            state = Tensor("float32", (-1, policy["state_dim"] * (1 + past.states)), STATE)
             actions = Tensor("float32", (-1, policy["chunk_length"], policy["action_dim"]))
         except KeyError as error:
             raise ValueError(
                 f"{checkpoint}/{CONFIG} has no field policy.{error.args[0]}"
             ) from error
-        images = [Tensor("uint8", (-1, height, width, 3), IMAGE_PREFIX + name) for name in cameras]
-        return Signature((*images, state, Tensor("str", (-1,), _INSTRUCTION)), actions)
+        images = [
+            Tensor("uint8", (-1, height, width, 3), IMAGE_PREFIX + name)
+            for name in past.views(cameras)
+        ]
+        return Signature((*images, state, Tensor("str", (-1,), _INSTRUCTION)), actions, past=past)
 
     def answer(self, inputs: Mapping[str, np.ndarray], params: Mapping[str, bool]) -> np.ndarray:
         """Action chunks, float32 [B, C, A]; see `Deployed.answer`."""

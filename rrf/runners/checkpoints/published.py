@@ -130,6 +130,11 @@ def export_policy(path: Path, layout: str, out: Path, group: str | None = None) 
             f"{path} holds a {type(policy).__name__}, which has no published layout; only policies "
             "with a backbone have one (presets pi0, pi05, openvla, groot)"
         )
+    if policy.past:
+        raise ValueError(
+            f"{path} holds a policy that sees past frames (past_images, past_states), which no "
+            "published layout has"
+        )
     with atomic.directory(out) as tree:
         FORMATS[layout].write(policy, checkpoint.load_norm_stats(path), tree, group)
 

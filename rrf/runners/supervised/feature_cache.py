@@ -77,6 +77,8 @@ def _require_constant(policy: torch.nn.Module, cfg: SupervisedRunnerCfg) -> None
             reasons.append("its prompt holds the state")
         if cfg.advantage:
             reasons.append("its prompt holds the advantage")
+        if policy.past:
+            reasons.append("it sees past frames (policy.past_images: 0, policy.past_states: 0)")
     augmentation = cfg.algorithm.augmentation
     if augmentation is not None and augmentation.shift_px:
         reasons.append("images are augmented (algorithm.augmentation.shift_px: 0)")

@@ -8,6 +8,7 @@ import numpy as np
 
 from rrf import workspace
 from rrf.data.held_out import is_held_out
+from rrf.data.history import NOTHING, Past, history_options
 from rrf.data.schema import ACTION, STATE, Batch, Schema
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
@@ -107,6 +108,7 @@ def split_of(cfg: SupervisedRunnerCfg) -> Split:
         cfg.validation_fraction,
         cfg.episodes_per_instruction,
         cfg.cache_dir,
+        cfg.policy.past,
     )
     if not cfg.mixture:
         return open_split(workspace.dataset(cfg.dataset), *options)
@@ -125,6 +127,7 @@ def open_split(
     validation_fraction: float,
     episodes_per_instruction: int | None = None,
     cache_dir: str | None = None,
+    past: Past = NOTHING,
 ) -> Split:
     """Read a dataset's episodes with the given instructions, split into training and validation.
 
@@ -137,13 +140,20 @@ def open_split(
             and normalise with their own statistics. None uses all episodes and the dataset's
             statistics.
         cache_dir: Directory for decoded images that do not fit into memory; None for none.
+        past: What each frame shows of what came before.
 
     Raises:
         ValueError: If the dataset is missing or damaged, if it is too small to hold out an episode,
             or if it has fewer than `episodes_per_instruction` episodes of an instruction.
     """
     training, validation = _open_readers(
-        root, chunk_length, instructions, validation_fraction, episodes_per_instruction, cache_dir
+        root,
+        chunk_length,
+        instructions,
+        validation_fraction,
+        episodes_per_instruction,
+        cache_dir,
+        past,
     )
     stats = None if episodes_per_instruction is None else _norm_stats_of(training)
     return Split(training, validation, stats)
@@ -156,6 +166,7 @@ def _open_readers(
     validation_fraction: float,
     episodes_per_instruction: int | None,
     cache_dir: str | None,
+    past: Past,
 ) -> "tuple[LeRobotReader, LeRobotReader | None]":
     """The readers of the training episodes and of the held-out episodes."""
     from rrf.data.lerobot_layout import read_info
@@ -173,11 +184,12 @@ def _open_readers(
                 LeRobotReader(root, chunk_length, [instruction], kept), episodes_per_instruction
             )
         ]
-    training = LeRobotReader(root, chunk_length, instructions, kept, cache_dir=cache_dir)
+    options = {"cache_dir": cache_dir, **history_options(past)}
+    training = LeRobotReader(root, chunk_length, instructions, kept, **options)
     if not validation_fraction:
         return training, None
     try:
-        validation = LeRobotReader(root, chunk_length, instructions, held_out, cache_dir=cache_dir)
+        validation = LeRobotReader(root, chunk_length, instructions, held_out, **options)
     except ValueError as error:
         raise ValueError(
             f"{error}: {total} episodes are too few to hold out {validation_fraction:.0%} of them; "
@@ -198,8 +210,8 @@ def _first_episodes(reader, count: int) -> list[int]:
 def _norm_stats_of(frames: Frames) -> dict:
     from rrf.data.stats import describe, plain
 
-    batch = frames.batch(np.arange(frames.num_frames))
-    values = {STATE: batch.observation.state, ACTION: batch.action[:, 0]}
+    state, action, _ = frames.chunks(np.arange(frames.num_frames))
+    values = {STATE: state, ACTION: action[:, 0]}
     return {key: plain(describe(rows)) for key, rows in values.items()}
 
 
