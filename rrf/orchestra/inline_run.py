@@ -1,6 +1,7 @@
 """Builds a reinforcement-learning run on one machine."""
 
 import copy
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -101,6 +102,11 @@ def _parent(cfg: VLARLRunnerCfg) -> Path:
             f"{parent} predicts chunks of {saved.chunk_length} steps, but the run's policy "
             f"predicts {cfg.policy.chunk_length}; set policy.chunk_length={saved.chunk_length} and "
             f"env.chunk_length={saved.chunk_length}"
+        )
+    if saved.past != cfg.policy.past:
+        raise ValueError(
+            f"{parent} sees {saved.past}, but the run's policy sees {cfg.policy.past}; set "
+            + " ".join(f"policy.past_{k}={v}" for k, v in dataclasses.asdict(saved.past).items())
         )
     theirs, ours = (type(getattr(c, "head", None)).__name__ for c in (saved, cfg.policy))
     if theirs != ours:

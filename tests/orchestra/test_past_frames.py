@@ -10,14 +10,17 @@ from rrf.envs.vec_env import InitialState
 from rrf.networks.vlm.configs import ImageRuleCfg, TokenizerCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
 from rrf.orchestra.inline import InlineBackend
-from rrf.orchestra.inline_run import check_fit
+from rrf.orchestra.inline_run import build_runner, check_fit
 from rrf.orchestra.rollout_role import RolloutRole
 from rrf.policies import GaussianHeadCfg
 from rrf.policies.vla.configs import ValueHeadCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets import resolve
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 from rrf.runners.vla_rl.job_sources import GroupRound
-from tests.orchestra.conftest import ENV, assert_same, make_policy
+from tests.orchestra.conftest import ENV, STATS, assert_same, make_policy
 
 POLICY = VLMPolicyCfg(
     cameras=["corner2"],
@@ -76,3 +79,13 @@ def test_chunks_must_end_where_the_policy_looks_back():
     policy = POLICY.replace(past_stride=3, image_size=(64, 64))
     with pytest.raises(ValueError, match=r"3 steps apart .* comes every 2 steps; .*chunk_length"):
         check_fit(cfg.replace(policy=policy))
+
+
+def test_a_run_must_look_back_as_its_parent_did(tmp_path):
+    state = checkpoint.TrainerState({}, {})
+    cfg, weights = SupervisedRunnerCfg(policy=POLICY), make_policy(POLICY).state_dict()
+    parent = checkpoint.save(tmp_path / "sft", 7, cfg, weights, STATS, state, {"dataset": "demo"})
+    blind = POLICY.replace(past_images=0)  # the weights would fit
+    run = VLARLRunnerCfg(init_from=str(parent), policy=blind, env=ENV, tasks=["drawer-open-v3"])
+    with pytest.raises(ValueError, match=r"sees Past\(images=1, .*; set policy.past_images=1 "):
+        build_runner(run, tmp_path / "rl")

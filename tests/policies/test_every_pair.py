@@ -59,6 +59,58 @@ def test_the_loss_falls_in_three_steps(backbone, head, files):
         assert torch.isfinite(again.entropy).all()
 
 
+def looking_back(**changes):
+    """What `observation` shows, and two past frames of it."""
+    seen = observation()
+    for age in (1, 2):
+        past = {f"{name}@{age}": image.copy() for name, image in seen.images.items()}
+        seen.images = past | seen.images
+    seen.state = np.concatenate([seen.state, np.full_like(seen.state, 0.1)], axis=1)
+    seen.images |= changes.get("images", {})
+    seen.state[:, 4:] += changes.get("state", 0.0)
+    return seen
+
+
+ONE_OF_EACH = [
+    *((backbone, "regression") for backbone in BACKBONES),
+    *((next(b for b in BACKBONES if fits(b, head)), head) for head in NAMES),
+]
+
+
+@pytest.mark.parametrize(("backbone", "head"), sorted(set(ONE_OF_EACH)))
+def test_every_part_sees_the_past(backbone, head, files):
+    torch.manual_seed(0)
+    cfg = pair(backbone, head, files)
+    cfg = cfg.replace(past_images=2, past_states=int(cfg.head.sees_state))
+    if head in ("pi0", "pi05"):
+        cfg = cfg.replace(head=cfg.head.replace(max_dims=8))
+    policy = cfg.build(NORM_STATS).eval()
+    for parameter in policy.head.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)  # output layers begin near zero
+    action = np.random.default_rng(0).uniform(-1, 1, (2, 5, 3)).astype(np.float32)
+
+    def loss(**changes):
+        seen = looking_back(**changes)
+        seen.state = seen.state[:, : cfg.seen_state_dim]
+        torch.manual_seed(1)
+        with torch.no_grad():
+            return policy.loss(Batch(seen, action, np.zeros((2, 5), bool)))[0].item()
+
+    oldest = {"wrist@2": np.zeros_like(observation().images["wrist"])}
+    assert loss() == loss() != loss(images=oldest)
+    if cfg.head.sees_state:
+        assert loss(state=0.5) != loss()
+
+
+def test_past_states_for_heads_that_read_none_are_refused(files):
+    for backbone, head in (("paligemma", "fast"), ("paligemma", "pi05"), ("prismatic", "oft")):
+        cfg = pair(backbone, head, files)
+        if head == "oft":
+            cfg = cfg.replace(head=cfg.head.replace(uses_state=False))
+        with pytest.raises(ValueError, match=r"past_states is 1, but this .*Cfg reads no state"):
+            cfg.replace(past_states=1)
+
+
 @pytest.mark.parametrize(("backbone", "head"), [pair for pair in PAIRS if not fits(*pair)])
 def test_an_impossible_pair_is_refused_with_the_reason(backbone, head, files):
     with pytest.raises(ValueError, match=r"Cfg reads .*, which .*Cfg does not have \(it has: "):

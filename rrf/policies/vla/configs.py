@@ -28,6 +28,11 @@ class ActionHeadCfg(Cfg):
     """Whether the head has files of its own. It is then also built with `assets`, as a backbone
     is, and its `assets()` are saved with a checkpoint."""
 
+    @property
+    def sees_state(self) -> bool:
+        """Whether the head reads the state itself, not only what a prompt says of it."""
+        return self.reads != "language"
+
     def embodiment_slot(self, tag: str | None) -> int:
         """The number of an embodiment in a head that has parts of its own for each; else 0.
 

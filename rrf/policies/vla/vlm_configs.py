@@ -105,7 +105,11 @@ class VLMPolicyCfg(PolicyCfg):
                 "head or backbone"
             )
         self.representation  # noqa: B018 (it checks itself)
-        self.past  # noqa: B018 (so does this)
+        if self.past.states and not self.head.sees_state:
+            raise ValueError(
+                f"past_states is {self.past_states}, but this {type(self.head).__name__} reads no "
+                "state; say past_states=0 (past_images are seen by every head)"
+            )
         if self.prompt_state_dims < 0:
             raise ValueError(f"prompt_state_dims is {self.prompt_state_dims}, allowed: 0 or more")
         self.head.embodiment_slot(self.embodiment)

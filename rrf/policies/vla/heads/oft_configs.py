@@ -24,6 +24,10 @@ class OFTRegressionHeadCfg(GaussianDensityCfg):
     """Whether the normalised state is clipped to [-1, 1]; meant for a state that is normalised by
     its quantiles or bounds."""
 
+    @property
+    def sees_state(self) -> bool:
+        return self.uses_state
+
     def __post_init__(self):
         super().__post_init__()
         check_sizes(self.hidden_features, self.num_blocks)
@@ -49,6 +53,10 @@ class OFTDiffusionHeadCfg(ActionHeadCfg):
     num_denoise_steps: int = 50
     """Number of noise levels in sampling. Each of them is one pass of the language model; the
     images are encoded once."""
+
+    @property
+    def sees_state(self) -> bool:
+        return self.uses_state
 
     def __post_init__(self):
         check_sizes(self.hidden_features, self.num_blocks)

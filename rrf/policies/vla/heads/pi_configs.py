@@ -37,6 +37,10 @@ class PiExpertHeadCfg(FlowHeadCfg):
     """Method that makes a step random: an SDE (flow_sde), coefficients-preserving sampling
     (flow_cps), or a learned std (reinflow)."""
 
+    @property
+    def sees_state(self) -> bool:
+        return self.version == "pi0"
+
     def __post_init__(self):
         super().__post_init__()
         if min(self.width, self.mlp_dim, self.num_heads, self.max_dims) < 1 or self.width % 2:
