@@ -281,19 +281,24 @@ def lineage_behind(checkpoint: Path, dataset: str | None = None) -> dict:
 
 
 def run_of(checkpoint: Path) -> str:
-    """The MLflow run of the run directory that contains a checkpoint.
+    """The MLflow run of the run directory that contains a checkpoint; an imported policy gets one.
 
     Raises:
         ValueError: If there is no such run, or its file is damaged.
     """
+    from rrf.runners.checkpoints.checkpoint import load_lineage
     from rrf.runners.run_directory import mlflow_run_of
+    from rrf.tracking.imported_run import imported_run
+    from rrf.tracking.lineage import datasets_of
 
     if run_id := mlflow_run_of(checkpoint):
         return run_id
+    lineage = load_lineage(checkpoint)
+    if "published" in lineage and not datasets_of(lineage):
+        return imported_run(checkpoint)
     raise ValueError(
         f"'{checkpoint}' is not in a run directory with an MLflow run; give the run with: rrf "
-        f"models register {checkpoint} NAME --run-id RUN (an imported policy gets an MLflow run "
-        f"when it is trained further: rrf train PRESET init_from={checkpoint})"
+        f"models register {checkpoint} NAME --run-id RUN"
     )
 
 

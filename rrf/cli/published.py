@@ -1,9 +1,12 @@
 """`rrf models setup`, `import` and `export`: models that others have published."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 
 def setup(
@@ -108,30 +111,51 @@ def import_(
     from rrf.data.schema import ACTION, STATE
     from rrf.networks.vlm.catalogue import located
     from rrf.policies.vla.published.formats import format_at
-    from rrf.presets import resolve
-    from rrf.runners.checkpoints import checkpoint, published
-    from rrf.runners.supervised.configs import SupervisedRunnerCfg
+    from rrf.runners.checkpoints import checkpoint, lerobot_policies, published
 
     checkpoint.require_new(out)
-    folder = located(source)
+    folder, changes = located(source), parse_overrides(overrides or [])
+    if lerobot_policies.is_at(folder):
+        if statistics or norm_stats or layout not in (None, "lerobot"):
+            raise ValueError(
+                f"{folder} is one of lerobot's own policies, which brings its statistics; leave "
+                "out --statistics, --norm-stats and any --format but lerobot"
+            )
+        preset = preset or lerobot_policies.preset_of(folder)
+        cfg = lerobot_policies.import_policy(source, _supervised(preset), changes, out)
+        _tell(out, cfg, preset)
+        return
     found = format_at(folder, layout)
-    cfg = resolve(preset or found.preset(folder))
-    if not isinstance(cfg, SupervisedRunnerCfg):
-        raise ValueError(f"--preset {preset} trains no policy on recordings; give one that does")
+    preset = preset or found.preset(folder)
+    cfg = _supervised(preset)
     given = json.loads(norm_stats.read_text()) if norm_stats else None
     cfg = published.fitted(cfg, folder, found, statistics)
     if given is not None:
         sizes = {"state_dim": len(given[STATE]["mean"]), "action_dim": len(given[ACTION]["mean"])}
         cfg = cfg.replace(policy=cfg.policy.replace(**sizes))
-    cfg = cfg.override(parse_overrides(overrides or []))
+    cfg = cfg.override(changes)
     published.import_policy(source, found, cfg, out, statistics, given)
+    _tell(out, cfg, preset)
+
+
+def _supervised(preset: str) -> "SupervisedRunnerCfg":
+    from rrf.presets import resolve
+    from rrf.runners.supervised.configs import SupervisedRunnerCfg
+
+    cfg = resolve(preset)
+    if not isinstance(cfg, SupervisedRunnerCfg):
+        raise ValueError(f"--preset {preset} trains no policy on recordings; give one that does")
+    return cfg
+
+
+def _tell(out: Path, cfg: "SupervisedRunnerCfg", preset: str) -> None:
     policy = cfg.policy
     typer.echo(
         f"checkpoint {out}: cameras {', '.join(policy.cameras)} of {policy.image_size[0]} x "
         f"{policy.image_size[1]} px, state {policy.state_dim}, action {policy.action_dim}, "
         f"{policy.chunk_length} actions per chunk"
     )
-    typer.echo(f"train it further: rrf train {preset or found.preset(folder)} init_from={out}")
+    typer.echo(f"train it further: rrf train {preset} init_from={out}")
 
 
 def export(

@@ -111,7 +111,7 @@ def _laptop(name: str, head: ActionHeadCfg) -> SupervisedRunnerCfg:
             head=head,
             state_normalization="min_max",
         ),
-        optimizer=AdamWCfg(lr=6e-4, weight_decay=1e-3),
-        max_steps=1500,
+        optimizer=AdamWCfg(lr=1.5e-3, weight_decay=1e-3),
+        max_steps=2700,
         batch_size=32,
     )

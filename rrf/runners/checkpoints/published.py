@@ -1,17 +1,17 @@
 """Published policies as checkpoints of ours, and the other way."""
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from rrf import atomic
-from rrf.networks.vlm.catalogue import CATALOGUE, located, record_of
+from rrf.networks.vlm.catalogue import located
 from rrf.policies.vla.published.folders import with_tokenizer
 from rrf.policies.vla.published.formats import FORMATS, Format, format_at
 from rrf.policies.vla.vlm import VLMPolicy
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
-from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints import checkpoint, lerobot_policies
 from rrf.runners.checkpoints.deployable import VLA, described, kind_of
+from rrf.runners.checkpoints.imported import save_imported
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 
@@ -32,13 +32,6 @@ def fill(policy: object, name: str) -> None:
         )
     folder = located(name)
     format_at(folder).fill(policy, folder)
-
-
-def lineage_of(name: str) -> dict[str, str | None]:
-    """What a record says about a published policy: name, repository, commit."""
-    record = record_of(name) if name in CATALOGUE else None
-    facts = {"name": name}
-    return facts | ({k: record[k] for k in ("repository", "commit")} if record else {})
 
 
 def fitted(
@@ -95,14 +88,7 @@ def import_policy(
     stats = norm_stats or layout.norm_stats(folder, policy_cfg, group)
     policy: VLMPolicy = policy_cfg.build(stats)
     layout.fill(policy, folder)
-    missing = ["the data of a published policy, which nothing here records"]
-    lineage = {"published": lineage_of(name), "missing": missing}
-    state = checkpoint.TrainerState({}, {})
-    with tempfile.TemporaryDirectory(dir=_parent(out)) as scratch:
-        made = checkpoint.save(
-            scratch, 0, cfg, policy.state_dict(), stats, state, lineage, policy.assets()
-        )
-        return checkpoint.export(made, out)
+    return save_imported(name, cfg, policy, stats, out)
 
 
 def export_policy(path: Path, layout: str, out: Path, group: str | None = None) -> None:
@@ -125,10 +111,13 @@ def export_policy(path: Path, layout: str, out: Path, group: str | None = None) 
             f"{path} holds {described(kind)}, which has no published layout; see: rrf export"
         )
     policy = checkpoint.load_policy(path)
+    if lerobot_policies.is_own(policy):
+        lerobot_policies.export_policy(policy, layout, out, group)
+        return
     if not isinstance(policy, VLMPolicy):
         raise ValueError(
             f"{path} holds a {type(policy).__name__}, which has no published layout; only policies "
-            "with a backbone have one (presets pi0, pi05, openvla, groot)"
+            "with a backbone (presets pi0, pi05, openvla, groot) and lerobot's own have one"
         )
     if policy.past:
         raise ValueError(
@@ -137,8 +126,3 @@ def export_policy(path: Path, layout: str, out: Path, group: str | None = None) 
         )
     with atomic.directory(out) as tree:
         FORMATS[layout].write(policy, checkpoint.load_norm_stats(path), tree, group)
-
-
-def _parent(out: Path) -> Path:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    return out.parent

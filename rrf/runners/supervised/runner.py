@@ -24,6 +24,7 @@ from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners import optimizer_state, process_group
 from rrf.runners.checkpoints import checkpoint, published
 from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.checkpoints.imported import lineage_of
 from rrf.runners.ema import EMA
 from rrf.runners.interruption import Interrupted, SignalWatch
 from rrf.runners.optimizers import build_adamw, freeze, set_lr
@@ -101,7 +102,7 @@ class SupervisedRunner:
             else:
                 self.policy = cfg.policy.build(self.norm_stats)
         if cfg.pretrained and not parent:
-            self.lineage["published"] = published.lineage_of(cfg.pretrained)
+            self.lineage["published"] = lineage_of(cfg.pretrained)
             if checkpoint.latest(self.run_dir) is None:  # else the weights are read from there
                 published.fill(self.policy, cfg.pretrained)
         if parent:

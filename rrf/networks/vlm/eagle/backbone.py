@@ -63,7 +63,7 @@ class EagleBackbone(Backbone[EagleCfg]):
         is_image_bl = ids_bl == self.tokenizer.special(IMAGE)
         tokens_bld = self._qwen.embed_tokens(ids_bl)
         if view.is_shown.any():
-            images_btd = self.image_tokens(view)
+            images_btd = self.shown_tokens(view)
             tokens_bld = tokens_bld.masked_scatter(is_image_bl[..., None], images_btd)
         found = self._qwen(
             inputs_embeds=tokens_bld, attention_mask=is_token_bl.long(), use_cache=False
@@ -89,7 +89,7 @@ class EagleBackbone(Backbone[EagleCfg]):
             *(start, *encode("assistant\n")),
         ]
 
-    def image_tokens(self, view: View) -> torch.Tensor:
+    def shown_tokens(self, view: View) -> torch.Tensor:
         """The images that are shown as tokens of the language model, row after row, [., T, D]."""
         rule, dtype = self.cfg.image, self._qwen.embed_tokens.weight.dtype
         images = [normalized(fitted(image, rule), rule) for image in view.images]

@@ -1,0 +1,101 @@
+"""lerobot's own policies through `rrf models import` and `export`, and registered."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from rrf.cli import app
+from rrf.policies.vla.published import lerobot
+from rrf.presets import resolve
+from rrf.runners.checkpoints import checkpoint
+from rrf.tracking import registry, store
+from rrf.workspace import HOME_VARIABLE
+from tests.policies.lerobot_cases import build, observation, policy_cfg
+from tests.policies.tiny_smolvlm import write_tiny_smolvlm
+
+
+def rrf(*words):
+    """Output and exception of `rrf WORDS`."""
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    return done.output, done.exception
+
+
+def theirs(kind, folder, vlm=""):
+    policy = build(policy_cfg(kind, vlm)).eval()
+    return policy, lerobot.write(policy, folder / "theirs")
+
+
+def actions(policy):
+    torch.manual_seed(3)
+    return policy.sample(observation()).actions
+
+
+@pytest.mark.parametrize(
+    "kind", ["act", "diffusion", "vqbet", pytest.param("smolvla", marks=pytest.mark.slow)]
+)
+def test_a_policy_acts_the_same_after_import_and_export(kind, tmp_path):
+    vlm = write_tiny_smolvlm(tmp_path / "vlm") if kind == "smolvla" else ""
+    policy, folder = theirs(kind, tmp_path, vlm)
+    said, error = rrf("models", "import", folder, "--out", tmp_path / "ours", "seed=4")
+    assert error is None, error
+    cameras = ", ".join(policy.cfg.cameras)
+    assert f"cameras {cameras} of 24 x 32 px, state 4, action 3, 4 actions per chunk" in said
+    preset = {"act": "lerobot-act", "smolvla": "lerobot-smolvla"}.get(kind, "lerobot-diffusion")
+    assert f"rrf train {preset} init_from=" in said
+    config = checkpoint.load_config(tmp_path / "ours")
+    recipe = resolve(preset).to_dict()
+    assert (config["seed"], config["optimizer"]) == (4, recipe["optimizer"])
+    ours = checkpoint.load_policy(tmp_path / "ours")
+    assert np.abs(actions(ours) - actions(policy)).max() < 1e-5
+    words = ("models", "export", tmp_path / "ours", "--format", "lerobot", "--out")
+    _, error = rrf(*words, tmp_path / "back")
+    assert error is None, error
+    back, _ = lerobot.read(tmp_path / "back")
+    assert np.abs(actions(back) - actions(policy)).max() < 1e-5
+    names = {file.name for file in folder.iterdir()}
+    assert {file.name for file in (tmp_path / "back").iterdir()} == names
+
+
+def test_what_does_not_fit_is_named(tmp_path):
+    _, folder = theirs("act", tmp_path)
+    words = ("models", "import", folder, "--out", tmp_path / "ours")
+    assert "policy.chunk_length cannot be changed" in str(rrf(*words, "policy.chunk_length=2")[1])
+    assert "leave out --statistics" in str(rrf(*words, "--statistics", "lab")[1])
+    assert "leave out --statistics" in str(rrf(*words, "--format", "openpi")[1])
+    assert "trains no policy on recordings" in str(rrf(*words, "--preset", "pendulum-ppo")[1])
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.other.weight"] = tensors.pop("model.action_head.weight")
+    save_file(tensors, folder / "model.safetensors")
+    error = str(rrf(*words)[1])
+    assert "model.action_head.weight is missing; model.other.weight is unexpected" in error
+    assert not (tmp_path / "ours").exists()
+
+
+def test_other_layouts_have_no_place_for_it(tmp_path):
+    _, folder = theirs("act", tmp_path)
+    assert rrf("models", "import", folder, "--out", tmp_path / "ours")[1] is None
+    words = ("models", "export", tmp_path / "ours", "--out", tmp_path / "back")
+    assert "is written with --format lerobot" in str(rrf(*words, "--format", "openpi")[1])
+    assert not (tmp_path / "back").exists()
+
+
+def test_an_imported_policy_can_be_registered(tmp_path, monkeypatch):
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    _, folder = theirs("act", tmp_path)
+    assert rrf("models", "import", folder, "--out", tmp_path / "ours")[1] is None
+    said, error = rrf("models", "register", tmp_path / "ours", "arm")
+    assert error is None, error
+    assert rrf("models", "register", tmp_path / "ours", "arm")[1] is None
+    assert "lineage lacks the data of a published policy" in said
+    (version,) = registry.versions("arm")
+    assert version.tags["lineage.published.name"] == str(folder)
+    registry.fetch("arm/1", tmp_path / "fetched")
+    assert np.array_equal(
+        actions(checkpoint.load_policy(tmp_path / "fetched")),
+        actions(checkpoint.load_policy(tmp_path / "ours")),
+    )
+    client = store.connect()
+    runs = client.search_runs([store.experiment_id(client, "imported")])
+    assert [run.info.status for run in runs] == ["FINISHED"]
