@@ -39,6 +39,9 @@ def edit(
         list[str] | None,
         typer.Option(help="A feature to leave out: cameras.top, state.q0, action.x, reward."),
     ] = None,
+    cut: Annotated[
+        int | None, typer.Option(help="Cut every episode into so many of equal length.")
+    ] = None,
     split: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,6 +66,7 @@ def edit(
     steps += [{"relabel": _relabel(relabel)}] if relabel else []
     steps += [{"rename": dict(_pair(one, "--rename") for one in rename)}] if rename else []
     steps += [{"drop": drop}] if drop else []
+    steps += [{"cut": cut}] if cut is not None else []
     if len(of) > 1:
         if steps or split:
             raise ValueError(

@@ -7,6 +7,7 @@
       - trim: {end_s: 0.5}
       - relabel: {instructions: {"open the drawer": "pull the drawer open"}}
       - rename: {cameras.corner2: cameras.front}
+      - cut: 4
 
 Steps are done in this order. Episodes go by their numbers in the origin, whatever earlier steps
 removed: a whole number, or a range "10-14" with both ends. Features go by these names:
@@ -113,6 +114,8 @@ class StepCfg(Cfg):
     """Feature -> its new name."""
     drop: list[str] | None = None
     """Leave these features out."""
+    cut: int | None = None
+    """Cut every episode into so many neighbouring ones of equal length; only as the last step."""
 
     def __post_init__(self):
         given = [name for name, value in vars(self).items() if value is not None]
@@ -121,6 +124,8 @@ class StepCfg(Cfg):
         for episodes in (self.delete, self.keep):
             if episodes is not None:
                 numbers(episodes)
+        if self.cut is not None and self.cut < 2:
+            raise ValueError(f"cut is {self.cut}, allowed: 2 or more")
 
     @property
     def name(self) -> str:

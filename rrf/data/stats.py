@@ -237,5 +237,8 @@ def read_norm_stats(root: str | Path | RemotePath) -> dict[str, dict[str, list]]
     """
     path = open_dataset_root(root) / NORM_STATS
     if not path.is_file():
-        raise ValueError(f"{path} is missing, so the dataset was never published; run: dvc repro")
+        raise ValueError(
+            f"{path} is missing, so the dataset was never published; run: rrf data stats NAME (its "
+            "name in configs/datasets), or dvc repro"
+        )
     return json.loads(path.read_text())

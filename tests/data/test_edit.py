@@ -202,6 +202,21 @@ def test_the_parts_of_groots_modality_follow_their_dimensions(tmp_path):
     assert modality.video == {"front": "observation.images.head"}
 
 
+@pytest.mark.parametrize("storage", ["image", "video"])
+def test_episodes_cut_into_parts_hold_every_frame_once(origins, tmp_path, storage):
+    cfg = make_cfg({"keep": [2, 4]}, {"trim": {"start": 1}}, {"cut": 3})
+    assert edit(cfg, origins / storage, tmp_path / "edited")[0] == 4 + 6
+    whole, left = episodes(origins / storage), episodes(tmp_path / "edited")
+    assert [len(one) for one in left] == [1, 1, 2, 2, 2, 2]
+    for number, parts in ((2, left[:3]), (4, left[3:])):
+        together = np.concatenate([one.action for one in parts])
+        np.testing.assert_array_equal(together, whole[number].action[1:])
+        shown = np.concatenate([one.images["front"] for one in parts])
+        assert np.abs(shown.astype(int) - whole[number].images["front"][1:]).mean() < 3
+    table = layout.read_episodes(tmp_path / "edited")
+    assert table["origin_episode"].tolist() == [2, 2, 2, 4, 4, 4]
+
+
 def test_a_success_that_was_trimmed_is_told(tmp_path):
     write(tmp_path / "a", [0], has_success=True)
     edit_column(tmp_path / "a", "next.success", {2: True})
@@ -227,6 +242,8 @@ def test_a_success_that_was_trimmed_is_told(tmp_path):
         ([{"relabel": {"instructions": {"task 2": "x"}}}], "no episode has the instruction 'task"),
         ([{"relabel": {"episodes": {"9": "x"}}}], "there is no episode 9"),
         ([{"split": {"parts": {"a": 0.05}, "part": "a"}}], "no episode would be left"),
+        ([{"cut": 4}], "episode 0 has 3 frames, too few for 4 episodes; cut into fewer"),
+        ([{"cut": 2}, {"delete": [1]}], r"steps\[1\] \(delete\): it stands after cut, which"),
     ],
 )  # fmt: skip
 def test_a_step_that_does_not_fit_is_named_and_nothing_is_lost(origins, tmp_path, steps, message):
@@ -249,6 +266,7 @@ def test_a_step_that_does_not_fit_is_named_and_nothing_is_lost(origins, tmp_path
         ([{"split": {"parts": {"a": 0.7, "b": 0.4}, "part": "a"}}], "at most 1"),
         ([{"split": {"parts": {"a": 0.7}, "part": "b"}}], "there is no part 'b'"),
         ([{"relabel": {"instructions": {"a": " "}}}], "may not be empty"),
+        ([{"cut": 1}], "cut is 1, allowed: 2 or more"),
         ([{"remove": [1]}], "has no field 'remove'"),
     ],
 )

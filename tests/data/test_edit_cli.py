@@ -32,10 +32,10 @@ def test_an_edit_is_declared_and_then_converted_like_any_dataset(home):
     code, output, _ = run(
         "edit", "clean", "--of", "toy", "--delete", "0,3-4", "--trim-end", "0.2s",
         "--trim-episodes", "2", "--relabel", "task 1=push", "--rename",
-        "cameras.front=cameras.head", "--drop", "state.x",
+        "cameras.front=cameras.head", "--drop", "state.x", "--cut", "2",
     )  # fmt: skip
     assert code == 0
-    assert ": 2 episodes, 7 frames of toy" in output
+    assert ": 4 episodes, 7 frames of toy" in output
     line = "clean: {raw: datasets/converted/toy, with: rrf/data/conversion/edit.py}"
     assert f"add to the datasets in dvc.yaml: {line} and run: dvc repro publish@clean" in output
     assert yaml.safe_load((home / "configs/datasets/clean.yaml").read_text()) == {
@@ -47,6 +47,7 @@ def test_an_edit_is_declared_and_then_converted_like_any_dataset(home):
             {"relabel": {"instructions": {"task 1": "push"}}},
             {"rename": {"cameras.front": "cameras.head"}},
             {"drop": ["state.x"]},
+            {"cut": 2},
         ],
         "checks": {"severity": {"constant_dimensions": "off"}},
     }

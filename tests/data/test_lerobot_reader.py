@@ -204,5 +204,5 @@ def test_wrong_requests_are_named(datasets):
     for indices in ([14], [-1], []):
         with pytest.raises(ValueError, match=r"indices must lie in 0\.\.13"):
             reader.batch(np.array(indices))
-    with pytest.raises(ValueError, match=r"norm_stats\.json is missing, so .* run: dvc repro"):
+    with pytest.raises(ValueError, match=r"norm_stats\.json is missing, .* rrf data stats NAME"):
         _ = reader.norm_stats

@@ -3,6 +3,7 @@ episodes remain, what they are told, and which features are left under which nam
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -52,6 +53,7 @@ class EditPlan:
         self._cuts = {cut.number: cut for cut in episodes}
         # feature -> the origin's, in the order of the origin
         self._features = {name: name for name in _features(schema)}
+        self._num_pieces = 1  # of each episode
         for index, step in enumerate(steps):
             try:
                 self._do(step)
@@ -61,7 +63,7 @@ class EditPlan:
     @property
     def cuts(self) -> list[Cut]:
         """The episodes, in the order of the origin."""
-        return list(self._cuts.values())
+        return [piece for cut in self._cuts.values() for piece in _pieces(cut, self._num_pieces)]
 
     @property
     def cameras(self) -> dict[str, str]:
@@ -98,6 +100,8 @@ class EditPlan:
         )
 
     def _do(self, step: StepCfg) -> None:
+        if self._num_pieces > 1:
+            raise ValueError("it stands after cut, which must be the last step")
         if step.delete is not None:
             self._remove(self._chosen(step.delete))
         elif step.keep is not None:
@@ -112,6 +116,8 @@ class EditPlan:
             self._rename(step.rename)
         elif step.drop is not None:
             self._drop(step.drop)
+        elif step.cut is not None:
+            self._cut(step.cut)
 
     def _chosen(self, episodes: Episodes) -> list[int]:
         """The episodes meant, which must be there."""
@@ -143,6 +149,15 @@ class EditPlan:
             self._cuts[number] = dataclasses.replace(
                 cut, first=cut.first + start, stop=cut.stop - end
             )
+
+    def _cut(self, num_pieces: int) -> None:
+        for number, cut in self._cuts.items():
+            if cut.stop - cut.first < num_pieces:
+                raise ValueError(
+                    f"episode {number} has {cut.stop - cut.first} frames, too few for {num_pieces} "
+                    "episodes; cut into fewer, or delete it in a step before this one"
+                )
+        self._num_pieces = num_pieces
 
     def _relabel(self, relabel: RelabelCfg) -> None:
         known = {cut.instruction for cut in self._cuts.values()}
@@ -217,6 +232,15 @@ def _features(schema: Schema) -> list[str]:
     names["maps"] = tuple(one.name for one in schema.maps)
     found = [f"{kind}.{name}" for kind in KINDS for name in names[kind]]
     return found + ["reward"] * schema.has_reward + ["success"] * schema.has_success
+
+
+def _pieces(cut: Cut, count: int) -> list[Cut]:
+    """Neighbouring parts of an episode, whose lengths differ by at most a frame."""
+    length = cut.stop - cut.first
+    ends = [cut.first + length * part // count for part in range(count + 1)]
+    return [
+        dataclasses.replace(cut, first=first, stop=stop) for first, stop in itertools.pairwise(ends)
+    ]
 
 
 def _dealt(split: SplitCfg, episodes: Sequence[int]) -> set[int]:
