@@ -2,7 +2,7 @@
 
 import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -56,8 +56,13 @@ class Split:
     norm_stats: dict | None = None  # statistics to normalise with; None: `training.norm_stats`
 
 
-def split_of(cfg: SupervisedRunnerCfg) -> Split:
+def split_of(cfg: SupervisedRunnerCfg, added: Sequence[Path] = ()) -> Split:
     """The frames of the datasets in a supervised config; several datasets are mixed by weight.
+
+    Args:
+        cfg: The config.
+        added: Further datasets with weight 1. `instructions` and `episodes_per_instruction` do not
+            select among their episodes.
 
     Raises ValueError like `open_split` and `rrf.data.mixture.Mixture`.
     """
@@ -70,12 +75,17 @@ def split_of(cfg: SupervisedRunnerCfg) -> Split:
         cfg.episodes_per_instruction,
         cfg.cache_dir,
     )
-    if not cfg.mixture:
+    if not cfg.mixture and not added:
         return open_split(workspace.dataset(cfg.dataset), *options)
     readers = [_open_readers(workspace.dataset(name), *options) for name in cfg.datasets]
+    whole = (cfg.policy.chunk_length, None, cfg.validation_fraction, None, cfg.cache_dir)
+    readers += [_open_readers(root, *whole) for root in added]
     validations = [validation for _, validation in readers if validation is not None]
     return Split(
-        Mixture([training for training, _ in readers], list(cfg.datasets.values())),
+        Mixture(
+            [training for training, _ in readers],
+            [*cfg.datasets.values(), *[1.0] * len(added)],
+        ),
         Mixture(validations) if validations else None,
     )
 
