@@ -16,6 +16,7 @@ TRAININGS = Registry(
     "way to train",
     {
         "control": "rrf.cli.control_training:ControlTraining",
+        "dagger": "rrf.cli.dagger_training:DAggerTraining",
         "supervised": "rrf.cli.dataset_training:SupervisedTraining",
         "vla_rl": "rrf.cli.dataset_training:VLARLTraining",
     },

@@ -24,6 +24,8 @@ class VecEnvCfg(Cfg):
 
     simulator: typing.ClassVar[str]
     """The simulator's name in error messages."""
+    has_expert: typing.ClassVar[bool] = False
+    """Whether the environment is a `rrf.envs.vec_env.ExpertVecEnv`."""
 
     num_envs: int = 8
     """Slots, each running one episode of any task."""

@@ -81,6 +81,20 @@ class VecEnv(typing.Protocol):
         ...
 
 
+@typing.runtime_checkable
+class ExpertVecEnv(typing.Protocol):
+    """A `VecEnv` that also has a scripted expert for each of its tasks. The config of such an
+    environment sets `has_expert` (`rrf.envs.configs.VecEnvCfg`)."""
+
+    def expert_action(self, env_id: int) -> np.ndarray:
+        """The expert's answer to the present state of a running slot, float32 [A] in [-1, 1].
+
+        It is asked once before each action step, whoever chooses the action, so that an expert may
+        remember what it saw of the episode.
+        """
+        ...
+
+
 def check_actions(
     actions: np.ndarray, env_ids: Sequence[int], chunk_length: int, action_dim: int
 ) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from rrf.data.schema import Observation
 from rrf.envs.observations import join, rows_of
 from rrf.envs.process.workers import built
-from rrf.envs.vec_env import InitialState
+from rrf.envs.vec_env import InitialState, Step
 
 PlainJob = tuple[int, str, int, int]  # id, task, seed, index
 
@@ -59,11 +59,12 @@ class EnvRole:
         Returns:
             results: One dict per episode of `actions`: id, reward, steps, is_over, success,
                 truncated, and, with `keeps_final`, final (an observation) of truncated episodes.
+                What `_of_ended` adds is in the results of episodes that are over.
             ids: The jobs that now wait for an action.
             image/<camera>, state, instruction: Their observations, in the same order.
         """
         slots = list(self._running)
-        step = self._env.step(actions, env_ids=slots)
+        step = self._execute(slots, actions)
         results = []
         for row, slot in enumerate(slots):
             is_over = bool(step.terminated[row] or step.truncated[row])
@@ -77,7 +78,7 @@ class EnvRole:
             }
             if self._keeps_final and step.truncated[row]:
                 result["final"] = to_plain(rows_of(step.observation, [row]))
-            results.append(result)
+            results.append(result | (self._of_ended(slot) if is_over else {}))
             if is_over:
                 del self._running[slot]
             else:
@@ -87,6 +88,17 @@ class EnvRole:
     def cpu_s(self) -> dict[str, float]:
         """CPU seconds spent so far, by purpose, as far as the environment counts them."""
         return dict(getattr(self._env, "cpu_s", {}))
+
+    def _execute(self, slots: Sequence[int], actions: np.ndarray) -> Step:
+        """Execute chunks, float32 [B, H, A], in running slots."""
+        return self._env.step(actions, env_ids=slots)
+
+    def _on_begin(self, slot: int, initial_state: InitialState) -> None:
+        """Called when an episode has begun in a slot."""
+
+    def _of_ended(self, slot: int) -> dict[str, typing.Any]:
+        """More results of an episode that has just ended."""
+        return {}
 
     def _answer(self, results: list[dict], jobs: Sequence[PlainJob]) -> dict[str, typing.Any]:
         self._queue.extend(jobs)
@@ -98,6 +110,7 @@ class EnvRole:
             for row, (slot, (job_id, *_)) in enumerate(begun):
                 self._running[slot] = job_id
                 self._rows[slot] = rows_of(observation, [row])
+                self._on_begin(slot, states[row])
         answer: dict[str, typing.Any] = {"results": results, "ids": list(self._running.values())}
         if self._running:
             answer |= to_plain(join([self._rows[slot] for slot in self._running]))

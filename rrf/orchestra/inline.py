@@ -29,6 +29,7 @@ from rrf.runners.interruption import StopRequestedError
 from rrf.runners.vla_rl.job_sources import JobSource
 from rrf.storage.trajectories import Job, PlayedEpisode
 
+ENV_ROLE = "rrf.orchestra.env_role:EnvRole"
 _FIRST_ANSWER_S = 600.0  # the first image on a machine compiles kernels
 _MAX_RESTARTS = 3  # consecutive restarts without a finished episode
 _SPARE_SHARE = 4  # a process gets one spare job per four slots, so that no slot stays empty
@@ -37,7 +38,15 @@ _SPARE_SHARE = 4  # a process gets one spare job per four slots, so that no slot
 class InlineBackend:
     """Plays jobs with `num_workers` environment processes, which run until `close`."""
 
-    def __init__(self, cfg, rollout: RolloutRole, num_workers: int, timeout_s: float = 60.0):
+    def __init__(
+        self,
+        cfg,
+        rollout: RolloutRole,
+        num_workers: int,
+        timeout_s: float = 60.0,
+        role: str = ENV_ROLE,
+        **role_arguments,
+    ):
         """
         Args:
             cfg: Config of the vector environment; `num_envs` is the total number of slots.
@@ -45,6 +54,8 @@ class InlineBackend:
             num_workers: Number of processes; `num_envs` must be divisible by it.
             timeout_s: Time limit for one chunk; a process that takes longer counts as hung. The
                 first answer may take ten minutes, because kernels are compiled once per machine.
+            role: The environment role of the processes, "module:Class".
+            role_arguments: More arguments of the role, as JSON data.
 
         Raises:
             ValueError: If the slots cannot be divided evenly among the processes.
@@ -56,10 +67,12 @@ class InlineBackend:
         arguments = {
             "cfg": cfg.replace(num_envs=cfg.num_envs // num_workers).to_dict(),
             "keeps_final": rollout.has_critic,
+            **role_arguments,
         }
         self._num_slots = cfg.num_envs // num_workers
         self._workers = [
-            _Worker(number, num_workers, arguments, timeout_s) for number in range(num_workers)
+            _Worker(number, num_workers, role, arguments, timeout_s)
+            for number in range(num_workers)
         ]
         self._dispatcher = Dispatcher(num_workers)
         self._chunk_length, self._action_dim = cfg.chunk_length, rollout.policy.action_dim
@@ -287,11 +300,11 @@ class _Game:
 class _Worker:
     """An environment process and its jobs."""
 
-    def __init__(self, number: int, num_workers: int, arguments: dict, timeout_s: float):
+    def __init__(self, number: int, num_workers: int, role: str, arguments: dict, timeout_s: float):
         self.number = number
         self.name = f"environment worker {number + 1} of {num_workers}"
         self.num_restarts = 0
-        self._arguments = arguments
+        self._role, self._arguments = role, arguments
         self._timeout_s = timeout_s
         self._spawn()
 
@@ -320,9 +333,7 @@ class _Worker:
             )
 
     def _spawn(self) -> None:
-        self.child = Child(
-            "rrf.orchestra.env_role:EnvRole", self.name, self._arguments, self._timeout_s
-        )
+        self.child = Child(self._role, self.name, self._arguments, self._timeout_s)
         self.is_new = True
         self.ids: list[int] = []  # ids of the jobs that get the next actions, in order
         self.jobs: dict[int, Job] = {}  # unfinished jobs of this process, by id
@@ -365,4 +376,5 @@ def _finished(playing: _Playing, result: dict, version: int) -> PlayedEpisode:
         final_value=float("nan"),
         policy_version=version,
         reset_digest=playing.reset_digest,
+        recording=result.get("recording"),
     )

@@ -2,12 +2,13 @@
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
 from rrf.config import did_you_mean
+from rrf.envs.configs import VecEnvCfg
 from rrf.orchestra.actor_role import VALUE_HEAD, ActorRole
 from rrf.orchestra.imitation import demonstrations_of
 from rrf.orchestra.inline import InlineBackend
@@ -59,7 +60,12 @@ def check_fit(cfg: VLARLRunnerCfg) -> None:
     Raises:
         ValueError: If not. The message names every difference.
     """
-    policy, env = cfg.policy, cfg.env
+    if wrong := misfits(cfg.policy, cfg.env, cfg.tasks):
+        raise ValueError("the run does not fit together: " + "; ".join(wrong))
+
+
+def misfits(policy: PolicyCfg, env: VecEnvCfg, tasks: Sequence[str]) -> list[str]:
+    """Every difference between what the policy, the environment and the tasks need."""
     wrong = [
         f"policy.{mine} is {left}, but env.{its} is {right}"
         for mine, left, its, right in (
@@ -77,11 +83,10 @@ def check_fit(cfg: VLARLRunnerCfg) -> None:
         if camera not in env.cameras
     ]
     known = env.tasks
-    wrong += [f"no task '{t}'{did_you_mean(t, known)}" for t in cfg.tasks if t not in known]
-    if not cfg.tasks:
+    wrong += [f"no task '{task}'{did_you_mean(task, known)}" for task in tasks if task not in known]
+    if not tasks:
         wrong.append("tasks is empty; name at least one task")
-    if wrong:
-        raise ValueError("the run does not fit together: " + "; ".join(wrong))
+    return wrong
 
 
 def _parent(cfg: VLARLRunnerCfg) -> Path:

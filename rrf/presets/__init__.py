@@ -64,6 +64,7 @@ PRESETS = Registry(
         "metaworld-grpo-mt50": "rrf.presets.vla_rl:metaworld_grpo_mt50",
         "metaworld-ppo-compact": "rrf.presets.vla_rl:metaworld_ppo_compact",
         "compact-vla-undertrained": "rrf.presets.compact_vla:undertrained",
+        "metaworld-dagger-compact": "rrf.presets.dagger:metaworld_dagger_compact",
     }
     | _functions("pi", _PI)
     | _functions("locomotion", _LOCOMOTION)

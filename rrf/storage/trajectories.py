@@ -42,6 +42,7 @@ class PlayedEpisode:
     final_value: float  # value of the last observation of a truncated episode, else NaN
     policy_version: int
     reset_digest: str  # digest of the first observation
+    recording: dict | None = None  # see `rrf.orchestra.recording_role`
 
     def __len__(self) -> int:
         return len(self.reward)

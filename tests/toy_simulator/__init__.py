@@ -10,4 +10,5 @@ from rrf.presets import PRESETS
 
 ENVS.register("toy", f"{__name__}.configs:ToyCfg")
 PRESETS.register("toy-sft", f"{__name__}.presets:sft")
+PRESETS.register("toy-dagger", f"{__name__}.presets:dagger")
 PRESETS.register("toy-grpo", f"{__name__}.presets:grpo")

@@ -14,6 +14,7 @@ class ToyCfg(VecEnvCfg):
     """Two squares and a dot, seen from above."""
 
     simulator: typing.ClassVar[str] = "toy"
+    has_expert: typing.ClassVar[bool] = True
 
     image_size: int = 16
     """Height and width of the images in pixels."""

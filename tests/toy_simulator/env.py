@@ -65,6 +65,10 @@ class ToyVecEnv:
             slots, self._observe(slots), reward.astype(np.float32), success, truncated, steps
         )
 
+    def expert_action(self, env_id: int) -> np.ndarray:
+        """See `rrf.envs.vec_env.ExpertVecEnv`."""
+        return expert(self._episodes[env_id]).astype(np.float32)
+
     def close(self) -> None:
         """See `VecEnv.close`."""
         self._slots.close()

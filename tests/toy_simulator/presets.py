@@ -4,6 +4,7 @@ from rrf.algorithms import BehaviorCloningCfg, GRPOCfg
 from rrf.networks import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
 from rrf.policies import CompactVLACfg, GaussianHeadCfg
 from rrf.runners import AdamWCfg, EMACfg, SupervisedRunnerCfg
+from rrf.runners.dagger.configs import DAggerRunnerCfg
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 
 from .configs import INSTRUCTIONS, ToyCfg
@@ -63,6 +64,25 @@ def grpo() -> VLARLRunnerCfg:
         ema=EMACfg(decay=0.9),
         max_rounds=20,
         validation_interval=10,
+        validation_episodes=20,
+        trackers=[],
+    )
+
+
+def dagger() -> DAggerRunnerCfg:
+    """DAgger; give `init_from=<checkpoint of toy-sft>`."""
+    cloning = sft()
+    return DAggerRunnerCfg(
+        experiment_name="toy-dagger",
+        dataset=cloning.dataset,
+        policy=cloning.policy,
+        optimizer=cloning.optimizer,
+        batch_size=cloning.batch_size,
+        max_steps=150,
+        env=ToyCfg(num_envs=16, max_episode_steps=8),
+        tasks=list(INSTRUCTIONS),
+        episodes_per_task=10,
+        max_rounds=2,
         validation_episodes=20,
         trackers=[],
     )

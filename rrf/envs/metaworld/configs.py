@@ -18,6 +18,7 @@ class MetaWorldCfg(VecEnvCfg):
     """Meta-World tasks in parallel slots."""
 
     simulator: typing.ClassVar[str] = "Meta-World"
+    has_expert: typing.ClassVar[bool] = True
 
     action_repeat: int = 5
     """Control steps (80 Hz) an action is held for."""

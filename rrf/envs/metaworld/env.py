@@ -28,10 +28,11 @@ from rrf.envs.vec_env import InitialState, Step, check_actions
 
 if typing.TYPE_CHECKING:
     from rrf.envs.metaworld.engine import Episode, TaskEngine
+    from rrf.envs.metaworld.experts import Expert
 
 
 class MetaWorldVecEnv:
-    """The environment contract of `rrf.envs.vec_env` for Meta-World."""
+    """The environment contract of `rrf.envs.vec_env` for Meta-World, with its scripted experts."""
 
     action_dim = len(ACTION_NAMES)
     state_dim = len(STATE_NAMES)
@@ -44,6 +45,7 @@ class MetaWorldVecEnv:
         self.fps = CONTROL_HZ // cfg.action_repeat
         self._slots = Slots(cfg.num_envs)
         self._episodes: dict[int, Episode] = {}
+        self._experts: dict[int, Expert] = {}  # of the episodes whose expert was asked
         self._engines: dict[str, TaskEngine] = {}  # least recently used first
         self._renderer: str | None = None
         self.cpu_s: dict[str, float] = {"reset": 0.0, "physics": 0.0, "rendering": 0.0}
@@ -58,6 +60,7 @@ class MetaWorldVecEnv:
         for slot in slots:
             if slot in self._episodes:
                 episode = self._episodes.pop(slot)
+                self._experts.pop(slot, None)
                 self._engine(episode.initial_state.task).retire(episode)
         with self._timed("reset"):
             for slot, initial_state in zip(slots, initial_states, strict=True):
@@ -106,6 +109,15 @@ class MetaWorldVecEnv:
     def expert_observation(self, env_id: int) -> np.ndarray:
         """What the scripted experts see, float64 [39]: now, one action before, the goal."""
         return self._episode(env_id).observation.copy()
+
+    def expert_action(self, env_id: int) -> np.ndarray:
+        """The scripted expert's answer, float32 [4]; see `rrf.envs.vec_env.ExpertVecEnv`."""
+        observation = self.expert_observation(env_id)
+        if env_id not in self._experts:
+            from rrf.envs.metaworld.experts import Expert
+
+            self._experts[env_id] = Expert(self._episodes[env_id].initial_state.task)
+        return self._experts[env_id].action(observation)
 
     @contextlib.contextmanager
     def _timed(self, what: str) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -95,8 +96,13 @@ class Split:
     norm_stats: dict | None = None  # statistics to normalise with; None: `training.norm_stats`
 
 
-def split_of(cfg: SupervisedRunnerCfg) -> Split:
+def split_of(cfg: SupervisedRunnerCfg, added: Sequence[Path] = ()) -> Split:
     """The frames of the datasets in a supervised config; several datasets are mixed by weight.
+
+    Args:
+        cfg: The config.
+        added: Further datasets with weight 1. `instructions` and `episodes_per_instruction` do not
+            select among their episodes.
 
     Raises ValueError like `open_split` and `rrf.data.mixture.Mixture`.
     """
@@ -110,12 +116,19 @@ def split_of(cfg: SupervisedRunnerCfg) -> Split:
         cfg.cache_dir,
         cfg.policy.past,
     )
-    if not cfg.mixture:
+    if not cfg.mixture and not added:
         return open_split(workspace.dataset(cfg.dataset), *options)
     readers = [_open_readers(workspace.dataset(name), *options) for name in cfg.datasets]
+    chunk_length, _, fraction, _, cache_dir, past = options
+    readers += [
+        _open_readers(root, chunk_length, None, fraction, None, cache_dir, past) for root in added
+    ]
     validations = [validation for _, validation in readers if validation is not None]
     return Split(
-        Mixture([training for training, _ in readers], list(cfg.datasets.values())),
+        Mixture(
+            [training for training, _ in readers],
+            [*cfg.datasets.values(), *[1.0] * len(added)],
+        ),
         Mixture(validations) if validations else None,
     )
 

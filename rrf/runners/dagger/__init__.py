@@ -1,0 +1,1 @@
+"""DAgger: experts relabel what a policy does, and the policy learns from all of it."""
