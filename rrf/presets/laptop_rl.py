@@ -32,10 +32,14 @@ def metaworld_grpo_groot_laptop() -> VLARLRunnerCfg:
 
 
 def _denoising(name: str, laptop: SupervisedRunnerCfg) -> VLARLRunnerCfg:
-    """The settings of `metaworld_grpo_flow`, which says why, for another policy."""
+    """The settings of `metaworld_grpo_flow`, which says why, for another policy; with less noise,
+    and more and larger steps, since a round has fewer episodes."""
     cfg = _of(metaworld_grpo_flow(), name, laptop)
-    cfg = cfg.replace(optimizer=cfg.optimizer.replace(lr=2e-4))
-    return _with_head(cfg, noise_method="flow_sde", stochastic_steps="all", noise_level=0.5)
+    cfg = cfg.replace(
+        algorithm=cfg.algorithm.replace(minibatch_size=64),
+        optimizer=cfg.optimizer.replace(lr=2e-4),
+    )
+    return _with_head(cfg, noise_method="flow_sde", stochastic_steps="all", noise_level=0.3)
 
 
 def _of(recipe: VLARLRunnerCfg, name: str, laptop: SupervisedRunnerCfg) -> VLARLRunnerCfg:
