@@ -10,6 +10,7 @@ import torch
 
 from rrf.data.schema import STATE
 from rrf.policies import DiscreteTokenHeadCfg
+from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.interruption import Interrupted, SignalWatch
@@ -249,6 +250,11 @@ def test_fine_tuning_from_another_architecture_is_refused(dataset, tmp_path):
     cfg = tiny_run_cfg(dataset, init_from=str(tmp_path / "parent"), policy=policy)
     with pytest.raises(ValueError, match=r"head.centers is not in the checkpoint"):
         make_runner(cfg, tmp_path / "child")
+    family = VLMPolicyCfg(
+        cameras=["front"], image_size=policy.image_size, state_dim=2, action_dim=2, chunk_length=2
+    )
+    with pytest.raises(ValueError, match=r"parent/global_step_20 does not have the architecture"):
+        make_runner(cfg.replace(policy=family), tmp_path / "child")
 
 
 def test_bf16_trains_in_half_precision_and_keeps_fp32_weights(dataset, tmp_path):
