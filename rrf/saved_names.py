@@ -51,6 +51,7 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
     "rrf.evaluation.protocol:ProtocolCfg": {
         "execution": {TYPE_KEY: "rrf.evaluation.vla.execution_configs:RecedingHorizonCfg"},
     },
+    "rrf.policies.vla.vlm_configs:VLMPolicyCfg": {"robots": {}},
     "rrf.runners.configs:AdamWCfg": {"is_8bit": False},
     "rrf.runners.configs:SupervisedRunnerCfg": {
         "caches_features": False,
@@ -58,6 +59,7 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
         "lr_factors": {},
         "num_microbatches": None,
         "pretrained": None,
+        "robots": {},
         "sharding": None,
     },
 }

@@ -9,14 +9,49 @@ Legend: N frames of all datasets, B batch, G datasets.
 
 import dataclasses
 import functools
+import typing
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rrf.data.lerobot_reader import LeRobotReader
 from rrf.data.sampling import WeightedSampler
 from rrf.data.schema import ACTION, STATE, Batch, History, Observation, Schema, Vector
 from rrf.data.stats import NORM_KEYS, describe, plain
+
+
+class Reader(typing.Protocol):
+    """What can be mixed: a `rrf.data.lerobot_reader.LeRobotReader`, or frames made of several."""
+
+    root: typing.Any
+    chunk_length: int
+    state_history: int
+    image_history: int
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def num_frames(self) -> int: ...
+
+    @property
+    def num_episodes(self) -> int: ...
+
+    @property
+    def instructions(self) -> list[str]: ...
+
+    @property
+    def weights(self) -> np.ndarray: ...
+
+    @property
+    def identity(self) -> tuple[str, str]: ...
+
+    def vectors(self, key: str) -> np.ndarray: ...
+
+    def batch(self, indices: np.ndarray) -> Batch: ...
+
+    def chunks(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+
+    def instructions_of(self, indices: np.ndarray) -> list[str]: ...
 
 
 class Mixture:
@@ -34,7 +69,7 @@ class Mixture:
             weight is not positive.
     """
 
-    def __init__(self, readers: Sequence[LeRobotReader], weights: Sequence[float] | None = None):
+    def __init__(self, readers: Sequence[Reader], weights: Sequence[float] | None = None):
         self._readers = list(readers)
         if not self._readers:
             raise ValueError("a mixture needs at least one dataset")
@@ -135,9 +170,7 @@ class Mixture:
         what, content = zip(*(reader.identity for reader in self._readers), strict=True)
         return "-".join(what), "-".join(content)
 
-    def _parts(
-        self, indices: np.ndarray
-    ) -> tuple[list[tuple[LeRobotReader, np.ndarray]], np.ndarray]:
+    def _parts(self, indices: np.ndarray) -> tuple[list[tuple[Reader, np.ndarray]], np.ndarray]:
         """The readers of some frames with their own numbers; frame b of `indices` is row back_b[b]
         of the concatenated parts.
         """
@@ -164,11 +197,13 @@ def _joined(parts: list[Batch], back_b: np.ndarray) -> Batch:
 
     cameras = parts[0].observation.images
     texts = [text for part in parts for text in part.observation.instruction]
+    robots = [robot for part in parts for robot in part.observation.robots or []]
     return Batch(
         observation=Observation(
             images={name: joined(lambda p, n=name: p.observation.images[n]) for name in cameras},
             state=joined(lambda part: part.observation.state),
             instruction=[texts[row] for row in back_b],
+            robots=[robots[row] for row in back_b] if robots else None,
             maps={
                 name: joined(lambda p, n=name: p.observation.maps[n])
                 for name in parts[0].observation.maps
@@ -196,7 +231,7 @@ def _joined_history(parts: Sequence[History | None], back_b: np.ndarray) -> Hist
     )
 
 
-def _check_same(first: LeRobotReader, other: LeRobotReader) -> None:
+def _check_same(first: Reader, other: Reader) -> None:
     ours, theirs = _shared(first), _shared(other)
     for what, value in ours.items():
         if theirs[what] != value:
@@ -207,7 +242,7 @@ def _check_same(first: LeRobotReader, other: LeRobotReader) -> None:
             )
 
 
-def _shared(reader: LeRobotReader) -> dict:
+def _shared(reader: Reader) -> dict:
     """What the readers of a mixture must have in common."""
     schema = reader.schema
     return {

@@ -108,6 +108,9 @@ class Observation:
     instruction: list[str]  # B sentences
     maps: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Name of a map -> [B, H, W], if asked for."""
+    robots: list[str] | None = None
+    """The embodiment tag of each row, in a batch of several robots. Then the images are named as
+    the policy's, and state and actions are padded with zeros. None: all rows are of one robot."""
 
     def __len__(self) -> int:
         return len(self.instruction)
@@ -122,7 +125,9 @@ class Batch:
     action: (
         np.ndarray
     )  # float32 [B, K, A], physical units; past the episode's end the last action repeats
-    is_pad: np.ndarray  # bool [B, K], True where the step lies past the episode's end
+    is_pad: np.ndarray
+    """bool [B, K], True where the step lies past the episode's end. In a batch of several robots
+    bool [B, K, A], True also for dimensions that the row's robot does not have."""
     history: "History | None" = None  # what came before, if asked for
 
 

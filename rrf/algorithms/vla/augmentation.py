@@ -12,9 +12,12 @@ from rrf.data.schema import Batch
 
 
 def augment(
-    batch: Batch, cfg: AugmentationCfg, state_std_d: np.ndarray, rng: np.random.Generator
+    batch: Batch, cfg: AugmentationCfg, state_std: np.ndarray, rng: np.random.Generator
 ) -> Batch:
-    """A copy of `batch` with shifted images and noisy states. Actions and padding are shared."""
+    """A copy of `batch` with shifted images and noisy states. Actions and padding are shared.
+
+    `state_std` is the standard deviation of the state, [D], or of each row's robot, [B, D].
+    """
     observation = batch.observation
     images = {
         name: random_shift(images_bhw3, cfg.shift_px, rng)
@@ -22,7 +25,7 @@ def augment(
     }
     noise_bd = rng.standard_normal(observation.state.shape, dtype=np.float32)
     state = (
-        observation.state + np.float32(cfg.state_noise) * state_std_d.astype(np.float32) * noise_bd
+        observation.state + np.float32(cfg.state_noise) * state_std.astype(np.float32) * noise_bd
     )
     return dataclasses.replace(
         batch, observation=dataclasses.replace(observation, images=images, state=state)

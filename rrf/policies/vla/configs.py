@@ -26,6 +26,10 @@ class ActionHeadCfg(Cfg):
     has_assets: typing.ClassVar[bool] = False
     """Whether the head has files of its own. It is then also built with `assets`, as a backbone
     is, and its `assets()` are saved with a checkpoint."""
+    has_embodiments: typing.ClassVar[bool] = False
+    """Whether the head has parts of its own for each embodiment."""
+    takes_robots: typing.ClassVar[bool] = True
+    """Whether the head can leave out dimensions that a row's robot does not have."""
 
     def embodiment_slot(self, tag: str | None) -> int:
         """The number of an embodiment in a head that has parts of its own for each; else 0.
@@ -282,6 +286,9 @@ class PolicyCfg(Cfg):
                 f"the policy's {', '.join(lacking)} are not known; train it on a dataset, which "
                 "fills them in, or give them"
             )
+
+    def require_one_robot(self) -> None:
+        """Raise ValueError if the policy is in training on several robots and acts as none."""
 
     @property
     def representation(self) -> Representation:

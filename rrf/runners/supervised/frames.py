@@ -53,13 +53,17 @@ class Split:
 
     training: Frames
     validation: Frames | None
-    norm_stats: dict | None = None  # statistics to normalise with; None: `training.norm_stats`
+    norm_stats: dict | None = None
+    """Statistics to normalise with, those of several robots by tag; None: `training.norm_stats`."""
+    policy: PolicyCfg | None = None
+    """The policy, fitted to the datasets of several robots; None: they are of one."""
 
 
 def split_of(cfg: SupervisedRunnerCfg) -> Split:
     """The frames of the datasets in a supervised config; several datasets are mixed by weight.
 
-    Raises ValueError like `open_split` and `rrf.data.mixture.Mixture`.
+    Raises ValueError like `open_split`, `rrf.data.mixture.Mixture` and
+    `rrf.runners.supervised.robot_frames.robot_split`.
     """
     from rrf.data.mixture import Mixture
 
@@ -70,12 +74,16 @@ def split_of(cfg: SupervisedRunnerCfg) -> Split:
         cfg.episodes_per_instruction,
         cfg.cache_dir,
     )
-    if not cfg.mixture:
+    if not cfg.mixture and not cfg.robots:
         return open_split(workspace.dataset(cfg.dataset), *options)
-    readers = [_open_readers(workspace.dataset(name), *options) for name in cfg.datasets]
-    validations = [validation for _, validation in readers if validation is not None]
+    opened = {name: _open_readers(workspace.dataset(name), *options) for name in cfg.datasets}
+    if cfg.robots:
+        from rrf.runners.supervised.robot_frames import robot_split
+
+        return robot_split(cfg, opened)
+    validations = [validation for _, validation in opened.values() if validation is not None]
     return Split(
-        Mixture([training for training, _ in readers], list(cfg.datasets.values())),
+        Mixture([training for training, _ in opened.values()], list(cfg.datasets.values())),
         Mixture(validations) if validations else None,
     )
 
@@ -165,9 +173,9 @@ def _norm_stats_of(frames: Frames) -> dict:
     return {key: plain(describe(rows)) for key, rows in values.items()}
 
 
-def fitted(cfg: SupervisedRunnerCfg, schema: Schema) -> SupervisedRunnerCfg:
-    """A copy whose policy takes from the dataset what the config leaves open."""
-    return cfg.replace(policy=cfg.policy.fitted(schema))
+def fitted(cfg: SupervisedRunnerCfg, split: Split) -> SupervisedRunnerCfg:
+    """A copy whose policy takes from the datasets what the config leaves open."""
+    return cfg.replace(policy=split.policy or cfg.policy.fitted(split.training.schema))
 
 
 def with_predicted(norm_stats: Mapping, policy: PolicyCfg, frames: Frames) -> Mapping:
