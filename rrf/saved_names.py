@@ -55,6 +55,7 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
         "past_images": 0,
         "past_states": 0,
         "past_stride": 1,
+        "robots": {},
     },
     "rrf.runners.configs:AdamWCfg": {"is_8bit": False},
     "rrf.runners.configs:SupervisedRunnerCfg": {
@@ -64,6 +65,7 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
         "lr_factors": {},
         "num_microbatches": None,
         "pretrained": None,
+        "robots": {},
         "sharding": None,
     },
 }

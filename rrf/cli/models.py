@@ -11,12 +11,13 @@ from rrf.cli.tables import print_table, success
 
 app = typer.Typer(
     help="The model registry: list, fetch, promote, roll back, repair. Published models: setup, "
-    "import, export.",
+    "import, export. Models of several robots: extract.",
     no_args_is_help=True,
 )
 app.command()(published.setup)
 app.command("import")(published.import_)
 app.command()(published.export)
+app.command()(published.extract)
 Model = Annotated[str, typer.Argument(help="Name of a registered model.")]
 _OUTCOMES = {"pass": "green", "hold": "yellow", "fail": "red"}
 

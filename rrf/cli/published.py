@@ -1,4 +1,5 @@
-"""`rrf models setup`, `import` and `export`: models that others have published."""
+"""`rrf models setup`, `import`, `export` and `extract`: models that others have published, and the
+policy of one robot."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -177,3 +178,25 @@ def export(
     path, label = locate(checkpoint)
     published.export_policy(path, layout, out, statistics)
     typer.echo(f"{label} is at {out}, in the layout of {layout}")
+
+
+def extract(
+    checkpoint: Annotated[
+        str,
+        typer.Argument(help="A checkpoint or run directory, NAME@champion, or models:/NAME@alias."),
+    ],
+    embodiment: Annotated[str, typer.Option(help="Tag of the robot: see `robots` in its config.")],
+    out: Annotated[Path, typer.Option(help="Directory to create.")],
+) -> None:
+    """Write the policy of one robot, out of a checkpoint that was trained on several.
+
+    It can be evaluated, served and trained further like any other.
+    """
+    from rrf.cli.policy_reference import locate
+    from rrf.runners.checkpoints import checkpoint as checkpoints
+    from rrf.runners.checkpoints.extract import extract as extracted
+
+    path, label = locate(checkpoint)
+    checkpoints.require_new(out)
+    extracted(path, embodiment, out)
+    typer.echo(f"the policy of '{embodiment}' in {label} is at {out}")

@@ -9,14 +9,53 @@ Legend: N frames of all datasets, B batch, G datasets.
 
 import dataclasses
 import functools
+import typing
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rrf.data.lerobot_reader import LeRobotReader
 from rrf.data.sampling import WeightedSampler
 from rrf.data.schema import ACTION, STATE, Batch, History, Observation, Schema, Vector
 from rrf.data.stats import NORM_KEYS, describe, plain
+
+if typing.TYPE_CHECKING:
+    from rrf.data.lerobot_reader import LeRobotReader
+
+
+class Reader(typing.Protocol):
+    """What can be mixed: a `rrf.data.lerobot_reader.LeRobotReader`, or frames made of several."""
+
+    root: typing.Any
+    chunk_length: int
+    state_history: int
+    image_history: int
+    history_stride: int
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def num_frames(self) -> int: ...
+
+    @property
+    def num_episodes(self) -> int: ...
+
+    @property
+    def instructions(self) -> list[str]: ...
+
+    @property
+    def weights(self) -> np.ndarray: ...
+
+    @property
+    def identity(self) -> tuple[str, str]: ...
+
+    def vectors(self, key: str) -> np.ndarray: ...
+
+    def batch(self, indices: np.ndarray) -> Batch: ...
+
+    def chunks(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+
+    def instructions_of(self, indices: np.ndarray) -> list[str]: ...
 
 
 class Mixture:
@@ -34,7 +73,7 @@ class Mixture:
             weight is not positive.
     """
 
-    def __init__(self, readers: Sequence[LeRobotReader], weights: Sequence[float] | None = None):
+    def __init__(self, readers: Sequence[Reader], weights: Sequence[float] | None = None):
         self._readers = list(readers)
         if not self._readers:
             raise ValueError("a mixture needs at least one dataset")
@@ -50,9 +89,9 @@ class Mixture:
         self._starts = np.concatenate([[0], np.cumsum(sizes)])
 
     @property
-    def readers(self) -> list[LeRobotReader]:
-        """The readers whose frames it holds, in order."""
-        return self._readers
+    def readers(self) -> "list[LeRobotReader]":
+        """The readers whose frames it holds, in order; not of a mixture of several robots."""
+        return typing.cast("list[LeRobotReader]", self._readers)
 
     @property
     def num_frames(self) -> int:
@@ -140,9 +179,7 @@ class Mixture:
         what, content = zip(*(reader.identity for reader in self._readers), strict=True)
         return "-".join(what), "-".join(content)
 
-    def _parts(
-        self, indices: np.ndarray
-    ) -> tuple[list[tuple[LeRobotReader, np.ndarray]], np.ndarray]:
+    def _parts(self, indices: np.ndarray) -> tuple[list[tuple[Reader, np.ndarray]], np.ndarray]:
         """The readers of some frames with their own numbers; frame b of `indices` is row back_b[b]
         of the concatenated parts.
         """
@@ -169,11 +206,13 @@ def _joined(parts: list[Batch], back_b: np.ndarray) -> Batch:
 
     cameras = parts[0].observation.images
     texts = [text for part in parts for text in part.observation.instruction]
+    robots = [robot for part in parts for robot in part.observation.robots or []]
     return Batch(
         observation=Observation(
             images={name: joined(lambda p, n=name: p.observation.images[n]) for name in cameras},
             state=joined(lambda part: part.observation.state),
             instruction=[texts[row] for row in back_b],
+            robots=[robots[row] for row in back_b] if robots else None,
             maps={
                 name: joined(lambda p, n=name: p.observation.maps[n])
                 for name in parts[0].observation.maps
@@ -201,7 +240,7 @@ def _joined_history(parts: Sequence[History | None], back_b: np.ndarray) -> Hist
     )
 
 
-def _check_same(first: LeRobotReader, other: LeRobotReader) -> None:
+def _check_same(first: Reader, other: Reader) -> None:
     ours, theirs = _shared(first), _shared(other)
     for what, value in ours.items():
         if theirs[what] != value:
@@ -212,7 +251,7 @@ def _check_same(first: LeRobotReader, other: LeRobotReader) -> None:
             )
 
 
-def _shared(reader: LeRobotReader) -> dict:
+def _shared(reader: Reader) -> dict:
     """What the readers of a mixture must have in common."""
     schema = reader.schema
     return {

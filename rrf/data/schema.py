@@ -111,6 +111,9 @@ class Observation:
     advantage: np.ndarray | None = None
     """int8 [B]: 1 if the recorded action was better than usual, -1 if not, 0 if this is not told.
     None: 1, which asks a policy that reads it for good actions."""
+    robots: list[str] | None = None
+    """The embodiment tag of each row, in a batch of several robots. Then the images are named as
+    the policy's, and state and actions are padded with zeros. None: all rows are of one robot."""
 
     def __len__(self) -> int:
         return len(self.instruction)
@@ -125,7 +128,9 @@ class Batch:
     action: (
         np.ndarray
     )  # float32 [B, K, A], physical units; past the episode's end the last action repeats
-    is_pad: np.ndarray  # bool [B, K], True where the step lies past the episode's end
+    is_pad: np.ndarray
+    """bool [B, K], True where the step lies past the episode's end. In a batch of several robots
+    bool [B, K, A], True also for dimensions that the row's robot does not have."""
     history: "History | None" = None  # what came before, if asked for
 
 

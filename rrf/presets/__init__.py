@@ -33,7 +33,7 @@ _LAPTOP_RL = (
     "metaworld-grpo-pi05-laptop",
     "metaworld-grpo-groot-laptop",
 )
-_GROOT = ("groot-n15-sft", "groot-n17-sft", "groot-laptop")
+_GROOT = ("groot-n15-sft", "groot-n17-sft", "groot-laptop", "groot-laptop-mixture")
 _LEROBOT = (
     *("lerobot-act", "lerobot-diffusion", "lerobot-smolvla"),
     *("lerobot-act-laptop", "lerobot-diffusion-laptop"),

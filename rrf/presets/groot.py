@@ -61,6 +61,24 @@ def groot_laptop() -> SupervisedRunnerCfg:
     )
 
 
+def groot_laptop_mixture() -> SupervisedRunnerCfg:
+    """The small GR00T N1.7 on two robots together: Meta-World's arm and Bridge's WidowX."""
+    one = groot_laptop()
+    policy = one.policy
+    assert isinstance(policy, VLMPolicyCfg)
+    assert isinstance(policy.head, GrootHeadCfg)
+    head = policy.head.replace(embodiments={"metaworld": 1, "bridge": 2})
+    return one.replace(
+        experiment_name="groot-laptop-mixture",
+        dataset="metaworld-demo",
+        mixture={"bridge": 4.0},
+        instructions=None,
+        robots={"metaworld-demo": "metaworld", "bridge": "bridge"},
+        policy=policy.replace(head=head),
+        max_steps=400,
+    )
+
+
 def _policy(backbone: BackboneCfg, head: GrootHeadCfg, chunk_length: int) -> VLMPolicyCfg:
     return VLMPolicyCfg(backbone=backbone, head=head, chunk_length=chunk_length)
 

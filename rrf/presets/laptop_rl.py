@@ -52,7 +52,7 @@ def _of(recipe: VLARLRunnerCfg, name: str, laptop: SupervisedRunnerCfg) -> VLARL
         max_groups=48,
         validation_episodes=10,
         validation_interval=10,
-        max_rounds=30,
+        max_rounds=60,
     )
 
 

@@ -13,11 +13,12 @@ from rrf.data.schema import Batch
 
 
 def augment(
-    batch: Batch, cfg: AugmentationCfg, state_std_d: np.ndarray, rng: np.random.Generator
+    batch: Batch, cfg: AugmentationCfg, state_std: np.ndarray, rng: np.random.Generator
 ) -> Batch:
     """A copy of `batch` with shifted images and noisy states. Actions and padding are shared.
 
-    Past images of a camera (`rrf.data.history`) are shifted like its present one.
+    Past images of a camera (`rrf.data.history`) are shifted like its present one. `state_std` is
+    the standard deviation of the state, [D], or of each row's robot, [B, D].
     """
     observation = batch.observation
     cameras = dict.fromkeys(camera_of(name) for name in observation.images)
@@ -27,8 +28,9 @@ def augment(
         for name, images_bhw3 in observation.images.items()
     }
     noise_bd = rng.standard_normal(observation.state.shape, dtype=np.float32)
-    std_d = np.tile(state_std_d, observation.state.shape[1] // len(state_std_d))
-    state = observation.state + np.float32(cfg.state_noise) * std_d.astype(np.float32) * noise_bd
+    repeats = observation.state.shape[1] // state_std.shape[-1]  # the present state, and past ones
+    std = np.tile(state_std, repeats).astype(np.float32)
+    state = observation.state + np.float32(cfg.state_noise) * std * noise_bd
     return dataclasses.replace(
         batch, observation=dataclasses.replace(observation, images=images, state=state)
     )

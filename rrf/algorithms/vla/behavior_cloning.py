@@ -25,13 +25,17 @@ class BehaviorCloning:
     Args:
         cfg: Its config.
         policy: The policy to train, as it is at the beginning of the training.
-        norm_stats: The statistics with which the policy normalises.
+        norm_stats: The statistics with which the policy normalises, those of several robots by tag.
     """
 
     def __init__(self, cfg: BehaviorCloningCfg, policy: Policy, norm_stats: Mapping[str, Mapping]):
         self.cfg = cfg
         self.policy = policy
-        self._state_std = np.asarray(norm_stats[STATE]["std"], dtype=np.float32)
+        by_robot = norm_stats if STATE not in norm_stats else {None: norm_stats}
+        self._state_std = {
+            robot: np.asarray(stats[STATE]["std"], dtype=np.float32)
+            for robot, stats in by_robot.items()
+        }
         self._reference: Policy | None = None
         if cfg.kl_coef:
             assert isinstance(policy, nn.Module)
@@ -50,13 +54,24 @@ class BehaviorCloning:
         if rng is None:
             return self.policy.loss(batch)
         if self.cfg.augmentation is not None:
-            batch = augment(batch, self.cfg.augmentation, self._state_std, rng)
+            std = self._std_of(batch.observation)
+            batch = augment(batch, self.cfg.augmentation, std, rng)
         loss, metrics = self.policy.loss(batch)
         if self.cfg.kl_coef:
             divergence = self.divergence(batch.observation)
             loss = loss + self.cfg.kl_coef * divergence
             metrics = {**metrics, "loss/kl": divergence.item()}
         return loss, metrics
+
+    def _std_of(self, observation: Observation) -> np.ndarray:
+        """The standard deviation of the state, [D], or [B, D] with zeros for what is padded."""
+        if observation.robots is None:
+            return self._state_std[None]
+        std_bd = np.zeros_like(observation.state)
+        for row, robot in enumerate(observation.robots):
+            own = self._state_std[robot]
+            std_bd[row, : len(own)] = own
+        return std_bd
 
     def divergence(self, observation: Observation) -> torch.Tensor:
         """The estimated divergence from the reference, in nats per element of a chunk."""

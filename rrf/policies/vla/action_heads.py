@@ -56,6 +56,8 @@ class ActionHead(nn.Module):
     """
 
     is_executed: torch.Tensor
+    is_left_out: torch.Tensor | None
+    """bool [A], True for dimensions that only other robots have; None if there are none."""
 
     def __init__(self, chunk_length: int, action_dim: int, is_executed: torch.Tensor | None = None):
         super().__init__()
@@ -64,6 +66,20 @@ class ActionHead(nn.Module):
         if is_executed is None:
             is_executed = torch.ones(chunk_length, action_dim, dtype=torch.bool)
         self.register_buffer("is_executed", is_executed, persistent=False)
+        self.register_buffer("is_left_out", None, persistent=False)
+
+    def leave_out(self, dims: Sequence[int]) -> None:
+        """Act without these dimensions, which only other robots have: in training on several, the
+        head learned nothing about them for this one."""
+        if dims:
+            self.is_left_out = torch.zeros_like(self.is_executed[0])
+            self.is_left_out[list(dims)] = True
+
+    def without_left_out(self, values: torch.Tensor) -> torch.Tensor:
+        """[..., A], with 0 in the dimensions of `leave_out`."""
+        if self.is_left_out is None:
+            return values
+        return values.masked_fill(self.is_left_out, 0.0)
 
     def sample(self, features: typing.Any, generator: Generators, greedy: bool) -> HeadSample:
         """Sample a chunk for each row of features."""
@@ -76,9 +92,10 @@ class ActionHead(nn.Module):
         raise NotImplementedError
 
     def loss(
-        self, features: typing.Any, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+        self, features: typing.Any, target_bha: torch.Tensor, is_pad: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        """The supervised loss and metrics. Both ignore the padded steps, `is_pad_bh` [B, H]."""
+        """The supervised loss and metrics. Both ignore padding: `is_pad` is [B, H] or
+        [B, H, A], see `rrf.policies.vla.losses`."""
         raise NotImplementedError
 
     def assets(self) -> dict[str, str]:
@@ -126,11 +143,11 @@ class RegressionHead(ActionHead):
         )
 
     def loss(
-        self, features: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+        self, features: torch.Tensor, target_bha: torch.Tensor, is_pad: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
         prediction_bha = self(features)
-        loss = masked_smooth_l1(prediction_bha, target_bha, is_pad_bh, self.cfg.huber_beta)
-        error = masked_mean((prediction_bha.detach() - target_bha).abs(), is_pad_bh)
+        loss = masked_smooth_l1(prediction_bha, target_bha, is_pad, self.cfg.huber_beta)
+        error = masked_mean((prediction_bha.detach() - target_bha).abs(), is_pad)
         return loss, {"loss/action_l1": error.item()}
 
 
@@ -215,11 +232,11 @@ class GaussianHead(GaussianDensity):
         return mean_bt.unflatten(1, (self.chunk_length, self.action_dim))
 
     def loss(
-        self, features: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+        self, features: torch.Tensor, target_bha: torch.Tensor, is_pad: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
         mean_bha = self(features)
-        loss = masked_smooth_l1(mean_bha, target_bha, is_pad_bh, self.cfg.huber_beta)
-        error = masked_mean((mean_bha.detach() - target_bha).abs(), is_pad_bh)
+        loss = masked_smooth_l1(mean_bha, target_bha, is_pad, self.cfg.huber_beta)
+        error = masked_mean((mean_bha.detach() - target_bha).abs(), is_pad)
         return loss, {"loss/action_l1": error.item()}
 
 
@@ -257,17 +274,15 @@ class DiscreteTokenHead(ActionHead):
         return _chosen(log_probs_btn, replay["tokens"]), entropy_bt
 
     def loss(
-        self, features: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+        self, features: torch.Tensor, target_bha: torch.Tensor, is_pad: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
         logits_bhan = self(features).unflatten(1, (self.chunk_length, self.action_dim))
         labels_bhan = soft_labels(
             target_bha, self.centers, self.cfg.label_sigma_bins, self.cfg.label_smoothing
         )
-        loss = masked_token_cross_entropy(logits_bhan, labels_bhan, is_pad_bh)
+        loss = masked_token_cross_entropy(logits_bhan, labels_bhan, is_pad)
         mode_bha = self.centers[logits_bhan.detach().argmax(-1)]
-        return loss, {
-            "loss/action_l1": masked_mean((mode_bha - target_bha).abs(), is_pad_bh).item()
-        }
+        return loss, {"loss/action_l1": masked_mean((mode_bha - target_bha).abs(), is_pad).item()}
 
     def _log_probs(self, features: torch.Tensor) -> torch.Tensor:
         # The temperature is applied only here, so sampling and evaluation cannot disagree.

@@ -27,6 +27,10 @@ class ActionHeadCfg(Cfg):
     has_assets: typing.ClassVar[bool] = False
     """Whether the head has files of its own. It is then also built with `assets`, as a backbone
     is, and its `assets()` are saved with a checkpoint."""
+    has_embodiments: typing.ClassVar[bool] = False
+    """Whether the head has parts of its own for each embodiment."""
+    takes_robots: typing.ClassVar[bool] = True
+    """Whether the head can leave out dimensions that a row's robot does not have."""
 
     @property
     def sees_state(self) -> bool:
@@ -288,6 +292,9 @@ class PolicyCfg(Cfg):
                 f"the policy's {', '.join(lacking)} are not known; train it on a dataset, which "
                 "fills them in, or give them"
             )
+
+    def require_one_robot(self) -> None:
+        """Raise ValueError if the policy is in training on several robots and acts as none."""
 
     @property
     def representation(self) -> Representation:

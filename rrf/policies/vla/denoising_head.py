@@ -68,7 +68,7 @@ class DenoisingHead(ActionHead):
         [B]. The log-probability of a greedy chain is its log-probability under sampling; if a
         single step is random, this is step 0.
         """
-        transition, batch = self.transition(self.given(features)), len(features)
+        transition, batch = self._transition(features), len(features)
         device = self.is_executed.device
         if greedy:
             start_bha = torch.zeros(batch, self.chunk_length, self.action_dim, device=device)
@@ -92,7 +92,7 @@ class DenoisingHead(ActionHead):
         self, features: typing.Any, replay: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probability and entropy of the chain's random steps, each [B, H * A]."""
-        return self._score(self.transition(self.given(features)), replay)
+        return self._score(self._transition(features), replay)
 
     def resume(
         self, features: typing.Any, running: RunningChunk, generator: Generators, greedy: bool
@@ -110,7 +110,7 @@ class DenoisingHead(ActionHead):
         self, features: typing.Any, running: RunningChunk, noise_bha: torch.Tensor
     ) -> torch.Tensor:
         """The chunk that continues another one, from this noise, by steps that are not random."""
-        transition = self.transition(self.given(features))
+        transition = self._transition(features)
         freedom = running.freedom(self.chunk_length)
         freedom_h1 = torch.tensor(freedom, device=noise_bha.device)[:, None]
         x_bha = running.start(noise_bha)
@@ -118,6 +118,19 @@ class DenoisingHead(ActionHead):
             steps_b = torch.full((len(x_bha),), step, device=x_bha.device)
             x_bha = x_bha + freedom_h1 * (transition(x_bha, steps_b)[0] - x_bha)
         return x_bha
+
+    def _transition(self, features: typing.Any) -> Transition:
+        """The denoising step, which keeps the dimensions that are left out at 0."""
+        transition = self.transition(self.given(features))
+        if self.is_left_out is None:
+            return transition
+
+        def without(x_bha: torch.Tensor, steps_b: torch.Tensor):
+            ode_bha, mean_bha, std = transition(x_bha, steps_b)
+            mean_bha, std_bha = map(self.without_left_out, (mean_bha, std.expand_as(mean_bha)))
+            return self.without_left_out(ode_bha), mean_bha, std_bha
+
+        return without
 
     def _draw(
         self, batch: int, generator: Generators, device: torch.device
@@ -128,7 +141,7 @@ class DenoisingHead(ActionHead):
         uniforms = uniform_rows(batch, width, generator, device)
         normals = to_normal(uniforms[:, 1:]).unflatten(1, (-1, self.chunk_length, self.action_dim))
         index_b = (uniforms[:, 0] * self.num_random_steps).long()
-        return index_b, normals[:, 0], normals[:, 1:]
+        return index_b, self.without_left_out(normals[:, 0]), normals[:, 1:]
 
     def _score(
         self, transition: Transition, replay: dict[str, torch.Tensor]

@@ -27,7 +27,7 @@ from rrf.policies.vla.flow_matching import (
     sde_step,
     velocity_target,
 )
-from rrf.policies.vla.losses import masked_mean
+from rrf.policies.vla.losses import masked_mean, without_absent
 
 AnyCfg = typing.TypeVar("AnyCfg", bound=FlowHeadCfg)
 
@@ -73,7 +73,7 @@ class FlowHead(DenoisingHead, typing.Generic[AnyCfg]):
         return torch.rand(batch, device=device)
 
     def loss(
-        self, features: typing.Any, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+        self, features: typing.Any, target_bha: torch.Tensor, is_pad: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """Squared error of the velocity at a random time; the mean over `num_noise_draws` times.
 
@@ -82,19 +82,23 @@ class FlowHead(DenoisingHead, typing.Generic[AnyCfg]):
         """
         given, dims = self.given(features), target_bha.shape[-1]
         wide_bha = functional.pad(target_bha, (0, self.action_dim - dims))
-        draws = [self._draw_error(given, wide_bha) for _ in range(self.cfg.num_noise_draws)]
+        draws = [self._draw_error(given, wide_bha, is_pad) for _ in range(self.cfg.num_noise_draws)]
         trained = self.action_dim if self.cfg.trains_padding else dims
-        losses = [masked_mean(error_bha[..., :trained], is_pad_bh) for error_bha, _ in draws]
+        counted = is_pad
+        if is_pad.ndim == 3 and trained > dims:
+            beyond_bh1 = is_pad.all(-1, keepdim=True)
+            counted = torch.cat([is_pad, beyond_bh1.expand(-1, -1, trained - dims)], 2)
+        losses = [masked_mean(error_bha[..., :trained], counted) for error_bha, _ in draws]
         errors = [(action - target_bha).abs() for action in (a[..., :dims] for _, a in draws)]
-        action_l1 = torch.stack([masked_mean(error, is_pad_bh) for error in errors]).mean()
+        action_l1 = torch.stack([masked_mean(error, is_pad) for error in errors]).mean()
         return torch.stack(losses).mean(), {"loss/action_l1": action_l1.item()}
 
     def _draw_error(
-        self, given: typing.Any, target_bha: torch.Tensor
+        self, given: typing.Any, target_bha: torch.Tensor, is_pad: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The squared error of the velocity at a random time, and the action it points to."""
         convention = self.cfg.time_convention
-        noise_bha = torch.randn_like(target_bha)
+        noise_bha = without_absent(torch.randn_like(target_bha), is_pad)
         share_b = self.draw_share(len(target_bha), target_bha.device)
         x_bha = noised(target_bha, noise_bha, share_b)
         velocity_bha, _ = self.velocity(given, x_bha, share_b)

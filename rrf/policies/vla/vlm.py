@@ -20,7 +20,6 @@ from torch.nn import functional
 
 from rrf.data.action_representation import PREDICTED
 from rrf.data.schema import ACTION, STATE, Batch, Observation
-from rrf.data.transforms import Normalize
 from rrf.networks.mlp import MLP
 from rrf.networks.vlm.backbone import View
 from rrf.networks.vlm.build import base_assets, build_backbone
@@ -28,6 +27,7 @@ from rrf.policies.policy import Evaluation, Generators, Sample
 from rrf.policies.vla.context import Context, SeenObservation
 from rrf.policies.vla.observations import check_observation
 from rrf.policies.vla.real_time import RunningChunk
+from rrf.policies.vla.robots import normalizers, of_rows, shown, tags_of
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
 _STATE_BINS = 256
@@ -52,24 +52,24 @@ class VLMPolicy(nn.Module):
         self.cfg = cfg
         self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
         self.representation, self.past = cfg.representation, cfg.past
-        self.normalize_state = Normalize(
-            norm_stats[STATE], cfg.state_normalization, cfg.state_modes
+        action_key = ACTION if self.representation.is_absolute else PREDICTED
+        self.normalize_state, self.normalize_action = normalizers(
+            cfg, norm_stats, STATE, action_key
         )
-        stats = norm_stats[ACTION if self.representation.is_absolute else PREDICTED]
-        self.normalize_action = Normalize(stats, cfg.action_normalization, cfg.action_modes)
         self.backbone = build_backbone(cfg.backbone, assets)
         self._reads_vector = cfg.head.reads == "pooled"
         if self._reads_vector or cfg.value_head:
-            self.state_encoder = nn.Linear(cfg.seen_state_dim, cfg.state_features)
+            self.state_encoder = nn.Linear(cfg.state_width, cfg.state_features)
             joined = self.backbone.width + cfg.state_features
             self.trunk = MLP(cfg.trunk, joined, cfg.features)
         if self._reads_vector:
-            self.head = cfg.head.build(cfg.features, cfg.chunk_length, cfg.action_dim)
+            self.head = cfg.head.build(cfg.features, cfg.chunk_length, cfg.action_width)
         else:
             files = {"assets": assets} if cfg.head.has_assets else {}
             self.head = cfg.head.build(
-                self.backbone, cfg.chunk_length, cfg.action_dim, cfg.seen_state_dim, **files
+                self.backbone, cfg.chunk_length, cfg.action_width, cfg.state_width, **files
             )
+        self.head.leave_out(range(cfg.action_dim, cfg.action_width))
         self.num_values = 0
         if cfg.value_head:
             self.num_values = cfg.chunk_length if cfg.value_head.level == "action" else 1
@@ -92,25 +92,30 @@ class VLMPolicy(nn.Module):
         seen = observation.features if isinstance(observation, SeenObservation) else None
         cameras = self.past.views(self.cfg.cameras) if seen is None else []
         check_observation(observation, cameras, self.cfg.image_size, self.cfg.seen_state_dim)
+        tags = tags_of(self.cfg, observation)
         states_bpd = observation.state.reshape(len(observation), -1, self.cfg.state_dim)
-        states_bpd = self.normalize_state.apply(states_bpd)  # the present one, then the past
+        # the present one, then the past
+        states_bpd = of_rows(self.normalize_state, observation).apply(states_bpd)
         state = states_bpd.reshape(len(observation), -1)
-        padding = max(0, self.cfg.prompt_state_dims - self.cfg.state_dim)
-        prompt_state = np.pad(states_bpd[:, 0], ((0, 0), (0, padding)))
-        images = [torch.from_numpy(observation.images[name]) for name in cameras]
-        batch = len(observation)
+        images = [] if seen else [self._images(observation, name) for name in self.cfg.slots]
+        is_shown = shown(self.cfg, tags)[:, : len(images)]
         view = View(
             images=tuple(image.to(self.device) for image in images),
-            is_shown=torch.ones(batch, len(images), dtype=torch.bool, device=self.device),
+            is_shown=torch.from_numpy(is_shown).to(self.device),
             prompts=[
-                prompt_of(self.cfg.prompt, *row)
-                for row in zip(
-                    observation.instruction, prompt_state, advantages_of(observation), strict=True
+                prompt_of(self.cfg.prompt, text, prompt_state(self.cfg, row, tag), advantage)
+                for text, row, tag, advantage in zip(
+                    observation.instruction,
+                    states_bpd[:, 0],
+                    tags,
+                    advantages_of(observation),
+                    strict=True,
                 )
             ],
         )
-        slot = self.cfg.head.embodiment_slot(self.cfg.embodiment)
-        embodiment = torch.full((batch,), slot, device=self.device)
+        slots = {tag: self.cfg.embodiment_slot(tag) for tag in set(tags)}
+        embodiment = torch.tensor([slots[tag] for tag in tags], device=self.device)
+        state = np.pad(state, ((0, 0), (0, self.cfg.state_width - state.shape[1])))
         context = Context(self.backbone, view, self._tensor(state), embodiment)
         if seen is not None:
             context.features = seen.to(self.device)
@@ -123,6 +128,7 @@ class VLMPolicy(nn.Module):
         generator: Generators = None,
         greedy: bool = False,
     ) -> Sample:
+        self.cfg.require_one_robot()
         context = self.context(observation)
         given = self._input(context)
         found = self.head.sample(given, generator, greedy)
@@ -143,6 +149,7 @@ class VLMPolicy(nn.Module):
         greedy: bool = False,
     ) -> np.ndarray:
         """See `rrf.policies.policy.ResumablePolicy`."""
+        self.cfg.require_one_robot()
         known = RunningChunk(self._target(running, observation), num_frozen)
         found = self.head.resume(self._input(self.context(observation)), known, generator, greedy)
         return self._executable(found.actions, observation)
@@ -157,9 +164,14 @@ class VLMPolicy(nn.Module):
         self.head.noise_factor = factor
 
     def loss(self, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
+        context = self.context(batch.observation)
         target_bha = self._target(batch.action, batch.observation)
-        is_pad_bh = torch.from_numpy(batch.is_pad).to(self.device)
-        return self.head.loss(self._input(self.context(batch.observation)), target_bha, is_pad_bh)
+        is_pad = torch.from_numpy(batch.is_pad).to(self.device)
+        if absent := self.cfg.action_width - target_bha.shape[2]:
+            target_bha = functional.pad(target_bha, (0, absent))
+            is_pad_bha = is_pad.unsqueeze(2).expand(-1, -1, self.action_dim)
+            is_pad = functional.pad(is_pad_bha, (0, absent), value=True)
+        return self.head.loss(self._input(context), target_bha, is_pad)
 
     def blocks(self) -> list[nn.Module]:
         """See `rrf.policies.policy.Policy.blocks`."""
@@ -172,14 +184,21 @@ class VLMPolicy(nn.Module):
     def _target(self, action_bha: np.ndarray, observation: Observation) -> torch.Tensor:
         """What the head should predict for actions in physical units, [B, H, A]."""
         predicted = self.representation.apply(action_bha, observation.state)
-        return self._tensor(self.normalize_action.apply(predicted))
+        return self._tensor(of_rows(self.normalize_action, observation).apply(predicted))
 
     def _executable(self, found_bhp: torch.Tensor, observation: Observation) -> np.ndarray:
         """What the head predicted as actions in physical units, float32 [B, H, A]."""
         predicted = found_bhp[..., : self.action_dim].float().cpu().numpy()
         return self.representation.invert(
-            self.normalize_action.invert(predicted), observation.state
+            of_rows(self.normalize_action, observation).invert(predicted), observation.state
         )
+
+    def _images(self, observation: Observation, camera: str | None) -> torch.Tensor:
+        """uint8 [B, H, W, 3]; black where the robot has no such camera."""
+        if camera is not None:
+            return torch.from_numpy(observation.images[camera])
+        size = self.cfg.backbone.image.size
+        return torch.zeros(len(observation), *size, 3, dtype=torch.uint8)
 
     def _input(self, context: Context) -> torch.Tensor | Context:
         return self._joined(context) if self._reads_vector else context
@@ -211,6 +230,12 @@ def advantages_of(observation: Observation) -> list[int]:
     """The advantage that each row asks for; see `Observation.advantage`."""
     told = observation.advantage
     return [1] * len(observation) if told is None else told.tolist()
+
+
+def prompt_state(cfg: VLMPolicyCfg, state_d: np.ndarray, tag: str | None) -> np.ndarray:
+    """The dimensions of a row's normalised state that its prompt holds."""
+    own = state_d[: cfg.robots[tag].state_dim] if tag in cfg.robots else state_d
+    return np.pad(own, (0, max(0, cfg.prompt_state_dims - len(own))))
 
 
 def prompt_of(template: str, instruction: str, state_d: np.ndarray, advantage: int = 1) -> str:

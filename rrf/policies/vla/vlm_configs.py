@@ -6,11 +6,18 @@ from pathlib import Path
 from rrf.config import configclass
 from rrf.data.action_representation import Representation
 from rrf.data.history import Past
+from rrf.data.schema import Schema
 from rrf.data.transforms import Mode, ModeOfDimension
 from rrf.networks.configs import MLPCfg, plain_mlp
 from rrf.networks.vlm.configs import ABILITIES, BackboneCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
 from rrf.policies.vla.configs import ActionHeadCfg, PolicyCfg, RegressionHeadCfg, ValueHeadCfg
+from rrf.policies.vla.robot_configs import RobotCfg
+
+_OF_ONE_ROBOT = (
+    *("relative_actions", "delta_actions", "state_modes", "action_modes"),
+    *("past_images", "past_states"),
+)
 
 
 @configclass(builds="rrf.policies.vla.vlm:VLMPolicy")
@@ -32,6 +39,10 @@ class VLMPolicyCfg(PolicyCfg):
     """The action head. It decides what is read of the backbone."""
     embodiment: str | None = None
     """Tag of the robot, for a head with encoders of its own for each, e.g. gr1. null: a new
+    robot."""
+    robots: dict[str, RobotCfg] = {}
+    """Robots that the weights are for, by embodiment tag: those of a mixture of datasets. With
+    `embodiment`, this is the policy of one of them; without, it is in training on all. Empty: one
     robot."""
     prompt: str = "{instruction}"
     """The prompt. {instruction} stands for the instruction; {state}, if there, for the normalised
@@ -92,6 +103,104 @@ class VLMPolicyCfg(PolicyCfg):
     def reads_advantage(self) -> bool:
         return "{advantage}" in self.prompt
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is in training on several robots, and acts as none of them."""
+        return bool(self.robots) and self.embodiment is None
+
+    @property
+    def slots(self) -> list[str | None]:
+        """The camera of each image that the backbone sees; None where this robot has none."""
+        if not self.robots or self.is_shared:
+            return [*self.past.views(self.cameras)]
+        return self.shown_by(self.embodiment or "")
+
+    @property
+    def state_width(self) -> int:
+        """Dimensions of the state that the networks read: the most of all robots."""
+        return max([self.seen_state_dim, *(robot.state_dim for robot in self.robots.values())])
+
+    @property
+    def action_width(self) -> int:
+        """Dimensions of the action that the head predicts: the most of all robots."""
+        return max([self.action_dim, *(robot.action_dim for robot in self.robots.values())])
+
+    def shown_by(self, tag: str) -> list[str | None]:
+        """The camera of robot `tag` for each image that the backbone sees."""
+        most = max(len(robot.cameras) for robot in self.robots.values())
+        cameras = self.robots[tag].cameras
+        return [*cameras, *[None] * (most - len(cameras))]
+
+    def embodiment_slot(self, tag: str | None) -> int:
+        """The number of a robot in the head; 0 in heads that share all parts among robots.
+
+        Raises:
+            ValueError: If the head does not know the tag.
+        """
+        if self.robots and not self.head.has_embodiments:
+            return 0
+        return self.head.embodiment_slot(tag)
+
+    def fitted(self, schema: Schema) -> typing.Self:
+        if self.embodiment not in self.robots:
+            return super().fitted(schema)
+        robot = self.robots[self.embodiment].fitted(self.embodiment, schema)
+        return self.replace(robots={**self.robots, self.embodiment: robot}).of_robot(
+            self.embodiment
+        )
+
+    def fitted_to_robots(self, schemas: typing.Mapping[str, Schema]) -> typing.Self:
+        """A copy that trains on several robots, each with a dataset that fills in what is not
+        given.
+
+        Raises:
+            ValueError: If a robot's config differs from its dataset.
+        """
+        fitted = {tag: RobotCfg() for tag in schemas} | self.robots
+        fitted |= {tag: fitted[tag].fitted(tag, schema) for tag, schema in schemas.items()}
+        policy = self.replace(robots=fitted)
+        most = max(fitted.values(), key=lambda robot: len(robot.cameras))
+        return policy.replace(
+            cameras=[camera or f"camera{at}" for at, camera in enumerate(most.cameras)],
+            image_size=self.backbone.image.size,
+            state_dim=policy.state_width,
+            action_dim=policy.action_width,
+        )
+
+    def fitted_to(self, other: PolicyCfg) -> typing.Self:
+        if isinstance(other, VLMPolicyCfg) and other.robots:
+            other.require_one_robot()
+            mine = self.replace(robots=other.robots, embodiment=other.embodiment)
+            return super(VLMPolicyCfg, mine).fitted_to(other)
+        return super().fitted_to(other)
+
+    def of_robot(self, tag: str) -> typing.Self:
+        """The config of the same policy as that of one of its robots, in that robot's dimensions.
+
+        Raises:
+            ValueError: For a robot that it does not know.
+        """
+        if tag not in self.robots:
+            raise ValueError(
+                f"the policy knows no robot '{tag}', known: {', '.join(self.robots) or 'none'}"
+            )
+        robot = self.robots[tag]
+        return self.replace(
+            embodiment=tag,
+            cameras=robot.own_cameras,
+            image_size=robot.image_size,
+            state_dim=robot.state_dim,
+            action_dim=robot.action_dim,
+        )
+
+    def require_one_robot(self) -> None:
+        if self.is_shared:
+            raise ValueError(
+                f"the policy was trained on several robots ({', '.join(self.robots)}) and acts as "
+                "none of them; make the policy of one: rrf models extract CHECKPOINT --embodiment "
+                "TAG --out DIRECTORY"
+            )
+
     def rebuild(self, norm_stats: typing.Mapping, checkpoint: Path):
         return self.build(norm_stats, assets=checkpoint)
 
@@ -112,7 +221,7 @@ class VLMPolicyCfg(PolicyCfg):
             )
         if self.prompt_state_dims < 0:
             raise ValueError(f"prompt_state_dims is {self.prompt_state_dims}, allowed: 0 or more")
-        self.head.embodiment_slot(self.embodiment)
+        self._check_robots()
         if "{instruction}" not in self.prompt:
             raise ValueError(
                 f"prompt is '{self.prompt}', allowed: a text with {{instruction}}, and with "
@@ -125,4 +234,26 @@ class VLMPolicyCfg(PolicyCfg):
                 "the prompt holds {advantage}, but the policy would not know the words "
                 f"{', '.join(sorted(lacking))}; add advantage, negative and positive to "
                 "policy.backbone.tokenizer.words"
+            )
+
+    def _check_robots(self) -> None:
+        for tag in [*self.robots] or [self.embodiment]:
+            self.embodiment_slot(tag)
+        if not self.robots:
+            return
+        if self.embodiment is not None and self.embodiment not in self.robots:
+            raise ValueError(
+                f"embodiment is '{self.embodiment}', but policy.robots has only: "
+                f"{', '.join(self.robots)}"
+            )
+        if not self.head.takes_robots:
+            raise ValueError(
+                f"{type(self.head).__name__} cannot leave out the dimensions that a robot lacks, "
+                "so it cannot be trained on several robots; choose another head, e.g. GrootHeadCfg"
+            )
+        given = [name for name in _OF_ONE_ROBOT if getattr(self, name)]
+        if given:
+            raise ValueError(
+                f"{', '.join(given)} are for the policy of one robot, but policy.robots has "
+                f"{len(self.robots)}; leave them out"
             )

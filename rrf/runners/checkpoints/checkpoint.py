@@ -147,7 +147,8 @@ def load_policy(checkpoint: str | Path, device: str = "cpu") -> nn.Module:
     """The policy in a checkpoint, in evaluation mode.
 
     Raises:
-        ValueError: If a file is missing, changed or unlisted, or the weights do not fit the config.
+        ValueError: If a file is missing, changed or unlisted, if the weights do not fit the config,
+            or if the policy was trained on several robots and acts as none of them.
     """
     atomic.check_manifest(checkpoint)
     try:
@@ -156,6 +157,7 @@ def load_policy(checkpoint: str | Path, device: str = "cpu") -> nn.Module:
         raise ValueError(
             f"{checkpoint}/{CONFIG} has no valid policy config: {first_error(error)}"
         ) from error
+    cfg.require_one_robot()
     policy = cfg.rebuild(load_norm_stats(checkpoint), Path(checkpoint))
     load_weights(policy, checkpoint)
     return policy.to(device).eval()

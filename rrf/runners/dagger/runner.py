@@ -175,7 +175,7 @@ class DAggerRunner:
         training = cfg.training(str(policy), mixed_seed(cfg.seed, number))
         split = split_of(training, [self.data(n) for n in range(number + 1)])
         runner = SupervisedRunner(
-            fitted(training, split.training.schema),
+            fitted(training, split),
             split,
             self.data(number).with_name("training"),
             self._lineage(),

@@ -6,6 +6,7 @@ from rrf.algorithms.vla.advantage_configs import AdvantageCfg
 from rrf.algorithms.vla.configs import BehaviorCloningCfg
 from rrf.config import Cfg, configclass
 from rrf.policies.vla.configs import CompactVLACfg, PolicyCfg
+from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg
 
 
@@ -36,8 +37,12 @@ class SupervisedRunnerCfg(RunnerCfg):
     one."""
     mixture: dict[str, float] = {}
     """Further datasets to sample from, each with a weight: how often one of its frames is drawn,
-    relative to a frame of `dataset`. All datasets must have the same cameras, image size, fps,
-    state and action."""
+    relative to a frame of `dataset`. Datasets of one robot must have the same cameras, image size,
+    fps, state and action."""
+    robots: dict[str, str] = {}
+    """Dataset -> embodiment tag of its robot, for every dataset of a mixture of several robots.
+    Their cameras and dimensions may differ, and each is normalised by itself; see `policy.robots`.
+    Empty: all datasets are of one robot."""
     cache_dir: str | None = None
     """Directory for decoded images that do not fit into memory, and for features, as files that all
     processes share. null: such images are decoded again each time."""
@@ -120,6 +125,8 @@ class SupervisedRunnerCfg(RunnerCfg):
                 "policy with a prompt (VLMPolicyCfg) that holds {advantage}, e.g. "
                 "policy.prompt='{instruction} {advantage}'"
             )
+        if self.robots:
+            self._check_robots()
         intervals = ("validation_interval", "save_interval", "log_interval")
         for name in ("max_steps", "batch_size", "num_checkpoints_kept", *intervals):
             if getattr(self, name) < 1:
@@ -145,4 +152,26 @@ class SupervisedRunnerCfg(RunnerCfg):
         if not 0 <= self.validation_fraction <= 0.5:
             raise ValueError(
                 f"validation_fraction is {self.validation_fraction}, allowed: 0 to 0.5"
+            )
+
+    def _check_robots(self) -> None:
+        if set(self.robots) != set(self.datasets):
+            raise ValueError(
+                f"robots names the datasets {', '.join(self.robots)}, but the run is trained on "
+                f"{', '.join(self.datasets)}; give every one of these a tag, and no other"
+            )
+        if not isinstance(self.policy, VLMPolicyCfg):
+            raise ValueError(
+                f"{type(self.policy).__name__} cannot be trained on several robots; choose a "
+                "policy with a backbone (VLMPolicyCfg), e.g. of the preset groot-laptop-mixture"
+            )
+        if self.policy.embodiment is not None:
+            raise ValueError(
+                f"policy.embodiment is '{self.policy.embodiment}', but robots tells the robot of "
+                "each dataset; leave one of them out"
+            )
+        if self.algorithm.kl_coef or self.caches_features or self.advantage:
+            raise ValueError(
+                "algorithm.kl_coef, caches_features and advantage cannot be used with robots; "
+                "leave them out"
             )

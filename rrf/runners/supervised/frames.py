@@ -93,7 +93,10 @@ class Split:
 
     training: Frames
     validation: Frames | None
-    norm_stats: dict | None = None  # statistics to normalise with; None: `training.norm_stats`
+    norm_stats: dict | None = None
+    """Statistics to normalise with, those of several robots by tag; None: `training.norm_stats`."""
+    policy: PolicyCfg | None = None
+    """The policy, fitted to the datasets of several robots; None: they are of one."""
 
 
 def split_of(cfg: SupervisedRunnerCfg, added: Sequence[Path] = ()) -> Split:
@@ -101,10 +104,11 @@ def split_of(cfg: SupervisedRunnerCfg, added: Sequence[Path] = ()) -> Split:
 
     Args:
         cfg: The config.
-        added: Further datasets with weight 1. `instructions` and `episodes_per_instruction` do not
-            select among their episodes.
+        added: Further datasets with weight 1, of the same robot. `instructions` and
+            `episodes_per_instruction` do not select among their episodes.
 
-    Raises ValueError like `open_split` and `rrf.data.mixture.Mixture`.
+    Raises ValueError like `open_split`, `rrf.data.mixture.Mixture` and
+    `rrf.runners.supervised.robot_frames.robot_split`.
     """
     from rrf.data.mixture import Mixture
 
@@ -116,12 +120,20 @@ def split_of(cfg: SupervisedRunnerCfg, added: Sequence[Path] = ()) -> Split:
         cfg.cache_dir,
         cfg.policy.past,
     )
-    if not cfg.mixture and not added:
+    if not cfg.mixture and not cfg.robots and not added:
         return open_split(workspace.dataset(cfg.dataset), *options)
-    readers = [_open_readers(workspace.dataset(name), *options) for name in cfg.datasets]
+    opened = {name: _open_readers(workspace.dataset(name), *options) for name in cfg.datasets}
+    if cfg.robots:
+        from rrf.runners.supervised.robot_frames import robot_split
+
+        return robot_split(cfg, opened)
     chunk_length, _, fraction, _, cache_dir, past = options
-    readers += [
-        _open_readers(root, chunk_length, None, fraction, None, cache_dir, past) for root in added
+    readers = [
+        *opened.values(),
+        *(
+            _open_readers(root, chunk_length, None, fraction, None, cache_dir, past)
+            for root in added
+        ),
     ]
     validations = [validation for _, validation in readers if validation is not None]
     return Split(
@@ -228,9 +240,9 @@ def _norm_stats_of(frames: Frames) -> dict:
     return {key: plain(describe(rows)) for key, rows in values.items()}
 
 
-def fitted(cfg: SupervisedRunnerCfg, schema: Schema) -> SupervisedRunnerCfg:
-    """A copy whose policy takes from the dataset what the config leaves open."""
-    return cfg.replace(policy=cfg.policy.fitted(schema))
+def fitted(cfg: SupervisedRunnerCfg, split: Split) -> SupervisedRunnerCfg:
+    """A copy whose policy takes from the datasets what the config leaves open."""
+    return cfg.replace(policy=split.policy or cfg.policy.fitted(split.training.schema))
 
 
 def check_fit(policy: PolicyCfg, schema: Schema) -> None:

@@ -45,6 +45,7 @@ from rrf.runners.supervised.parallel import (
     shares,
     summed,
 )
+from rrf.runners.supervised.parent_robots import inherited, with_parent_robots
 from rrf.runners.tracker import NullTracker, Tracker
 
 
@@ -65,8 +66,9 @@ def build_runner(
     cfg: SupervisedRunnerCfg, run_dir: str | Path, lineage: Mapping | None = None
 ) -> "SupervisedRunner":
     """A runner for the datasets that `cfg` names. Raises ValueError like `split_of`."""
+    cfg = with_parent_robots(cfg)
     split = split_of(cfg)
-    return SupervisedRunner(fitted(cfg, split.training.schema), split, run_dir, lineage)
+    return SupervisedRunner(fitted(cfg, split), split, run_dir, lineage)
 
 
 class SupervisedRunner:
@@ -93,7 +95,7 @@ class SupervisedRunner:
         if parent:
             self.lineage["parent_checkpoint"] = deployable_digest(parent)
             # Weights are only valid with the normalisation with which they were trained.
-            self.norm_stats = checkpoint.load_norm_stats(parent)
+            self.norm_stats = inherited(cfg.policy, self.norm_stats, parent)
         self.norm_stats = with_predicted(self.norm_stats, cfg.policy.representation, split.training)
         with torch.random.fork_rng():
             torch.manual_seed(cfg.seed)

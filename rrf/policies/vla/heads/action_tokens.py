@@ -45,10 +45,13 @@ class ActionTokenHead(ActionHead):
         device = self.is_executed.device
         uniforms_bt = uniform_rows(len(features), size, generator, device)
         log_probs = []
+        zero = int(encoded(torch.zeros(()), self.end, self.cfg.num_bins))
 
         def choose(logits_bv: torch.Tensor, place: int) -> torch.Tensor:
             log_probs_bn = self._log_probs(logits_bv)
             words_b = draw(log_probs_bn, None if greedy else uniforms_bt[:, place])
+            if self.is_left_out is not None and self.is_left_out[place % self.action_dim]:
+                words_b = torch.full_like(words_b, self.cfg.num_bins - self.end + zero)
             log_probs.append(log_probs_bn.gather(1, words_b[:, None]))
             return self.end - self.cfg.num_bins + words_b
 
@@ -71,7 +74,7 @@ class ActionTokenHead(ActionHead):
         return log_probs_btn.gather(-1, words_bt.unsqueeze(-1)).squeeze(-1), entropy_bt
 
     def loss(
-        self, features: Context, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+        self, features: Context, target_bha: torch.Tensor, is_pad: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
         tokens_bt = encoded(target_bha.flatten(1), self.end, self.cfg.num_bins)
         logits_btv = features.backbone.language_logits(features.view, tokens_bt)
@@ -79,9 +82,9 @@ class ActionTokenHead(ActionHead):
         mode_bt = self._log_probs(logits_btv.detach()).argmax(-1) + self.end - self.cfg.num_bins
         actions_bha = decoded(mode_bt, self.end, self.cfg.num_bins).view_as(target_bha)
         is_right_bt = (mode_bt == tokens_bt).float()
-        return masked_mean(loss_bt.view_as(target_bha), is_pad_bh), {
-            "loss/action_l1": masked_mean((actions_bha - target_bha).abs(), is_pad_bh).item(),
-            "loss/token_accuracy": masked_mean(is_right_bt.view_as(target_bha), is_pad_bh).item(),
+        return masked_mean(loss_bt.view_as(target_bha), is_pad), {
+            "loss/action_l1": masked_mean((actions_bha - target_bha).abs(), is_pad).item(),
+            "loss/token_accuracy": masked_mean(is_right_bt.view_as(target_bha), is_pad).item(),
         }
 
     def _log_probs(self, logits: torch.Tensor) -> torch.Tensor:

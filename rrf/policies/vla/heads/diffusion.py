@@ -19,7 +19,7 @@ from rrf.policies.vla.action_heads import HeadSample, output_layer
 from rrf.policies.vla.denoising_head import DenoisingHead
 from rrf.policies.vla.flow_matching import Transition, time_embedding
 from rrf.policies.vla.heads.diffusion_configs import DiffusionHeadCfg
-from rrf.policies.vla.losses import masked_mean
+from rrf.policies.vla.losses import masked_mean, without_absent
 
 _TIME_FEATURES = 32
 
@@ -93,7 +93,7 @@ class DiffusionHead(DenoisingHead):
         return super().evaluate(features, replay)
 
     def loss(
-        self, features: torch.Tensor, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+        self, features: torch.Tensor, target_bha: torch.Tensor, is_pad: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """Squared error of the noise at a random level; the mean over `num_noise_draws` levels.
 
@@ -104,10 +104,11 @@ class DiffusionHead(DenoisingHead):
         for _ in range(self.cfg.num_noise_draws):
             shape, device = (len(target_bha),), target_bha.device
             index_b = torch.randint(self.cfg.num_train_steps, shape, device=device)
-            noise_bha, level_b = torch.randn_like(target_bha), self.levels[index_b]
+            noise_bha = without_absent(torch.randn_like(target_bha), is_pad)
+            level_b = self.levels[index_b]
             x_bha = noisy(target_bha, noise_bha, level_b)
             found_bha = self.noise(features, x_bha, index_b)
-            losses.append(masked_mean((found_bha - noise_bha) ** 2, is_pad_bh))
+            losses.append(masked_mean((found_bha - noise_bha) ** 2, is_pad))
             action_bha = denoised(x_bha, found_bha.detach(), level_b, self.cfg.clip)
-            errors.append(masked_mean((action_bha - target_bha).abs(), is_pad_bh))
+            errors.append(masked_mean((action_bha - target_bha).abs(), is_pad))
         return torch.stack(losses).mean(), {"loss/action_l1": torch.stack(errors).mean().item()}

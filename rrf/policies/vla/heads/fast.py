@@ -87,10 +87,10 @@ class FastHead(ActionHead):
         return log_prob_bt * is_live_bt, entropy_bt * is_live_bt
 
     def loss(
-        self, features: Context, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+        self, features: Context, target_bha: torch.Tensor, is_pad: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """The mean over the tokens of all chunks, their ends included."""
-        chunks = held(target_bha, is_pad_bh).cpu().numpy()
+        chunks = held(target_bha, is_pad).cpu().numpy()
         rows = self.tokenizer.encode(chunks)
         longest = min(max(map(len, rows)) + 1, self.tokenizer.num_coefficients)
         filled = [(row + [self.stop] * longest)[:longest] for row in rows]

@@ -14,6 +14,7 @@ class FastHeadCfg(ActionHeadCfg):
 
     reads: typing.ClassVar[Ability] = "language"
     has_assets: typing.ClassVar[bool] = True
+    takes_robots: typing.ClassVar[bool] = False
 
     files: str = ""
     """Directory with a fast_tokenizer.json, which `rrf.policies.vla.heads.fast_training` makes. Its

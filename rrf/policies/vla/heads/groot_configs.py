@@ -16,6 +16,7 @@ class GrootHeadCfg(FlowHeadCfg):
     sizes of N1.5; `n17_head` has those of N1.7."""
 
     reads: typing.ClassVar[Ability] = "tokens"
+    has_embodiments: typing.ClassVar[bool] = True
 
     version: GrootVersion = "n15"
     """n15: future tokens, all tokens of the backbone are attended to. n17: no future tokens; blocks

@@ -29,7 +29,7 @@ from rrf.policies.vla.action_heads import (
 )
 from rrf.policies.vla.context import Context
 from rrf.policies.vla.heads.oft_configs import OFTDiffusionHeadCfg, OFTRegressionHeadCfg
-from rrf.policies.vla.losses import held, masked_mean
+from rrf.policies.vla.losses import held, masked_mean, without_absent
 
 _CLIP = 1.0  # what the published heads clip actions to
 
@@ -117,9 +117,9 @@ class OFTRegressionHead(GaussianDensity):
             return self.model(hidden_bsd.float().unflatten(1, (self.chunk_length, -1)).flatten(2))
 
     def loss(
-        self, features: Context, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+        self, features: Context, target_bha: torch.Tensor, is_pad: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        loss = masked_mean((self(features) - target_bha).abs(), is_pad_bh)
+        loss = masked_mean((self(features) - target_bha).abs(), is_pad)
         return loss, {"loss/action_l1": loss.item()}
 
 
@@ -155,7 +155,7 @@ class OFTDiffusionHead(ActionHead):
         x_bha = torch.zeros(len(features), *shape, device=device)
         if not greedy:
             uniforms = uniform_rows(len(features), x_bha[0].numel(), generator, device)
-            x_bha = to_normal(uniforms).view_as(x_bha)
+            x_bha = self.without_left_out(to_normal(uniforms).view_as(x_bha))
         images = features.backbone.image_tokens(features.view)  # the same in every step
         indices = visited(self.cfg.num_train_steps, self.cfg.num_denoise_steps)
         levels = [self.levels[index] for index in indices] + [torch.ones((), device=device)]
@@ -165,6 +165,7 @@ class OFTDiffusionHead(ActionHead):
             level_b, next_b = level.expand(len(features)), after.expand(len(features))
             action_bha = denoised(x_bha, noise_bha, level_b, _CLIP)
             x_bha, _ = ddim_step(action_bha, noise_bha, level_b, next_b, eta=0.0)
+            x_bha = self.without_left_out(x_bha)
         return HeadSample(x_bha, None, {})
 
     def evaluate(
@@ -176,17 +177,17 @@ class OFTDiffusionHead(ActionHead):
         )
 
     def loss(
-        self, features: Context, target_bha: torch.Tensor, is_pad_bh: torch.Tensor
+        self, features: Context, target_bha: torch.Tensor, is_pad: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """The squared error of the noise at one random level per row. Noise and level come from
         torch's global random generator."""
-        noise_bha = torch.randn_like(target_bha)
+        noise_bha = without_absent(torch.randn_like(target_bha), is_pad)
         shape, device = (len(target_bha),), target_bha.device
         index_b = torch.randint(self.cfg.num_train_steps, shape, device=device)
-        x_bha = noisy(held(target_bha, is_pad_bh), noise_bha, self.levels[index_b])
+        x_bha = noisy(held(target_bha, is_pad), noise_bha, self.levels[index_b])
         error_bha = self.noise(features, x_bha, index_b) - noise_bha
-        return masked_mean(error_bha.square(), is_pad_bh), {
-            "loss/noise_l1": masked_mean(error_bha.detach().abs(), is_pad_bh).item()
+        return masked_mean(error_bha.square(), is_pad), {
+            "loss/noise_l1": masked_mean(error_bha.detach().abs(), is_pad).item()
         }
 
     def noise(

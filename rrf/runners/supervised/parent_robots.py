@@ -1,0 +1,64 @@
+"""What a run takes over from the policy that it starts from, if that one knows several robots.
+
+Weights are only valid with the normalisation with which they were trained, so a robot that the
+parent knows keeps its statistics; a new robot has those of its datasets.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rrf.policies.vla.configs import PolicyCfg
+from rrf.policies.vla.robot_configs import RobotCfg
+from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+
+
+def with_parent_robots(cfg: SupervisedRunnerCfg) -> SupervisedRunnerCfg:
+    """A copy whose policy also knows the robots of the policy in `init_from`.
+
+    Raises:
+        ValueError: If that policy knows several robots, and the config does not say which one the
+            dataset is of.
+    """
+    policy = cfg.policy
+    if cfg.init_from is None or not isinstance(policy, VLMPolicyCfg):
+        return cfg
+    saved = _policy_of(checkpoint.find(cfg.init_from))
+    if saved is None or not saved.robots:
+        return cfg
+    robots = saved.robots | policy.robots
+    if cfg.robots:
+        return cfg.replace(policy=policy.replace(robots=robots))
+    tag = policy.embodiment or saved.embodiment
+    if tag is None:
+        raise ValueError(
+            f"init_from={cfg.init_from} was trained on several robots ({', '.join(robots)}); say "
+            "which one the dataset is of: policy.embodiment=TAG, one of these or a new one"
+        )
+    robots = robots if tag in robots else {**robots, tag: RobotCfg()}
+    return cfg.replace(policy=policy.replace(robots=robots, embodiment=tag))
+
+
+def inherited(policy: PolicyCfg, own: Mapping, parent: Path) -> Mapping:
+    """The statistics to normalise with in a run that starts from `parent`.
+
+    Args:
+        policy: The policy of the run.
+        own: The statistics of its datasets, those of several robots by tag.
+        parent: The checkpoint.
+    """
+    theirs, saved = checkpoint.load_norm_stats(parent), _policy_of(parent)
+    if not isinstance(policy, VLMPolicyCfg) or not policy.robots:
+        return theirs
+    by_tag = {}
+    if saved is not None and saved.robots:
+        by_tag = theirs if saved.is_shared else {saved.embodiment: theirs}
+    if policy.embodiment is not None:
+        return by_tag.get(policy.embodiment, own)
+    return {tag: by_tag[tag] if tag in by_tag else own[tag] for tag in policy.robots}
+
+
+def _policy_of(parent: Path) -> VLMPolicyCfg | None:
+    policy = PolicyCfg.from_dict(checkpoint.load_config(parent)["policy"])
+    return policy if isinstance(policy, VLMPolicyCfg) else None
