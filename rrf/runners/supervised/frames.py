@@ -80,7 +80,7 @@ def split_of(cfg: SupervisedRunnerCfg) -> Split:
     if cfg.robots:
         from rrf.runners.supervised.robot_frames import robot_split
 
-        return robot_split(cfg, opened)
+        return Split(*robot_split(cfg, opened))
     validations = [validation for _, validation in opened.values() if validation is not None]
     return Split(
         Mixture([training for training, _ in opened.values()], list(cfg.datasets.values())),
