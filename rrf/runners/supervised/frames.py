@@ -126,7 +126,7 @@ def split_of(cfg: SupervisedRunnerCfg, added: Sequence[Path] = ()) -> Split:
     if cfg.robots:
         from rrf.runners.supervised.robot_frames import robot_split
 
-        return robot_split(cfg, opened)
+        return Split(*robot_split(cfg, opened))
     chunk_length, _, fraction, _, cache_dir, past = options
     readers = [
         *opened.values(),

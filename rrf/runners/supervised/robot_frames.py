@@ -18,7 +18,6 @@ from rrf.data.schema import Batch, Observation, Schema, Vector
 from rrf.networks.vlm.images import fitted
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
-from rrf.runners.supervised.frames import Split
 
 
 class RobotFrames:
@@ -106,9 +105,9 @@ class RobotFrames:
 
 def robot_split(
     cfg: SupervisedRunnerCfg, opened: Mapping[str, tuple[LeRobotReader, LeRobotReader | None]]
-) -> Split:
-    """The frames of all robots in a supervised config, the statistics of each by tag, and the
-    policy that sees them.
+) -> tuple[Mixture, Mixture | None, dict, VLMPolicyCfg]:
+    """The training and held-out frames of all robots in a supervised config, the statistics of each
+    robot by tag, and the policy that sees the frames.
 
     Args:
         cfg: The config; it has `robots`, and a policy that can be trained on several.
@@ -140,4 +139,4 @@ def robot_split(
         return Mixture([RobotFrames(frames, tag, policy) for tag, frames in parts.items()])
 
     held = mixed(validation) if validation else None
-    return Split(mixed(training), held, norm_stats, policy)
+    return mixed(training), held, norm_stats, policy
