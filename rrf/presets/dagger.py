@@ -7,7 +7,10 @@ from rrf.runners.dagger.configs import DAggerRunnerCfg
 
 
 def metaworld_dagger_compact() -> DAggerRunnerCfg:
-    """DAgger on the target tasks; set `init_from=<checkpoint of compact-vla-one-demo>`."""
+    """DAgger on the target tasks; set `init_from=<checkpoint of compact-vla-one-demo>`.
+
+    Its settings are a first guess: `docs/how-to/dagger.md` says what was seen.
+    """
     cloning = one_demo_sft()
     return DAggerRunnerCfg(
         experiment_name="metaworld-dagger-compact",

@@ -166,8 +166,7 @@ class DAggerRunner:
         stream = [cfg.seed, _RECORD, number]
         backend = self._backends.recording(policy, cfg.beta(number), stream)
         self._play(backend, source, stream)
-        facts = {"round": number, "beta": cfg.beta(number), "policy": deployable_digest(policy)}
-        source.write(self.data(number), facts)
+        source.write(self.data(number), {"round": number, "beta": cfg.beta(number)})
 
     def _train(self, policy: Path, signals: SignalWatch | None) -> Path:
         """The checkpoint of the trained policy."""
