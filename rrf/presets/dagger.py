@@ -7,10 +7,7 @@ from rrf.runners.dagger.configs import DAggerRunnerCfg
 
 
 def metaworld_dagger_compact() -> DAggerRunnerCfg:
-    """DAgger on the target tasks; set `init_from=<checkpoint of compact-vla-one-demo>`.
-
-    Its settings are a first guess: `docs/how-to/dagger.md` says what was seen.
-    """
+    """DAgger on the target tasks; set `init_from=<checkpoint of compact-vla-one-demo>`."""
     cloning = one_demo_sft()
     return DAggerRunnerCfg(
         experiment_name="metaworld-dagger-compact",
@@ -24,5 +21,6 @@ def metaworld_dagger_compact() -> DAggerRunnerCfg:
         env=MetaWorldCfg(num_envs=16, max_episode_steps=40),
         tasks=list(TARGET_TASKS),
         episodes_per_task=8,
-        max_rounds=3,
+        max_rounds=4,
+        max_steps=400,
     )

@@ -1,4 +1,4 @@
-"""Reinforcement learning on Meta-World of the families at laptop size: 60 rounds of some 15 seconds.
+"""Reinforcement learning on Meta-World of the families at laptop size, in a quarter of an hour.
 
 Each starts from the family's own laptop preset: `init_from=<checkpoint of openvla-oft-laptop>`. An
 update costs several times that of the compact policy, so that a round learns from fewer groups, and

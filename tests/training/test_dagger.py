@@ -14,14 +14,20 @@ from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.lerobot_reader import LeRobotReader
 from rrf.data.schema import Episode, Schema, Vector
 from rrf.data.stats import norm_stats
+from rrf.envs import ENVS
 from rrf.envs.vec_env import InitialState
 from rrf.orchestra.recording_role import RecordingRole
+from rrf.presets import PRESETS
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.dagger.recording import initial_states
 from rrf.runners.interruption import Interrupted, SignalWatch
-from tests.toy_simulator import presets
-from tests.toy_simulator.configs import INSTRUCTIONS, ToyCfg
-from tests.toy_simulator.env import SPEED, draw, episode_of, expert
+
+with pytest.MonkeyPatch.context() as patch:
+    for registry in (ENVS, PRESETS):  # other tests look at all there are
+        patch.setattr(registry, "_targets", dict(registry._targets))
+    from tests.toy_simulator import presets
+    from tests.toy_simulator.configs import INSTRUCTIONS, ToyCfg
+    from tests.toy_simulator.env import SPEED, draw, episode_of, expert
 
 TASKS = list(INSTRUCTIONS)
 
