@@ -53,6 +53,14 @@ def test_errors_are_those_worked_out_from_the_recording(dataset):  # noqa: F811
     assert np.array_equal(result.episodes[1].demonstrated, frames.actions_of(1))
 
 
+def test_a_dimension_that_never_moves_does_not_count(dataset):  # noqa: F811
+    frames = LeRobotReader(dataset, 3, episodes=[3, 7])
+    still = {ACTION: {"mean": [0.5, -0.5], "std": [2.0, 1e-8]}}
+    result = open_loop(Constant([0.25, 0.0], 3), frames, still)
+    assert result.total(POLICY) == pytest.approx((result.errors[POLICY][:, 0] / 2.0).mean())
+    assert result.to_dict()["constant"] == [frames.schema.action.names[1]]
+
+
 def write_homing(root, num_episodes):
     """Episodes whose action is -0.8 times the state, so that every state tells it."""
     episodes = []

@@ -4,6 +4,9 @@ The same errors are computed for two baselines, because a small error alone prov
 the mean action of the training data, and holding the action that was executed last. Where actions
 change slowly, the second one is hard to beat.
 
+An error in standard deviations leaves out dimensions that are constant in the training data: there,
+rounding would be many of them.
+
 Legend: N frames, K steps of a chunk, A action dimension.
 """
 
@@ -17,6 +20,7 @@ from rrf.data.lerobot_reader import LeRobotReader
 from rrf.data.schema import ACTION, Observation
 
 POLICY, MEAN, HOLD = "policy", "mean action", "hold previous"
+_CONSTANT = 1e-6  # a standard deviation below which float32 holds nothing but rounding
 
 
 class Predicts(typing.Protocol):
@@ -40,9 +44,15 @@ class OpenLoop:
         """Mean error of each dimension over the steps of the chunk, [A]."""
         return self.errors[who].mean(0)
 
+    @property
+    def varies(self) -> np.ndarray:
+        """Which dimensions are not constant in the training data, bool [A]; all, if none is."""
+        is_varying = self.std > _CONSTANT
+        return is_varying if is_varying.any() else ~is_varying
+
     def per_step(self, who: str) -> np.ndarray:
         """Mean error in standard deviations of each step of the chunk, [K]."""
-        return (self.errors[who] / self.std).mean(1)
+        return (self.errors[who] / self.std)[:, self.varies].mean(1)
 
     def total(self, who: str) -> float:
         """Mean error in standard deviations over everything."""
@@ -55,6 +65,7 @@ class OpenLoop:
             "dimensions": list(self.names),
             "units": self.units,
             "std": self.std.tolist(),
+            "constant": [n for n, v in zip(self.names, self.varies, strict=True) if not v],
             "error_in_std": {who: self.total(who) for who in self.errors},
             "error_by_dimension": {who: self.per_dimension(who).tolist() for who in self.errors},
             "error_in_std_by_step": {who: self.per_step(who).tolist() for who in self.errors},

@@ -11,7 +11,7 @@ KINDS = ("act", "diffusion", "vqbet", "smolvla")
 _ELSEWHERE = {
     "pi0": "use the preset pi0-sft (lerobot's own needs a patched transformers)",
     "pi05": "use the preset pi05-sft (lerobot's own needs a patched transformers)",
-    "pi0_fast": "use VLMPolicyCfg with PaliGemmaCfg and FastTokenHeadCfg",
+    "pi0_fast": "use VLMPolicyCfg with PaliGemmaCfg and FastHeadCfg",
     "groot": "use the preset groot-n15-sft",
     "tdmpc": "it learns from rewards, not by imitation; see the presets ending in -sac",
     "sac": "it learns from rewards, not by imitation; see the presets ending in -sac",
