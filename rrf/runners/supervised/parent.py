@@ -1,4 +1,4 @@
-"""What a run takes over from the policy that it starts from, if that one knows several robots.
+"""What a run takes over from the policy that it starts from: its family, robots and statistics.
 
 Weights are only valid with the normalisation with which they were trained, so a robot that the
 parent knows keeps its statistics; a new robot has those of its datasets.
@@ -40,6 +40,17 @@ def with_parent_robots(cfg: SupervisedRunnerCfg) -> SupervisedRunnerCfg:
     return cfg.replace(policy=policy.replace(robots=robots, embodiment=tag))
 
 
+def check_family(policy: PolicyCfg, parent: Path) -> None:
+    """Raise ValueError if `parent` holds a policy of another class, or with another backbone."""
+    saved = PolicyCfg.from_dict(checkpoint.load_config(parent)["policy"])
+    if (theirs := _family(saved)) != (mine := _family(policy)):
+        raise ValueError(
+            f"{parent} holds a {theirs}, but the policy to train is a {mine}; give a checkpoint of "
+            "the same family as init_from, or leave it out (pretrained=NAME starts from published "
+            "weights)"
+        )
+
+
 def inherited(policy: PolicyCfg, own: Mapping, parent: Path) -> Mapping:
     """The statistics to normalise with in a run that starts from `parent`.
 
@@ -57,6 +68,11 @@ def inherited(policy: PolicyCfg, own: Mapping, parent: Path) -> Mapping:
     if policy.embodiment is not None:
         return by_tag.get(policy.embodiment, own)
     return {tag: by_tag[tag] if tag in by_tag else own[tag] for tag in policy.robots}
+
+
+def _family(policy: PolicyCfg) -> str:
+    backbone = getattr(policy, "backbone", None)
+    return type(policy).__name__ + (f" with {type(backbone).__name__}" if backbone else "")
 
 
 def _policy_of(parent: Path) -> VLMPolicyCfg | None:
