@@ -108,7 +108,7 @@ def step_ms() -> list[dict]:
 
 def loader_frames_per_cpu_s_224() -> list[dict]:
     """Batches of 32 frames of 224 px read from JPEG and decoded, nothing kept in memory; beside
-    lerobot's reader. The frames are enlarged from 64 px, so that they decode faster than photographs.
+    lerobot's reader. The frames are enlarged from 64 px, so they decode faster than photographs.
     What the families consume stands in `step_ms` and in the numbers of a GPU."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
