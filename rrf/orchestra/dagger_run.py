@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rrf.orchestra.inline import ENV_ROLE, InlineBackend, check_division
-from rrf.orchestra.inline_run import misfits
+from rrf.orchestra.inline_run import misfits, policy_of_kind
 from rrf.orchestra.rollout_role import RolloutRole
-from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.dagger.configs import DAggerRunnerCfg
 from rrf.runners.dagger.runner import DAggerRunner
@@ -36,12 +35,7 @@ def build_runner(
             "has_expert"
         )
     parent = checkpoint.find(cfg.init_from)
-    saved = PolicyCfg.from_dict(checkpoint.load_config(parent)["policy"])
-    if type(saved) is not type(cfg.policy):
-        raise ValueError(
-            f"{parent} holds a {type(saved).__name__}, but the run trains a "
-            f"{type(cfg.policy).__name__}; start from a checkpoint of the same kind of policy"
-        )
+    saved = policy_of_kind(parent, cfg.policy)
     cfg = cfg.replace(policy=cfg.policy.fitted_to(saved))
     check_fit(cfg)
     return DAggerRunner(cfg, parent, Backends(cfg), run_dir, lineage)

@@ -30,8 +30,7 @@ def build_runner(
             policy, environment and tasks do not fit together; with co-training, also if there are
             no demonstrations to imitate.
     """
-    parent = _parent(cfg)
-    saved = PolicyCfg.from_dict(checkpoint.load_config(parent)["policy"])
+    parent, saved = _parent(cfg)
     cfg = cfg.replace(policy=cfg.policy.fitted_to(saved))
     check_fit(cfg)
     norm_stats = checkpoint.load_norm_stats(parent)
@@ -89,19 +88,30 @@ def misfits(policy: PolicyCfg, env: VecEnvCfg, tasks: Sequence[str]) -> list[str
     return wrong
 
 
-def _parent(cfg: VLARLRunnerCfg) -> Path:
+def policy_of_kind(parent: Path, policy: PolicyCfg) -> PolicyCfg:
+    """The config of the policy in a checkpoint, which must be of the kind of `policy`.
+
+    Raises:
+        ValueError: If it is of another kind.
+    """
+    saved = PolicyCfg.from_dict(checkpoint.load_config(parent)["policy"])
+    if type(saved) is not type(policy):
+        raise ValueError(
+            f"{parent} holds a {type(saved).__name__}, but the run trains a "
+            f"{type(policy).__name__}; start from a checkpoint of the same kind of policy"
+        )
+    return saved
+
+
+def _parent(cfg: VLARLRunnerCfg) -> tuple[Path, PolicyCfg]:
+    """The checkpoint to start from, and the config of its policy."""
     if not cfg.init_from:
         raise ValueError(
             "init_from is not given, but reinforcement learning starts from a policy that already "
             "succeeds now and then; set init_from=<checkpoint of supervised fine-tuning>"
         )
     parent = checkpoint.find(cfg.init_from)
-    saved = PolicyCfg.from_dict(checkpoint.load_config(parent)["policy"])
-    if type(saved) is not type(cfg.policy):
-        raise ValueError(
-            f"{parent} holds a {type(saved).__name__}, but the run trains a "
-            f"{type(cfg.policy).__name__}; start from a checkpoint of the same kind of policy"
-        )
+    saved = policy_of_kind(parent, cfg.policy)
     if saved.chunk_length != cfg.policy.chunk_length:
         raise ValueError(
             f"{parent} predicts chunks of {saved.chunk_length} steps, but the run's policy "
@@ -119,4 +129,4 @@ def _parent(cfg: VLARLRunnerCfg) -> Path:
             f"{parent} has a {theirs}, but the run's policy has a {ours}; start from a checkpoint "
             "that was fine-tuned with the same head"
         )
-    return parent
+    return parent, saved

@@ -233,7 +233,9 @@ def advantages_of(observation: Observation) -> list[int]:
 
 
 def prompt_state(cfg: VLMPolicyCfg, state_d: np.ndarray, tag: str | None) -> np.ndarray:
-    """The dimensions of a row's normalised state that its prompt holds."""
+    """The dimensions of a row's normalised state that its prompt holds, if it holds a state."""
+    if "{state}" not in cfg.prompt:
+        return state_d
     own = state_d[: cfg.robots[tag].state_dim] if tag in cfg.robots else state_d
     return np.pad(own, (0, max(0, cfg.prompt_state_dims - len(own))))
 
