@@ -1,9 +1,9 @@
 """How many weights does a small step not change if they are kept in bfloat16?
 `python -m benchmarks.bf16_weights`
 
-Trains the small pi0 with weights in bfloat16, as pi0-sft and pi05-sft keep them, and in float32,
-on the same random batches, with the optimizer of pi0-sft at its peak
-learning rate. Prints the share of weights with a gradient that a step leaves as they were.
+Trains the small pi0 with weights in bfloat16 and in float32, on the same random batches, with the
+optimizer of pi0-sft at its peak learning rate. Prints the share of weights with a gradient that a
+step leaves as they were.
 """
 
 import numpy as np

@@ -10,7 +10,7 @@ import re
 import statistics
 from pathlib import Path
 
-from benchmarks import headline_page, rl_algorithms, rl_curves
+from benchmarks import headline_page, recordings, rl_algorithms, rl_curves
 from benchmarks.record import RESULTS, ROOT
 from benchmarks.rl_curve_chart import chart
 from rrf import atomic
@@ -77,7 +77,10 @@ def pages() -> dict[Path, str]:
             "tasks": headline_page.details(),
         },
         docs / "reinforcement-learning.md": {"headline": headline_page.overview()},
-        docs / "models.md": {"families": headline_page.families()},
+        docs / "models.md": {
+            "families": headline_page.families(),
+            "recordings": recordings.table(found.get(recordings.RESULTS, [])),
+        },
         docs / "locomotion.md": {
             "algorithms": rl_algorithms.overview(algorithms),
             "precision": _precision(),

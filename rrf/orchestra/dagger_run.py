@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rrf.orchestra.inline import ENV_ROLE, InlineBackend, check_division
-from rrf.orchestra.inline_run import misfits, policy_of_kind
+from rrf.orchestra.inline_run import misfits
 from rrf.orchestra.rollout_role import RolloutRole
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.dagger.configs import DAggerRunnerCfg
 from rrf.runners.dagger.runner import DAggerRunner
+from rrf.runners.supervised.parent import policy_of_family
 
 _RECORDING_ROLE = "rrf.orchestra.recording_role:RecordingRole"
 
@@ -20,8 +21,9 @@ def build_runner(
     """The runner for the policy in `cfg.init_from`.
 
     Raises:
-        ValueError: If there is no checkpoint to start from, if it holds another kind of policy, if
-            the environment has no expert, or if policy, environment and tasks do not fit together.
+        ValueError: If there is no checkpoint to start from, if it holds another family of policy,
+            if the environment has no expert, or if policy, environment and tasks do not fit
+            together.
     """
     if not cfg.init_from:
         raise ValueError(
@@ -35,7 +37,7 @@ def build_runner(
             "has_expert"
         )
     parent = checkpoint.find(cfg.init_from)
-    saved = policy_of_kind(parent, cfg.policy)
+    saved = policy_of_family(parent, cfg.policy)
     cfg = cfg.replace(policy=cfg.policy.fitted_to(saved))
     check_fit(cfg)
     return DAggerRunner(cfg, parent, Backends(cfg), run_dir, lineage)

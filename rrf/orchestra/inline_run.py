@@ -16,6 +16,7 @@ from rrf.orchestra.rollout_role import RolloutRole
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.supervised.parent import policy_of_family
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 from rrf.runners.vla_rl.runner import VLARLRunner
 
@@ -88,21 +89,6 @@ def misfits(policy: PolicyCfg, env: VecEnvCfg, tasks: Sequence[str]) -> list[str
     return wrong
 
 
-def policy_of_kind(parent: Path, policy: PolicyCfg) -> PolicyCfg:
-    """The config of the policy in a checkpoint, which must be of the kind of `policy`.
-
-    Raises:
-        ValueError: If it is of another kind.
-    """
-    saved = PolicyCfg.from_dict(checkpoint.load_config(parent)["policy"])
-    if type(saved) is not type(policy):
-        raise ValueError(
-            f"{parent} holds a {type(saved).__name__}, but the run trains a "
-            f"{type(policy).__name__}; start from a checkpoint of the same kind of policy"
-        )
-    return saved
-
-
 def _parent(cfg: VLARLRunnerCfg) -> tuple[Path, PolicyCfg]:
     """The checkpoint to start from, and the config of its policy."""
     if not cfg.init_from:
@@ -111,7 +97,7 @@ def _parent(cfg: VLARLRunnerCfg) -> tuple[Path, PolicyCfg]:
             "succeeds now and then; set init_from=<checkpoint of supervised fine-tuning>"
         )
     parent = checkpoint.find(cfg.init_from)
-    saved = policy_of_kind(parent, cfg.policy)
+    saved = policy_of_family(parent, cfg.policy)
     if saved.chunk_length != cfg.policy.chunk_length:
         raise ValueError(
             f"{parent} predicts chunks of {saved.chunk_length} steps, but the run's policy "

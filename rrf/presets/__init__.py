@@ -34,6 +34,7 @@ _LAPTOP_RL = (
     "metaworld-grpo-groot-laptop",
 )
 _GROOT = ("groot-n15-sft", "groot-n17-sft", "groot-laptop", "groot-laptop-mixture")
+_RECORDINGS = ("bridge-sft-laptop", "gr1-sft-laptop", "g1-sft-laptop")
 _LEROBOT = (
     *("lerobot-act", "lerobot-diffusion", "lerobot-smolvla"),
     *("lerobot-act-laptop", "lerobot-diffusion-laptop"),
@@ -76,6 +77,7 @@ PRESETS = Registry(
     | _functions("openvla", _OPENVLA)
     | _functions("groot", _GROOT)
     | _functions("laptop_rl", _LAPTOP_RL)
+    | _functions("recordings", _RECORDINGS)
     | _functions("lerobot", _LEROBOT),
 )
 _KEYS = ("preset", "overrides")

@@ -23,23 +23,30 @@ def metaworld_grpo_oft_laptop() -> VLARLRunnerCfg:
 
 def metaworld_grpo_pi05_laptop() -> VLARLRunnerCfg:
     """GRPO with the random denoising steps of pi0.5."""
-    return _denoising("metaworld-grpo-pi05-laptop", pi05_laptop())
+    cfg = _denoising("metaworld-grpo-pi05-laptop", pi05_laptop(), noise_level=0.2)
+    return cfg.replace(optimizer=cfg.optimizer.replace(lr=1e-4))
 
 
 def metaworld_grpo_groot_laptop() -> VLARLRunnerCfg:
     """GRPO with the random denoising steps of GR00T N1.7."""
-    return _denoising("metaworld-grpo-groot-laptop", groot_laptop())
+    cfg = _denoising("metaworld-grpo-groot-laptop", groot_laptop(), noise_level=0.3)
+    return cfg.replace(optimizer=cfg.optimizer.replace(lr=5e-5), max_rounds=30)
 
 
-def _denoising(name: str, laptop: SupervisedRunnerCfg) -> VLARLRunnerCfg:
-    """The settings of `metaworld_grpo_flow`, which says why, for another policy; with less noise,
-    and more and larger steps, since a round has fewer episodes."""
+def _denoising(name: str, laptop: SupervisedRunnerCfg, noise_level: float) -> VLARLRunnerCfg:
+    """The settings of `metaworld_grpo_flow`, which says why, for another policy.
+
+    Chunks start without noise: that of training takes 13 to 18 points of success away, and no
+    update can change what it does.
+    """
     cfg = _of(metaworld_grpo_flow(), name, laptop)
-    cfg = cfg.replace(
-        algorithm=cfg.algorithm.replace(minibatch_size=64),
-        optimizer=cfg.optimizer.replace(lr=2e-4),
+    return _with_head(
+        cfg,
+        noise_method="flow_sde",
+        stochastic_steps="all",
+        noise_level=noise_level,
+        start_noise=0.0,
     )
-    return _with_head(cfg, noise_method="flow_sde", stochastic_steps="all", noise_level=0.3)
 
 
 def _of(recipe: VLARLRunnerCfg, name: str, laptop: SupervisedRunnerCfg) -> VLARLRunnerCfg:

@@ -78,7 +78,7 @@ def test_the_lineage_names_the_parent(parent, tmp_path):
             {"policy": IMITATED.replace(head=DiscreteTokenHeadCfg())},
             "has a GaussianHeadCfg, but the run's policy has a DiscreteTokenHeadCfg",
         ),
-        ({"policy": PolicyCfg()}, r"holds a CompactVLACfg, but the run trains a PolicyCfg"),
+        ({"policy": PolicyCfg()}, r"holds a CompactVLACfg, but the policy to train is a PolicyCfg"),
     ],
 )
 def test_what_does_not_fit_is_named(parent, tmp_path, changes, message):

@@ -104,22 +104,33 @@ def test_elements_that_are_not_executed_change_no_log_prob(cfg):
     assert torch.equal(short.evaluate(features(6), changed)[0], log_prob)
 
 
-@pytest.mark.parametrize("steps", ["one", "all"])
-def test_flow_log_prob_is_that_of_its_normal_distributions(steps):
-    cfg = FlowMatchingHeadCfg(stochastic_steps=steps, noise_level=1 / 3, num_denoise_steps=2)
+@pytest.mark.parametrize(
+    ("steps", "start_noise"), [("one", 1.0), ("one", 0.5), ("all", 1.0), ("all", 0.5), ("all", 0.0)]
+)
+def test_flow_log_prob_is_that_of_its_normal_distributions(steps, start_noise):
+    cfg = FlowMatchingHeadCfg(
+        stochastic_steps=steps, start_noise=start_noise, noise_level=1 / 3, num_denoise_steps=2
+    )
     head = make_head(cfg)
+    usual = make_head(cfg.replace(start_noise=1.0))
     with torch.no_grad():
         head.output.weight.zero_()
         head.output.bias.fill_(0.5)
     sample = draw(head, features(4))
     start, middle, _ = sample.replay["chain"].unbind(1)
+    wide = draw(usual, features(4)).replay["chain"][:, 0]
+    assert torch.allclose(start, start_noise * wide)
     # s = 1, v = 0.5: action start - 0.5, noise start; s' = 0.5, angle pi / 6
     mean = 0.5 * (start - 0.5) + 0.5 * 0.8660254 * start
     expected = torch.distributions.Normal(mean, 0.25).log_prob(middle)
     if steps == "all":  # the start, the first step, and the last, which has no noise
-        expected = (torch.distributions.Normal(0.0, 1.0).log_prob(start) + expected + 0.0) / 3
+        beginning = 0.0  # a start without noise has no density
+        if start_noise:
+            beginning = torch.distributions.Normal(0.0, start_noise).log_prob(start)
+        expected = (beginning + expected + 0.0) / 3
     assert sample.log_prob is not None
     assert torch.allclose(sample.log_prob, expected.flatten(1), atol=1e-5)
+    assert torch.equal(head.evaluate(features(4), sample.replay)[0], sample.log_prob)
 
 
 def test_a_flow_learns_two_modes_where_a_mean_would_lie_between_them():
@@ -142,6 +153,7 @@ def test_a_flow_learns_two_modes_where_a_mean_would_lie_between_them():
         ({"num_denoise_steps": 0, "noise_method": "flow_sde"}, "flow_sde: 1 or more"),
         ({"noise_level": 0.0}, "noise_level is 0.0"),
         ({"noise_level": 1.5}, "noise_level is 1.5"),
+        ({"start_noise": 1.5}, "start_noise is 1.5, allowed: 0 to 1"),
         ({"noise_method": "flow_ode"}, "noise_method"),
         ({"time_convention": "openvla"}, "time_convention"),
         ({"stochastic_steps": "some"}, "stochastic_steps"),

@@ -150,6 +150,10 @@ class FlowHeadCfg(ActionHeadCfg):
     stochastic_steps: typing.Literal["one", "all"] = "one"
     """one: a single denoising step is random, chosen anew for every sample. all: every step is
     random."""
+    start_noise: float = 1.0
+    """Standard deviation of the noise that sampled chunks start from; in training it is 1. No
+    update can change what this noise does to an action, so that less of it helps policy gradients.
+    0 starts like a greedy chunk."""
     time_convention: TimeConvention = "openpi"
     """Whether time 1 (openpi) or time 0 (gr00t) is noise, and the sign of the velocity. Pretrained
     heads exist in both conventions."""
@@ -179,6 +183,8 @@ class FlowHeadCfg(ActionHeadCfg):
             raise ValueError(
                 f"noise_level is {self.noise_level}, allowed: above 0, and up to 1 for flow_cps"
             )
+        if not 0 <= self.start_noise <= 1:
+            raise ValueError(f"start_noise is {self.start_noise}, allowed: 0 to 1")
         if min(self.std_hidden_features, default=1) < 1:
             raise ValueError(
                 f"std_hidden_features is {self.std_hidden_features}, allowed: widths of 1 or more"

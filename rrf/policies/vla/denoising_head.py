@@ -5,8 +5,8 @@ The probability of a sample is that of its random denoising steps, not that of t
 * one random step: a single step per sample is random, chosen among those with std > 0. The other
   steps are deterministic. Training evaluates the network once per sample. The generator chooses an
   index for every sample (pi_RL's code chooses one for the whole batch).
-* all steps random: the log-probability is the mean over the standard normal density of the start
-  and the densities of the N steps (`joint_mean` explains why it is the mean).
+* all steps random: the log-probability is the mean over the normal density of the start and the
+  densities of the N steps (`joint_mean` explains why it is the mean).
 
 Legend: B batch, N denoising steps, H steps in an action chunk, A action dimension of the head.
 """
@@ -53,6 +53,11 @@ class DenoisingHead(ActionHead):
         """One step of a sample is random; else all are."""
         raise NotImplementedError
 
+    @property
+    def start_std(self) -> float:
+        """Std of the noise that a sampled chunk starts from."""
+        return 1.0
+
     def given(self, features: typing.Any) -> typing.Any:
         """What all denoising steps share; computed once per chunk."""
         return features
@@ -85,7 +90,7 @@ class DenoisingHead(ActionHead):
             replay["denoise_index"] = index_b
         if greedy:
             return HeadSample(chain[:, -1], self._score(transition, replay)[0], replay)
-        log_prob = self._reduce(_standard_log_prob(start_bha), log_probs)
+        log_prob = self._reduce(self._start_score(start_bha)[0], log_probs)
         return HeadSample(chain[:, -1], log_prob, replay)
 
     def evaluate(
@@ -141,7 +146,8 @@ class DenoisingHead(ActionHead):
         uniforms = uniform_rows(batch, width, generator, device)
         normals = to_normal(uniforms[:, 1:]).unflatten(1, (-1, self.chunk_length, self.action_dim))
         index_b = (uniforms[:, 0] * self.num_random_steps).long()
-        return index_b, self.without_left_out(normals[:, 0]), normals[:, 1:]
+        start_bha = self.without_left_out(normals[:, 0]) * self.start_std
+        return index_b, start_bha, normals[:, 1:]
 
     def _score(
         self, transition: Transition, replay: dict[str, torch.Tensor]
@@ -154,11 +160,17 @@ class DenoisingHead(ActionHead):
             steps = list(steps[:, None].expand(-1, len(chain)))
         scores = [step_log_prob(transition, chain, steps_b) for steps_b in steps]
         log_probs, entropies = (torch.stack(parts, 1) for parts in zip(*scores, strict=True))
-        start = chain[:, 0]
+        start_log_prob, start_entropy = self._start_score(chain[:, 0])
         return (
-            self._reduce(_standard_log_prob(start), log_probs),
-            self._reduce(gaussian_entropy(torch.ones_like(start)), entropies),
+            self._reduce(start_log_prob, log_probs),
+            self._reduce(start_entropy, entropies),
         )
+
+    def _start_score(self, start_bha: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-density and entropy of a start, each [B, H, A]."""
+        std_bha = torch.full_like(start_bha, self.start_std)
+        log_prob_bha = gaussian_log_prob(start_bha, torch.zeros_like(start_bha), std_bha)
+        return log_prob_bha, gaussian_entropy(std_bha)
 
     def _random_steps(self, index_b: torch.Tensor) -> torch.Tensor:
         if self.has_single_random_step:
@@ -171,7 +183,3 @@ class DenoisingHead(ActionHead):
         else:
             total_bha = joint_mean(start_bha, steps_bnha)
         return torch.where(self.is_executed, total_bha, 0.0).flatten(1)
-
-
-def _standard_log_prob(x: torch.Tensor) -> torch.Tensor:
-    return gaussian_log_prob(x, torch.zeros_like(x), torch.ones_like(x))

@@ -51,6 +51,10 @@ class FlowHead(DenoisingHead, typing.Generic[AnyCfg]):
     def has_single_random_step(self) -> bool:
         return self.cfg.stochastic_steps == "one"
 
+    @property
+    def start_std(self) -> float:
+        return self.cfg.start_noise
+
     def velocity(
         self, given: typing.Any, x_bha: torch.Tensor, share_b: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:

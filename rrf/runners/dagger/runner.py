@@ -27,7 +27,6 @@ from pathlib import Path
 from rrf import atomic
 from rrf.data.sampling import mixed_seed
 from rrf.envs.process.child import ChildError, ChildValueError
-from rrf.envs.vec_env import InitialState
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.dagger.configs import DAggerRunnerCfg
@@ -39,6 +38,12 @@ from rrf.runners.supervised.runner import Progress, SupervisedRunner
 from rrf.runners.tracker import NullTracker, Tracker
 from rrf.runners.vla_rl.job_sources import JobList
 from rrf.runners.vla_rl.roles import Backend
+from rrf.runners.vla_rl.validation import (
+    best_round,
+    success_metrics,
+    success_of,
+    validation_states,
+)
 
 _RECORD, _VALIDATE = 0, 1  # part of the seeds: separate random streams
 
@@ -198,24 +203,15 @@ class DAggerRunner:
 
     def _validate(self, policy: Path) -> dict[str, str]:
         """Measure the greedy success of a policy on held-out initial states; returns its assets."""
-        cfg, outcomes = self.cfg, {task: [] for task in self.cfg.tasks}
-        states = [
-            InitialState(task, cfg.validation_seed, index)
-            for task in cfg.tasks
-            for index in range(cfg.validation_episodes)
-        ]
+        cfg, states = self.cfg, validation_states(self.cfg)
         source = JobList(states)
         self._tell("validate", 0, len(states))
         backend = self._backends.validating(policy)
         self._play(backend, source, [cfg.seed, _VALIDATE, self.round])
-        for episode in source.episodes:
-            outcomes[episode.job.initial_state.task].append(episode.success)
-        by_task = {task: sum(found) / len(found) for task, found in outcomes.items()}
-        success = sum(by_task.values()) / len(by_task)
-        self.validations.append({"round": self.round, "success": success, "by_task": by_task})
-        self.metrics |= {f"validation/success/{task}": rate for task, rate in by_task.items()}
-        self.metrics["validation/success"] = success
-        self._tell("validate", len(states), len(states), success=success)
+        success = success_of(source.episodes, cfg.tasks)
+        self.validations.append({"round": self.round, **success})
+        self.metrics |= success_metrics(success)
+        self._tell("validate", len(states), len(states), success=success["success"])
         return backend.rollout.policy.assets()
 
     def _play(self, backend: Backend, source: JobList, stream: list[int]) -> None:
@@ -245,7 +241,9 @@ class DAggerRunner:
             self._lineage(),
             texts,
         )
-        checkpoint.prune(self.run_dir, self.cfg.num_checkpoints_kept, keep=(self._best_round(),))
+        checkpoint.prune(
+            self.run_dir, self.cfg.num_checkpoints_kept, keep=(best_round(self.validations),)
+        )
 
     def _lineage(self) -> dict:
         return self.lineage | {"recorded": self.recorded}
@@ -256,11 +254,6 @@ class DAggerRunner:
             folder = self.data(number).with_name("training")
             if folder.is_dir():
                 atomic.remove(folder)
-
-    def _best_round(self) -> int:
-        """The round with the best validation; if two are equal, the later one."""
-        best = max(self.validations, key=lambda entry: (entry["success"], entry["round"]))
-        return best["round"]
 
     def _resume(self) -> None:
         path = checkpoint.latest(self.run_dir)
@@ -290,7 +283,7 @@ class DAggerRunner:
         self._show(DAggerProgress(at, self.cfg.max_rounds, stage, done, total, numbers))
 
     def _result(self) -> dict:
-        best = checkpoint.steps(self.run_dir)[self._best_round()]
+        best = checkpoint.steps(self.run_dir)[best_round(self.validations)]
         return {
             "checkpoint": str(best),
             "checkpoint_digest": deployable_digest(best),

@@ -40,15 +40,19 @@ def with_parent_robots(cfg: SupervisedRunnerCfg) -> SupervisedRunnerCfg:
     return cfg.replace(policy=policy.replace(robots=robots, embodiment=tag))
 
 
-def check_family(policy: PolicyCfg, parent: Path) -> None:
-    """Raise ValueError if `parent` holds a policy of another class, or with another backbone."""
+def policy_of_family(parent: Path, policy: PolicyCfg) -> PolicyCfg:
+    """The config of the policy in a checkpoint, which must be of the family of `policy`.
+
+    Raises:
+        ValueError: If it is of another class, or has another backbone.
+    """
     saved = PolicyCfg.from_dict(checkpoint.load_config(parent)["policy"])
     if (theirs := _family(saved)) != (mine := _family(policy)):
         raise ValueError(
             f"{parent} holds a {theirs}, but the policy to train is a {mine}; give a checkpoint of "
-            "the same family as init_from, or leave it out (pretrained=NAME starts from published "
-            "weights)"
+            "the same family as init_from"
         )
+    return saved
 
 
 def inherited(policy: PolicyCfg, own: Mapping, parent: Path) -> Mapping:

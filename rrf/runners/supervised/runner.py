@@ -45,7 +45,7 @@ from rrf.runners.supervised.parallel import (
     shares,
     summed,
 )
-from rrf.runners.supervised.parent import check_family, inherited, with_parent_robots
+from rrf.runners.supervised.parent import inherited, policy_of_family, with_parent_robots
 from rrf.runners.tracker import NullTracker, Tracker
 
 
@@ -93,7 +93,7 @@ class SupervisedRunner:
                 "close to; give it as init_from=<checkpoint>"
             )
         if parent:
-            check_family(cfg.policy, parent)
+            policy_of_family(parent, cfg.policy)
             self.lineage["parent_checkpoint"] = deployable_digest(parent)
             # Weights are only valid with the normalisation with which they were trained.
             self.norm_stats = inherited(cfg.policy, self.norm_stats, parent)

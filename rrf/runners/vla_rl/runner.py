@@ -15,7 +15,6 @@ import torch
 
 from rrf import atomic
 from rrf.envs.process.child import ChildError, ChildValueError
-from rrf.envs.vec_env import InitialState
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.env_failure import env_failure
@@ -28,6 +27,12 @@ from rrf.runners.vla_rl.job_sources import GroupRound, JobList, JobSource
 from rrf.runners.vla_rl.preflight import check_log_probs
 from rrf.runners.vla_rl.roles import Actor, Backend, RoundProgress
 from rrf.runners.vla_rl.rollout_video import write_grid
+from rrf.runners.vla_rl.validation import (
+    best_round,
+    success_metrics,
+    success_of,
+    validation_states,
+)
 from rrf.storage.trajectories import PlayedEpisode
 
 _PLAY, _VALIDATE = 0, 1  # part of the seeds: separate random streams of rollouts and validations
@@ -113,7 +118,7 @@ class VLARLRunner:
             "wall_s": self._wall_s,
             "cpu_s": self._cpu_s,
         }
-        best = (self._best_round(),) if self.validations else ()
+        best = (best_round(self.validations),) if self.validations else ()
         path = checkpoint.save(
             self.run_dir,
             self.round,
@@ -251,36 +256,24 @@ class VLARLRunner:
         """Measure the greedy success of the deployed weights on held-out initial states."""
         cfg = self.cfg
         begin = time.perf_counter()
-        states = [
-            InitialState(task, cfg.validation_seed, index)
-            for task in cfg.tasks
-            for index in range(cfg.validation_episodes)
-        ]
-        source = JobList(states)
+        source = JobList(validation_states(cfg))
         self.backend.rollout.load(self.actor.deployed_weights(), self.round)
         self._play(source, _VALIDATE, greedy=True)
         self._film("validation", source.episodes, tracker)
-        by_task = {
-            task: sum(e.success for e in source.episodes if e.job.initial_state.task == task)
-            / cfg.validation_episodes
-            for task in cfg.tasks
-        }
-        success = sum(by_task.values()) / len(by_task)
+        success = success_of(source.episodes, cfg.tasks)
         self.validations.append(
             {
                 "round": self.round,
                 "episodes": self.num_episodes,
                 "wall_s": round(time.monotonic() - self._began[0], 1),
-                "success": success,
-                "by_task": by_task,
+                **success,
             }
         )
-        self.metrics |= {f"validation/success/{task}": rate for task, rate in by_task.items()}
-        self.metrics["validation/success"] = success
+        self.metrics |= success_metrics(success)
         self.metrics["time/validation"] = time.perf_counter() - begin
         if self.round == 0:
             tracker.log_metrics(self.metrics, 0)
-        if self._best_round() == self.round:
+        if best_round(self.validations) == self.round:
             self.save()
 
     def _film(self, kind: str, episodes: Sequence[PlayedEpisode], tracker: Tracker) -> None:
@@ -288,11 +281,6 @@ class VLARLRunner:
         path = self.run_dir / "videos" / f"{kind}_round_{self.round}.mp4"
         write_grid(path, episodes, self.cfg.policy.cameras[0], f"round {self.round}")
         tracker.log_artifact(path, "videos")
-
-    def _best_round(self) -> int:
-        """The round with the best validation; if two are equal, the later one (more training)."""
-        best = max(self.validations, key=lambda entry: (entry["success"], entry["round"]))
-        return best["round"]
 
     def _resume(self) -> None:
         own = checkpoint.latest(self.run_dir)
@@ -317,7 +305,7 @@ class VLARLRunner:
         self._wall_s, self._cpu_s = facts["wall_s"], facts["cpu_s"]
 
     def _result(self) -> dict:
-        best = checkpoint.steps(self.run_dir)[self._best_round()]
+        best = checkpoint.steps(self.run_dir)[best_round(self.validations)]
         return {
             "checkpoint": str(best),
             "checkpoint_digest": deployable_digest(best),

@@ -1,0 +1,80 @@
+"""Fine-tuning on recordings of robots: `python -m benchmarks.recordings [PRESET …] [--seed N]`.
+
+Trains the presets of `rrf/presets/recordings.py` and predicts the episodes that were held out. The
+error of a policy is that of all steps of all chunks, in standard deviations of each action
+dimension; dimensions that never move are left out. The peer is the mean action of the training
+episodes. The datasets are those of `dvc --cd infra/recordings repro`.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+
+from benchmarks import record
+from benchmarks.vla_experiments import train
+from rrf import workspace
+
+COMMAND = "python -m benchmarks.recordings"
+RESULTS = record.RESULTS / "recordings.json"
+DATASETS = {
+    "bridge-sft-laptop": "bridge",
+    "gr1-sft-laptop": "gr1",
+    "g1-sft-laptop": "g1-segments",
+}
+
+
+def measure(preset: str, seed: int) -> dict:
+    """Train a preset and evaluate it on the episodes that it held out."""
+    folder = workspace.state() / "recordings" / f"{preset}-seed{seed}"
+    trained = train(preset, folder / "sft", [f"seed={seed}"])
+    words = ["--held-out", DATASETS[preset], "--out", str(folder / "held-out")]
+    command = [sys.executable, "-m", "rrf.cli", "eval", trained["checkpoint"], *words]
+    subprocess.run(command, check=True, cwd=workspace.home())
+    result = json.loads((folder / "held-out" / "open_loop.json").read_text())
+    errors = result["error_in_std"]
+    number = record.number(
+        f"{preset.replace('-', '_')}_error",
+        errors["policy"],
+        "std of the action",
+        command=f"{COMMAND} {preset}",
+        peer="mean action",
+        peer_value=errors["mean action"],
+        ratio=errors["mean action"] / errors["policy"],
+        seeds=[seed],
+    )
+    return number | {
+        "hold_previous": round(errors["hold previous"], 4),
+        "frames": result["num_frames"],
+        "steps": trained["steps"],
+        "cpu_s": round(trained["cpu_s"]),
+    }
+
+
+def table(rows: list[dict]) -> str:
+    """A row per preset: what it cost, its error, and those of the baselines."""
+    lines = [
+        "| preset | steps | CPU-s | held-out frames | error in std | mean action | hold previous |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        numbers = (row["steps"], row["cpu_s"], row["frames"], row["value"], row["peer_value"])
+        cells = [f"`{row['command'].split()[-1]}`", *map(str, numbers), str(row["hold_previous"])]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure the given presets, or all, and write `docs/benchmarks/recordings.json`."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("presets", nargs="*", choices=DATASETS, default=list(DATASETS))
+    parser.add_argument("--seed", type=int, default=0)
+    words = parser.parse_args()
+    for preset in words.presets:
+        record.save("recordings", [measure(preset, words.seed)])
+
+
+if __name__ == "__main__":
+    main()
