@@ -69,10 +69,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("presets", nargs="*", choices=DATASETS, default=list(DATASETS))
+    parser.add_argument("presets", nargs="*", choices=list(DATASETS), help="all by default")
     parser.add_argument("--seed", type=int, default=0)
     words = parser.parse_args()
-    for preset in words.presets:
+    for preset in words.presets or DATASETS:
         record.save("recordings", [measure(preset, words.seed)])
 
 

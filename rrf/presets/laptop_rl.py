@@ -23,14 +23,12 @@ def metaworld_grpo_oft_laptop() -> VLARLRunnerCfg:
 
 def metaworld_grpo_pi05_laptop() -> VLARLRunnerCfg:
     """GRPO with the random denoising steps of pi0.5."""
-    cfg = _denoising("metaworld-grpo-pi05-laptop", pi05_laptop(), noise_level=0.2)
-    return cfg.replace(optimizer=cfg.optimizer.replace(lr=1e-4))
+    return _denoising("metaworld-grpo-pi05-laptop", pi05_laptop(), noise_level=0.2)
 
 
 def metaworld_grpo_groot_laptop() -> VLARLRunnerCfg:
     """GRPO with the random denoising steps of GR00T N1.7."""
-    cfg = _denoising("metaworld-grpo-groot-laptop", groot_laptop(), noise_level=0.3)
-    return cfg.replace(optimizer=cfg.optimizer.replace(lr=5e-5), max_rounds=30)
+    return _denoising("metaworld-grpo-groot-laptop", groot_laptop(), noise_level=0.3)
 
 
 def _denoising(name: str, laptop: SupervisedRunnerCfg, noise_level: float) -> VLARLRunnerCfg:
@@ -41,7 +39,7 @@ def _denoising(name: str, laptop: SupervisedRunnerCfg, noise_level: float) -> VL
     """
     cfg = _of(metaworld_grpo_flow(), name, laptop)
     return _with_head(
-        cfg,
+        cfg.replace(optimizer=cfg.optimizer.replace(lr=5e-5), max_rounds=30),
         noise_method="flow_sde",
         stochastic_steps="all",
         noise_level=noise_level,
