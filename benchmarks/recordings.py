@@ -1,4 +1,4 @@
-"""Fine-tuning on recordings of robots: `python -m benchmarks.recordings [PRESET …] [--seed N]`.
+"""Fine-tuning on recordings of robots: `python -m benchmarks.recordings [PRESET] [--seed N]`.
 
 Trains the presets of `rrf/presets/recordings.py` and predicts the episodes that were held out. The
 error of a policy is that of all steps of all chunks, in standard deviations of each action
@@ -69,10 +69,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("presets", nargs="*", choices=list(DATASETS), help="all by default")
+    parser.add_argument("preset", nargs="?", choices=[*DATASETS, "all"], default="all")
     parser.add_argument("--seed", type=int, default=0)
     words = parser.parse_args()
-    for preset in words.presets or DATASETS:
+    for preset in DATASETS if words.preset == "all" else [words.preset]:
         record.save("recordings", [measure(preset, words.seed)])
 
 
