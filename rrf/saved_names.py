@@ -47,7 +47,11 @@ FIRST_MODULE = {
 
 ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
     "rrf.algorithms.configs:BehaviorCloningCfg": {"kl_coef": 0.0},
-    "rrf.components.configs:FlowMatchingHeadCfg": {"num_noise_draws": 1, "trains_padding": True},
+    "rrf.components.configs:FlowMatchingHeadCfg": {
+        "num_noise_draws": 1,
+        "start_noise": 1.0,
+        "trains_padding": True,
+    },
     "rrf.evaluation.protocol:ProtocolCfg": {
         "execution": {TYPE_KEY: "rrf.evaluation.vla.execution_configs:RecedingHorizonCfg"},
     },

@@ -3,6 +3,7 @@
 `hub_uploads.py` adds what an upload asks.
 """
 
+import errno
 import hashlib
 import json
 import socket
@@ -13,6 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 
 from rrf.data import hub as module
+from tests.waiting import wait_for
 
 PAGE = 2  # entries of a tree per answer
 
@@ -63,7 +65,7 @@ class HubServer:
             server_state = hub
 
         self.is_gone = False
-        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
+        self._server = wait_for(lambda: _server_at(self._port, Handler))
         self._port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
@@ -74,6 +76,16 @@ class HubServer:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+def _server_at(port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer | None:
+    """A server on this port; None while another process has it."""
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return None
 
 
 class _Handler(BaseHTTPRequestHandler):
