@@ -3,7 +3,6 @@
 `hub_uploads.py` adds what an upload asks.
 """
 
-import errno
 import hashlib
 import json
 import socket
@@ -14,7 +13,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 
 from rrf.data import hub as module
-from tests.waiting import wait_for
 
 PAGE = 2  # entries of a tree per answer
 
@@ -43,6 +41,7 @@ class HubServer:
         self.contents: list[tuple[str, str]] = []  # file and range of each content asked for
         self.status: int | None = None  # answer everything so
         self._port = 0
+        self._stopping: threading.Thread | None = None
         self.start()
 
     @property
@@ -60,15 +59,23 @@ class HubServer:
     def start(self) -> None:
         """Begin to serve, on the same port as before."""
         hub = self
+        if self._stopping:
+            self._stopping.join()
 
         class Handler(self.handler):
             server_state = hub
 
         self.is_gone = False
-        self._server = wait_for(lambda: _server_at(self._port, Handler))
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
         self._port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
+
+    def vanish(self) -> None:
+        """Stop from within an answer, which a thread of the server gives."""
+        self.is_gone = True
+        self._stopping = threading.Thread(target=self.stop, daemon=True)
+        self._stopping.start()
 
     def stop(self) -> None:
         """Refuse and drop all connections."""
@@ -76,16 +83,6 @@ class HubServer:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
-
-
-def _server_at(port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer | None:
-    """A server on this port; None while another process has it."""
-    try:
-        return ThreadingHTTPServer(("127.0.0.1", port), handler)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        return None
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -212,8 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content[:cut])
         if is_end:
-            self.server_state.is_gone = True
-            threading.Thread(target=self.server_state.stop, daemon=True).start()
+            self.server_state.vanish()
         if cut is not None:
             self._drop()
 

