@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rrf.cli import app
+from rrf.data import download as download_module
 from rrf.data import hub as hub_module
 from rrf.data.download import is_pickle
 from rrf.networks.vlm import setup as published
@@ -83,6 +84,8 @@ def test_names_lead_to_what_was_set_up_and_errors_to_the_command(models, tmp_pat
 
 def test_an_interrupted_download_goes_on_where_it_stopped(models, monkeypatch):
     monkeypatch.setattr(hub_module, "_BLOCK_BYTES", 1000)
+    # one at a time: a file beside it that fails first would end this one earlier
+    monkeypatch.setattr(download_module, "_NUM_THREADS", 1)
     models.cuts["model.safetensors"] = 5000
     with pytest.raises(OSError, match="run the same command again to continue"):
         published.setup(NAME)
@@ -91,8 +94,7 @@ def test_an_interrupted_download_goes_on_where_it_stopped(models, monkeypatch):
     models.contents.clear()
     published.setup(NAME)
     asked = dict(models.contents)["model.safetensors"]
-    # what had been read when the connection broke, in whole blocks; a busy machine reads less
-    assert int(asked.removeprefix("bytes=").split("-")[0]) in range(1000, 5001, 1000)
+    assert 4000 <= int(asked.removeprefix("bytes=").split("-")[0]) <= 5000
     assert record_of(NAME) is not None
 
 
