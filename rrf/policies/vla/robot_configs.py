@@ -1,9 +1,40 @@
 """What each robot sees and does, of a policy that is trained on several. No torch here."""
 
 import typing
+from collections.abc import Sequence
 
 from rrf.config import Cfg, configclass
 from rrf.data.schema import Schema
+
+
+class Sizes(typing.Protocol):
+    """The sizes that a policy, or one of its robots, shares with a dataset."""
+
+    image_size: tuple[int, int]
+    state_dim: int
+    action_dim: int
+
+
+def misfits(
+    where: str, cfg: Sizes, cameras: Sequence[str], schema: Schema, dataset: str
+) -> list[str]:
+    """Every difference between what `where` in a config says and what its dataset has."""
+    pairs = {
+        "image_size": (tuple(cfg.image_size), tuple(schema.image_size)),
+        "state_dim": (cfg.state_dim, len(schema.state.names)),
+        "action_dim": (cfg.action_dim, len(schema.action.names)),
+    }
+    wrong = [
+        f"{where}.{name} is {mine}, but {dataset} has {its}"
+        for name, (mine, its) in pairs.items()
+        if mine != its
+    ]
+    have = ", ".join(schema.cameras) or "none"
+    return wrong + [
+        f"{where}.cameras names '{camera}', but {dataset} has {have}"
+        for camera in cameras
+        if camera not in schema.cameras
+    ]
 
 
 @configclass
@@ -37,22 +68,8 @@ class RobotCfg(Cfg):
             state_dim=self.state_dim or len(schema.state.names),
             action_dim=self.action_dim or len(schema.action.names),
         )
-        pairs = {
-            "image_size": (tuple(robot.image_size), tuple(schema.image_size)),
-            "state_dim": (robot.state_dim, len(schema.state.names)),
-            "action_dim": (robot.action_dim, len(schema.action.names)),
-        }
-        where, have = f"policy.robots.{tag}", ", ".join(schema.cameras) or "none"
-        wrong = [
-            f"{where}.{name} is {mine}, but its dataset has {its}"
-            for name, (mine, its) in pairs.items()
-            if mine != its
-        ]
-        wrong += [
-            f"{where}.cameras names '{camera}', but its dataset has {have}"
-            for camera in robot.own_cameras
-            if camera not in schema.cameras
-        ]
+        where = f"policy.robots.{tag}"
+        wrong = misfits(where, robot, robot.own_cameras, schema, "its dataset")
         if not robot.own_cameras:
             wrong.append(f"{where} has no camera, but the policy sees images")
         if wrong:

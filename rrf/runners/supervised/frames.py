@@ -12,6 +12,7 @@ from rrf.data.held_out import is_held_out
 from rrf.data.history import NOTHING, Past, history_options
 from rrf.data.schema import ACTION, STATE, Batch, Schema
 from rrf.policies.vla.configs import PolicyCfg
+from rrf.policies.vla.robot_configs import misfits
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 if typing.TYPE_CHECKING:
@@ -251,20 +252,6 @@ def check_fit(policy: PolicyCfg, schema: Schema) -> None:
     Raises:
         ValueError: If they differ. The message names every difference.
     """
-    pairs = {
-        "image_size": (tuple(policy.image_size), tuple(schema.image_size)),
-        "state_dim": (policy.state_dim, len(schema.state.names)),
-        "action_dim": (policy.action_dim, len(schema.action.names)),
-    }
-    wrong = [
-        f"policy.{name} is {mine}, but the dataset has {its}"
-        for name, (mine, its) in pairs.items()
-        if mine != its
-    ]
-    wrong += [
-        f"policy.cameras names '{camera}', but the dataset has {', '.join(schema.cameras)}"
-        for camera in policy.cameras
-        if camera not in schema.cameras
-    ]
+    wrong = misfits("policy", policy, policy.cameras, schema, "the dataset")
     if wrong:
         raise ValueError("the policy does not fit the dataset: " + "; ".join(wrong))
