@@ -12,7 +12,6 @@ same codec. It reads the same files with a `DataLoader` over `LeRobotDataset` wi
 on the system. CPU-seconds count all threads and child processes.
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -29,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.data_recordings import FPS, SIZE, dataset_cfg, episodes, schema, write_recordings
-from benchmarks.record import ROOT, number, save
+from benchmarks.record import ROOT, measure_named, number
 from rrf import workspace
 from rrf.data.conversion.convert import convert
 from rrf.data.conversion.lerobot_writer import write_dataset
@@ -302,19 +301,6 @@ _IDS: dict[str, Callable[[], list[dict]]] = {
 }
 
 
-def main() -> None:
-    """Measure the given ids, or all of them, and write `docs/benchmarks/data.json`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("ids", nargs="*", metavar="ID", help=", ".join(_IDS))
-    for id in parser.parse_args().ids or _IDS:
-        for row in _IDS[id]():
-            peer = f" against {row['peer_value']}" if row["peer_value"] is not None else ""
-            print(f"{row['id']}: {row['value']}{peer} {row['unit']}", flush=True)
-            save("data", [row])
-
-
 if __name__ == "__main__":
     workspace.settle_environment()
-    main()
+    measure_named("data", __doc__, _IDS)

@@ -1,14 +1,18 @@
-"""The form of a published number, and its file: `docs/benchmarks/<script>.json`."""
+"""The form of a published number, its file `docs/benchmarks/<script>.json`, and the command line of
+a script that measures some.
+"""
 
+import argparse
 import datetime
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rrf import atomic
+from rrf.config import did_you_mean
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "benchmarks"
@@ -51,6 +55,34 @@ def save(script: str, numbers: Sequence[dict]) -> Path:
     kept |= {row["id"]: row for row in numbers}
     atomic.write_json(path, list(kept.values()))
     return path
+
+
+def measure_named(
+    script: str, doc: str | None, benchmarks: Mapping[str, Callable[[], list[dict]]]
+) -> None:
+    """Measure the numbers that the command line names, by default all of them, and save them.
+
+    Args:
+        script: The name of the file of results.
+        doc: The description for `--help`.
+        benchmarks: What measures one or several numbers, by the word that asks for it.
+    """
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("ids", nargs="*", metavar="ID", help=", ".join(benchmarks))
+    parser.add_argument("--dry-run", action="store_true", help="print only, write nothing")
+    args = parser.parse_args()
+    for id in args.ids:
+        if id not in benchmarks:
+            parser.error(f"no benchmark '{id}'{did_you_mean(id, benchmarks)}")
+    for id in args.ids or benchmarks:
+        rows = benchmarks[id]()
+        for row in rows:
+            peer = f" ({row['peer']}: {row['peer_value']:g})" if row["peer"] else ""
+            print(f"{row['id']}: {row['value']:g} {row['unit']}{peer}", flush=True)
+        if not args.dry_run:
+            save(script, rows)
 
 
 def machine() -> str:

@@ -7,7 +7,6 @@ eight robots would be. A latency is what the client sees: packing, the way over 
 for a batch, the policy, and the way back.
 """
 
-import argparse
 import concurrent.futures
 import contextlib
 import functools
@@ -22,9 +21,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.record import number, save
+from benchmarks.record import measure_named, number
 from rrf.client import PolicyClient
-from rrf.config import did_you_mean
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
 from rrf.presets import resolve
 from rrf.runners.checkpoints import checkpoint
@@ -183,22 +181,5 @@ def _written(preset: str, folder: Path) -> Path:
     )
 
 
-def main() -> None:
-    """Measure the numbers named on the command line, and write docs/benchmarks/serving.json."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("ids", nargs="*", help=f"of: {', '.join(BENCHMARKS)}")
-    parser.add_argument("--dry-run", action="store_true", help="print only, write nothing")
-    args = parser.parse_args()
-    for name in args.ids or BENCHMARKS:
-        if name not in BENCHMARKS:
-            raise SystemExit(f"no benchmark '{name}'{did_you_mean(name, BENCHMARKS)}")
-        rows = BENCHMARKS[name]()
-        for row in rows:
-            peer = f"  ({row['peer']}: {row['peer_value']:g})" if row["peer"] else ""
-            print(f"{row['id']}: {row['value']:g} {row['unit']}{peer}", flush=True)
-        if not args.dry_run:
-            save("serving", rows)
-
-
 if __name__ == "__main__":
-    main()
+    measure_named("serving", __doc__, BENCHMARKS)

@@ -6,7 +6,6 @@ torch and transformers; they take two images of 224 px and are measured in bfloa
 them at laptop size anywhere, to try the script; nothing is then written.
 """
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -17,8 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.record import number, save
-from rrf.config import did_you_mean
+from benchmarks.record import measure_named, number
 from rrf.presets import resolve
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.runner import SupervisedRunner, build_runner
@@ -199,21 +197,8 @@ def _in_turns(*steps: Callable[[], typing.Any]) -> list[float]:
 
 def main() -> None:
     """Measure the numbers named on the command line, and write docs/benchmarks/vla.json."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("ids", nargs="*", help=f"of: {', '.join(BENCHMARKS)}")
-    parser.add_argument("--dry-run", action="store_true", help="print only, write nothing")
-    args = parser.parse_args()
     torch.set_num_threads(1)
-    for name in args.ids or BENCHMARKS:
-        if name not in BENCHMARKS:
-            raise SystemExit(f"no benchmark '{name}'{did_you_mean(name, BENCHMARKS)}")
-        rows = BENCHMARKS[name]()
-        for row in rows:
-            print(f"{row['id']}: {row['value']:g} {row['unit']}", flush=True)
-        if not args.dry_run:
-            save("vla", rows)
+    measure_named("vla", __doc__, BENCHMARKS)
 
 
 if __name__ == "__main__":

@@ -3,20 +3,14 @@ types: imitation, reinforcement in worker processes, evaluation, gate, play. Not
 changed for it; `tests/toy_simulator/__init__.py` holds its registry lines.
 """
 
-import json
 import shutil
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import typer.testing
 
-from rrf.data.conversion.lerobot_writer import write_dataset
-from rrf.data.schema import Episode, Schema, Vector
-from rrf.data.stats import norm_stats
 from rrf.envs import ENVS
-from rrf.envs.vec_env import InitialState
 from rrf.evaluation.results import EvaluationReport
 from rrf.presets import PRESETS
 
@@ -55,37 +49,10 @@ def rrf(*words) -> str:
 @pytest.fixture(scope="module")
 def imitated(home) -> str:
     """The checkpoint of a policy that imitated a few demonstrations."""
-    _demonstrate(home / "datasets/toy", episodes_per_task=20)
+    from toy_simulator.demonstrations import demonstrate
+
+    demonstrate(home / "datasets/toy", episodes_per_task=20)
     return rrf("train", "toy-sft").splitlines()[-1].removeprefix("checkpoint ")
-
-
-def _demonstrate(root: Path, episodes_per_task: int) -> None:
-    from toy_simulator.configs import INSTRUCTIONS
-    from toy_simulator.env import SPEED, draw, episode_of, expert
-
-    schema = Schema(
-        fps=10,
-        image_size=(16, 16),
-        cameras=("top",),
-        state=Vector(("x", "y"), "m"),
-        action=Vector(("dx", "dy"), "1", (-1.0, -1.0), (1.0, 1.0)),
-        has_reward=False,
-        has_success=False,
-    )
-    episodes = []
-    for index in range(episodes_per_task):
-        for task in TASKS:
-            episode, frames = episode_of(InitialState(task, 777, index)), []
-            while episode.distance > 0.1:
-                action = expert(episode).astype(np.float32)
-                frames.append((draw(episode, 16), episode.dot, action))
-                episode.dot = (episode.dot + SPEED * action).astype(np.float32)
-            images, states, actions = map(np.stack, zip(*frames, strict=True))
-            episodes.append(
-                Episode({"top": images}, states, actions, INSTRUCTIONS[task], f"toy:{index}")
-            )
-    write_dataset(root, schema, episodes)
-    (root / "norm_stats.json").write_text(json.dumps(norm_stats(root)))
 
 
 def test_it_trains_improves_and_passes_its_gate(home, imitated):

@@ -8,6 +8,7 @@ CASES = {
     "replicated": ["num_microbatches=2"],
     "accumulated": ["num_microbatches=4"],
     "sharded": ["num_microbatches=2", "sharding={}"],
+    "single_validation_batch": ["num_microbatches=2", "batch_size=128", "max_steps=2"],
     "parts": ["num_microbatches=2", "lr_factors={image_encoder: 0.1, head: 0.0}"],
 }
 

@@ -2,7 +2,6 @@
 interruption leaves.
 """
 
-import json
 import signal
 from pathlib import Path
 
@@ -10,12 +9,8 @@ import numpy as np
 import pytest
 
 from rrf.config import trust
-from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.lerobot_reader import LeRobotReader
-from rrf.data.schema import Episode, Schema, Vector
-from rrf.data.stats import norm_stats
 from rrf.envs import ENVS
-from rrf.envs.vec_env import InitialState
 from rrf.orchestra.recording_role import RecordingRole
 from rrf.presets import PRESETS
 from rrf.runners.checkpoints import checkpoint
@@ -27,7 +22,8 @@ with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "_targets", dict(registry._targets))
     from tests.toy_simulator import presets
     from tests.toy_simulator.configs import INSTRUCTIONS, ToyCfg
-    from tests.toy_simulator.env import SPEED, draw, episode_of, expert
+    from tests.toy_simulator.demonstrations import demonstrate
+    from tests.toy_simulator.env import SPEED, episode_of, expert
 
 TASKS = list(INSTRUCTIONS)
 
@@ -42,28 +38,7 @@ def trusted():
 def demonstrations(tmp_path_factory) -> Path:
     """A dataset with four demonstrations per task."""
     root = tmp_path_factory.mktemp("data") / "toy"
-    schema = Schema(
-        fps=10,
-        image_size=(16, 16),
-        cameras=("top",),
-        state=Vector(("x", "y"), "m"),
-        action=Vector(("dx", "dy"), "1", (-1.0, -1.0), (1.0, 1.0)),
-        has_reward=False,
-        has_success=False,
-    )
-    episodes = []
-    for state in [InitialState(task, 777, index) for index in range(4) for task in TASKS]:
-        episode, frames = episode_of(state), []
-        while episode.distance > 0.1:
-            action = expert(episode).astype(np.float32)
-            frames.append((draw(episode, 16), episode.dot, action))
-            episode.dot = (episode.dot + SPEED * action).astype(np.float32)
-        images, states, actions = map(np.stack, zip(*frames, strict=True))
-        episodes.append(
-            Episode({"top": images}, states, actions, INSTRUCTIONS[state.task], str(state))
-        )
-    write_dataset(root, schema, episodes)
-    (root / "norm_stats.json").write_text(json.dumps(norm_stats(root)))
+    demonstrate(root, episodes_per_task=4)
     return root
 
 

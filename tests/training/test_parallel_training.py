@@ -13,6 +13,7 @@ import torch
 
 from rrf.config import parse_overrides
 from rrf.runners.checkpoints import checkpoint
+from rrf.runners.supervised.frames import split_of
 from rrf.runners.supervised.parallel import own_parts
 from tests.core.structure import ROOT
 from tests.training.conftest import tiny_run_cfg
@@ -56,10 +57,12 @@ def assert_same_bits(first, second):
         assert [name for name in mine if not torch.equal(mine[name], other[name])] == []
 
 
-@pytest.mark.parametrize("name", ["replicated", "parts"])
+@pytest.mark.parametrize("name", ["replicated", "parts", "single_validation_batch"])
 def test_two_processes_equal_one_bit_for_bit(left, dataset, tmp_path, name):
     cfg_of(dataset, name).build(tmp_path).run()
-    assert_same_bits(weights(left / name), weights(tmp_path))
+    (mine, state), (other, other_state) = weights(left / name), weights(tmp_path)
+    assert_same_bits((mine, state), (other, other_state))
+    assert state.facts["metrics"] == pytest.approx(other_state.facts["metrics"], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["accumulated", "sharded"])
@@ -72,6 +75,13 @@ def test_more_parts_and_divided_weights_equal_one_process(left, dataset, tmp_pat
     assert state.facts["metrics"].keys() == other_state.facts["metrics"].keys()
     for metric, value in state.facts["metrics"].items():
         assert value == pytest.approx(other_state.facts["metrics"][metric], rel=1e-3), metric
+
+
+def test_a_process_may_have_nothing_to_validate(dataset):
+    cfg = cfg_of(dataset, "single_validation_batch")
+    held_out = split_of(cfg).validation
+    assert held_out is not None
+    assert held_out.num_frames <= cfg.batch_size
 
 
 def test_a_run_of_two_processes_is_resumed_by_one(left, dataset, tmp_path):

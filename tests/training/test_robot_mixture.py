@@ -65,6 +65,22 @@ def published(folder, name):
     return json.loads((folder / name / "norm_stats.json").read_text())
 
 
+def test_each_robot_is_validated_by_itself(folder, trained):
+    metrics = checkpoint.load_trainer_state(trained).facts["metrics"]
+    split = split_of(run_cfg(folder))
+    frames = {tag: len(part) for tag, part in split.validation_by_robot.items()}
+    assert list(frames) == ["arm", "cart"]
+    assert split.validation is not None
+    assert sum(frames.values()) == split.validation.num_frames
+    for tag in frames:
+        own = split_of(one_dataset(folder, tag)).validation
+        assert own is not None
+        assert frames[tag] == own.num_frames
+    weighted = sum(metrics[f"validation/total/{tag}"] * count for tag, count in frames.items())
+    assert weighted / sum(frames.values()) == pytest.approx(metrics["validation/total"])
+    assert metrics["validation/total/arm"] != metrics["validation/total/cart"]
+
+
 def test_each_robot_is_normalised_by_its_own_data(folder, trained):
     stats = checkpoint.load_norm_stats(trained)
     assert stats == {"arm": published(folder, "arm"), "cart": published(folder, "cart")}

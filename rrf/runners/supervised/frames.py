@@ -98,6 +98,8 @@ class Split:
     """Statistics to normalise with, those of several robots by tag; None: `training.norm_stats`."""
     policy: PolicyCfg | None = None
     """The policy, fitted to the datasets of several robots; None: they are of one."""
+    validation_by_robot: dict[str, range] = dataclasses.field(default_factory=dict)
+    """Which held-out frames are whose, of several robots by tag."""
 
 
 def split_of(cfg: SupervisedRunnerCfg, added: Sequence[Path] = ()) -> Split:

@@ -7,6 +7,7 @@ actions are padded with zeros, and what is padded counts as padding in the loss.
 Legend: B batch, K steps in an action chunk, D state dimension, A action dimension.
 """
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -105,9 +106,8 @@ class RobotFrames:
 
 def robot_split(
     cfg: SupervisedRunnerCfg, opened: Mapping[str, tuple[LeRobotReader, LeRobotReader | None]]
-) -> tuple[Mixture, Mixture | None, dict, VLMPolicyCfg]:
-    """The training and held-out frames of all robots in a supervised config, the statistics of each
-    robot by tag, and the policy that sees the frames.
+) -> tuple[Mixture, Mixture | None, dict, VLMPolicyCfg, dict[str, range]]:
+    """What the fields of a `Split` are for the robots of a supervised config.
 
     Args:
         cfg: The config; it has `robots`, and a policy that can be trained on several.
@@ -138,5 +138,7 @@ def robot_split(
     def mixed(parts: Mapping[str, Mixture]) -> Mixture:
         return Mixture([RobotFrames(frames, tag, policy) for tag, frames in parts.items()])
 
+    starts = [0, *itertools.accumulate(one.num_frames for one in validation.values())]
+    ranges = [range(*ends) for ends in itertools.pairwise(starts)]
     held = mixed(validation) if validation else None
-    return mixed(training), held, norm_stats, policy
+    return mixed(training), held, norm_stats, policy, dict(zip(validation, ranges, strict=True))

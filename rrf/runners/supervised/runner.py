@@ -44,6 +44,7 @@ from rrf.runners.supervised.parallel import (
     shard,
     shares,
     summed,
+    summed_where_known,
 )
 from rrf.runners.supervised.parent import inherited, policy_of_family, with_parent_robots
 from rrf.runners.tracker import NullTracker, Tracker
@@ -171,23 +172,33 @@ class SupervisedRunner:
         return self._result()
 
     def validate(self) -> dict[str, float]:
-        """The deployed policy's loss and metrics on the held-out frames, without augmentation."""
+        """The deployed policy's loss and metrics on the held-out frames, without augmentation; of
+        several robots also those of each, as `validation/total/TAG`.
+        """
         frames = self.split.validation
         if frames is None:
             return {}
+        robots = self.split.validation_by_robot or {"": range(frames.num_frames)}
+        batches = [
+            (robot, np.arange(start, min(start + self.cfg.batch_size, part.stop)))
+            for robot, part in robots.items()
+            for start in range(part.start, part.stop, self.cfg.batch_size)
+        ]
         sums: dict[str, float] = {}
         was_training = self.deployed.training
         self.deployed.eval()
-        starts = range(0, frames.num_frames, self.cfg.batch_size)
         with torch.no_grad():
-            for start in starts[process_group.rank() :: process_group.size()]:
-                indices = np.arange(start, min(start + self.cfg.batch_size, frames.num_frames))
+            for robot, indices in batches[process_group.rank() :: process_group.size()]:
                 loss, metrics = self.deployed.loss(frames.batch(indices))
-                for name, value in {"loss/total": loss.item(), **metrics}.items():
-                    sums[name] = sums.get(name, 0.0) + value * len(indices) / frames.num_frames
+                for metric, value in {"loss/total": loss.item(), **metrics}.items():
+                    name = f"validation/{metric.removeprefix('loss/')}"
+                    parts = {name: frames.num_frames}
+                    if robot:
+                        parts[f"{name}/{robot}"] = len(robots[robot])
+                    for name, num_frames in parts.items():
+                        sums[name] = sums.get(name, 0.0) + value * len(indices) / num_frames
         self.deployed.train(was_training)
-        found = {f"validation/{name.removeprefix('loss/')}": v for name, v in sums.items()}
-        return summed(found)
+        return summed_where_known(sums)
 
     def save(self) -> Path:
         """Write a checkpoint of the current step and remove the oldest ones.
