@@ -9,6 +9,12 @@ CASES = {
     "accumulated": ["num_microbatches=4"],
     "sharded": ["num_microbatches=2", "sharding={}"],
     "single_validation_batch": ["num_microbatches=2", "batch_size=128", "max_steps=2"],
+    "sharded_single_validation_batch": [
+        "num_microbatches=2",
+        "batch_size=128",
+        "max_steps=2",
+        "sharding={}",
+    ],
     "parts": ["num_microbatches=2", "lr_factors={image_encoder: 0.1, head: 0.0}"],
 }
 

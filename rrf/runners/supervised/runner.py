@@ -187,8 +187,13 @@ class SupervisedRunner:
         sums: dict[str, float] = {}
         was_training = self.deployed.training
         self.deployed.eval()
+        size = process_group.size()
         with torch.no_grad():
-            for robot, indices in batches[process_group.rank() :: process_group.size()]:
+            for first in range(0, len(batches), size):
+                # All take part in every pass, also who has nothing left: weights may be divided.
+                number = first + process_group.rank()
+                robot, indices = batches[min(number, len(batches) - 1)]
+                counted = len(indices) if number < len(batches) else 0
                 loss, metrics = self.deployed.loss(frames.batch(indices))
                 for metric, value in {"loss/total": loss.item(), **metrics}.items():
                     name = f"validation/{metric.removeprefix('loss/')}"
@@ -196,7 +201,7 @@ class SupervisedRunner:
                     if robot:
                         parts[f"{name}/{robot}"] = len(robots[robot])
                     for name, num_frames in parts.items():
-                        sums[name] = sums.get(name, 0.0) + value * len(indices) / num_frames
+                        sums[name] = sums.get(name, 0.0) + value * counted / num_frames
         self.deployed.train(was_training)
         return summed_where_known(sums)
 
