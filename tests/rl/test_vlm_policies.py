@@ -3,6 +3,8 @@ probability before the first update, and updates follow the rewards."""
 
 import pytest
 
+from rrf.networks.vlm.configs import BackboneCfg, TokenizerCfg
+from rrf.networks.vlm.prismatic.configs import PrismaticCfg
 from rrf.policies.vla.configs import ActionHeadCfg, ValueHeadCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.vla_rl.job_sources import JobList
@@ -20,6 +22,7 @@ _FLOWS = {
     "groot-n17": "qwen3-vl",
 }
 _OTHERS = {"action-tokens": "prismatic", "oft": "prismatic"}
+_NUMBERS = TokenizerCfg(words=["go", *map(str, range(256))])
 _METHODS = ("flow_sde", "flow_cps", "reinflow")
 
 
@@ -29,19 +32,32 @@ def head_of(family: str, method: str | None) -> ActionHeadCfg:
 
 
 def policy_cfg(family: str, method: str | None, **changes) -> VLMPolicyCfg:
-    """A tiny policy for the toy task, whose state is the goal."""
+    """A tiny policy for the toy task, whose state is the goal. Heads that do not see the state read
+    it in the prompt.
+    """
+    backbone = BACKBONES[(_FLOWS | _OTHERS)[family]]
+    reads_state = family in ("pi05", "action-tokens")
+    if reads_state:
+        backbone = backbone.replace(tokenizer=_NUMBERS, **_with_vocabulary(backbone, 600))
     return VLMPolicyCfg(
         cameras=["front"],
         image_size=(8, 8),
         state_dim=2,
         action_dim=2,
         chunk_length=2,
-        backbone=BACKBONES[(_FLOWS | _OTHERS)[family]],
+        backbone=backbone,
         head=head_of(family, method),
         state_normalization="mean_std",
         action_normalization="min_max",
+        prompt="{instruction} {state}" if reads_state else "{instruction}",
         **changes,
     )
+
+
+def _with_vocabulary(backbone: BackboneCfg, size: int) -> dict:
+    if isinstance(backbone, PrismaticCfg):  # action tokens are its last words
+        return {"language": backbone.language.replace(vocabulary_size=size)}
+    return {"vocabulary_size": size}
 
 
 CASES = [(family, method) for family in _FLOWS for method in _METHODS]
