@@ -15,7 +15,6 @@ from rrf.evaluation.results import EvaluationReport
 from rrf.presets import PRESETS
 
 FOLDER = Path(__file__).parents[1] / "toy_simulator"
-TASKS = ("reach-red", "reach-blue")
 
 
 @pytest.fixture(scope="module")

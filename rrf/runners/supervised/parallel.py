@@ -83,16 +83,6 @@ def summed(values: Mapping[str, float]) -> dict[str, float]:
     return dict(zip(values, numbers.tolist(), strict=True))
 
 
-def summed_where_known(values: Mapping[str, float]) -> dict[str, float]:
-    """Each value, added up over the processes that have its name."""
-    if process_group.size() == 1:
-        return dict(values)
-    found: list[dict[str, float]] = [{} for _ in range(process_group.size())]
-    dist.all_gather_object(found, dict(values))
-    names = dict.fromkeys(name for one in found for name in one)
-    return {name: sum(one.get(name, 0.0) for one in found) for name in names}
-
-
 def replicate(objective: nn.Module) -> nn.Module:
     """The objective, with gradients averaged over all processes, if there are several."""
     if process_group.size() == 1:

@@ -10,7 +10,7 @@ import math
 import time
 import typing
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +44,6 @@ from rrf.runners.supervised.parallel import (
     shard,
     shares,
     summed,
-    summed_where_known,
 )
 from rrf.runners.supervised.parent import inherited, policy_of_family, with_parent_robots
 from rrf.runners.tracker import NullTracker, Tracker
@@ -178,32 +177,39 @@ class SupervisedRunner:
         frames = self.split.validation
         if frames is None:
             return {}
-        robots = self.split.validation_by_robot or {"": range(frames.num_frames)}
-        batches = [
-            (robot, np.arange(start, min(start + self.cfg.batch_size, part.stop)))
-            for robot, part in robots.items()
-            for start in range(part.start, part.stop, self.cfg.batch_size)
-        ]
+        by_robot = self.split.validation_by_robot
         sums: dict[str, float] = {}
         was_training = self.deployed.training
         self.deployed.eval()
-        size = process_group.size()
         with torch.no_grad():
-            for first in range(0, len(batches), size):
-                # All take part in every pass, also who has nothing left: weights may be divided.
-                number = first + process_group.rank()
-                robot, indices = batches[min(number, len(batches) - 1)]
-                counted = len(indices) if number < len(batches) else 0
+            for robot, indices, counted in self._validation_batches(frames.num_frames):
                 loss, metrics = self.deployed.loss(frames.batch(indices))
                 for metric, value in {"loss/total": loss.item(), **metrics}.items():
                     name = f"validation/{metric.removeprefix('loss/')}"
-                    parts = {name: frames.num_frames}
-                    if robot:
-                        parts[f"{name}/{robot}"] = len(robots[robot])
-                    for name, num_frames in parts.items():
-                        sums[name] = sums.get(name, 0.0) + value * counted / num_frames
+                    shares = {name: counted / frames.num_frames}
+                    for tag, part in by_robot.items():
+                        shares[f"{name}/{tag}"] = counted / len(part) if tag == robot else 0.0
+                    for name, share in shares.items():
+                        sums[name] = sums.get(name, 0.0) + (value * share if share else 0.0)
         self.deployed.train(was_training)
-        return summed_where_known(sums)
+        return summed(sums)
+
+    def _validation_batches(self, num_frames: int) -> Iterator[tuple[str, np.ndarray, int]]:
+        """This process's batches of held-out frames: of which robot, the frames, how many count.
+
+        All processes have the same number of batches, since weights may be divided among them.
+        What is too many is the last batch again, and does not count.
+        """
+        parts = self.split.validation_by_robot or {"": range(num_frames)}
+        batches = [
+            (robot, np.arange(start, min(start + self.cfg.batch_size, part.stop)))
+            for robot, part in parts.items()
+            for start in range(part.start, part.stop, self.cfg.batch_size)
+        ]
+        for first in range(0, len(batches), process_group.size()):
+            number = first + process_group.rank()
+            robot, indices = batches[min(number, len(batches) - 1)]
+            yield robot, indices, len(indices) if number < len(batches) else 0
 
     def save(self) -> Path:
         """Write a checkpoint of the current step and remove the oldest ones.
