@@ -58,7 +58,7 @@ def save(script: str, numbers: Sequence[dict]) -> Path:
 
 
 def measure_named(
-    script: str, doc: str | None, benchmarks: Mapping[str, Callable[[], list[dict]]]
+    script: str, doc: str | None, benchmarks: Mapping[str, Callable[[], dict | list[dict]]]
 ) -> None:
     """Measure the numbers that the command line names, by default all of them, and save them.
 
@@ -77,7 +77,8 @@ def measure_named(
         if id not in benchmarks:
             parser.error(f"no benchmark '{id}'{did_you_mean(id, benchmarks)}")
     for id in args.ids or benchmarks:
-        rows = benchmarks[id]()
+        found = benchmarks[id]()
+        rows = [found] if isinstance(found, dict) else found
         for row in rows:
             peer = f" ({row['peer']}: {row['peer_value']:g})" if row["peer"] else ""
             print(f"{row['id']}: {row['value']:g} {row['unit']}{peer}", flush=True)

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from benchmarks import env_speed, flow_overhead, record
 from rrf import workspace
-from rrf.config import did_you_mean
 
 COMMAND = "python -m benchmarks.skeleton"
 MODEL = "metaworld-compact"
@@ -79,18 +78,6 @@ BENCHMARKS: dict[str, Callable[[], dict]] = {
 }
 
 
-def main(ids: list[str]) -> None:
-    """Measure the given ids, or all of them, and save each number as soon as it is known."""
-    for name in ids or list(BENCHMARKS):
-        if name not in BENCHMARKS:
-            raise SystemExit(f"no benchmark '{name}'{did_you_mean(name, BENCHMARKS)}")
-    for name in ids or list(BENCHMARKS):
-        print(f"== {name}", flush=True)
-        row = BENCHMARKS[name]()
-        record.save("skeleton", [row])
-        print(json.dumps(row, indent=2), flush=True)
-
-
 if __name__ == "__main__":
     workspace.settle_environment()
-    main(sys.argv[1:])
+    record.measure_named("skeleton", __doc__, BENCHMARKS)
