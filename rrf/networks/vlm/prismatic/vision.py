@@ -12,6 +12,7 @@ import functools
 import typing
 
 import torch
+from timm.layers import build_sincos2d_pos_embed
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import nn
 from torch.nn import functional
@@ -80,13 +81,20 @@ class FiLMBlock(nn.Module):
 
 
 class Projector(nn.Module):
-    """Maps the features of a patch to the width of the language model."""
+    """Maps the features of a patch to the width of the language model.
+
+    Random weights keep the variance of the features. With those of `nn.Linear`, all patches of all
+    images would be almost the same token, and a short training would never look at them.
+    """
 
     def __init__(self, in_features: int, out_features: int):
         super().__init__()
         self.fc1 = nn.Linear(in_features, 4 * in_features)
         self.fc2 = nn.Linear(4 * in_features, out_features)
         self.fc3 = nn.Linear(out_features, out_features)
+        for layer in (self.fc1, self.fc2, self.fc3):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
 
     def forward(self, x_bpc: torch.Tensor) -> torch.Tensor:
         return self.fc3(functional.gelu(self.fc2(functional.gelu(self.fc1(x_bpc)))))
@@ -107,6 +115,7 @@ def _tower(cfg: TowerCfg, backbone: PrismaticCfg) -> VisionTransformer:
         no_embed_class=True,
         reg_tokens=cfg.num_registers,
     )
+    _init_positions(tower)
     if backbone.film:
         tower.blocks = nn.Sequential(
             *(FiLMBlock(block, cfg.width, backbone.language.width) for block in _blocks(tower))
@@ -115,6 +124,16 @@ def _tower(cfg: TowerCfg, backbone: PrismaticCfg) -> VisionTransformer:
         if unread is not None:
             unread.requires_grad_(False)
     return tower
+
+
+def _init_positions(tower: VisionTransformer) -> None:
+    """Let random weights know where a patch is: sines and cosines of its row and column
+    (arXiv:2111.06377, A.1), with wavelengths that fit the number of patches."""
+    grid = list(tower.patch_embed.grid_size)
+    width = tower.embed_dim // 4 * 4
+    positions_pw = build_sincos2d_pos_embed(grid, width, temperature=max(grid))
+    with torch.no_grad():
+        tower.pos_embed[..., :width].copy_(positions_pw)
 
 
 def _blocks(tower: VisionTransformer) -> list[Block]:
