@@ -254,5 +254,6 @@ def _llama(cfg: LlamaCfg) -> LlamaConfig:
         max_position_embeddings=cfg.max_tokens,
         rms_norm_eps=cfg.norm_eps,
         rope_theta=cfg.rope_theta,
+        initializer_range=cfg.width**-0.5,
         attn_implementation="sdpa",
     )

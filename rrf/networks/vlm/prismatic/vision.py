@@ -81,20 +81,14 @@ class FiLMBlock(nn.Module):
 
 
 class Projector(nn.Module):
-    """Maps the features of a patch to the width of the language model.
-
-    Random weights keep the variance of the features. With those of `nn.Linear`, all patches of all
-    images would be almost the same token, and a short training would never look at them.
-    """
+    """Maps the features of a patch to the width of the language model."""
 
     def __init__(self, in_features: int, out_features: int):
         super().__init__()
         self.fc1 = nn.Linear(in_features, 4 * in_features)
         self.fc2 = nn.Linear(4 * in_features, out_features)
         self.fc3 = nn.Linear(out_features, out_features)
-        for layer in (self.fc1, self.fc2, self.fc3):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        self.apply(_keep_variance)
 
     def forward(self, x_bpc: torch.Tensor) -> torch.Tensor:
         return self.fc3(functional.gelu(self.fc2(functional.gelu(self.fc1(x_bpc)))))
@@ -115,6 +109,7 @@ def _tower(cfg: TowerCfg, backbone: PrismaticCfg) -> VisionTransformer:
         no_embed_class=True,
         reg_tokens=cfg.num_registers,
     )
+    tower.blocks.apply(_keep_variance)
     _init_positions(tower)
     if backbone.film:
         tower.blocks = nn.Sequential(
@@ -124,6 +119,17 @@ def _tower(cfg: TowerCfg, backbone: PrismaticCfg) -> VisionTransformer:
         if unread is not None:
             unread.requires_grad_(False)
     return tower
+
+
+def _keep_variance(module: nn.Module) -> None:
+    """Random weights that neither shrink nor enlarge what passes (MAE, arXiv:2111.06377, A.1).
+
+    Those of timm and of `nn.Linear` make almost the same tokens of all images in a small model, and
+    a short training never learns to look at them.
+    """
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        nn.init.zeros_(module.bias)
 
 
 def _init_positions(tower: VisionTransformer) -> None:
