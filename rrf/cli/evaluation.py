@@ -147,7 +147,7 @@ def eval_(
 def _open_loop(checkpoint: str, dataset: str, out: Path | None) -> None:
     """Write the errors on the held-out episodes of a dataset, and a page about them."""
     from rrf import atomic, workspace
-    from rrf.evaluation.open_loop.errors import HOLD, MEAN, POLICY
+    from rrf.evaluation.open_loop.errors import HOLD, MEAN, OTHER, POLICY
     from rrf.evaluation.open_loop.held_out import evaluate_held_out
     from rrf.evaluation.open_loop.page import open_loop_page
 
@@ -163,6 +163,11 @@ def _open_loop(checkpoint: str, dataset: str, out: Path | None) -> None:
     atomic.write_text(folder / "report.html", open_loop_page(result, candidate.label, shown))
     errors = ", ".join(f"{who} {result.total(who):.3f}" for who in (POLICY, MEAN, HOLD))
     typer.echo(f"error in standard deviations on {result.num_frames} frames: {errors}")
+    if not result.looks:
+        typer.echo(
+            f"the policy hardly looks: with the images of other frames, its error is "
+            f"{result.total(OTHER):.3f}"
+        )
     typer.echo(f"report {folder / 'report.html'}")
 
 

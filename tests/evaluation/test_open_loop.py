@@ -12,7 +12,7 @@ from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.lerobot_reader import LeRobotReader
 from rrf.data.schema import ACTION
 from rrf.data.stats import norm_stats
-from rrf.evaluation.open_loop.errors import HOLD, MEAN, POLICY, open_loop
+from rrf.evaluation.open_loop.errors import HOLD, MEAN, OTHER, POLICY, open_loop
 from tests.training.conftest import (
     SCHEMA,
     dataset,  # noqa: F401 (a fixture)
@@ -51,6 +51,34 @@ def test_errors_are_those_worked_out_from_the_recording(dataset):  # noqa: F811
     assert result.total(POLICY) == pytest.approx(in_std.mean())
     assert [trace.number for trace in result.episodes] == [3, 7]
     assert np.array_equal(result.episodes[1].demonstrated, frames.actions_of(1))
+
+
+class Looks:
+    """Predicts how bright the upper half of an image is."""
+
+    def sample(self, observation, *, greedy):
+        (images_bhw3,) = observation.images.values()
+        bright_b = brightness(images_bhw3)
+        actions = np.broadcast_to(bright_b[:, None, None], (len(observation), 3, 2))
+        return types.SimpleNamespace(actions=actions)
+
+
+def brightness(images_bhw3):
+    return images_bhw3[:, : images_bhw3.shape[1] // 2].reshape(len(images_bhw3), -1).mean(1) / 255
+
+
+def test_a_policy_that_looks_is_misled_by_the_images_of_another_frame(dataset):  # noqa: F811
+    frames = LeRobotReader(dataset, 3, episodes=[3, 7])
+    blind = open_loop(Constant([0.25, 0.0], 3), frames, STATS)
+    np.testing.assert_array_equal(blind.errors[OTHER], blind.errors[POLICY])
+    assert not blind.looks
+    seeing = open_loop(Looks(), frames, STATS, batch_size=5)
+    assert np.abs(seeing.errors[OTHER] - seeing.errors[POLICY]).max() > 1e-3
+    # of 24 frames, each has the image of the one that is 12 further on
+    actions = np.concatenate([frames.actions_of(n) for n in range(2)])
+    (images,) = frames.batch(np.arange(24)).observation.images.values()
+    wanted = np.abs(np.roll(brightness(images), -12)[:, None] - actions).mean(0)
+    assert seeing.errors[OTHER][0] == pytest.approx(wanted)
 
 
 def test_a_dimension_that_never_moves_does_not_count(dataset):  # noqa: F811

@@ -158,8 +158,8 @@ def warm_up() -> None:
 
 def import_what_registering_needs() -> None:
     """What a registration imports beyond `warm_up` and would import anew in each fork: 8 s."""
-    import matplotlib.figure
-    import mlflow.store.tracking.sqlalchemy_store
+    import matplotlib.figure  # noqa: F401
+    import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
 
     import rrf.runners.checkpoints.deployed_vla  # noqa: F401
 

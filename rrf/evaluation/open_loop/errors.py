@@ -4,6 +4,9 @@ The same errors are computed for two baselines, because a small error alone prov
 the mean action of the training data, and holding the action that was executed last. Where actions
 change slowly, the second one is hard to beat.
 
+They are also computed for the policy with the images of another frame, half of all frames away. If
+that is no worse, the policy does not look: it knows the state and the instruction, and no more.
+
 An error in standard deviations leaves out dimensions that are constant in the training data: there,
 rounding would be many of them.
 
@@ -19,8 +22,10 @@ import numpy as np
 from rrf.data.lerobot_reader import LeRobotReader
 from rrf.data.schema import ACTION, Observation
 
-POLICY, MEAN, HOLD = "policy", "mean action", "hold previous"
+POLICY, OTHER, MEAN, HOLD = "policy", "with other images", "mean action", "hold previous"
+PREDICTORS = (POLICY, OTHER, MEAN, HOLD)
 _CONSTANT = 1e-6  # a standard deviation below which float32 holds nothing but rounding
+_LOOKS = 1.05  # error with other images, over the error: below this, images hardly matter
 
 
 class Predicts(typing.Protocol):
@@ -57,6 +62,11 @@ class OpenLoop:
     def total(self, who: str) -> float:
         """Mean error in standard deviations over everything."""
         return float(self.per_step(who).mean())
+
+    @property
+    def looks(self) -> bool:
+        """Whether the policy is worse with the images of another frame, by a twentieth or more."""
+        return self.total(OTHER) >= _LOOKS * self.total(POLICY)
 
     def to_dict(self) -> dict:
         """Plain data for a JSON file."""
@@ -107,12 +117,15 @@ def open_loop(
         indices = np.arange(start, min(start + batch_size, total))
         batch = frames.batch(indices)
         predicted = policy.sample(batch.observation, greedy=True).actions
+        elsewhere = frames.batch((indices + total // 2) % total).observation.images
+        misled = dataclasses.replace(batch.observation, images=elsewhere)
         first_steps.append(predicted[:, 0])
         real_bk1 = ~batch.is_pad[..., None]
         previous_ba = frames.previous_actions(indices)
         held_ba = np.where(np.isnan(previous_ba), mean_a, previous_ba)
         for who, guess in {
             POLICY: predicted,
+            OTHER: policy.sample(misled, greedy=True).actions,
             MEAN: np.broadcast_to(mean_a, predicted.shape),
             HOLD: np.broadcast_to(held_ba[:, None], predicted.shape),
         }.items():

@@ -2,11 +2,9 @@
 
 from html import escape
 
-from rrf.evaluation.open_loop.errors import HOLD, MEAN, POLICY, OpenLoop
+from rrf.evaluation.open_loop.errors import PREDICTORS, OpenLoop
 from rrf.evaluation.reports.charts import Curve, curves_chart
 from rrf.evaluation.reports.page import page, section, table
-
-_WHO = (POLICY, MEAN, HOLD)
 
 
 def open_loop_page(result: OpenLoop, label: str, dataset: str) -> str:
@@ -22,14 +20,15 @@ def open_loop_page(result: OpenLoop, label: str, dataset: str) -> str:
             "Errors",
             f"<p>Mean absolute errors of {result.num_frames} chunks on {escape(dataset)}, in units "
             "of each dimension. The last row is the mean over dimensions in standard deviations of "
-            "the training data.</p>",
+            "the training data. A policy that is no worse with the images of another frame does "
+            "not look at them.</p>",
             _by_dimension(result),
         ),
         section(
             "By step of the chunk",
             "<p>In standard deviations of the training data.</p>",
             curves_chart(
-                {who: _curve(result.per_step(who)) for who in _WHO}, "error by step (std)"
+                {who: _curve(result.per_step(who)) for who in PREDICTORS}, "error by step (std)"
             ),
         ),
     ]
@@ -53,11 +52,11 @@ def open_loop_page(result: OpenLoop, label: str, dataset: str) -> str:
 def _by_dimension(result: OpenLoop) -> str:
     rows = [
         [f"{name} ({unit})" if unit else name]
-        + [f"{result.per_dimension(who)[dim]:.4g}" for who in _WHO]
+        + [f"{result.per_dimension(who)[dim]:.4g}" for who in PREDICTORS]
         for dim, (name, unit) in enumerate(zip(result.names, result.units, strict=True))
     ]
-    total = ["mean, in standard deviations", *(f"{result.total(who):.3f}" for who in _WHO)]
-    return table(["dimension", *_WHO], rows, total)
+    total = ["mean, in standard deviations", *(f"{result.total(who):.3f}" for who in PREDICTORS)]
+    return table(["dimension", *PREDICTORS], rows, total)
 
 
 def _curve(values) -> Curve:

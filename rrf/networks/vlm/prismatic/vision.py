@@ -137,6 +137,7 @@ def _init_positions(tower: VisionTransformer) -> None:
     (arXiv:2111.06377, A.1), with wavelengths that fit the number of patches."""
     grid = list(tower.patch_embed.grid_size)
     width = tower.embed_dim // 4 * 4
+    assert tower.pos_embed is not None
     positions_pw = build_sincos2d_pos_embed(grid, width, temperature=max(grid))
     with torch.no_grad():
         tower.pos_embed[..., :width].copy_(positions_pw)
