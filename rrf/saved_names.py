@@ -55,6 +55,7 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
     "rrf.evaluation.protocol:ProtocolCfg": {
         "execution": {TYPE_KEY: "rrf.evaluation.vla.execution_configs:RecedingHorizonCfg"},
     },
+    "rrf.networks.vlm.prismatic.configs:PrismaticCfg": {"random_weights": "stock"},
     "rrf.policies.vla.vlm_configs:VLMPolicyCfg": {
         "past_images": 0,
         "past_states": 0,

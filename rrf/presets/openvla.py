@@ -52,7 +52,10 @@ def openvla_oft_laptop() -> SupervisedRunnerCfg:
     hides by as much where an object is.
     """
     cfg = _laptop("openvla-oft-laptop", OFTRegressionHeadCfg(hidden_features=256))
+    assert isinstance(cfg.policy, VLMPolicyCfg)
+    backbone = cfg.policy.backbone.replace(random_weights="keep_variance")
     return cfg.replace(
+        policy=cfg.policy.replace(backbone=backbone),
         algorithm=BehaviorCloningCfg(augmentation=AugmentationCfg(shift_px=0, state_noise=0.02)),
         optimizer=cfg.optimizer.replace(lr=1e-3),
         max_steps=3400,

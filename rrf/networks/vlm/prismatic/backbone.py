@@ -21,7 +21,7 @@ from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 from rrf.networks.vlm.backbone import Backbone, Features, View
 from rrf.networks.vlm.prismatic.configs import LlamaCfg, PrismaticCfg
 from rrf.networks.vlm.prismatic.names import own_name
-from rrf.networks.vlm.prismatic.vision import FusedVision, Projector
+from rrf.networks.vlm.prismatic.vision import FusedVision, Projector, keep_variance
 from rrf.networks.vlm.tokenizer import build_tokenizer, padded
 
 _BOS, _PAD = "<s>", "<PAD>"
@@ -64,7 +64,11 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
         self.vision_backbone = FusedVision(cfg)
         vision_width = cfg.featurizer.width + cfg.fused_featurizer.width
         self.projector = Projector(vision_width, cfg.language.width)
-        self.language_model = LlamaForCausalLM(_llama(cfg.language))
+        language = _llama(cfg.language)
+        if cfg.random_weights == "keep_variance":
+            self.projector.apply(keep_variance)
+            language.initializer_range = cfg.language.width**-0.5
+        self.language_model = LlamaForCausalLM(language)
         if cfg.gradient_checkpointing:
             self.language_model.gradient_checkpointing_enable({"use_reentrant": False})
 
@@ -254,6 +258,5 @@ def _llama(cfg: LlamaCfg) -> LlamaConfig:
         max_position_embeddings=cfg.max_tokens,
         rms_norm_eps=cfg.norm_eps,
         rope_theta=cfg.rope_theta,
-        initializer_range=cfg.width**-0.5,
         attn_implementation="sdpa",
     )

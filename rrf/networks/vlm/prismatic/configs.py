@@ -114,6 +114,10 @@ class PrismaticCfg(BackboneCfg):
     film: bool = False
     """Scale and shift the patches in every block of the towers by the mean embedding of the prompt
     (FiLM, arXiv:1709.07871), as OpenVLA-OFT+ does."""
+    random_weights: typing.Literal["stock", "keep_variance"] = "stock"
+    """How weights begin if none are loaded. stock: as timm, torch and transformers draw them, which
+    in a small model makes almost the same tokens of all images. keep_variance: weights that neither
+    shrink nor enlarge what passes, and towers that know where a patch is."""
 
     @property
     def width(self) -> int:

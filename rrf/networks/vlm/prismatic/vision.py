@@ -88,7 +88,6 @@ class Projector(nn.Module):
         self.fc1 = nn.Linear(in_features, 4 * in_features)
         self.fc2 = nn.Linear(4 * in_features, out_features)
         self.fc3 = nn.Linear(out_features, out_features)
-        self.apply(_keep_variance)
 
     def forward(self, x_bpc: torch.Tensor) -> torch.Tensor:
         return self.fc3(functional.gelu(self.fc2(functional.gelu(self.fc1(x_bpc)))))
@@ -109,8 +108,9 @@ def _tower(cfg: TowerCfg, backbone: PrismaticCfg) -> VisionTransformer:
         no_embed_class=True,
         reg_tokens=cfg.num_registers,
     )
-    tower.blocks.apply(_keep_variance)
-    _init_positions(tower)
+    if backbone.random_weights == "keep_variance":
+        tower.blocks.apply(keep_variance)
+        _init_positions(tower)
     if backbone.film:
         tower.blocks = nn.Sequential(
             *(FiLMBlock(block, cfg.width, backbone.language.width) for block in _blocks(tower))
@@ -121,7 +121,7 @@ def _tower(cfg: TowerCfg, backbone: PrismaticCfg) -> VisionTransformer:
     return tower
 
 
-def _keep_variance(module: nn.Module) -> None:
+def keep_variance(module: nn.Module) -> None:
     """Random weights that neither shrink nor enlarge what passes (MAE, arXiv:2111.06377, A.1).
 
     Those of timm and of `nn.Linear` make almost the same tokens of all images in a small model, and
