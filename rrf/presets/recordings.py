@@ -38,7 +38,10 @@ def bridge_sft_laptop() -> SupervisedRunnerCfg:
     policy = openvla_oft_laptop().policy
     assert isinstance(policy, VLMPolicyCfg)
     assert isinstance(policy.backbone, PrismaticCfg)
-    backbone = policy.backbone.replace(tokenizer=TokenizerCfg(words=vocabulary_of(_BRIDGE)))
+    # with random_weights="keep_variance" images are learned by heart: an error of 0.90, not 0.78
+    backbone = policy.backbone.replace(
+        tokenizer=TokenizerCfg(words=vocabulary_of(_BRIDGE)), random_weights="stock"
+    )
     policy = policy.replace(backbone=backbone, chunk_length=8, state_normalization="quantile")
     cfg = _sft("bridge", "bridge", _of_dataset(policy))
     # 200 frames are learned by heart: small steps, strong decay and augmentation
