@@ -10,7 +10,7 @@ They start from the published openvla-7b, which `rrf models setup` fetches.
 from rrf.algorithms.vla.configs import AugmentationCfg, BehaviorCloningCfg
 from rrf.envs.metaworld.tasks import INSTRUCTIONS
 from rrf.networks.vlm.configs import ImageRuleCfg, LoRACfg, TokenizerCfg
-from rrf.networks.vlm.prismatic.configs import LlamaCfg, PrismaticCfg, TowerCfg
+from rrf.networks.vlm.prismatic.configs import LlamaCfg, PrismaticCfg, RandomWeights, TowerCfg
 from rrf.networks.vocabulary import vocabulary_of
 from rrf.policies.vla.configs import ActionHeadCfg
 from rrf.policies.vla.heads.action_tokens_configs import ActionTokenHeadCfg
@@ -51,11 +51,9 @@ def openvla_oft_laptop() -> SupervisedRunnerCfg:
     Images are not shifted: the towers know places by learned positions, and a shift of two pixels
     hides by as much where an object is.
     """
-    cfg = _laptop("openvla-oft-laptop", OFTRegressionHeadCfg(hidden_features=256))
-    assert isinstance(cfg.policy, VLMPolicyCfg)
-    backbone = cfg.policy.backbone.replace(random_weights="keep_variance")
+    head = OFTRegressionHeadCfg(hidden_features=256)
+    cfg = _laptop("openvla-oft-laptop", head, random_weights="keep_variance")
     return cfg.replace(
-        policy=cfg.policy.replace(backbone=backbone),
         algorithm=BehaviorCloningCfg(augmentation=AugmentationCfg(shift_px=0, state_noise=0.02)),
         optimizer=cfg.optimizer.replace(lr=1e-3),
         max_steps=3400,
@@ -95,7 +93,9 @@ def _fine_tuning(
     )
 
 
-def _laptop(name: str, head: ActionHeadCfg) -> SupervisedRunnerCfg:
+def _laptop(
+    name: str, head: ActionHeadCfg, random_weights: RandomWeights = "stock"
+) -> SupervisedRunnerCfg:
     tower = TowerCfg(width=128, depth=4, num_heads=4, mlp_features=512, patch_size=16)
     backbone = PrismaticCfg(
         image=ImageRuleCfg(size=(64, 64), fit="stretch"),
@@ -111,6 +111,7 @@ def _laptop(name: str, head: ActionHeadCfg) -> SupervisedRunnerCfg:
         tokenizer=TokenizerCfg(words=vocabulary_of(INSTRUCTIONS.values())),
         prompt_suffix_ids=[],
         slot_suffix_ids=[],
+        random_weights=random_weights,
     )  # fmt: skip
     return pretrain().replace(
         experiment_name=name,

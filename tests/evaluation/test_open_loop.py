@@ -71,7 +71,7 @@ def test_a_policy_that_looks_is_misled_by_the_images_of_another_frame(dataset): 
     frames = LeRobotReader(dataset, 3, episodes=[3, 7])
     blind = open_loop(Constant([0.25, 0.0], 3), frames, STATS)
     np.testing.assert_array_equal(blind.errors[OTHER], blind.errors[POLICY])
-    assert not blind.looks
+    assert not blind.images_help
     seeing = open_loop(Looks(), frames, STATS, batch_size=5)
     assert np.abs(seeing.errors[OTHER] - seeing.errors[POLICY]).max() > 1e-3
     # of 24 frames, each has the image of the one that is 12 further on

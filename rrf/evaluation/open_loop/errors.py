@@ -5,7 +5,7 @@ the mean action of the training data, and holding the action that was executed l
 change slowly, the second one is hard to beat.
 
 They are also computed for the policy with the images of another frame, half of all frames away. If
-that is no worse, the policy does not look: it knows the state and the instruction, and no more.
+that is no worse, its images do not help: it does not look at them, or learned others by heart.
 
 An error in standard deviations leaves out dimensions that are constant in the training data: there,
 rounding would be many of them.
@@ -25,7 +25,7 @@ from rrf.data.schema import ACTION, Observation
 POLICY, OTHER, MEAN, HOLD = "policy", "with other images", "mean action", "hold previous"
 PREDICTORS = (POLICY, OTHER, MEAN, HOLD)
 _CONSTANT = 1e-6  # a standard deviation below which float32 holds nothing but rounding
-_LOOKS = 1.05  # error with other images, over the error: below this, images hardly matter
+_HELP = 1.05  # error with other images, over the error: below this, images do not help
 
 
 class Predicts(typing.Protocol):
@@ -64,9 +64,9 @@ class OpenLoop:
         return float(self.per_step(who).mean())
 
     @property
-    def looks(self) -> bool:
+    def images_help(self) -> bool:
         """Whether the policy is worse with the images of another frame, by a twentieth or more."""
-        return self.total(OTHER) >= _LOOKS * self.total(POLICY)
+        return self.total(OTHER) >= _HELP * self.total(POLICY)
 
     def to_dict(self) -> dict:
         """Plain data for a JSON file."""

@@ -20,8 +20,8 @@ def open_loop_page(result: OpenLoop, label: str, dataset: str) -> str:
             "Errors",
             f"<p>Mean absolute errors of {result.num_frames} chunks on {escape(dataset)}, in units "
             "of each dimension. The last row is the mean over dimensions in standard deviations of "
-            "the training data. A policy that is no worse with the images of another frame does "
-            "not look at them.</p>",
+            "the training data. A policy that is no worse with the images of another frame "
+            "gains nothing from its own.</p>",
             _by_dimension(result),
         ),
         section(

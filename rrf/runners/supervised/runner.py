@@ -186,11 +186,11 @@ class SupervisedRunner:
                 loss, metrics = self.deployed.loss(frames.batch(indices))
                 for metric, value in {"loss/total": loss.item(), **metrics}.items():
                     name = f"validation/{metric.removeprefix('loss/')}"
-                    shares = {name: counted / frames.num_frames}
+                    portions = {name: counted / frames.num_frames}
                     for tag, part in by_robot.items():
-                        shares[f"{name}/{tag}"] = counted / len(part) if tag == robot else 0.0
-                    for name, share in shares.items():
-                        sums[name] = sums.get(name, 0.0) + (value * share if share else 0.0)
+                        portions[f"{name}/{tag}"] = counted / len(part) if tag == robot else 0.0
+                    for name, portion in portions.items():
+                        sums[name] = sums.get(name, 0.0) + (value * portion if portion else 0.0)
         self.deployed.train(was_training)
         return summed(sums)
 

@@ -8,6 +8,7 @@ import typing
 from rrf.config import Cfg, configclass
 from rrf.networks.vlm.configs import Ability, BackboneCfg, ImageRuleCfg
 
+RandomWeights = typing.Literal["stock", "keep_variance"]
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -114,7 +115,7 @@ class PrismaticCfg(BackboneCfg):
     film: bool = False
     """Scale and shift the patches in every block of the towers by the mean embedding of the prompt
     (FiLM, arXiv:1709.07871), as OpenVLA-OFT+ does."""
-    random_weights: typing.Literal["stock", "keep_variance"] = "stock"
+    random_weights: RandomWeights = "stock"
     """How weights begin if none are loaded. stock: as timm, torch and transformers draw them, which
     in a small model makes almost the same tokens of all images. keep_variance: weights that neither
     shrink nor enlarge what passes, and towers that know where a patch is."""
