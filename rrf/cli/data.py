@@ -38,6 +38,9 @@ def collect(
         int, typer.Option(help="Number of processes; each records whole tasks.")
     ] = 2,
     image_size: Annotated[int, typer.Option(help="Height and width of images in pixels.")] = 64,
+    cameras: Annotated[
+        str, typer.Option(help="Cameras to record, separated by commas.")
+    ] = "corner2",
     force: Annotated[bool, typer.Option(help="Record existing tasks again.")] = False,
 ) -> None:
     """Record demonstrations of the simulator's scripted experts, one HDF5 file per task."""
@@ -52,6 +55,7 @@ def collect(
         seed=seed,
         max_episode_steps=max_steps,
         image_size=image_size,
+        cameras=[camera.strip() for camera in cameras.split(",")],
         out=str(out or workspace.home() / "datasets" / "raw" / "metaworld"),
         num_workers=workers,
         force=force,

@@ -164,7 +164,8 @@ def test_without_noise_no_initial_state_is_played_twice(tmp_path):
         ({"episodes": 0}, "episodes=0 and num_workers=2 must be at least 1"),
         ({"episodes": 51, "action_noise": [0.0, 0.1]}, "a seed has 50 initial states"),
         ({"action_noise": [-0.1]}, "must be a list of numbers >= 0"),
-        ({"camera": "corner9"}, "no camera 'corner9'; did you mean 'corner"),
+        ({"cameras": ["corner9"]}, "no camera 'corner9'; did you mean 'corner"),
+        ({"cameras": ["corner", "corner"]}, "must name at least one, and none twice"),
     ],
 )
 def test_bad_settings_are_refused(tmp_path, changes, message):
@@ -177,3 +178,21 @@ def test_every_task_can_be_demonstrated(tmp_path):
     results = collect(config(tmp_path, tasks=list(ALL_TASKS), episodes=1, max_episode_steps=100))
     assert [result.task for result in results] == list(ALL_TASKS)
     assert all(result.frames > 0 for result in results)
+
+
+def test_several_cameras_are_recorded_side_by_side(tmp_path):
+    def one_demo(folder, cameras):
+        cfg = config(tmp_path / folder, tasks=TASKS[:1], episodes=1, cameras=cameras)
+        (result,) = collect(cfg)
+        with h5py.File(result.path) as file:
+            settings = json.loads(str(file["data"].attrs["env_args"]))["env_kwargs"]
+        ((_, demo),) = demos(result.path)
+        return settings, demo
+
+    settings, both = one_demo("both", ["corner2", "gripperPOV"])
+    assert settings["cameras"] == ["corner2", "gripperPOV"]
+    _, alone = one_demo("alone", ["corner2"])
+    np.testing.assert_array_equal(both["obs/corner2_image"], alone["obs/corner2_image"])
+    np.testing.assert_array_equal(both["actions"], alone["actions"])
+    assert both["obs/gripperPOV_image"].shape == alone["obs/corner2_image"].shape
+    assert (both["obs/gripperPOV_image"] != both["obs/corner2_image"]).mean() > 0.5

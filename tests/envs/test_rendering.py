@@ -314,3 +314,16 @@ def test_few_backgrounds_are_kept(monkeypatch):
         data.geom_xpos[0, 0] = 0.01 * number
         renderer.render([data])
     assert len(renderer._backgrounds) == 3
+
+
+def test_the_workspace_camera_shows_small_objects_larger():
+    cfg = MetaWorldCfg(num_envs=1, cameras=["corner2", "workspace"])
+    env = cfg.build()
+    images = env.reset([InitialState("push-v3", 777, 3)]).images
+    env.close()
+
+    def green(image):  # the goal is the only green thing
+        red, green, blue = image[0].astype(int).transpose(2, 0, 1)
+        return int(((green > 100) & (green > 2 * red) & (green > 2 * blue)).sum())
+
+    assert green(images["workspace"]) >= 3 * green(images["corner2"]) > 0

@@ -58,8 +58,8 @@ class CollectCfg(Cfg):
     """Control steps (80 Hz) an action is held for."""
     image_size: int = 64
     """Height and width of the images in pixels."""
-    camera: str = "corner2"
-    """Camera to record."""
+    cameras: list[str] = ["corner2"]
+    """Cameras to record."""
     renderer: str = "warp"
     """warp, egl, osmesa or auto."""
     out: str = "datasets/raw/metaworld"
@@ -87,17 +87,21 @@ class CollectCfg(Cfg):
                 "without noise a second round would record the same episodes again; use fewer "
                 "episodes, or only numbers > 0 in action_noise"
             )
-        if self.camera not in CAMERAS:
-            raise ValueError(f"no camera '{self.camera}'{did_you_mean(self.camera, CAMERAS)}")
+        for camera in self.cameras:
+            if camera not in CAMERAS:
+                raise ValueError(f"no camera '{camera}'{did_you_mean(camera, CAMERAS)}")
+        if not self.cameras or len(set(self.cameras)) != len(self.cameras):
+            raise ValueError(f"cameras={self.cameras} must name at least one, and none twice")
 
     def env_args(self, task: str) -> dict:
         """The metadata of a recording: how to rebuild its environment, and how it was made."""
+        one, several = {"camera": self.cameras[0]}, {"cameras": list(self.cameras)}
         return {
             "env_name": task,
             "type": "metaworld",
             "env_kwargs": {
                 "image_size": self.image_size,
-                "camera": self.camera,
+                **(one if len(self.cameras) == 1 else several),
                 "action_repeat": self.action_repeat,
                 "control_hz": CONTROL_HZ,
             },

@@ -1,5 +1,6 @@
 """The config of Meta-World. Imports no simulator."""
 
+import dataclasses
 import typing
 from collections.abc import Sequence
 
@@ -7,7 +8,23 @@ from rrf.config import configclass, did_you_mean
 from rrf.envs.configs import VecEnvCfg
 from rrf.envs.metaworld.tasks import NUM_INITIAL_STATES, TASKS
 
-CAMERAS = ("corner", "corner2", "corner3", "topview", "behindGripper", "gripperPOV")
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """A fixed camera that Meta-World's scenes do not have."""
+
+    position: tuple[float, float, float]
+    """In metres."""
+    looks_at: tuple[float, float, float]
+    """The point in the middle of the image, in metres. Up in the image is up in the scene."""
+    fov_deg: float
+    """Height of the image in degrees."""
+
+
+VIEWS = {"workspace": View((0.75, 0.075, 0.7), (0.0, 0.68, 0.1), 32.0)}
+"""Cameras that are added to every scene. `workspace` stands where `corner2` does and shows half of
+its angle: only what tasks move, so that no object is smaller than 12 of 64 x 64 pixels."""
+CAMERAS = ("corner", "corner2", "corner3", "topview", "behindGripper", "gripperPOV", *VIEWS)
 STATE_NAMES = ("eef_x", "eef_y", "eef_z", "gripper_opening")
 ACTION_NAMES = ("dx", "dy", "dz", "gripper")
 CONTROL_HZ = 80

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 import mujoco
 import numpy as np
 
+from rrf.envs.metaworld.configs import VIEWS
 from rrf.envs.metaworld.tasks import NUM_INITIAL_STATES
 from rrf.envs.vec_env import InitialState
 
@@ -176,7 +177,7 @@ class TaskEngine:
         if self._renderer is None:
             from rrf.envs.rendering.renderers import make_renderer
 
-            spec = mujoco.MjSpec.from_file(self._env.model_name)
+            spec = _scene(self._env.model_name)
             size = (image_size, image_size)
             self._renderer = make_renderer(
                 renderer, spec, self.model, self.cameras, size, max_batch, device
@@ -315,6 +316,27 @@ def _bound(attributes: dict[str, typing.Any], data: mujoco.MjData) -> dict[str, 
     return bound
 
 
+def _scene(path: str) -> mujoco.MjSpec:
+    """Meta-World's scene of a task with the cameras of `VIEWS`."""
+    spec = mujoco.MjSpec.from_file(path)
+    for name, view in VIEWS.items():
+        backward = np.subtract(view.position, view.looks_at)
+        right = np.cross((0.0, 0.0, 1.0), backward)
+        axes = np.stack([right, np.cross(backward, right), backward], axis=1)
+        quat = np.empty(4)
+        mujoco.mju_mat2Quat(quat, (axes / np.linalg.norm(axes, axis=0)).ravel())
+        spec.worldbody.add_camera(name=name, pos=view.position, quat=quat, fovy=view.fov_deg)
+    return spec
+
+
+class _WithViews:
+    """Lets an environment of Meta-World simulate the scene with further cameras."""
+
+    def _initialize_simulation(self):
+        model = _scene(self.fullpath).compile()
+        return model, mujoco.MjData(model)
+
+
 def _make_env(task: str):
     with warnings.catch_warnings():
         warnings.simplefilter(
@@ -322,7 +344,8 @@ def _make_env(task: str):
         )  # gymnasium's deprecation notices about its own MuJoCo base class
         import metaworld.env_dict
 
-        env = metaworld.env_dict.ALL_V3_ENVIRONMENTS[task]()
+        theirs = metaworld.env_dict.ALL_V3_ENVIRONMENTS[task]
+        env = type(theirs.__name__, (_WithViews, theirs), {})()
     env._set_task_called = True
     env._partially_observable = (
         False  # as in the MT benchmarks: the goal is part of the expert's observation

@@ -1,7 +1,7 @@
 """Records the demonstrations of one task. `rrf.envs.metaworld.collect` describes them."""
 
 import collections
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Recorder:
             action_repeat=cfg.action_repeat,
             max_episode_steps=cfg.max_episode_steps,
             image_size=cfg.image_size,
-            cameras=[cfg.camera],
+            cameras=cfg.cameras,
             renderer=cfg.renderer,
         ).build()
         try:
@@ -54,17 +54,22 @@ class _Attempt:
         self.number = number
         self.initial_state = InitialState(task, cfg.seed, number % NUM_INITIAL_STATES)
         self.noise = _noise(cfg, number)
-        self._camera = cfg.camera
         self._expert = Expert(task)
         self._random = np.random.default_rng([cfg.seed, TASKS.index(task), number])
         self._frames: dict[str, list] = collections.defaultdict(list)
+        self._images: dict[str, list] = collections.defaultdict(list)
 
     def act(
-        self, image: np.ndarray, state: np.ndarray, physics: np.ndarray, observation: np.ndarray
+        self,
+        images: Mapping[str, np.ndarray],
+        state: np.ndarray,
+        physics: np.ndarray,
+        observation: np.ndarray,
     ) -> np.ndarray:
         """Record what was seen and the expert's answer to it; return the action to execute."""
         action = self._expert.action(observation)
-        self._frames["image"].append(image)
+        for camera, image in images.items():
+            self._images[camera].append(image)
         self._frames["state"].append(state)
         self._frames["physics"].append(physics)
         self._frames["action"].append(action)
@@ -89,7 +94,7 @@ class _Attempt:
             "states": frames["physics"],
             "success": frames["success"].astype(np.uint8),
             "obs": {
-                f"{self._camera}_image": frames["image"],
+                **{f"{name}_image": np.stack(images) for name, images in self._images.items()},
                 "eef_pos": frames["state"][:, :3].astype(np.float32),
                 "gripper_opening": frames["state"][:, 3:].astype(np.float32),
             },
@@ -147,7 +152,7 @@ def _play(
     """
     waiting = collections.deque(numbers)
     running: dict[int, _Attempt] = {}
-    seen: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    seen: dict[int, tuple[dict[str, np.ndarray], np.ndarray]] = {}
     while waiting or running:
         free = [slot for slot in range(env.num_envs) if slot not in running][: len(waiting)]
         if free:
@@ -155,7 +160,7 @@ def _play(
                 running[slot] = _Attempt(cfg, task, waiting.popleft())
             start = env.reset([running[slot].initial_state for slot in free], free)
             seen |= {
-                slot: (start.images[cfg.camera][row], start.state[row])
+                slot: (_row_of(start.images, row), start.state[row])
                 for row, slot in enumerate(free)
             }
         slots = sorted(running)
@@ -168,7 +173,11 @@ def _play(
         step = env.step(actions[:, None], slots)
         for row, slot in enumerate(slots):
             running[slot].result(float(step.reward[row]), bool(step.success[row]))
-            seen[slot] = (step.observation.images[cfg.camera][row], step.observation.state[row])
+            seen[slot] = (_row_of(step.observation.images, row), step.observation.state[row])
             if step.terminated[row] or step.truncated[row]:
                 attempt = running.pop(slot)
                 yield attempt.number, attempt.demo()
+
+
+def _row_of(images: Mapping[str, np.ndarray], row: int) -> dict[str, np.ndarray]:
+    return {camera: images_bhw3[row] for camera, images_bhw3 in images.items()}
