@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rrf.evaluation.gates.gate import GateCfg, verdict
-from rrf.evaluation.reports.charts import curves_chart, success_chart
+from rrf.evaluation.reports.charts import COLORS, curves_chart, success_chart
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.reports.videos import choose_for_video, save_videos
 from rrf.evaluation.results import EvaluationReport, Rate
@@ -227,6 +227,13 @@ def test_points_of_a_curve_say_their_values_and_the_last_is_among_them():
     assert said[0] == "loss/total, step 0: 0"
     assert said[-1] == "loss/total, step 1,000: 100"
     assert 50 <= len(said) <= 62
+
+
+def test_every_line_of_a_chart_looks_different():
+    names = [f"seed {number}" for number in range(12)]
+    chart = curves_chart({name: [(0, 0.0), (9, 1.0)] for name in names}, "x")
+    strokes = re.findall(r'style="fill: none; ([^"]*stroke: #[^"]*)"', chart)
+    assert len({stroke for stroke in strokes if any(c in stroke for c in COLORS)}) == len(names)
 
 
 def test_a_legend_stands_below_the_lines():

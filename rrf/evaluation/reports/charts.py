@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Curve = Sequence[tuple[int, float]]
 _SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 COLORS = ("#0f766e", "#b45309", "#6d28d9", "#be123c", "#1d4ed8", "#4d7c0f")
+_DASHES = ("-", "--", ":")  # of further curves, when all colours are taken
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "rrf",  # the same chart is the same text
@@ -93,9 +94,12 @@ def curves_chart(curves: Mapping[str, Curve], title: str) -> str:
     drawing = Drawing((5.6, 2.8 + 0.2 * in_legend * math.ceil(len(finite) / 2)))
     axes = drawing.axes
     labelled = {}
-    for (name, curve), color in zip(finite.items(), _colors(0), strict=False):
+    for number, (name, curve) in enumerate(finite.items()):
+        color, dashes = COLORS[number % len(COLORS)], _DASHES[number // len(COLORS) % len(_DASHES)]
         if curve:
-            [labelled[name]] = axes.plot(*zip(*curve, strict=True), color=color, linewidth=1.6)
+            [labelled[name]] = axes.plot(
+                *zip(*curve, strict=True), color=color, linestyle=dashes, linewidth=1.6
+            )
             _values_of(drawing, name, curve, color)
     if min(values) > 0 and max(values) / min(values) > 20 and "loss" in title:
         axes.set_yscale("log")
