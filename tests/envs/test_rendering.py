@@ -282,7 +282,7 @@ def test_what_is_kept_of_the_background_does_not_show(monkeypatch):
     renderer = make_renderer("warp", spec, model, ["side", "top"], (48, 48), max_batch=2)
     renderer.render(datas[::-1])  # fills the cache
     layered = renderer.render(datas)
-    monkeypatch.setattr(warp_rendering, "_has_layers", lambda *_: False)
+    monkeypatch.setattr(warp_rendering, "_with_layers", lambda *_: [])
     whole = make_renderer("warp", spec, model, ["side", "top"], (48, 48), max_batch=2)
     np.testing.assert_array_equal(layered, whole.render(datas))
     assert len({image.tobytes() for image in layered[1]}) == 5
@@ -304,6 +304,15 @@ def test_a_camera_that_moves_sees_the_background_move():
     images = make_renderer("warp", spec, model, ["wrist"], (48, 48)).render(datas)[0]
     green = [np.nonzero(image[..., 1] > 100)[1].mean() for image in images]
     assert green[1] < green[0] - 2  # the camera went to +x, so the post goes left
+
+
+def test_a_fixed_and_a_moving_camera_draw_what_each_draws_alone():
+    spec, model, datas = moving_scene(5, '<camera name="wrist" pos="0 0 4"/>')
+    cameras = ["top", "wrist", "side"]
+    together = make_renderer("warp", spec, model, cameras, (48, 48), max_batch=2).render(datas)
+    for camera, images in zip(cameras, together, strict=True):
+        alone = make_renderer("warp", spec, model, [camera], (48, 48), max_batch=2)
+        np.testing.assert_array_equal(images, alone.render(datas)[0])
 
 
 def test_few_backgrounds_are_kept(monkeypatch):

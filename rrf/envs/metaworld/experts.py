@@ -5,9 +5,20 @@ import warnings
 import numpy as np
 
 # Factors for the experts' commands. The experts are proportional controllers for 80 Hz. Asked only
-# once per action, at 16 Hz, this one with its gain of 25 swings around the handle and never grasps
-# it.
-_GAINS = {"handle-pull-side-v3": 0.4}
+# once per action, at 16 Hz, some overshoot: they swing around their goal, or let go of what they
+# carry. Of the factors 1, 0.7, 0.6, 0.5, 0.4, 0.3, each of these solves the most of 30 initial
+# states of seed 2024. Without one, 0 % (handle-pull-side) to 87 % (stick-pull) are solved.
+_GAINS = {
+    "basketball-v3": 0.4,
+    "bin-picking-v3": 0.3,
+    "handle-press-side-v3": 0.5,
+    "handle-pull-side-v3": 0.4,
+    "lever-pull-v3": 0.3,
+    "peg-unplug-side-v3": 0.5,
+    "push-back-v3": 0.5,
+    "soccer-v3": 0.6,
+    "stick-pull-v3": 0.5,
+}
 
 
 class Expert:

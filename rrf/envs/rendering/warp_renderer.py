@@ -85,17 +85,20 @@ class WarpRenderer:
         self._image_size = image_size
         self._max_batch = max_batch
         self._device = device
-        self._background: _Layer | None = None
         self._backgrounds: dict[bytes, np.ndarray] = {}  # least recently used first
+        fixed = [] if use_shadows else _with_layers(self._drawn.model, self._camera_ids)
+        moving = [camera for camera in self._camera_ids if camera not in fixed]
+        self._fixed_cameras = fixed
+        self._background = self._foreground = self._whole = None
         with wp.ScopedDevice(device):
             self._model: typing.Any = self._mjw.put_model(self._drawn.model)
             self._data: typing.Any = self._mjw.make_data(self._drawn.model, nworld=max_batch)
-            if not use_shadows and _has_layers(self._drawn.model, self._camera_ids):
-                self._background = self._make_layer([BACKGROUND_GROUP])
-                self._foreground = self._make_layer([MOVING_GROUP], has_sky=False)
-            else:
+            if fixed:
+                self._background = self._make_layer(fixed, [BACKGROUND_GROUP])
+                self._foreground = self._make_layer(fixed, [MOVING_GROUP], has_sky=False)
+            if moving:
                 groups = [BACKGROUND_GROUP, MOVING_GROUP]
-                self._foreground = self._make_layer(groups, use_shadows=use_shadows)
+                self._whole = self._make_layer(moving, groups, use_shadows=use_shadows)
         num_geoms = self._drawn.model.ngeom
         self._xpos_WG = np.zeros((max_batch, num_geoms, 3), np.float32)
         self._xmat_WG = np.zeros((max_batch, num_geoms, 3, 3), np.float32)
@@ -114,22 +117,29 @@ class WarpRenderer:
         images = np.empty((len(self._camera_ids), len(datas), height, width, 3), np.uint8)
         for start in range(0, len(datas), self._max_batch):
             batch = datas[start : start + self._max_batch]
-            if self._background is None:
-                pixels = self._trace(self._foreground, batch)
-            else:
-                pixels = self._trace_layers(self._background, batch)
-            self._unpack(pixels["color"], images[:, start : start + len(batch)])
+            of_batch = images[:, start : start + len(batch)]
+            self._copy_poses(batch)
+            if self._background and self._foreground:
+                pixels = self._trace_layers(self._background, self._foreground, batch)
+                self._unpack(pixels, self._background.camera_ids, of_batch)
+            if self._whole:
+                pixels = self._trace(self._whole, len(batch))
+                self._unpack(pixels, self._whole.camera_ids, of_batch)
         return images
 
     def close(self) -> None:
         """Release the device memory. Calling it twice is allowed."""
-        for layer in filter(None, (self._foreground, self._background)):
+        for layer in filter(None, (self._foreground, self._background, self._whole)):
             layer.close()
         self._data = self._model = None
         self._backgrounds.clear()
 
     def _make_layer(
-        self, groups: list[int], has_sky: bool = True, use_shadows: bool = False
+        self,
+        cameras: list[int],
+        groups: list[int],
+        has_sky: bool = True,
+        use_shadows: bool = False,
     ) -> "_Layer":
         drawn = self._drawn.model
         height, width = self._image_size
@@ -140,7 +150,7 @@ class WarpRenderer:
             render_rgb=True,
             render_depth=True,
             render_seg=False,
-            cam_active=[camera in self._camera_ids for camera in range(drawn.ncam)],
+            cam_active=[camera in cameras for camera in range(drawn.ncam)],
             use_shadows=use_shadows,
             enabled_geom_groups=groups,
             render_skybox=has_sky,
@@ -150,22 +160,24 @@ class WarpRenderer:
         # Precomputed rays do not use it, but kernels have it compiled in. With each model's own
         # value they would be compiled again.
         context.znear = 1.0
-        shape = (len(self._camera_ids), height, width)
-        return _Layer(self._mjw, self._model, self._data, context, shape)
+        return _Layer(self._mjw, self._model, self._data, context, cameras, (height, width))
 
-    def _trace_layers(self, layer: "_Layer", batch: Sequence[mujoco.MjData]) -> np.ndarray:
-        """Pixels of `batch`. The fixed part of the scene is traced only for poses that are not kept
-        yet.
+    def _trace_layers(
+        self, background: "_Layer", foreground: "_Layer", batch: Sequence[mujoco.MjData]
+    ) -> np.ndarray:
+        """Pixels of `batch`, whose poses are copied. The fixed part of the scene is traced only for
+        poses that are not kept yet.
         """
-        self._copy_poses(batch)
         keys = [self._background_key(world) for world in range(len(batch))]
         unknown = {
             key: data for key, data in zip(keys, batch, strict=True) if key not in self._backgrounds
         }
         if unknown:
-            behind = self._trace(layer, list(unknown.values()))
+            self._copy_poses(list(unknown.values()))
+            behind = self._trace(background, len(unknown))
             self._backgrounds |= zip(unknown, behind, strict=True)
-        pixels = self._trace(self._foreground, batch)
+            self._copy_poses(batch)
+        pixels = self._trace(foreground, len(batch))
         for row, key in enumerate(keys):
             behind = self._backgrounds[key] = self._backgrounds.pop(key)
             is_nothing = pixels["depth"][row] == 0
@@ -176,7 +188,7 @@ class WarpRenderer:
 
     def _background_key(self, world: int) -> bytes:
         rows = self._drawn.background_rows
-        cameras = self._camera_ids
+        cameras = self._fixed_cameras
         poses = (
             *(self._xpos_WG[world, rows], self._xmat_WG[world, rows]),
             *(self._cam_xpos_W[world, cameras], self._cam_xmat_W[world, cameras]),
@@ -194,11 +206,10 @@ class WarpRenderer:
         for key in list(self._backgrounds)[: max(0, len(self._backgrounds) - kept)]:
             del self._backgrounds[key]
 
-    def _trace(self, layer: "_Layer", batch: Sequence[mujoco.MjData]) -> np.ndarray:
-        """Pixels [N, C, H, W] of `_PIXEL`, cameras by ascending id."""
-        self._copy_poses(batch)
+    def _trace(self, layer: "_Layer", num_worlds: int) -> np.ndarray:
+        """Pixels [N, C, H, W] of `_PIXEL` at the copied poses, cameras by ascending id."""
         with wp.ScopedDevice(self._device):
-            return layer.trace(len(batch))
+            return layer.trace(num_worlds)
 
     def _copy_poses(self, datas: Sequence[mujoco.MjData]) -> None:
         drawn = self._drawn
@@ -224,24 +235,28 @@ class WarpRenderer:
         self._data.light_xpos.assign(self._light_xpos_W)
         self._data.light_xdir.assign(self._light_xdir_W)
 
-    def _unpack(self, colors: np.ndarray, images: np.ndarray) -> None:
-        """Write colours, uint32 0xAARRGGBB [N, C, H, W], into uint8 [C, N, H, W, 3]."""
-        bgra = np.ascontiguousarray(colors).view(np.uint8).reshape(*colors.shape, 4)
-        for row, column in enumerate(np.argsort(np.argsort(self._camera_ids))):
+    def _unpack(self, pixels: np.ndarray, cameras: list[int], images: np.ndarray) -> None:
+        """Write the colours of `cameras`, 0xAARRGGBB, into images of all, uint8 [C, N, H, W, 3]."""
+        colors = np.ascontiguousarray(pixels["color"])
+        bgra = colors.view(np.uint8).reshape(*colors.shape, 4)
+        for column, camera in enumerate(cameras):
             for channel in range(3):  # three plain copies are much faster than one reversed one
-                images[row, ..., channel] = bgra[:, column, ..., 2 - channel]
+                images[self._camera_ids.index(camera), ..., channel] = bgra[
+                    :, column, ..., 2 - channel
+                ]
 
 
 class _Layer:
     """Traces one selection of the geoms. Its launches are recorded as a graph per batch size."""
 
-    def __init__(self, mjw, model, data, context, shape: tuple[int, int, int]):
-        """`shape` is (cameras, height, width)."""
+    def __init__(self, mjw, model, data, context, cameras: list[int], image_size: tuple[int, int]):
+        """`image_size` is (height, width)."""
         self._mjw: typing.Any = mjw
         self._model: typing.Any = model
         self._data: typing.Any = data
         self._context: typing.Any = context
-        self._shape = shape
+        self.camera_ids = sorted(cameras)
+        self._shape = (len(cameras), *image_size)
         self._graphs: dict[int, typing.Any] = {}  # by number of worlds, powers of two
         self._num_calls: collections.Counter[int] = collections.Counter()
 
@@ -286,15 +301,13 @@ class _Layer:
         self._mjw.render(self._model, self._data, self._context)
 
 
-def _has_layers(drawn: mujoco.MjModel, camera_ids: Sequence[int]) -> bool:
-    """Whether one part of the scene moves and another does not, with fixed cameras and lights."""
+def _with_layers(drawn: mujoco.MjModel, camera_ids: Sequence[int]) -> list[int]:
+    """The cameras that are fixed, if one part of the scene moves and another does not."""
     fixed = drawn.body_weldid == 0
-    views = drawn.cam_bodyid[list(camera_ids)]
-    return bool(
-        {BACKGROUND_GROUP, MOVING_GROUP} <= set(drawn.geom_group.tolist())
-        and fixed[views].all()
-        and fixed[drawn.light_bodyid].all()
-    )
+    is_split = {BACKGROUND_GROUP, MOVING_GROUP} <= set(drawn.geom_group.tolist())
+    if not (is_split and fixed[drawn.light_bodyid].all()):
+        return []
+    return [camera for camera in camera_ids if fixed[drawn.cam_bodyid[camera]]]
 
 
 def _import_mujoco_warp(device: str):

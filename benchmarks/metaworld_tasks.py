@@ -1,0 +1,152 @@
+"""What the tasks of Meta-World show and need: `python -m benchmarks.metaworld_tasks`, two minutes.
+
+For each task, it measures
+
+- how many pixels of a 64 x 64 image belong to what the task moves, and to its goal if there is one
+  to see, from each camera: the smallest of five initial states, by OpenGL's segmentation;
+- how many of 50 initial states the scripted expert solves, asked once per action, and in how many
+  actions.
+
+What a task moves is every body beside the robot that an expert's episode displaces. The results go
+to `docs/benchmarks/metaworld/tasks.json`; `benchmarks.vla_rl drawn` draws its tasks from them.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# mujoco's compiled modules come without stubs.
+
+import concurrent.futures
+import json
+import multiprocessing
+import os
+
+import numpy as np
+
+from benchmarks import record
+from rrf import atomic
+from rrf.envs.metaworld.configs import CAMERAS
+from rrf.envs.metaworld.tasks import NUM_INITIAL_STATES, TASKS
+from rrf.envs.vec_env import InitialState
+
+RESULTS = record.RESULTS / "metaworld" / "tasks.json"
+HORIZON = 100
+"""Actions, held for 5 control steps each: the 500 steps of Meta-World's own evaluation."""
+_SEED = 2024  # validation
+_PIXELS = 64
+_NUM_SEGMENTED = 5
+_SHOWN = ("corner2", "workspace", "gripperPOV")  # cameras in the table
+_EXPERT_SOLVES = 0.9  # of the initial states, of tasks that may be drawn
+_ROBOT = ("base", "mocap")  # bodies; what hangs on them is the robot, too
+_MOVED_M, _MOVED_COS = 0.01, np.cos(np.radians(3) / 2)
+
+
+def drawn(seed: int, number: int = 6) -> list[str]:
+    """Tasks drawn from those whose expert solves at least nine of ten initial states."""
+    measured = json.loads(RESULTS.read_text())
+    solvable = [t for t in TASKS if measured[t]["expert_success"] >= _EXPERT_SOLVES]
+    return sorted(np.random.default_rng(seed).choice(solvable, number, replace=False).tolist())
+
+
+def table() -> str:
+    """The measured numbers as a markdown table."""
+    measured = json.loads(RESULTS.read_text())
+    shown = [f"{what}, {camera}" for what in ("object", "goal") for camera in _SHOWN]
+    lines = [
+        f"| task | expert solves | in actions | {' | '.join(shown)} |",
+        "|---" * (3 + len(shown)) + "|",
+    ]
+    for task, facts in measured.items():
+        pixels = [facts[f"{what}_px"] for what in ("object", "goal")]
+        cells = [str(of[camera]) if of else "" for of in pixels for camera in _SHOWN]
+        lines.append(
+            f"| {task} | {facts['expert_success']:.0%} | {facts['expert_actions']['median']:g} "
+            f"| {' | '.join(cells)} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def measure(task: str) -> dict:
+    """The numbers of one task."""
+    os.environ.setdefault("MUJOCO_GL", "egl")
+    import mujoco
+
+    from rrf.envs.metaworld.engine import TaskEngine
+    from rrf.envs.metaworld.experts import Expert
+
+    engine = TaskEngine(task, action_repeat=5, cameras=())
+    renderer = mujoco.Renderer(engine.model, _PIXELS, _PIXELS)
+    renderer.enable_segmentation_rendering()
+    robot = _with_descendants(engine.model, _ROBOT)
+    lengths, images, moved = [], [], set()
+    for index in range(NUM_INITIAL_STATES):
+        episode, expert = engine.begin(InitialState(task, _SEED, index)), Expert(task)
+        if index < _NUM_SEGMENTED:
+            images.append({camera: _segments(renderer, episode, camera) for camera in CAMERAS})
+        start = episode.data.xpos.copy(), episode.data.xquat.copy()
+        is_success = False
+        while not is_success and episode.num_steps < HORIZON:
+            action = expert.action(episode.observation)
+            _, is_success, _ = engine.advance(episode, action[None], HORIZON)
+        if is_success:
+            lengths.append(episode.num_steps)
+            far = np.linalg.norm(episode.data.xpos - start[0], axis=1) > _MOVED_M
+            turned = np.abs((episode.data.xquat * start[1]).sum(1)) < _MOVED_COS
+            moved |= set(np.flatnonzero(far | turned).tolist()) - robot
+        engine.retire(episode)
+    renderer.close()
+    goals = {
+        number
+        for number in range(engine.model.nsite)
+        if engine.model.site(number).name.startswith("goal") and engine.model.site_rgba[number, 3]
+    }
+    bodies = engine.model.geom_bodyid
+    geoms = set(np.flatnonzero(np.isin(bodies, list(moved))).tolist())
+    shape, mark = mujoco.mjtObj.mjOBJ_GEOM, mujoco.mjtObj.mjOBJ_SITE
+    return {
+        "expert_success": len(lengths) / NUM_INITIAL_STATES,
+        "expert_actions": {
+            "median": float(np.median(lengths)) if lengths else None,
+            "most": max(lengths, default=None),
+        },
+        "moves": sorted({engine.model.body(body).name for body in moved}),
+        "object_px": _fewest(images, shape, geoms) if geoms else None,
+        "goal_px": _fewest(images, mark, goals) if goals else None,
+    }
+
+
+def _segments(renderer, episode, camera: str) -> np.ndarray:
+    """Number and type of the object that each pixel shows, int32 [H, W, 2]."""
+    renderer.update_scene(episode.data, camera=camera)
+    return renderer.render().copy()
+
+
+def _fewest(images: list[dict[str, np.ndarray]], kind: int, numbers: set[int]) -> dict[str, int]:
+    """The smallest number of pixels that show these objects in an image, by camera."""
+    return {
+        camera: min(
+            int(((of[camera][..., 1] == kind) & np.isin(of[camera][..., 0], list(numbers))).sum())
+            for of in images
+        )
+        for camera in CAMERAS
+    }
+
+
+def _with_descendants(model, names: tuple[str, ...]) -> set[int]:
+    found = {model.body(name).id for name in names}
+    for body in range(model.nbody):  # a parent comes before its children
+        if model.body_parentid[body] in found:
+            found.add(body)
+    return found
+
+
+def main() -> None:
+    """Measure all tasks, write the results and print them."""
+    workers = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(2, workers) as pool:
+        results = dict(zip(TASKS, pool.map(measure, TASKS), strict=True))
+    for task, found in results.items():
+        print(task, found, flush=True)
+    atomic.write_json(RESULTS, results)
+
+
+if __name__ == "__main__":
+    main()
