@@ -26,7 +26,17 @@ def collect(
         ),
     ] = "",
     episodes: Annotated[int, typer.Option(help="Successful demonstrations to keep per task.")] = 25,
+    demonstrations: Annotated[
+        int | None,
+        typer.Option(
+            help="Episodes that the expert shows; the others repeat them in other initial states."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial states and the noise.")] = 777,
+    noise: Annotated[
+        list[float],
+        typer.Option(help="Noise of executed actions; attempts take several --noise in turn."),
+    ] = [0.0, 0.4],  # noqa: B006 (typer does not change it)
     out: Annotated[
         Path | None,
         typer.Option(help="Directory for the recordings; by default datasets/raw/metaworld."),
@@ -52,7 +62,9 @@ def collect(
 
     cfg = CollectCfg(
         episodes=episodes,
+        demonstrations=demonstrations,
         seed=seed,
+        action_noise=noise,
         max_episode_steps=max_steps,
         image_size=image_size,
         cameras=[camera.strip() for camera in cameras.split(",")],

@@ -4,9 +4,10 @@
 actions and full simulator states. The expert is asked once per action. With action noise (DART,
 arXiv:1703.09327) the executed action is the expert's plus Gaussian noise on dx, dy, dz. The
 recorded action is the expert's own answer to the state that was really visited, so that a cloned
-policy sees how to recover. Attempts are numbered, and the successful ones with the lowest numbers
-are kept. An episode ends with the action that solves the task: the frame of this action has success
-= 1 and done = 1, and no frame follows it.
+policy sees how to recover. With `demonstrations`, the expert shows that many episodes only; the
+others repeat them in other initial states (`rrf.envs.metaworld.replay`). Attempts are numbered, and
+the successful ones with the lowest numbers are kept. An episode ends with the action that solves
+the task: the frame of this action has success = 1 and done = 1, and no frame follows it.
 
 The same configuration gives the same bytes. The noise depends on (seed, task, attempt) alone.
 Neither the number of processes nor the number of slots changes an episode.
@@ -48,6 +49,10 @@ class CollectCfg(Cfg):
     """Meta-World task names."""
     episodes: int = 25
     """Successful episodes to keep per task."""
+    demonstrations: int | None = None
+    """Episodes per task that the expert shows. All others repeat one of them in another initial
+    state, and are kept if they succeed; where too few do, there are fewer episodes. null: the
+    expert shows all."""
     seed: int = 777
     """Seed of the initial states and of the noise."""
     action_noise: list[float] = [0.0, 0.4]
@@ -79,9 +84,14 @@ class CollectCfg(Cfg):
             raise ValueError(
                 f"episodes={self.episodes} and num_workers={self.num_workers} must be at least 1"
             )
+        if self.demonstrations is not None and not 1 <= self.demonstrations <= self.episodes:
+            raise ValueError(
+                f"demonstrations={self.demonstrations} must lie in 1..{self.episodes} (episodes)"
+            )
         if not self.action_noise or min(self.action_noise) < 0:
             raise ValueError(f"action_noise={self.action_noise} must be a list of numbers >= 0")
-        if self.episodes > NUM_INITIAL_STATES and 0 in self.action_noise:
+        is_shown = self.demonstrations is None
+        if is_shown and self.episodes > NUM_INITIAL_STATES and 0 in self.action_noise:
             raise ValueError(
                 f"episodes={self.episodes}: a seed has {NUM_INITIAL_STATES} initial states, and "
                 "without noise a second round would record the same episodes again; use fewer "
@@ -96,6 +106,7 @@ class CollectCfg(Cfg):
     def env_args(self, task: str) -> dict:
         """The metadata of a recording: how to rebuild its environment, and how it was made."""
         one, several = {"camera": self.cameras[0]}, {"cameras": list(self.cameras)}
+        repeated = {} if self.demonstrations is None else {"demonstrations": self.demonstrations}
         return {
             "env_name": task,
             "type": "metaworld",
@@ -107,6 +118,7 @@ class CollectCfg(Cfg):
             },
             "recording": {
                 "episodes": self.episodes,
+                **repeated,
                 "seed": self.seed,
                 "action_noise": list(self.action_noise),
                 "max_episode_steps": self.max_episode_steps,
@@ -211,6 +223,7 @@ def _existing(cfg: CollectCfg) -> dict[str, Recorded]:
         try:
             with h5py.File(path) as file:
                 attributes = {key: str(value) for key, value in file["data"].attrs.items()}
+                episodes = len(file["data"])
             env_args, frames = json.loads(attributes["env_args"]), int(attributes["total"])
         except (OSError, KeyError, ValueError) as error:
             raise ValueError(
@@ -221,5 +234,5 @@ def _existing(cfg: CollectCfg) -> dict[str, Recorded]:
                 f"{path} was recorded with other settings: {env_args}, but these were asked for: "
                 f"{cfg.env_args(task)}; choose another --out, or replace it by --force"
             )
-        found[task] = Recorded(task, path, cfg.episodes, frames, attempts=0, is_reused=True)
+        found[task] = Recorded(task, path, episodes, frames, attempts=0, is_reused=True)
     return found

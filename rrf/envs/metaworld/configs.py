@@ -28,6 +28,8 @@ CAMERAS = ("corner", "corner2", "corner3", "topview", "behindGripper", "gripperP
 STATE_NAMES = ("eef_x", "eef_y", "eef_z", "gripper_opening")
 ACTION_NAMES = ("dx", "dy", "dz", "gripper")
 CONTROL_HZ = 80
+ACTION_SCALE_M = 0.01
+"""How far an action of 1 moves the hand's target in a control step."""
 
 
 @configclass(builds="rrf.envs.metaworld.env:MetaWorldVecEnv")

@@ -1,20 +1,31 @@
 """Records the demonstrations of one task. `rrf.envs.metaworld.collect` describes them."""
 
 import collections
-from collections.abc import Generator, Iterable, Mapping
+import typing
+from collections.abc import Callable, Generator, Iterable, Mapping
 
 import numpy as np
 
 from rrf.data.formats.robomimic import write_robomimic
 from rrf.envs.metaworld.collect import CollectCfg
-from rrf.envs.metaworld.configs import CONTROL_HZ, MetaWorldCfg
+from rrf.envs.metaworld.configs import ACTION_SCALE_M, CONTROL_HZ, MetaWorldCfg
 from rrf.envs.metaworld.env import MetaWorldVecEnv
 from rrf.envs.metaworld.experts import Expert
+from rrf.envs.metaworld.replay import Demonstration, Replay
 from rrf.envs.metaworld.tasks import INSTRUCTIONS, NUM_INITIAL_STATES, TASKS
 from rrf.envs.vec_env import InitialState
 
 _SLOTS = 8
 _MAX_ATTEMPTS_PER_EPISODE = 3
+_MAX_REPEATS_PER_EPISODE = 12  # what is repeated fails more often, and soon
+
+
+class _Teacher(typing.Protocol):
+    """Shows one episode."""
+
+    def action(self, observation: np.ndarray) -> np.ndarray:
+        """The action, float32 [4], for what `MetaWorldVecEnv.expert_observation` says."""
+        ...
 
 
 class Recorder:
@@ -50,11 +61,13 @@ class Recorder:
 class _Attempt:
     """One episode being recorded."""
 
-    def __init__(self, cfg: CollectCfg, task: str, number: int):
+    def __init__(self, cfg: CollectCfg, task: str, number: int, teacher: _Teacher):
         self.number = number
-        self.initial_state = InitialState(task, cfg.seed, number % NUM_INITIAL_STATES)
+        further = number // NUM_INITIAL_STATES if cfg.demonstrations else 0  # seeds
+        self.initial_state = InitialState(task, cfg.seed + further, number % NUM_INITIAL_STATES)
         self.noise = _noise(cfg, number)
-        self._expert = Expert(task)
+        self.observations: list[np.ndarray] = []
+        self._teacher = teacher
         self._random = np.random.default_rng([cfg.seed, TASKS.index(task), number])
         self._frames: dict[str, list] = collections.defaultdict(list)
         self._images: dict[str, list] = collections.defaultdict(list)
@@ -66,8 +79,9 @@ class _Attempt:
         physics: np.ndarray,
         observation: np.ndarray,
     ) -> np.ndarray:
-        """Record what was seen and the expert's answer to it; return the action to execute."""
-        action = self._expert.action(observation)
+        """Record what was seen and the teacher's answer to it; return the action to execute."""
+        action = self._teacher.action(observation)
+        self.observations.append(observation)
         for camera, image in images.items():
             self._images[camera].append(image)
         self._frames["state"].append(state)
@@ -76,6 +90,10 @@ class _Attempt:
         executed = action.copy()
         executed[:3] += self._random.normal(0.0, 1.0, 3) * self.noise
         return np.clip(executed, -1.0, 1.0)
+
+    @property
+    def is_hopeless(self) -> bool:
+        return isinstance(self._teacher, Replay) and self._teacher.is_over
 
     def result(self, reward: float, is_success: bool) -> None:
         """Record the outcome of the action."""
@@ -116,8 +134,14 @@ def _successes(
     waiting = _attempt_numbers(cfg)
     num_attempts = 0
     demos: dict[int, dict] = {}
+    shown: list[Demonstration] = []
+    num_shown = cfg.demonstrations or cfg.episodes
     while len(demos) < cfg.episodes:
-        numbers = [waiting.popleft() for _ in range(min(cfg.episodes - len(demos), len(waiting)))]
+        is_shown = len(demos) < num_shown
+        missing = (num_shown if is_shown else cfg.episodes) - len(demos)
+        numbers = [waiting.popleft() for _ in range(min(missing, len(waiting)))]
+        if not numbers and not is_shown and cfg.demonstrations:
+            break  # not every demonstration can be repeated as often as was asked for
         if not numbers:
             raise ValueError(
                 f"{task}: the expert solved {len(demos)} of {num_attempts} attempts, but "
@@ -125,15 +149,29 @@ def _successes(
                 f"{cfg.action_noise} or raise max_episode_steps={cfg.max_episode_steps}"
             )
         num_attempts += len(numbers)
-        for number, demo in _play(cfg, task, env, numbers):
+        teacher = _teacher(cfg, task, [] if is_shown else shown)
+        for attempt in _play(cfg, task, env, numbers, teacher):
+            demo = attempt.demo()
             if demo["attrs"]["success"]:
-                demos[number] = demo
+                demos[attempt.number] = demo
+                if is_shown:
+                    shown.append(Demonstration(np.stack(attempt.observations), demo["actions"]))
             yield len(demos), sum(len(kept["actions"]) for kept in demos.values())
     return [demos[number] for number in sorted(demos)], num_attempts
 
 
+def _teacher(cfg: CollectCfg, task: str, shown: list[Demonstration]) -> Callable[[int], _Teacher]:
+    """Who teaches in an attempt: the expert, or one of the demonstrations that it has shown."""
+    reach_m = ACTION_SCALE_M * cfg.action_repeat
+    return lambda number: Replay(shown[number % len(shown)], reach_m) if shown else Expert(task)
+
+
 def _attempt_numbers(cfg: CollectCfg) -> collections.deque[int]:
-    """The attempts worth making: without noise, an initial state is played only once."""
+    """The attempts worth making. Repeated demonstrations go on with the initial states of further
+    seeds; the expert plays an initial state again only if noise makes it another episode.
+    """
+    if cfg.demonstrations:
+        return collections.deque(range(_MAX_REPEATS_PER_EPISODE * cfg.episodes))
     numbers = range(_MAX_ATTEMPTS_PER_EPISODE * cfg.episodes + _SLOTS)
     return collections.deque(
         number for number in numbers if number < NUM_INITIAL_STATES or _noise(cfg, number) > 0
@@ -145,11 +183,13 @@ def _noise(cfg: CollectCfg, number: int) -> float:
 
 
 def _play(
-    cfg: CollectCfg, task: str, env: MetaWorldVecEnv, numbers: Iterable[int]
-) -> Generator[tuple[int, dict], None, None]:
-    """Run the attempts in all slots; a free slot takes the next one. Yield (number, demo) as they
-    end.
-    """
+    cfg: CollectCfg,
+    task: str,
+    env: MetaWorldVecEnv,
+    numbers: Iterable[int],
+    teacher: Callable[[int], _Teacher],
+) -> Generator[_Attempt, None, None]:
+    """Run the attempts in all slots; a free slot takes the next one. Yield them as they end."""
     waiting = collections.deque(numbers)
     running: dict[int, _Attempt] = {}
     seen: dict[int, tuple[dict[str, np.ndarray], np.ndarray]] = {}
@@ -157,7 +197,8 @@ def _play(
         free = [slot for slot in range(env.num_envs) if slot not in running][: len(waiting)]
         if free:
             for slot in free:
-                running[slot] = _Attempt(cfg, task, waiting.popleft())
+                number = waiting.popleft()
+                running[slot] = _Attempt(cfg, task, number, teacher(number))
             start = env.reset([running[slot].initial_state for slot in free], free)
             seen |= {
                 slot: (_row_of(start.images, row), start.state[row])
@@ -174,9 +215,8 @@ def _play(
         for row, slot in enumerate(slots):
             running[slot].result(float(step.reward[row]), bool(step.success[row]))
             seen[slot] = (_row_of(step.observation.images, row), step.observation.state[row])
-            if step.terminated[row] or step.truncated[row]:
-                attempt = running.pop(slot)
-                yield attempt.number, attempt.demo()
+            if step.terminated[row] or step.truncated[row] or running[slot].is_hopeless:
+                yield running.pop(slot)
 
 
 def _row_of(images: Mapping[str, np.ndarray], row: int) -> dict[str, np.ndarray]:
