@@ -9,6 +9,7 @@ from rrf.evaluation.reports.charts import curves_chart
 
 CURVE = ROOT / "docs" / "images" / "learning-curve.svg"
 HEADLINE = "metaworld-grpo-compact"
+_STAGES = ("before", "imitated", "after")
 _STYLE = "<style>text{font:12px sans-serif}.title{font-weight:bold}</style>"
 
 
@@ -34,9 +35,11 @@ def overview() -> str:
 def details() -> str:
     """The other experiments by task."""
     parts = []
-    for name, experiment in _reinforced().items():
+    drawn_tasks = {name: experiments.experiment_of(name) for name in experiments.measured_draws()}
+    for name, experiment in (_reinforced() | drawn_tasks).items():
         if name != HEADLINE and experiments.results_of(name):
-            heading = f"### {experiment.title}\n\n`python -m benchmarks.vla_rl {name}`, "
+            command = name.replace(experiments.DRAWN, "drawn --tasks-seed ")
+            heading = f"### {experiment.title}\n\n`python -m benchmarks.vla_rl {command}`, "
             parts.append(heading + "\n".join(_by_task(name)))
     return "\n\n".join(parts) + "\n"
 
@@ -55,6 +58,25 @@ def draw() -> None:
         svg = curves_chart(curves, "validation success over training episodes")
         svg = svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" width="560" ', 1)
         atomic.write_text(CURVE, svg.replace(">", f">{_STYLE}", 1))
+
+
+def drawn() -> str:
+    """The draws of six tasks, and their mean."""
+    results = [experiments.results_of(name)[0] for name in experiments.measured_draws()]
+    lines = [
+        "| tasks | one demonstration, imitated | repeated, imitated | after GRPO | all included |",
+        "|---|---|---|---|---|",
+    ]
+    for result in results:
+        tasks = ", ".join(task.removesuffix("-v3") for task in result["by_task"])
+        cells = [_rate(result, when) for when in _STAGES]
+        lines.append(f"| {tasks} | {' | '.join(cells)} | {result['wall_s'] / 60:.1f} min |")
+    if results:
+        means = [statistics.fmean(r[when] for r in results) for when in _STAGES]
+        minutes = statistics.fmean(r["wall_s"] for r in results) / 60
+        shown = " | ".join(f"**{mean:.1%}**" for mean in means)
+        lines.append(f"| mean | {shown} | {minutes:.1f} min |")
+    return "\n".join([*lines, ""])
 
 
 def families() -> str:

@@ -10,7 +10,7 @@ import re
 import statistics
 from pathlib import Path
 
-from benchmarks import headline_page, recordings, rl_algorithms, rl_curves
+from benchmarks import headline_page, metaworld_tasks, recordings, rl_algorithms, rl_curves
 from benchmarks.record import RESULTS, ROOT
 from benchmarks.rl_curve_chart import chart
 from rrf import atomic
@@ -75,8 +75,12 @@ def pages() -> dict[Path, str]:
             "benchmarks": "\n".join(_section(path.stem, rows) for path, rows in found.items()),
             "curves": _curves(),
             "tasks": headline_page.details(),
+            "views": metaworld_tasks.table(),
         },
-        docs / "reinforcement-learning.md": {"headline": headline_page.overview()},
+        docs / "reinforcement-learning.md": {
+            "headline": headline_page.overview(),
+            "drawn": headline_page.drawn(),
+        },
         docs / "models.md": {
             "families": headline_page.families(),
             "recordings": recordings.table(found.get(recordings.RESULTS, [])),

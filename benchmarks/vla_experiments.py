@@ -11,19 +11,25 @@ import shutil
 import subprocess
 import sys
 import time
+import typing
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import record
+import yaml
+
+from benchmarks import metaworld_tasks, record
 from rrf import atomic, workspace
+from rrf.config import read_yaml
 from rrf.envs.metaworld.tasks import TASKS
 from rrf.evaluation.results import EvaluationReport
 from rrf.presets.compact_vla import TARGET_TASKS
 from rrf.runners.checkpoints import checkpoint
 
 RESULTS = record.RESULTS / "headline"
+DRAWN = "drawn-"
 SIX_TASKS = "configs/protocols/metaworld-headline.yaml"
 _ALL_TASKS = "configs/protocols/metaworld-mt50.yaml"
+_TWO_VIEWS = "configs/protocols/metaworld-two-views.yaml"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +39,9 @@ class Recordings:
     tasks: Sequence[str]
     episodes: int  # per task
     max_steps: int  # largest number of actions in a demonstration
+    demonstrations: int | None = None  # of the expert, per task; the others repeat them
+    noise: Sequence[float] = (0.0, 0.4)
+    cameras: Sequence[str] = ("corner2",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,13 +52,16 @@ class Experiment:
     sft: str
     sft_overrides: Sequence[str] = ()
     rl: str | None = None
+    rl_overrides: Sequence[str] = ()
     protocol: str = SIX_TASKS
+    tasks: Sequence[str] | None = None  # instead of the protocol's
     recordings: Recordings | None = None
     after: str | None = None  # the experiment whose fine-tuned policy this one goes on from
     is_family: bool = False  # a row of the table of families in docs/models.md
 
 
 _ONE_DEMO = "compact-vla-one-demo"
+_SHOWN_STEPS = 300  # of imitation of the demonstrations that the expert has shown, as in _ONE_DEMO
 _FAMILIES = {
     "compact-vla-pretrain": "compact policy",
     "qwen2vl-laptop": "Qwen2-VL",
@@ -103,22 +115,55 @@ EXPERIMENTS = {
 }
 
 
+def drawn(tasks_seed: int) -> Experiment:
+    """Six tasks drawn by a seed, and the recipe for any tasks: one demonstration of each, repeated
+    in other initial states, then imitation and GRPO.
+    """
+    tasks = metaworld_tasks.drawn(tasks_seed)
+    views = ("workspace", "gripperPOV")
+    return Experiment(
+        f"GRPO, two views, tasks drawn by seed {tasks_seed}",
+        "compact-vla-two-views",
+        rl="metaworld-grpo-two-views",
+        rl_overrides=(f"tasks=[{','.join(tasks)}]",),
+        protocol=_TWO_VIEWS,
+        tasks=tasks,
+        recordings=Recordings(tasks, 50, 100, demonstrations=1, noise=(0.0, 0.2), cameras=views),
+    )
+
+
+def measured_draws() -> list[str]:
+    """Names of the drawn experiments that have results, by seed."""
+    names = [path.stem for path in RESULTS.glob(f"{DRAWN}*.json")]
+    return sorted(names, key=lambda name: int(name.removeprefix(DRAWN)))
+
+
+def experiment_of(name: str) -> Experiment:
+    """The experiment with a name: a key of `EXPERIMENTS`, or drawn-N."""
+    if name.startswith(DRAWN):
+        return drawn(int(name.removeprefix(DRAWN)))
+    return EXPERIMENTS[name]
+
+
 def run(name: str, seed: int, resumes: bool = False) -> dict:
     """Measure one experiment with one seed and merge it into its file.
 
     Args:
-        name: A key of `EXPERIMENTS`.
+        name: A key of `EXPERIMENTS`, or drawn-N.
         seed: Seed of training; demonstrations and initial states do not depend on it.
         resumes: Continue what an earlier call left in `.rrf/headline/` instead of starting over.
     """
-    experiment = EXPERIMENTS[name]
+    experiment = experiment_of(name)
     folder = _folder(name, seed)
     if not resumes:
         shutil.rmtree(folder, ignore_errors=True)
     words = [*experiment.sft_overrides, f"seed={seed}"]
-    if experiment.recordings:
-        words.append(f"dataset={_dataset(name, experiment.recordings)}")
     begin = time.perf_counter()
+    if experiment.recordings:
+        dataset, recording_s = _dataset(name, experiment.recordings)
+        words.append(f"dataset={dataset}")
+        begin = time.perf_counter() - recording_s
+    protocol = _protocol(experiment, folder)
     tuned = (_folder(experiment.after, seed) if experiment.after else folder) / "sft"
     if experiment.after and (tuned / "result.json").is_file():
         trained = parent = json.loads((tuned / "result.json").read_text())
@@ -127,15 +172,24 @@ def run(name: str, seed: int, resumes: bool = False) -> dict:
     # The policy that an experiment goes on from was trained before this call.
     before, earlier_s = None, parent["wall_s"] if experiment.after else 0.0
     if experiment.rl:
-        before = _evaluate(parent["checkpoint"], experiment.protocol, folder / "before")
-        overrides = [f"seed={seed}", f"init_from={parent['checkpoint']}"]
+        before = _evaluate(parent["checkpoint"], protocol, folder / "before")
+        overrides = [*experiment.rl_overrides, f"seed={seed}", f"init_from={parent['checkpoint']}"]
         rl_began = time.perf_counter()
         trained = train(experiment.rl, folder / "rl", overrides)
         # For a resumed run, the time before this call counts too.
         earlier_s += max(0.0, trained["wall_s"] - (time.perf_counter() - rl_began))
-    after = _evaluate(trained["checkpoint"], experiment.protocol, folder / "after")
+    after = _evaluate(trained["checkpoint"], protocol, folder / "after")
     wall_s = time.perf_counter() - begin + earlier_s
-    result = _result(seed, before, after, trained if experiment.rl else {}, wall_s)
+    imitated: dict[str, typing.Any] = {}
+    if experiment.recordings and (shown := experiment.recordings.demonstrations):
+        if before:
+            imitated = {"imitated": before.overall.rate}
+            imitated["bounds_imitated"] = [before.overall.low, before.overall.high]
+        # What the demonstrations alone would give; it is no part of the recipe.
+        words += [f"episodes_per_instruction={shown}", f"max_steps={_SHOWN_STEPS}"]
+        alone = train(experiment.sft, folder / "shown", words)
+        before = _evaluate(alone["checkpoint"], protocol, folder / "before-repeats")
+    result = _result(seed, before, after, trained if experiment.rl else {}, wall_s) | imitated
     result["sft"] = _facts(parent)
     print(json.dumps({k: v for k, v in result.items() if k != "validations"}), flush=True)
     RESULTS.mkdir(exist_ok=True)
@@ -197,24 +251,51 @@ def _result(
     }
 
 
-def _dataset(name: str, recordings: Recordings) -> Path:
-    """Record, convert and publish demonstrations under `.rrf/headline/`; existing ones are kept."""
+def _protocol(experiment: Experiment, folder: Path) -> str:
+    """The file of the experiment's protocol, with its own tasks if it has some."""
+    if experiment.tasks is None:
+        return experiment.protocol
+    written = folder / "protocol.yaml"
+    protocol = read_yaml(experiment.protocol) | {"tasks": list(experiment.tasks)}
+    atomic.write_text(written, yaml.safe_dump(protocol, sort_keys=False))
+    return str(written)
+
+
+def _dataset(name: str, recordings: Recordings) -> tuple[Path, float]:
+    """Record, convert and publish demonstrations under `.rrf/headline/`; existing ones are kept.
+
+    Returns:
+        The dataset, and the seconds that all of it took.
+    """
     from rrf.data.conversion.convert import convert
     from rrf.data.dataset_cfg import load_dataset_cfg
     from rrf.data.publish import publish
     from rrf.data.validation.validate import validate
 
     root = workspace.state() / "headline" / f"{name}-data"
-    if not (root / "published").is_dir():
-        tasks, count = ",".join(recordings.tasks), str(recordings.episodes)
-        words = ["--tasks", tasks, "--episodes", count, "--max-steps", str(recordings.max_steps)]
+    seconds = root / "seconds.json"
+    if not seconds.is_file():
+        begin = time.perf_counter()
+        cameras = recordings.cameras
+        words = ["--tasks", ",".join(recordings.tasks), "--episodes", str(recordings.episodes)]
+        words += ["--max-steps", str(recordings.max_steps), "--cameras", ",".join(cameras)]
+        words += [word for std in recordings.noise for word in ("--noise", str(std))]
+        if recordings.demonstrations:
+            words += ["--demonstrations", str(recordings.demonstrations)]
         _rrf("data", "collect", *words, "--out", str(root / "raw"))
-        cfg = load_dataset_cfg("metaworld-demo").replace(name=name)
+        cfg = load_dataset_cfg("metaworld-demo").replace(
+            name=name, cameras={camera: f"obs/{camera}_image" for camera in cameras}
+        )
+        # Where an initial state differs in what no camera shows, repeated episodes look the same.
+        # Nothing is held out of these datasets.
+        severity = cfg.checks.severity | {"leakage": "warn"}
+        cfg = cfg.replace(checks=cfg.checks.replace(severity=severity))
         convert(cfg, root / "raw", root / "converted")
         report = validate(name, root / "converted", cfg.checks, root / "report")
         assert report.passed, f"see {root / 'report'}"
         publish(root / "converted", root / "report", root / "published")
-    return root / "published"
+        atomic.write_json(seconds, time.perf_counter() - begin)
+    return root / "published", json.loads(seconds.read_text())
 
 
 def train(preset: str, run_dir: Path, overrides: Sequence[str] = ()) -> dict:

@@ -7,6 +7,10 @@ From one demonstration per task, it runs fine-tuning, evaluation, GRPO, and eval
 initial states, which takes a quarter of an hour per seed. `mt50_success` is the same on all 50
 tasks and takes hours; `--resume` continues it.
 
+`drawn --tasks-seed 0 1 2` measures `drawn_success_before` and `drawn_success_after`: six tasks that
+each of these seeds draws, one demonstration of each, which is repeated in other initial states,
+then imitation and GRPO; half an hour per draw.
+
 The other names are those of `benchmarks.vla_experiments`; they appear only in the tables. Results
 of seeds that were measured before are kept.
 """
@@ -23,7 +27,7 @@ from rrf import workspace
 
 COMMAND = "python -m benchmarks.vla_rl"
 _ROUNDS = 4
-_RATE = "metaworld_rl_episodes_per_s"
+_RATE, _DRAWN = "metaworld_rl_episodes_per_s", "drawn"
 _ALIASES = {"metaworld-grpo-compact": "headline", "metaworld-grpo-mt50": "mt50_success"}
 _IDS = {  # experiment -> field of its results -> id under which it is published
     "metaworld-grpo-compact": {
@@ -111,6 +115,22 @@ def _peak_memory_gb(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
 
 
+def _drawn() -> list[dict]:
+    """The published numbers of drawn tasks: means over all draws, also those of earlier calls."""
+    names = experiments.measured_draws()
+    seeds = [int(name.removeprefix(experiments.DRAWN)) for name in names]
+    return [
+        record.number(
+            f"drawn_success_{when}",
+            statistics.mean(experiments.results_of(name)[0][when] for name in names),
+            "of 1",
+            command=f"{COMMAND} drawn --tasks-seed {' '.join(map(str, seeds))}",
+            seeds=seeds,
+        )
+        for when in ("before", "after")
+    ]
+
+
 def _published(experiment: str) -> list[dict]:
     """The published numbers of an experiment: means over all seeds, also those of earlier calls."""
     results = experiments.results_of(experiment)
@@ -132,12 +152,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     by_alias = {alias: name for name, alias in _ALIASES.items()}
-    parser.add_argument("name", choices=[_RATE, *by_alias, *experiments.EXPERIMENTS])
+    names = [_RATE, _DRAWN, *by_alias, *experiments.EXPERIMENTS]
+    parser.add_argument("name", choices=names)
+    parser.add_argument("--tasks-seed", nargs="+", type=int, default=[0, 1, 2], help="for drawn")
     parser.add_argument("--seeds", nargs="+", type=int, help="of training; 0, headline: 0 1 2")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted call")
     words = parser.parse_args()
     if words.name == _RATE:
         record.save("vla_rl", metaworld_rl_episodes_per_s())
+        return
+    if words.name == _DRAWN:
+        for tasks_seed in words.tasks_seed:
+            experiments.run(f"{experiments.DRAWN}{tasks_seed}", 0, words.resume)
+        record.save("vla_rl", _drawn())
         return
     name: str = by_alias.get(words.name) or words.name
     for seed in words.seeds or ((0, 1, 2) if words.name == "headline" else (0,)):

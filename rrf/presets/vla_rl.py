@@ -17,6 +17,7 @@ from rrf.runners.configs import ScheduleCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.configs import CurriculumCfg, VLARLRunnerCfg
 
+_TWO_VIEWS = ("workspace", "gripperPOV")
 _EXPLORING_HEAD = GaussianHeadCfg(persistent_share=0.3)
 
 
@@ -61,6 +62,19 @@ def mt50_sft() -> SupervisedRunnerCfg:
     )
 
 
+def two_views_sft() -> SupervisedRunnerCfg:
+    """Imitation from an overview of the workspace and the camera on the hand, of any tasks; set
+    `dataset` to recordings of both cameras."""
+    cfg = one_demo_sft()
+    return cfg.replace(
+        experiment_name="compact-vla-two-views",
+        instructions=None,
+        episodes_per_instruction=None,
+        policy=cfg.policy.replace(cameras=list(_TWO_VIEWS)),
+        max_steps=1500,
+    )
+
+
 def metaworld_grpo_compact() -> VLARLRunnerCfg:
     """GRPO on the target tasks; set `init_from=<checkpoint of compact-vla-one-demo>`."""
     policy = one_demo_sft().policy
@@ -72,6 +86,19 @@ def metaworld_grpo_compact() -> VLARLRunnerCfg:
         algorithm=GRPOCfg(),
         noise_schedule=ScheduleCfg(kind="cosine", warmup_fraction=0.0, final_factor=0.4),
         max_rounds=38,
+    )
+
+
+def metaworld_grpo_two_views() -> VLARLRunnerCfg:
+    """GRPO of a policy of `compact-vla-two-views`; set `init_from` and `tasks`."""
+    cfg = metaworld_grpo_compact()
+    return cfg.replace(
+        experiment_name="metaworld-grpo-two-views",
+        policy=cfg.policy.replace(cameras=list(_TWO_VIEWS)),
+        env=MetaWorldCfg(num_envs=32, max_episode_steps=40, cameras=list(_TWO_VIEWS)),
+        curriculum=CurriculumCfg(hope_episodes=8),
+        validation_interval=8,
+        max_rounds=24,
     )
 
 

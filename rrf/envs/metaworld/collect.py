@@ -50,9 +50,9 @@ class CollectCfg(Cfg):
     episodes: int = 25
     """Successful episodes to keep per task."""
     demonstrations: int | None = None
-    """Episodes per task that the expert shows. All others repeat one of them in another initial
-    state, and are kept if they succeed; where too few do, there are fewer episodes. null: the
-    expert shows all."""
+    """Episodes per task that the expert shows, the shortest of five times as many. All others
+    repeat one of them in another initial state, and are kept if they succeed; where too few do,
+    there are fewer episodes. null: the expert shows all."""
     seed: int = 777
     """Seed of the initial states and of the noise."""
     action_noise: list[float] = [0.0, 0.4]
@@ -222,8 +222,9 @@ def _existing(cfg: CollectCfg) -> dict[str, Recorded]:
             continue
         try:
             with h5py.File(path) as file:
-                attributes = {key: str(value) for key, value in file["data"].attrs.items()}
-                episodes = len(file["data"])
+                data: typing.Any = file["data"]
+                attributes = {key: str(value) for key, value in data.attrs.items()}
+                episodes = len(data)
             env_args, frames = json.loads(attributes["env_args"]), int(attributes["total"])
         except (OSError, KeyError, ValueError) as error:
             raise ValueError(

@@ -17,6 +17,7 @@ from rrf.envs.vec_env import InitialState
 
 _SLOTS = 8
 _MAX_ATTEMPTS_PER_EPISODE = 3
+_TRIES_PER_DEMONSTRATION = 5  # of those that are repeated, the shortest success counts
 _MAX_REPEATS_PER_EPISODE = 12  # what is repeated fails more often, and soon
 
 
@@ -95,10 +96,19 @@ class _Attempt:
     def is_hopeless(self) -> bool:
         return isinstance(self._teacher, Replay) and self._teacher.is_over
 
+    @property
+    def is_success(self) -> bool:
+        return bool(self._frames["success"][-1])
+
     def result(self, reward: float, is_success: bool) -> None:
         """Record the outcome of the action."""
         self._frames["reward"].append(reward)
         self._frames["success"].append(is_success)
+
+    def demonstration(self) -> Demonstration:
+        """The episode in the form that can be repeated."""
+        actions = np.stack(self._frames["action"]).astype(np.float32)
+        return Demonstration(np.stack(self.observations), actions)
 
     def demo(self) -> dict:
         """The episode in the form that `write_robomimic` takes."""
@@ -129,18 +139,21 @@ def _successes(
     cfg: CollectCfg, task: str, env: MetaWorldVecEnv
 ) -> Generator[tuple[int, int], None, tuple[list[dict], int]]:
     """The demonstrations of the first `cfg.episodes` successful attempts, and the number of
-    attempts.
+    attempts. If `cfg.demonstrations` are repeated, these are among them.
     """
     waiting = _attempt_numbers(cfg)
     num_attempts = 0
     demos: dict[int, dict] = {}
-    shown: list[Demonstration] = []
-    num_shown = cfg.demonstrations or cfg.episodes
+    teacher: Callable[[int], _Teacher] = lambda number: Expert(task)  # noqa: E731
+    if cfg.demonstrations:
+        num_attempts = _TRIES_PER_DEMONSTRATION * cfg.demonstrations
+        tries = [waiting.popleft() for _ in range(num_attempts)]
+        shown = _shortest(cfg, task, _play(cfg, task, env, tries, teacher))
+        demos |= {attempt.number: attempt.demo() for attempt in shown}
+        teacher = _repeating(cfg, [attempt.demonstration() for attempt in shown])
     while len(demos) < cfg.episodes:
-        is_shown = len(demos) < num_shown
-        missing = (num_shown if is_shown else cfg.episodes) - len(demos)
-        numbers = [waiting.popleft() for _ in range(min(missing, len(waiting)))]
-        if not numbers and not is_shown and cfg.demonstrations:
+        numbers = [waiting.popleft() for _ in range(min(cfg.episodes - len(demos), len(waiting)))]
+        if not numbers and cfg.demonstrations:
             break  # not every demonstration can be repeated as often as was asked for
         if not numbers:
             raise ValueError(
@@ -149,21 +162,30 @@ def _successes(
                 f"{cfg.action_noise} or raise max_episode_steps={cfg.max_episode_steps}"
             )
         num_attempts += len(numbers)
-        teacher = _teacher(cfg, task, [] if is_shown else shown)
         for attempt in _play(cfg, task, env, numbers, teacher):
-            demo = attempt.demo()
-            if demo["attrs"]["success"]:
-                demos[attempt.number] = demo
-                if is_shown:
-                    shown.append(Demonstration(np.stack(attempt.observations), demo["actions"]))
+            if attempt.is_success:
+                demos[attempt.number] = attempt.demo()
             yield len(demos), sum(len(kept["actions"]) for kept in demos.values())
     return [demos[number] for number in sorted(demos)], num_attempts
 
 
-def _teacher(cfg: CollectCfg, task: str, shown: list[Demonstration]) -> Callable[[int], _Teacher]:
-    """Who teaches in an attempt: the expert, or one of the demonstrations that it has shown."""
+def _shortest(cfg: CollectCfg, task: str, attempts: Iterable[_Attempt]) -> list[_Attempt]:
+    """The shortest successes, as many as are to be repeated: what fumbles repeats badly."""
+    solved = [attempt for attempt in attempts if attempt.is_success]
+    wanted = cfg.demonstrations or 0
+    if len(solved) < wanted:
+        raise ValueError(
+            f"{task}: the expert solved {len(solved)} of {_TRIES_PER_DEMONSTRATION * wanted} "
+            f"attempts, but {wanted} demonstrations are wanted; ask for fewer, or raise "
+            f"max_episode_steps={cfg.max_episode_steps}"
+        )
+    return sorted(solved, key=lambda attempt: (len(attempt.observations), attempt.number))[:wanted]
+
+
+def _repeating(cfg: CollectCfg, shown: list[Demonstration]) -> Callable[[int], _Teacher]:
+    """By the number of an attempt, who repeats which of the demonstrations."""
     reach_m = ACTION_SCALE_M * cfg.action_repeat
-    return lambda number: Replay(shown[number % len(shown)], reach_m) if shown else Expert(task)
+    return lambda number: Replay(shown[number % len(shown)], reach_m)
 
 
 def _attempt_numbers(cfg: CollectCfg) -> collections.deque[int]:
@@ -171,7 +193,8 @@ def _attempt_numbers(cfg: CollectCfg) -> collections.deque[int]:
     seeds; the expert plays an initial state again only if noise makes it another episode.
     """
     if cfg.demonstrations:
-        return collections.deque(range(_MAX_REPEATS_PER_EPISODE * cfg.episodes))
+        first = _TRIES_PER_DEMONSTRATION * cfg.demonstrations
+        return collections.deque(range(first + _MAX_REPEATS_PER_EPISODE * cfg.episodes))
     numbers = range(_MAX_ATTEMPTS_PER_EPISODE * cfg.episodes + _SLOTS)
     return collections.deque(
         number for number in numbers if number < NUM_INITIAL_STATES or _noise(cfg, number) > 0
