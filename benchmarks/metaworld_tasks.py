@@ -23,10 +23,11 @@ import os
 
 import mujoco
 import numpy as np
+from PIL import Image
 
 from benchmarks import record
 from rrf import atomic
-from rrf.envs.metaworld.configs import ACTION_SCALE_M, CAMERAS
+from rrf.envs.metaworld.configs import ACTION_SCALE_M, CAMERAS, MetaWorldCfg
 from rrf.envs.metaworld.engine import Episode, TaskEngine
 from rrf.envs.metaworld.experts import Expert
 from rrf.envs.metaworld.replay import Demonstration, Replay
@@ -34,12 +35,14 @@ from rrf.envs.metaworld.tasks import NUM_INITIAL_STATES, TASKS
 from rrf.envs.vec_env import InitialState
 
 RESULTS = record.RESULTS / "metaworld" / "tasks.json"
+PICTURE = record.ROOT / "docs" / "images" / "views.png"
 HORIZON = 100
 """Actions, held for 5 control steps each: the 500 steps of Meta-World's own evaluation."""
 _SEED, _DEMONSTRATED_SEED = 2024, 777
 _ACTION_REPEAT = 5
 _REACH_M = ACTION_SCALE_M * _ACTION_REPEAT
-_PIXELS = 64
+_PIXELS, _ENLARGED = 64, 3
+_DRAWN = ("pick-place-v3", "peg-insert-side-v3", "basketball-v3")
 _NUM_SEGMENTED = _NUM_DEMONSTRATED = 5
 _SHOWN = ("corner2", "workspace", "gripperPOV")  # cameras in the table
 _EXPERT_SOLVES = 0.9  # of the initial states, of tasks that may be drawn
@@ -159,6 +162,20 @@ def _fewest(images: list[dict[str, np.ndarray]], kind: int, numbers: set[int]) -
     }
 
 
+def draw_views() -> None:
+    """Draw what a policy sees of some tasks at the beginning: a row per task, the cameras of the
+    table side by side.
+    """
+    rows = []
+    for task in _DRAWN:
+        env = MetaWorldCfg(num_envs=1, cameras=list(_SHOWN), image_size=_PIXELS).build()
+        seen = env.reset([InitialState(task, _SEED, 0)]).images
+        env.close()
+        rows.append(np.concatenate([seen[camera][0] for camera in _SHOWN], axis=1))
+    picture = np.concatenate(rows).repeat(_ENLARGED, axis=0).repeat(_ENLARGED, axis=1)
+    Image.fromarray(picture).save(PICTURE)
+
+
 def _with_descendants(model, names: tuple[str, ...]) -> set[int]:
     found = {model.body(name).id for name in names}
     for body in range(model.nbody):  # a parent comes before its children
@@ -176,6 +193,7 @@ def main() -> None:
     for task, found in results.items():
         print(task, found, flush=True)
     atomic.write_json(RESULTS, results)
+    draw_views()
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ FIRST_MODULE = {
 
 ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
     "rrf.algorithms.configs:BehaviorCloningCfg": {"kl_coef": 0.0},
+    "rrf.algorithms.configs:GRPOCfg": {"overlong_share": 0.0},
     "rrf.components.configs:FlowMatchingHeadCfg": {
         "num_noise_draws": 1,
         "start_noise": 1.0,

@@ -3,7 +3,13 @@
 from rrf.algorithms.off_policy.configs import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
 from rrf.algorithms.on_policy.configs import EPOCfg, PPOCfg, RNDCfg, SAPGCfg, SymmetryCfg
 from rrf.algorithms.smooth.configs import CAPSCfg, L2C2Cfg, LCPCfg, LipsCfg, LipsNetPPOCfg
-from rrf.algorithms.vla.configs import AugmentationCfg, BehaviorCloningCfg, GRPOCfg, VLAPPOCfg
+from rrf.algorithms.vla.configs import (
+    AugmentationCfg,
+    BehaviorCloningCfg,
+    GRPOCfg,
+    ReinforceCfg,
+    VLAPPOCfg,
+)
 from rrf.registry import lazy_attributes
 
 __all__ = [
@@ -20,6 +26,7 @@ __all__ = [
     "LipsNetPPOCfg",
     "PPOCfg",
     "RNDCfg",
+    "ReinforceCfg",
     "SACCfg",
     "SACSeqCfg",
     "SACTransCfg",
@@ -42,6 +49,7 @@ __getattr__ = lazy_attributes(
         "Lips": "rrf.algorithms.smooth.lips:Lips",
         "LipsNetPPO": "rrf.algorithms.smooth.lips:LipsNetPPO",
         "PPO": "rrf.algorithms.on_policy.ppo:PPO",
+        "Reinforce": "rrf.algorithms.vla.grpo:Reinforce",
         "SAC": "rrf.algorithms.off_policy.sac:SAC",
         "SACSeq": "rrf.algorithms.off_policy.sac_seq:SACSeq",
         "SACTrans": "rrf.algorithms.off_policy.sac_trans:SACTrans",

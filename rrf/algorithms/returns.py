@@ -96,6 +96,16 @@ def normalize(
     return (values - chosen.mean()) / (chosen.std() + eps)
 
 
+def leave_one_out_advantages(scores_ng: torch.Tensor) -> torch.Tensor:
+    """Score minus the mean score of the others of the group (RLOO, arXiv:2402.14740), [N, G].
+
+    Raises:
+        ValueError: As `group_advantages` does.
+    """
+    group_size = scores_ng.shape[-1]
+    return group_advantages(scores_ng, use_std=False) * (group_size / max(1, group_size - 1))
+
+
 def group_advantages(
     scores_ng: torch.Tensor, eps: float = 1e-6, use_std: bool = True
 ) -> torch.Tensor:

@@ -60,6 +60,8 @@ PRESETS = Registry(
         "compact-vla-two-views": "rrf.presets.vla_rl:two_views_sft",
         "compact-vla-mt50": "rrf.presets.vla_rl:mt50_sft",
         "metaworld-grpo-two-views": "rrf.presets.vla_rl:metaworld_grpo_two_views",
+        "metaworld-rloo-compact": "rrf.presets.vla_rl:metaworld_rloo_compact",
+        "metaworld-reinforce-compact": "rrf.presets.vla_rl:metaworld_reinforce_compact",
         "metaworld-grpo-compact": "rrf.presets.vla_rl:metaworld_grpo_compact",
         "metaworld-grpo-demo": "rrf.presets.vla_rl:metaworld_grpo_demo",
         "metaworld-grpo-tokens": "rrf.presets.vla_rl:metaworld_grpo_tokens",

@@ -3,7 +3,7 @@
 The splits have fixed seeds: demonstrations 777, training 42, validation 2024, test 4242.
 """
 
-from rrf.algorithms.vla.configs import GRPOCfg, VLAPPOCfg
+from rrf.algorithms.vla.configs import GRPOCfg, ReinforceCfg, VLAPPOCfg
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.metaworld.tasks import INSTRUCTIONS, TASKS
 from rrf.policies.vla.configs import (
@@ -94,11 +94,33 @@ def metaworld_grpo_two_views() -> VLARLRunnerCfg:
     cfg = metaworld_grpo_compact()
     return cfg.replace(
         experiment_name="metaworld-grpo-two-views",
-        policy=cfg.policy.replace(cameras=list(_TWO_VIEWS)),
+        policy=cfg.policy.replace(
+            cameras=list(_TWO_VIEWS), head=_EXPLORING_HEAD.replace(temperature=0.4)
+        ),
         env=MetaWorldCfg(num_envs=32, max_episode_steps=40, cameras=list(_TWO_VIEWS)),
         curriculum=CurriculumCfg(hope_episodes=8),
         validation_interval=8,
         max_rounds=24,
+    )
+
+
+def metaworld_rloo_compact() -> VLARLRunnerCfg:
+    """Leave-one-out advantages (RLOO) instead of GRPO's; set `init_from` as for it."""
+    return metaworld_grpo_compact().replace(
+        experiment_name="metaworld-rloo-compact", algorithm=ReinforceCfg()
+    )
+
+
+def metaworld_reinforce_compact() -> VLARLRunnerCfg:
+    """REINFORCE++: advantages over all episodes of a round; set `init_from` as for GRPO.
+
+    Episodes of one initial state need not differ, so none are given up.
+    """
+    return metaworld_grpo_compact().replace(
+        experiment_name="metaworld-reinforce-compact",
+        algorithm=ReinforceCfg(group_size=1, baseline="batch", normalizes=True),
+        num_groups=192,
+        max_groups=192,
     )
 
 

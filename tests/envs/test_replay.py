@@ -85,6 +85,7 @@ def test_a_recording_says_what_was_shown_and_holds_successes_only(tmp_path):
     found = [attributes for attributes, _ in demos(result.path)]
     assert len(found) == result.episodes == 60
     assert all(attributes["success"] == 1 for attributes in found)
+    assert [bool(attributes["repeats"]) for attributes in found] == [False, *[True] * 59]
     states = {(attributes["seed"], attributes["index"]) for attributes in found}
     assert len(states) == 60  # more than one seed has
     (kept,) = collect(cfg)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.algorithms import GRPOCfg, VLAPPOCfg
+from rrf.algorithms import GRPOCfg, ReinforceCfg, VLAPPOCfg
 from rrf.policies.vla.configs import ValueHeadCfg
 from rrf.storage.trajectories import PlayedEpisode, executed_mask
 from tests.rl.toy import make_policy, observe, policy_cfg
@@ -56,6 +56,51 @@ def test_group_advantages_reach_every_row_and_faster_success_is_worth_more():
     # mean .46667, unbiased std of (.8, .6, 0) = .41633
     expected = [0.80064] * 2 + [0.32026] * 4 + [-1.12090] * 5
     assert batch.advantage.flatten().tolist() == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        # scores 1, 0 | 1, 1 | 0, 1; without std, a group of two gives +-1 or 0
+        ({}, [1, -1, 0, 0, -1, 1]),
+        # mean of all 2/3, unbiased std sqrt(4/15) = .5164
+        ({"baseline": "batch"}, [1 / 3, -2 / 3, 1 / 3, 1 / 3, -2 / 3, 1 / 3]),
+        (
+            {"baseline": "batch", "normalizes": True},
+            [0.6455, -1.2910, 0.6455, 0.6455, -1.2910, 0.6455],
+        ),
+        # +-1/2 or 0, mean 0, unbiased std sqrt(1/5) = .4472
+        ({"baseline": "group", "normalizes": True}, [1.118, -1.118, 0, 0, -1.118, 1.118]),
+    ],
+)
+def test_reinforce_compares_with_other_episodes(changes, expected):
+    policy = make_policy(policy_cfg())
+    algorithm = ReinforceCfg(time_cost=0, **changes).build(policy)
+    outcomes = [(True, False), (True, True), (False, True)]
+    groups = [[episode(policy, [2], success) for success in group] for group in outcomes]
+    batch = algorithm.batch(groups, HORIZON)
+    assert batch.advantage.flatten().tolist() == pytest.approx(expected, abs=1e-4)
+    assert algorithm.needs_contrast == (changes.get("baseline") != "batch")
+
+
+def test_the_last_share_of_the_horizon_is_punished_in_proportion():
+    policy = make_policy(policy_cfg())
+    algorithm = ReinforceCfg(
+        time_cost=0, overlong_share=0.4, baseline="batch", normalizes=False
+    ).build(policy)
+    group = [episode(policy, steps, True) for steps in ([2, 2, 2], [2, 2, 2, 2], [2] * 5)]
+    scores = algorithm.batch([group], HORIZON).advantage.flatten()
+    # 6, 8 and 10 of 10 steps: punished by 0, a half and 1
+    per_episode = [scores[0], scores[3], scores[7]]
+    assert [float(score - scores[0]) for score in per_episode] == pytest.approx([0, -0.5, -1])
+
+
+def test_an_episode_alone_is_compared_with_the_batch_only():
+    assert ReinforceCfg(baseline="batch", group_size=1).group_size == 1
+    with pytest.raises(ValueError, match="needs at least one other to be compared with"):
+        ReinforceCfg(group_size=1)
+    with pytest.raises(ValueError, match=r"overlong_share is 1\.5, allowed: 0 to 1"):
+        GRPOCfg(overlong_share=1.5)
 
 
 def test_episodes_weigh_alike_or_rows_do():

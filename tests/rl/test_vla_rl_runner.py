@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from rrf.algorithms import ReinforceCfg
 from rrf.data.schema import Batch
 from rrf.policies import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
 from rrf.runners.checkpoints import checkpoint
@@ -52,6 +53,25 @@ def same(one, other) -> bool:
 )
 def test_a_policy_learns_what_it_seldom_did(run, head, ppo):
     runner = run(runner_cfg(HEADS[head], ppo, max_rounds=45, validation_interval=45))
+    before, after = runner.validations[0]["success"], runner.validations[-1]["success"]
+    assert before < 0.5
+    assert after > 0.75
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        ReinforceCfg(minibatch_size=64),
+        pytest.param(
+            ReinforceCfg(minibatch_size=64, baseline="batch", normalizes=True),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["leave one out", "REINFORCE++"],
+)
+def test_reinforce_learns_it_too(run, algorithm):
+    cfg = runner_cfg(HEADS["tokens"], algorithm=algorithm, max_rounds=45, validation_interval=45)
+    runner = run(cfg)
     before, after = runner.validations[0]["success"], runner.validations[-1]["success"]
     assert before < 0.5
     assert after > 0.75

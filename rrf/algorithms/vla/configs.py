@@ -91,26 +91,61 @@ class PolicyGradientCfg(Cfg):
             )
 
 
-@configclass(builds="rrf.algorithms.vla.grpo:GRPO")
-class GRPOCfg(PolicyGradientCfg):
-    """Group-relative policy optimisation (arXiv:2402.03300): the mean score of a group of episodes
-    is the baseline; there is no critic."""
+@configclass
+class OutcomeCfg(PolicyGradientCfg):
+    """The settings of algorithms without a critic, which compare the scores of whole episodes."""
 
     group_size: int = 8
     """Episodes from one initial state that are compared with one another."""
     weighting: typing.Literal["trajectory", "token"] = "trajectory"
     """trajectory: every episode has the same weight. token: every row (action chunk) has the same
-    weight, so that longer episodes have more."""
+    weight, so that longer episodes have more (DAPO, arXiv:2503.14476)."""
+    overlong_share: float = 0.0
+    """Soft punishment of long episodes (DAPO, eq. 13): within this last share of the horizon, the
+    score falls in proportion, by 1 in all. 0 for none."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.overlong_share <= 1:
+            raise ValueError(f"overlong_share is {self.overlong_share}, allowed: 0 to 1")
+
+
+@configclass(builds="rrf.algorithms.vla.grpo:GRPO")
+class GRPOCfg(OutcomeCfg):
+    """Group-relative policy optimisation (arXiv:2402.03300): the mean score of a group of episodes
+    is the baseline; there is no critic."""
+
     uses_std: bool = True
     """Divide advantages by the group's standard deviation; false is Dr. GRPO (arXiv:2503.20783)."""
 
     def __post_init__(self):
         super().__post_init__()
-        if self.group_size < 2:
-            raise ValueError(
-                f"group_size is {self.group_size}, but an episode needs at least one other to be "
-                "compared with; allowed: 2 or more, e.g. 8"
-            )
+        _check_compared(self.group_size)
+
+
+@configclass(builds="rrf.algorithms.vla.grpo:Reinforce")
+class ReinforceCfg(OutcomeCfg):
+    """REINFORCE with a baseline from other episodes: leave-one-out (RLOO, arXiv:2402.14740) by
+    default; with baseline=batch and normalizes=true it is REINFORCE++ (arXiv:2501.03262)."""
+
+    baseline: typing.Literal["leave_one_out", "group", "batch"] = "leave_one_out"
+    """What is subtracted from an episode's score: the mean score of the other episodes of its
+    group, of its whole group, or of all episodes of the round."""
+    normalizes: bool = False
+    """Divide advantages by their standard deviation over all episodes of the round."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.baseline != "batch":
+            _check_compared(self.group_size)
+
+
+def _check_compared(group_size: int) -> None:
+    if group_size < 2:
+        raise ValueError(
+            f"group_size is {group_size}, but an episode needs at least one other to be compared "
+            "with; allowed: 2 or more, e.g. 8"
+        )
 
 
 @configclass(builds="rrf.algorithms.vla.ppo:VLAPPO")

@@ -1,48 +1,93 @@
-"""Group-relative policy optimisation (arXiv:2402.03300) over action chunks.
+"""Policy gradients without a critic over action chunks: GRPO, and REINFORCE with other baselines.
 
 The score of an episode is 1 for a success, reduced a little if it was slow, and 0 for a failure.
-The advantage of an episode is its score minus the mean score of its group: the episodes that
-started from the same initial state. Every chunk of the episode gets this advantage. There is no
-critic.
+Its advantage compares it with other episodes, and every chunk of the episode gets this advantage. A
+group is the episodes that started from the same initial state.
+
+| algorithm | advantage of an episode |
+|---|---|
+| GRPO (arXiv:2402.03300) | (score - mean of its group) / std of its group |
+| RLOO (arXiv:2402.14740): baseline leave_one_out | score - mean of the others of its group |
+| REINFORCE++ (arXiv:2501.03262): baseline batch, normalizes | (score - mean of all) / std of all |
+| the same with baseline group | the same of (score - mean of its group) |
+
+The clipped surrogate and the KL penalty are those of `PolicyGradient`.
 """
 
+import typing
 from collections.abc import Sequence
 
 import torch
 
-from rrf.algorithms.returns import group_advantages
-from rrf.algorithms.vla.configs import GRPOCfg
+from rrf.algorithms.returns import group_advantages, leave_one_out_advantages, normalize
+from rrf.algorithms.vla.configs import GRPOCfg, ReinforceCfg
 from rrf.algorithms.vla.policy_gradient import PolicyGradient, success_reward
 from rrf.storage.trajectories import PlayedEpisode, RolloutBatch, flatten
 
 
-class GRPO(PolicyGradient):
-    """See the module."""
+class OutcomeGradient(PolicyGradient):
+    """Base class: `advantages` compares the scores of episodes."""
 
-    cfg: GRPOCfg
-    needs_contrast = True
+    cfg: typing.Any  # an OutcomeCfg
+
+    def advantages(self, scores_ng: torch.Tensor) -> torch.Tensor:
+        """Advantages of the scores of N groups of G episodes, float32 [N, G]."""
+        raise NotImplementedError
 
     def batch(self, groups: Sequence[Sequence[PlayedEpisode]], horizon: int) -> RolloutBatch:
         """The rows of all episodes; their advantages are float32 [N, 1].
 
         Raises:
-            ValueError: For a score that is not finite, or for a group of one episode.
+            ValueError: For a score that is not finite, or for a group of one episode where an
+                episode is compared with its group.
         """
-        cfg = self.cfg
-        scores = torch.tensor(
-            [
-                [success_reward(episode, horizon, cfg.time_cost) for episode in group]
-                for group in groups
-            ]
-        )
-        advantages = group_advantages(scores, use_std=cfg.uses_std).flatten().tolist()
+        scores = [[self._score(episode, horizon) for episode in group] for group in groups]
+        advantages = self.advantages(torch.tensor(scores)).flatten().tolist()
         episodes = [episode for group in groups for episode in group]
         return flatten(
             episodes,
             [torch.full((len(e), 1), a) for e, a in zip(episodes, advantages, strict=True)],
-            row_weights([len(episode) for episode in episodes], cfg.weighting),
+            row_weights([len(episode) for episode in episodes], self.cfg.weighting),
             chunk_length=self.policy.chunk_length,
         )
+
+    def _score(self, episode: PlayedEpisode, horizon: int) -> float:
+        reward = success_reward(episode, horizon, self.cfg.time_cost)
+        if share := self.cfg.overlong_share:
+            reward -= max(0.0, (episode.num_steps / horizon - (1 - share)) / share)
+        return reward
+
+
+class GRPO(OutcomeGradient):
+    """See the module."""
+
+    cfg: GRPOCfg
+    needs_contrast = True
+
+    def advantages(self, scores_ng: torch.Tensor) -> torch.Tensor:
+        """See `OutcomeGradient.advantages`."""
+        return group_advantages(scores_ng, use_std=self.cfg.uses_std)
+
+
+class Reinforce(OutcomeGradient):
+    """See the module."""
+
+    cfg: ReinforceCfg
+
+    def __init__(self, cfg: ReinforceCfg, policy, reference=None):
+        super().__init__(cfg, policy, reference)
+        self.needs_contrast = cfg.baseline != "batch"
+
+    def advantages(self, scores_ng: torch.Tensor) -> torch.Tensor:
+        """See `OutcomeGradient.advantages`."""
+        match self.cfg.baseline:
+            case "leave_one_out":
+                advantages_ng = leave_one_out_advantages(scores_ng)
+            case "group":
+                advantages_ng = group_advantages(scores_ng, use_std=False)
+            case "batch":
+                advantages_ng = scores_ng - scores_ng.mean()
+        return normalize(advantages_ng) if self.cfg.normalizes else advantages_ng
 
 
 def row_weights(lengths: Sequence[int], weighting: str) -> list[torch.Tensor]:

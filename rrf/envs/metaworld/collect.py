@@ -54,7 +54,8 @@ class CollectCfg(Cfg):
     repeat one of them in another initial state, and are kept if they succeed; where too few do,
     there are fewer episodes. null: the expert shows all."""
     seed: int = 777
-    """Seed of the initial states and of the noise."""
+    """Seed of the initial states and of the noise. Where repeats need more initial states, they go
+    on with those of seed + 1, seed + 2, …"""
     action_noise: list[float] = [0.0, 0.4]
     """Standard deviation of the noise on dx, dy, dz; attempts take the entries in turn."""
     max_episode_steps: int = 50

@@ -69,6 +69,8 @@ class _Attempt:
         self.noise = _noise(cfg, number)
         self.observations: list[np.ndarray] = []
         self._teacher = teacher
+        # Recordings without repeats stay the same to the byte.
+        self._says_more = {"repeats": isinstance(teacher, Replay)} if cfg.demonstrations else {}
         self._random = np.random.default_rng([cfg.seed, TASKS.index(task), number])
         self._frames: dict[str, list] = collections.defaultdict(list)
         self._images: dict[str, list] = collections.defaultdict(list)
@@ -131,6 +133,7 @@ class _Attempt:
                 "index": self.initial_state.index,
                 "success": int(frames["success"][-1]),
                 "action_noise": self.noise,
+                **self._says_more,
             },
         }
 
@@ -144,13 +147,17 @@ def _successes(
     waiting = _attempt_numbers(cfg)
     num_attempts = 0
     demos: dict[int, dict] = {}
-    teacher: Callable[[int], _Teacher] = lambda number: Expert(task)  # noqa: E731
+
+    def teacher(number: int) -> _Teacher:
+        return repeating(number) if repeating else Expert(task)
+
+    repeating: Callable[[int], Replay] | None = None
     if cfg.demonstrations:
         num_attempts = _TRIES_PER_DEMONSTRATION * cfg.demonstrations
         tries = [waiting.popleft() for _ in range(num_attempts)]
         shown = _shortest(cfg, task, _play(cfg, task, env, tries, teacher))
         demos |= {attempt.number: attempt.demo() for attempt in shown}
-        teacher = _repeating(cfg, [attempt.demonstration() for attempt in shown])
+        repeating = _repeating(cfg, [attempt.demonstration() for attempt in shown])
     while len(demos) < cfg.episodes:
         numbers = [waiting.popleft() for _ in range(min(cfg.episodes - len(demos), len(waiting)))]
         if not numbers and cfg.demonstrations:
@@ -182,7 +189,7 @@ def _shortest(cfg: CollectCfg, task: str, attempts: Iterable[_Attempt]) -> list[
     return sorted(solved, key=lambda attempt: (len(attempt.observations), attempt.number))[:wanted]
 
 
-def _repeating(cfg: CollectCfg, shown: list[Demonstration]) -> Callable[[int], _Teacher]:
+def _repeating(cfg: CollectCfg, shown: list[Demonstration]) -> Callable[[int], Replay]:
     """By the number of an attempt, who repeats which of the demonstrations."""
     reach_m = ACTION_SCALE_M * cfg.action_repeat
     return lambda number: Replay(shown[number % len(shown)], reach_m)
