@@ -159,6 +159,16 @@ def test_options_of_state_based_policies_are_refused(home, rrf):
         rrf(*words, "--num-envs", 2, "--viewer")
 
 
+def test_a_protocol_that_shows_other_cameras_is_refused(home, rrf):
+    (home / "views.yaml").write_text(f"{PROTOCOL}cameras: [workspace, gripperPOV]\n")
+    message = (
+        "the policy sees through corner2, but protocol 'two' shows workspace, gripperPOV; evaluate "
+        r"it by a protocol with cameras: \[corner2\]"
+    )
+    with pytest.raises(ValueError, match=message):
+        rrf("eval", home / "run", "--protocol", home / "views.yaml", "--workers", 0)
+
+
 def test_unknown_tasks_and_checkpoints_are_refused(home, rrf):
     with pytest.raises(ValueError, match="drawer-open-v3"):
         rrf("play", home / "run", "--task", "drawer-opne-v3")

@@ -171,6 +171,8 @@ class ProtocolCfg(BaseProtocolCfg):
         from rrf.evaluation.vla.evaluate import evaluate
         from rrf.runners.checkpoints.checkpoint import load_policy
 
+        if candidate.policy is None:
+            self._check_cameras(candidate.config["policy"]["cameras"])
         policy = candidate.policy or load_policy(candidate.path)
         cpu = cpu_seconds()
         env = self.environment(resources.workers, renderer=resources.renderer)
@@ -188,6 +190,15 @@ class ProtocolCfg(BaseProtocolCfg):
             env.close()
         report.timings["cpu_s"] = round(cpu_seconds() - cpu, 2)  # includes starting the simulators
         return report
+
+    def _check_cameras(self, seen: Sequence[str]) -> None:
+        if set(seen) <= set(self.cameras):
+            return
+        raise ValueError(
+            f"the policy sees through {', '.join(seen)}, but protocol '{self.name}' shows "
+            f"{', '.join(self.cameras) or 'nothing'}; evaluate it by a protocol with "
+            f"cameras: [{', '.join(seen)}]"
+        )
 
     def film(
         self,
