@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rrf.envs.metaworld import recorder
 from rrf.envs.metaworld.collect import CollectCfg, collect
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.metaworld.experts import Expert
@@ -93,6 +94,42 @@ def test_a_recording_says_what_was_shown_and_holds_successes_only(tmp_path):
     assert kept.episodes == 60
     with pytest.raises(ValueError, match="recorded with other settings"):
         collect(cfg.replace(demonstrations=2))
+
+
+def test_an_expert_that_shows_too_little_is_an_error_and_leaves_no_file(tmp_path):
+    cfg = CollectCfg(
+        tasks=["reach-v3"],
+        episodes=3,
+        demonstrations=1,
+        max_episode_steps=1,
+        image_size=8,
+        out=str(tmp_path),
+    )
+    with pytest.raises(
+        ValueError, match=r"solved 0 of 5 attempts, but 1 demonstrations are wanted"
+    ):
+        list(recorder.Recorder(cfg.to_dict()).record("reach-v3"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fewer_successes_than_asked_for_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder, "_MAX_REPEATS_PER_EPISODE", 1)
+    cfg = CollectCfg(
+        tasks=["soccer-v3"], episodes=12, demonstrations=1, image_size=8, out=str(tmp_path)
+    )
+    episodes, _, attempts = run_to_the_end(recorder.Recorder(cfg.to_dict()).record("soccer-v3"))
+    assert 1 <= episodes < 12
+    assert attempts == 5 + 12
+    assert len(list(demos(cfg.path("soccer-v3")))) == episodes
+
+
+def run_to_the_end(generator):
+    """What a generator returns."""
+    while True:
+        try:
+            next(generator)
+        except StopIteration as stopped:
+            return stopped.value
 
 
 def test_more_demonstrations_than_episodes_are_refused(tmp_path):
