@@ -5,9 +5,15 @@ import pytest
 import torch
 
 from rrf.data.schema import Observation
+from rrf.envs import ENVS
 from rrf.envs.rlinf import AsRLinf, FromRLinf, RLinfViews, from_rlinf, to_rlinf
 from rrf.envs.vec_env import InitialState
-from tests.toy_simulator.configs import ToyCfg
+from rrf.presets import PRESETS
+
+with pytest.MonkeyPatch.context() as patch:  # other tests look at all that is registered
+    for registry in (ENVS, PRESETS):
+        patch.setattr(registry, "_targets", dict(registry._targets))
+    from tests.toy_simulator.configs import ToyCfg
 
 VIEWS = RLinfViews("front", wrist=("hand",), extra=("left", "right"))
 STATES = [InitialState(task, 3, n) for task in ("reach-red", "reach-blue") for n in range(6)]
