@@ -223,7 +223,6 @@ class FromRLinf:
         self.chunk_length, self.action_dim, self.state_dim = chunk_length, action_dim, state_dim
         self.max_episode_steps, self.fps = max_episode_steps, fps
         self._slots = Slots(self.num_envs)
-        self._running = np.zeros(self.num_envs, bool)
 
     def reset(
         self, initial_states: Sequence[InitialState], env_ids: Sequence[int] | None = None
@@ -233,7 +232,6 @@ class FromRLinf:
         ids = np.array([self._ids[state] for state in initial_states])
         observation, _ = self._env.reset(env_idx=np.array(slots), reset_state_ids=ids)
         self._slots.begin(slots)
-        self._running[slots] = True
         return rows_of(from_rlinf(observation, self._views), slots)
 
     def step(self, actions: np.ndarray, env_ids: Sequence[int] | None = None) -> Step:
@@ -246,7 +244,7 @@ class FromRLinf:
         actions = np.asarray(actions)
         check_actions(actions, slots, self.chunk_length, self.action_dim)
         self._slots.check_running(slots)
-        if left_out := set(np.flatnonzero(self._running).tolist()) - set(slots):
+        if left_out := set(self._slots.running) - set(slots):
             raise ValueError(
                 "RLinf steps all slots together, but no actions were given for slots "
                 f"{sorted(left_out)}, whose episodes run"
@@ -260,7 +258,6 @@ class FromRLinf:
         is_executed = np.arange(self.chunk_length) < steps[:, None]
         reward = (np.asarray(rewards, np.float32)[slots] * is_executed).sum(1)
         success = np.asarray(infos[-1]["episode"]["success_once"], bool)[slots]
-        self._running[slots] = ~ended.any(1)
         return self._slots.finish_step(
             slots,
             rows_of(from_rlinf(observations[-1], self._views), slots),

@@ -75,6 +75,11 @@ class Slots:
                     f"the episode of env {slot} has ended; reset it before stepping again"
                 )
 
+    @property
+    def running(self) -> list[int]:
+        """The slots whose episode has begun and not ended."""
+        return np.flatnonzero(self._has_episode & ~self._has_ended).tolist()
+
     def begin(self, slots: Sequence[int]) -> None:
         """Mark slots as running, at step 0."""
         self._has_episode[slots] = True

@@ -147,17 +147,13 @@ def _successes(
     waiting = _attempt_numbers(cfg)
     num_attempts = 0
     demos: dict[int, dict] = {}
-
-    def teacher(number: int) -> _Teacher:
-        return repeating(number) if repeating else Expert(task)
-
-    repeating: Callable[[int], Replay] | None = None
+    teacher = _showing(task)
     if cfg.demonstrations:
         num_attempts = _TRIES_PER_DEMONSTRATION * cfg.demonstrations
         tries = [waiting.popleft() for _ in range(num_attempts)]
         shown = _shortest(cfg, task, _play(cfg, task, env, tries, teacher))
         demos |= {attempt.number: attempt.demo() for attempt in shown}
-        repeating = _repeating(cfg, [attempt.demonstration() for attempt in shown])
+        teacher = _repeating(cfg, [attempt.demonstration() for attempt in shown])
     while len(demos) < cfg.episodes:
         numbers = [waiting.popleft() for _ in range(min(cfg.episodes - len(demos), len(waiting)))]
         if not numbers and cfg.demonstrations:
@@ -189,7 +185,12 @@ def _shortest(cfg: CollectCfg, task: str, attempts: Iterable[_Attempt]) -> list[
     return sorted(solved, key=lambda attempt: (len(attempt.observations), attempt.number))[:wanted]
 
 
-def _repeating(cfg: CollectCfg, shown: list[Demonstration]) -> Callable[[int], Replay]:
+def _showing(task: str) -> Callable[[int], _Teacher]:
+    """By the number of an attempt, a fresh expert."""
+    return lambda number: Expert(task)
+
+
+def _repeating(cfg: CollectCfg, shown: list[Demonstration]) -> Callable[[int], _Teacher]:
     """By the number of an attempt, who repeats which of the demonstrations."""
     reach_m = ACTION_SCALE_M * cfg.action_repeat
     return lambda number: Replay(shown[number % len(shown)], reach_m)

@@ -88,7 +88,6 @@ class WarpRenderer:
         self._backgrounds: dict[bytes, np.ndarray] = {}  # least recently used first
         fixed = [] if use_shadows else _with_layers(self._drawn.model, self._camera_ids)
         moving = [camera for camera in self._camera_ids if camera not in fixed]
-        self._fixed_cameras = fixed
         self._background = self._foreground = self._whole = None
         with wp.ScopedDevice(device):
             self._model: typing.Any = self._mjw.put_model(self._drawn.model)
@@ -168,7 +167,8 @@ class WarpRenderer:
         """Pixels of `batch`, whose poses are copied. The fixed part of the scene is traced only for
         poses that are not kept yet.
         """
-        keys = [self._background_key(world) for world in range(len(batch))]
+        cameras = background.camera_ids
+        keys = [self._background_key(world, cameras) for world in range(len(batch))]
         unknown = {
             key: data for key, data in zip(keys, batch, strict=True) if key not in self._backgrounds
         }
@@ -186,9 +186,8 @@ class WarpRenderer:
         self._forget_backgrounds()
         return pixels
 
-    def _background_key(self, world: int) -> bytes:
+    def _background_key(self, world: int, cameras: list[int]) -> bytes:
         rows = self._drawn.background_rows
-        cameras = self._fixed_cameras
         poses = (
             *(self._xpos_WG[world, rows], self._xmat_WG[world, rows]),
             *(self._cam_xpos_W[world, cameras], self._cam_xmat_W[world, cameras]),
