@@ -7,6 +7,7 @@ results go to `docs/benchmarks/headline/<name>.json`, one entry per seed. The sp
 
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from benchmarks import metaworld_tasks, record
 from rrf import atomic, workspace
 from rrf.config import read_yaml
 from rrf.envs.metaworld.tasks import TASKS
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import FILE_NAME, EvaluationReport
 from rrf.presets.compact_vla import TARGET_TASKS
 from rrf.runners.checkpoints import checkpoint
 
@@ -56,11 +57,13 @@ class Experiment:
     protocol: str = SIX_TASKS
     tasks: Sequence[str] | None = None  # instead of the protocol's
     recordings: Recordings | None = None
+    sft_threads: int = 1  # torch threads of imitation
     after: str | None = None  # the experiment whose fine-tuned policy this one goes on from
     is_family: bool = False  # a row of the table of families in docs/models.md
 
 
 _ONE_DEMO = "compact-vla-one-demo"
+_VIEWS = ("workspace", "gripperPOV")
 _SHOWN_STEPS = 300  # of imitation of the demonstrations that the expert has shown, as in _ONE_DEMO
 _FAMILIES = {
     "compact-vla-pretrain": "compact policy",
@@ -107,6 +110,14 @@ EXPERIMENTS = {
         protocol=_ALL_TASKS,
         recordings=Recordings(TASKS, episodes=1, max_steps=100),
     ),
+    "metaworld-grpo-mt50-two-views": Experiment(
+        "GRPO, two views, all 50 tasks",
+        "compact-vla-mt50-two-views",
+        rl="metaworld-grpo-mt50-two-views",
+        protocol=_TWO_VIEWS,
+        recordings=Recordings(TASKS, 50, 100, demonstrations=5, noise=(0.0, 0.2), cameras=_VIEWS),
+        sft_threads=2,
+    ),
     **{name: Experiment(title, name, is_family=True) for name, title in _FAMILIES.items()},
     **{
         name: Experiment(title, family, rl=name, after=family)
@@ -120,7 +131,6 @@ def drawn(tasks_seed: int) -> Experiment:
     in other initial states, then imitation and GRPO.
     """
     tasks = metaworld_tasks.drawn(tasks_seed)
-    views = ("workspace", "gripperPOV")
     return Experiment(
         f"GRPO, two views, tasks drawn by seed {tasks_seed}",
         "compact-vla-two-views",
@@ -128,7 +138,7 @@ def drawn(tasks_seed: int) -> Experiment:
         rl_overrides=(f"tasks=[{','.join(tasks)}]",),
         protocol=_TWO_VIEWS,
         tasks=tasks,
-        recordings=Recordings(tasks, 50, 100, demonstrations=1, noise=(0.0, 0.2), cameras=views),
+        recordings=Recordings(tasks, 50, 100, demonstrations=1, noise=(0.0, 0.2), cameras=_VIEWS),
     )
 
 
@@ -157,29 +167,26 @@ def run(name: str, seed: int, resumes: bool = False) -> dict:
     folder = _folder(name, seed)
     if not resumes:
         shutil.rmtree(folder, ignore_errors=True)
-    words = [*experiment.sft_overrides, f"seed={seed}"]
-    begin = time.perf_counter()
+    words, threads = [*experiment.sft_overrides, f"seed={seed}"], experiment.sft_threads
+    seconds = []  # of each stage
     if experiment.recordings:
         dataset, recording_s = _dataset(name, experiment.recordings)
         words.append(f"dataset={dataset}")
-        begin = time.perf_counter() - recording_s
+        seconds.append(recording_s)
     protocol = _protocol(experiment, folder)
     tuned = (_folder(experiment.after, seed) if experiment.after else folder) / "sft"
     if experiment.after and (tuned / "result.json").is_file():
         trained = parent = json.loads((tuned / "result.json").read_text())
+        seconds.append(parent["wall_s"])
     else:
-        trained = parent = train(experiment.sft, tuned, words)
-    # The policy that an experiment goes on from was trained before this call.
-    before, earlier_s = None, parent["wall_s"] if experiment.after else 0.0
+        trained = parent = _train(seconds, experiment.sft, tuned, words, threads)
+    before = None
     if experiment.rl:
-        before = _evaluate(parent["checkpoint"], protocol, folder / "before")
+        before = _evaluate(seconds, parent["checkpoint"], protocol, folder / "before")
         overrides = [*experiment.rl_overrides, f"seed={seed}", f"init_from={parent['checkpoint']}"]
-        rl_began = time.perf_counter()
-        trained = train(experiment.rl, folder / "rl", overrides)
-        # For a resumed run, the time before this call counts too.
-        earlier_s += max(0.0, trained["wall_s"] - (time.perf_counter() - rl_began))
-    after = _evaluate(trained["checkpoint"], protocol, folder / "after")
-    wall_s = time.perf_counter() - begin + earlier_s
+        trained = _train(seconds, experiment.rl, folder / "rl", overrides)
+    after = _evaluate(seconds, trained["checkpoint"], protocol, folder / "after")
+    wall_s = sum(seconds)
     imitated: dict[str, typing.Any] = {}
     if experiment.recordings and (shown := experiment.recordings.demonstrations):
         if before:
@@ -187,8 +194,8 @@ def run(name: str, seed: int, resumes: bool = False) -> dict:
             imitated["bounds_imitated"] = [before.overall.low, before.overall.high]
         # What the demonstrations alone would give; it is no part of the recipe.
         words += [f"episodes_per_instruction={shown}", f"max_steps={_SHOWN_STEPS}"]
-        alone = train(experiment.sft, folder / "shown", words)
-        before = _evaluate(alone["checkpoint"], protocol, folder / "before-repeats")
+        alone = train(experiment.sft, folder / "shown", words, threads)
+        before = _evaluate([], alone["checkpoint"], protocol, folder / "before-repeats")
     result = _result(seed, before, after, trained if experiment.rl else {}, wall_s) | imitated
     result["sft"] = _facts(parent)
     print(json.dumps({k: v for k, v in result.items() if k != "validations"}), flush=True)
@@ -299,17 +306,34 @@ def _dataset(name: str, recordings: Recordings) -> tuple[Path, float]:
     return root / "published", json.loads(seconds.read_text())
 
 
-def train(preset: str, run_dir: Path, overrides: Sequence[str] = ()) -> dict:
+def train(preset: str, run_dir: Path, overrides: Sequence[str] = (), threads: int = 1) -> dict:
     """Run `rrf train` in a separate process; returns the content of result.json."""
-    _rrf("train", preset, *overrides, "trackers=[]", "--run-dir", str(run_dir))
+    _rrf("train", preset, *overrides, "trackers=[]", "--run-dir", str(run_dir), threads=threads)
     return json.loads((run_dir / "result.json").read_text())
 
 
-def _evaluate(checkpoint: str, protocol: str, out: Path) -> EvaluationReport:
-    words = ["--protocol", protocol, "--out", str(out), "--workers", "2", "--num-videos", "0"]
-    _rrf("eval", checkpoint, *words)
-    return EvaluationReport.load(out)
+def _train(seconds: list[float], *words: typing.Any) -> dict:
+    """`train`, whose seconds are appended; of a resumed run, those of all its calls."""
+    began = time.perf_counter()
+    result = train(*words)
+    seconds.append(max(result["wall_s"], time.perf_counter() - began))
+    return result
 
 
-def _rrf(*words: str) -> None:
-    subprocess.run([sys.executable, "-m", "rrf.cli", *words], check=True, cwd=workspace.home())
+def _evaluate(seconds: list[float], checkpoint: str, protocol: str, out: Path) -> EvaluationReport:
+    """What `rrf eval` finds, and found before if the experiment is resumed; its seconds are
+    appended."""
+    began = time.perf_counter()
+    if not (out / FILE_NAME).is_file():
+        words = ["--protocol", protocol, "--out", str(out), "--workers", "2", "--num-videos", "0"]
+        _rrf("eval", checkpoint, *words)
+    report = EvaluationReport.load(out)
+    seconds.append(max(report.timings["wall_s"], time.perf_counter() - began))
+    return report
+
+
+def _rrf(*words: str, threads: int = 1) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    subprocess.run(
+        [sys.executable, "-m", "rrf.cli", *words], check=True, cwd=workspace.home(), env=environment
+    )

@@ -75,6 +75,17 @@ def two_views_sft() -> SupervisedRunnerCfg:
     )
 
 
+def mt50_two_views_sft() -> SupervisedRunnerCfg:
+    """`two_views_sft` of all 50 tasks from a few demonstrations of each that were repeated in other
+    initial states."""
+    return two_views_sft().replace(
+        experiment_name="compact-vla-mt50-two-views",
+        max_steps=9000,
+        batch_size=128,
+        save_interval=1000,
+    )
+
+
 def metaworld_grpo_compact() -> VLARLRunnerCfg:
     """GRPO on the target tasks; set `init_from=<checkpoint of compact-vla-one-demo>`."""
     policy = one_demo_sft().policy
@@ -176,6 +187,26 @@ def metaworld_grpo_mt50() -> VLARLRunnerCfg:
         curriculum=CurriculumCfg(hope_episodes=8),
         validation_interval=20,
         max_rounds=80,
+    )
+
+
+def metaworld_grpo_mt50_two_views() -> VLARLRunnerCfg:
+    """GRPO on all 50 tasks; starts from compact-vla-mt50-two-views.
+
+    Its policy already solves most initial states, so an episode may last as long as the longest
+    tasks need.
+    """
+    cfg = metaworld_grpo_two_views()
+    return cfg.replace(
+        experiment_name="metaworld-grpo-mt50-two-views",
+        tasks=list(TASKS),
+        env=cfg.env.replace(max_episode_steps=60, max_engines=32),
+        algorithm=GRPOCfg(minibatch_size=512),
+        num_groups=48,
+        max_groups=144,
+        validation_episodes=6,
+        validation_interval=10,
+        max_rounds=40,
     )
 
 
