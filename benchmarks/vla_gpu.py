@@ -9,6 +9,7 @@ runs the presets of laptop size on any device, to try the script; nothing is the
 import argparse
 import dataclasses
 import time
+import typing
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,7 +30,7 @@ _PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
 """Dense bfloat16 operations per second, from NVIDIA's data sheets."""
 _STATE_DIM, _ACTION_DIM = 8, 7
 _WARM_UP, _STEPS = 3, 10
-_WORDS = [f"w{index}" for index in range(30)]
+WORDS = [f"w{index}" for index in range(30)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +55,15 @@ CASES = {
 
 def measure(name: str, device: str, is_tiny: bool) -> dict:
     """The samples per second of the largest batch that fits."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(0.95)  # the rest is for cuBLAS's own buffers
     case = CASES[name]
-    cfg = _config(case.tiny if is_tiny else case.preset, case.is_frozen, is_tiny)
+    name_of = case.tiny if is_tiny else case.preset
+    cfg = config_of(
+        name_of, is_tiny, _STATE_DIM, _ACTION_DIM, "frozen" if case.is_frozen else "full"
+    )
     with torch.device(device):
-        policy = cfg.policy.build({STATE: _stats(_STATE_DIM), ACTION: _stats(_ACTION_DIM)})
+        policy = cfg.policy.build({STATE: stats_of(_STATE_DIM), ACTION: stats_of(_ACTION_DIM)})
     policy.train()
     optimizer = build_adamw(policy, cfg.optimizer)
     for size in [4] if is_tiny else case.batches:
@@ -71,27 +77,36 @@ def measure(name: str, device: str, is_tiny: bool) -> dict:
     raise SystemExit(f"{name}: not even {case.batches[-1]} samples fit into the memory of {device}")
 
 
-def _config(preset: str, is_frozen: bool, is_tiny: bool) -> SupervisedRunnerCfg:
+def config_of(
+    preset: str,
+    is_tiny: bool,
+    state_dim: int,
+    action_dim: int,
+    tuning: typing.Any,
+    cameras: Sequence[str] = ("front", "wrist"),
+) -> SupervisedRunnerCfg:
+    """A preset with random weights, two cameras and these dimensions."""
     cfg = resolve(preset)
     assert isinstance(cfg, SupervisedRunnerCfg)
     policy = cfg.policy
     assert isinstance(policy, VLMPolicyCfg)
-    changes = {} if is_tiny else {"weights": None, "tokenizer": TokenizerCfg(words=_WORDS)}
-    changes |= {"tuning": "frozen" if is_frozen else "full", "gradient_checkpointing": False}
+    changes = {} if is_tiny else {"weights": None, "tokenizer": TokenizerCfg(words=WORDS)}
+    changes |= {"tuning": tuning, "gradient_checkpointing": False}
     if hasattr(policy.head, "max_dims") and is_tiny:
-        policy = policy.replace(head=policy.head.replace(max_dims=max(_STATE_DIM, _ACTION_DIM)))
+        policy = policy.replace(head=policy.head.replace(max_dims=max(state_dim, action_dim)))
     side = 64 if is_tiny else 224
     policy = policy.replace(
         backbone=policy.backbone.replace(**changes),
-        cameras=["front", "wrist"],
+        cameras=list(cameras),
         image_size=(side, side),
-        state_dim=_STATE_DIM,
-        action_dim=_ACTION_DIM,
+        state_dim=state_dim,
+        action_dim=action_dim,
     )
     return cfg.replace(policy=policy)
 
 
-def _stats(dims: int) -> dict[str, list[float]]:
+def stats_of(dims: int) -> dict[str, list[float]]:
+    """Statistics of a state or action within [-1, 1]."""
     values = {"mean": 0.0, "std": 1.0, "min": -1.0, "max": 1.0, "q01": -1.0, "q99": 1.0}
     return {key: [value] * dims for key, value in values.items()}
 
@@ -102,7 +117,7 @@ def _batch(cfg: SupervisedRunnerCfg, size: int) -> Batch:
     images = {name: rng.integers(0, 256, shape, np.uint8) for name in cfg.policy.cameras}
     state = rng.uniform(-1, 1, (size, _STATE_DIM)).astype(np.float32)
     action = rng.uniform(-1, 1, (size, chunk, _ACTION_DIM)).astype(np.float32)
-    observation = Observation(images, state, [" ".join(_WORDS)] * size)
+    observation = Observation(images, state, [" ".join(WORDS)] * size)
     return Batch(observation, action, np.zeros((size, chunk), bool))
 
 
@@ -111,7 +126,7 @@ def _step_s(policy, optimizer: torch.optim.Optimizer, batch: Batch, device: str)
     begin = 0.0
     for step in range(_WARM_UP + _STEPS):
         if step == _WARM_UP:
-            _wait(device)
+            wait(device)
             begin = time.perf_counter()
         optimizer.zero_grad()
         with torch.autocast(torch.device(device).type, torch.bfloat16):
@@ -119,11 +134,12 @@ def _step_s(policy, optimizer: torch.optim.Optimizer, batch: Batch, device: str)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         optimizer.step()
-    _wait(device)
+    wait(device)
     return (time.perf_counter() - begin) / _STEPS
 
 
-def _wait(device: str) -> None:
+def wait(device: str) -> None:
+    """Wait until the GPU has done all its work."""
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize()
 

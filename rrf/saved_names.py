@@ -74,6 +74,12 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
         "robots": {},
         "sharding": None,
     },
+    "rrf.runners.configs:VLARLRunnerCfg": {
+        "device": "cpu",
+        "inference_batch": 16,
+        "micro_batch_size": None,
+        "precision": "fp32",
+    },
 }
 """Class, by its first module -> fields that it did not have at first, each with the value that
 means what was done before."""

@@ -10,6 +10,7 @@ from rrf.algorithms.vla.losses import explained_variance, explained_variance_sum
 from rrf.algorithms.vla.policy_gradient import PolicyGradient
 from rrf.data.sampling import mixed_seed
 from rrf.orchestra.imitation import Imitation
+from rrf.orchestra.rollout_role import autocast
 from rrf.runners import optimizer_state
 from rrf.runners.configs import AdamWCfg, EMACfg
 from rrf.runners.ema import EMA
@@ -30,6 +31,8 @@ class ActorRole:
         ema: EMACfg | None,
         max_grad_norm: float,
         imitation: Imitation | None = None,
+        precision: str = "fp32",
+        micro_batch_size: int | None = None,
     ):
         """
         Args:
@@ -42,8 +45,12 @@ class ActorRole:
                 weights.
             max_grad_norm: The gradient is scaled down to this norm where it is longer.
             imitation: Co-training of the same policy. Its loss is added to the algorithm's loss.
+            precision: fp32, or bf16 to compute in bfloat16.
+            micro_batch_size: Rows per forward and backward pass; None for a whole minibatch.
         """
         self.policy = policy.eval()
+        checkpoint_activations(policy)
+        self._precision, self._micro_batch_size = precision, micro_batch_size
         self.algorithm = algorithm
         self.ema = EMA(policy, ema.decay) if ema else None
         named = list(policy.named_parameters())
@@ -107,7 +114,7 @@ class ActorRole:
             order = torch.randperm(len(batch), generator=generator)
             for index in order.tensor_split(num_minibatches):
                 key = (seed, round_number, len(logged))
-                logged.append(self._step(batch.rows(index), round_number, key))
+                logged.append(self._step(batch, index, round_number, key))
         names = logged[0]
         metrics = {n: torch.stack([row[n].float() for row in logged]).mean() for n in names}
         return {name: value.item() for name, value in metrics.items()} | _batch_metrics(batch)
@@ -126,26 +133,52 @@ class ActorRole:
             self.ema.num_updates = facts["ema_updates"]
 
     def _step(
-        self, rows: RolloutBatch, round_number: int, key: tuple[int, int, int]
+        self,
+        batch: RolloutBatch,
+        index: torch.Tensor,
+        round_number: int,
+        key: tuple[int, int, int],
     ) -> dict[str, torch.Tensor]:
-        loss, metrics = self.algorithm.loss(rows, round_number)
-        if self._imitation is not None:
-            imitation_loss = self._imitation.loss(*key)
-            loss = loss + imitation_loss
-            metrics["actor/imitation_loss"] = imitation_loss.detach()
         self._optimizer.zero_grad()
-        loss.backward()
+        device = next(self.policy.parameters()).device
+        metrics: dict[str, torch.Tensor] = {}
+        for part in index.split(self._micro_batch_size or len(index)):
+            rows, share = batch.rows(part, device), len(part) / len(index)
+            with autocast(self.algorithm.policy, self._precision):
+                loss, found = self.algorithm.loss(rows, round_number)
+            (loss * share).backward()
+            for name, value in (found | {"actor/loss": loss.detach()}).items():
+                metrics[name] = value * share + metrics.get(name, torch.zeros_like(value))
+        if self._imitation is not None:
+            with autocast(self.algorithm.policy, self._precision):
+                imitation_loss = self._imitation.loss(*key)
+            imitation_loss.backward()
+            metrics["actor/imitation_loss"] = imitation_loss.detach()
+            metrics["actor/loss"] = metrics["actor/loss"] + imitation_loss.detach()
         norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self._max_grad_norm)
-        if not (math.isfinite(loss.item()) and math.isfinite(norm.item())):
+        loss_now = metrics["actor/loss"].item()
+        if not (math.isfinite(loss_now) and math.isfinite(norm.item())):
             raise ValueError(
-                f"the loss is {loss.item()} and the gradient norm is {norm.item()} in round "
+                f"the loss is {loss_now} and the gradient norm is {norm.item()} in round "
                 f"{round_number}; this step did not change the weights. Lower optimizer.lr, or "
                 "check the advantages and ratios of the last rounds"
             )
         self._optimizer.step()
         if self.ema:
             self.ema.update(self.policy)
-        return metrics | {"actor/loss": loss.detach(), "actor/grad_norm": norm}
+        return metrics | {"actor/grad_norm": norm}
+
+
+def checkpoint_activations(policy: nn.Module) -> None:
+    """Let the blocks whose config asks for it compute their activations again in the backward pass,
+    although the policy is in evaluation mode.
+
+    transformers does so in training mode only. Its blocks use that mode for nothing else; dropout
+    is in modules inside of them, which stay as they are.
+    """
+    for module in policy.modules():
+        if getattr(module, "gradient_checkpointing", False):
+            module.training = True
 
 
 def _batch_metrics(batch: RolloutBatch) -> dict[str, float]:

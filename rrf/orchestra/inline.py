@@ -108,14 +108,19 @@ class InlineBackend:
                 raise StopRequestedError
             busy = {worker.child.connection: worker for worker in self._workers if worker.jobs}
             ready = multiprocessing.connection.wait(list(busy), timeout=1.0)
+            asking: list[_Asking] = []
             for connection, worker in busy.items():
                 try:
-                    if connection in ready:
-                        self._serve(worker, game)
-                    else:
+                    if connection not in ready:
                         worker.check_alive()
+                    elif asked := self._receive(worker, game):
+                        asking.append(asked)
                 except ChildError as error:
                     self._replace(worker, game, error)
+                if sum(len(a.playing) for a in asking) >= self.rollout.batch_rows:
+                    self._answer(asking, game)
+                    asking = []
+            self._answer(asking, game)
         self._bootstrap(game)
 
     def _new_history(self) -> HistoryBuffer:
@@ -155,8 +160,8 @@ class InlineBackend:
                         self._replace(worker, game, error)
         return game.has_waiting or any(worker.jobs for worker in self._workers)
 
-    def _serve(self, worker: "_Worker", game: "_Game") -> None:
-        """Receive a worker's answer, choose the next actions and send them."""
+    def _receive(self, worker: "_Worker", game: "_Game") -> "_Asking | None":
+        """Receive a worker's results and what it needs actions for; None if it is idle."""
         answer = worker.child.result()
         worker.is_new = False
         for result in answer["results"]:
@@ -167,7 +172,7 @@ class InlineBackend:
         worker.ids = answer["ids"]
         if not worker.ids:
             assert not worker.jobs, "a worker forgot jobs"
-            return
+            return None
         observation = from_plain(answer)
         playing = [
             game.playing_of(worker.jobs[job_id], observation, row)
@@ -177,16 +182,32 @@ class InlineBackend:
             rows = (rows_of(observation, [row]) for row in range(len(playing)))
             seen = zip(playing, rows, strict=True)
             observation = join([episode.history.seen(row) for episode, row in seen])
+        return _Asking(worker, playing, observation)
+
+    def _answer(self, asking: "Sequence[_Asking]", game: "_Game") -> None:
+        """Choose the next actions of these workers together, and send them."""
+        if not asking:
+            return
+        playing = [episode for asked in asking for episode in asked.playing]
+        observation = join([asked.observation for asked in asking])
         begin = time.perf_counter()
         generators = None if game.greedy else [episode.generator for episode in playing]
         sample = self.rollout.act(observation, generators)
         self._inference_s += time.perf_counter() - begin
         actions = sample.actions[:, : self._chunk_length]
-        check_actions(actions, worker.ids, self._chunk_length, self._action_dim)
+        ids = [job_id for asked in asking for job_id in asked.worker.ids]
+        check_actions(actions, ids, self._chunk_length, self._action_dim)
         for row, episode in enumerate(playing):
             episode.decisions.append((observation if game.keeps else None, sample, row))
-        wanted = self._num_slots + self._num_slots // _SPARE_SHARE - len(worker.jobs)
-        worker.advance(actions, game.take(worker.number, wanted))
+        start = 0
+        for asked in asking:
+            worker, end = asked.worker, start + len(asked.playing)
+            wanted = self._num_slots + self._num_slots // _SPARE_SHARE - len(worker.jobs)
+            try:
+                worker.advance(actions[start:end], game.take(worker.number, wanted))
+            except ChildError as error:
+                self._replace(worker, game, error)
+            start = end
 
     def _replace(self, worker: "_Worker", game: "_Game", error: ChildError) -> None:
         """Replace a process that died or hung; its unfinished episodes are played again."""
@@ -236,6 +257,15 @@ class _Playing:
     )  # the observations of a batch, the sample for it, the row of this episode
     rewards: list[float] = dataclasses.field(default_factory=list)
     steps: list[int] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class _Asking:
+    """A worker, and the episodes that it needs actions for."""
+
+    worker: "_Worker"
+    playing: list[_Playing]
+    observation: Observation
 
 
 class _Game:

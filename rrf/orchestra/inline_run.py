@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import torch
 from rrf.config import did_you_mean
 from rrf.envs.configs import VecEnvCfg
 from rrf.orchestra.actor_role import VALUE_HEAD, ActorRole
-from rrf.orchestra.imitation import demonstrations_of
+from rrf.orchestra.imitation import Imitation, demonstrations_of
 from rrf.orchestra.inline import InlineBackend
 from rrf.orchestra.rollout_role import RolloutRole
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.process_group import known_device
 from rrf.runners.supervised.parent import policy_of_family
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 from rrf.runners.vla_rl.runner import VLARLRunner
@@ -39,19 +41,38 @@ def build_runner(
         torch.manual_seed(cfg.seed)
         policy = cfg.policy.rebuild(norm_stats, parent)
     checkpoint.load_weights(policy, parent, may_lack=VALUE_HEAD)
-    reference = copy.deepcopy(policy).eval() if cfg.algorithm.kl_coef else None
-    algorithm = cfg.algorithm.build(policy, reference)
+    policy.to(known_device(cfg.device))
     imitation = None
     if cfg.co_training:
         imitation = cfg.co_training.build(demonstrations_of(parent), policy, norm_stats)
-    actor = ActorRole(
-        policy, algorithm, cfg.optimizer, cfg.value_lr, cfg.ema, cfg.max_grad_norm, imitation
-    )
-    rollout = RolloutRole(copy.deepcopy(policy).eval())
+    actor, rollout = build_roles(cfg, policy, imitation)
     env = cfg.env.replace(draws_final=rollout.has_critic)
     backend = InlineBackend(env, rollout, cfg.num_workers, cfg.worker_timeout_s)
     lineage = {**(lineage or {}), "parent_checkpoint": deployable_digest(parent)}
     return VLARLRunner(cfg, actor, backend, run_dir, norm_stats, lineage)
+
+
+def build_roles(
+    cfg: VLARLRunnerCfg, policy: typing.Any, imitation: Imitation | None = None
+) -> tuple[ActorRole, RolloutRole]:
+    """The roles that train and play a policy, on its device.
+
+    Without averaged weights, both have the same ones, once in memory.
+    """
+    reference = copy.deepcopy(policy).eval() if cfg.algorithm.kl_coef else None
+    actor = ActorRole(
+        policy,
+        cfg.algorithm.build(policy, reference),
+        cfg.optimizer,
+        cfg.value_lr,
+        cfg.ema,
+        cfg.max_grad_norm,
+        imitation,
+        cfg.precision,
+        cfg.micro_batch_size,
+    )
+    played = copy.deepcopy(policy).eval() if cfg.ema else policy
+    return actor, RolloutRole(played, cfg.inference_batch, cfg.precision)
 
 
 def check_fit(cfg: VLARLRunnerCfg) -> None:

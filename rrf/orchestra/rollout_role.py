@@ -20,14 +20,16 @@ from rrf.policies.policy import Policy, Sample
 class RolloutRole:
     """Acts with the weights that were loaded last."""
 
-    def __init__(self, policy: Policy, batch_rows: int = 16):
+    def __init__(self, policy: Policy, batch_rows: int = 16, precision: str = "fp32"):
         """
         Args:
-            policy: The role's own copy, in evaluation mode.
+            policy: In evaluation mode. `load` changes its weights.
             batch_rows: Observations per forward pass. The results depend on it (rounding).
+            precision: fp32, or bf16 to compute in bfloat16.
         """
         self.policy = policy
         self.batch_rows = batch_rows
+        self._precision = precision
         self.version = -1  # version of the weights; set by `load`
 
     @property
@@ -61,7 +63,8 @@ class RolloutRole:
             if generators is not None:
                 unused = [torch.Generator() for _ in range(self.batch_rows - len(rows))]
                 streams = [*(generators[row] for row in rows), *unused]
-            sample = self.policy.sample(batch, streams, greedy=generators is None)
+            with autocast(self.policy, self._precision):
+                sample = self.policy.sample(batch, streams, greedy=generators is None)
             parts.append(sample.first(len(rows)))
         return _join(parts)
 
@@ -72,12 +75,21 @@ class RolloutRole:
         return values
 
 
+def autocast(policy: Policy, precision: str) -> torch.autocast:
+    """The context in which a policy computes in the given precision, fp32 or bf16."""
+    assert isinstance(policy, nn.Module)
+    device = next(policy.parameters()).device.type
+    return torch.autocast(device, torch.bfloat16, enabled=precision == "bf16")
+
+
 def _join(parts: Sequence[Sample]) -> Sample:
+    """All rows, on the CPU."""
     log_probs = [part.log_prob for part in parts if part.log_prob is not None]
     values = [part.value for part in parts if part.value is not None]
+    names = parts[0].replay
     return Sample(
         actions=np.concatenate([part.actions for part in parts]),
-        log_prob=torch.cat(log_probs) if log_probs else None,
-        replay={name: torch.cat([part.replay[name] for part in parts]) for name in parts[0].replay},
-        value=torch.cat(values) if values else None,
+        log_prob=torch.cat(log_probs).float().cpu() if log_probs else None,
+        replay={name: torch.cat([part.replay[name] for part in parts]).cpu() for name in names},
+        value=torch.cat(values).float().cpu() if values else None,
     )

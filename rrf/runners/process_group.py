@@ -15,12 +15,7 @@ def join(device: str) -> torch.device:
     Raises:
         ValueError: If torch does not know the device, or does not see a GPU.
     """
-    try:
-        own = torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"device is '{device}', allowed: cpu, cuda, cuda:1, ...") from error
-    if own.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device is '{device}', but torch sees no GPU; use device=cpu")
+    own = known_device(device)
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return own
     if own.type == "cuda":
@@ -29,6 +24,21 @@ def join(device: str) -> torch.device:
     if not dist.is_initialized():
         dist.init_process_group("nccl" if own.type == "cuda" else "gloo")
     return own
+
+
+def known_device(device: str) -> torch.device:
+    """The device of that name.
+
+    Raises:
+        ValueError: If torch does not know the device, or does not see a GPU.
+    """
+    try:
+        known = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device is '{device}', allowed: cpu, cuda, cuda:1, ...") from error
+    if known.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is '{device}', but torch sees no GPU; use device=cpu")
+    return known
 
 
 def rank() -> int:

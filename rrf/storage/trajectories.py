@@ -74,14 +74,14 @@ class RolloutBatch:
         """Bool [N, V]: the values that belong to a decision or to an executed action."""
         return self.mask.unflatten(1, (self.value.shape[1], -1)).any(-1)
 
-    def rows(self, index: torch.Tensor) -> "RolloutBatch":
-        """A copy of the rows at `index`."""
+    def rows(self, index: torch.Tensor, device: torch.device | str | None = None) -> "RolloutBatch":
+        """A copy of the rows at `index`; on a device, but for the observations, if one is given."""
         numpy_index = index.numpy()
         return RolloutBatch(
             observation=rows_of(self.observation, numpy_index),
-            replay={name: values[index] for name, values in self.replay.items()},
+            replay={name: values[index].to(device) for name, values in self.replay.items()},
             **{
-                field.name: getattr(self, field.name)[index]
+                field.name: getattr(self, field.name)[index].to(device)
                 for field in dataclasses.fields(self)
                 if field.name not in ("observation", "replay")
             },

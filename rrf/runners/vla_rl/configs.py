@@ -126,6 +126,16 @@ class VLARLRunnerCfg(RunnerCfg):
     update_threads: int = 2
     """Torch threads of an update. The environments do not run during an update. The results depend
     on this number (rounding)."""
+    device: str = "cpu"
+    """Device of rollout and update, cpu or cuda; the environments have their own."""
+    precision: typing.Literal["fp32", "bf16"] = "fp32"
+    """bf16 computes in bfloat16, from float32 weights. What is played and what is trained then
+    agree less exactly (see `rrf.runners.vla_rl.preflight`)."""
+    inference_batch: int = 16
+    """Observations per forward pass of the rollout. The results depend on it (rounding)."""
+    micro_batch_size: int | None = None
+    """Rows per forward and backward pass of an update, whose gradients are added up; null for all
+    of a minibatch. Fewer need less memory."""
     only_eval: bool = False
     """Only validate `init_from`, without training."""
     save_interval: int = 8
@@ -139,9 +149,10 @@ class VLARLRunnerCfg(RunnerCfg):
         super().__post_init__()
         counts = ("num_workers", "num_groups", "max_groups", "max_rounds", "validation_episodes")
         intervals = ("validation_interval", "save_interval", "num_checkpoints_kept")
-        for name in (*counts, *intervals, "update_threads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        for name in (*counts, *intervals, "update_threads", "inference_batch", "micro_batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}, allowed: 1 or more")
         if self.max_groups < self.num_groups:
             raise ValueError(
                 f"max_groups is {self.max_groups}, allowed: num_groups={self.num_groups} or more"

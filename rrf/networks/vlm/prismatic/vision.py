@@ -54,7 +54,7 @@ class FusedVision(nn.Module):
     ) -> torch.Tensor:
         x_bpw = tower.norm_pre(tower._pos_embed(tower.patch_embed(images_b3hw)))
         given = () if language_bd is None else (language_bd,)
-        checkpoints = self.training and self.cfg.gradient_checkpointing
+        checkpoints = torch.is_grad_enabled() and self.cfg.gradient_checkpointing
         for block in _blocks(tower)[:-1]:
             run = (
                 functools.partial(checkpoint, block, use_reentrant=False) if checkpoints else block

@@ -143,11 +143,11 @@ class Qwen2VLBackbone(QwenVLBackbone[Qwen2VLCfg]):
             "embed_dim": cfg.vision_width,
             "hidden_size": cfg.hidden_size,
             "num_heads": cfg.vision_heads,
-            "mlp_ratio": cfg.vision_mlp_ratio,
+            "mlp_ratio": _whole(cfg.vision_mlp_ratio),
             "patch_size": cfg.patch_size,
         }
         text = {**self._text(), "rope_scaling": scaling}
-        return Qwen2VLModel(Qwen2VLConfig(text, vision, **self._tokens()))
+        return Qwen2VLModel(Qwen2VLConfig(text_config=text, vision_config=vision, **self._tokens()))
 
     def _renamed(self) -> Mapping[str, str]:
         return {
@@ -181,10 +181,15 @@ class Qwen3VLBackbone(QwenVLBackbone[Qwen3VLCfg]):
             "deepstack_visual_indexes": list(cfg.deepstack),
         }
         text = {**self._text(), "head_dim": cfg.head_dim, "rope_scaling": scaling}
-        return Qwen3VLModel(Qwen3VLConfig(text, vision, **self._tokens()))
+        return Qwen3VLModel(Qwen3VLConfig(text_config=text, vision_config=vision, **self._tokens()))
 
     def _renamed(self) -> Mapping[str, str]:
         return {}
+
+
+def _whole(ratio: float) -> float:
+    """The ratio as the integer that transformers 5 insists on, if it is one."""
+    return int(ratio) if ratio == int(ratio) else ratio
 
 
 def patchified(images_bchw: torch.Tensor, patch: int) -> torch.Tensor:

@@ -1,0 +1,263 @@
+"""Reinforcement learning of policies of real size on a GPU: `python -m benchmarks.vla_rl_gpu`.
+
+Random weights, two images of 224 px, bfloat16. For each policy: chunks per second of the rollout
+role alone, rows per second of an update by GRPO, and control steps per second of rollouts in
+Meta-World, with the physics in processes on the CPU, and the images and the policy on the GPU. The
+last needs MuJoCo and Meta-World and is left out without them. `--tiny` runs the presets of laptop
+size on any device, to try the script; nothing is then written.
+"""
+
+import argparse
+import dataclasses
+import importlib.util
+import math
+import os
+import time
+import typing
+
+import numpy as np
+import torch
+
+from benchmarks.record import number, save
+from benchmarks.vla_gpu import WORDS, config_of, stats_of, wait
+from rrf.config import did_you_mean
+from rrf.data.schema import ACTION, STATE, Observation
+from rrf.envs.metaworld.configs import MetaWorldCfg
+from rrf.envs.vec_env import InitialState
+from rrf.networks.vlm.configs import LoRACfg
+from rrf.orchestra.actor_role import ActorRole
+from rrf.orchestra.inline import InlineBackend
+from rrf.orchestra.inline_run import build_roles
+from rrf.orchestra.rollout_role import RolloutRole
+from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+from rrf.presets import resolve
+from rrf.presets.openvla import ALL_LINEAR
+from rrf.runners.vla_rl.configs import VLARLRunnerCfg
+from rrf.runners.vla_rl.job_sources import JobList
+from rrf.storage.trajectories import Job, PlayedEpisode, decisions
+
+COMMAND = "python -m benchmarks.vla_rl_gpu"
+_CAMERAS = ["workspace", "gripperPOV"]
+_TASKS = ["drawer-open-v3", "button-press-topdown-v3"]
+_DIM = 4  # of Meta-World's states and actions
+_DECISIONS, _GROUP = 4, 8  # of an episode; episodes of a group
+_REPEATS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A policy: the presets of real and of laptop size, and how it is trained."""
+
+    preset: str
+    tiny: str
+    chunk_length: int
+    tuning: typing.Any
+    head: dict[str, typing.Any]
+    micro_batch: int
+
+
+CASES = {
+    "openvla_oft": Case(
+        "openvla-oft-sft",
+        "openvla-oft-laptop",
+        8,
+        LoRACfg(rank=32, alpha=16, target=ALL_LINEAR),
+        {"persistent_share": 0.3},
+        16,
+    ),
+    "pi05": Case(
+        "pi05-sft",
+        "pi05-laptop",
+        10,
+        "full",
+        {"num_denoise_steps": 4, "noise_method": "flow_sde", "stochastic_steps": "all"},
+        32,
+    ),
+}
+
+
+def measure(name: str, device: str, is_tiny: bool, num_workers: int, renderer: str) -> list[dict]:
+    """The numbers of one policy."""
+    cfg = _config(CASES[name], device, is_tiny, num_workers, renderer)
+    with torch.device(device):
+        policy = cfg.policy.build({STATE: stats_of(_DIM), ACTION: stats_of(_DIM)})
+    actor, rollout = build_roles(cfg, policy)
+    rows = cfg.inference_batch
+    observation = _observation(cfg, rows)
+    seconds = _seconds(lambda: rollout.act(observation, _generators(rows)), device)
+    numbers = [
+        _number(name, "rollout_chunks_per_s", rows / seconds, f"chunks/s, {rows} at a time", device)
+    ]
+    groups = _groups(cfg, rollout)
+    print(f"{name}: {_agreement(actor, groups, cfg)}", flush=True)
+    num_rows = sum(len(episode) for group in groups for episode in group)
+    horizon = cfg.env.max_episode_steps
+    seconds = _seconds(lambda: actor.update(groups, horizon, 0, 1.0, 0), device, repeats=1)
+    what = f"rows/s, {cfg.micro_batch_size} at a time"
+    numbers.append(_number(name, "update_rows_per_s", num_rows / seconds, what, device))
+    if all(map(importlib.util.find_spec, ("mujoco", "metaworld"))):
+        numbers.append(_simulated(name, cfg, rollout, device))
+    return numbers
+
+
+def _config(
+    case: Case, device: str, is_tiny: bool, num_workers: int, renderer: str
+) -> VLARLRunnerCfg:
+    preset = case.tiny if is_tiny else case.preset
+    policy = config_of(preset, is_tiny, _DIM, _DIM, case.tuning, _CAMERAS).policy
+    assert isinstance(policy, VLMPolicyCfg)
+    policy = policy.replace(
+        chunk_length=case.chunk_length,
+        head=policy.head.replace(**case.head),
+        backbone=policy.backbone.replace(gradient_checkpointing=True),
+    )
+    cfg = resolve("metaworld-grpo-compact")
+    assert isinstance(cfg, VLARLRunnerCfg)
+    slots = (2 if is_tiny else 8) * num_workers
+    return cfg.replace(
+        policy=policy,
+        env=MetaWorldCfg(
+            num_envs=slots,
+            chunk_length=case.chunk_length,
+            max_episode_steps=_DECISIONS * case.chunk_length,
+            image_size=policy.image_size[0],
+            cameras=_CAMERAS,
+            renderer=renderer,
+        ),
+        algorithm=cfg.algorithm.replace(num_epochs=1, minibatch_size=128, group_size=_GROUP),
+        tasks=_TASKS,
+        device=device,
+        precision="bf16",
+        ema=None,
+        num_workers=num_workers,
+        inference_batch=slots // 2,  # one half is simulated while actions of the other are chosen
+        micro_batch_size=case.micro_batch,
+    )
+
+
+def _observation(cfg: VLARLRunnerCfg, rows: int) -> Observation:
+    rng, shape = np.random.default_rng(0), (rows, *cfg.policy.image_size, 3)
+    images = {name: rng.integers(0, 256, shape, np.uint8) for name in _CAMERAS}
+    state = rng.uniform(-1, 1, (rows, _DIM)).astype(np.float32)
+    return Observation(images, state, [" ".join(WORDS)] * rows)
+
+
+def _generators(rows: int) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(row) for row in range(rows)]
+
+
+def _groups(cfg: VLARLRunnerCfg, rollout: RolloutRole) -> list[list[PlayedEpisode]]:
+    """Groups of episodes whose rows are samples of one batch of observations."""
+    observation = _observation(cfg, _DECISIONS * _GROUP)
+    episodes: list[PlayedEpisode] = []
+    while len(episodes) % _GROUP or len(episodes) * _DECISIONS < cfg.algorithm.minibatch_size:
+        sample = rollout.act(observation, _generators(len(observation)))
+        for start in range(0, len(observation), _DECISIONS):
+            rows, number_of = slice(start, start + _DECISIONS), len(episodes)
+            assert sample.log_prob is not None
+            episodes.append(
+                PlayedEpisode(
+                    job=Job(number_of, number_of // _GROUP, InitialState(_TASKS[0], 42, 0)),
+                    observation=_rows(observation, rows),
+                    replay={key: values[rows] for key, values in sample.replay.items()},
+                    log_prob=sample.log_prob[rows],
+                    value=torch.full((_DECISIONS, 1), torch.nan),
+                    reward=np.zeros(_DECISIONS, np.float32),
+                    steps=np.full(_DECISIONS, cfg.env.chunk_length),
+                    success=number_of % 2 == 0,
+                    truncated=False,
+                    final_value=math.nan,
+                    policy_version=0,
+                    reset_digest="",
+                )
+            )
+    return [episodes[start : start + _GROUP] for start in range(0, len(episodes), _GROUP)]
+
+
+def _rows(observation: Observation, rows: slice) -> Observation:
+    images = {name: values[rows] for name, values in observation.images.items()}
+    return Observation(images, observation.state[rows], observation.instruction[rows])
+
+
+def _agreement(actor: ActorRole, groups: list[list[PlayedEpisode]], cfg: VLARLRunnerCfg) -> str:
+    """How far an update's own log-probabilities are from those of the rollout."""
+    episodes = [episode for group in groups for episode in group][:4]
+    observation, replay, old, mask = decisions(episodes, cfg.policy.chunk_length)
+    replay = {name: values.to(cfg.device) for name, values in replay.items()}
+    with torch.no_grad(), torch.autocast(torch.device(cfg.device).type, torch.bfloat16):
+        new = actor.algorithm.policy.evaluate(observation, replay).log_prob.float().cpu()
+    log_ratio = (new - old).double()[mask]
+    kl = (torch.expm1(log_ratio) - log_ratio).mean().item()
+    error = (log_ratio.exp() - 1).abs().max().item()
+    return f"ratio error {error:.2g}, approximate KL {kl:.2g} before the first update"
+
+
+def _simulated(name: str, cfg: VLARLRunnerCfg, rollout: RolloutRole, device: str) -> dict:
+    """Control steps per second of rollouts; the first episodes, which load tasks, do not count."""
+    backend = InlineBackend(cfg.env, rollout, cfg.num_workers, timeout_s=300)
+    try:
+        count = 2 * cfg.env.num_envs
+        _play(backend, cfg.env.num_envs)
+        before, begin = backend.timings(), time.perf_counter()
+        steps = sum(episode.num_steps for episode in _play(backend, count))
+        wall = time.perf_counter() - begin
+        spent = {key: seconds - before.get(key, 0.0) for key, seconds in backend.timings().items()}
+    finally:
+        backend.close()
+    print(
+        f"{name}: of {wall:.1f} s, { ({key: round(s, 2) for key, s in spent.items()}) }", flush=True
+    )
+    share = spent["inference"] / wall
+    facts = f"control steps/s, {cfg.num_workers} processes, inference {share:.0%} of the time"
+    rate = steps * cfg.env.action_repeat / wall
+    return _number(name, "control_steps_per_s", rate, facts, device)
+
+
+def _play(backend: InlineBackend, count: int) -> list[PlayedEpisode]:
+    states = [InitialState(_TASKS[i % len(_TASKS)], 42 + i // 50, i % 50) for i in range(count)]
+    source = JobList(states)
+    backend.play(source, (0, 0, 0), keeps=False)
+    return source.episodes
+
+
+def _seconds(run: typing.Callable[[], object], device: str, repeats: int = _REPEATS) -> float:
+    run()
+    wait(device)
+    begin = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    wait(device)
+    return (time.perf_counter() - begin) / repeats
+
+
+def _number(name: str, what: str, value: float, unit: str, device: str) -> dict:
+    on = "CPU"
+    if torch.device(device).type == "cuda":
+        gigabytes = torch.cuda.max_memory_allocated() / 1e9
+        on = f"{torch.cuda.get_device_name()}, {os.cpu_count()} cores, {gigabytes:.1f} GB at most"
+    id = f"{name}_{what}"
+    return number(id, value, f"{unit}; {on}", command=f"{COMMAND} {name}")
+
+
+def main() -> None:
+    """Measure the policies named on the command line, and write docs/benchmarks/vla_rl_gpu.json."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help=f"of: {', '.join(CASES)}")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--renderer", default="egl")
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 1) - 2))
+    parser.add_argument("--tiny", action="store_true", help="laptop size, writes nothing")
+    args = parser.parse_args()
+    for name in args.names or CASES:
+        if name not in CASES:
+            raise SystemExit(f"no policy '{name}'{did_you_mean(name, CASES)}")
+        for row in measure(name, args.device, args.tiny, args.workers, args.renderer):
+            print(f"{row['id']}: {row['value']:g} {row['unit']}", flush=True)
+            if not args.tiny:
+                save("vla_rl_gpu", [row])
+
+
+if __name__ == "__main__":
+    main()
