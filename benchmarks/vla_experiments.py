@@ -58,6 +58,7 @@ class Experiment:
     tasks: Sequence[str] | None = None  # instead of the protocol's
     recordings: Recordings | None = None
     sft_threads: int = 1  # torch threads of imitation
+    pretrained: str | None = None  # the experiment whose fine-tuned policy imitation starts from
     after: str | None = None  # the experiment whose fine-tuned policy this one goes on from
     is_family: bool = False  # a row of the table of families in docs/models.md
 
@@ -82,10 +83,36 @@ _REINFORCED = {
     "metaworld-grpo-pi05-laptop": ("GRPO, pi0.5 at laptop size", "pi05-laptop"),
     "metaworld-grpo-groot-laptop": ("GRPO, GR00T N1.7 at laptop size", "groot-laptop"),
 }
+_HELD_OUT = ("bin-picking-v3", "box-close-v3", "door-lock-v3", "door-unlock-v3", "hand-insert-v3")
+"""The test tasks of Meta-World's ML45."""
+
+
+def _repeated(tasks: Sequence[str], demonstrations: int) -> Recordings:
+    """Demonstrations seen by two cameras and repeated in other initial states."""
+    return Recordings(tasks, 50, 100, demonstrations, noise=(0.0, 0.2), cameras=_VIEWS)
+
+
+def _adapted(title: str, pretrained: str | None) -> Experiment:
+    """The recipe for any tasks, on the test tasks of ML45."""
+    return Experiment(
+        title,
+        "compact-vla-two-views",
+        rl="metaworld-grpo-two-views",
+        rl_overrides=(f"tasks=[{','.join(_HELD_OUT)}]",),
+        protocol=_TWO_VIEWS,
+        tasks=_HELD_OUT,
+        recordings=_repeated(_HELD_OUT, demonstrations=1),
+        pretrained=pretrained,
+    )
+
+
 _FIFTY = Recordings(TARGET_TASKS, episodes=50, max_steps=80)
 EXPERIMENTS = {
     "metaworld-grpo-compact": Experiment("GRPO, Gaussian", _ONE_DEMO, rl="metaworld-grpo-compact"),
     "metaworld-ppo-compact": Experiment("PPO, Gaussian", _ONE_DEMO, rl="metaworld-ppo-compact"),
+    "metaworld-ppo-async": Experiment(
+        "PPO, asynchronous", _ONE_DEMO, rl="metaworld-ppo-async", after="metaworld-ppo-compact"
+    ),
     "metaworld-grpo-tokens": Experiment(
         "GRPO, tokens", "compact-vla-one-demo-tokens", rl="metaworld-grpo-tokens"
     ),
@@ -115,9 +142,21 @@ EXPERIMENTS = {
         "compact-vla-mt50-two-views",
         rl="metaworld-grpo-mt50-two-views",
         protocol=_TWO_VIEWS,
-        recordings=Recordings(TASKS, 50, 100, demonstrations=5, noise=(0.0, 0.2), cameras=_VIEWS),
+        recordings=_repeated(TASKS, demonstrations=5),
         sft_threads=2,
     ),
+    "metaworld-ml45-pretrain": Experiment(
+        "two views, imitation of 45 tasks, tested on the 5 others",
+        "compact-vla-mt50-two-views",
+        protocol=_TWO_VIEWS,
+        tasks=_HELD_OUT,
+        recordings=_repeated([task for task in TASKS if task not in _HELD_OUT], demonstrations=5),
+        sft_threads=2,
+    ),
+    "metaworld-ml45": _adapted(
+        "GRPO, two views, 5 tasks after 45 others", "metaworld-ml45-pretrain"
+    ),
+    "metaworld-ml45-scratch": _adapted("GRPO, two views, these 5 tasks alone", None),
     **{name: Experiment(title, name, is_family=True) for name, title in _FAMILIES.items()},
     **{
         name: Experiment(title, family, rl=name, after=family)
@@ -138,7 +177,7 @@ def drawn(tasks_seed: int) -> Experiment:
         rl_overrides=(f"tasks=[{','.join(tasks)}]",),
         protocol=_TWO_VIEWS,
         tasks=tasks,
-        recordings=Recordings(tasks, 50, 100, demonstrations=1, noise=(0.0, 0.2), cameras=_VIEWS),
+        recordings=_repeated(tasks, demonstrations=1),
     )
 
 
@@ -173,10 +212,12 @@ def run(name: str, seed: int, resumes: bool = False) -> dict:
         dataset, recording_s = _dataset(name, experiment.recordings)
         words.append(f"dataset={dataset}")
         seconds.append(recording_s)
+    if experiment.pretrained:
+        words.append(f"init_from={_fine_tuned(experiment.pretrained, seed)['checkpoint']}")
     protocol = _protocol(experiment, folder)
-    tuned = (_folder(experiment.after, seed) if experiment.after else folder) / "sft"
+    tuned = _folder(experiment.after or name, seed) / "sft"
     if experiment.after and (tuned / "result.json").is_file():
-        trained = parent = json.loads((tuned / "result.json").read_text())
+        trained = parent = _fine_tuned(experiment.after, seed)
         seconds.append(parent["wall_s"])
     else:
         trained = parent = _train(seconds, experiment.sft, tuned, words, threads)
@@ -212,6 +253,14 @@ def results_of(name: str) -> list[dict]:
 
 def _folder(name: str, seed: int) -> Path:
     return workspace.state() / "headline" / f"{name}-seed{seed}"
+
+
+def _fine_tuned(name: str, seed: int) -> dict:
+    """The result of another experiment's fine-tuning."""
+    path = _folder(name, seed) / "sft" / "result.json"
+    if not path.is_file():
+        raise SystemExit(f"there is no {path}; first run: python -m benchmarks.vla_rl {name}")
+    return json.loads(path.read_text())
 
 
 def _facts(trained: dict) -> dict:

@@ -47,7 +47,9 @@ FIRST_MODULE = {
 
 ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
     "rrf.algorithms.configs:BehaviorCloningCfg": {"kl_coef": 0.0},
-    "rrf.algorithms.configs:GRPOCfg": {"overlong_share": 0.0},
+    "rrf.algorithms.configs:GRPOCfg": {"decoupled": None, "overlong_share": 0.0},
+    "rrf.algorithms.configs:ReinforceCfg": {"decoupled": None},
+    "rrf.algorithms.configs:VLAPPOCfg": {"decoupled": None},
     "rrf.components.configs:FlowMatchingHeadCfg": {
         "num_noise_draws": 1,
         "start_noise": 1.0,
@@ -77,8 +79,10 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
     "rrf.runners.configs:VLARLRunnerCfg": {
         "device": "cpu",
         "inference_batch": 16,
+        "max_staleness": 0,
         "micro_batch_size": None,
         "precision": "fp32",
+        "ray": None,
     },
 }
 """Class, by its first module -> fields that it did not have at first, each with the value that

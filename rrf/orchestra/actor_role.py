@@ -9,8 +9,9 @@ from torch import nn
 from rrf.algorithms.vla.losses import explained_variance, explained_variance_sums
 from rrf.algorithms.vla.policy_gradient import PolicyGradient
 from rrf.data.sampling import mixed_seed
+from rrf.data.schema import Observation
 from rrf.orchestra.imitation import Imitation
-from rrf.orchestra.rollout_role import autocast
+from rrf.policies.precision import Precision, autocast, device_of, log_probs_of
 from rrf.runners import optimizer_state
 from rrf.runners.configs import AdamWCfg, EMACfg
 from rrf.runners.ema import EMA
@@ -31,7 +32,7 @@ class ActorRole:
         ema: EMACfg | None,
         max_grad_norm: float,
         imitation: Imitation | None = None,
-        precision: str = "fp32",
+        precision: Precision = "fp32",
         micro_batch_size: int | None = None,
     ):
         """
@@ -50,7 +51,9 @@ class ActorRole:
         """
         self.policy = policy.eval()
         checkpoint_activations(policy)
-        self._precision, self._micro_batch_size = precision, micro_batch_size
+        self._precision: Precision = precision
+        self._micro_batch_size = micro_batch_size
+        self._evaluated_rows = algorithm.cfg.minibatch_size
         self.algorithm = algorithm
         self.ema = EMA(policy, ema.decay) if ema else None
         named = list(policy.named_parameters())
@@ -107,6 +110,8 @@ class ActorRole:
             group["lr"] = lr * lr_factor
         cfg = self.algorithm.cfg
         batch = self.algorithm.batch(groups, horizon)
+        if cfg.decoupled and cfg.decoupled.proximal == "recomputed":
+            batch.proximal = self.log_probs(batch.observation, batch.replay)
         generator = torch.Generator().manual_seed(mixed_seed(seed, round_number))
         num_minibatches = max(1, round(len(batch) / cfg.minibatch_size))
         logged: list[dict[str, torch.Tensor]] = []
@@ -118,6 +123,11 @@ class ActorRole:
         names = logged[0]
         metrics = {n: torch.stack([row[n].float() for row in logged]).mean() for n in names}
         return {name: value.item() for name, value in metrics.items()} | _batch_metrics(batch)
+
+    def log_probs(self, observation: Observation, replay: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Log-probabilities of choices made earlier, by the weights of now, float32 [B, K]."""
+        policy, rows = self.algorithm.policy, self._micro_batch_size or self._evaluated_rows
+        return log_probs_of(policy, observation, replay, self._precision, rows)
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
         """The tensors and plain data that `restore` needs, besides the deployed weights."""
@@ -140,7 +150,7 @@ class ActorRole:
         key: tuple[int, int, int],
     ) -> dict[str, torch.Tensor]:
         self._optimizer.zero_grad()
-        device = next(self.policy.parameters()).device
+        device = device_of(self.algorithm.policy)
         metrics: dict[str, torch.Tensor] = {}
         for part in index.split(self._micro_batch_size or len(index)):
             rows, share = batch.rows(part, device), len(part) / len(index)

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import multiprocessing.connection
 import time
+import typing
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -23,7 +24,6 @@ from rrf.envs.process.child import Child, ChildError, close_all
 from rrf.envs.vec_env import check_actions
 from rrf.orchestra.dispatch import Dispatcher
 from rrf.orchestra.env_role import from_plain
-from rrf.orchestra.rollout_role import RolloutRole
 from rrf.policies.policy import Sample
 from rrf.runners.interruption import StopRequestedError
 from rrf.runners.vla_rl.job_sources import JobSource
@@ -35,16 +35,70 @@ _MAX_RESTARTS = 3  # consecutive restarts without a finished episode
 _SPARE_SHARE = 4  # a process gets one spare job per four slots, so that no slot stays empty
 
 
+class Rollout(typing.Protocol):
+    """Chooses actions; see `rrf.orchestra.rollout_role.RolloutRole`."""
+
+    policy: typing.Any
+    batch_rows: int
+    version: int
+    sync_bytes: int
+
+    @property
+    def has_critic(self) -> bool: ...
+    def act(
+        self, observation: Observation, generators: Sequence[torch.Generator] | None
+    ) -> Sample: ...
+    def values(self, observation: Observation) -> torch.Tensor: ...
+
+
+class Processes(typing.Protocol):
+    """Where environment roles run."""
+
+    def start(
+        self, number: int, name: str, role: str, arguments: dict, timeout_s: float
+    ) -> typing.Any:
+        """Start process `number`; returns what has the methods of `Child`."""
+        ...
+
+    def ready(self, children: Sequence, timeout_s: float) -> list:
+        """Those of the children, each in a call, that have an answer, at the latest after
+        `timeout_s`."""
+        ...
+
+    def close(self, children: Sequence) -> None:
+        """End the children. Calling it twice is allowed."""
+        ...
+
+
+class LocalProcesses:
+    """Children of this process."""
+
+    def start(self, number: int, name: str, role: str, arguments: dict, timeout_s: float) -> Child:
+        """See `Processes.start`."""
+        return Child(role, name, arguments, timeout_s)
+
+    def ready(self, children: Sequence[Child], timeout_s: float) -> list[Child]:
+        """See `Processes.ready`."""
+        connections = [child.connection for child in children]
+        found = multiprocessing.connection.wait(connections, timeout=timeout_s)
+        return [child for child in children if child.connection in found]
+
+    def close(self, children: Sequence[Child]) -> None:
+        """See `Processes.close`."""
+        close_all(children)
+
+
 class InlineBackend:
     """Plays jobs with `num_workers` environment processes, which run until `close`."""
 
     def __init__(
         self,
         cfg,
-        rollout: RolloutRole,
+        rollout: Rollout,
         num_workers: int,
         timeout_s: float = 60.0,
         role: str = ENV_ROLE,
+        processes: Processes | None = None,
         **role_arguments,
     ):
         """
@@ -55,13 +109,14 @@ class InlineBackend:
             timeout_s: Time limit for one chunk; a process that takes longer counts as hung. The
                 first answer may take ten minutes, because kernels are compiled once per machine.
             role: The environment role of the processes, "module:Class".
+            processes: Where the roles run; None for child processes.
             role_arguments: More arguments of the role, as JSON data.
 
         Raises:
             ValueError: If the slots cannot be divided evenly among the processes.
         """
         check_division(cfg.num_envs, num_workers)
-        self.rollout = rollout
+        self.rollout: typing.Any = rollout
         self._inference_s = 0.0
         self.num_restarts = 0
         arguments = {
@@ -70,8 +125,9 @@ class InlineBackend:
             **role_arguments,
         }
         self._num_slots = cfg.num_envs // num_workers
+        self._processes = processes or LocalProcesses()
         self._workers = [
-            _Worker(number, num_workers, role, arguments, timeout_s)
+            Worker(self._processes, number, num_workers, role, arguments, timeout_s)
             for number in range(num_workers)
         ]
         self._dispatcher = Dispatcher(num_workers)
@@ -102,16 +158,16 @@ class InlineBackend:
             ValueError: For an action that is NaN or Inf, or for a job that the environment refuses.
             ChildError: If a process dies or hangs repeatedly.
         """
-        game = _Game(source, self._dispatcher, tuple(stream), greedy, keeps, self._new_history)
+        game = Game(source, self._dispatcher, tuple(stream), greedy, keeps, self._new_history)
         while self._feed_idle(game):
             if should_stop():
                 raise StopRequestedError
-            busy = {worker.child.connection: worker for worker in self._workers if worker.jobs}
-            ready = multiprocessing.connection.wait(list(busy), timeout=1.0)
-            asking: list[_Asking] = []
-            for connection, worker in busy.items():
+            busy = [worker for worker in self._workers if worker.is_called]
+            ready = self._wait(busy, game)
+            asking: list[Asking] = []
+            for worker in busy:
                 try:
-                    if connection not in ready:
+                    if worker.child not in ready:
                         worker.check_alive()
                     elif asked := self._receive(worker, game):
                         asking.append(asked)
@@ -123,12 +179,16 @@ class InlineBackend:
             self._answer(asking, game)
         self._bootstrap(game)
 
+    def _wait(self, busy: "Sequence[Worker]", game: "Game") -> list:
+        """The children of these workers that have an answer; waits up to a second for one."""
+        return self._processes.ready([worker.child for worker in busy], 1.0)
+
     def _new_history(self) -> HistoryBuffer:
         return HistoryBuffer(past_of(self.rollout.policy), self._chunk_length)
 
     def close(self) -> None:
         """End the processes. Calling it twice is allowed."""
-        close_all([worker.child for worker in self._workers])
+        self._processes.close([worker.child for worker in self._workers])
 
     def timings(self) -> dict[str, float]:
         """Seconds spent so far. Must not be called while playing.
@@ -148,7 +208,7 @@ class InlineBackend:
         """The process ids of the environment processes."""
         return [worker.child.pid for worker in self._workers]
 
-    def _feed_idle(self, game: "_Game") -> bool:
+    def _feed_idle(self, game: "Game") -> bool:
         """Give jobs to idle workers; returns whether any job is waiting or running."""
         for worker in self._workers:
             if not worker.jobs:
@@ -160,10 +220,10 @@ class InlineBackend:
                         self._replace(worker, game, error)
         return game.has_waiting or any(worker.jobs for worker in self._workers)
 
-    def _receive(self, worker: "_Worker", game: "_Game") -> "_Asking | None":
+    def _receive(self, worker: "Worker", game: "Game") -> "Asking | None":
         """Receive a worker's results and what it needs actions for; None if it is idle."""
         answer = worker.child.result()
-        worker.is_new = False
+        worker.is_new = worker.is_called = False
         for result in answer["results"]:
             if result["is_over"]:
                 del worker.jobs[result["id"]]
@@ -182,18 +242,23 @@ class InlineBackend:
             rows = (rows_of(observation, [row]) for row in range(len(playing)))
             seen = zip(playing, rows, strict=True)
             observation = join([episode.history.seen(row) for episode, row in seen])
-        return _Asking(worker, playing, observation)
+        return Asking(worker, playing, observation)
 
-    def _answer(self, asking: "Sequence[_Asking]", game: "_Game") -> None:
+    def _answer(self, asking: "Sequence[Asking]", game: "Game") -> None:
         """Choose the next actions of these workers together, and send them."""
         if not asking:
             return
-        playing = [episode for asked in asking for episode in asked.playing]
         observation = join([asked.observation for asked in asking])
         begin = time.perf_counter()
-        generators = None if game.greedy else [episode.generator for episode in playing]
-        sample = self.rollout.act(observation, generators)
+        sample = self.rollout.act(observation, generators_of(asking, game))
         self._inference_s += time.perf_counter() - begin
+        self._advance(asking, observation, sample, game)
+
+    def _advance(
+        self, asking: "Sequence[Asking]", observation: Observation, sample: Sample, game: "Game"
+    ) -> None:
+        """Send the chosen actions."""
+        playing = [episode for asked in asking for episode in asked.playing]
         actions = sample.actions[:, : self._chunk_length]
         ids = [job_id for asked in asking for job_id in asked.worker.ids]
         check_actions(actions, ids, self._chunk_length, self._action_dim)
@@ -209,7 +274,7 @@ class InlineBackend:
                 self._replace(worker, game, error)
             start = end
 
-    def _replace(self, worker: "_Worker", game: "_Game", error: ChildError) -> None:
+    def _replace(self, worker: "Worker", game: "Game", error: ChildError) -> None:
         """Replace a process that died or hung; its unfinished episodes are played again."""
         self.num_restarts += 1
         if worker.num_restarts >= _MAX_RESTARTS:
@@ -219,13 +284,20 @@ class InlineBackend:
             ) from error
         game.put_back(worker.restart())
 
-    def _bootstrap(self, game: "_Game") -> None:
+    def _bootstrap(self, game: "Game") -> None:
         """Set the critic's value of the last observation of truncated episodes."""
         if not game.finals:
             return
         values = self.rollout.values(join([final for _, final in game.finals]))
         for (episode, _), value in zip(game.finals, values[:, 0].tolist(), strict=True):
             episode.final_value = value
+
+
+def generators_of(asking: "Sequence[Asking]", game: "Game") -> list[torch.Generator] | None:
+    """The random generators of the rows; None if actions are greedy."""
+    if game.greedy:
+        return None
+    return [episode.generator for asked in asking for episode in asked.playing]
 
 
 def check_division(num_envs: int, num_workers: int) -> None:
@@ -245,7 +317,7 @@ def check_division(num_envs: int, num_workers: int) -> None:
 
 
 @dataclasses.dataclass
-class _Playing:
+class Playing:
     """An unfinished episode."""
 
     job: Job
@@ -260,15 +332,15 @@ class _Playing:
 
 
 @dataclasses.dataclass
-class _Asking:
+class Asking:
     """A worker, and the episodes that it needs actions for."""
 
-    worker: "_Worker"
-    playing: list[_Playing]
+    worker: "Worker"
+    playing: list[Playing]
     observation: Observation
 
 
-class _Game:
+class Game:
     """The state of one call of `play`."""
 
     def __init__(
@@ -285,7 +357,7 @@ class _Game:
         self.finals: list[tuple[PlayedEpisode, Observation]] = []
         self._source, self._dispatcher, self._stream = source, dispatcher, stream
         self._waiting: list[Job] = []
-        self._playing: dict[int, _Playing] = {}  # by job id
+        self._playing: dict[int, Playing] = {}  # by job id
 
     def take(self, worker: int, count: int) -> list[Job]:
         """Up to `count` jobs that a worker shall start now."""
@@ -303,10 +375,10 @@ class _Game:
             self._playing.pop(job.id, None)
         self._waiting[:0] = jobs
 
-    def playing_of(self, job: Job, observation: Observation, row: int) -> _Playing:
+    def playing_of(self, job: Job, observation: Observation, row: int) -> Playing:
         """The unfinished episode of a job; a new one if this is its first observation."""
         if job.id not in self._playing:
-            self._playing[job.id] = _Playing(
+            self._playing[job.id] = Playing(
                 job=job,
                 generator=torch.Generator().manual_seed(mixed_seed(*self._stream, job.id)),
                 reset_digest=digest(observation, row),
@@ -327,11 +399,20 @@ class _Game:
             self._source.report(episode)
 
 
-class _Worker:
+class Worker:
     """An environment process and its jobs."""
 
-    def __init__(self, number: int, num_workers: int, role: str, arguments: dict, timeout_s: float):
+    def __init__(
+        self,
+        processes: Processes,
+        number: int,
+        num_workers: int,
+        role: str,
+        arguments: dict,
+        timeout_s: float,
+    ):
         self.number = number
+        self._processes = processes
         self.name = f"environment worker {number + 1} of {num_workers}"
         self.num_restarts = 0
         self._role, self._arguments = role, arguments
@@ -363,8 +444,10 @@ class _Worker:
             )
 
     def _spawn(self) -> None:
-        self.child = Child(self._role, self.name, self._arguments, self._timeout_s)
-        self.is_new = True
+        self.child = self._processes.start(
+            self.number, self.name, self._role, self._arguments, self._timeout_s
+        )
+        self.is_new, self.is_called = True, False
         self.ids: list[int] = []  # ids of the jobs that get the next actions, in order
         self.jobs: dict[int, Job] = {}  # unfinished jobs of this process, by id
         self._sent_at = time.monotonic()
@@ -377,9 +460,10 @@ class _Worker:
         ]
         self._sent_at = time.monotonic()
         self.child.send(method, *arguments, plain)
+        self.is_called = True
 
 
-def _finished(playing: _Playing, result: dict, version: int) -> PlayedEpisode:
+def _finished(playing: Playing, result: dict, version: int) -> PlayedEpisode:
     """The record of a finished episode."""
     observations = [
         rows_of(observation, [row])

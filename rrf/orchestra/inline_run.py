@@ -13,13 +13,14 @@ from rrf.envs.configs import VecEnvCfg
 from rrf.orchestra.actor_role import VALUE_HEAD, ActorRole
 from rrf.orchestra.imitation import Imitation, demonstrations_of
 from rrf.orchestra.inline import InlineBackend
+from rrf.orchestra.placement import parse
 from rrf.orchestra.rollout_role import RolloutRole
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.process_group import known_device
 from rrf.runners.supervised.parent import policy_of_family
-from rrf.runners.vla_rl.configs import VLARLRunnerCfg
+from rrf.runners.vla_rl.configs import RayCfg, VLARLRunnerCfg
 from rrf.runners.vla_rl.runner import VLARLRunner
 
 
@@ -47,9 +48,41 @@ def build_runner(
         imitation = cfg.co_training.build(demonstrations_of(parent), policy, norm_stats)
     actor, rollout = build_roles(cfg, policy, imitation)
     env = cfg.env.replace(draws_final=rollout.has_critic)
-    backend = InlineBackend(env, rollout, cfg.num_workers, cfg.worker_timeout_s)
+    if cfg.ray is None:
+        backend = InlineBackend(env, rollout, cfg.num_workers, cfg.worker_timeout_s)
+    else:
+        backend = _on_cluster(cfg, cfg.ray, env, rollout.policy, norm_stats, parent)
     lineage = {**(lineage or {}), "parent_checkpoint": deployable_digest(parent)}
     return VLARLRunner(cfg, actor, backend, run_dir, norm_stats, lineage)
+
+
+def _on_cluster(
+    cfg: VLARLRunnerCfg,
+    where: RayCfg,
+    env: VecEnvCfg,
+    policy: typing.Any,
+    norm_stats: Mapping,
+    parent: Path,
+) -> InlineBackend:
+    try:
+        from rrf.orchestra.ray_backend import RayBackend
+        from rrf.orchestra.ray_processes import Cluster, RayRollouts
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            "ray is set, but Ray is not installed; type: uv pip install 'rrf[ray]', or ray=null"
+        ) from error
+    cluster = Cluster(where.address)
+    try:
+        placement = parse(where.placement, len(cluster.resources), ("env", "rollout", "actor"))
+        if len(placement.roles["actor"]) != 1:
+            raise ValueError(
+                f"placement has {len(placement.roles['actor'])} actor processes, allowed: one"
+            )
+        rollout = RayRollouts(cluster, placement, policy, cfg, norm_stats, str(parent))
+        return RayBackend(env, rollout, cluster, placement, cfg.worker_timeout_s)
+    except BaseException:
+        cluster.close()
+        raise
 
 
 def build_roles(
@@ -57,7 +90,7 @@ def build_roles(
 ) -> tuple[ActorRole, RolloutRole]:
     """The roles that train and play a policy, on its device.
 
-    Without averaged weights, both have the same ones, once in memory.
+    Both have the same weights, once in memory, unless there are averaged or older ones.
     """
     reference = copy.deepcopy(policy).eval() if cfg.algorithm.kl_coef else None
     actor = ActorRole(
@@ -71,7 +104,7 @@ def build_roles(
         cfg.precision,
         cfg.micro_batch_size,
     )
-    played = copy.deepcopy(policy).eval() if cfg.ema else policy
+    played = copy.deepcopy(policy).eval() if cfg.ema or cfg.max_staleness else policy
     return actor, RolloutRole(played, cfg.inference_batch, cfg.precision)
 
 

@@ -15,12 +15,15 @@ from torch import nn
 from rrf.data.schema import Observation
 from rrf.envs.observations import padded, rows_of
 from rrf.policies.policy import Policy, Sample
+from rrf.policies.precision import Precision, autocast
 
 
 class RolloutRole:
     """Acts with the weights that were loaded last."""
 
-    def __init__(self, policy: Policy, batch_rows: int = 16, precision: str = "fp32"):
+    sync_bytes = 0  # of the weights of the last `load`, as they were sent elsewhere
+
+    def __init__(self, policy: Policy, batch_rows: int = 16, precision: Precision = "fp32"):
         """
         Args:
             policy: In evaluation mode. `load` changes its weights.
@@ -29,7 +32,7 @@ class RolloutRole:
         """
         self.policy = policy
         self.batch_rows = batch_rows
-        self._precision = precision
+        self._precision: Precision = precision
         self.version = -1  # version of the weights; set by `load`
 
     @property
@@ -73,13 +76,6 @@ class RolloutRole:
         values = self.act(observation, None).value
         assert values is not None, "this policy has no critic"
         return values
-
-
-def autocast(policy: Policy, precision: str) -> torch.autocast:
-    """The context in which a policy computes in the given precision, fp32 or bf16."""
-    assert isinstance(policy, nn.Module)
-    device = next(policy.parameters()).device.type
-    return torch.autocast(device, torch.bfloat16, enabled=precision == "bf16")
 
 
 def _join(parts: Sequence[Sample]) -> Sample:

@@ -70,6 +70,7 @@ PRESETS = Registry(
         "compact-vla-mt50-two-views": "rrf.presets.vla_rl:mt50_two_views_sft",
         "metaworld-grpo-mt50-two-views": "rrf.presets.vla_rl:metaworld_grpo_mt50_two_views",
         "metaworld-ppo-compact": "rrf.presets.vla_rl:metaworld_ppo_compact",
+        "metaworld-ppo-async": "rrf.presets.vla_rl:metaworld_ppo_async",
         "compact-vla-undertrained": "rrf.presets.compact_vla:undertrained",
         "metaworld-dagger-compact": "rrf.presets.dagger:metaworld_dagger_compact",
     }

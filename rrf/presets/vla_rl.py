@@ -3,7 +3,7 @@
 The splits have fixed seeds: demonstrations 777, training 42, validation 2024, test 4242.
 """
 
-from rrf.algorithms.vla.configs import GRPOCfg, ReinforceCfg, VLAPPOCfg
+from rrf.algorithms.vla.configs import DecoupledCfg, GRPOCfg, ReinforceCfg, VLAPPOCfg
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.metaworld.tasks import INSTRUCTIONS, TASKS
 from rrf.policies.vla.configs import (
@@ -220,4 +220,14 @@ def metaworld_ppo_compact() -> VLARLRunnerCfg:
         num_groups=192,
         max_groups=192,
         max_rounds=64,
+    )
+
+
+def metaworld_ppo_async() -> VLARLRunnerCfg:
+    """PPO that plays the next round during an update, with the decoupled loss."""
+    cfg = metaworld_ppo_compact()
+    return cfg.replace(
+        experiment_name="metaworld-ppo-async",
+        algorithm=cfg.algorithm.replace(decoupled=DecoupledCfg()),
+        max_staleness=1,
     )

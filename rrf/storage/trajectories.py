@@ -65,6 +65,8 @@ class RolloutBatch:
     weight: torch.Tensor  # float32 [N], weight of a row in the policy loss
     value: torch.Tensor  # float32 [N, V], NaN [N, 1] without a critic
     returns: torch.Tensor  # float32 [N, V], targets of the critic, NaN without one
+    version: torch.Tensor  # int64 [N], of the weights that acted
+    proximal: torch.Tensor | None = None  # float32 [N, K], log-prob at the begin of the update
 
     def __len__(self) -> int:
         return len(self.advantage)
@@ -76,15 +78,12 @@ class RolloutBatch:
 
     def rows(self, index: torch.Tensor, device: torch.device | str | None = None) -> "RolloutBatch":
         """A copy of the rows at `index`; on a device, but for the observations, if one is given."""
-        numpy_index = index.numpy()
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        tensors = {n: values for n, values in fields.items() if isinstance(values, torch.Tensor)}
         return RolloutBatch(
-            observation=rows_of(self.observation, numpy_index),
+            observation=rows_of(self.observation, index.numpy()),
             replay={name: values[index].to(device) for name, values in self.replay.items()},
-            **{
-                field.name: getattr(self, field.name)[index].to(device)
-                for field in dataclasses.fields(self)
-                if field.name not in ("observation", "replay")
-            },
+            **{name: values[index].to(device) for name, values in tensors.items()},
         )
 
 
@@ -111,6 +110,7 @@ def flatten(
         weight=torch.cat(list(weights)),
         value=values,
         returns=torch.full_like(values, torch.nan) if returns is None else torch.cat(list(returns)),
+        version=torch.tensor([e.policy_version for e in episodes for _ in range(len(e))]),
     )
 
 

@@ -1,11 +1,9 @@
 """Runners over the toy task."""
 
-import copy
-
 import pytest
 
 from rrf.algorithms import GRPOCfg, VLAPPOCfg
-from rrf.orchestra.actor_role import ActorRole
+from rrf.orchestra.inline_run import build_roles
 from rrf.policies.vla.configs import ValueHeadCfg
 from rrf.runners import AdamWCfg, EMACfg
 from rrf.runners.configs import ScheduleCfg
@@ -47,10 +45,10 @@ def build(cfg: VLARLRunnerCfg, run_dir, prepare=lambda policy: None) -> VLARLRun
     """A runner; `prepare` may change the policy that it starts from."""
     policy = make_policy(cfg.policy, cfg.seed)
     prepare(policy)
-    reference = copy.deepcopy(policy).eval() if cfg.algorithm.kl_coef else None
-    algorithm = cfg.algorithm.build(policy, reference)
-    actor = ActorRole(policy, algorithm, cfg.optimizer, cfg.value_lr, cfg.ema, cfg.max_grad_norm)
-    return VLARLRunner(cfg, actor, ToyBackend(copy.deepcopy(policy)), run_dir, STATS)
+    actor, rollout = build_roles(cfg, policy)
+    backend = ToyBackend(rollout.policy)
+    backend.rollout = rollout
+    return VLARLRunner(cfg, actor, backend, run_dir, STATS)
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.algorithms import ReinforceCfg
+from rrf.algorithms import GRPOCfg, ReinforceCfg
+from rrf.algorithms.vla.configs import DecoupledCfg
 from rrf.data.schema import Batch
 from rrf.policies import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
 from rrf.runners.checkpoints import checkpoint
@@ -147,6 +148,74 @@ def test_a_run_that_was_stopped_anywhere_goes_on_with_the_same_bits(tmp_path, ru
     assert [v["success"] for v in runner.validations] == [v["success"] for v in whole.validations]
 
 
+def ahead_cfg(**changes):
+    """A config that plays ahead in every second round."""
+    algorithm = GRPOCfg(minibatch_size=64, group_size=8, decoupled=DecoupledCfg())
+    return runner_cfg(algorithm=algorithm, max_staleness=1, save_interval=2, **changes)
+
+
+def test_rounds_played_ahead_are_one_update_old_and_the_same_each_time(tmp_path, run):
+    log: list[dict] = []
+
+    class Log(NullTracker):
+        def log_metrics(self, metrics, step):
+            log.append(dict(metrics))
+
+    one = build(ahead_cfg(), tmp_path / "one")
+    one.run(Log())
+    assert [row["rollout/staleness"] for row in log[1:]] == [0, 1, 0, 1]
+    assert [row["actor/behavior_weight"] == 1 for row in log[1:]] == [True, False, True, False]
+    assert same(weights(one), weights(run(ahead_cfg(), "other")))
+
+
+def test_a_run_that_plays_ahead_goes_on_with_the_same_bits(tmp_path, run):
+    cfg = ahead_cfg(max_rounds=6, validation_interval=6)
+    whole, stops = run(cfg, "whole"), []
+    for attempt in range(40):
+        runner = build(cfg, tmp_path / "stopped")
+        try:
+            runner.run(signals=StopAt(2 + attempt))
+            break
+        except Interrupted as stop:
+            stops.append((runner.round, str(stop)))
+    assert runner.round == 6
+    # In odd rounds the next one was being played with weights that are in no checkpoint.
+    assert any(number % 2 for number, _ in stops)
+    assert all(f"global_step_{number - number % 2}" in message for number, message in stops)
+    assert same(weights(runner), weights(whole))
+
+
+def test_learning_from_rounds_played_ahead(run):
+    cfg = ahead_cfg(head=HEADS["tokens"], max_rounds=45, validation_interval=45)
+    runner = run(cfg.replace(save_interval=45))
+    before, after = runner.validations[0]["success"], runner.validations[-1]["success"]
+    assert before < 0.5
+    assert after > 0.75
+
+
+def test_playing_ahead_needs_a_loss_for_it():
+    with pytest.raises(ValueError, match=r"set algorithm.decoupled=\{\}"):
+        runner_cfg(max_staleness=1)
+
+
+@pytest.mark.parametrize("ppo", [False, True], ids=["grpo", "ppo"])
+def test_micro_batches_add_up_to_the_minibatch(run, ppo):
+    whole = run(runner_cfg(ppo=ppo, max_rounds=1), "whole")
+    parts = run(runner_cfg(ppo=ppo, max_rounds=1, micro_batch_size=20), "parts")
+    for name, values in weights(whole).items():
+        assert torch.allclose(values, weights(parts)[name], atol=2e-5), name
+    assert not same(weights(whole), weights(parts))
+    assert parts.metrics["actor/loss"] == pytest.approx(whole.metrics["actor/loss"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_run_in_bfloat16_learns(run):
+    cfg = ahead_cfg(head=HEADS["tokens"], precision="bf16", max_rounds=45, validation_interval=45)
+    runner = run(cfg.replace(max_staleness=0, save_interval=45))
+    assert runner.validations[-1]["success"] > 0.75
+    assert {values.dtype for values in weights(runner).values()} == {torch.float32}
+
+
 def test_a_run_can_go_on_from_the_directory_of_another(tmp_path, run):
     whole = run(runner_cfg(max_rounds=4), "whole")
     run(runner_cfg(max_rounds=2), "half")
@@ -216,7 +285,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change(t
     before = {name: value.clone() for name, value in runner.actor.weights().items()}
     original = runner.actor.algorithm.policy_loss
 
-    def broken(rows, evaluation):
+    def broken(rows, evaluation, round_number):
         loss, metrics = original(rows, evaluation)
         return loss * float("nan"), metrics
 

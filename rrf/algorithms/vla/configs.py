@@ -39,6 +39,23 @@ class BehaviorCloningCfg(Cfg):
 
 
 @configclass
+class DecoupledCfg(Cfg):
+    """Two ratios instead of one, for episodes that other weights played (arXiv:2505.24298): clipped
+    is the ratio to the weights at the begin of the update, and the loss is weighted by how much
+    likelier those would have acted so."""
+
+    proximal: typing.Literal["recomputed", "interpolated"] = "recomputed"
+    """Where the log-probabilities at the begin of the update come from: one more forward pass, or
+    between those of the policy that acted and of the policy being trained, by their versions."""
+    max_weight: float | None = 2.0
+    """Elements that would have been likelier by a larger factor are left out; null for none."""
+
+    def __post_init__(self):
+        if self.max_weight is not None and self.max_weight <= 1:
+            raise ValueError(f"max_weight is {self.max_weight}, allowed: above 1, or null for none")
+
+
+@configclass
 class PolicyGradientCfg(Cfg):
     """The settings that GRPO and PPO share: the clipped surrogate and the passes over a batch."""
 
@@ -54,6 +71,9 @@ class PolicyGradientCfg(Cfg):
     dual_clip: float | None = None
     """With a negative advantage A, the loss is at most dual_clip * |A| (arXiv:1912.09729); null for
     no such bound."""
+    decoupled: DecoupledCfg | None = None
+    """For episodes played by older weights, or computed in bfloat16; null: the policy that acted is
+    the one at the begin of the update."""
     kl_coef: float = 0.0
     """Weight of the KL penalty that keeps the policy close to the one that training started
     from."""

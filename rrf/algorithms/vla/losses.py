@@ -6,8 +6,10 @@
   and processes.
 * KL penalties to a reference policy, with gradient, and KL estimates k1, k2, k3 as named in
   J. Schulman, "Approximating KL Divergence" (joschu.net/blog/kl-approx.html, 2020).
+* The decoupled surrogate of asynchronous PPO (AReaL, arXiv:2505.24298, eq. 5), for episodes that
+  older weights played.
 
-Not implemented: the decoupled loss of asynchronous PPO, and bounds on the log-ratio.
+Not implemented: bounds on the log-ratio.
 
 Legend: N samples (one action chunk each), H steps in an action chunk, A action dimension,
 L tokens. "..." is any shape; it depends on the level of the log-probabilities.
@@ -31,6 +33,14 @@ class Surrogate(typing.NamedTuple):
     clipped_ratio: torch.Tensor  # float32 [...]
     is_clipped: torch.Tensor  # bool [...]
     is_dual_clipped: torch.Tensor  # bool [...]
+
+
+class DecoupledSurrogate(typing.NamedTuple):
+    """A surrogate around proximal weights whose loss is corrected for who acted."""
+
+    surrogate: Surrogate  # its loss is weighted; its ratio is that to the proximal policy
+    weight: torch.Tensor  # float32 [...], proximal policy / policy that acted, without gradient
+    is_kept: torch.Tensor  # bool [...], False where the weight is above its limit
 
 
 class ValueLoss(typing.NamedTuple):
@@ -126,6 +136,55 @@ def clipped_surrogate(
         is_clipped,
         is_dual_clipped,
     )
+
+
+def interpolated_log_probs(
+    log_prob: torch.Tensor, old_log_prob: torch.Tensor, staleness: torch.Tensor
+) -> torch.Tensor:
+    """Log-probabilities of the weights at the begin of the update, guessed without a forward pass.
+
+    They lie between those of the policy that acted s updates earlier and those of the policy being
+    trained, which is one more update away: old + s / (s + 1) (new - old).
+
+    Args:
+        log_prob: [...], of the policy being trained.
+        old_log_prob: [...], of the policy that acted.
+        staleness: s, 0 or more; any shape that broadcasts to [...].
+    """
+    share = staleness / (staleness + 1)
+    return (old_log_prob + share * (log_prob - old_log_prob)).detach()
+
+
+def decoupled_surrogate(
+    log_prob: torch.Tensor,
+    proximal_log_prob: torch.Tensor,
+    old_log_prob: torch.Tensor,
+    advantages: torch.Tensor,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None = None,
+    max_weight: float | None = None,
+) -> DecoupledSurrogate:
+    """The clipped surrogate around the proximal policy, times (proximal / policy that acted).
+
+    Clipping then bounds how far an update goes, and not how old its episodes are.
+
+    Args:
+        log_prob: [...], of the policy being trained.
+        proximal_log_prob: [...], of the weights at the begin of the update.
+        old_log_prob: [...], of the policy that acted.
+        advantages: Any shape that broadcasts to [...].
+        clip_low: As in `clipped_surrogate`.
+        clip_high: As in `clipped_surrogate`.
+        dual_clip: As in `clipped_surrogate`.
+        max_weight: Entries of a larger weight are left out; None for none.
+    """
+    surrogate = clipped_surrogate(
+        log_prob, proximal_log_prob, advantages, clip_low, clip_high, dual_clip
+    )
+    weight = (proximal_log_prob - old_log_prob).exp().detach()
+    kept = torch.ones_like(weight, dtype=torch.bool) if max_weight is None else weight <= max_weight
+    return DecoupledSurrogate(surrogate._replace(loss=surrogate.loss * weight), weight, kept)
 
 
 def surrogate_metrics(

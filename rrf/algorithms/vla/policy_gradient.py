@@ -14,6 +14,8 @@ from rrf.algorithms.vla.losses import (
     aggregate,
     align_to_log_probs,
     clipped_surrogate,
+    decoupled_surrogate,
+    interpolated_log_probs,
     kl_penalty,
     reduce_log_probs,
     row_means,
@@ -54,19 +56,20 @@ class PolicyGradient:
     def loss(self, rows: RolloutBatch, round_number: int) -> tuple[torch.Tensor, Metrics]:
         """The loss, a scalar with gradient, and metrics to log."""
         evaluation = self.policy.evaluate(rows.observation, rows.replay)
-        return self.policy_loss(rows, evaluation)
+        return self.policy_loss(rows, evaluation, round_number)
 
     def policy_loss(
-        self, rows: RolloutBatch, evaluation: Evaluation
+        self, rows: RolloutBatch, evaluation: Evaluation, round_number: int = 0
     ) -> tuple[torch.Tensor, Metrics]:
         """Surrogate, KL penalty and entropy bonus; rows are weighted by `rows.weight`."""
         cfg = self.cfg
         mask_nha = rows.mask.unflatten(1, (-1, self.policy.action_dim)) & self.policy.is_executed
         rows = dataclasses.replace(rows, mask=mask_nha.flatten(1))
-        surrogate, mask = self._surrogate(rows, evaluation.log_prob)
+        surrogate, mask, more = self._surrogate(rows, evaluation.log_prob, round_number)
         weight = rows.weight
         loss = (row_means(surrogate.loss, mask) * weight).mean()
-        metrics = surrogate_metrics(surrogate, mask) | {
+        metrics = surrogate_metrics(surrogate, mask) | more
+        metrics |= {
             "actor/policy_loss": loss.detach(),
             "actor/entropy": aggregate(evaluation.entropy.detach(), rows.mask),
         }
@@ -84,21 +87,36 @@ class PolicyGradient:
         return loss, metrics
 
     def _surrogate(
-        self, rows: RolloutBatch, log_prob: torch.Tensor
-    ) -> tuple[Surrogate, torch.Tensor]:
-        """The elementwise loss at the configured level, [N, ...], and the mask of its elements."""
-        level, action_dim = self.cfg.log_prob_level, self.policy.action_dim
-        # Actions that were never executed had no effect, so they must not change a sum.
-        new = reduce_log_probs(log_prob.where(rows.mask, 0.0), action_dim, level)
-        old = reduce_log_probs(rows.log_prob.where(rows.mask, 0.0), action_dim, level)
+        self, rows: RolloutBatch, log_prob: torch.Tensor, round_number: int
+    ) -> tuple[Surrogate, torch.Tensor, Metrics]:
+        """The elementwise loss at the configured level, [N, ...], the mask of its elements, and
+        metrics."""
+        cfg, level, action_dim = self.cfg, self.cfg.log_prob_level, self.policy.action_dim
+
+        def reduced(log_prob_nk: torch.Tensor) -> torch.Tensor:
+            # Actions that were never executed had no effect, so they must not change a sum.
+            return reduce_log_probs(log_prob_nk.where(rows.mask, 0.0), action_dim, level)
+
+        new, old = reduced(log_prob), reduced(rows.log_prob)
         mask_nha = rows.mask.unflatten(1, (-1, action_dim))
         mask = {"token": mask_nha, "action": mask_nha.any(-1), "chunk": mask_nha.any((-2, -1))}
         advantage = align_to_log_probs(rows.advantage, level)
-        cfg = self.cfg
-        surrogate = clipped_surrogate(
-            new, old, advantage, cfg.clip_low, cfg.clip_high, cfg.dual_clip
+        clip = (cfg.clip_low, cfg.clip_high, cfg.dual_clip)
+        if cfg.decoupled is None:
+            return clipped_surrogate(new, old, advantage, *clip), mask[level], {}
+        if rows.proximal is not None:
+            proximal = reduced(rows.proximal)
+        else:
+            staleness_n1 = (round_number - rows.version).clamp(min=0).float().unsqueeze(1)
+            proximal = interpolated_log_probs(new, old, align_to_log_probs(staleness_n1, level))
+        found = decoupled_surrogate(
+            new, proximal, old, advantage, *clip, max_weight=cfg.decoupled.max_weight
         )
-        return surrogate, mask[level]
+        metrics = {
+            "actor/behavior_weight": aggregate(found.weight, mask[level]),
+            "actor/behavior_clipfrac": aggregate((~found.is_kept).float(), mask[level]),
+        }
+        return found.surrogate, mask[level] & found.is_kept, metrics
 
 
 def success_reward(episode: PlayedEpisode, horizon: int, time_cost: float) -> float:

@@ -81,7 +81,7 @@ class VLAPPO(PolicyGradient):
         cfg = self.cfg
         evaluation = self.policy.evaluate(rows.observation, rows.replay)
         assert evaluation.value is not None
-        loss, metrics = self.policy_loss(rows, evaluation)
+        loss, metrics = self.policy_loss(rows, evaluation, round_number)
         if round_number < cfg.critic_warmup_rounds:
             loss = 0.0 * loss
         value_loss, is_clipped = clipped_value_loss(

@@ -61,6 +61,18 @@ class CoTrainingCfg(Cfg):
             )
 
 
+@configclass
+class RayCfg(Cfg):
+    """Roles as actors of a Ray cluster. Needs the extra `ray`."""
+
+    address: str | None = None
+    """Address of a running cluster, or auto for the one of this machine; null starts one for the
+    run."""
+    placement: dict[str, str] = {"env": "0:0-1", "rollout": "0", "actor": "0"}
+    """Where the processes of the roles env, rollout and actor run, as in RLinf; see
+    `rrf.orchestra.placement`. The actor is one process, that of the run."""
+
+
 @configclass(builds="rrf.orchestra.inline_run:build_runner")
 class VLARLRunnerCfg(RunnerCfg):
     """Reinforcement learning in simulation, for a policy that already succeeds now and then."""
@@ -130,12 +142,20 @@ class VLARLRunnerCfg(RunnerCfg):
     """Device of rollout and update, cpu or cuda; the environments have their own."""
     precision: typing.Literal["fp32", "bf16"] = "fp32"
     """bf16 computes in bfloat16, from float32 weights. What is played and what is trained then
-    agree less exactly (see `rrf.runners.vla_rl.preflight`)."""
+    agree less exactly (see `rrf.runners.vla_rl.preflight`), for which `algorithm.decoupled`
+    corrects."""
     inference_batch: int = 16
     """Observations per forward pass of the rollout. The results depend on it (rounding)."""
     micro_batch_size: int | None = None
     """Rows per forward and backward pass of an update, whose gradients are added up; null for all
     of a minibatch. Fewer need less memory."""
+    ray: RayCfg | None = None
+    """Run environments and rollouts on a Ray cluster, with as many processes as its placement says
+    (num_workers is not read); null runs them here."""
+    max_staleness: int = 0
+    """1 plays the next round while an update runs, with the weights from before it. Its episodes
+    are then one update older, for which `algorithm.decoupled` corrects. Rounds after a checkpoint
+    or a validation are played with the newest weights. 0 plays and updates in turn."""
     only_eval: bool = False
     """Only validate `init_from`, without training."""
     save_interval: int = 8
@@ -153,6 +173,16 @@ class VLARLRunnerCfg(RunnerCfg):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}, allowed: 1 or more")
+        if self.max_staleness not in (0, 1):
+            raise ValueError(
+                f"max_staleness is {self.max_staleness}, allowed: 0 to play and update in turn, 1 "
+                "to play the next round during an update"
+            )
+        if self.max_staleness and self.algorithm.decoupled is None:
+            raise ValueError(
+                "max_staleness is 1, but algorithm.decoupled is null, which takes every episode "
+                "for one of the newest weights; set algorithm.decoupled={}"
+            )
         if self.max_groups < self.num_groups:
             raise ValueError(
                 f"max_groups is {self.max_groups}, allowed: num_groups={self.num_groups} or more"

@@ -7,6 +7,9 @@ All randomness is seeded with (seed, round, episode). A run that was stopped or 
 its last checkpoint and computes bit for bit the same results as an undisturbed run.
 """
 
+import concurrent.futures
+import dataclasses
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -68,6 +71,8 @@ class VLARLRunner:
         self._wall_s = self._cpu_s = self._env_cpu_s = 0.0
         self._began = (time.monotonic(), time.process_time())
         self._should_stop: Callable[[], bool] = lambda: False
+        self._player = concurrent.futures.ThreadPoolExecutor(1, "rollout")
+        self._ahead: concurrent.futures.Future[_Played] | None = None  # the next round
 
     def run(
         self,
@@ -89,17 +94,20 @@ class VLARLRunner:
         tracker = tracker or NullTracker()
         self._resume()
         self._began = (time.monotonic() - self._wall_s, time.process_time() - self._cpu_s)
-        self._should_stop = lambda: signals is not None and signals.received is not None
+        is_over = threading.Event()
+        self._should_stop = lambda: is_over.is_set() or bool(signals and signals.received)
         try:
             self._loop(tracker, on_progress)
         except StopRequestedError:
             assert signals is not None
             assert signals.received is not None
-            raise Interrupted(signals.received, f"saved {self.save()}") from None
+            raise Interrupted(signals.received, f"saved {self._save_stopped()}") from None
         except (ChildError, ChildValueError) as error:
             when = f"in round {self.round + 1} of {self.cfg.max_rounds}"
             raise env_failure(error, self.run_dir, when) from error
         finally:
+            is_over.set()
+            self._player.shutdown()
             self.backend.close()
         return self._result()
 
@@ -132,11 +140,19 @@ class VLARLRunner:
         checkpoint.prune(self.run_dir, self.cfg.num_checkpoints_kept, keep=best)
         return path
 
+    def _save_stopped(self) -> Path:
+        """The checkpoint that a stopped run resumes from: of now, unless the round that was stopped
+        was played with older weights, which no checkpoint holds."""
+        newest = checkpoint.latest(self.run_dir)
+        if self.round and self.cfg.max_staleness and not self._is_saved(self.round) and newest:
+            return newest
+        return self.save()
+
     def _loop(self, tracker: Tracker, on_progress: Callable[[RoundProgress], None] | None) -> None:
         cfg = self.cfg
         self._validate_if_due(tracker, is_last=cfg.only_eval)
         while not cfg.only_eval and self.round < cfg.max_rounds:
-            progress = self._play_round()
+            progress = self._next_round()
             if progress is None:
                 self._validate_if_due(tracker, is_last=True)
                 self.save()
@@ -145,58 +161,70 @@ class VLARLRunner:
             if self._validate_if_due(tracker, self.round == cfg.max_rounds):
                 progress.validation = self.validations[-1]["success"]
                 shown = self.metrics
-            if self.round % cfg.save_interval == 0 or self.round == cfg.max_rounds:
+            if self._is_saved(self.round):
                 self.save()
             tracker.log_metrics(shown, self.round)
             if on_progress:
                 on_progress(progress)
 
-    def _play(self, source: JobSource, kind: int, **how) -> None:
+    def _is_saved(self, number: int) -> bool:
+        """Whether a checkpoint follows when this many rounds are done."""
+        return number % self.cfg.save_interval == 0 or number == self.cfg.max_rounds
+
+    def _plays_ahead(self) -> bool:
+        """Whether the next round is played during this one's update.
+
+        Not where something else is played in between, or a checkpoint is written: what it resumes
+        with is then all that the next round depends on.
+        """
+        done = self.round + 1
+        is_resting = self._is_saved(done) or done % self.cfg.validation_interval == 0
+        return self.cfg.max_staleness > 0 and not is_resting
+
+    def _play(self, source: JobSource, kind: int, number: int, **how) -> None:
         """Play with the current weights of the rollout role; a signal stops it within a second."""
-        stream = (self.cfg.seed, kind, self.round)
+        stream = (self.cfg.seed, kind, number)
         self.backend.play(source, stream, should_stop=self._should_stop, **how)
 
-    def _play_round(self) -> RoundProgress | None:
-        """Play and update; None if all episodes succeeded, so that nothing is left to learn."""
-        cfg, algorithm = self.cfg, self.actor.algorithm
-        begin, drawn_before = time.perf_counter(), self.curriculum.state_dict()
-        source = GroupRound(
-            self.curriculum.draw(self.round),
-            cfg.num_groups,
-            algorithm.cfg.group_size,
-            cfg.max_groups,
-            cfg.stop_after_successes,
-            cfg.stop_after_failures,
-            keeps_uniform=not algorithm.needs_contrast,
-            expected_share=self._kept_share,
-        )
-        noise = schedule_factor(self.round, cfg.max_rounds, cfg.noise_schedule)
-        self.actor.set_noise_factor(noise)
-        self.backend.rollout.load(self.actor.weights(), self.round, noise)
-        try:
-            self._play(source, _PLAY)
-        except StopRequestedError:
-            self.curriculum.load_state_dict(drawn_before)  # undo the draws of the aborted round
-            raise
-        episodes, groups = source.episodes, source.groups
+    def _next_round(self) -> RoundProgress | None:
+        """Play, if that was not done ahead, and update; None if all episodes succeeded, so that
+        nothing is left to learn."""
+        cfg, begin = self.cfg, time.perf_counter()
+        ahead, self._ahead = self._ahead, None
+        played = ahead.result() if ahead else self._play_groups(self.round)
+        episodes, groups = played.source.episodes, played.source.groups
         self._last_played = episodes
-        played_s = time.perf_counter() - begin
-        roles = self._spent_since_last_round()
         if not groups:
             if all(episode.success for episode in episodes):
                 return None
-            raise ValueError(_no_contrast(source.num_begun, episodes))
+            raise ValueError(_no_contrast(played.source.num_begun, episodes))
         outcomes = {
             t: [e.success for e in episodes if e.job.initial_state.task == t] for t in cfg.tasks
         }
         self.curriculum.learn(
             [(episode.job.initial_state, episode.success) for episode in episodes]
         )
+        share = len(groups) / played.source.num_begun
+        self._kept_share += _SHARE_GAIN * (share - self._kept_share)
+        self.actor.set_noise_factor(played.noise)
         if "preflight/approx_kl" not in self.metrics:
             sample = [episode for group in groups[:4] for episode in group]
-            self.metrics |= check_log_probs(self.backend.rollout.policy, self.actor.policy, sample)
-        self._kept_share += _SHARE_GAIN * (len(groups) / source.num_begun - self._kept_share)
+            self.metrics |= check_log_probs(
+                self.backend.rollout.policy,
+                self.actor.policy,
+                sample,
+                cfg.precision,
+                cfg.micro_batch_size,
+            )
+        if self._plays_ahead():
+            self.backend.rollout.load(
+                self.actor.weights(), self.round, self._noise_of(self.round + 1)
+            )
+            self._ahead = self._player.submit(self._play_groups, self.round + 1, is_loaded=True)
+        updating = time.perf_counter()
         update = self._update(groups)
+        updated_s = time.perf_counter() - updating
+        staleness = self.round - min(episode.policy_version for episode in episodes)
         self.round += 1
         self.num_episodes += len(episodes)
         wall_s = time.perf_counter() - begin
@@ -204,11 +232,13 @@ class VLARLRunner:
             update
             | _episode_metrics(episodes, outcomes)
             | {
-                "rollout/groups_begun": float(source.num_begun),
+                "rollout/groups_begun": float(played.source.num_begun),
                 "rollout/groups_kept": float(len(groups)),
-                "time/rollout": played_s,
-                "time/update": wall_s - played_s,
-                **{f"time/{name}": seconds for name, seconds in roles.items()},
+                "rollout/staleness": float(staleness),
+                "rollout/weight_sync_mb": self.backend.rollout.sync_bytes / 1e6,
+                "time/rollout": played.seconds,
+                "time/update": updated_s,
+                **{f"time/{name}": seconds for name, seconds in played.spent.items()},
                 "env/episodes_per_s": len(episodes) / wall_s,
             }
         )
@@ -222,6 +252,33 @@ class VLARLRunner:
             episodes_per_s=len(episodes) / wall_s,
             eta_s=(cfg.max_rounds - self.round) * wall_s,
         )
+
+    def _noise_of(self, number: int) -> float:
+        return schedule_factor(number, self.cfg.max_rounds, self.cfg.noise_schedule)
+
+    def _play_groups(self, number: int, is_loaded: bool = False) -> "_Played":
+        """Play the groups of a round, with the weights of now if none are loaded yet."""
+        cfg, algorithm = self.cfg, self.actor.algorithm
+        begin, drawn_before = time.perf_counter(), self.curriculum.state_dict()
+        source = GroupRound(
+            self.curriculum.draw(number),
+            cfg.num_groups,
+            algorithm.cfg.group_size,
+            cfg.max_groups,
+            cfg.stop_after_successes,
+            cfg.stop_after_failures,
+            keeps_uniform=not algorithm.needs_contrast,
+            expected_share=self._kept_share,
+        )
+        if not is_loaded:
+            self.backend.rollout.load(self.actor.weights(), self.round, self._noise_of(number))
+        try:
+            self._play(source, _PLAY, number)
+        except StopRequestedError:
+            self.curriculum.load_state_dict(drawn_before)  # undo the draws of the aborted round
+            raise
+        seconds = time.perf_counter() - begin
+        return _Played(source, self._noise_of(number), seconds, self._spent_since_last_round())
 
     def _spent_since_last_round(self) -> dict[str, float]:
         """Seconds that the backend's roles spent; for environments, CPU time of their processes."""
@@ -258,7 +315,7 @@ class VLARLRunner:
         begin = time.perf_counter()
         source = JobList(validation_states(cfg))
         self.backend.rollout.load(self.actor.deployed_weights(), self.round)
-        self._play(source, _VALIDATE, greedy=True)
+        self._play(source, _VALIDATE, self.round, greedy=True)
         self._film("validation", source.episodes, tracker)
         success = success_of(source.episodes, cfg.tasks)
         self.validations.append(
@@ -315,6 +372,16 @@ class VLARLRunner:
             "wall_s": self._wall_s,
             "cpu_s": self._cpu_s,
         }
+
+
+@dataclasses.dataclass
+class _Played:
+    """The groups of a round."""
+
+    source: GroupRound
+    noise: float  # factor on the randomness of its actions
+    seconds: float
+    spent: dict[str, float]  # seconds by role
 
 
 def _episode_metrics(

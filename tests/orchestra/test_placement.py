@@ -1,0 +1,68 @@
+"""RLinf's placement grammar."""
+
+import pytest
+
+from rrf.orchestra.placement import parse
+
+ROLES = ("env", "rollout", "actor")
+
+
+def places(where, num_resources=8):
+    return parse({"env": where, "rollout,actor": "0"}, num_resources, ROLES).roles["env"]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("2", [(2,)]),
+        ("0-2", [(0,), (1,), (2,)]),
+        ("all", [(n,) for n in range(8)]),
+        ("0:0-3", [(0,)] * 4),
+        ("0-1:0-3", [(0,), (0,), (1,), (1,)]),
+        ("0-3:0-1", [(0, 1), (2, 3)]),
+        ("0-1:0-3,3-5,7:7", [(0,), (0,), (1,), (1,), (3,), (4,), (5,), (7,)]),
+    ],
+)
+def test_resources_of_each_process(where, expected):
+    assert places(where) == expected
+
+
+@pytest.mark.parametrize(
+    ("placement", "mode"),
+    [
+        ({"env,rollout,actor": "all"}, "collocated"),
+        ({"env": "0-3", "rollout": "4-5", "actor": "6-7"}, "disaggregated"),
+        ({"env": "0-3", "rollout": "4-7", "actor": "0-7"}, "hybrid"),
+    ],
+)
+def test_the_mode_follows_from_the_overlap(placement, mode):
+    assert parse(placement, 8, ROLES).mode == mode
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("0-8", "needs resource 8, but the cluster has 8"),
+        ("x", "'x' is not RESOURCES"),
+        ("0-2:0-1", "2 processes over 3 resources"),
+        ("0:0,1:0", "process 0 is placed twice"),
+        ("0:1-2", "numbered from 0 without gaps"),
+        ("3-1", "runs backwards; write 1-3"),
+    ],
+)
+def test_what_is_no_placement_is_explained(where, message):
+    with pytest.raises(ValueError, match=message):
+        places(where)
+
+
+@pytest.mark.parametrize(
+    ("placement", "message"),
+    [
+        ({"env": "0", "rollout": "0"}, "lacks actor; add actor: all"),
+        ({"env,reward": "0"}, "names 'reward', allowed: env, rollout, actor"),
+        ({"env": "0", "env,rollout": "0"}, "names 'env' twice"),
+    ],
+)
+def test_every_role_has_one_place(placement, message):
+    with pytest.raises(ValueError, match=message):
+        parse(placement, 1, ROLES)
