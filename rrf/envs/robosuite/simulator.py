@@ -1,0 +1,98 @@
+"""robosuite 1.5.2 for `rrf_child.episodes`. Runs in an interpreter of its own, without rrf.
+
+An environment of robosuite is made once and reset softly, which takes 5 ms instead of a second.
+What robosuite draws only when a scene is made (the cube of Lift has sides of 4.0 to 4.4 cm) is
+therefore the same in all episodes of a task. All that differs between them is drawn at a reset,
+from one generator, whose state depends on (task, seed, index) alone.
+"""
+
+import zlib
+
+import numpy as np
+import robosuite
+from robosuite.controllers import load_composite_controller_config
+
+_ENVIRONMENTS = {
+    "Lift": "Lift",
+    "Stack": "Stack",
+    "Can": "PickPlaceCan",
+    "Bread": "PickPlaceBread",
+    "Cereal": "PickPlaceCereal",
+    "Milk": "PickPlaceMilk",
+    "Door": "Door",
+    "NutSquare": "NutAssemblySquare",
+    "NutRound": "NutAssemblyRound",
+}
+
+
+class Robosuite:
+    """See `rrf_child.episodes.Simulator`."""
+
+    def __init__(self, controller, control_hz, image_size, has_images, shadows, max_loaded):
+        self._size, self._shadows = image_size, shadows
+        self._max_loaded = max_loaded
+        config = load_composite_controller_config(controller=None, robot="Panda")
+        part = config["body_parts"]["right"]
+        part["type"] = controller
+        if controller == "OSC_POSITION":
+            part["output_max"], part["output_min"] = [0.05] * 3, [-0.05] * 3
+        self._options = {
+            "robots": "Panda",
+            "controller_configs": config,
+            "control_freq": control_hz,
+            "has_renderer": False,
+            "has_offscreen_renderer": has_images,
+            "use_camera_obs": False,
+            "reward_shaping": False,
+            "hard_reset": False,
+            "ignore_done": True,
+            "seed": 0,
+        }
+        self._running = {}  # slot -> (task, environment)
+        self._idle = []  # (task, environment), least recently used first
+
+    def begin(self, slot, task, seed, index):
+        if slot in self._running:
+            self._idle.append(self._running.pop(slot))
+        env = self._environment(task)
+        self._running[slot] = task, env
+        chosen = np.random.default_rng([seed, index, zlib.crc32(task.encode())])
+        env.rng.bit_generator.state = chosen.bit_generator.state  # its samplers share it
+        env.reset()
+
+    def act(self, slot, action):
+        env = self._running[slot][1]
+        _, reward, _, _ = env.step(action.astype(np.float64))
+        return float(reward), bool(env._check_success())
+
+    def state(self, slot):
+        env = self._running[slot][1]
+        seen = env._get_observations(force_update=True)
+        turn = seen["robot0_eef_quat"]
+        turn = turn if turn[0] >= 0 else -turn  # the hand points down with |x| = 1
+        return np.concatenate([seen["robot0_eef_pos"], turn, seen["robot0_gripper_qpos"]])
+
+    def image(self, slot, camera):
+        sim = self._running[slot][1].sim
+        sim._render_context_offscreen.gl_ctx.make_current()  # each environment has its own
+        return sim.render(width=self._size, height=self._size, camera_name=camera)[::-1]
+
+    def close(self):
+        for _, env in [*self._running.values(), *self._idle]:
+            env.close()
+
+    def _environment(self, task):
+        """An environment of a task that no slot uses."""
+        for number in reversed(range(len(self._idle))):
+            if self._idle[number][0] == task:
+                return self._idle.pop(number)[1]
+        while self._idle and len(self._running) + len(self._idle) >= self._max_loaded:
+            self._idle.pop(0)[1].close()
+        env = robosuite.make(_ENVIRONMENTS[task], **self._options)
+        if not self._shadows:
+            model = env.sim.model._model
+            model.light_castshadow[:] = 0
+            model.mat_reflectance[:] = 0
+            model.vis.quality.offsamples = 0
+            model.vis.quality.shadowsize = 0
+        return env
