@@ -24,10 +24,9 @@ def setup(
 
     is_new = interpreters.setup(name, force, typer.echo)
     found = interpreters.interpreter(name)
-    typer.echo(
-        f"{name} is {'set up' if is_new else 'there already'}: Python "
-        f"{found.record['python_version']}, {len(found.record['packages'])} packages, {found.python}"
-    )
+    what = "set up" if is_new else "there already"
+    version, packages = found.record["python_version"], found.record["packages"]
+    typer.echo(f"{name} is {what}: Python {version}, {len(packages)} packages, {found.python}")
 
 
 @app.command()

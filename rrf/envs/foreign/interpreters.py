@@ -27,13 +27,18 @@ _OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONDONTWRITEBYTECODE",
 _PIN = re.compile(r"[A-Za-z0-9._-]+==[^\s;@]+( *;.*)?$")
 _PYTHONS = [f"python3.{minor}" for minor in range(8, 21)]
 _LIST_PACKAGES = """
-import importlib.metadata as metadata, json, platform
-def licence(about):
-    named = [c.rpartition(":: ")[2] for c in about.get_all("Classifier") or [] if "License" in c]
-    text = about.get("License-Expression") or ", ".join(named) or about.get("License") or "?"
-    return text.strip().splitlines()[0][:80]
-found = [[d.metadata["Name"], d.version, licence(d.metadata)] for d in metadata.distributions()]
-print(json.dumps([platform.python_version(), sorted(found)]))
+import importlib.metadata, json, platform
+def licence(package):
+    about = package.metadata
+    named = [c.rpartition(":: ")[2] for c in about.get_all("Classifier") or [] if "License ::" in c]
+    text = about.get("License-Expression") or ", ".join(named) or about.get("License") or ""
+    for file in package.files or []:
+        if not text.strip() and file.name.upper().startswith(("LICENSE", "LICENCE", "COPYING")):
+            text = file.read_text()
+    return (text.strip() or "unknown").splitlines()[0][:80]
+packages = importlib.metadata.distributions()
+found = sorted([p.metadata["Name"], p.version, licence(p)] for p in packages)
+print(json.dumps([platform.python_version(), found]))
 """
 
 

@@ -6,6 +6,8 @@ therefore the same in all episodes of a task. All that differs between them is d
 from one generator, whose state depends on (task, seed, index) alone.
 """
 
+# pyright: reportMissingImports=false
+
 import zlib
 
 import numpy as np

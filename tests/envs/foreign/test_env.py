@@ -153,8 +153,7 @@ def foreign_pids(parents):
 def test_a_killed_simulator_is_a_replaced_worker_and_its_episodes_are_played_again(home):
     played = {}
     for kills in (False, True):
-        cfg = CFG.replace(num_envs=4)
-        backend = InlineBackend(cfg, RolloutRole(make_policy(), batch_rows=4), num_workers=2)
+        backend = InlineBackend(CFG, RolloutRole(make_policy(), batch_rows=4), num_workers=1)
         source = groups()
         report = source.report
 
