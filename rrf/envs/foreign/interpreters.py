@@ -146,7 +146,7 @@ def setup(name: str, force: bool = False, say: Callable[[str], None] = lambda li
 
     Raises:
         ValueError: If there is no such lock, no fitting Python, another process is at it, or an
-            installer fails. The message has the last line of what the installer said.
+            installer fails. The message has the end of what the installer said.
     """
     lock, root = read_lock(name), folder() / name
     with atomic.alone(folder() / f".lock-{name}", f"another process is setting up '{name}'"):
@@ -254,7 +254,7 @@ def _run(command: list[typing.Any]) -> str:
     """What a command prints.
 
     Raises:
-        ValueError: If it fails or is not there, with the last line of what it said.
+        ValueError: If it fails or is not there, with the end of what it said.
     """
     words = [str(word) for word in command]
     try:
@@ -262,8 +262,8 @@ def _run(command: list[typing.Any]) -> str:
     except OSError as error:
         raise ValueError(f"{words[0]} does not run: {error.strerror}") from error
     if done.returncode:
-        lines = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
-        error = ValueError(f"'{' '.join(words[:4])} …' failed: {lines[-1].strip()}")
-        error.add_note("\n".join(lines))
+        said = done.stderr.strip() or done.stdout.strip() or "no message"
+        error = ValueError(f"'{' '.join(words[:4])} …' failed: {' '.join(said.split())[-400:]}")
+        error.add_note(said)
         raise error
     return done.stdout

@@ -6,7 +6,7 @@ therefore the same in all episodes of a task. All that differs between them is d
 from one generator, whose state depends on (task, seed, index) alone.
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
 import zlib
 
@@ -31,7 +31,7 @@ class Robosuite:
     """See `rrf_child.episodes.Simulator`."""
 
     def __init__(self, controller, control_hz, image_size, has_images, shadows, max_loaded):
-        self._size, self._shadows = image_size, shadows
+        self._size, self._has_images, self._shadows = image_size, has_images, shadows
         self._max_loaded = max_loaded
         config = load_composite_controller_config(controller=None, robot="Panda")
         part = config["body_parts"]["right"]
@@ -43,7 +43,7 @@ class Robosuite:
             "controller_configs": config,
             "control_freq": control_hz,
             "has_renderer": False,
-            "has_offscreen_renderer": has_images,
+            "has_offscreen_renderer": False,  # until `_environment` has set what it draws with
             "use_camera_obs": False,
             "reward_shaping": False,
             "hard_reset": False,
@@ -91,10 +91,12 @@ class Robosuite:
         while self._idle and len(self._running) + len(self._idle) >= self._max_loaded:
             self._idle.pop(0)[1].close()
         env = robosuite.make(_ENVIRONMENTS[task], **self._options)
+        model = env.sim.model._model
+        model.vis.global_.offwidth = model.vis.global_.offheight = self._size
         if not self._shadows:
-            model = env.sim.model._model
             model.light_castshadow[:] = 0
             model.mat_reflectance[:] = 0
             model.vis.quality.offsamples = 0
             model.vis.quality.shadowsize = 0
+        env.has_offscreen_renderer = self._has_images  # made by the first reset
         return env

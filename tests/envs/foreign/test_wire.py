@@ -1,13 +1,17 @@
 """Messages are plain data; whatever else comes is an error and executes nothing."""
 
+import ast
 import json
 import pickle
 import socket
 import struct
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rrf.envs.foreign.child_path.rrf_child import wire
 from rrf.envs.foreign.child_path.rrf_child.wire import (
     MAX_BODY,
     Connection,
@@ -15,6 +19,7 @@ from rrf.envs.foreign.child_path.rrf_child.wire import (
     decoded,
     encoded,
 )
+from tests.core import structure
 
 
 def test_the_bytes_are_those_of_the_description():
@@ -121,3 +126,12 @@ def test_random_bytes_never_do_anything_else():
         except MessageError:
             continue
         assert isinstance(name, str)
+
+
+def test_the_other_side_is_python_3_8_and_imports_numpy_only():
+    files = sorted(Path(wire.__file__).parent.glob("*.py"))
+    assert [file.name for file in files] == ["__init__.py", "episodes.py", "serve.py", "wire.py"]
+    for file in files:
+        ast.parse(file.read_text(), feature_version=(3, 8))
+        packages = {name.partition(".")[0] for name in structure.imports(file)}
+        assert packages <= {*sys.stdlib_module_names, "numpy"}, file

@@ -24,21 +24,27 @@ class Simulator(typing.Protocol):
 
     def begin(self, slot: int, task: str, seed: int, index: int) -> None:
         """Put a new episode into a slot, in place of the one that is there."""
+        ...
 
     def act(self, slot: int, action: np.ndarray) -> tuple[float, bool]:
         """Execute a control step with an action, float32 [A] in [-1, 1]: reward and success."""
+        ...
 
     def state(self, slot: int) -> np.ndarray:
         """What a policy senses of the robot, float32 [D]."""
+        ...
 
     def image(self, slot: int, camera: str) -> np.ndarray:
         """uint8 [H, W, 3], the first row at the top."""
+        ...
 
     def expert_action(self, slot: int) -> np.ndarray:
         """The scripted expert's answer, float32 [A]; only if the config sets `has_expert`."""
+        ...
 
     def close(self) -> None:
         """Free what is open."""
+        ...
 
 
 class Episodes:
