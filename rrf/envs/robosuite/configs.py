@@ -22,6 +22,7 @@ INSTRUCTIONS = {
 CAMERAS = ("agentview", "robot0_eye_in_hand", "frontview", "birdview")
 CONTROLLERS = ("OSC_POSE", "OSC_POSITION")
 _GL = ("egl", "osmesa")
+_MAX_IDLE = 2  # scenes kept beside those that run; loading one takes a second, keeping it 0.3 GB
 
 
 @configclass
@@ -94,7 +95,7 @@ class RobosuiteCfg(ForeignVecEnvCfg):
             "image_size": self.image_size,
             "has_images": bool(self.cameras),
             "shadows": self.shadows,
-            "max_loaded": 2 * self.num_envs,
+            "max_loaded": self.num_envs + _MAX_IDLE,
         }
 
     @property

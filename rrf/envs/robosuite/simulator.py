@@ -81,7 +81,7 @@ class Robosuite:
 
     def close(self):
         for _, env in [*self._running.values(), *self._idle]:
-            env.close()
+            _close(env)
 
     def _environment(self, task):
         """An environment of a task that no slot uses."""
@@ -89,7 +89,7 @@ class Robosuite:
             if self._idle[number][0] == task:
                 return self._idle.pop(number)[1]
         while self._idle and len(self._running) + len(self._idle) >= self._max_loaded:
-            self._idle.pop(0)[1].close()
+            _close(self._idle.pop(0)[1])
         env = robosuite.make(_ENVIRONMENTS[task], **self._options)
         model = env.sim.model._model
         model.vis.global_.offwidth = model.vis.global_.offheight = self._size
@@ -100,3 +100,12 @@ class Robosuite:
             model.vis.quality.shadowsize = 0
         env.has_offscreen_renderer = self._has_images  # made by the first reset
         return env
+
+
+def _close(env):
+    """Free an environment. What it drew with is freed in its own OpenGL context: the names of
+    textures are the same in all contexts.
+    """
+    if env.has_offscreen_renderer:
+        env.sim._render_context_offscreen.gl_ctx.make_current()
+    env.close()
