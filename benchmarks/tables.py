@@ -22,7 +22,7 @@ README = {
     "metaworld_success_after": "the same after reinforcement learning, 14 minutes on two cores",
     "drawn_success_before": "six tasks drawn by a seed: imitation of one demonstration each",
     "drawn_success_after": "the same, repeated in simulation, imitated and reinforced",
-    "mt50_success": "all 50 tasks of Meta-World, one policy of 1.4 million parameters, on two cores",
+    "mt50_success": "all 50 tasks of Meta-World, one policy of 1.4 million parameters",
     "metaworld_rl_episodes_per_s": "Meta-World with images: episodes per second, first round",
     "go1_flat_walk_wall_s": "a Go1 that follows velocity commands, from nothing, on two cores",
     "go1_flat_ratio_vs_mjlab_cpu": "Go1: steps per second",

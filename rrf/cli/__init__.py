@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rrf import workspace
-from rrf.cli import data, models, nightly
+from rrf.cli import data, envs, models, nightly
 from rrf.cli.evaluation import eval_
 from rrf.cli.exchange import export, import_
 from rrf.cli.gc import gc
@@ -22,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
+app.add_typer(envs.app, name="envs")
 app.command()(train)
 app.command("eval")(eval_)
 app.command()(play)

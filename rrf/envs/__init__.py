@@ -4,7 +4,13 @@
 
 from rrf.registry import Registry, lazy_attributes
 
-ENVS = Registry("environment", {"metaworld": "rrf.envs.metaworld.configs:MetaWorldCfg"})
+ENVS = Registry(
+    "environment",
+    {
+        "metaworld": "rrf.envs.metaworld.configs:MetaWorldCfg",
+        "robosuite": "rrf.envs.robosuite.configs:RobosuiteCfg",
+    },
+)
 """Environment name -> its config class."""
 
 __getattr__ = lazy_attributes(

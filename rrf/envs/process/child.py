@@ -20,6 +20,7 @@ import threading
 import time
 import traceback
 import typing
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
 from rrf.config import locate
@@ -56,22 +57,38 @@ class Child:
             arguments: Keyword arguments of the class, as JSON data.
             timeout_s: How long an answer may take.
         """
+        path = os.pathsep.join(filter(None, sys.path))  # the child finds the modules that we find
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-c", _MAIN, target, json.dumps(arguments)]
+        ours = self._start(name, timeout_s, command, env=environment)
+        self.connection = Connection(ours.detach())
+
+    def _start(
+        self,
+        name: str,
+        timeout_s: float,
+        command: Sequence[str],
+        pass_fds: Sequence[int] = (),
+        **how: typing.Any,
+    ) -> socket.socket:
+        """Start the process and return our end of the connection.
+
+        The command is completed by the file descriptor of the other end, and by the process to die
+        with, or 0.
+        """
         self.name = name
         self._timeout_s = timeout_s
         self._call = "starting"
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-c", _MAIN, str(theirs.fileno()), target, json.dumps(arguments)]
         is_bound = threading.current_thread() is threading.main_thread()
-        path = os.pathsep.join(filter(None, sys.path))  # the child finds the modules that we find
-        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         with theirs:
             self._process = subprocess.Popen(
-                [*command, str(os.getpid()) if is_bound else "0"],
-                pass_fds=[theirs.fileno()],
-                env=environment,
+                [*command, str(theirs.fileno()), str(os.getpid()) if is_bound else "0"],
+                pass_fds=[theirs.fileno(), *pass_fds],
                 stdin=subprocess.DEVNULL,
+                **how,
             )
-        self.connection = Connection(ours.detach())
+        return ours
 
     @property
     def pid(self) -> int:
@@ -166,7 +183,7 @@ def close_all(children: typing.Iterable[Child], timeout_s: float = _CLOSE_TIMEOU
         child.close(max(0.0, deadline - time.monotonic()))
 
 
-def serve(fd: str, target: str, arguments: str, parent_pid: str) -> None:
+def serve(target: str, arguments: str, fd: str, parent_pid: str) -> None:
     """The child's main function: answer calls until the connection closes."""
     if parent_pid != "0":
         _die_with_parent(int(parent_pid))

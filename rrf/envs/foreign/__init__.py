@@ -1,0 +1,3 @@
+"""Simulators in interpreters of their own: other Pythons with other packages, which need not have
+`rrf`.
+"""

@@ -1,0 +1,47 @@
+"""The config of a simulator in a foreign interpreter. Imports no simulator."""
+
+import typing
+from pathlib import Path
+
+from rrf.config import configclass
+from rrf.envs.configs import VecEnvCfg
+
+
+@configclass(builds="rrf.envs.foreign.env:ForeignVecEnv")
+class ForeignVecEnvCfg(VecEnvCfg):
+    """A simulator that runs in an interpreter of its own.
+
+    A subclass says which; the simulator's file has the class that `rrf_child.episodes.Simulator`
+    describes. Nothing of this is a field: a config may come with somebody else's checkpoint, and
+    must not be able to name what is started.
+    """
+
+    interpreter: typing.ClassVar[str]
+    """Name of the interpreter, as in `rrf envs setup NAME`."""
+    simulator_file: typing.ClassVar[Path]
+    """The file with the simulator's class, which the interpreter reads."""
+    simulator_class: typing.ClassVar[str]
+    """Name of the class."""
+    state_names: typing.ClassVar[tuple[str, ...]]
+    """Names of the dimensions of a state."""
+    control_hz: typing.ClassVar[int]
+    """Control steps per second."""
+
+    @property
+    def fps(self) -> int:
+        """Actions per second."""
+        return self.control_hz // self.action_repeat
+
+    @property
+    def simulator_arguments(self) -> dict[str, typing.Any]:
+        """Arguments of the simulator's class, as JSON data."""
+        return {}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Environment variables that the simulator needs, besides those of its interpreter."""
+        return {}
+
+    def instruction(self, task: str) -> str:
+        """The instruction of a task in words."""
+        raise NotImplementedError

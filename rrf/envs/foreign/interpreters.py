@@ -1,0 +1,269 @@
+"""The foreign interpreters of a workspace, by name: `.rrf/envs/NAME/environment.json`.
+
+`rrf envs setup` makes one from a lock, `rrf envs add` notes one that exists. A lock is a file
+`configs/envs/NAME.lock` of pinned requirements. Its first lines say, as `# key: value`, for which
+Pythons it is (`requires-python`), and which modules must then be importable (`imports`).
+"""
+
+import dataclasses
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+
+from rrf import atomic, workspace
+from rrf.config import did_you_mean
+
+RECORD = "environment.json"
+_OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
+_PIN = re.compile(r"[A-Za-z0-9._-]+==[^\s;@]+( *;.*)?$")
+_PYTHONS = [f"python3.{minor}" for minor in range(8, 21)]
+_LIST_PACKAGES = """
+import importlib.metadata, json, platform
+def licence(package):
+    about = package.metadata
+    named = [c.rpartition(":: ")[2] for c in about.get_all("Classifier") or [] if "License ::" in c]
+    text = about.get("License-Expression") or ", ".join(named) or about.get("License") or ""
+    for file in package.files or []:
+        if not text.strip() and file.name.upper().startswith(("LICENSE", "LICENCE", "COPYING")):
+            text = file.read_text()
+    return (text.strip() or "unknown").splitlines()[0][:80]
+packages = importlib.metadata.distributions()
+found = sorted([p.metadata["Name"], p.version, licence(p)] for p in packages)
+print(json.dumps([platform.python_version(), found]))
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Interpreter:
+    """A Python outside this environment."""
+
+    name: str
+    python: Path
+    cwd: str | None = None
+    """Directory it runs in; None for that of its parent."""
+    variables: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Environment variables that it needs."""
+    record: dict[str, typing.Any] = dataclasses.field(default_factory=dict)
+    """What is known about it: version of Python, digest of the lock, packages with licences."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Lock:
+    """A file of pinned requirements."""
+
+    path: Path
+    requires_python: SpecifierSet
+    imports: list[str]
+
+    @property
+    def digest(self) -> str:
+        return atomic.sha256(self.path)
+
+
+def folder() -> Path:
+    """Where the interpreters of this workspace are recorded."""
+    return workspace.state() / "envs"
+
+
+def locks() -> dict[str, Path]:
+    """The locks that this workspace has, by name."""
+    found = (workspace.home() / "configs" / "envs").glob("*.lock")
+    return {path.stem: path for path in sorted(found)}
+
+
+def names() -> list[str]:
+    """Names of the interpreters that have a record here."""
+    return sorted(path.parent.name for path in folder().glob(f"[!.]*/{RECORD}"))
+
+
+def interpreter(name: str) -> Interpreter:
+    """The interpreter of this name.
+
+    Raises:
+        ValueError: If it is not set up, if its lock has changed since, or if its Python is gone.
+            The message says what to type.
+    """
+    root = folder() / name
+    command = f"rrf envs setup {name}" if name in locks() else f"rrf envs add {name} PYTHON"
+    if not (root / RECORD).is_file():
+        raise ValueError(
+            f"'{name}' runs in an interpreter of its own, which is not set up here; type: {command}"
+        )
+    try:
+        record = json.loads((root / RECORD).read_text())
+        python = root / record["python"]  # an absolute path stays as it is
+        found = Interpreter(name, python, record["cwd"], dict(record["variables"]), record)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{root / RECORD} is damaged ({error}); type: {command}") from error
+    if not python.exists():
+        raise ValueError(f"the Python of '{name}', {python}, is gone; type: {command}")
+    digest = record.get("lock_sha256")
+    if digest and name in locks() and atomic.sha256(locks()[name]) != digest:
+        raise ValueError(f"{locks()[name]} has changed since '{name}' was set up; type: {command}")
+    return found
+
+
+def read_lock(name: str) -> Lock:
+    """The lock of this name.
+
+    Raises:
+        ValueError: If there is none, or for a line that pins nothing.
+    """
+    if name not in locks():
+        place = workspace.home() / "configs" / "envs"
+        raise ValueError(f"{place} has no {name}.lock{did_you_mean(name, locks())}")
+    path, said = locks()[name], {}
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if said_here := re.match(r"# ([a-z-]+): (.+)", line):
+            said[said_here[1]] = said_here[2]
+        elif line.strip() and not line.startswith("#") and not _PIN.match(line):
+            raise ValueError(f"{path}:{number} is '{line}', but must be like numpy==1.26.4")
+    return Lock(
+        path, SpecifierSet(said.get("requires-python", "")), said.get("imports", "").split()
+    )
+
+
+def without_ours() -> dict[str, str]:
+    """The environment variables of this process, without those that are for its own Python."""
+    kept = {key: value for key, value in os.environ.items() if key not in _OURS}
+    return kept | {"OMP_NUM_THREADS": "1"}
+
+
+def setup(name: str, force: bool = False, say: Callable[[str], None] = lambda line: None) -> bool:
+    """Make the virtual environment of a lock; False if it is there already.
+
+    It is made in a folder beside its place and renamed when it is complete and its modules can be
+    imported. If that is interrupted, the next call goes on with what is there.
+
+    Raises:
+        ValueError: If there is no such lock, no fitting Python, another process is at it, or an
+            installer fails. The message has the end of what the installer said.
+    """
+    lock, root = read_lock(name), folder() / name
+    with atomic.alone(folder() / f".lock-{name}", f"another process is setting up '{name}'"):
+        if not force and (root / RECORD).is_file():
+            record = json.loads((root / RECORD).read_text())
+            if record.get("lock_sha256") == lock.digest:
+                return False
+        partial = folder() / f".partial-{name}-{lock.digest[:12]}"
+        for other in folder().glob(f".partial-{name}-*"):
+            if other != partial:
+                atomic.remove(other)
+        _install(lock, partial, say)
+        record = _described(partial / "bin" / "python", lock)
+        atomic.write_json(partial / RECORD, record | {"python": "bin/python"})
+        if root.exists():
+            atomic.remove(root)
+        partial.rename(root)
+    return True
+
+
+def add(
+    name: str, python: Path, cwd: Path | None = None, variables: Mapping[str, str] | None = None
+) -> Interpreter:
+    """Note an interpreter that exists, for instance one that comes with a simulator.
+
+    Raises:
+        ValueError: If the name has a lock or cannot be a folder's, or if the Python does not run
+            or has no NumPy.
+    """
+    if name in locks():
+        raise ValueError(f"'{name}' has a lock; type: rrf envs setup {name}")
+    if "/" in name or not atomic.is_plain_name(name) or name.startswith("."):
+        raise ValueError(f"'{name}' cannot be a name; take letters, digits and -")
+    if cwd is not None and not cwd.is_dir():
+        raise ValueError(f"there is no directory {cwd}")
+    _run([python, "-s", "-c", "import sys, numpy; assert sys.version_info >= (3, 8)"])
+    record = _described(python) | {
+        "python": str(python.absolute()),
+        "cwd": str(cwd.absolute()) if cwd else None,
+        "variables": dict(variables or {}),
+    }
+    atomic.write_json(folder() / name / RECORD, record)
+    return interpreter(name)
+
+
+def _install(lock: Lock, root: Path, say: Callable[[str], None]) -> None:
+    """Install what a lock names into the virtual environment `root`, which may be there in part."""
+    uv = _uv()
+    python = root / "bin" / "python"
+    if uv:
+        ours = lock.requires_python.contains(platform.python_version())
+        wanted = sys.executable if ours else lock.requires_python
+        say(f"making a virtual environment with uv and Python {wanted}")
+        _run([uv, "venv", "--quiet", "--allow-existing", "--python", wanted, root])
+        say(f"installing {lock.path.name} with uv")
+        install = [uv, "pip", "install", "--quiet", "--python", python]
+    else:
+        chosen = _fitting_python(lock)
+        say(f"making a virtual environment with {chosen}")
+        _run([chosen, "-m", "venv", root])
+        say(f"installing {lock.path.name} with pip")
+        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run([*install, "--no-deps", "--requirement", lock.path])
+    for module in lock.imports:
+        say(f"importing {module}, which may compile")
+        _run([python, "-s", "-c", f"import {module}"])
+
+
+def _uv() -> str | None:
+    beside = Path(sys.executable).with_name("uv")
+    return str(beside) if beside.exists() else shutil.which("uv")
+
+
+def _fitting_python(lock: Lock) -> str:
+    tried = [sys.executable, *filter(None, map(shutil.which, _PYTHONS))]
+    for python in tried:
+        done = subprocess.run(
+            [python, "-c", "import platform, ensurepip; print(platform.python_version())"],
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode == 0 and lock.requires_python.contains(done.stdout.strip()):
+            return python
+    raise ValueError(
+        f"{lock.path.name} needs Python {lock.requires_python}, which is not among {tried}; "
+        "install one of these, or uv, which fetches it"
+    )
+
+
+def _described(python: Path, lock: Lock | None = None) -> dict[str, typing.Any]:
+    version, packages = json.loads(_run([python, "-s", "-c", _LIST_PACKAGES]).splitlines()[-1])
+    return {
+        "cwd": None,
+        "variables": {},
+        "python_version": version,
+        "lock_sha256": lock.digest if lock else None,
+        "packages": [
+            {"name": package, "version": number, "licence": licence}
+            for package, number, licence in packages
+        ],
+    }
+
+
+def _run(command: list[typing.Any]) -> str:
+    """What a command prints.
+
+    Raises:
+        ValueError: If it fails or is not there, with the end of what it said.
+    """
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, env=without_ours())
+    except OSError as error:
+        raise ValueError(f"{words[0]} does not run: {error.strerror}") from error
+    if done.returncode:
+        said = done.stderr.strip() or done.stdout.strip() or "no message"
+        error = ValueError(f"'{' '.join(words[:4])} …' failed: {' '.join(said.split())[-400:]}")
+        error.add_note(said)
+        raise error
+    return done.stdout

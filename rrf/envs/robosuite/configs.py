@@ -1,0 +1,107 @@
+"""The config of robosuite. Imports no simulator."""
+
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+
+from rrf.config import configclass, did_you_mean
+from rrf.envs.foreign.configs import ForeignVecEnvCfg
+
+INSTRUCTIONS = {
+    "Lift": "lift the red cube",
+    "Stack": "put the red cube on the green cube",
+    "Can": "put the can into the bin",
+    "Bread": "put the bread into the bin",
+    "Cereal": "put the cereal box into the bin",
+    "Milk": "put the milk carton into the bin",
+    "Door": "open the door",
+    "NutSquare": "put the square nut on the peg",
+    "NutRound": "put the round nut on the peg",
+}
+"""Task -> instruction. The names are robosuite's without `PickPlace` and `Assembly`."""
+CAMERAS = ("agentview", "robot0_eye_in_hand", "frontview", "birdview")
+CONTROLLERS = ("OSC_POSE", "OSC_POSITION")
+_GL = ("egl", "osmesa")
+_MAX_IDLE = 2  # scenes kept beside those that run; loading one takes a second, keeping it 0.3 GB
+
+
+@configclass
+class RobosuiteCfg(ForeignVecEnvCfg):
+    """Tasks of robosuite with a Panda arm, in parallel slots.
+
+    A state is the place of the gripper in metres, its orientation as a quaternion with x >= 0, and
+    the places of the two fingers in metres. An action of 1 moves the controller's goal by 5 cm, or
+    0.5 rad, in a control step, in the frame of the robot's base. A positive last number closes the
+    gripper.
+    """
+
+    simulator: typing.ClassVar[str] = "robosuite"
+    interpreter: typing.ClassVar[str] = "robosuite"
+    simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
+    simulator_class: typing.ClassVar[str] = "Robosuite"
+    state_names: typing.ClassVar[tuple[str, ...]] = (
+        *("eef_x", "eef_y", "eef_z", "eef_qx", "eef_qy", "eef_qz", "eef_qw"),
+        *("left_finger", "right_finger"),
+    )
+    control_hz: typing.ClassVar[int] = 20
+
+    max_episode_steps: int = 100
+    """Horizon in actions."""
+    cameras: list[str] = ["agentview"]
+    """Camera names; empty for no images."""
+    controller: str = "OSC_POSITION"
+    """OSC_POSE (dx, dy, dz, three rotations, gripper) or OSC_POSITION (dx, dy, dz, gripper)."""
+    shadows: bool = False
+    """Whether images have shadows, reflections and smooth edges. On a CPU they cost half of the
+    time of an image."""
+    gl: str = "egl"
+    """What draws without a screen: egl or osmesa. `renderer` is not used."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.control_hz % self.action_repeat:
+            raise ValueError(f"action_repeat={self.action_repeat} must divide {self.control_hz}")
+        for name, known in (("controller", CONTROLLERS), ("gl", _GL)):
+            if (value := getattr(self, name)) not in known:
+                raise ValueError(f"{name} is '{value}', allowed: {', '.join(known)}")
+        for camera in self.cameras:
+            if camera not in CAMERAS:
+                raise ValueError(f"no camera '{camera}'{did_you_mean(camera, CAMERAS)}")
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """Names of the dimensions of an action."""
+        rotation = ("drx", "dry", "drz") if self.controller == "OSC_POSE" else ()
+        return ("dx", "dy", "dz", *rotation, "gripper")
+
+    @property
+    def action_dim(self) -> int:
+        return len(self.action_names)
+
+    @property
+    def tasks(self) -> Sequence[str]:
+        return tuple(INSTRUCTIONS)
+
+    @property
+    def num_initial_states(self) -> int:
+        return 1000
+
+    @property
+    def simulator_arguments(self) -> dict[str, typing.Any]:
+        """Arguments of `simulator.Robosuite`."""
+        return {
+            "controller": self.controller,
+            "control_hz": self.control_hz,
+            "image_size": self.image_size,
+            "has_images": bool(self.cameras),
+            "shadows": self.shadows,
+            "max_loaded": self.num_envs + _MAX_IDLE,
+        }
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What chooses the library that draws."""
+        return {"MUJOCO_GL": self.gl, "PYOPENGL_PLATFORM": self.gl}
+
+    def instruction(self, task: str) -> str:
+        return INSTRUCTIONS[task]

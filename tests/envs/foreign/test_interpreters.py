@@ -1,0 +1,150 @@
+"""Interpreters are made from locks, whole or not at all, and what is missing is said."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+import typer.testing
+
+from rrf.cli import app
+from rrf.envs.foreign import interpreters
+
+LOCK = "# requires-python: >=3.8\n# imports: tiny_wheel\ntiny-wheel==1.0\n"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    """A workspace with the lock `tiny` of one package, which lies in a folder of wheels."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    with zipfile.ZipFile(wheels / "tiny_wheel-1.0-py3-none-any.whl", "w") as wheel:
+        about = "Metadata-Version: 2.1\nName: tiny-wheel\nVersion: 1.0\n"
+        tag = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        wheel.writestr("tiny_wheel.py", "answer = 42\n")
+        wheel.writestr("tiny_wheel-1.0.dist-info/METADATA", about)
+        wheel.writestr("tiny_wheel-1.0.dist-info/WHEEL", tag)
+        wheel.writestr("tiny_wheel-1.0.dist-info/LICENSE", "\nMIT License\n\nFor tests.\n")
+        wheel.writestr("tiny_wheel-1.0.dist-info/RECORD", "tiny_wheel-1.0.dist-info/LICENSE,,\n")
+    for variable in ("UV_FIND_LINKS", "PIP_FIND_LINKS"):
+        monkeypatch.setenv(variable, str(wheels))
+    for variable in ("UV_NO_INDEX", "UV_OFFLINE", "PIP_NO_INDEX"):
+        monkeypatch.setenv(variable, "1")
+    monkeypatch.setenv("UV_NO_CACHE", "1")
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    (tmp_path / "configs/envs").mkdir(parents=True)
+    (tmp_path / "configs/envs/tiny.lock").write_text(LOCK)
+    return tmp_path
+
+
+def rrf(*words) -> str:
+    """What a command prints."""
+    result = typer.testing.CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_lock_becomes_an_interpreter_once(home):
+    assert "tiny is set up: Python" in rrf("envs", "setup", "tiny")
+    found = interpreters.interpreter("tiny")
+    assert found.python == home / ".rrf/envs/tiny/bin/python"
+    assert {"name": "tiny-wheel", "version": "1.0", "licence": "MIT License"} in found.record[
+        "packages"
+    ]
+    made = found.python.lstat().st_mtime_ns
+    assert "tiny is there already" in rrf("envs", "setup", "tiny")
+    assert found.python.lstat().st_mtime_ns == made
+    rrf("envs", "setup", "tiny", "--force")
+    assert found.python.lstat().st_mtime_ns > made
+    assert "tiny-wheel 1.0" in rrf("envs", "list", "--packages")
+    assert [path.name for path in interpreters.folder().iterdir()] == ["tiny"]
+    (home / "configs/envs/tiny.lock").write_text(f"# another comment\n{LOCK}")
+    with pytest.raises(ValueError, match=r"tiny\.lock has changed since.*rrf envs setup tiny$"):
+        interpreters.interpreter("tiny")
+
+
+def test_an_interrupted_setup_leaves_nothing_that_counts_and_goes_on(home, monkeypatch):
+    run, commands = interpreters._run, []
+
+    def interrupted(command):
+        commands.append(command)
+        if len(commands) == 2:
+            raise KeyboardInterrupt
+        return run(command)
+
+    monkeypatch.setattr(interpreters, "_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        interpreters.setup("tiny")
+    with pytest.raises(ValueError, match="not set up here; type: rrf envs setup tiny"):
+        interpreters.interpreter("tiny")
+    [partial] = interpreters.folder().glob(".partial-*")
+    (partial / "kept").touch()
+    assert interpreters.setup("tiny")
+    assert (interpreters.folder() / "tiny/kept").exists()
+
+
+def test_what_cannot_be_installed_is_told_by_the_installer(home):
+    (home / "configs/envs/tiny.lock").write_text("no-such-package==1.0\n")
+    with pytest.raises(ValueError, match=r"failed: .*no.such.package"):
+        interpreters.setup("tiny")
+    assert interpreters.names() == []
+
+
+def test_a_python_that_does_not_fit_is_told(home, monkeypatch):
+    monkeypatch.setenv("PATH", str(home))  # looking at many Pythons takes long
+    (home / "configs/envs/tiny.lock").write_text("# requires-python: >=3.99\ntiny-wheel==1.0\n")
+    with pytest.raises(ValueError, match=r"3\.99"):
+        interpreters.setup("tiny")
+    monkeypatch.setattr(interpreters, "_uv", lambda: None)
+    with pytest.raises(ValueError, match=r"tiny\.lock needs Python >=3\.99, which is not among"):
+        interpreters.setup("tiny")
+
+
+@pytest.mark.slow
+def test_pip_does_it_where_there_is_no_uv(home, monkeypatch):
+    monkeypatch.setattr(interpreters, "_uv", lambda: None)
+    assert interpreters.setup("tiny")
+    assert interpreters.interpreter("tiny").python.exists()
+
+
+@pytest.mark.parametrize(
+    "line", ["numpy", "numpy>=1", "numpy @ file:///x", "-r other.txt", "--index-url=x"]
+)
+def test_a_lock_pins_and_nothing_else(home, line):
+    (home / "configs/envs/tiny.lock").write_text(f"tiny-wheel==1.0\n{line}\n")
+    with pytest.raises(ValueError, match=r"tiny\.lock:2 is '.*', but must be like numpy==1\.26\.4"):
+        interpreters.read_lock("tiny")
+    with pytest.raises(ValueError, match=r"has no tyni\.lock; known: tiny"):
+        interpreters.read_lock("tyni")
+
+
+def test_an_interpreter_that_exists_is_noted(home, bare_python):
+    said = rrf(
+        *("envs", "add", "other", bare_python, "--cwd", home),
+        *("--variable", "ROOT=/a=b", "--variable", "EMPTY="),
+    )
+    assert "other is noted: Python 3." in said
+    found = interpreters.interpreter("other")
+    assert (found.python, found.cwd) == (bare_python, str(home))
+    assert found.variables == {"ROOT": "/a=b", "EMPTY": ""}
+    with pytest.raises(ValueError, match="must be like KEY=VALUE"):
+        rrf("envs", "add", "other", bare_python, "--variable", "ROOT")
+    with pytest.raises(ValueError, match="'tiny' has a lock; type: rrf envs setup tiny"):
+        interpreters.add("tiny", bare_python)
+    with pytest.raises(ValueError, match="does not run: No such file"):
+        interpreters.add("third", home / "python")
+    with pytest.raises(ValueError, match=r"'\.\./x' cannot be a name"):
+        interpreters.add("../x", bare_python)
+    record = interpreters.folder() / "other" / interpreters.RECORD
+    record.write_text(json.dumps({"python": 3}))
+    with pytest.raises(ValueError, match=r"is damaged .*; type: rrf envs add other PYTHON"):
+        interpreters.interpreter("other")
+
+
+def test_the_locks_of_the_project_pin_everything(monkeypatch):
+    root = Path(__file__).parents[3]
+    monkeypatch.setenv("RRF_HOME", str(root))
+    for name in interpreters.locks():
+        lock = interpreters.read_lock(name)
+        assert lock.imports
+        assert "://" not in lock.path.read_text()
