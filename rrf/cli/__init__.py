@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rrf import workspace
-from rrf.cli import data, envs, models, nightly
+from rrf.cli import data, envs, models, nightly, orchestra
 from rrf.cli.evaluation import eval_
 from rrf.cli.exchange import export, import_
 from rrf.cli.gc import gc
@@ -32,6 +32,7 @@ app.command("import")(import_)
 app.add_typer(models.app, name="models")
 app.command()(gc)
 app.add_typer(nightly.app, name="nightly")
+app.add_typer(orchestra.app, name="orchestra")
 
 
 @app.command()

@@ -4,7 +4,10 @@ import os
 import signal
 
 import pytest
+from typer.testing import CliRunner
 
+from rrf.cli import app
+from rrf.orchestra.inline_run import build_runner
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.configs import RayCfg, VLARLRunnerCfg
@@ -19,8 +22,6 @@ from tests.orchestra.conftest import (
 )
 
 ray_processes = pytest.importorskip("rrf.orchestra.ray_processes", reason="Ray is not installed")
-
-from rrf.orchestra.inline_run import build_runner  # noqa: E402 # after the check for Ray
 
 pytestmark = pytest.mark.slow
 PLACEMENT = {"env": "0:0-1", "rollout": "0:0-1", "actor": "0"}
@@ -84,3 +85,11 @@ def test_a_placement_that_does_not_fit_the_cluster_is_refused(parent, tmp_path):
 def test_a_cluster_that_is_not_there_is_named():
     with pytest.raises(ValueError, match="no Ray cluster answers at 'auto'; start one with"):
         ray_processes.Cluster("auto")
+
+
+@pytest.mark.parametrize("words", [[], ["--inline"]], ids=["Ray", "inline"])
+def test_a_smoke_run_says_that_all_roles_work(words):
+    result = CliRunner().invoke(app, ["orchestra", "smoke", "--rounds", "2", *words])
+    assert result.exit_code == 0, result.output
+    assert "round 2/2: 8 episodes" in result.output
+    assert result.output.endswith("all roles work\n")
