@@ -1,5 +1,9 @@
 """`rrf orchestra`: the roles of reinforcement learning, here and on a cluster."""
 
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -7,6 +11,8 @@ import typer
 app = typer.Typer(
     help="The roles of reinforcement learning, here and on a Ray cluster.", no_args_is_help=True
 )
+
+_NUM_PROPOSED = 5
 
 
 @app.command()
@@ -37,3 +43,60 @@ def smoke(
 
     run(None if inline else RayCfg(address=address, placement=placement), rounds, show)
     typer.echo("all roles work")
+
+
+@app.command()
+def plan(
+    run: Annotated[Path, typer.Argument(help="Directory of a run; its last round says the costs.")],
+    cores: Annotated[str, typer.Option(help="Cores of each node, e.g. 8,8.")] = "2",
+    env: Annotated[
+        str | None, typer.Option(help="Placement of the environments; else some are proposed.")
+    ] = None,
+    rollout: Annotated[str, typer.Option(help="Placement of the rollouts.")] = "0",
+) -> None:
+    """Predict how long a round takes with other processes on other nodes.
+
+    Costs come from what the run measured. With --env, the time of that placement; without it, the
+    fastest of those that give every node the same number of processes.
+    """
+    from rrf.orchestra.placement import parse
+    from rrf.orchestra.plan import Costs, Layout, predict, propose
+
+    cfg, metrics = _measured(run)
+    costs = Costs.of(metrics, cfg["env"]["chunk_length"], cfg["inference_batch"])
+    nodes = [int(each) for each in cores.split(",")]
+    slots, rows = cfg["env"]["num_envs"], cfg["inference_batch"]
+    if env is None:
+        layouts = [layout for _, layout in propose(costs, nodes, slots, rows)[:_NUM_PROPOSED]]
+    else:
+        roles = parse({"env": env, "rollout": rollout}, len(nodes), ("env", "rollout")).roles
+        where = {role: [process[0] for process in roles[role]] for role in roles}
+        layouts = [Layout(where["env"], where["rollout"], nodes, slots, rows)]
+    measured = metrics["time/rollout"] + metrics["time/update"]
+    typer.echo(f"the run's own round: {measured:.1f} s")
+    for layout in layouts:
+        found = predict(costs, layout)
+        busy = [found.busy(f"rollout {number}") for number in range(len(layout.rollout))]
+        typer.echo(
+            f"{found.round_s:6.1f} s, of which rollout {found.rollout_s:.1f} s: env on nodes "
+            f"{_counts(layout.env)}, rollout on {_counts(layout.rollout)}, busy "
+            + ", ".join(f"{share:.0%}" for share in busy)
+        )
+
+
+def _measured(run: Path) -> tuple[dict, dict]:
+    """The config and the last metrics of a run."""
+    from rrf.runners.checkpoints import checkpoint
+
+    if not (run / "result.json").is_file():
+        raise ValueError(f"{run} has no result.json; give the directory of a finished run")
+    result = json.loads((run / "result.json").read_text())
+    cfg = checkpoint.load_config(run / Path(result["checkpoint"]).name)
+    if "env" not in cfg or "tasks" not in cfg:
+        raise ValueError(f"{run} is no run of reinforcement learning with images")
+    return {"inference_batch": 16, **cfg}, result["metrics"]
+
+
+def _counts(nodes: Sequence[int]) -> str:
+    """`0: 4, 1: 4`, the processes of each node."""
+    return ", ".join(f"{node}: {count}" for node, count in sorted(Counter(nodes).items()))

@@ -1,0 +1,195 @@
+"""Predicts how long a round takes with other processes, before they are started.
+
+A simulation of events plays the round: environment processes execute chunks of their slots, ask a
+rollout for the next actions, and wait for it; a rollout answers all processes that wait, as far as
+a batch goes. Processes on one node share its cores. What the parts cost was measured by an earlier
+run.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+_INSTANT_S = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class Costs:
+    """Seconds of one core, and how much there is to do in a round."""
+
+    chunk_s: float  # physics and images of one chunk in one slot
+    reset_s: float  # the begin of an episode
+    inference_s: float  # one forward pass of a batch, however full it is
+    update_s: float  # the update, wall time
+    num_episodes: int
+    num_chunks: int  # of an episode, on the mean
+
+    @classmethod
+    def of(cls, metrics: Mapping[str, float], chunk_length: int, batch_rows: int) -> "Costs":
+        """The costs that the metrics of a round say.
+
+        Args:
+            metrics: Of the last round, as result.json has them.
+            chunk_length: Actions of a chunk.
+            batch_rows: The largest batch of a rollout.
+
+        Raises:
+            ValueError: If a metric is missing.
+        """
+        names = ("physics", "rendering", "reset", "inference", "update")
+        needed = [f"time/{name}" for name in names]
+        needed += ["env/num_trajectories", "env/episode_len"]
+        if missing := [name for name in needed if name not in metrics]:
+            raise ValueError(f"the run has no {', '.join(missing)}; train at least one round")
+        episodes = metrics["env/num_trajectories"]
+        chunks = max(1, round(metrics["env/episode_len"] / chunk_length))
+        rows = episodes * chunks
+        return cls(
+            chunk_s=(metrics["time/physics"] + metrics["time/rendering"]) / rows,
+            reset_s=metrics["time/reset"] / episodes,
+            inference_s=metrics["time/inference"] / math.ceil(rows / batch_rows),
+            update_s=metrics["time/update"],
+            num_episodes=round(episodes),
+            num_chunks=chunks,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Which processes there are, and where."""
+
+    env: Sequence[int]  # the node of each environment process
+    rollout: Sequence[int]  # the node of each rollout
+    cores: Sequence[int]  # of each node
+    num_slots: int  # of all environments
+    batch_rows: int
+
+
+@dataclasses.dataclass
+class Span:
+    """Work of one process."""
+
+    process: str
+    begin_s: float
+    end_s: float
+
+
+@dataclasses.dataclass
+class Plan:
+    """A predicted round."""
+
+    rollout_s: float
+    round_s: float
+    spans: list[Span]  # of the rollout phase
+
+    def busy(self, process: str) -> float:
+        """The share of the rollout phase in which a process works."""
+        spent = sum(span.end_s - span.begin_s for span in self.spans if span.process == process)
+        return spent / self.rollout_s
+
+
+def predict(costs: Costs, layout: Layout) -> Plan:
+    """Play a round.
+
+    Raises:
+        ValueError: If the slots cannot be shared evenly by the environment processes.
+    """
+    if layout.num_slots % len(layout.env):
+        raise ValueError(
+            f"{layout.num_slots} slots cannot be shared by {len(layout.env)} environment processes"
+        )
+    spans = list(_Round(costs, layout).spans())
+    rollout_s = max(span.end_s for span in spans)
+    return Plan(rollout_s, rollout_s + costs.update_s, spans)
+
+
+def propose(
+    costs: Costs, cores: Sequence[int], num_slots: int, batch_rows: int
+) -> list[tuple[float, Layout]]:
+    """Layouts with the seconds of their rounds, the fastest first: as many environment processes
+    per node as divide the slots, and a rollout on one node or on each."""
+    nodes, found = range(len(cores)), []
+    for each, rollouts in itertools.product(range(1, max(cores) + 1), {1, len(cores)}):
+        env = [node for node in nodes for _ in range(min(each, cores[node]))]
+        if num_slots % len(env) == 0:
+            layout = Layout(env, list(nodes)[:rollouts], cores, num_slots, batch_rows)
+            found.append((predict(costs, layout).round_s, layout))
+    return sorted(found, key=lambda pair: (pair[0], len(pair[1].env)))
+
+
+@dataclasses.dataclass
+class _Task:
+    process: str
+    node: int
+    left_s: float
+    begin_s: float
+    envs: list[int]  # whom it is for
+
+
+class _Round:
+    def __init__(self, costs: Costs, layout: Layout):
+        self._costs, self._layout = costs, layout
+        self._waiting = costs.num_episodes  # not yet begun
+        self._running = [[] for _ in layout.env]  # of each process: chunks left of its episodes
+        self._asking: list[int] = []  # processes that need actions, in order
+        self._free = list(range(len(layout.rollout)))
+        self._tasks: list[_Task] = []
+        self._now = 0.0
+
+    def spans(self) -> Iterator[Span]:
+        for env in range(len(self._layout.env)):
+            self._simulate(env)
+        while self._tasks:
+            for task in self._next():
+                yield Span(task.process, task.begin_s, self._now)
+                if task.process.startswith("env"):
+                    self._asking += [env for env in task.envs if self._running[env]]
+                else:
+                    self._free.append(int(task.process.removeprefix("rollout ")))
+                    for env in task.envs:
+                        self._running[env] = [left - 1 for left in self._running[env]]
+                        self._simulate(env)
+            self._infer()
+
+    def _simulate(self, env: int) -> None:
+        """Execute the chunks that were chosen, and begin episodes in free slots."""
+        chunks = len(self._running[env])
+        alive = [left for left in self._running[env] if left > 0]
+        slots = self._layout.num_slots // len(self._layout.env)
+        begun = min(slots - len(alive), self._waiting)
+        self._waiting -= begun
+        self._running[env] = alive + [self._costs.num_chunks] * begun
+        seconds = chunks * self._costs.chunk_s + begun * self._costs.reset_s
+        if chunks or begun:
+            self._start(f"env {env}", self._layout.env[env], seconds, [env])
+
+    def _infer(self) -> None:
+        while self._free and self._asking:
+            envs, rows = [], 0
+            while self._asking and (
+                not envs or rows + len(self._running[self._asking[0]]) <= self._layout.batch_rows
+            ):
+                envs.append(self._asking.pop(0))
+                rows += len(self._running[envs[-1]])
+            number = self._free.pop(0)
+            passes = math.ceil(rows / self._layout.batch_rows)
+            seconds = passes * self._costs.inference_s
+            self._start(f"rollout {number}", self._layout.rollout[number], seconds, envs)
+
+    def _start(self, process: str, node: int, seconds: float, envs: list[int]) -> None:
+        self._tasks.append(_Task(process, node, seconds, self._now, envs))
+
+    def _next(self) -> list[_Task]:
+        """Let time pass until tasks are done, and remove them."""
+        active = [0] * len(self._layout.cores)
+        for task in self._tasks:
+            active[task.node] += 1
+        speed = [min(1.0, c / max(a, 1)) for c, a in zip(self._layout.cores, active, strict=True)]
+        passed = min(task.left_s / speed[task.node] for task in self._tasks)
+        for task in self._tasks:
+            task.left_s -= passed * speed[task.node]
+        self._now += passed
+        done = [task for task in self._tasks if task.left_s < _INSTANT_S]
+        self._tasks = [task for task in self._tasks if task.left_s >= _INSTANT_S]
+        return done

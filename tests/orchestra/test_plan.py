@@ -1,0 +1,85 @@
+"""Predicted rounds, worked by hand."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rrf.cli import app
+from rrf.orchestra.plan import Costs, Layout, predict, propose
+
+COSTS = Costs(chunk_s=1.0, reset_s=0.0, inference_s=2.0, update_s=5.0, num_episodes=4, num_chunks=3)
+
+
+def layout(env=(0,), rollout=(0,), cores=(8,), num_slots=4, batch_rows=4):
+    return Layout(env, rollout, cores, num_slots, batch_rows)
+
+
+def test_one_process_and_one_rollout_work_in_turn():
+    plan = predict(COSTS, layout())
+    assert plan.rollout_s == 3 * (2 + 4)
+    assert plan.round_s == 3 * (2 + 4) + 5
+    assert plan.busy("rollout 0") == pytest.approx(6 / 18)
+
+
+def test_two_processes_hide_inference_behind_simulation():
+    # Each has two slots: 2 s of simulation and 2 s of inference, which alternate.
+    plan = predict(COSTS, layout(env=(0, 0), batch_rows=2))
+    assert plan.rollout_s == 2 + 3 * 4
+    assert plan.busy("rollout 0") == pytest.approx(12 / 14)
+
+
+def test_a_batch_answers_all_that_wait():
+    plan = predict(COSTS, layout(env=(0, 0), batch_rows=4))
+    assert plan.rollout_s == 3 * (2 + 2)
+
+
+def test_processes_share_the_cores_of_their_node():
+    plan = predict(COSTS, layout(env=(0, 0), cores=(1,)))
+    assert plan.rollout_s == 3 * (2 + 4)
+    elsewhere = predict(COSTS, layout(env=(1, 2), cores=(1, 1, 1)))
+    assert elsewhere.rollout_s == 3 * (2 + 2)
+
+
+def test_more_episodes_than_slots_follow_each_other():
+    plan = predict(COSTS, layout(num_slots=2))
+    assert plan.rollout_s == 6 * (2 + 2)
+
+
+def test_the_fastest_layout_comes_first():
+    found = propose(COSTS, cores=(2, 2), num_slots=4, batch_rows=2)
+    seconds = [pair[0] for pair in found]
+    assert seconds == sorted(seconds)
+    assert len(found[0][1].env) > 1
+
+
+def test_slots_that_cannot_be_shared_are_refused():
+    with pytest.raises(ValueError, match="4 slots cannot be shared by 3"):
+        predict(COSTS, layout(env=(0, 0, 0)))
+
+
+def test_costs_come_from_the_metrics_of_a_round():
+    names = ("physics", "rendering", "reset", "inference", "update")
+    metrics = dict(zip((f"time/{n}" for n in names), (6.0, 3.0, 2.0, 4.0, 7.0), strict=True))
+    metrics |= {"env/num_trajectories": 10.0, "env/episode_len": 6.0}
+    costs = Costs.of(metrics, chunk_length=2, batch_rows=16)
+    assert costs == Costs(0.3, 0.2, 2.0, 7.0, 10, 3)
+    with pytest.raises(ValueError, match="no time/reset; train at least one round"):
+        Costs.of({n: v for n, v in metrics.items() if n != "time/reset"}, 2, 16)
+
+
+def test_the_command_predicts_from_a_run():
+    run = Path(__file__).parents[1] / "saved/2026-11-24/runs/rl"
+    words = ["orchestra", "plan", str(run), "--cores", "8,8"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[0].startswith("the run's own round: ")
+    assert all(" s, of which rollout " in line for line in lines[1:])
+    one = CliRunner().invoke(app, [*words, "--env", "0:0-1", "--rollout", "1"])
+    assert "env on nodes 0: 2, rollout on 1: 1" in one.output
+
+
+def test_a_directory_without_a_run_is_named(tmp_path):
+    result = CliRunner().invoke(app, ["orchestra", "plan", str(tmp_path)])
+    assert "has no result.json; give the directory of a finished run" in str(result.exception)
