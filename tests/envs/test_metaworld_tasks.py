@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rrf.envs import ENVS
+from rrf.envs.foreign.configs import ForeignVecEnvCfg
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.metaworld.tasks import DIFFICULTY, INSTRUCTIONS, TASKS
 from rrf.envs.vec_env import InitialState
@@ -38,10 +39,12 @@ def test_every_task_has_one_instruction_and_one_difficulty():
 
 
 def test_every_registered_environment_builds_and_obeys_the_contract():
-    ours = [name for name in ENVS if ENVS.get(name).__module__.startswith("rrf.")]
-    assert "metaworld" in ours
-    for name in ours:
-        check_contract(ENVS.get(name)(num_envs=2, cameras=[]), CHEAP_TASKS)
+    ours = [cfg for cfg in map(ENVS.get, ENVS) if cfg.__module__.startswith("rrf.")]
+    # Those in interpreters of their own have tests of their own, which need them set up.
+    ours = [cfg for cfg in ours if not issubclass(cfg, ForeignVecEnvCfg)]
+    assert MetaWorldCfg in ours
+    for cfg in ours:
+        check_contract(cfg(num_envs=2, cameras=[]), CHEAP_TASKS)
 
 
 @pytest.mark.slow
