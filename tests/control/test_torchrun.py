@@ -47,6 +47,7 @@ def test_two_processes_learn_what_one_learns_from_the_same_experience(left):
         torch.testing.assert_close(first[name], expected, atol=1e-5, rtol=0, msg=name)
 
 
+@pytest.mark.slow
 def test_the_command_under_torchrun_leaves_one_run(tmp_path):
     words = (
         *("-m", "rrf", "train", "pendulum-ppo", "trackers=[tensorboard]", "env.num_envs=2"),

@@ -187,6 +187,7 @@ def newest(home: Path) -> int:
     return int(path.name.removeprefix("global_step_"))
 
 
+@pytest.mark.slow
 def test_a_video_is_made_at_the_end_and_also_of_a_run_that_was_finished_without(rrf):
     first = rrf("train", *TINY_PPO)
     assert not [line for line in first.lines if line.startswith("video ")]
