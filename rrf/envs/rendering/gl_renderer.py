@@ -17,6 +17,7 @@ import mujoco
 import numpy as np
 
 from rrf.envs.rendering.gl_platform import check_unbound
+from rrf.envs.rendering.render_model import VISIBLE_GROUPS
 
 _MAX_GEOMS = 10_000
 
@@ -30,6 +31,7 @@ class GLRenderer:
         cameras: Sequence[str],
         image_size: tuple[int, int],
         backend: str = "egl",
+        geom_groups: Sequence[int] = VISIBLE_GROUPS,
     ):
         """Make the OpenGL context.
 
@@ -39,6 +41,7 @@ class GLRenderer:
             cameras: Camera names; images come in this order.
             image_size: (height, width) in pixels.
             backend: "egl" or "osmesa".
+            geom_groups: The groups of geoms to draw.
 
         Raises:
             ValueError: If the backend does not work on this machine, or the process already uses
@@ -53,6 +56,7 @@ class GLRenderer:
             mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._scene = mujoco.MjvScene(self._model, _MAX_GEOMS)
         self._option = mujoco.MjvOption()
+        self._option.geomgroup[:] = np.isin(np.arange(mujoco.mjNGROUP), geom_groups)
         self._viewport = mujoco.MjrRect(0, 0, self._width, self._height)
 
     def render(self, datas: Sequence[mujoco.MjData]) -> np.ndarray:
