@@ -105,7 +105,7 @@ class WarpRenderer:
         with wp.ScopedDevice(device):
             self._model: typing.Any = self._mjw.put_model(self._drawn.model)
             self._data: typing.Any = self._mjw.make_data(self._drawn.model, nworld=max_batch)
-            self._draw = self._mjw.render
+            self._draw: typing.Any = self._mjw.render
             if use_gl_shading:
                 from rrf.envs.rendering.gl_shading import GLShading  # needs Warp to have started
 
@@ -148,7 +148,7 @@ class WarpRenderer:
         """Release the device memory. Calling it twice is allowed."""
         for layer in filter(None, (self._foreground, self._background, self._whole)):
             layer.close()
-        self._data = self._model = None
+        self._data = self._model = self._draw = None
         self._backgrounds.clear()
 
     def _make_layer(
@@ -280,7 +280,8 @@ class _Layer:
         """`refit` and `draw` launch kernels for (model, data, context); `image_size` is (height,
         width).
         """
-        self._refit, self._draw = refit, draw
+        self._refit: typing.Any = refit
+        self._draw: typing.Any = draw
         self._model: typing.Any = model
         self._data: typing.Any = data
         self._context: typing.Any = context
@@ -300,7 +301,7 @@ class _Layer:
     def close(self) -> None:
         """Forget graphs and buffers."""
         self._graphs.clear()
-        self._context = self._data = self._model = None
+        self._context = self._data = self._model = self._draw = None
 
     def _graph(self, num_worlds: int) -> typing.Any:
         """The launches for at least `num_worlds` worlds. A smaller graph is recorded only if used
