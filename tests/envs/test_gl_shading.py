@@ -109,7 +109,7 @@ def test_a_square_texture_lies_on_a_box_with_its_first_row_towards_y():
         width=2,
         height=2,
         nchannel=3,
-        data=bytes(np.ravel(colors).astype(np.uint8)),
+        data=np.ravel(colors).tolist(),
     )
     material = spec.add_material(name="m")
     material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "t"
@@ -128,8 +128,8 @@ def test_a_cube_texture_is_on_each_side_of_a_box():
     )
     box = '<geom type="box" size=".5 .5 .5" material="m" {}/>'
     assert shaded(box.format(""), cube)[16, 16].tolist() == [255, 0, 0]
-    turned = shaded(box.format('euler="180 0 0"'), cube)
-    assert turned[16, 16].tolist() == [0, 0, 255]  # "flat" gives the bottom its second colour
+    turned = shaded(box.format('euler="-90 0 0"'), cube)
+    assert turned[16, 16].tolist() == [0, 0, 255]  # "flat" gives the side at -y its second colour
 
 
 def test_a_see_through_geom_is_blended_twice():
