@@ -63,10 +63,10 @@ def main() -> None:
         folder = Path(args.scenes or f"{scratch}/scenes")
         if not args.scenes:
             _write_scenes(args.libero, folder)
-        scenes = [_Scene(path, backend) for path in sorted(folder.iterdir())]
-    for scene in scenes:
-        rates = {name: f"{rate:.1f}" for name, rate in scene.rates.items()}
-        print(f"{scene.task}: {rates} images/CPU-s, differences {scene.differences}", flush=True)
+        scenes = []
+        for path in sorted(folder.iterdir()):
+            scenes.append(_Scene(path, backend))
+            print(scenes[-1].told(), flush=True)
     rows = _numbers(scenes, backend)
     for row in rows:
         print(f"{row['id']}: {row['value']:g} {row['unit']} {row['peer']} {row['peer_value']}")
@@ -118,11 +118,15 @@ class _Scene:
                 seconds[name] += time.process_time() - begin
         for made in renderers.values():
             made.close()
-        drawn = NUM_ROUNDS * len(CAMERAS) * len(datas)
         self.seconds = seconds
-        self.rates = {name: drawn / spent for name, spent in seconds.items()}
         off = np.abs(self.images[_TRACER].astype(float) - self.images[_DEFAULT])
         self.differences = off.mean((1, 2, 3, 4)).round(2).tolist()  # by camera
+
+    def told(self) -> str:
+        """Its numbers in a line."""
+        drawn = NUM_ROUNDS * len(CAMERAS) * NUM_STATES
+        rates = {name: round(drawn / spent, 1) for name, spent in self.seconds.items()}
+        return f"{self.task}: {rates} images/CPU-s, differences {self.differences} of 255"
 
 
 def _posed(model: mujoco.MjModel, qpos: np.ndarray) -> mujoco.MjData:

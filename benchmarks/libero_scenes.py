@@ -10,6 +10,8 @@ are drawn by `SEED`, the suites take turns. The states are those of an episode w
 that starts in the first of the task's own initial states.
 """
 
+# pyright: reportMissingImports=false
+
 import sys
 from pathlib import Path
 

@@ -11,12 +11,12 @@ as MuJoCo does. mujoco_warp gives the scene's bounding volumes, the rays and the
 What OpenGL has and this has not: lighting per vertex (here per pixel), anti-aliasing, reflections,
 shadows, haze; height fields and flexes are not drawn.
 
-Legend: G geoms, F mesh faces, W worlds, C cameras.
+Legend: C cameras.
 """
 
 # pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportCallIssue=false
 # pyright: reportArgumentType=false, reportOperatorIssue=false, reportReturnType=false
-# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false
+# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportAssignmentType=false
 # mujoco's compiled modules come without stubs; kernels are Python only in their syntax.
 # ruff: noqa: UP018, RUF046, SIM102
 # Warp wants float(0.0) for a variable that changes in a loop, and evaluates both sides of an "and".
@@ -26,77 +26,30 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src import ray as rays
 
-from rrf.envs.rendering.render_model import SEE_THROUGH_BELOW, shown_colors
+from rrf.envs.rendering.gl_scene import (
+    BY_CUBE,
+    BY_PLANE,
+    DIRECTIONAL,
+    NO_TEXTURE,
+    SPOT,
+    Look,
+    Scene,
+    scene_of,
+)
+from rrf.envs.rendering.render_model import SEE_THROUGH_BELOW
 
 wp.set_module_options({"enable_backward": False, "fast_math": True})
 
-_DEFAULT_SPECULAR = _DEFAULT_SHININESS = 0.5  # of geoms without a material
-_NO_LIGHT_AMBIENT = 0.3
-_COLOR_TEXTURE = int(mujoco.mjtTextureRole.mjTEXROLE_RGB)
-_FACE_NORMAL_BELOW = 0.8  # cosine; sharper edges of meshes without texture coordinates stay sharp
 _Geom = mujoco.mjtGeom
 _PLANE, _SPHERE, _CAPSULE = (
     int(kind) for kind in (_Geom.mjGEOM_PLANE, _Geom.mjGEOM_SPHERE, _Geom.mjGEOM_CAPSULE)
 )
 _ELLIPSOID, _CYLINDER = int(_Geom.mjGEOM_ELLIPSOID), int(_Geom.mjGEOM_CYLINDER)
 _BOX, _MESH = int(_Geom.mjGEOM_BOX), int(_Geom.mjGEOM_MESH)
-_NO_TEXTURE, _BY_COORDINATES, _BY_PLANE, _BY_CUBE = range(4)
-_SPOT, _DIRECTIONAL, _HEADLIGHT = (
-    int(mujoco.mjtLightType.mjLIGHT_SPOT),
-    int(mujoco.mjtLightType.mjLIGHT_DIRECTIONAL),
-    -1,
-)
 _MAX_SEE_THROUGH = 8  # geoms along one ray
 _MAX_BACK_FACES = 8  # of one mesh along one ray
 _STEP_M = 1.0e-5  # beyond a face that is passed through
 _MIN_COSINE = 0.05
-
-
-@wp.struct
-class Look:
-    """How a geom is coloured."""
-
-    color: wp.vec4
-    emission: float
-    specular: float
-    shininess: float
-    mapping: int
-    texture: int  # first of its images; a cube has six
-    scale: wp.vec3  # from the geom's own coordinates to the texture's
-
-
-@wp.struct
-class Light:
-    """A light's constants. The headlight is the last one."""
-
-    kind: int
-    row: int  # in light_xpos and light_xdir
-    ambient: wp.vec3
-    diffuse: wp.vec3
-    specular: wp.vec3
-    attenuation: wp.vec3
-    cos_cutoff: float
-    exponent: float
-
-
-@wp.struct
-class Scene:
-    """The constants of a model."""
-
-    geom_type: wp.array(dtype=int)
-    geom_size: wp.array(dtype=wp.vec3)
-    geom_mesh: wp.array(dtype=int)
-    looks: wp.array(dtype=Look)
-    lights: wp.array(dtype=Light)
-    ambient: float
-    near: float
-    first_face: wp.array(dtype=int)
-    corner_normals: wp.array2d(dtype=wp.vec3)  # [F, 3]
-    corner_coordinates: wp.array2d(dtype=wp.vec2)  # [F, 3]
-    density: wp.array(dtype=float)  # [F], texture coordinates per m
-    images: wp.array(dtype=wp.Texture2D)
-    image_size: wp.array(dtype=float)  # px
-    sky: int  # first of its six images, or -1
 
 
 @wp.struct
@@ -246,11 +199,11 @@ def _sample_cube(scene: Scene, image: int, toward: wp.vec3, width: float) -> wp.
 @wp.func
 def _texture(scene: Scene, look: Look, hit: Hit, local: wp.vec3, width_m: float) -> wp.vec3:
     scaled = wp.cw_mul(look.scale, local)
-    if look.mapping == _BY_CUBE:
+    if look.mapping == BY_CUBE:
         width = width_m * wp.max(look.scale)
         return _sample_cube(scene, look.texture, scaled, width)
     size = scene.image_size[look.texture]
-    if look.mapping == _BY_PLANE:
+    if look.mapping == BY_PLANE:
         at = wp.vec2(scaled[0] - 0.5, -scaled[1] - 0.5)
         texels = width_m * wp.max(look.scale[0], look.scale[1]) * size
         return _sample(scene, look.texture, at, texels)
@@ -280,9 +233,9 @@ def _lit(
         light = scene.lights[index]
         toward = backward
         strength = float(1.0)
-        if light.kind == _DIRECTIONAL:
+        if light.kind == DIRECTIONAL:
             toward = -view.light_xdir[world, light.row]
-        elif light.kind == _SPOT:
+        elif light.kind == SPOT:
             offset = view.light_xpos[world, light.row] - point
             distance = wp.length(offset)
             toward = offset / wp.max(distance, 1.0e-9)
@@ -339,7 +292,7 @@ def _draw(
         point = eye + distance * direction
         look = scene.looks[hit.geom]
         shade = _lit(scene, view, world, look, point, hit.normal, -direction, backward)
-        if look.mapping != _NO_TEXTURE:
+        if look.mapping != NO_TEXTURE:
             local = wp.transpose(view.geom_xmat[world, hit.geom]) @ (
                 point - view.geom_xpos[world, hit.geom]
             )
@@ -378,8 +331,7 @@ class GLShading:
             drawn: The model to draw.
             textures: A model with the same textures, of which `drawn` need not have the pixels.
         """
-        self._images = _Images(textures)
-        self._scene = _scene(drawn, textures, self._images)
+        self._scene, self._images = scene_of(drawn, textures)
         self._pixel_sizes: dict[int, wp.array] = {}
 
     def __call__(self, model, data, context) -> None:
@@ -402,172 +354,6 @@ class GLShading:
             ],
             outputs=[context.rgb_data, context.depth_data],
         )
-
-
-class _Images:
-    """The images of all textures on the device: one of a 2D texture, six of a cube."""
-
-    def __init__(self, model: mujoco.MjModel):
-        self.first: list[int] = []  # by texture
-        self.sizes: list[float] = []
-        self.textures: list[wp.Texture2D] = []
-        for texture in range(model.ntex):
-            self.first.append(len(self.textures))
-            pixels = _pixels(model, texture)
-            if model.tex_type[texture] == mujoco.mjtTexture.mjTEXTURE_2D:
-                self._add(pixels, wp.TextureAddressMode.WRAP)
-                continue
-            width = int(model.tex_width[texture])
-            faces = pixels.reshape(-1, width, width, 4)
-            for face in range(6):  # a square image is on every side
-                self._add(faces[face % len(faces)], wp.TextureAddressMode.CLAMP)
-
-    def _add(self, pixels: np.ndarray, address: wp.TextureAddressMode) -> None:
-        self.sizes.append(float(max(pixels.shape[:2])))
-        self.textures.append(
-            wp.Texture2D(
-                np.ascontiguousarray(pixels),
-                filter_mode=wp.TextureFilterMode.LINEAR,
-                mip_filter_mode=wp.TextureFilterMode.LINEAR,
-                address_mode=address,
-                num_mip_levels=0,
-            )
-        )
-
-
-def _pixels(model: mujoco.MjModel, texture: int) -> np.ndarray:
-    """uint8 [H, W, 4]."""
-    start, channels = model.tex_adr[texture], model.tex_nchannel[texture]
-    height, width = model.tex_height[texture], model.tex_width[texture]
-    stored = model.tex_data[start : start + height * width * channels]
-    pixels = np.full((height, width, 4), 255, np.uint8)
-    pixels[..., :3] = stored.reshape(height, width, channels)[..., :3]
-    if model.tex_colorspace[texture] == mujoco.mjtColorSpace.mjCOLORSPACE_SRGB:
-        pixels[..., :3] = _LINEAR[pixels[..., :3]]
-    return pixels
-
-
-def _linear_table() -> np.ndarray:
-    """uint8 [256]: the linear value of each sRGB value."""
-    value = np.arange(256) / 255
-    linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
-    return np.round(255 * linear).astype(np.uint8)
-
-
-_LINEAR = _linear_table()
-
-
-def _scene(drawn: mujoco.MjModel, textures: mujoco.MjModel, images: _Images) -> Scene:
-    scene = Scene()
-    scene.geom_type = wp.array(drawn.geom_type, dtype=int)
-    scene.geom_size = wp.array(drawn.geom_size, dtype=wp.vec3)
-    scene.geom_mesh = wp.array(drawn.geom_dataid, dtype=int)
-    scene.looks = wp.array(_looks(drawn, textures, images), dtype=Look)
-    lights = _lights(drawn)
-    scene.lights = wp.array(lights, dtype=Light)
-    scene.ambient = 0.0 if len(lights) else _NO_LIGHT_AMBIENT
-    scene.near = float(drawn.vis.map.znear * drawn.stat.extent)
-    scene.first_face = wp.array(drawn.mesh_faceadr, dtype=int)
-    normals, coordinates, density = _faces(drawn)
-    scene.corner_normals = wp.array(normals, dtype=wp.vec3)
-    scene.corner_coordinates = wp.array(coordinates, dtype=wp.vec2)
-    scene.density = wp.array(density, dtype=float)
-    scene.images = wp.array(images.textures, dtype=wp.Texture2D)
-    scene.image_size = wp.array(images.sizes, dtype=float)
-    skies = np.flatnonzero(textures.tex_type == mujoco.mjtTexture.mjTEXTURE_SKYBOX)
-    scene.sky = images.first[skies[0]] if len(skies) else -1
-    return scene
-
-
-def _looks(drawn: mujoco.MjModel, textures: mujoco.MjModel, images: _Images) -> np.ndarray:
-    looks = np.zeros(drawn.ngeom, Look.numpy_dtype())
-    looks["color"] = shown_colors(drawn)
-    for geom in range(drawn.ngeom):
-        material, look = drawn.geom_matid[geom], looks[geom]
-        look["specular"], look["shininess"] = _DEFAULT_SPECULAR, 128 * _DEFAULT_SHININESS
-        if material < 0:
-            continue
-        look["emission"] = drawn.mat_emission[material]
-        look["specular"] = drawn.mat_specular[material]
-        look["shininess"] = 128 * drawn.mat_shininess[material]
-        texture = drawn.mat_texid[material, _COLOR_TEXTURE]
-        if texture < 0:
-            continue
-        look["texture"] = images.first[texture]
-        is_mesh = drawn.geom_type[geom] == _Geom.mjGEOM_MESH
-        size = np.where(drawn.geom_size[geom] > 0, drawn.geom_size[geom], 1.0)
-        if drawn.geom_type[geom] in (
-            _Geom.mjGEOM_SPHERE,
-            _Geom.mjGEOM_CAPSULE,
-            _Geom.mjGEOM_CYLINDER,
-        ):
-            size[:] = size[0]
-        is_uniform = drawn.mat_texuniform[material]
-        if is_mesh and drawn.mesh_texcoordadr[drawn.geom_dataid[geom]] >= 0:
-            look["mapping"] = _BY_COORDINATES
-        elif textures.tex_type[texture] == mujoco.mjtTexture.mjTEXTURE_2D:
-            look["mapping"] = _BY_PLANE
-            look["scale"][:2] = (
-                0.5 * drawn.mat_texrepeat[material] / (1.0 if is_uniform else size[:2])
-            )
-        else:
-            look["mapping"] = _BY_CUBE
-            if drawn.geom_type[geom] == _Geom.mjGEOM_CYLINDER:
-                size[2] = drawn.geom_size[geom, 1]
-            if is_mesh:  # its own coordinates are not scaled to its size
-                look["scale"] = size if is_uniform else 1.0
-            else:
-                look["scale"] = 1.0 if is_uniform else 1.0 / size
-    return looks
-
-
-def _lights(model: mujoco.MjModel) -> np.ndarray:
-    kinds = (mujoco.mjtLightType.mjLIGHT_SPOT, mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
-    rows = np.flatnonzero(model.light_active.astype(bool) & np.isin(model.light_type, kinds))
-    has_headlight = bool(model.vis.headlight.active)
-    lights = np.zeros(len(rows) + has_headlight, Light.numpy_dtype())
-    own = lights[: len(rows)]
-    own["kind"], own["row"] = model.light_type[rows], rows
-    own["ambient"], own["diffuse"] = model.light_ambient[rows], model.light_diffuse[rows]
-    own["specular"], own["attenuation"] = model.light_specular[rows], model.light_attenuation[rows]
-    own["cos_cutoff"] = np.cos(np.deg2rad(model.light_cutoff[rows]))
-    own["exponent"] = model.light_exponent[rows]
-    if has_headlight:
-        headlight = model.vis.headlight
-        lights[-1]["kind"] = _HEADLIGHT
-        lights[-1]["ambient"], lights[-1]["diffuse"] = headlight.ambient, headlight.diffuse
-        lights[-1]["specular"] = headlight.specular
-    return lights
-
-
-def _faces(model: mujoco.MjModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of all meshes' faces: normals [F, 3, 3], texture coordinates [F, 3, 2], and how many texture
-    coordinates go into a metre [F].
-    """
-    num_faces = model.nmeshface
-    normals = np.zeros((num_faces, 3, 3), np.float32)
-    coordinates = np.zeros((num_faces, 3, 2), np.float32)
-    density = np.zeros(num_faces, np.float32)
-    for mesh in range(model.nmesh):
-        start = model.mesh_faceadr[mesh]
-        faces = slice(start, start + model.mesh_facenum[mesh])
-        corners = model.mesh_vert[model.mesh_vertadr[mesh] + model.mesh_face[faces]]
-        edges = corners[:, 1:] - corners[:, :1]
-        flat = np.cross(edges[:, 0], edges[:, 1])
-        area = np.linalg.norm(flat, axis=-1)
-        flat /= np.maximum(area, 1e-15)[:, None]
-        smooth = model.mesh_normal[model.mesh_normaladr[mesh] + model.mesh_facenormal[faces]]
-        if model.mesh_texcoordadr[mesh] >= 0:
-            rows = model.mesh_texcoordadr[mesh] + model.mesh_facetexcoord[faces]
-            coordinates[faces] = model.mesh_texcoord[rows]
-            sides = coordinates[faces][:, 1:] - coordinates[faces][:, :1]
-            covered = np.abs(np.linalg.det(sides.astype(np.float64)))
-            density[faces] = np.sqrt(covered / np.maximum(area, 1e-15))
-        else:
-            is_sharp = (smooth * flat[:, None]).sum(-1) < _FACE_NORMAL_BELOW
-            smooth = np.where(is_sharp[..., None], flat[:, None], smooth)
-        normals[faces] = smooth
-    return normals, coordinates, density
 
 
 def _pixel_sizes(context) -> wp.array:
