@@ -44,7 +44,7 @@ NUM_STATES = 8
 NUM_ROUNDS = 3
 PICTURE = record.ROOT / "docs" / "images" / "libero-tracer.png"
 _COMMAND = "python -m benchmarks.libero_rendering"
-_TRACER, _DEFAULT, _FAST = "tracer", "GL by default", "GL, fast"
+_TRACER, _DEFAULT, _FAST = "tracer", "GL by default", "GL without effects"
 
 
 def main() -> None:
@@ -168,8 +168,8 @@ def _picture(scenes: Sequence[_Scene]) -> np.ndarray:
     cells = []
     for scene in scenes:
         for camera in range(len(CAMERAS)):
-            for name in (_TRACER, _DEFAULT):
-                text = f"{name}, {CAMERAS[camera].removeprefix('robot0_')}"
+            for name, label in ((_TRACER, "tracer"), (_DEFAULT, "GL")):
+                text = f"{label}, {CAMERAS[camera].removeprefix('robot0_')}"
                 cells.append(caption(scene.images[name][camera, 0], text))
     return tile(cells, columns=2 * len(CAMERAS))
 

@@ -138,6 +138,15 @@ def test_a_see_through_geom_is_blended_twice():
     assert shaded(red + pane)[16, 16].tolist() == [64, 191, 0]  # a quarter of what is behind it
 
 
+def test_the_first_geom_that_reflects_adds_what_it_mirrors():
+    """At half its brightness. The camera looks down on a mirror; a red pane is behind it."""
+    floor = '<geom type="plane" size="2 2 1" rgba="0 .2 0 1" material="m"/>'
+    pane = '<geom type="box" pos="0 0 6" size="4 4 .1" rgba="1 0 0 1"/>'
+    for reflectance, red in ((0.5, 128), (0.0, 0)):
+        image = shaded(floor + pane, f'<material name="m" reflectance="{reflectance}"/>')
+        assert image[16, 16].tolist() == [red, 51, 0]
+
+
 def test_faces_behind_a_back_face_of_the_same_mesh_are_seen():
     """Two tetrahedra in one mesh, the camera inside the first."""
     spec = mujoco.MjSpec.from_string(AMBIENT.format(assets="", geoms=""))

@@ -15,7 +15,12 @@ import mujoco
 import numpy as np
 import warp as wp
 
-from rrf.envs.rendering.render_model import shown_colors
+from rrf.envs.rendering.render_model import (
+    BACKGROUND_GROUP,
+    MOVING_GROUP,
+    SEE_THROUGH_BELOW,
+    shown_colors,
+)
 
 NO_TEXTURE, BY_COORDINATES, BY_PLANE, BY_CUBE = range(4)
 """How a texture lies on a geom."""
@@ -75,6 +80,8 @@ class Scene:
     images: wp.array(dtype=wp.Texture2D)
     image_size: wp.array(dtype=float)  # px
     sky: int  # first of its six images, or -1
+    mirror: int  # a geom, or -1
+    reflectance: float  # of the mirror
 
 
 def scene_of(drawn: mujoco.MjModel, textures: mujoco.MjModel) -> tuple[Scene, list[wp.Texture2D]]:
@@ -103,6 +110,7 @@ def scene_of(drawn: mujoco.MjModel, textures: mujoco.MjModel) -> tuple[Scene, li
     scene.image_size = wp.array(images.sizes, dtype=float)
     skies = np.flatnonzero(textures.tex_type == mujoco.mjtTexture.mjTEXTURE_SKYBOX)
     scene.sky = images.first[skies[0]] if len(skies) else -1
+    scene.mirror, scene.reflectance = _mirror(drawn)
     return scene, images.textures
 
 
@@ -199,6 +207,18 @@ def _looks(drawn: mujoco.MjModel, textures: mujoco.MjModel, images: _Images) -> 
             else:
                 look["scale"] = 1.0 if is_uniform else 1.0 / size
     return looks
+
+
+def _mirror(model: mujoco.MjModel) -> tuple[int, float]:
+    """The geom that reflects and how much; OpenGL has one at most, the first."""
+    is_flat = np.isin(model.geom_type, (_Geom.mjGEOM_PLANE, _Geom.mjGEOM_BOX))
+    is_seen = np.isin(model.geom_group, (BACKGROUND_GROUP, MOVING_GROUP))
+    is_solid = shown_colors(model)[:, 3] >= SEE_THROUGH_BELOW
+    for geom in np.flatnonzero(is_flat & is_seen & is_solid & (model.geom_matid >= 0)):
+        reflectance = float(model.mat_reflectance[model.geom_matid[geom]])
+        if reflectance > 0:
+            return int(geom), reflectance
+    return -1, 0.0
 
 
 def _lights(model: mujoco.MjModel) -> np.ndarray:

@@ -5,11 +5,13 @@ it, samples textures on planes and meshes only and without mipmaps, knows no smo
 transparency, and takes a geom's colour from its material alone. The kernel here follows the fixed
 OpenGL pipeline as MuJoCo sets it up: emission, and per light ambient, diffuse and Blinn's specular
 term, all attenuated; the sum is clamped to 1 and multiplied by the texture; surfaces seen from
-behind are left out; what is nearer than the near plane, too. A see-through geom is blended twice,
-as MuJoCo does. mujoco_warp gives the scene's bounding volumes, the rays and the buffers.
+behind are left out; what is nearer than the near plane, too. As in MuJoCo, a see-through geom is
+blended twice, and the upper side of the first plane or box that reflects is a mirror. mujoco_warp
+gives the scene's bounding volumes, the rays and the buffers.
 
-What OpenGL has and this has not: lighting per vertex (here per pixel), anti-aliasing, reflections,
-shadows, haze; height fields and flexes are not drawn.
+What OpenGL has and this has not: lighting per vertex (here per pixel), anti-aliasing, shadows and
+haze; height fields and flexes are not drawn. Where the background is kept, a mirror in it shows
+nothing that moves.
 
 Legend: C cameras.
 """
@@ -50,6 +52,7 @@ _MAX_SEE_THROUGH = 8  # geoms along one ray
 _MAX_BACK_FACES = 8  # of one mesh along one ray
 _STEP_M = 1.0e-5  # beyond a face that is passed through
 _MIN_COSINE = 0.05
+_UPPER_SIDE = 0.99  # cosine
 
 
 @wp.struct
@@ -161,14 +164,17 @@ def _sample(scene: Scene, image: int, at: wp.vec2, texels: float) -> wp.vec3:
 
 
 @wp.func
-def _sample_cube(scene: Scene, image: int, toward: wp.vec3, width: float) -> wp.vec3:
-    """The cube map in a direction; a pixel covers `width` in units of `toward`.
+def _sample_cube(
+    scene: Scene, image: int, toward: wp.vec3, scale: wp.vec3, width_m: float
+) -> wp.vec3:
+    """The cube map in a direction, `scale` of which goes into a metre; a pixel covers `width_m`.
 
     Images are in OpenGL's order: +x, -x, +y, -y, +z, -z.
     """
     x, y, z = toward[0], toward[1], toward[2]
     face = int(0)
     depth = wp.abs(x)
+    widest = wp.max(scale[1], scale[2])
     s = -z
     t = -y
     if x < 0.0:
@@ -177,6 +183,7 @@ def _sample_cube(scene: Scene, image: int, toward: wp.vec3, width: float) -> wp.
     if wp.abs(y) > depth and wp.abs(y) >= wp.abs(z):
         face = 2
         depth = wp.abs(y)
+        widest = wp.max(scale[0], scale[2])
         s = x
         t = z
         if y < 0.0:
@@ -185,6 +192,7 @@ def _sample_cube(scene: Scene, image: int, toward: wp.vec3, width: float) -> wp.
     elif wp.abs(z) > depth:
         face = 4
         depth = wp.abs(z)
+        widest = wp.max(scale[0], scale[1])
         s = x
         t = -y
         if z < 0.0:
@@ -192,7 +200,7 @@ def _sample_cube(scene: Scene, image: int, toward: wp.vec3, width: float) -> wp.
             s = -x
     depth = wp.max(depth, 1.0e-9)
     at = wp.vec2(0.5 * (s / depth + 1.0), 0.5 * (t / depth + 1.0))
-    texels = 0.5 * width / depth * scene.image_size[image]
+    texels = 0.5 * width_m * widest / depth * scene.image_size[image]
     return _sample(scene, image + face, at, texels)
 
 
@@ -200,8 +208,7 @@ def _sample_cube(scene: Scene, image: int, toward: wp.vec3, width: float) -> wp.
 def _texture(scene: Scene, look: Look, hit: Hit, local: wp.vec3, width_m: float) -> wp.vec3:
     scaled = wp.cw_mul(look.scale, local)
     if look.mapping == BY_CUBE:
-        width = width_m * wp.max(look.scale)
-        return _sample_cube(scene, look.texture, scaled, width)
+        return _sample_cube(scene, look.texture, scaled, look.scale, width_m)
     size = scene.image_size[look.texture]
     if look.mapping == BY_PLANE:
         at = wp.vec2(scaled[0] - 0.5, -scaled[1] - 0.5)
@@ -221,13 +228,14 @@ def _lit(
     view: View,
     world: int,
     look: Look,
+    dimmed: float,
     point: wp.vec3,
     normal: wp.vec3,
     toward_eye: wp.vec3,
     backward: wp.vec3,
 ) -> wp.vec3:
-    """The colour of a surface without its texture, clamped to [0, 1]."""
-    base = wp.vec3(look.color[0], look.color[1], look.color[2])
+    """The colour of a surface without its texture, clamped to [0, 1]; its own is `dimmed`."""
+    base = dimmed * wp.vec3(look.color[0], look.color[1], look.color[2])
     lit = (look.emission + scene.ambient) * base
     for index in range(scene.lights.shape[0]):
         light = scene.lights[index]
@@ -256,6 +264,55 @@ def _lit(
     return wp.vec3(
         wp.clamp(lit[0], 0.0, 1.0), wp.clamp(lit[1], 0.0, 1.0), wp.clamp(lit[2], 0.0, 1.0)
     )
+
+
+@wp.func
+def _surface(
+    scene: Scene,
+    view: View,
+    world: int,
+    hit: Hit,
+    dimmed: float,
+    point: wp.vec3,
+    direction: wp.vec3,
+    backward: wp.vec3,
+    width_m: float,
+) -> wp.vec3:
+    """The colour of what a ray hit; a pixel across the ray covers `width_m`."""
+    look = scene.looks[hit.geom]
+    color = _lit(scene, view, world, look, dimmed, point, hit.normal, -direction, backward)
+    if look.mapping != NO_TEXTURE:
+        axes = view.geom_xmat[world, hit.geom]
+        local = wp.transpose(axes) @ (point - view.geom_xpos[world, hit.geom])
+        slant = wp.max(wp.abs(wp.dot(hit.normal, direction)), _MIN_COSINE)
+        color = wp.cw_mul(color, _texture(scene, look, hit, local, width_m / slant))
+    return color
+
+
+@wp.func
+def _reflection(
+    scene: Scene,
+    view: View,
+    world: int,
+    hit: Hit,
+    point: wp.vec3,
+    direction: wp.vec3,
+    backward: wp.vec3,
+    width_m: float,
+) -> wp.vec3:
+    """What the upper side of the mirror adds to its own colour."""
+    axes = view.geom_xmat[world, hit.geom]
+    up = wp.vec3(axes[0, 2], axes[1, 2], axes[2, 2])
+    color = wp.vec3()
+    if wp.dot(hit.normal, up) > _UPPER_SIDE:
+        mirrored = direction - 2.0 * wp.dot(direction, up) * up
+        other = _cast(scene, view, world, point + _STEP_M * up, mirrored)
+        if other.geom >= 0:
+            at = point + other.distance * mirrored
+            color = _surface(
+                scene, view, world, other, scene.reflectance, at, mirrored, backward, width_m
+            )
+    return color
 
 
 @wp.kernel
@@ -290,28 +347,29 @@ def _draw(
             break
         distance = passed + hit.distance
         point = eye + distance * direction
-        look = scene.looks[hit.geom]
-        shade = _lit(scene, view, world, look, point, hit.normal, -direction, backward)
-        if look.mapping != NO_TEXTURE:
-            local = wp.transpose(view.geom_xmat[world, hit.geom]) @ (
-                point - view.geom_xpos[world, hit.geom]
+        width_m = pixel_size * distance * cosine
+        shade = _surface(scene, view, world, hit, 1.0, point, direction, backward, width_m)
+        if hit.geom == scene.mirror:
+            shade = shade + _reflection(
+                scene, view, world, hit, point, direction, backward, width_m
             )
-            slant = wp.max(wp.abs(wp.dot(hit.normal, direction)), _MIN_COSINE)
-            width_m = pixel_size * distance * cosine / slant
-            shade = wp.cw_mul(shade, _texture(scene, look, hit, local, width_m))
+            shade = wp.min(shade, wp.vec3(1.0, 1.0, 1.0))
         if depth == 0.0:
             depth = distance * cosine
-        if look.color[3] >= SEE_THROUGH_BELOW:
+        alpha = scene.looks[hit.geom].color[3]
+        if alpha >= SEE_THROUGH_BELOW:
             color = color + remaining * shade
             remaining = 0.0
             break
-        through = (1.0 - look.color[3]) * (1.0 - look.color[3])  # blended twice
+        through = (1.0 - alpha) * (1.0 - alpha)  # blended twice
         color = color + remaining * (1.0 - through) * shade
         remaining = remaining * through
         passed = distance + _STEP_M
     if remaining > 0.0 and has_sky and scene.sky >= 0:
         toward = wp.vec3(direction[0], direction[2], -direction[1])
-        color = color + remaining * _sample_cube(scene, scene.sky, toward, pixel_size)
+        color = color + remaining * _sample_cube(
+            scene, scene.sky, toward, wp.vec3(1.0, 1.0, 1.0), pixel_size
+        )
     red, green, blue = (
         int(255.0 * color[0] + 0.5),
         int(255.0 * color[1] + 0.5),
