@@ -156,16 +156,23 @@ def _cast(scene: Scene, view: View, world: int, origin: wp.vec3, direction: wp.v
 
 
 @wp.func
-def _sample(scene: Scene, image: int, at: wp.vec2, texels: float) -> wp.vec3:
+def _sample(
+    images: wp.array(dtype=wp.Texture2D), image: int, at: wp.vec2, texels: float
+) -> wp.vec3:
     """The texture at coordinates in [0, 1], of which a pixel covers a square of `texels`."""
     level = wp.log2(wp.max(texels, 1.0))
-    color = wp.texture_sample(scene.images[image], at, dtype=wp.vec4, lod=level)
+    color = wp.texture_sample(images[image], at, dtype=wp.vec4, lod=level)
     return wp.vec3(color[0], color[1], color[2])
 
 
 @wp.func
 def _sample_cube(
-    scene: Scene, image: int, toward: wp.vec3, scale: wp.vec3, width_m: float
+    images: wp.array(dtype=wp.Texture2D),
+    image: int,
+    size: float,
+    toward: wp.vec3,
+    scale: wp.vec3,
+    width_m: float,
 ) -> wp.vec3:
     """The cube map in a direction, `scale` of which goes into a metre; a pixel covers `width_m`.
 
@@ -200,26 +207,26 @@ def _sample_cube(
             s = -x
     depth = wp.max(depth, 1.0e-9)
     at = wp.vec2(0.5 * (s / depth + 1.0), 0.5 * (t / depth + 1.0))
-    texels = 0.5 * width_m * widest / depth * scene.image_size[image]
-    return _sample(scene, image + face, at, texels)
+    texels = 0.5 * width_m * widest / depth * size
+    return _sample(images, image + face, at, texels)
 
 
 @wp.func
 def _texture(scene: Scene, look: Look, hit: Hit, local: wp.vec3, width_m: float) -> wp.vec3:
     scaled = wp.cw_mul(look.scale, local)
-    if look.mapping == BY_CUBE:
-        return _sample_cube(scene, look.texture, scaled, look.scale, width_m)
     size = scene.image_size[look.texture]
+    if look.mapping == BY_CUBE:
+        return _sample_cube(scene.images, look.texture, size, scaled, look.scale, width_m)
     if look.mapping == BY_PLANE:
         at = wp.vec2(scaled[0] - 0.5, -scaled[1] - 0.5)
         texels = width_m * wp.max(look.scale[0], look.scale[1]) * size
-        return _sample(scene, look.texture, at, texels)
+        return _sample(scene.images, look.texture, at, texels)
     at = (
         hit.u * scene.corner_coordinates[hit.face, 0]
         + hit.v * scene.corner_coordinates[hit.face, 1]
         + (1.0 - hit.u - hit.v) * scene.corner_coordinates[hit.face, 2]
     )
-    return _sample(scene, look.texture, at, width_m * scene.density[hit.face] * size)
+    return _sample(scene.images, look.texture, at, width_m * scene.density[hit.face] * size)
 
 
 @wp.func
@@ -266,55 +273,6 @@ def _lit(
     )
 
 
-@wp.func
-def _surface(
-    scene: Scene,
-    view: View,
-    world: int,
-    hit: Hit,
-    dimmed: float,
-    point: wp.vec3,
-    direction: wp.vec3,
-    backward: wp.vec3,
-    width_m: float,
-) -> wp.vec3:
-    """The colour of what a ray hit; a pixel across the ray covers `width_m`."""
-    look = scene.looks[hit.geom]
-    color = _lit(scene, view, world, look, dimmed, point, hit.normal, -direction, backward)
-    if look.mapping != NO_TEXTURE:
-        axes = view.geom_xmat[world, hit.geom]
-        local = wp.transpose(axes) @ (point - view.geom_xpos[world, hit.geom])
-        slant = wp.max(wp.abs(wp.dot(hit.normal, direction)), _MIN_COSINE)
-        color = wp.cw_mul(color, _texture(scene, look, hit, local, width_m / slant))
-    return color
-
-
-@wp.func
-def _reflection(
-    scene: Scene,
-    view: View,
-    world: int,
-    hit: Hit,
-    point: wp.vec3,
-    direction: wp.vec3,
-    backward: wp.vec3,
-    width_m: float,
-) -> wp.vec3:
-    """What the upper side of the mirror adds to its own colour."""
-    axes = view.geom_xmat[world, hit.geom]
-    up = wp.vec3(axes[0, 2], axes[1, 2], axes[2, 2])
-    color = wp.vec3()
-    if wp.dot(hit.normal, up) > _UPPER_SIDE:
-        mirrored = direction - 2.0 * wp.dot(direction, up) * up
-        other = _cast(scene, view, world, point + _STEP_M * up, mirrored)
-        if other.geom >= 0:
-            at = point + other.distance * mirrored
-            color = _surface(
-                scene, view, world, other, scene.reflectance, at, mirrored, backward, width_m
-            )
-    return color
-
-
 @wp.kernel
 def _draw(
     scene: Scene,
@@ -333,43 +291,53 @@ def _draw(
     camera = camera_ids[pixel // pixels_per_camera]
     pixel_size = pixel_sizes[pixel // pixels_per_camera]
     axes = cam_xmat[world, camera]
-    eye = cam_xpos[world, camera]
     backward = wp.vec3(axes[0, 2], axes[1, 2], axes[2, 2])
     direction = axes @ directions[pixel]
     cosine = -directions[pixel][2]
-    passed = scene.near / cosine
+    travelled = scene.near / cosine
+    origin = cam_xpos[world, camera] + travelled * direction
     color = wp.vec3()
     remaining = float(1.0)
+    dimmed = float(1.0)  # what a mirror leaves of the colours of geoms
     depth = float(0.0)
-    for _ in range(_MAX_SEE_THROUGH + 1):
-        hit = _cast(scene, view, world, eye + passed * direction, direction)
+    for _ in range(_MAX_SEE_THROUGH + 2):
+        hit = _cast(scene, view, world, origin, direction)
         if hit.geom < 0:
             break
-        distance = passed + hit.distance
-        point = eye + distance * direction
-        width_m = pixel_size * distance * cosine
-        shade = _surface(scene, view, world, hit, 1.0, point, direction, backward, width_m)
-        if hit.geom == scene.mirror:
-            shade = shade + _reflection(
-                scene, view, world, hit, point, direction, backward, width_m
-            )
-            shade = wp.min(shade, wp.vec3(1.0, 1.0, 1.0))
+        travelled = travelled + hit.distance
+        point = origin + hit.distance * direction
         if depth == 0.0:
-            depth = distance * cosine
-        alpha = scene.looks[hit.geom].color[3]
-        if alpha >= SEE_THROUGH_BELOW:
+            depth = travelled * cosine
+        look = scene.looks[hit.geom]
+        shade = _lit(scene, view, world, look, dimmed, point, hit.normal, -direction, backward)
+        frame = view.geom_xmat[world, hit.geom]
+        if look.mapping != NO_TEXTURE:
+            local = wp.transpose(frame) @ (point - view.geom_xpos[world, hit.geom])
+            slant = wp.max(wp.abs(wp.dot(hit.normal, direction)), _MIN_COSINE)
+            width_m = pixel_size * travelled * cosine / slant
+            shade = wp.cw_mul(shade, _texture(scene, look, hit, local, width_m))
+        up = wp.vec3(frame[0, 2], frame[1, 2], frame[2, 2])
+        if look.color[3] < SEE_THROUGH_BELOW:
+            through = (1.0 - look.color[3]) * (1.0 - look.color[3])  # blended twice
+            color = color + remaining * (1.0 - through) * shade
+            remaining = remaining * through
+            origin = point + _STEP_M * direction
+        elif hit.geom == scene.mirror and dimmed == 1.0 and wp.dot(hit.normal, up) > _UPPER_SIDE:
+            color = color + remaining * shade
+            dimmed = scene.reflectance
+            direction = direction - 2.0 * wp.dot(direction, up) * up
+            origin = point + _STEP_M * up
+        else:
             color = color + remaining * shade
             remaining = 0.0
             break
-        through = (1.0 - alpha) * (1.0 - alpha)  # blended twice
-        color = color + remaining * (1.0 - through) * shade
-        remaining = remaining * through
-        passed = distance + _STEP_M
-    if remaining > 0.0 and has_sky and scene.sky >= 0:
+    if remaining > 0.0 and dimmed == 1.0 and has_sky and scene.sky >= 0:
         toward = wp.vec3(direction[0], direction[2], -direction[1])
-        color = color + remaining * _sample_cube(
-            scene, scene.sky, toward, wp.vec3(1.0, 1.0, 1.0), pixel_size
-        )
+        size = scene.image_size[scene.sky]
+        one = wp.vec3(1.0, 1.0, 1.0)
+        sky = _sample_cube(scene.images, scene.sky, size, toward, one, pixel_size)
+        color = color + remaining * sky
+    color = wp.min(color, wp.vec3(1.0, 1.0, 1.0))
     red, green, blue = (
         int(255.0 * color[0] + 0.5),
         int(255.0 * color[1] + 0.5),
@@ -391,11 +359,14 @@ class GLShading:
         """
         self._scene, self._images = scene_of(drawn, textures)
         self._pixel_sizes: dict[int, wp.array] = {}
+        self._meshes: tuple | None = None
 
     def __call__(self, model, data, context) -> None:
         """Launch the kernel for the cameras and geoms of `context` at the poses of `data`."""
         if id(context) not in self._pixel_sizes:
             self._pixel_sizes[id(context)] = _pixel_sizes(context)
+            self._meshes = self._meshes or (context.mesh_registry, context.mesh_bvh_id)
+            context.mesh_registry, context.mesh_bvh_id = self._meshes  # one copy for all contexts
         view = View()
         view.geom_xpos, view.geom_xmat = data.geom_xpos, data.geom_xmat
         view.light_xpos, view.light_xdir = data.light_xpos, data.light_xdir
