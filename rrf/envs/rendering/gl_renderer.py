@@ -1,8 +1,8 @@
 """RGB rendering of native MuJoCo states through OpenGL, without a window: EGL or OSMesa.
 
 On software GL (llvmpipe), shadows, reflections and multi-sampling cost a factor of ten, so they are
-off. The context is made directly and not through `mujoco.Renderer`, because that class fixes the
-backend when mujoco is first imported. PyOpenGL allows one backend per process.
+off by default. The context is made directly and not through `mujoco.Renderer`, because that class
+fixes the backend when mujoco is first imported. PyOpenGL allows one backend per process.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -17,6 +17,7 @@ import mujoco
 import numpy as np
 
 from rrf.envs.rendering.gl_platform import check_unbound
+from rrf.envs.rendering.render_model import VISIBLE_GROUPS
 
 _MAX_GEOMS = 10_000
 
@@ -30,6 +31,8 @@ class GLRenderer:
         cameras: Sequence[str],
         image_size: tuple[int, int],
         backend: str = "egl",
+        geom_groups: Sequence[int] = VISIBLE_GROUPS,
+        is_fast: bool = True,
     ):
         """Make the OpenGL context.
 
@@ -39,13 +42,20 @@ class GLRenderer:
             cameras: Camera names; images come in this order.
             image_size: (height, width) in pixels.
             backend: "egl" or "osmesa".
+            geom_groups: The groups of geoms to draw.
+            is_fast: Whether to leave out shadows, reflections and multi-sampling.
 
         Raises:
             ValueError: If the backend does not work on this machine, or the process already uses
                 the other one.
         """
         self._height, self._width = image_size
-        self._model = _cheap_copy(model, self._height, self._width)
+        self._model = copy.copy(model)
+        if is_fast:
+            _leave_out_effects(self._model)
+        visual = self._model.vis.global_
+        visual.offheight = max(self._height, visual.offheight)
+        visual.offwidth = max(self._width, visual.offwidth)
         self._camera_ids = [model.camera(name).id for name in cameras]
         self._gl = _make_context(backend, self._width, self._height)
         with self._current():
@@ -53,6 +63,7 @@ class GLRenderer:
             mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._scene = mujoco.MjvScene(self._model, _MAX_GEOMS)
         self._option = mujoco.MjvOption()
+        self._option.geomgroup[:] = np.isin(np.arange(mujoco.mjNGROUP), geom_groups)
         self._viewport = mujoco.MjrRect(0, 0, self._width, self._height)
 
     def render(self, datas: Sequence[mujoco.MjData]) -> np.ndarray:
@@ -90,15 +101,11 @@ class GLRenderer:
         yield
 
 
-def _cheap_copy(model: mujoco.MjModel, height: int, width: int) -> mujoco.MjModel:
-    model = copy.copy(model)
+def _leave_out_effects(model: mujoco.MjModel) -> None:
     model.light_castshadow[:] = 0
     model.mat_reflectance[:] = 0
     model.vis.quality.offsamples = 0
     model.vis.quality.shadowsize = 0
-    model.vis.global_.offheight = max(height, model.vis.global_.offheight)
-    model.vis.global_.offwidth = max(width, model.vis.global_.offwidth)
-    return model
 
 
 def _make_context(backend: str, width: int, height: int):

@@ -6,12 +6,16 @@ textured mesh that has none (a segmentation fault on the CPU), draws transparent
 and refuses non-zero contact margins and some solvers. The physics keeps the original model. On this
 copy, sites become geoms, textures that the tracer cannot sample become their mean colour,
 see-through geoms move to a hidden group, and nothing collides.
+
+`rrf.envs.rendering.gl_shading` handles colours, textures and see-through geoms itself. The copy for
+it keeps them all, except for the pixels of the textures.
 """
 
 # pyright: reportAttributeAccessIssue=false
 # mujoco's compiled modules come without stubs.
 
 import dataclasses
+from collections.abc import Sequence
 
 import mujoco
 import numpy as np
@@ -21,7 +25,11 @@ BACKGROUND_GROUP = 0
 MOVING_GROUP = 1
 """Group in the copy: visible geoms that joints or mocap bodies move."""
 _HIDDEN_GROUP = 5
-_VISIBLE_GROUPS = (0, 1, 2)  # MuJoCo's default: geoms and sites of groups 3 to 5 are hidden
+VISIBLE_GROUPS = (0, 1, 2)
+"""MuJoCo's default: geoms and sites of groups 3 to 5 are hidden."""
+SEE_THROUGH_BELOW = 0.995
+"""MuJoCo blends geoms with an alpha below this with what is behind them."""
+_INVISIBLE_BELOW = 0.002  # less than half a step of 255
 _OPAQUE_FROM_ALPHA = (
     0.5  # the tracer has no transparency: a geom below this alpha is left out, any other is solid
 )
@@ -42,24 +50,41 @@ class RenderModel:
     site_rows: np.ndarray  # int [S], rows of `model` that stand for sites
     site_sources: np.ndarray  # int [S], their site ids in the physics model
     background_rows: np.ndarray  # int [F], rows of `model` in BACKGROUND_GROUP
+    is_blended: bool  # whether a visible geom is see-through and keeps that
 
 
-def build_render_model(spec: mujoco.MjSpec, model: mujoco.MjModel) -> RenderModel:
-    """The model to draw for `model`, which `spec` compiles to. `spec` itself is not changed."""
+def build_render_model(
+    spec: mujoco.MjSpec,
+    model: mujoco.MjModel,
+    geom_groups: Sequence[int] = VISIBLE_GROUPS,
+    use_gl_shading: bool = False,
+) -> RenderModel:
+    """The model to draw for `model`, which `spec` compiles to. `spec` itself is not changed.
+
+    Args:
+        geom_groups: The groups of geoms to draw.
+        use_gl_shading: Whether `rrf.envs.rendering.gl_shading` draws it.
+    """
     spec = spec.copy()
     bodies = spec.bodies
     assert len(bodies) == model.nbody, "the spec does not describe this model"
     sites = [site for site in range(model.nsite) if _is_visible(model, site)]
     for site in sites:
-        _add_site_geom(bodies[model.site_bodyid[site]], model, site)
+        _add_site_geom(bodies[model.site_bodyid[site]], model, site, geom_groups[0])
+    if use_gl_shading:
+        _drop_pixels(spec)
     drawn = spec.compile()
     rows_of_sites = {drawn.geom(f"{_SITE_PREFIX}{site}").id: site for site in sites}
     geom_rows = [row for row in range(drawn.ngeom) if row not in rows_of_sites]
     assert len(geom_rows) == model.ngeom, "compiling the spec again gave another number of geoms"
     _disable_contacts(drawn)
     _choose_known_solver(drawn)
-    _flatten_colors(drawn)
-    _sort_into_groups(drawn)
+    if use_gl_shading:
+        drawn.geom_group[shown_colors(drawn)[:, 3] < _INVISIBLE_BELOW] = _HIDDEN_GROUP
+    else:
+        _flatten_colors(drawn)
+    _sort_into_groups(drawn, geom_groups)
+    alpha = shown_colors(drawn)[drawn.geom_group != _HIDDEN_GROUP, 3]
     return RenderModel(
         model=drawn,
         geom_rows=np.array(geom_rows, dtype=np.int64),
@@ -67,16 +92,26 @@ def build_render_model(spec: mujoco.MjSpec, model: mujoco.MjModel) -> RenderMode
         site_rows=np.array(list(rows_of_sites), dtype=np.int64),
         site_sources=np.array(list(rows_of_sites.values()), dtype=np.int64),
         background_rows=np.flatnonzero(drawn.geom_group == BACKGROUND_GROUP),
+        is_blended=use_gl_shading and bool((alpha < SEE_THROUGH_BELOW).any()),
     )
+
+
+def shown_colors(model: mujoco.MjModel) -> np.ndarray:
+    """The colours of geoms that MuJoCo shows, [G, 4]: a geom's own one unless it is the default."""
+    is_default = np.isclose(model.geom_rgba, _DEFAULT_RGBA).all(axis=1)
+    of_material = is_default & (model.geom_matid >= 0)
+    colors = model.geom_rgba.copy()
+    colors[of_material] = model.mat_rgba[model.geom_matid[of_material]]
+    return colors
 
 
 def _is_visible(model: mujoco.MjModel, site: int) -> bool:
     return (
-        model.site_group[site] in _VISIBLE_GROUPS and model.site_rgba[site, 3] >= _OPAQUE_FROM_ALPHA
+        model.site_group[site] in VISIBLE_GROUPS and model.site_rgba[site, 3] >= _OPAQUE_FROM_ALPHA
     )
 
 
-def _add_site_geom(body: mujoco.MjsBody, model: mujoco.MjModel, site: int) -> None:
+def _add_site_geom(body: mujoco.MjsBody, model: mujoco.MjModel, site: int, group: int) -> None:
     """Add a geom that looks like a site, at the origin of its body.
 
     The position of the site is copied at every drawing. In `model`, it may be the position in
@@ -91,12 +126,21 @@ def _add_site_geom(body: mujoco.MjsBody, model: mujoco.MjModel, site: int) -> No
         quat=model.site_quat[site],
         rgba=model.site_rgba[site],
         material=model.material(material).name if material >= 0 else "",
-        group=int(model.site_group[site]),
+        group=group,
         contype=0,
         conaffinity=0,
         mass=0,
         density=0,
     )
+
+
+def _drop_pixels(spec: mujoco.MjSpec) -> None:
+    """Make textures tiny: mujoco_warp would copy them as floats, 16 bytes a pixel."""
+    for texture in spec.textures:
+        texture.file, texture.cubefiles, texture.gridsize = "", [""] * 6, [1, 1]
+        texture.data = b""
+        texture.builtin = mujoco.mjtBuiltin.mjBUILTIN_FLAT
+        texture.width = texture.height = 1
 
 
 def _disable_contacts(model: mujoco.MjModel) -> None:
@@ -139,11 +183,11 @@ def _flatten_colors(model: mujoco.MjModel) -> None:
             model.geom_group[geom] = _HIDDEN_GROUP
 
 
-def _sort_into_groups(model: mujoco.MjModel) -> None:
+def _sort_into_groups(model: mujoco.MjModel, geom_groups: Sequence[int]) -> None:
     is_fixed = model.body_weldid[model.geom_bodyid] == 0
     is_fixed &= model.body_mocapid[model.geom_bodyid] < 0
     visible_group = np.where(is_fixed, BACKGROUND_GROUP, MOVING_GROUP)
-    is_visible = np.isin(model.geom_group, _VISIBLE_GROUPS)
+    is_visible = np.isin(model.geom_group, geom_groups)
     model.geom_group[:] = np.where(is_visible, visible_group, _HIDDEN_GROUP)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from rrf.config import did_you_mean
 from rrf.envs.rendering.gl_platform import unbound_environment
+from rrf.envs.rendering.render_model import VISIBLE_GROUPS
 
 if typing.TYPE_CHECKING:
     import mujoco
@@ -30,6 +31,7 @@ if typing.TYPE_CHECKING:
 RENDERERS = ("warp", "egl", "osmesa")
 AUTO = "auto"
 _WARP_UP_TO_PX = 128
+_NUM_GROUPS = 6
 _PROBE_TIMEOUT_S = 300.0  # the first Warp probe of a machine compiles kernels
 _PROBE = """
 import sys
@@ -70,6 +72,8 @@ def make_renderer(
     image_size: tuple[int, int],
     max_batch: int = 8,
     device: str = "cpu",
+    geom_groups: Sequence[int] = VISIBLE_GROUPS,
+    use_gl_shading: bool = False,
 ) -> Renderer:
     """The renderer called `name` (one of RENDERERS) for `model`, which `spec` compiles to.
 
@@ -77,11 +81,19 @@ def make_renderer(
         image_size: (height, width) in pixels.
         max_batch: States that are drawn in one launch (warp only).
         device: Warp device, "cpu" or "cuda:0" (warp only).
+        geom_groups: The groups of geoms to draw, some of 0 to 5. Simulators differ in what a group
+            means: robosuite and LIBERO have collision geoms in group 0 and what should be seen in
+            group 1.
+        use_gl_shading: Whether the ray tracer shades and samples textures like MuJoCo's OpenGL
+            (warp only; OpenGL always does).
 
     Raises:
-        ValueError: For an unknown name, camera or device, or a GL backend that does not work here.
+        ValueError: For an unknown name, camera, group or device, or a GL backend that does not work
+            here.
     """
     check_name(name)
+    if not geom_groups or not set(geom_groups) <= set(range(_NUM_GROUPS)):
+        raise ValueError(f"geom_groups is {list(geom_groups)}, allowed: one or more of 0 to 5")
     known = [model.camera(camera).name for camera in range(model.ncam)]
     for camera in cameras:
         if camera not in known:
@@ -89,10 +101,19 @@ def make_renderer(
     if name == "warp":
         from rrf.envs.rendering.warp_renderer import WarpRenderer
 
-        return WarpRenderer(spec, model, cameras, image_size, max_batch=max_batch, device=device)
+        return WarpRenderer(
+            spec,
+            model,
+            cameras,
+            image_size,
+            max_batch=max_batch,
+            device=device,
+            geom_groups=geom_groups,
+            use_gl_shading=use_gl_shading,
+        )
     from rrf.envs.rendering.gl_renderer import GLRenderer
 
-    return GLRenderer(model, cameras, image_size, backend=name)
+    return GLRenderer(model, cameras, image_size, backend=name, geom_groups=geom_groups)
 
 
 def check_name(name: str) -> None:

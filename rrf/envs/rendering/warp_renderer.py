@@ -30,7 +30,12 @@ import mujoco
 import numpy as np
 import warp as wp
 
-from rrf.envs.rendering.render_model import BACKGROUND_GROUP, MOVING_GROUP, build_render_model
+from rrf.envs.rendering.render_model import (
+    BACKGROUND_GROUP,
+    MOVING_GROUP,
+    VISIBLE_GROUPS,
+    build_render_model,
+)
 
 _LOG_ERRORS_ONLY = 40
 _NO_NANS = "-menable-no-nans"  # a tenth faster, the same pixels: min and max in one instruction
@@ -63,6 +68,8 @@ class WarpRenderer:
         max_batch: int = 8,
         device: str = "cpu",
         use_shadows: bool = False,
+        geom_groups: Sequence[int] = VISIBLE_GROUPS,
+        use_gl_shading: bool = False,
     ):
         """Load the model onto the device.
 
@@ -75,23 +82,34 @@ class WarpRenderer:
                 launches.
             device: A Warp device, "cpu" or "cuda:0".
             use_shadows: Whether lights cast shadows (slower, and no background is kept).
+            geom_groups: The groups of geoms to draw.
+            use_gl_shading: Whether to shade like MuJoCo's OpenGL (`rrf.envs.rendering.gl_shading`)
+                instead of with mujoco_warp's own shading. There are no shadows then.
 
         Raises:
-            ValueError: For an unknown camera or device.
+            ValueError: For an unknown camera or device, or for shadows with OpenGL's shading.
         """
+        if use_shadows and use_gl_shading:
+            raise ValueError("use_gl_shading=True draws no shadows; set use_shadows=False")
         self._mjw = _import_mujoco_warp(device)
-        self._drawn = build_render_model(spec, model)
+        self._drawn = build_render_model(spec, model, geom_groups, use_gl_shading)
         self._camera_ids = [model.camera(name).id for name in cameras]
         self._image_size = image_size
         self._max_batch = max_batch
         self._device = device
         self._backgrounds: dict[bytes, np.ndarray] = {}  # least recently used first
-        fixed = [] if use_shadows else _with_layers(self._drawn.model, self._camera_ids)
+        is_whole = use_shadows or self._drawn.is_blended
+        fixed = [] if is_whole else _with_layers(self._drawn.model, self._camera_ids)
         moving = [camera for camera in self._camera_ids if camera not in fixed]
         self._background = self._foreground = self._whole = None
         with wp.ScopedDevice(device):
             self._model: typing.Any = self._mjw.put_model(self._drawn.model)
             self._data: typing.Any = self._mjw.make_data(self._drawn.model, nworld=max_batch)
+            self._draw: typing.Any = self._mjw.render
+            if use_gl_shading:
+                from rrf.envs.rendering.gl_shading import GLShading  # needs Warp to have started
+
+                self._draw = GLShading(self._drawn.model, model)
             if fixed:
                 self._background = self._make_layer(fixed, [BACKGROUND_GROUP])
                 self._foreground = self._make_layer(fixed, [MOVING_GROUP], has_sky=False)
@@ -130,7 +148,7 @@ class WarpRenderer:
         """Release the device memory. Calling it twice is allowed."""
         for layer in filter(None, (self._foreground, self._background, self._whole)):
             layer.close()
-        self._data = self._model = None
+        self._data = self._model = self._draw = None
         self._backgrounds.clear()
 
     def _make_layer(
@@ -159,7 +177,15 @@ class WarpRenderer:
         # Precomputed rays do not use it, but kernels have it compiled in. With each model's own
         # value they would be compiled again.
         context.znear = 1.0
-        return _Layer(self._mjw, self._model, self._data, context, cameras, (height, width))
+        return _Layer(
+            self._mjw.refit_bvh,
+            self._draw,
+            self._model,
+            self._data,
+            context,
+            cameras,
+            (height, width),
+        )
 
     def _trace_layers(
         self, background: "_Layer", foreground: "_Layer", batch: Sequence[mujoco.MjData]
@@ -248,9 +274,14 @@ class WarpRenderer:
 class _Layer:
     """Traces one selection of the geoms. Its launches are recorded as a graph per batch size."""
 
-    def __init__(self, mjw, model, data, context, cameras: list[int], image_size: tuple[int, int]):
-        """`image_size` is (height, width)."""
-        self._mjw: typing.Any = mjw
+    def __init__(
+        self, refit, draw, model, data, context, cameras: list[int], image_size: tuple[int, int]
+    ):
+        """`refit` and `draw` launch kernels for (model, data, context); `image_size` is (height,
+        width).
+        """
+        self._refit: typing.Any = refit
+        self._draw: typing.Any = draw
         self._model: typing.Any = model
         self._data: typing.Any = data
         self._context: typing.Any = context
@@ -270,7 +301,7 @@ class _Layer:
     def close(self) -> None:
         """Forget graphs and buffers."""
         self._graphs.clear()
-        self._context = self._data = self._model = None
+        self._context = self._data = self._model = self._draw = None
 
     def _graph(self, num_worlds: int) -> typing.Any:
         """The launches for at least `num_worlds` worlds. A smaller graph is recorded only if used
@@ -296,8 +327,8 @@ class _Layer:
         return capture.graph
 
     def _launch(self) -> None:
-        self._mjw.refit_bvh(self._model, self._data, self._context)
-        self._mjw.render(self._model, self._data, self._context)
+        self._refit(self._model, self._data, self._context)
+        self._draw(self._model, self._data, self._context)
 
 
 def _with_layers(drawn: mujoco.MjModel, camera_ids: Sequence[int]) -> list[int]:
