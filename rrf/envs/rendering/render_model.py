@@ -20,13 +20,13 @@ from collections.abc import Sequence
 import mujoco
 import numpy as np
 
+from rrf.envs.rendering.renderers import VISIBLE_GROUPS
+
 BACKGROUND_GROUP = 0
 """Group in the copy: visible geoms that are fixed to the world."""
 MOVING_GROUP = 1
 """Group in the copy: visible geoms that joints or mocap bodies move."""
 _HIDDEN_GROUP = 5
-VISIBLE_GROUPS = (0, 1, 2)
-"""MuJoCo's default: geoms and sites of groups 3 to 5 are hidden."""
 SEE_THROUGH_BELOW = 0.995
 """MuJoCo blends geoms with an alpha below this with what is behind them."""
 _INVISIBLE_BELOW = 0.002  # less than half a step of 255

@@ -33,9 +33,9 @@ import warp as wp
 from rrf.envs.rendering.render_model import (
     BACKGROUND_GROUP,
     MOVING_GROUP,
-    VISIBLE_GROUPS,
     build_render_model,
 )
+from rrf.envs.rendering.renderers import VISIBLE_GROUPS
 
 _LOG_ERRORS_ONLY = 40
 _NO_NANS = "-menable-no-nans"  # a tenth faster, the same pixels: min and max in one instruction
