@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 import mujoco
 import numpy as np
 
+from rrf.envs.rendering import VISIBLE_GROUPS
 from rrf.envs.rendering.gl_platform import check_unbound
-from rrf.envs.rendering.renderers import VISIBLE_GROUPS
 
 _MAX_GEOMS = 10_000
 

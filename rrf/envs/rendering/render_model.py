@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import mujoco
 import numpy as np
 
-from rrf.envs.rendering.renderers import VISIBLE_GROUPS
+from rrf.envs.rendering import VISIBLE_GROUPS
 
 BACKGROUND_GROUP = 0
 """Group in the copy: visible geoms that are fixed to the world."""

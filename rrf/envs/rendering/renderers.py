@@ -22,6 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rrf.config import did_you_mean
+from rrf.envs.rendering import VISIBLE_GROUPS
 from rrf.envs.rendering.gl_platform import unbound_environment
 
 if typing.TYPE_CHECKING:
@@ -29,8 +30,6 @@ if typing.TYPE_CHECKING:
 
 RENDERERS = ("warp", "egl", "osmesa")
 AUTO = "auto"
-VISIBLE_GROUPS = (0, 1, 2)
-"""MuJoCo's default: geoms and sites of groups 3 to 5 are hidden."""
 _WARP_UP_TO_PX = 128
 _NUM_GROUPS = 6
 _PROBE_TIMEOUT_S = 300.0  # the first Warp probe of a machine compiles kernels

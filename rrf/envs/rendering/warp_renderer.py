@@ -30,12 +30,12 @@ import mujoco
 import numpy as np
 import warp as wp
 
+from rrf.envs.rendering import VISIBLE_GROUPS
 from rrf.envs.rendering.render_model import (
     BACKGROUND_GROUP,
     MOVING_GROUP,
     build_render_model,
 )
-from rrf.envs.rendering.renderers import VISIBLE_GROUPS
 
 _LOG_ERRORS_ONLY = 40
 _NO_NANS = "-menable-no-nans"  # a tenth faster, the same pixels: min and max in one instruction
