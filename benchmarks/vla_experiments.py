@@ -92,16 +92,17 @@ def _repeated(tasks: Sequence[str], demonstrations: int) -> Recordings:
     return Recordings(tasks, 50, 100, demonstrations, noise=(0.0, 0.2), cameras=_VIEWS)
 
 
-def _adapted(title: str, pretrained: str | None) -> Experiment:
-    """The recipe for any tasks, on the test tasks of ML45."""
+def _any_tasks(title: str, tasks: Sequence[str], pretrained: str | None = None) -> Experiment:
+    """The recipe for any tasks: one demonstration of each, repeated in other initial states, then
+    imitation and GRPO."""
     return Experiment(
         title,
         "compact-vla-two-views",
         rl="metaworld-grpo-two-views",
-        rl_overrides=(f"tasks=[{','.join(_HELD_OUT)}]",),
+        rl_overrides=(f"tasks=[{','.join(tasks)}]",),
         protocol=_TWO_VIEWS,
-        tasks=_HELD_OUT,
-        recordings=_repeated(_HELD_OUT, demonstrations=1),
+        tasks=tasks,
+        recordings=_repeated(tasks, demonstrations=1),
         pretrained=pretrained,
     )
 
@@ -153,10 +154,10 @@ EXPERIMENTS = {
         recordings=_repeated([task for task in TASKS if task not in _HELD_OUT], demonstrations=5),
         sft_threads=2,
     ),
-    "metaworld-ml45": _adapted(
-        "GRPO, two views, 5 tasks after 45 others", "metaworld-ml45-pretrain"
+    "metaworld-ml45": _any_tasks(
+        "GRPO, two views, 5 tasks after 45 others", _HELD_OUT, "metaworld-ml45-pretrain"
     ),
-    "metaworld-ml45-scratch": _adapted("GRPO, two views, these 5 tasks alone", None),
+    "metaworld-ml45-scratch": _any_tasks("GRPO, two views, these 5 tasks alone", _HELD_OUT),
     **{name: Experiment(title, name, is_family=True) for name, title in _FAMILIES.items()},
     **{
         name: Experiment(title, family, rl=name, after=family)
@@ -166,19 +167,9 @@ EXPERIMENTS = {
 
 
 def drawn(tasks_seed: int) -> Experiment:
-    """Six tasks drawn by a seed, and the recipe for any tasks: one demonstration of each, repeated
-    in other initial states, then imitation and GRPO.
-    """
+    """The recipe for any tasks, on six drawn by a seed."""
     tasks = metaworld_tasks.drawn(tasks_seed)
-    return Experiment(
-        f"GRPO, two views, tasks drawn by seed {tasks_seed}",
-        "compact-vla-two-views",
-        rl="metaworld-grpo-two-views",
-        rl_overrides=(f"tasks=[{','.join(tasks)}]",),
-        protocol=_TWO_VIEWS,
-        tasks=tasks,
-        recordings=_repeated(tasks, demonstrations=1),
-    )
+    return _any_tasks(f"GRPO, two views, tasks drawn by seed {tasks_seed}", tasks)
 
 
 def measured_draws() -> list[str]:

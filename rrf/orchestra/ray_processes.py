@@ -50,7 +50,6 @@ class Cluster:
         Raises:
             ValueError: If no cluster answers.
         """
-        self._is_own = address is None
         variables = {"OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
         try:
             ray.init(
