@@ -1,11 +1,21 @@
 """The foreign interpreters of a workspace, by name: `.rrf/envs/NAME/environment.json`.
 
 `rrf envs setup` makes one from a lock, `rrf envs add` notes one that exists. A lock is a file
-`configs/envs/NAME.lock` of pinned requirements. Its first lines say, as `# key: value`, for which
-Pythons it is (`requires-python`), and which modules must then be importable (`imports`).
+`configs/envs/NAME.lock` of pinned requirements. Its first lines say more, as `# key: value`:
+
+| key               | value                                                                        |
+|-------------------|------------------------------------------------------------------------------|
+| `requires-python` | For which Pythons it is.                                                     |
+| `imports`         | Which modules must then be importable.                                       |
+| `shares`          | Packages that it takes from rrf's own environment, with what these require.  |
+| `check`           | A statement that must run. If it does not, the Debian packages are unpacked. |
+| `debian`          | The suites of Debian that have them, the release first.                      |
+| `deb`             | NAME=VERSION and the SHA-256 of its file; one line for each package.         |
+| `variables`       | KEY=VALUE, set if the packages were unpacked; {debian} is their folder.      |
 """
 
 import dataclasses
+import importlib.metadata
 import json
 import os
 import platform
@@ -13,18 +23,22 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from rrf import atomic, workspace
 from rrf.config import did_you_mean
+from rrf.envs.foreign import debian
 
 RECORD = "environment.json"
 _OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
 _PIN = re.compile(r"[A-Za-z0-9._-]+==[^\s;@]+( *;.*)?$")
+_DEBIAN = "debian"  # folder of an interpreter that has the unpacked packages
 _PYTHONS = [f"python3.{minor}" for minor in range(8, 21)]
 _LIST_PACKAGES = """
 import importlib.metadata, json, platform
@@ -63,6 +77,13 @@ class Lock:
     path: Path
     requires_python: SpecifierSet
     imports: list[str]
+    shares: list[str]
+    check: str
+    suites: list[str]
+    debs: dict[str, str]
+    """NAME=VERSION of Debian packages -> SHA-256."""
+    variables: dict[str, str]
+    """Environment variables that make the unpacked packages found."""
 
     @property
     def digest(self) -> str:
@@ -101,7 +122,11 @@ def interpreter(name: str) -> Interpreter:
     try:
         record = json.loads((root / RECORD).read_text())
         python = root / record["python"]  # an absolute path stays as it is
-        found = Interpreter(name, python, record["cwd"], dict(record["variables"]), record)
+        variables = {
+            key: value.replace("{debian}", str(root / _DEBIAN))
+            for key, value in record["variables"].items()
+        }
+        found = Interpreter(name, python, record["cwd"], variables, record)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{root / RECORD} is damaged ({error}); type: {command}") from error
     if not python.exists():
@@ -121,14 +146,23 @@ def read_lock(name: str) -> Lock:
     if name not in locks():
         place = workspace.home() / "configs" / "envs"
         raise ValueError(f"{place} has no {name}.lock{did_you_mean(name, locks())}")
-    path, said = locks()[name], {}
+    path, said, debs = locks()[name], {}, {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        if said_here := re.match(r"# ([a-z-]+): (.+)", line):
+        if deb := re.match(r"# deb: (\S+=\S+) ([0-9a-f]{64})$", line):
+            debs[deb[1]] = deb[2]
+        elif said_here := re.match(r"# ([a-z-]+): (.+)", line):
             said[said_here[1]] = said_here[2]
         elif line.strip() and not line.startswith("#") and not _PIN.match(line):
             raise ValueError(f"{path}:{number} is '{line}', but must be like numpy==1.26.4")
     return Lock(
-        path, SpecifierSet(said.get("requires-python", "")), said.get("imports", "").split()
+        path=path,
+        requires_python=SpecifierSet(said.get("requires-python", "")),
+        imports=said.get("imports", "").split(),
+        shares=said.get("shares", "").split(),
+        check=said.get("check", ""),
+        suites=said.get("debian", "").split(),
+        debs=debs,
+        variables=dict(pair.split("=", 1) for pair in said.get("variables", "").split()),
     )
 
 
@@ -160,7 +194,9 @@ def setup(name: str, force: bool = False, say: Callable[[str], None] = lambda li
                 atomic.remove(other)
         _install(lock, partial, say)
         record = _described(partial / "bin" / "python", lock)
-        atomic.write_json(partial / RECORD, record | {"python": "bin/python"})
+        variables = lock.variables if (partial / _DEBIAN).exists() else {}
+        own = {"python": "bin/python", "variables": variables}
+        atomic.write_json(partial / RECORD, record | own)
         if root.exists():
             atomic.remove(root)
         partial.rename(root)
@@ -198,6 +234,11 @@ def _install(lock: Lock, root: Path, say: Callable[[str], None]) -> None:
     python = root / "bin" / "python"
     if uv:
         ours = lock.requires_python.contains(platform.python_version())
+        if lock.shares and not ours:
+            raise ValueError(
+                f"{lock.path.name} takes {', '.join(lock.shares)} from rrf's own environment, which "
+                f"must have Python {lock.requires_python} for that, not {platform.python_version()}"
+            )
         wanted = sys.executable if ours else lock.requires_python
         say(f"making a virtual environment with uv and Python {wanted}")
         _run([uv, "venv", "--quiet", "--allow-existing", "--python", wanted, root])
@@ -210,9 +251,63 @@ def _install(lock: Lock, root: Path, say: Callable[[str], None]) -> None:
         say(f"installing {lock.path.name} with pip")
         install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     _run([*install, "--no-deps", "--requirement", lock.path])
+    _share(lock, python)
+    variables = _add_libraries(lock, root, say)
     for module in lock.imports:
         say(f"importing {module}, which may compile")
-        _run([python, "-s", "-c", f"import {module}"])
+        _run([python, "-s", "-c", f"import {module}"], variables)
+
+
+def _share(lock: Lock, python: Path) -> None:
+    """Link the packages that a lock shares, and what they require, into an environment. What the
+    lock pins itself stays.
+    """
+    if not lock.shares:
+        return
+    place = _run([python, "-s", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
+    todo, done = list(lock.shares), set()
+    while todo:
+        name = todo.pop()
+        if name in done:
+            continue
+        done.add(name)
+        package = importlib.metadata.distribution(name)
+        for top in {file.parts[0] for file in package.files or []} - {"..", "__pycache__"}:
+            link = Path(place.strip()) / top
+            if not link.exists():
+                link.unlink(missing_ok=True)  # to what is gone
+                link.symlink_to(Path(str(package.locate_file(top))).absolute())
+        for required in map(Requirement, package.requires or []):
+            if required.marker is None or required.marker.evaluate({"extra": ""}):
+                todo.append(required.name)
+
+
+def _add_libraries(lock: Lock, root: Path, say: Callable[[str], None]) -> dict[str, str]:
+    """Unpack the Debian packages of a lock if its check fails without; the variables they need."""
+    if not lock.check:
+        return {}
+    check = [root / "bin" / "python", "-s", "-c", lock.check]
+    say(f"trying: {lock.check}")
+    try:
+        _run(check)
+        return {}
+    except ValueError as error:
+        failed = error
+    libraries = root / _DEBIAN
+    variables = {key: text.format(debian=libraries) for key, text in lock.variables.items()}
+    try:
+        if not libraries.exists():
+            say(f"the libraries of this system do not do; unpacking {len(lock.debs)} of Debian's")
+            with tempfile.TemporaryDirectory(dir=root) as scratch:
+                debian.unpack(lock.suites, lock.debs, Path(scratch) / _DEBIAN, _run)
+                (Path(scratch) / _DEBIAN).rename(libraries)
+        _run(check, variables)
+    except ValueError as error:
+        raise ValueError(
+            f"{failed}. {lock.path.name} would add libraries to this, but: {error}. See the comments "
+            "in this file for what the simulator needs; install that on this system and repeat"
+        ) from error
+    return variables
 
 
 def _uv() -> str | None:
@@ -250,7 +345,11 @@ def _described(python: Path, lock: Lock | None = None) -> dict[str, typing.Any]:
     }
 
 
-def _run(command: list[typing.Any]) -> str:
+def _run(
+    command: list[typing.Any],
+    variables: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> str:
     """What a command prints.
 
     Raises:
@@ -258,7 +357,8 @@ def _run(command: list[typing.Any]) -> str:
     """
     words = [str(word) for word in command]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, env=without_ours())
+        env = without_ours() | dict(variables or {})
+        done = subprocess.run(words, capture_output=True, text=True, env=env, cwd=cwd)
     except OSError as error:
         raise ValueError(f"{words[0]} does not run: {error.strerror}") from error
     if done.returncode:
