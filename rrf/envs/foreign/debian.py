@@ -52,6 +52,8 @@ def unpack(
         files = {path: atomic.sha256(path) for path in (state / "packages").glob("*.deb")}
         if sorted(files.values()) != sorted(packages.values()):
             wrong = sorted(path.name for path in files if files[path] not in packages.values())
-            raise ValueError(f"{', '.join(wrong) or 'a package'} is not what the lock's digest says")
+            raise ValueError(
+                f"{', '.join(wrong) or 'a package'} is not what the lock's digest says"
+            )
         for path in files:
             run(["dpkg-deb", "--extract", path, folder])

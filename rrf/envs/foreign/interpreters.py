@@ -236,8 +236,8 @@ def _install(lock: Lock, root: Path, say: Callable[[str], None]) -> None:
         ours = lock.requires_python.contains(platform.python_version())
         if lock.shares and not ours:
             raise ValueError(
-                f"{lock.path.name} takes {', '.join(lock.shares)} from rrf's own environment, which "
-                f"must have Python {lock.requires_python} for that, not {platform.python_version()}"
+                f"{lock.path.name} takes {', '.join(lock.shares)} from rrf's own environment, so "
+                f"that must have Python {lock.requires_python}, not {platform.python_version()}"
             )
         wanted = sys.executable if ours else lock.requires_python
         say(f"making a virtual environment with uv and Python {wanted}")
@@ -277,9 +277,8 @@ def _share(lock: Lock, python: Path) -> None:
             if not link.exists():
                 link.unlink(missing_ok=True)  # to what is gone
                 link.symlink_to(Path(str(package.locate_file(top))).absolute())
-        for required in map(Requirement, package.requires or []):
-            if required.marker is None or required.marker.evaluate({"extra": ""}):
-                todo.append(required.name)
+        required = map(Requirement, package.requires or [])
+        todo += [r.name for r in required if r.marker is None or r.marker.evaluate({"extra": ""})]
 
 
 def _add_libraries(lock: Lock, root: Path, say: Callable[[str], None]) -> dict[str, str]:
@@ -304,8 +303,8 @@ def _add_libraries(lock: Lock, root: Path, say: Callable[[str], None]) -> dict[s
         _run(check, variables)
     except ValueError as error:
         raise ValueError(
-            f"{failed}. {lock.path.name} would add libraries to this, but: {error}. See the comments "
-            "in this file for what the simulator needs; install that on this system and repeat"
+            f"{failed}. {lock.path} names libraries that help, but: {error}. Its first lines say "
+            "what the simulator needs; install that on this system and repeat"
         ) from error
     return variables
 
