@@ -8,6 +8,7 @@ ENVS = Registry(
     "environment",
     {
         "maniskill": "rrf.envs.maniskill.configs:ManiskillCfg",
+        "maniskill-gpu": "rrf.envs.maniskill.configs:ManiskillGpuCfg",
         "metaworld": "rrf.envs.metaworld.configs:MetaWorldCfg",
         "robosuite": "rrf.envs.robosuite.configs:RobosuiteCfg",
     },

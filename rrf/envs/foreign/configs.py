@@ -22,6 +22,9 @@ class ForeignVecEnvCfg(VecEnvCfg):
     """The file with the simulator's class, which the interpreter reads."""
     simulator_class: typing.ClassVar[str]
     """Name of the class."""
+    is_batched: typing.ClassVar[bool] = False
+    """Whether the class steps all slots in one call: it then has the methods of
+    `rrf_child.episodes.Episodes`, whose arguments come before its own."""
     state_names: typing.ClassVar[tuple[str, ...]]
     """Names of the dimensions of a state."""
     control_hz: typing.ClassVar[int]

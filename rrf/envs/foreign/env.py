@@ -49,6 +49,7 @@ class ForeignVecEnv:
             "file": str(cfg.simulator_file),
             "class": cfg.simulator_class,
             "arguments": cfg.simulator_arguments,
+            "is_batched": cfg.is_batched,
             "cameras": cfg.cameras,
             "action_repeat": cfg.action_repeat,
             "memory": memory,

@@ -102,3 +102,17 @@ class ManiskillCfg(ForeignVecEnvCfg):
 
     def instruction(self, task: str) -> str:
         return INSTRUCTIONS[task]
+
+
+@configclass
+class ManiskillGpuCfg(ManiskillCfg):
+    """The same tasks, all slots of a task in one batched environment on a GPU."""
+
+    simulator_class: typing.ClassVar[str] = "BatchedManiskill"
+    is_batched: typing.ClassVar[bool] = True
+    has_expert: typing.ClassVar[bool] = False
+
+    @property
+    def simulator_arguments(self) -> dict[str, typing.Any]:
+        """Arguments of `simulator.BatchedManiskill`."""
+        return {**super().simulator_arguments, "num_envs": self.num_envs, "backend": "physx_cuda"}

@@ -17,9 +17,11 @@ import gymnasium
 import mani_skill.envs  # noqa: F401 (registers the tasks)
 import numpy as np
 import sapien
+from batched import Batches, picture, states
 from mani_skill.sensors.camera import Camera, CameraConfig
 from mani_skill.utils import sapien_utils
 
+_MAX_IDLE = 4  # scenes kept beside those that run
 _SHADER = "minimal"
 _WORKSPACE = {"eye": [0.55, 0.0, 0.5], "target": [0.03, 0.0, 0.1]}
 _WORKSPACE_FOV_RAD = 0.9
@@ -35,8 +37,7 @@ class Maniskill:
 
     def __init__(self, controller, cameras, image_size, shows_goal):
         self._cameras, self._shows_goal = cameras, shows_goal
-        self._size = image_size
-        self._options = {
+        self.options = {
             "num_envs": 1,
             "robot_uids": "panda_wristcam",
             "obs_mode": "none",  # what is observed is asked for where a chunk ends
@@ -62,21 +63,16 @@ class Maniskill:
         return float(reward[0]), bool(info["success"][0])
 
     def state(self, slot):
-        agent = self._running[slot][1].agent
-        pose = agent.tcp.pose.raw_pose[0].numpy()
-        turn = pose[3:] if pose[4] >= 0 else -pose[3:]  # the hand points down with |x| = 1
-        return np.concatenate([pose[:3], turn, agent.robot.get_qpos()[0, -2:].numpy()])
+        return states(self._running[slot][1])[0]
+
+    def scene_state(self, slot):
+        """The whole state of a slot's scene, nested dicts of tensors [1, …]."""
+        return self._running[slot][1].get_state_dict()
 
     def image(self, slot, camera):
         env = self._running[slot][1]
-        if not self._shows_goal:
-            for hidden in env._hidden_objects:
-                hidden.hide_visual()
         env.scene.update_render(update_sensors=True, update_human_render_cameras=False)
-        sensor = env.scene.sensors[camera]
-        sensor.capture()
-        seen = sensor.get_obs(rgb=True, depth=False, position=False, segmentation=False)
-        return seen["rgb"][0].numpy()
+        return picture(env, camera)[0]
 
     def expert_action(self, slot):
         task, env = self._running[slot]
@@ -97,17 +93,45 @@ class Maniskill:
         for number in reversed(range(len(self._idle))):
             if self._idle[number][0] == task:
                 return self._idle.pop(number)[1]
-        env = gymnasium.make(task, **self._options).unwrapped
-        # the mesh of the camera on the hand has three times the triangles of the rest of the robot
-        for link in env.agent.robot.links_map["camera_link"]._objs:
-            drawn = link.entity.find_component_by_type(sapien.render.RenderBodyComponent)
-            drawn.visibility = 0
-        if "workspace" in self._cameras:
-            pose = sapien_utils.look_at(**_WORKSPACE)
-            cfg = CameraConfig("workspace", pose, self._size, self._size, _WORKSPACE_FOV_RAD)
-            cfg.shader_pack = _SHADER
-            env.scene.sensors["workspace"] = Camera(cfg, env.scene)
-        return env
+        while len(self._idle) > _MAX_IDLE:
+            self._idle.pop(0)[1].close()
+        return _made(task, self._cameras, self._shows_goal, self.options)
+
+
+class BatchedManiskill(Batches):
+    """All slots of a task in one environment."""
+
+    def __init__(self, cameras, images, action_repeat, num_envs, backend, **arguments):
+        single = Maniskill(**{**arguments, "cameras": []})
+        render = "gpu" if backend == "physx_cuda" else "cpu"
+        options = {"num_envs": num_envs, "sim_backend": backend, "render_backend": render}
+
+        def make(task):
+            return _made(task, cameras, arguments["shows_goal"], {**single.options, **options})
+
+        def start(task, seed, index):
+            single.begin(0, task, seed, index)
+            return single.scene_state(0)
+
+        super().__init__(make, start, cameras, images, action_repeat, num_envs)
+
+
+def _made(task, cameras, shows_goal, options):
+    env = gymnasium.make(task, **options).unwrapped
+    # the mesh of the camera on the hand has three times the triangles of the rest of the robot
+    for link in env.agent.robot.links_map["camera_link"]._objs:
+        drawn = link.entity.find_component_by_type(sapien.render.RenderBodyComponent)
+        drawn.visibility = 0
+    if not shows_goal:
+        for hidden in env._hidden_objects:
+            hidden.hide_visual()
+    if "workspace" in cameras:
+        pose = sapien_utils.look_at(**_WORKSPACE)
+        size = options["sensor_configs"]["width"]
+        cfg = CameraConfig("workspace", pose, size, size, _WORKSPACE_FOV_RAD)
+        cfg.shader_pack = _SHADER
+        env.scene.sensors["workspace"] = Camera(cfg, env.scene)
+    return env
 
 
 def _pick(env, hand):

@@ -12,6 +12,7 @@ import socket
 import sys
 import traceback
 import typing
+from pathlib import Path
 
 import numpy as np
 
@@ -25,9 +26,10 @@ def serve(described: str, fd: str, parent_pid: str) -> None:
     """Answer calls until the connection closes.
 
     Args:
-        described: JSON. `file` and `class` of the simulator, its `arguments`, `cameras`,
-            `action_repeat`, and `memory` and `shape` of the images (`rrf_child.episodes`): a file
-            descriptor and [C, B, H, W, 3].
+        described: JSON. `file` and `class` of the simulator, its `arguments`, whether it
+            `is_batched` (then the class has the methods of `Episodes` and not those of
+            `Simulator`), `cameras`, `action_repeat`, and `memory` and `shape` of the images
+            (`rrf_child.episodes`): a file descriptor and [C, B, H, W, 3].
         fd: File descriptor of the connection.
         parent_pid: The process to die with, or 0.
     """
@@ -61,15 +63,19 @@ def serve(described: str, fd: str, parent_pid: str) -> None:
 
 
 def _episodes(described: dict[str, typing.Any]) -> Episodes:
+    sys.path.append(str(Path(described["file"]).parent))  # of several files, perhaps
     spec = importlib.util.spec_from_file_location("simulator", described["file"])
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules["simulator"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    simulator = getattr(module, described["class"])(**described["arguments"])
+    made = getattr(module, described["class"])
     shape = described["shape"]
     images = np.zeros(shape, np.uint8)
     if images.size:
         shared = mmap.mmap(described["memory"], images.size)
         images = np.frombuffer(shared, np.uint8).reshape(shape)
-    return Episodes(simulator, described["cameras"], images, described["action_repeat"])
+    served = described["cameras"], images, described["action_repeat"]
+    if described["is_batched"]:
+        return made(*served, **described["arguments"])
+    return Episodes(made(**described["arguments"]), *served)
