@@ -27,7 +27,7 @@ FIRST_MODULE = {
     "rrf.algorithms.vla.configs": "rrf.algorithms.configs",
     "rrf.envs.configs": "rrf.envs.control_configs",
     "rrf.envs.gymnasium.configs": "rrf.envs.control_configs",
-    "rrf.envs.metaworld.collect": "rrf.envs.collect",
+    "rrf.envs.demonstrations.collect": "rrf.envs.collect",
     "rrf.envs.metaworld.configs": "rrf.envs.metaworld",
     "rrf.envs.mjlab.configs": "rrf.envs.control_configs",
     "rrf.envs.two_goals.configs": "rrf.envs.control_configs",

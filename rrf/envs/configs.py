@@ -26,6 +26,12 @@ class VecEnvCfg(Cfg):
     """The simulator's name in error messages."""
     has_expert: typing.ClassVar[bool] = False
     """Whether the environment is a `rrf.envs.vec_env.ExpertVecEnv`."""
+    can_repeat: typing.ClassVar[bool] = False
+    """Whether a demonstration can be repeated in other initial states."""
+    control_hz: typing.ClassVar[int]
+    """Control steps per second."""
+    state_parts: typing.ClassVar[typing.Mapping[str, int]]
+    """What a state consists of when it is recorded: name -> dimensions, in their order."""
 
     num_envs: int = 8
     """Slots, each running one episode of any task."""

@@ -10,6 +10,7 @@ from one generator, whose state depends on (task, seed, index) alone.
 
 import zlib
 
+import experts  # the file beside this one
 import numpy as np
 import robosuite
 from robosuite.controllers import load_composite_controller_config
@@ -33,6 +34,7 @@ class Robosuite:
     def __init__(self, controller, control_hz, image_size, has_images, shadows, max_loaded):
         self._size, self._has_images, self._shadows = image_size, has_images, shadows
         self._max_loaded = max_loaded
+        self._can_turn = controller == "OSC_POSE"
         config = load_composite_controller_config(controller=None, robot="Panda")
         part = config["body_parts"]["right"]
         part["type"] = controller
@@ -66,6 +68,10 @@ class Robosuite:
         env = self._running[slot][1]
         _, reward, _, _ = env.step(action.astype(np.float64))
         return float(reward), bool(env._check_success())
+
+    def expert_action(self, slot):
+        task, env = self._running[slot]
+        return experts.action(task, env, self._can_turn)
 
     def state(self, slot):
         env = self._running[slot][1]
