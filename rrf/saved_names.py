@@ -55,6 +55,7 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
         "start_noise": 1.0,
         "trains_padding": True,
     },
+    "rrf.envs.metaworld:MetaWorldCfg": {"horizons": {}},
     "rrf.evaluation.protocol:ProtocolCfg": {
         "execution": {TYPE_KEY: "rrf.evaluation.vla.execution_configs:RecedingHorizonCfg"},
     },

@@ -41,6 +41,9 @@ class VecEnvCfg(Cfg):
     """Control steps an action is held for."""
     max_episode_steps: int = 40
     """Horizon in actions."""
+    horizons: dict[str, int] = {}
+    """Shorter horizons of single tasks, by name: an episode that goes on for much longer than a
+    demonstration is rarely solved."""
     image_size: int = 64
     """Height and width of the images in pixels."""
     cameras: list[str] = []
@@ -57,6 +60,19 @@ class VecEnvCfg(Cfg):
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.image_size < 1:
             raise ValueError(f"image_size={self.image_size} must be at least 1")
+        for task, steps in self.horizons.items():
+            if task not in self.tasks:
+                near = did_you_mean(task, self.tasks)
+                raise ValueError(f"horizons: no {self.simulator} task '{task}'{near}")
+            if not 1 <= steps <= self.max_episode_steps:
+                raise ValueError(
+                    f"horizons: {steps} of {task} must lie in 1..{self.max_episode_steps} "
+                    "(max_episode_steps)"
+                )
+
+    def horizon(self, task: str) -> int:
+        """The horizon of a task in actions."""
+        return self.horizons.get(task, self.max_episode_steps)
 
     @property
     def action_dim(self) -> int:
