@@ -30,15 +30,22 @@ def robosuite_sft() -> SupervisedRunnerCfg:
 
 def robosuite_grpo() -> VLARLRunnerCfg:
     """GRPO on Lift and Door; set `init_from=<checkpoint of compact-vla-robosuite>`."""
-    head = GaussianHeadCfg(persistent_share=0.3, temperature=0.5)
-    return metaworld_grpo_two_views().replace(
+    cfg = metaworld_grpo_two_views()
+    return cfg.replace(
         experiment_name="robosuite-grpo-compact",
-        policy=robosuite_sft().policy.replace(head=head),
+        policy=robosuite_sft().policy.replace(
+            head=GaussianHeadCfg(persistent_share=0.3, temperature=0.3)
+        ),
         env=RobosuiteCfg(
-            num_envs=16, action_repeat=2, max_episode_steps=60, cameras=list(_CAMERAS)
+            num_envs=16,
+            action_repeat=2,
+            max_episode_steps=60,
+            horizons={"Lift": 30},
+            cameras=list(_CAMERAS),
         ),
         tasks=["Lift", "Door"],
         worker_timeout_s=120.0,
+        optimizer=cfg.optimizer.replace(lr=1e-4),
         num_groups=16,
         max_groups=40,
         validation_episodes=25,
