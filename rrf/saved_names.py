@@ -56,6 +56,7 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
         "trains_padding": True,
     },
     "rrf.evaluation.protocol:ProtocolCfg": {
+        "env_options": {},
         "execution": {TYPE_KEY: "rrf.evaluation.vla.execution_configs:RecedingHorizonCfg"},
     },
     "rrf.networks.vlm.prismatic.configs:PrismaticCfg": {"random_weights": "stock"},

@@ -26,6 +26,9 @@ class VecEnvCfg(Cfg):
     """The simulator's name in error messages."""
     has_expert: typing.ClassVar[bool] = False
     """Whether the environment is a `rrf.envs.vec_env.ExpertVecEnv`."""
+    conventions: typing.ClassVar[tuple[str, ...]] = ()
+    """Fields that say what images and actions mean; a policy must be evaluated with those that it
+    was trained with."""
 
     num_envs: int = 8
     """Slots, each running one episode of any task."""
@@ -56,6 +59,11 @@ class VecEnvCfg(Cfg):
     def action_dim(self) -> int:
         """Numbers in an action, each in [-1, 1]."""
         raise NotImplementedError
+
+    @property
+    def state_dim(self) -> int | None:
+        """Numbers in a state; None if that is only known once the environment is built."""
+        return None
 
     @property
     def tasks(self) -> typing.Sequence[str]:
