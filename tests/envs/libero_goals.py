@@ -26,7 +26,7 @@ def successes():
     made.begin(0, BOWL, 1, 0)
     found[BOWL] = [made.act(0, STILL)]
     sim = made._scenes[0].sim
-    place = sim.data.get_body_xpos("plate_1_main") + [0, 0, 0.03]
+    place = np.add(sim.data.get_body_xpos("plate_1_main"), (0, 0, 0.03))
     sim.data.set_joint_qpos("akita_black_bowl_1_joint0", [*place, 1, 0, 0, 0])
     found[BOWL].append([made.act(0, STILL) for _ in range(10)][-1])
     return found
@@ -61,4 +61,5 @@ made = simulator.Libero(
     suites=SUITES, is_recorded=True, settle_steps=10, image_flip="both", gripper="minus_opens",
     control_hz=20, image_size=32, effects=False, has_images=False, max_loaded=2,
 )  # fmt: skip
-print(json.dumps({"successes": successes(), "differences": difference_to_own_loop()}))
+found = {"successes": successes(), "differences": difference_to_own_loop()}
+sys.stdout.write(json.dumps(found) + "\n")
