@@ -68,6 +68,8 @@ PRESETS = Registry(
         "metaworld-grpo-tokens": "rrf.presets.vla_rl:metaworld_grpo_tokens",
         "metaworld-grpo-flow": "rrf.presets.vla_rl:metaworld_grpo_flow",
         "metaworld-grpo-mt50": "rrf.presets.vla_rl:metaworld_grpo_mt50",
+        "compact-vla-robosuite": "rrf.presets.robosuite:robosuite_sft",
+        "robosuite-grpo-compact": "rrf.presets.robosuite:robosuite_grpo",
         "compact-vla-mt50-two-views": "rrf.presets.vla_rl:mt50_two_views_sft",
         "metaworld-grpo-mt50-two-views": "rrf.presets.vla_rl:metaworld_grpo_mt50_two_views",
         "metaworld-ppo-compact": "rrf.presets.vla_rl:metaworld_ppo_compact",

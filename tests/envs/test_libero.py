@@ -42,7 +42,7 @@ def test_the_suites_are_those_of_libero():
 
 def test_a_config_says_what_it_does_not_know():
     assert ENVS.get("libero") is LiberoCfg
-    assert (CFG.fps, CFG.action_dim, CFG.state_dim) == (20, 7, 8)
+    assert (CFG.fps, CFG.action_dim, CFG.state_dim) == (20, 7, sum(CFG.state_parts.values()))
     assert CFG.num_initial_states == 50
     assert CFG.replace(initial_states="drawn").num_initial_states == 1000
     with pytest.raises(ValueError, match="no camera 'agentveiw'; did you mean 'agentview'"):
@@ -63,15 +63,18 @@ def test_a_config_says_what_it_does_not_know():
 def test_a_protocol_writes_out_the_published_conventions(suite):
     protocol = load_protocol(ROOT / f"configs/protocols/{suite}.yaml")
     assert (protocol.name, protocol.tasks) == (suite, list(SUITES[suite]))
-    assert protocol.env_options == {
+    said = {
         "initial_states": "recorded",
         "settle_steps": 10,
         "image_flip": "both",
         "gripper": "minus_opens",
         "effects": True,
     }
+    assert {name: protocol.env_options[name] for name in said} == said
     cfg = protocol.environment_cfg()
     assert isinstance(cfg, LiberoCfg)
+    limits = {t: MAX_STEPS[name] for name in SUITES if name != "libero-130" for t in SUITES[name]}
+    assert all(cfg.horizon(task) == limits[task] for task in protocol.tasks)
     assert (cfg.cameras, cfg.image_size, cfg.fps) == (CAMERAS, 256, 20)
     assert (cfg.max_episode_steps, protocol.episodes_per_task) == (MAX_STEPS[suite], 50)
     assert len(protocol.initial_states()) == 50 * len(SUITES[suite])

@@ -24,8 +24,6 @@ class ForeignVecEnvCfg(VecEnvCfg):
     """Name of the class."""
     state_names: typing.ClassVar[tuple[str, ...]]
     """Names of the dimensions of a state."""
-    control_hz: typing.ClassVar[int]
-    """Control steps per second."""
 
     @property
     def fps(self) -> int:

@@ -82,7 +82,8 @@ class ForeignVecEnv:
         actions = np.asarray(actions, np.float32)
         check_actions(actions, slots, self.chunk_length, self.action_dim)
         self._slots.check_running(slots)
-        left = (self.max_episode_steps - self._num_steps[slots]).tolist()
+        horizons = np.array([self.cfg.horizon(self._tasks[slot]) for slot in slots])
+        left = (horizons - self._num_steps[slots]).tolist()
         answer = self._call("step", slots, actions, left, self.cfg.draws_final)
         steps = self._array(answer, "steps", np.int64, len(slots))
         success = self._array(answer, "success", np.bool_, len(slots))
@@ -92,7 +93,7 @@ class ForeignVecEnv:
             self._observation(slots, answer),
             self._array(answer, "reward", np.float32, len(slots)),
             success,
-            ~success & (self._num_steps[slots] >= self.max_episode_steps),
+            ~success & (self._num_steps[slots] >= horizons),
             steps,
         )
 

@@ -38,6 +38,11 @@ class LiberoCfg(ForeignVecEnvCfg):
         "gripper",
     )
     control_hz: typing.ClassVar[int] = 20
+    state_parts: typing.ClassVar[typing.Mapping[str, int]] = {
+        "eef_pos": 3,
+        "eef_axis_angle": 3,
+        "gripper_qpos": 2,
+    }
 
     max_episode_steps: int = MAX_STEPS["libero-130"]
     """Horizon in actions, without the settle steps."""

@@ -235,4 +235,5 @@ MAX_STEPS = {
     "libero-130": 520,
 }
 """Suite -> actions after which an episode has failed, as in the evaluations of OpenVLA, OpenVLA-OFT
-and openpi: a little more than the longest demonstration. They do not evaluate libero-130 as one."""
+and openpi: a little more than the longest demonstration. In libero-130, which they do not evaluate
+as one, every task keeps the limit of its own suite."""

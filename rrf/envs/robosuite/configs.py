@@ -45,13 +45,20 @@ class RobosuiteCfg(ForeignVecEnvCfg):
         *("left_finger", "right_finger"),
     )
     control_hz: typing.ClassVar[int] = 20
+    has_expert: typing.ClassVar[bool] = True
+    state_parts: typing.ClassVar[typing.Mapping[str, int]] = {
+        "eef_pos": 3,
+        "eef_quat": 4,
+        "gripper_qpos": 2,
+    }
 
     max_episode_steps: int = 100
     """Horizon in actions."""
     cameras: list[str] = ["agentview"]
     """Camera names; empty for no images."""
-    controller: str = "OSC_POSITION"
-    """OSC_POSE (dx, dy, dz, three rotations, gripper) or OSC_POSITION (dx, dy, dz, gripper)."""
+    controller: str = "OSC_POSE"
+    """OSC_POSE (dx, dy, dz, three rotations, gripper) or OSC_POSITION (dx, dy, dz, gripper), which
+    keeps the hand as it is."""
     shadows: bool = False
     """Whether images have shadows, reflections and smooth edges. On a CPU they cost half of the
     time of an image."""

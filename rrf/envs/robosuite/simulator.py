@@ -10,6 +10,7 @@ from one generator, whose state depends on (task, seed, index) alone.
 
 import zlib
 
+import experts  # the file beside this one
 import numpy as np
 import robosuite
 from robosuite.controllers import load_composite_controller_config
@@ -33,6 +34,7 @@ class Robosuite:
 
     def __init__(self, controller, control_hz, image_size, has_images, shadows, max_loaded):
         self._size, self._has_images, self._shadows = image_size, has_images, shadows
+        self._can_turn = controller == "OSC_POSE"
         config = load_composite_controller_config(controller=None, robot="Panda")
         part = config["body_parts"]["right"]
         part["type"] = controller
@@ -62,6 +64,9 @@ class Robosuite:
         env = self._scenes[slot]
         _, reward, _, _ = env.step(action.astype(np.float64))
         return float(reward), bool(env._check_success())
+
+    def expert_action(self, slot):
+        return experts.action(self._scenes.task(slot), self._scenes[slot], self._can_turn)
 
     def state(self, slot):
         env = self._scenes[slot]

@@ -15,6 +15,7 @@ def test_scenes_are_kept_for_slots_and_the_one_idle_longest_makes_place():
     assert scenes.give(0, "lift") == "lift0"  # its own again
     assert scenes.give(0, "door") == "door2"
     assert (scenes[0], scenes[1], closed) == ("door2", "lift1", [])
+    assert (scenes.task(0), scenes.task(1)) == ("door", "lift")
     assert scenes.give(0, "stack") == "stack3"
     assert closed == ["lift0"]  # idle for longer than door2
     assert scenes.give(1, "door") == "door2"

@@ -28,6 +28,10 @@ class Scenes:
         """The scene of a slot."""
         return self._running[slot][1]
 
+    def task(self, slot: int) -> str:
+        """The task of a slot's scene."""
+        return self._running[slot][0]
+
     def give(self, slot: int, task: str) -> typing.Any:
         """Give a slot a scene of a task, in place of the one it has."""
         if slot in self._running:

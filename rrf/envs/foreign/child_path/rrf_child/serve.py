@@ -7,6 +7,7 @@ import importlib.util
 import json
 import mmap
 import os
+import pathlib
 import signal
 import socket
 import sys
@@ -61,6 +62,7 @@ def serve(described: str, fd: str, parent_pid: str) -> None:
 
 
 def _episodes(described: dict[str, typing.Any]) -> Episodes:
+    sys.path.append(str(pathlib.Path(described["file"]).parent))  # for files beside it
     spec = importlib.util.spec_from_file_location("simulator", described["file"])
     assert spec is not None
     assert spec.loader is not None
