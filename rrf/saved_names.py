@@ -57,6 +57,7 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
     },
     "rrf.envs.metaworld:MetaWorldCfg": {"horizons": {}},
     "rrf.evaluation.protocol:ProtocolCfg": {
+        "env_options": {},
         "execution": {TYPE_KEY: "rrf.evaluation.vla.execution_configs:RecedingHorizonCfg"},
     },
     "rrf.networks.vlm.prismatic.configs:PrismaticCfg": {"random_weights": "stock"},

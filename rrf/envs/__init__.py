@@ -7,6 +7,7 @@ from rrf.registry import Registry, lazy_attributes
 ENVS = Registry(
     "environment",
     {
+        "libero": "rrf.envs.libero.configs:LiberoCfg",
         "metaworld": "rrf.envs.metaworld.configs:MetaWorldCfg",
         "robosuite": "rrf.envs.robosuite.configs:RobosuiteCfg",
     },

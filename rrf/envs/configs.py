@@ -19,13 +19,16 @@ class VecEnvCfg(Cfg):
     """Tasks that the policy sees through images and acts on in action chunks, in parallel slots.
 
     `cfg.build()` returns a `rrf.envs.vec_env.VecEnv`. Protocols and runners set the fields below.
-    They leave the fields that a subclass adds for its simulator at their defaults.
+    Those that a subclass adds for its simulator are set by a protocol's `env_options` only.
     """
 
     simulator: typing.ClassVar[str]
     """The simulator's name in error messages."""
     has_expert: typing.ClassVar[bool] = False
     """Whether the environment is a `rrf.envs.vec_env.ExpertVecEnv`."""
+    conventions: typing.ClassVar[tuple[str, ...]] = ()
+    """Fields that say what images and actions mean; a policy must be evaluated with those that it
+    was trained with."""
     can_repeat: typing.ClassVar[bool] = False
     """Whether a demonstration can be repeated in other initial states."""
     control_hz: typing.ClassVar[int]
@@ -78,6 +81,11 @@ class VecEnvCfg(Cfg):
     def action_dim(self) -> int:
         """Numbers in an action, each in [-1, 1]."""
         raise NotImplementedError
+
+    @property
+    def state_dim(self) -> int | None:
+        """Numbers in a state; None if that is only known once the environment is built."""
+        return None
 
     @property
     def tasks(self) -> typing.Sequence[str]:

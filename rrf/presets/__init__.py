@@ -33,6 +33,7 @@ _LAPTOP_RL = (
     "metaworld-grpo-pi05-laptop",
     "metaworld-grpo-groot-laptop",
 )
+_LIBERO_RL = ("libero10-grpo-openvla-oft", "libero-spatial-ppo-groot", "libero10-ppo-pi05")
 _GROOT = ("groot-n15-sft", "groot-n17-sft", "groot-laptop", "groot-laptop-mixture")
 _RECORDINGS = ("bridge-sft-laptop", "gr1-sft-laptop", "g1-sft-laptop")
 _LEROBOT = (
@@ -86,6 +87,7 @@ PRESETS = Registry(
     | _functions("openvla", _OPENVLA)
     | _functions("groot", _GROOT)
     | _functions("laptop_rl", _LAPTOP_RL)
+    | _functions("libero_rl", _LIBERO_RL)
     | _functions("recordings", _RECORDINGS)
     | _functions("lerobot", _LEROBOT),
 )

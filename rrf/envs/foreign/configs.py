@@ -31,6 +31,10 @@ class ForeignVecEnvCfg(VecEnvCfg):
         return self.control_hz // self.action_repeat
 
     @property
+    def state_dim(self) -> int:
+        return len(self.state_names)
+
+    @property
     def simulator_arguments(self) -> dict[str, typing.Any]:
         """Arguments of the simulator's class, as JSON data."""
         return {}

@@ -37,7 +37,7 @@ class ForeignVecEnv:
         self.cfg = cfg
         self.num_envs, self.chunk_length = cfg.num_envs, cfg.chunk_length
         self.max_episode_steps, self.action_dim = cfg.max_episode_steps, cfg.action_dim
-        self.state_dim, self.fps = len(cfg.state_names), cfg.fps
+        self.state_dim, self.fps = cfg.state_dim, cfg.fps
         self.cpu_s: dict[str, float] = {}
         """CPU seconds that the foreign process has spent so far, by activity."""
         self._slots = Slots(cfg.num_envs)

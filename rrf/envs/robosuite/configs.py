@@ -39,6 +39,7 @@ class RobosuiteCfg(ForeignVecEnvCfg):
     interpreter: typing.ClassVar[str] = "robosuite"
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
     simulator_class: typing.ClassVar[str] = "Robosuite"
+    conventions: typing.ClassVar[tuple[str, ...]] = ("controller",)
     state_names: typing.ClassVar[tuple[str, ...]] = (
         *("eef_x", "eef_y", "eef_z", "eef_qx", "eef_qy", "eef_qz", "eef_qw"),
         *("left_finger", "right_finger"),
