@@ -14,7 +14,9 @@ import time
 from pathlib import Path
 
 from benchmarks import record
-from rrf.envs.metaworld.collect import CollectCfg, collect
+from rrf.envs.demonstrations.collect import CollectCfg, collect
+from rrf.envs.metaworld.configs import MetaWorldCfg
+from rrf.envs.metaworld.tasks import DEMO_TASKS
 from rrf.envs.rendering.gl_platform import unbound_environment
 from rrf.envs.rendering.renderers import probe_renderer
 from rrf.envs.vec_env import InitialState
@@ -84,9 +86,14 @@ def demo_frames_per_s() -> dict:
     short recording beforehand takes care of that.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        warm_up = CollectCfg(tasks=[TASK], episodes=1, out=str(Path(scratch, "warm_up")))
-        collect(warm_up)
-        cfg = CollectCfg(episodes=RECORD_EPISODES, num_workers=2, out=str(Path(scratch, "demos")))
+        cfg = CollectCfg(
+            env=MetaWorldCfg(max_episode_steps=50),
+            tasks=list(DEMO_TASKS),
+            episodes=RECORD_EPISODES,
+            num_workers=2,
+            out=str(Path(scratch, "demos")),
+        )
+        collect(cfg.replace(tasks=[TASK], episodes=1, out=str(Path(scratch, "warm_up"))))
         begin = time.perf_counter()
         recorded = collect(cfg)
         seconds = time.perf_counter() - begin

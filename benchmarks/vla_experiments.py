@@ -1,4 +1,4 @@
-"""Whole experiments on Meta-World, from demonstrations to success on held-out initial states.
+"""Whole experiments in simulation, from demonstrations to success on held-out initial states.
 
 Each experiment runs fine-tuning, evaluation, reinforcement learning and evaluation in one call. The
 results go to `docs/benchmarks/headline/<name>.json`, one entry per seed. The splits are defined in
@@ -43,6 +43,8 @@ class Recordings:
     demonstrations: int | None = None  # of the expert, per task; the others repeat them
     noise: Sequence[float] = (0.0, 0.4)
     cameras: Sequence[str] = ("corner2",)
+    env: str = "metaworld"
+    action_repeat: int = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +147,21 @@ EXPERIMENTS = {
         protocol=_TWO_VIEWS,
         recordings=_repeated(TASKS, demonstrations=5),
         sft_threads=2,
+    ),
+    "robosuite-grpo-compact": Experiment(
+        "GRPO, two views, robosuite",
+        "compact-vla-robosuite",
+        rl="robosuite-grpo-compact",
+        protocol="configs/protocols/robosuite-demo.yaml",
+        recordings=Recordings(
+            ("Lift", "Door"),
+            episodes=1,
+            max_steps=60,
+            noise=(0.0,),
+            cameras=("agentview", "robot0_eye_in_hand"),
+            env="robosuite",
+            action_repeat=2,
+        ),
     ),
     "metaworld-ml45-pretrain": Experiment(
         "two views, imitation of 45 tasks, tested on the 5 others",
@@ -324,13 +341,14 @@ def _dataset(name: str, recordings: Recordings) -> tuple[Path, float]:
     if not seconds.is_file():
         begin = time.perf_counter()
         cameras = recordings.cameras
-        words = ["--tasks", ",".join(recordings.tasks), "--episodes", str(recordings.episodes)]
+        words = ["--env", recordings.env, "--action-repeat", str(recordings.action_repeat)]
+        words += ["--tasks", ",".join(recordings.tasks), "--episodes", str(recordings.episodes)]
         words += ["--max-steps", str(recordings.max_steps), "--cameras", ",".join(cameras)]
         words += [word for std in recordings.noise for word in ("--noise", str(std))]
         if recordings.demonstrations:
             words += ["--demonstrations", str(recordings.demonstrations)]
         _rrf("data", "collect", *words, "--out", str(root / "raw"))
-        cfg = load_dataset_cfg("metaworld-demo").replace(
+        cfg = load_dataset_cfg(f"{recordings.env}-demo").replace(
             name=name, cameras={camera: f"obs/{camera}_image" for camera in cameras}
         )
         if recordings.demonstrations:

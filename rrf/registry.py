@@ -31,6 +31,11 @@ class Registry:
             raise ValueError(f"no {self.kind} '{name}'{did_you_mean(name, self._targets)}")
         return locate(self._targets[name])
 
+    def name_of(self, found: type) -> str:
+        """The name that stands for a class, or its own if none does."""
+        target = f"{found.__module__}:{found.__qualname__}"
+        return next((name for name in self if self._targets[name] == target), found.__qualname__)
+
     def __contains__(self, name: str) -> bool:
         return name in self._targets
 

@@ -27,7 +27,7 @@ FIRST_MODULE = {
     "rrf.algorithms.vla.configs": "rrf.algorithms.configs",
     "rrf.envs.configs": "rrf.envs.control_configs",
     "rrf.envs.gymnasium.configs": "rrf.envs.control_configs",
-    "rrf.envs.metaworld.collect": "rrf.envs.collect",
+    "rrf.envs.demonstrations.collect": "rrf.envs.collect",
     "rrf.envs.metaworld.configs": "rrf.envs.metaworld",
     "rrf.envs.mjlab.configs": "rrf.envs.control_configs",
     "rrf.envs.two_goals.configs": "rrf.envs.control_configs",
@@ -55,7 +55,9 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
         "start_noise": 1.0,
         "trains_padding": True,
     },
+    "rrf.envs.metaworld:MetaWorldCfg": {"horizons": {}},
     "rrf.evaluation.protocol:ProtocolCfg": {
+        "env_options": {},
         "execution": {TYPE_KEY: "rrf.evaluation.vla.execution_configs:RecedingHorizonCfg"},
     },
     "rrf.networks.vlm.prismatic.configs:PrismaticCfg": {"random_weights": "stock"},

@@ -11,6 +11,7 @@ from rrf.cli.data_edit import edit as declare_edit
 from rrf.cli.data_push import push
 from rrf.cli.data_view import view as view_episodes
 from rrf.cli.data_views import card, diff, report, show
+from rrf.cli.options import words_of
 
 app = typer.Typer(help="Robot data: collect, convert, validate, publish.", no_args_is_help=True)
 
@@ -22,9 +23,10 @@ def collect(
     tasks: Annotated[
         str,
         typer.Option(
-            help="Meta-World tasks, separated by commas, or 'all'; by default the ten of the demo."
+            help="Tasks, separated by commas, or 'all'; by default the ten of Meta-World's demo."
         ),
     ] = "",
+    env: Annotated[str, typer.Option(help="The simulator: metaworld, robosuite, …")] = "metaworld",
     episodes: Annotated[int, typer.Option(help="Successful demonstrations to keep per task.")] = 25,
     demonstrations: Annotated[
         int | None,
@@ -39,42 +41,52 @@ def collect(
     ] = [0.0, 0.4],  # noqa: B006 (typer does not change it)
     out: Annotated[
         Path | None,
-        typer.Option(help="Directory for the recordings; by default datasets/raw/metaworld."),
+        typer.Option(help="Directory for the recordings; by default datasets/raw/ENV."),
     ] = None,
     max_steps: Annotated[
         int, typer.Option(help="Actions after which an attempt counts as failed.")
     ] = 50,
+    action_repeat: Annotated[
+        int | None,
+        typer.Option(help="Control steps an action is held for; by default the simulator's."),
+    ] = None,
     workers: Annotated[
         int, typer.Option(help="Number of processes; each records whole tasks.")
     ] = 2,
     image_size: Annotated[int, typer.Option(help="Height and width of images in pixels.")] = 64,
     cameras: Annotated[
-        str, typer.Option(help="Cameras to record, separated by commas.")
-    ] = "corner2",
+        str,
+        typer.Option(help="Cameras to record, separated by commas; by default the simulator's."),
+    ] = "",
     force: Annotated[bool, typer.Option(help="Record existing tasks again.")] = False,
 ) -> None:
-    """Record demonstrations of the simulator's scripted experts, one HDF5 file per task."""
+    """Record demonstrations of a simulator's scripted experts, one HDF5 file per task."""
     from rich.table import Table
 
     from rrf import workspace
-    from rrf.envs.metaworld.collect import CollectCfg, Progress, collect
-    from rrf.envs.metaworld.tasks import TASKS
+    from rrf.envs import ENVS
+    from rrf.envs.demonstrations.collect import CollectCfg, Progress, collect
+    from rrf.envs.metaworld.tasks import DEMO_TASKS
 
+    simulator = ENVS.get(env)(max_episode_steps=max_steps, image_size=image_size)
+    if action_repeat is not None:
+        simulator = simulator.replace(action_repeat=action_repeat)
+    if cameras:
+        simulator = simulator.replace(cameras=words_of(cameras))
+    if not tasks and env != "metaworld":
+        raise ValueError(f"name tasks of {env}: --tasks {','.join(simulator.tasks[:3])}")
+    named = list(simulator.tasks) if tasks == "all" else words_of(tasks)
     cfg = CollectCfg(
+        env=simulator,
+        tasks=named or list(DEMO_TASKS),
         episodes=episodes,
         demonstrations=demonstrations,
         seed=seed,
         action_noise=noise,
-        max_episode_steps=max_steps,
-        image_size=image_size,
-        cameras=[camera.strip() for camera in cameras.split(",")],
-        out=str(out or workspace.home() / "datasets" / "raw" / "metaworld"),
+        out=str(out or workspace.home() / "datasets" / "raw" / env),
         num_workers=workers,
         force=force,
     )
-    if tasks:
-        names = TASKS if tasks == "all" else tasks.split(",")
-        cfg = cfg.replace(tasks=[task.strip() for task in names])
     with progress_bars(*cfg.tasks) as bars:
 
         def on_progress(progress: Progress) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rrf.cli.data_display import plain, say, shown
+from rrf.cli.options import words_of
 
 _FRACTION = re.compile(r"0?\.\d+|1\.0*")
 _TIME = re.compile(r"(\d+(?:\.\d+)?) ?s|(\d+)")
@@ -115,8 +116,7 @@ def _print_next(names: Sequence[str], lines: Sequence[str]) -> None:
 
 def episode_list(text: str) -> list[int | str]:
     """Numbers and ranges of episodes, "3,10-14", as steps of an edit have them."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    return [int(word) if word.isdecimal() else word for word in words]
+    return [int(word) if word.isdecimal() else word for word in words_of(text)]
 
 
 def _trim(start: str, end: str, episodes: str) -> dict:

@@ -46,6 +46,11 @@ def flags(context: typer.Context, names: Iterable[str]) -> str:
     return ", ".join(known[name] for name in names)
 
 
+def words_of(text: str) -> list[str]:
+    """What commas separate."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
 def import_modules(names: Sequence[str] | None) -> None:
     """Import modules that register tasks, and trust their configs.
 

@@ -7,6 +7,7 @@ from rrf.registry import Registry, lazy_attributes
 ENVS = Registry(
     "environment",
     {
+        "libero": "rrf.envs.libero.configs:LiberoCfg",
         "maniskill": "rrf.envs.maniskill.configs:ManiskillCfg",
         "maniskill-gpu": "rrf.envs.maniskill.configs:ManiskillGpuCfg",
         "metaworld": "rrf.envs.metaworld.configs:MetaWorldCfg",

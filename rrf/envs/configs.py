@@ -19,13 +19,22 @@ class VecEnvCfg(Cfg):
     """Tasks that the policy sees through images and acts on in action chunks, in parallel slots.
 
     `cfg.build()` returns a `rrf.envs.vec_env.VecEnv`. Protocols and runners set the fields below.
-    They leave the fields that a subclass adds for its simulator at their defaults.
+    Those that a subclass adds for its simulator are set by a protocol's `env_options` only.
     """
 
     simulator: typing.ClassVar[str]
     """The simulator's name in error messages."""
     has_expert: typing.ClassVar[bool] = False
     """Whether the environment is a `rrf.envs.vec_env.ExpertVecEnv`."""
+    conventions: typing.ClassVar[tuple[str, ...]] = ()
+    """Fields that say what images and actions mean; a policy must be evaluated with those that it
+    was trained with."""
+    can_repeat: typing.ClassVar[bool] = False
+    """Whether a demonstration can be repeated in other initial states."""
+    control_hz: typing.ClassVar[int]
+    """Control steps per second."""
+    state_parts: typing.ClassVar[typing.Mapping[str, int]]
+    """What a state consists of when it is recorded: name -> dimensions, in their order."""
 
     num_envs: int = 8
     """Slots, each running one episode of any task."""
@@ -35,6 +44,9 @@ class VecEnvCfg(Cfg):
     """Control steps an action is held for."""
     max_episode_steps: int = 40
     """Horizon in actions."""
+    horizons: dict[str, int] = {}
+    """Shorter horizons of single tasks, by name: an episode that goes on for much longer than a
+    demonstration is rarely solved."""
     image_size: int = 64
     """Height and width of the images in pixels."""
     cameras: list[str] = []
@@ -51,11 +63,29 @@ class VecEnvCfg(Cfg):
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.image_size < 1:
             raise ValueError(f"image_size={self.image_size} must be at least 1")
+        for task, steps in self.horizons.items():
+            if task not in self.tasks:
+                near = did_you_mean(task, self.tasks)
+                raise ValueError(f"horizons: no {self.simulator} task '{task}'{near}")
+            if not 1 <= steps <= self.max_episode_steps:
+                raise ValueError(
+                    f"horizons: {steps} of {task} must lie in 1..{self.max_episode_steps} "
+                    "(max_episode_steps)"
+                )
+
+    def horizon(self, task: str) -> int:
+        """The horizon of a task in actions."""
+        return self.horizons.get(task, self.max_episode_steps)
 
     @property
     def action_dim(self) -> int:
         """Numbers in an action, each in [-1, 1]."""
         raise NotImplementedError
+
+    @property
+    def state_dim(self) -> int | None:
+        """Numbers in a state; None if that is only known once the environment is built."""
+        return None
 
     @property
     def tasks(self) -> typing.Sequence[str]:

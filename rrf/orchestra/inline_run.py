@@ -125,6 +125,7 @@ def misfits(policy: PolicyCfg, env: VecEnvCfg, tasks: Sequence[str]) -> list[str
         for mine, left, its, right in (
             ("chunk_length", policy.chunk_length, "chunk_length", env.chunk_length),
             ("action_dim", policy.action_dim, "action_dim", env.action_dim),
+            ("state_dim", policy.state_dim, "state_dim", env.state_dim or policy.state_dim),
             ("image_size", tuple(policy.image_size), "image_size", (env.image_size,) * 2),
         )
         if left != right

@@ -7,8 +7,8 @@ answer to this state. Failed episodes are recorded like successful ones.
 
 A policy learns chunks: the label of frame t is made of the recorded actions of frames t, t + 1, ...
 Each of them is the expert's answer to the state that was really visited, as in demonstrations with
-action noise (`rrf.envs.metaworld.collect`). The first action of a label is therefore exactly what
-the expert would do. The later ones are what it would do along the visited trajectory, not along its
+action noise (`rrf.envs.demonstrations`). The first action of a label is therefore exactly what the
+expert would do. The later ones are what it would do along the visited trajectory, not along its
 own; both agree more and more while the policy learns to act like the expert.
 
 Legend: B running episodes, H steps in an action chunk, A action dimension, T frames of an episode.

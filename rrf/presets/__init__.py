@@ -33,6 +33,7 @@ _LAPTOP_RL = (
     "metaworld-grpo-pi05-laptop",
     "metaworld-grpo-groot-laptop",
 )
+_LIBERO_RL = ("libero10-grpo-openvla-oft", "libero-spatial-ppo-groot", "libero10-ppo-pi05")
 _MANISKILL = ("compact-vla-maniskill", "maniskill-grpo-compact", "maniskill-ppo-openvla")
 _GROOT = ("groot-n15-sft", "groot-n17-sft", "groot-laptop", "groot-laptop-mixture")
 _RECORDINGS = ("bridge-sft-laptop", "gr1-sft-laptop", "g1-sft-laptop")
@@ -68,6 +69,8 @@ PRESETS = Registry(
         "metaworld-grpo-tokens": "rrf.presets.vla_rl:metaworld_grpo_tokens",
         "metaworld-grpo-flow": "rrf.presets.vla_rl:metaworld_grpo_flow",
         "metaworld-grpo-mt50": "rrf.presets.vla_rl:metaworld_grpo_mt50",
+        "compact-vla-robosuite": "rrf.presets.robosuite:robosuite_sft",
+        "robosuite-grpo-compact": "rrf.presets.robosuite:robosuite_grpo",
         "compact-vla-mt50-two-views": "rrf.presets.vla_rl:mt50_two_views_sft",
         "metaworld-grpo-mt50-two-views": "rrf.presets.vla_rl:metaworld_grpo_mt50_two_views",
         "metaworld-ppo-compact": "rrf.presets.vla_rl:metaworld_ppo_compact",
@@ -85,6 +88,7 @@ PRESETS = Registry(
     | _functions("openvla", _OPENVLA)
     | _functions("groot", _GROOT)
     | _functions("laptop_rl", _LAPTOP_RL)
+    | _functions("libero_rl", _LIBERO_RL)
     | _functions("maniskill", _MANISKILL)
     | _functions("recordings", _RECORDINGS)
     | _functions("lerobot", _LEROBOT),

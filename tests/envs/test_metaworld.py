@@ -196,6 +196,22 @@ def test_the_horizon_truncates_and_is_kept_apart_from_success():
     env.step(still[:1], [0])  # a reset slot steps again, alone
 
 
+def test_a_task_may_have_a_shorter_horizon_of_its_own():
+    horizons = {"reach-v3": 2}
+    env = MetaWorldCfg(
+        num_envs=2, chunk_length=3, max_episode_steps=4, cameras=[], horizons=horizons
+    ).build()
+    env.reset([InitialState("reach-v3", 42, 0), InitialState("door-open-v3", 42, 0)])
+    step = env.step(np.zeros((2, 3, 4), np.float32))
+    assert step.steps.tolist() == [2, 3]
+    assert step.truncated.tolist() == [True, False]
+    assert not step.terminated.any()
+    with pytest.raises(ValueError, match="no Meta-World task 'reach-v'; did you mean 'reach-v3'"):
+        env.cfg.replace(horizons={"reach-v": 2})
+    with pytest.raises(ValueError, match=r"5 of reach-v3 must lie in 1\.\.4"):
+        env.cfg.replace(horizons={"reach-v3": 5})
+
+
 def test_last_images_are_black_if_nobody_wants_them():
     env = MetaWorldCfg(num_envs=2, max_episode_steps=4, image_size=16, draws_final=False).build()
     try:

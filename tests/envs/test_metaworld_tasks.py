@@ -84,7 +84,7 @@ def check_contract(cfg, tasks):
         "rrf.envs.vec_env",
         "rrf.envs.metaworld.env",
         "rrf.envs.process.workers",
-        "rrf.envs.metaworld.collect",
+        "rrf.envs.demonstrations.collect",
         "rrf.envs.rendering.renderers",
     ],
 )

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from rrf.envs.metaworld import recorder
-from rrf.envs.metaworld.collect import CollectCfg, collect
+from rrf.envs.demonstrations import recorder
+from rrf.envs.demonstrations.collect import CollectCfg, collect
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.metaworld.experts import Expert
 from rrf.envs.metaworld.replay import Demonstration, Replay
 from rrf.envs.vec_env import InitialState
-from tests.envs.test_collect import demos
+from tests.envs.test_demonstrations import demos
 
 REACH_M = 0.05
 
@@ -74,11 +74,11 @@ def played(state, teacher):
 
 def test_a_recording_says_what_was_shown_and_holds_successes_only(tmp_path):
     cfg = CollectCfg(
+        env=MetaWorldCfg(image_size=8, max_episode_steps=50),
         tasks=["push-v3"],
         episodes=60,
         demonstrations=1,
         action_noise=[0.0],
-        image_size=8,
         out=str(tmp_path),
         num_workers=1,
     )
@@ -98,11 +98,10 @@ def test_a_recording_says_what_was_shown_and_holds_successes_only(tmp_path):
 
 def test_an_expert_that_shows_too_little_is_an_error_and_leaves_no_file(tmp_path):
     cfg = CollectCfg(
+        env=MetaWorldCfg(image_size=8, max_episode_steps=1),
         tasks=["reach-v3"],
         episodes=3,
         demonstrations=1,
-        max_episode_steps=1,
-        image_size=8,
         out=str(tmp_path),
     )
     with pytest.raises(
@@ -114,9 +113,8 @@ def test_an_expert_that_shows_too_little_is_an_error_and_leaves_no_file(tmp_path
 
 def test_fewer_successes_than_asked_for_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(recorder, "_MAX_REPEATS_PER_EPISODE", 1)
-    cfg = CollectCfg(
-        tasks=["soccer-v3"], episodes=12, demonstrations=1, image_size=8, out=str(tmp_path)
-    )
+    env = MetaWorldCfg(image_size=8, max_episode_steps=50)
+    cfg = CollectCfg(env=env, tasks=["soccer-v3"], episodes=12, demonstrations=1, out=str(tmp_path))
     episodes, _, attempts = run_to_the_end(recorder.Recorder(cfg.to_dict()).record("soccer-v3"))
     assert 1 <= episodes < 12
     assert attempts == 5 + 12
@@ -134,4 +132,10 @@ def run_to_the_end(generator):
 
 def test_more_demonstrations_than_episodes_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"demonstrations=4 must lie in 1\.\.3"):
-        CollectCfg(tasks=["push-v3"], episodes=3, demonstrations=4, out=str(tmp_path))
+        CollectCfg(
+            env=MetaWorldCfg(),
+            tasks=["push-v3"],
+            episodes=3,
+            demonstrations=4,
+            out=str(tmp_path),
+        )

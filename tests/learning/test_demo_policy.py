@@ -13,7 +13,7 @@ from rrf.data.dataset_cfg import load_dataset_cfg
 from rrf.data.lerobot_reader import LeRobotReader
 from rrf.data.schema import ACTION
 from rrf.data.stats import NORM_STATS, norm_stats
-from rrf.envs.metaworld.collect import CollectCfg, collect
+from rrf.envs.demonstrations.collect import CollectCfg, collect
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.evaluation.vla.baselines import MeanActionPolicy, RandomPolicy
 from rrf.evaluation.vla.evaluate import evaluate
@@ -29,7 +29,8 @@ PROTOCOL = ProtocolCfg(name="held-out", tasks=TASKS, seed=4242, episodes_per_tas
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     root = tmp_path_factory.mktemp("learning")
-    collect(CollectCfg(tasks=TASKS, episodes=12, out=str(root / "raw"), num_workers=2))
+    env = MetaWorldCfg(max_episode_steps=50)
+    collect(CollectCfg(env=env, tasks=TASKS, episodes=12, out=str(root / "raw")))
     convert(load_dataset_cfg("metaworld-demo"), root / "raw", root / "data")
     atomic.write_json(root / "data" / NORM_STATS, norm_stats(root / "data"))
     return root / "data"

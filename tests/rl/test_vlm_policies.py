@@ -1,19 +1,25 @@
 """The published families are reinforced by the same loop: rollout and training agree on every
 probability before the first update, and updates follow the rewards."""
 
+import numpy as np
 import pytest
+import torch
 
+from rrf.data.schema import Observation
 from rrf.networks.vlm.configs import BackboneCfg, TokenizerCfg
 from rrf.networks.vlm.prismatic.configs import PrismaticCfg
+from rrf.orchestra.actor_role import VALUE_HEAD
 from rrf.policies.vla.configs import ActionHeadCfg, ValueHeadCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.job_sources import JobList
 from rrf.runners.vla_rl.preflight import check_log_probs
 from tests.policies.tiny_models import BACKBONES, heads
 from tests.rl.conftest import build, runner_cfg
 from tests.rl.test_job_sources import states
 from tests.rl.test_vla_rl_runner import imitate_timidly
-from tests.rl.toy import ToyBackend, make_policy
+from tests.rl.toy import STATS, ToyBackend, make_policy
 
 _FLOWS = {
     "pi0": "paligemma",
@@ -100,3 +106,29 @@ def _runner_cfg(family: str, method: str | None, max_rounds: int, lr: float = 1e
     cfg = runner_cfg(max_rounds=max_rounds, validation_interval=max_rounds, validation_episodes=40)
     optimizer = cfg.optimizer.replace(lr=lr)
     return cfg.replace(policy=policy_cfg(family, method), optimizer=optimizer)
+
+
+@pytest.mark.parametrize("family", ["oft", "pi05", "groot-n17"])
+def test_a_policy_that_was_imitated_gets_a_critic_that_the_value_loss_trains(family, tmp_path):
+    imitated, cfg = policy_cfg(family, None), policy_cfg(family, None, value_head=ValueHeadCfg())
+    parent = make_policy(imitated)
+    saved = checkpoint.save(
+        tmp_path, 1, SupervisedRunnerCfg(policy=imitated), parent.state_dict(), STATS,
+        checkpoint.TrainerState({}, {}), {"dataset": "toy"},
+    )  # fmt: skip
+    policy = make_policy(cfg)
+    checkpoint.load_weights(policy, saved, may_lack=VALUE_HEAD)
+    own = parent.state_dict()
+    assert all(torch.equal(policy.state_dict()[name], own[name]) for name in own)
+
+    seen = Observation(
+        {"front": np.zeros((3, 8, 8, 3), np.uint8)}, np.eye(3, 2, dtype=np.float32), ["go"] * 3
+    )
+    replay = policy.sample(seen).replay
+    value = policy.evaluate(seen, replay).value
+    assert value.shape == (3, 1)
+    value.sum().backward()
+    trained = {name for name, p in policy.named_parameters() if p.grad is not None}
+    critic = {name for name, _ in policy.named_parameters() if name.startswith(VALUE_HEAD)}
+    assert trained == critic
+    assert any(name.startswith("value_head.trunk") for name in critic)

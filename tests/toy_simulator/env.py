@@ -82,7 +82,7 @@ class ToyVecEnv:
                 episode.dot = np.clip(moved, -1, 1).astype(np.float32)
             episode.num_actions += 1
             success = episode.distance < REACHED
-            truncated = not success and episode.num_actions >= self.max_episode_steps
+            truncated = not success and episode.num_actions >= self.cfg.horizon(episode.task)
             reward += float(success)
             if success or truncated:
                 break

@@ -27,13 +27,15 @@ class ForeignVecEnvCfg(VecEnvCfg):
     `rrf_child.episodes.Episodes`, whose arguments come before its own."""
     state_names: typing.ClassVar[tuple[str, ...]]
     """Names of the dimensions of a state."""
-    control_hz: typing.ClassVar[int]
-    """Control steps per second."""
 
     @property
     def fps(self) -> int:
         """Actions per second."""
         return self.control_hz // self.action_repeat
+
+    @property
+    def state_dim(self) -> int:
+        return len(self.state_names)
 
     @property
     def simulator_arguments(self) -> dict[str, typing.Any]:

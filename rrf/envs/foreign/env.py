@@ -37,7 +37,7 @@ class ForeignVecEnv:
         self.cfg = cfg
         self.num_envs, self.chunk_length = cfg.num_envs, cfg.chunk_length
         self.max_episode_steps, self.action_dim = cfg.max_episode_steps, cfg.action_dim
-        self.state_dim, self.fps = len(cfg.state_names), cfg.fps
+        self.state_dim, self.fps = cfg.state_dim, cfg.fps
         self.cpu_s: dict[str, float] = {}
         """CPU seconds that the foreign process has spent so far, by activity."""
         self._slots = Slots(cfg.num_envs)
@@ -83,7 +83,8 @@ class ForeignVecEnv:
         actions = np.asarray(actions, np.float32)
         check_actions(actions, slots, self.chunk_length, self.action_dim)
         self._slots.check_running(slots)
-        left = (self.max_episode_steps - self._num_steps[slots]).tolist()
+        horizons = np.array([self.cfg.horizon(self._tasks[slot]) for slot in slots])
+        left = (horizons - self._num_steps[slots]).tolist()
         answer = self._call("step", slots, actions, left, self.cfg.draws_final)
         steps = self._array(answer, "steps", np.int64, len(slots))
         success = self._array(answer, "success", np.bool_, len(slots))
@@ -93,7 +94,7 @@ class ForeignVecEnv:
             self._observation(slots, answer),
             self._array(answer, "reward", np.float32, len(slots)),
             success,
-            ~success & (self._num_steps[slots] >= self.max_episode_steps),
+            ~success & (self._num_steps[slots] >= horizons),
             steps,
         )
 

@@ -39,6 +39,9 @@ class MetaWorldCfg(VecEnvCfg):
 
     simulator: typing.ClassVar[str] = "Meta-World"
     has_expert: typing.ClassVar[bool] = True
+    can_repeat: typing.ClassVar[bool] = True
+    control_hz: typing.ClassVar[int] = CONTROL_HZ
+    state_parts: typing.ClassVar[typing.Mapping[str, int]] = {"eef_pos": 3, "gripper_opening": 1}
 
     action_repeat: int = 5
     """Control steps (80 Hz) an action is held for."""

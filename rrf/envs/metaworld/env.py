@@ -84,11 +84,12 @@ class MetaWorldVecEnv:
         with self._timed("physics"):
             for row, slot in enumerate(slots):
                 episode = self._episodes[slot]
-                engine = self._engine(episode.initial_state.task)
-                reward[row], success[row], steps[row] = engine.advance(
-                    episode, actions[row], self.max_episode_steps
+                task = episode.initial_state.task
+                horizon = self.cfg.horizon(task)
+                reward[row], success[row], steps[row] = self._engine(task).advance(
+                    episode, actions[row], horizon
                 )
-                truncated[row] = not success[row] and episode.num_steps >= self.max_episode_steps
+                truncated[row] = not success[row] and episode.num_steps >= horizon
         is_drawn = ~(success | truncated) | self.cfg.draws_final
         observation = self._observe(slots, is_drawn)
         return self._slots.finish_step(slots, observation, reward, success, truncated, steps)

@@ -64,6 +64,20 @@ INSTRUCTIONS: dict[str, str] = {
 
 TASKS: tuple[str, ...] = tuple(INSTRUCTIONS)
 
+DEMO_TASKS = (
+    "button-press-topdown-v3",
+    "door-close-v3",
+    "drawer-close-v3",
+    "drawer-open-v3",
+    "faucet-close-v3",
+    "faucet-open-v3",
+    "handle-press-v3",
+    "plate-slide-v3",
+    "window-close-v3",
+    "window-open-v3",
+)
+"""The tasks of the demo, and of the dataset metaworld-demo."""
+
 DIFFICULTY: dict[str, tuple[str, ...]] = {
     "easy": (
         "button-press-topdown-v3",

@@ -39,18 +39,26 @@ class RobosuiteCfg(ForeignVecEnvCfg):
     interpreter: typing.ClassVar[str] = "robosuite"
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
     simulator_class: typing.ClassVar[str] = "Robosuite"
+    conventions: typing.ClassVar[tuple[str, ...]] = ("controller",)
     state_names: typing.ClassVar[tuple[str, ...]] = (
         *("eef_x", "eef_y", "eef_z", "eef_qx", "eef_qy", "eef_qz", "eef_qw"),
         *("left_finger", "right_finger"),
     )
     control_hz: typing.ClassVar[int] = 20
+    has_expert: typing.ClassVar[bool] = True
+    state_parts: typing.ClassVar[typing.Mapping[str, int]] = {
+        "eef_pos": 3,
+        "eef_quat": 4,
+        "gripper_qpos": 2,
+    }
 
     max_episode_steps: int = 100
     """Horizon in actions."""
     cameras: list[str] = ["agentview"]
     """Camera names; empty for no images."""
-    controller: str = "OSC_POSITION"
-    """OSC_POSE (dx, dy, dz, three rotations, gripper) or OSC_POSITION (dx, dy, dz, gripper)."""
+    controller: str = "OSC_POSE"
+    """OSC_POSE (dx, dy, dz, three rotations, gripper) or OSC_POSITION (dx, dy, dz, gripper), which
+    keeps the hand as it is."""
     shadows: bool = False
     """Whether images have shadows, reflections and smooth edges. On a CPU they cost half of the
     time of an image."""

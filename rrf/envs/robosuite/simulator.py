@@ -10,9 +10,11 @@ from one generator, whose state depends on (task, seed, index) alone.
 
 import zlib
 
+import experts  # the file beside this one
 import numpy as np
 import robosuite
 from robosuite.controllers import load_composite_controller_config
+from rrf_child.scenes import Scenes
 
 _ENVIRONMENTS = {
     "Lift": "Lift",
@@ -32,7 +34,7 @@ class Robosuite:
 
     def __init__(self, controller, control_hz, image_size, has_images, shadows, max_loaded):
         self._size, self._has_images, self._shadows = image_size, has_images, shadows
-        self._max_loaded = max_loaded
+        self._can_turn = controller == "OSC_POSE"
         config = load_composite_controller_config(controller=None, robot="Panda")
         part = config["body_parts"]["right"]
         part["type"] = controller
@@ -43,53 +45,45 @@ class Robosuite:
             "controller_configs": config,
             "control_freq": control_hz,
             "has_renderer": False,
-            "has_offscreen_renderer": False,  # until `_environment` has set what it draws with
+            "has_offscreen_renderer": False,  # until `_load` has set what it draws with
             "use_camera_obs": False,
             "reward_shaping": False,
             "hard_reset": False,
             "ignore_done": True,
             "seed": 0,
         }
-        self._running = {}  # slot -> (task, environment)
-        self._idle = []  # (task, environment), least recently used first
+        self._scenes = Scenes(self._load, _close, max_loaded)
 
     def begin(self, slot, task, seed, index):
-        if slot in self._running:
-            self._idle.append(self._running.pop(slot))
-        env = self._environment(task)
-        self._running[slot] = task, env
+        env = self._scenes.give(slot, task)
         chosen = np.random.default_rng([seed, index, zlib.crc32(task.encode())])
         env.rng.bit_generator.state = chosen.bit_generator.state  # its samplers share it
         env.reset()
 
     def act(self, slot, action):
-        env = self._running[slot][1]
+        env = self._scenes[slot]
         _, reward, _, _ = env.step(action.astype(np.float64))
         return float(reward), bool(env._check_success())
 
+    def expert_action(self, slot):
+        return experts.action(self._scenes.task(slot), self._scenes[slot], self._can_turn)
+
     def state(self, slot):
-        env = self._running[slot][1]
+        env = self._scenes[slot]
         seen = env._get_observations(force_update=True)
         turn = seen["robot0_eef_quat"]
         turn = turn if turn[0] >= 0 else -turn  # the hand points down with |x| = 1
         return np.concatenate([seen["robot0_eef_pos"], turn, seen["robot0_gripper_qpos"]])
 
     def image(self, slot, camera):
-        sim = self._running[slot][1].sim
+        sim = self._scenes[slot].sim
         sim._render_context_offscreen.gl_ctx.make_current()  # each environment has its own
         return sim.render(width=self._size, height=self._size, camera_name=camera)[::-1]
 
     def close(self):
-        for _, env in [*self._running.values(), *self._idle]:
-            _close(env)
+        self._scenes.close()
 
-    def _environment(self, task):
-        """An environment of a task that no slot uses."""
-        for number in reversed(range(len(self._idle))):
-            if self._idle[number][0] == task:
-                return self._idle.pop(number)[1]
-        while self._idle and len(self._running) + len(self._idle) >= self._max_loaded:
-            _close(self._idle.pop(0)[1])
+    def _load(self, task):
         env = robosuite.make(_ENVIRONMENTS[task], **self._options)
         model = env.sim.model._model
         model.vis.global_.offwidth = model.vis.global_.offheight = self._size

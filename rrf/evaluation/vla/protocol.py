@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from rrf.atomic import digest_of
-from rrf.config import TYPE_KEY, configclass
+from rrf.config import TYPE_KEY, configclass, first_error
 from rrf.envs import ENVS
 from rrf.envs.configs import VecEnvCfg
 from rrf.envs.vec_env import InitialState, VecEnv
@@ -18,10 +18,15 @@ from rrf.evaluation.cpu_time import cpu_seconds
 from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
 from rrf.evaluation.vla.execution_configs import ExecutionCfg, RecedingHorizonCfg
+from rrf.evaluation.vla.fit import misfit_conventions, misfit_dims
 
 VIDEO_SIZE = 192
 """Height and width of an episode's video in pixels."""
 _NOT_IN_HASH = ("name", "num_slots", "used_seeds", "type")
+_SET_HERE = (
+    *("num_envs", "chunk_length", "action_repeat", "max_episode_steps", "image_size", "cameras"),
+    "renderer",
+)
 _FILMED_TOGETHER = 4
 
 
@@ -44,6 +49,9 @@ class ProtocolCfg(BaseProtocolCfg):
 
     env: str = "metaworld"
     """Name of the environment in `rrf.envs.ENVS`."""
+    env_options: dict[str, typing.Any] = {}
+    """Fields that this environment's config has besides those below, e.g. settle_steps of
+    libero."""
     tasks: list[str]
     """Tasks, e.g. drawer-open-v3."""
     first_index: int = 0
@@ -94,6 +102,12 @@ class ProtocolCfg(BaseProtocolCfg):
                 raise ValueError(
                     f"protocol '{self.name}': {field} is {getattr(self, field)}, not at least 1"
                 )
+        for field in self.env_options:
+            if field in _SET_HERE:
+                raise ValueError(
+                    f"protocol '{self.name}': env_options has {field}, which is a field of the "
+                    "protocol itself or of the machine; leave it out there"
+                )
         try:
             self.execution.check(self.execute_steps)
         except ValueError as error:
@@ -125,7 +139,16 @@ class ProtocolCfg(BaseProtocolCfg):
 
     @property
     def _num_initial_states(self) -> int:
-        return ENVS.get(self.env)().num_initial_states
+        return self._env_defaults.num_initial_states
+
+    @property
+    def _env_defaults(self) -> VecEnvCfg:
+        try:
+            return ENVS.get(self.env)().override(self.env_options)
+        except ValueError as error:
+            raise ValueError(
+                f"protocol '{self.name}': env_options: {first_error(error)}"
+            ) from error
 
     def with_options(self, **given: typing.Any) -> typing.Self:
         """See `BaseProtocolCfg.with_options`."""
@@ -141,7 +164,7 @@ class ProtocolCfg(BaseProtocolCfg):
 
     def environment_cfg(self, **changes) -> VecEnvCfg:
         """The config of the simulator for this protocol, with no more slots than episodes."""
-        return ENVS.get(self.env)(
+        return self._env_defaults.replace(
             **{
                 "num_envs": min(self.num_slots, len(self.initial_states())),
                 "chunk_length": self.execute_steps,
@@ -172,7 +195,7 @@ class ProtocolCfg(BaseProtocolCfg):
         from rrf.runners.checkpoints.checkpoint import load_policy
 
         if candidate.policy is None:
-            self._check_cameras(candidate.config["policy"]["cameras"])
+            self._check_policy(candidate.config)
         policy = candidate.policy or load_policy(candidate.path)
         cpu = cpu_seconds()
         env = self.environment(resources.workers, renderer=resources.renderer)
@@ -191,7 +214,17 @@ class ProtocolCfg(BaseProtocolCfg):
         report.timings["cpu_s"] = round(cpu_seconds() - cpu, 2)  # includes starting the simulators
         return report
 
-    def _check_cameras(self, seen: Sequence[str]) -> None:
+    def _check_policy(self, config: Mapping) -> None:
+        """Compares cameras, dimensions and conventions with those of a policy's training."""
+        policy, env = config["policy"], self.environment_cfg()
+        wrong = misfit_dims(policy["state_dim"], policy["action_dim"], env)
+        if self.simulator_of(config) == self.env:
+            wrong += misfit_conventions(config["env"], env)
+        if wrong:
+            raise ValueError(
+                f"protocol '{self.name}' does not fit the policy: it {'; '.join(wrong)}"
+            )
+        seen = policy["cameras"]
         if set(seen) <= set(self.cameras):
             return
         raise ValueError(
@@ -269,9 +302,14 @@ class ProtocolCfg(BaseProtocolCfg):
         ]
 
     def check_training(self, cfg: typing.Any) -> None:
-        """Compares images, cameras and chunk length; see `BaseProtocolCfg.check_training`."""
+        """Compares images, cameras, dimensions and chunk length; see
+        `BaseProtocolCfg.check_training`."""
         super().check_training(cfg)
-        policy, wrong = cfg.policy, []
+        policy, env = cfg.policy, self.environment_cfg()
+        wrong = misfit_dims(policy.state_dim, policy.action_dim, env)
+        trained = cfg.to_dict()
+        if self.simulator_of(trained) == self.env:
+            wrong += misfit_conventions(trained["env"], env)
         if short := self.too_short(policy.chunk_length):
             wrong.append(short)
         if misfit := policy.past.misfit(self.execute_steps):

@@ -25,6 +25,7 @@ from rrf.networks.vlm.backbone import View
 from rrf.networks.vlm.build import base_assets, build_backbone
 from rrf.policies.policy import Evaluation, Generators, Sample
 from rrf.policies.vla.context import Context, SeenObservation
+from rrf.policies.vla.critic import Critic
 from rrf.policies.vla.observations import check_observation
 from rrf.policies.vla.real_time import RunningChunk
 from rrf.policies.vla.robots import normalizers, of_rows, shown, tags_of
@@ -58,7 +59,7 @@ class VLMPolicy(nn.Module):
         )
         self.backbone = build_backbone(cfg.backbone, assets)
         self._reads_vector = cfg.head.reads == "pooled"
-        if self._reads_vector or cfg.value_head:
+        if self._reads_vector:
             self.state_encoder = nn.Linear(cfg.state_width, cfg.state_features)
             joined = self.backbone.width + cfg.state_features
             self.trunk = MLP(cfg.trunk, joined, cfg.features)
@@ -73,7 +74,11 @@ class VLMPolicy(nn.Module):
         self.num_values = 0
         if cfg.value_head:
             self.num_values = cfg.chunk_length if cfg.value_head.level == "action" else 1
-            self.value_head = MLP(cfg.value_head.mlp, cfg.features, self.num_values)
+            self.value_head = (
+                MLP(cfg.value_head.mlp, cfg.features, self.num_values)
+                if self._reads_vector
+                else Critic(cfg, self.backbone.width, self.num_values)
+            )
 
     @property
     def device(self) -> torch.device:
@@ -205,17 +210,19 @@ class VLMPolicy(nn.Module):
 
     def _joined(self, context: Context) -> torch.Tensor:
         """The joined features of view and state, float32 [B, F]."""
-        pooled_bd = context.features.pooled(self.cfg.pooling).float()
+        pooled_bd = self._pooled(context)
         state_bd = functional.relu(self.state_encoder(context.state))
         return self.trunk(torch.cat([pooled_bd, state_bd], dim=1))
+
+    def _pooled(self, context: Context) -> torch.Tensor:
+        return context.features.pooled(self.cfg.pooling).float()
 
     def _value(self, context: Context, given: torch.Tensor | Context) -> torch.Tensor | None:
         if self.cfg.value_head is None:
             return None
-        features_bf = self._joined(context) if isinstance(given, Context) else given
-        return self.value_head(
-            features_bf.detach() if self.cfg.value_head.detaches else features_bf
-        )
+        if isinstance(given, Context):
+            return self.value_head(self._pooled(context), context.state)
+        return self.value_head(given.detach() if self.cfg.value_head.detaches else given)
 
     def _cut(self, values_bt: torch.Tensor) -> torch.Tensor:
         """The elements that the robot executes, [B, H * P] -> [B, H * A]."""

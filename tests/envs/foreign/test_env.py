@@ -87,6 +87,15 @@ def test_an_action_is_held_and_the_last_images_may_be_left_out(home):
     env.close()
 
 
+def test_a_task_may_have_a_shorter_horizon_of_its_own(home):
+    env = CFG.replace(num_envs=2, horizons={"drawer-open-v3": 1}).build()
+    env.reset([InitialState(task, 42, 0) for task in CFG.tasks])
+    step = env.step(np.zeros((2, 2, 4), np.float32))
+    assert step.steps.tolist() == [1, 2]
+    assert step.truncated.tolist() == [True, False]
+    env.close()
+
+
 def test_it_has_an_expert_and_refuses_what_is_wrong(env):
     assert isinstance(env, ExpertVecEnv)
     env.reset(starts(0), [1])

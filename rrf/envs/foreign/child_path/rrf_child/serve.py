@@ -7,12 +7,12 @@ import importlib.util
 import json
 import mmap
 import os
+import pathlib
 import signal
 import socket
 import sys
 import traceback
 import typing
-from pathlib import Path
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def serve(described: str, fd: str, parent_pid: str) -> None:
 
 
 def _episodes(described: dict[str, typing.Any]) -> Episodes:
-    sys.path.append(str(Path(described["file"]).parent))  # of several files, perhaps
+    sys.path.append(str(pathlib.Path(described["file"]).parent))  # for files beside it
     spec = importlib.util.spec_from_file_location("simulator", described["file"])
     assert spec is not None
     assert spec.loader is not None

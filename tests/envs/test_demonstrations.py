@@ -3,26 +3,24 @@ import json
 import h5py
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from rrf.envs.metaworld.collect import CollectCfg, Progress, collect
+from rrf.cli import app
+from rrf.envs.demonstrations.collect import CollectCfg, Progress, collect
+from rrf.envs.demonstrations.recorder import Recorder, _attempt_numbers
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.metaworld.experts import Expert
-from rrf.envs.metaworld.recorder import Recorder, _attempt_numbers
 from rrf.envs.metaworld.tasks import TASKS as ALL_TASKS
+from rrf.envs.robosuite.configs import RobosuiteCfg
 from rrf.envs.vec_env import InitialState
 
 TASKS = ["faucet-close-v3", "plate-slide-v3", "door-close-v3"]
 
 
-def config(out, **changes):
-    defaults = {
-        "tasks": TASKS,
-        "episodes": 3,
-        "seed": 5,
-        "action_noise": [0.0, 0.4],
-        "image_size": 32,
-    }
-    return CollectCfg(**defaults | changes, out=str(out))
+def config(out, env=None, **changes):
+    env = MetaWorldCfg(**{"image_size": 32, "max_episode_steps": 50} | (env or {}))
+    defaults = {"tasks": TASKS, "episodes": 3, "seed": 5, "action_noise": [0.0, 0.4]}
+    return CollectCfg(env=env, **defaults | changes, out=str(out))
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +140,7 @@ def test_a_recording_with_other_settings_is_not_overwritten_silently(recorded):
 
 
 def test_an_expert_that_does_not_succeed_is_an_error_and_leaves_no_file(tmp_path):
-    cfg = config(tmp_path, tasks=["reach-v3"], episodes=1, max_episode_steps=1)
+    cfg = config(tmp_path, tasks=["reach-v3"], episodes=1, env={"max_episode_steps": 1})
     recorder = Recorder(cfg.to_dict())
     with pytest.raises(ValueError, match=r"solved 0 of \d+ attempts, but 1 episodes are wanted"):
         list(recorder.record("reach-v3"))
@@ -164,8 +162,8 @@ def test_without_noise_no_initial_state_is_played_twice(tmp_path):
         ({"episodes": 0}, "episodes=0 and num_workers=2 must be at least 1"),
         ({"episodes": 51, "action_noise": [0.0, 0.1]}, "a seed has 50 initial states"),
         ({"action_noise": [-0.1]}, "must be a list of numbers >= 0"),
-        ({"cameras": ["corner9"]}, "no camera 'corner9'; did you mean 'corner"),
-        ({"cameras": ["corner", "corner"]}, "must name at least one, and none twice"),
+        ({"env": {"cameras": ["corner9"]}}, "no camera 'corner9'; did you mean 'corner"),
+        ({"env": {"cameras": ["corner", "corner"]}}, "must name at least one, and none twice"),
     ],
 )
 def test_bad_settings_are_refused(tmp_path, changes, message):
@@ -173,16 +171,38 @@ def test_bad_settings_are_refused(tmp_path, changes, message):
         config(tmp_path, **changes)
 
 
+def test_what_cannot_be_recorded_is_said_before(tmp_path):
+    robosuite = RobosuiteCfg()
+    with pytest.raises(ValueError, match="of robosuite cannot be repeated in other initial states"):
+        CollectCfg(env=robosuite, tasks=["Lift"], demonstrations=1, out=str(tmp_path))
+    with pytest.raises(ValueError, match="no robosuite task 'Lft'; did you mean 'Lift'"):
+        CollectCfg(env=robosuite, tasks=["Lft"], out=str(tmp_path))
+    done = CliRunner().invoke(app, ["data", "collect", "--env", "robosuite"])
+    assert done.exit_code != 0
+    assert "name tasks of robosuite: --tasks Lift,Stack,Can" in str(done.exception)
+
+
+def test_settings_of_a_simulator_are_part_of_the_recording():
+    usual = CollectCfg(env=RobosuiteCfg(), tasks=["Lift"], out="")
+    other = usual.replace(env=RobosuiteCfg(controller="OSC_POSITION"))
+    assert usual.env_args("Lift")["type"] == "robosuite"
+    assert usual.env_args("Lift")["env_kwargs"] == {
+        "image_size": 64, "camera": "agentview", "action_repeat": 1, "control_hz": 20,
+    }  # fmt: skip
+    assert other.env_args("Lift")["env_kwargs"]["controller"] == "OSC_POSITION"
+
+
 @pytest.mark.slow
 def test_every_task_can_be_demonstrated(tmp_path):
-    results = collect(config(tmp_path, tasks=list(ALL_TASKS), episodes=1, max_episode_steps=100))
+    env = {"max_episode_steps": 100}
+    results = collect(config(tmp_path, env, tasks=list(ALL_TASKS), episodes=1))
     assert [result.task for result in results] == list(ALL_TASKS)
     assert all(result.frames > 0 for result in results)
 
 
 def test_several_cameras_are_recorded_side_by_side(tmp_path):
     def one_demo(folder, cameras):
-        cfg = config(tmp_path / folder, tasks=TASKS[:1], episodes=1, cameras=cameras)
+        cfg = config(tmp_path / folder, {"cameras": cameras}, tasks=TASKS[:1], episodes=1)
         (result,) = collect(cfg)
         with h5py.File(result.path) as file:
             settings = json.loads(str(file["data"].attrs["env_args"]))["env_kwargs"]

@@ -1,11 +1,12 @@
-"""Selects the demonstrations of Meta-World's scripted experts, and records them in parallel.
+"""Selects the demonstrations of a simulator's scripted experts, and records them in parallel.
 
-`rrf.envs.metaworld.recorder` records one task into one robomimic HDF5 file of rendered images,
-actions and full simulator states. The expert is asked once per action. With action noise (DART,
-arXiv:1703.09327) the executed action is the expert's plus Gaussian noise on dx, dy, dz. The
-recorded action is the expert's own answer to the state that was really visited, so that a cloned
-policy sees how to recover. With `demonstrations`, the expert shows that many episodes only; the
-others repeat them in other initial states (`rrf.envs.metaworld.replay`). Attempts are numbered, and
+`rrf.envs.demonstrations.recorder` records one task into one robomimic HDF5 file of rendered images,
+states, actions and, if the simulator gives them, its full states. The expert is asked once per
+action. With action noise (DART, arXiv:1703.09327) the executed action is the expert's plus Gaussian
+noise on the first three dimensions (dx, dy, dz). The recorded action is the expert's own answer to
+the state that was really visited, so that a cloned policy sees how to recover. With
+`demonstrations`, the expert shows that many episodes only; the others repeat them in other initial
+states (`rrf.envs.metaworld.replay`). Attempts are numbered, and
 the successful ones with the lowest numbers are kept. An episode ends with the action that solves
 the task: the frame of this action has success = 1 and done = 1, and no frame follows it.
 
@@ -22,22 +23,10 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 from rrf.config import Cfg, configclass, did_you_mean
-from rrf.envs.metaworld.configs import CAMERAS, CONTROL_HZ
-from rrf.envs.metaworld.tasks import NUM_INITIAL_STATES, TASKS
+from rrf.envs import ENVS
+from rrf.envs.configs import VecEnvCfg
 from rrf.envs.process.child import Child, close_all
 
-DEMO_TASKS = (
-    "button-press-topdown-v3",
-    "door-close-v3",
-    "drawer-close-v3",
-    "drawer-open-v3",
-    "faucet-close-v3",
-    "faucet-open-v3",
-    "handle-press-v3",
-    "plate-slide-v3",
-    "window-close-v3",
-    "window-open-v3",
-)
 _MESSAGE_TIMEOUT_S = 600.0  # the first image rendered on a machine compiles kernels
 
 
@@ -45,8 +34,11 @@ _MESSAGE_TIMEOUT_S = 600.0  # the first image rendered on a machine compiles ker
 class CollectCfg(Cfg):
     """Which demonstrations to record."""
 
-    tasks: list[str] = list(DEMO_TASKS)
-    """Meta-World task names."""
+    env: VecEnvCfg
+    """The simulator, with cameras, image size, horizon and renderer. How many slots it has and how
+    long its chunks are is for the recorder to say."""
+    tasks: list[str]
+    """Names of tasks."""
     episodes: int = 25
     """Successful episodes to keep per task."""
     demonstrations: int | None = None
@@ -58,17 +50,7 @@ class CollectCfg(Cfg):
     on with those of seed + 1, seed + 2, …"""
     action_noise: list[float] = [0.0, 0.4]
     """Standard deviation of the noise on dx, dy, dz; attempts take the entries in turn."""
-    max_episode_steps: int = 50
-    """Actions after which an attempt counts as failed."""
-    action_repeat: int = 5
-    """Control steps (80 Hz) an action is held for."""
-    image_size: int = 64
-    """Height and width of the images in pixels."""
-    cameras: list[str] = ["corner2"]
-    """Cameras to record."""
-    renderer: str = "warp"
-    """warp, egl, osmesa or auto."""
-    out: str = "datasets/raw/metaworld"
+    out: str
     """Directory for <task>.hdf5."""
     num_workers: int = 2
     """Processes; each records whole tasks."""
@@ -76,9 +58,13 @@ class CollectCfg(Cfg):
     """Record a task again even if its file exists."""
 
     def __post_init__(self):
+        env = self.env
+        if not env.has_expert:
+            raise ValueError(f"{env.simulator} has no scripted experts")
         for task in self.tasks:
-            if task not in TASKS:
-                raise ValueError(f"no Meta-World task '{task}'{did_you_mean(task, TASKS)}")
+            if task not in env.tasks:
+                near = did_you_mean(task, env.tasks)
+                raise ValueError(f"no {env.simulator} task '{task}'{near}")
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks={self.tasks} must name at least one task, and no task twice")
         if self.episodes < 1 or self.num_workers < 1:
@@ -89,47 +75,62 @@ class CollectCfg(Cfg):
             raise ValueError(
                 f"demonstrations={self.demonstrations} must lie in 1..{self.episodes} (episodes)"
             )
+        if self.demonstrations is not None and not env.can_repeat:
+            raise ValueError(
+                f"demonstrations of {env.simulator} cannot be repeated in other initial states; "
+                "leave demonstrations out, then the expert shows all episodes"
+            )
         if not self.action_noise or min(self.action_noise) < 0:
             raise ValueError(f"action_noise={self.action_noise} must be a list of numbers >= 0")
-        is_shown = self.demonstrations is None
-        if is_shown and self.episodes > NUM_INITIAL_STATES and 0 in self.action_noise:
+        is_shown, num_states = self.demonstrations is None, env.num_initial_states
+        if is_shown and self.episodes > num_states and 0 in self.action_noise:
             raise ValueError(
-                f"episodes={self.episodes}: a seed has {NUM_INITIAL_STATES} initial states, and "
+                f"episodes={self.episodes}: a seed has {num_states} initial states, and "
                 "without noise a second round would record the same episodes again; use fewer "
                 "episodes, or only numbers > 0 in action_noise"
             )
-        for camera in self.cameras:
-            if camera not in CAMERAS:
-                raise ValueError(f"no camera '{camera}'{did_you_mean(camera, CAMERAS)}")
-        if not self.cameras or len(set(self.cameras)) != len(self.cameras):
-            raise ValueError(f"cameras={self.cameras} must name at least one, and none twice")
+        if not env.cameras or len(set(env.cameras)) != len(env.cameras):
+            raise ValueError(f"cameras={env.cameras} must name at least one, and none twice")
 
     def env_args(self, task: str) -> dict:
         """The metadata of a recording: how to rebuild its environment, and how it was made."""
-        one, several = {"camera": self.cameras[0]}, {"cameras": list(self.cameras)}
+        env = self.env
+        one, several = {"camera": env.cameras[0]}, {"cameras": list(env.cameras)}
         repeated = {} if self.demonstrations is None else {"demonstrations": self.demonstrations}
         return {
             "env_name": task,
-            "type": "metaworld",
+            "type": ENVS.name_of(type(env)),
             "env_kwargs": {
-                "image_size": self.image_size,
-                **(one if len(self.cameras) == 1 else several),
-                "action_repeat": self.action_repeat,
-                "control_hz": CONTROL_HZ,
+                "image_size": env.image_size,
+                **(one if len(env.cameras) == 1 else several),
+                "action_repeat": env.action_repeat,
+                "control_hz": env.control_hz,
+                **_unusual(env),
             },
             "recording": {
                 "episodes": self.episodes,
                 **repeated,
                 "seed": self.seed,
                 "action_noise": list(self.action_noise),
-                "max_episode_steps": self.max_episode_steps,
-                "renderer": self.renderer,
+                "max_episode_steps": env.max_episode_steps,
+                "renderer": env.renderer,
             },
         }
 
     def path(self, task: str) -> Path:
         """The file of a task's recording."""
         return Path(self.out) / f"{task}.hdf5"
+
+
+def _unusual(env: VecEnvCfg) -> dict[str, typing.Any]:
+    """The fields of a simulator's own that are not at their defaults."""
+    common = {field.name for field in dataclasses.fields(VecEnvCfg)}
+    usual = type(env)().to_dict()
+    return {
+        name: value
+        for name, value in env.to_dict().items()
+        if name not in common and value != usual[name]
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +180,7 @@ def _record_all(
     arguments = {"cfg": cfg.to_dict()}
     children = [
         Child(
-            "rrf.envs.metaworld.recorder:Recorder",
+            "rrf.envs.demonstrations.recorder:Recorder",
             f"recorder {n + 1} of {num_workers}",
             arguments,
             _MESSAGE_TIMEOUT_S,

@@ -1,19 +1,18 @@
-"""Records the demonstrations of one task. `rrf.envs.metaworld.collect` describes them."""
+"""Records the demonstrations of one task. `rrf.envs.demonstrations.collect` describes them."""
 
 import collections
 import typing
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 
 import numpy as np
 
 from rrf.data.formats.robomimic import write_robomimic
-from rrf.envs.metaworld.collect import CollectCfg
-from rrf.envs.metaworld.configs import ACTION_SCALE_M, CONTROL_HZ, MetaWorldCfg
-from rrf.envs.metaworld.env import MetaWorldVecEnv
-from rrf.envs.metaworld.experts import Expert
+from rrf.data.schema import Observation
+from rrf.envs.demonstrations.collect import CollectCfg
+from rrf.envs.metaworld.configs import ACTION_SCALE_M
 from rrf.envs.metaworld.replay import Demonstration, Replay
-from rrf.envs.metaworld.tasks import INSTRUCTIONS, NUM_INITIAL_STATES, TASKS
-from rrf.envs.vec_env import InitialState
+from rrf.envs.observations import join, rows_of
+from rrf.envs.vec_env import ExpertVecEnv, InitialState, VecEnv
 
 _SLOTS = 8
 _MAX_ATTEMPTS_PER_EPISODE = 3
@@ -21,11 +20,16 @@ _TRIES_PER_DEMONSTRATION = 5  # of those that are repeated, the shortest success
 _MAX_REPEATS_PER_EPISODE = 12  # what is repeated fails more often, and soon
 
 
-class _Teacher(typing.Protocol):
-    """Shows one episode."""
+@typing.runtime_checkable
+class _RepeatableVecEnv(ExpertVecEnv, VecEnv, typing.Protocol):
+    """An environment whose demonstrations can be repeated; its config sets `can_repeat`."""
 
-    def action(self, observation: np.ndarray) -> np.ndarray:
-        """The action, float32 [4], for what `MetaWorldVecEnv.expert_observation` says."""
+    def full_state(self, env_id: int) -> np.ndarray:
+        """float64 [S], the simulator's whole state of a slot."""
+        ...
+
+    def expert_observation(self, env_id: int) -> np.ndarray:
+        """What the experts see, float64; see `rrf.envs.metaworld.replay`."""
         ...
 
 
@@ -41,62 +45,56 @@ class Recorder:
         Yields (episodes, frames) so far; returns (episodes, frames, attempts).
         """
         cfg = self._cfg
-        env = MetaWorldCfg(
-            num_envs=min(_SLOTS, cfg.episodes),
-            chunk_length=1,
-            action_repeat=cfg.action_repeat,
-            max_episode_steps=cfg.max_episode_steps,
-            image_size=cfg.image_size,
-            cameras=cfg.cameras,
-            renderer=cfg.renderer,
-        ).build()
+        env = cfg.env.replace(num_envs=min(_SLOTS, cfg.episodes), chunk_length=1).build()
         try:
-            demos, attempts = yield from _successes(cfg, task, env)
+            attempts, num_attempts = yield from _successes(cfg, task, env)
         finally:
             env.close()
-        fps = CONTROL_HZ // cfg.action_repeat
-        write_robomimic(cfg.path(task), demos, cfg.env_args(task), INSTRUCTIONS[task], fps)
-        return len(demos), sum(len(demo["actions"]) for demo in demos), attempts
+        demos = [attempt.demo() for attempt in attempts]
+        instruction = attempts[0].seen[0].instruction[0]
+        write_robomimic(cfg.path(task), demos, cfg.env_args(task), instruction, env.fps)
+        return len(demos), sum(len(demo["actions"]) for demo in demos), num_attempts
 
 
 class _Attempt:
     """One episode being recorded."""
 
-    def __init__(self, cfg: CollectCfg, task: str, number: int, teacher: _Teacher):
+    def __init__(self, cfg: CollectCfg, task: str, number: int, replay: Replay | None):
+        num_states = cfg.env.num_initial_states
+        further = number // num_states if cfg.demonstrations else 0  # seeds
         self.number = number
-        further = number // NUM_INITIAL_STATES if cfg.demonstrations else 0  # seeds
-        self.initial_state = InitialState(task, cfg.seed + further, number % NUM_INITIAL_STATES)
+        self.initial_state = InitialState(task, cfg.seed + further, number % num_states)
         self.noise = _noise(cfg, number)
-        self.observations: list[np.ndarray] = []
-        self._teacher = teacher
+        self.replay = replay
+        self.seen: list[Observation] = []  # of one row each
+        self._parts = cfg.env.state_parts
         # Recordings without repeats stay the same to the byte.
-        self._says_more = {"repeats": isinstance(teacher, Replay)} if cfg.demonstrations else {}
-        self._random = np.random.default_rng([cfg.seed, TASKS.index(task), number])
+        self._says_more = {"repeats": replay is not None} if cfg.demonstrations else {}
+        self._random = np.random.default_rng([cfg.seed, cfg.env.tasks.index(task), number])
         self._frames: dict[str, list] = collections.defaultdict(list)
-        self._images: dict[str, list] = collections.defaultdict(list)
 
-    def act(
-        self,
-        images: Mapping[str, np.ndarray],
-        state: np.ndarray,
-        physics: np.ndarray,
-        observation: np.ndarray,
-    ) -> np.ndarray:
-        """Record what was seen and the teacher's answer to it; return the action to execute."""
-        action = self._teacher.action(observation)
-        self.observations.append(observation)
-        for camera, image in images.items():
-            self._images[camera].append(image)
-        self._frames["state"].append(state)
-        self._frames["physics"].append(physics)
-        self._frames["action"].append(action)
-        executed = action.copy()
+    def act(self, env: typing.Any, slot: int) -> np.ndarray:
+        """Record the answer to what was seen last; return the action to execute."""
+        if isinstance(env, _RepeatableVecEnv):
+            self._frames["physics"].append(env.full_state(slot))
+            self._frames["scene"].append(env.expert_observation(slot))
+        answer = (
+            self.replay.action(self._frames["scene"][-1])
+            if self.replay
+            else env.expert_action(slot)
+        )
+        self._frames["action"].append(answer)
+        executed = answer.copy()
         executed[:3] += self._random.normal(0.0, 1.0, 3) * self.noise
         return np.clip(executed, -1.0, 1.0)
 
     @property
+    def num_actions(self) -> int:
+        return len(self._frames["action"])
+
+    @property
     def is_hopeless(self) -> bool:
-        return isinstance(self._teacher, Replay) and self._teacher.is_over
+        return self.replay is not None and self.replay.is_over
 
     @property
     def is_success(self) -> bool:
@@ -110,23 +108,25 @@ class _Attempt:
     def demonstration(self) -> Demonstration:
         """The episode in the form that can be repeated."""
         actions = np.stack(self._frames["action"]).astype(np.float32)
-        return Demonstration(np.stack(self.observations), actions)
+        return Demonstration(np.stack(self._frames["scene"]), actions)
 
     def demo(self) -> dict:
         """The episode in the form that `write_robomimic` takes."""
         frames = {name: np.stack(values) for name, values in self._frames.items()}
-        dones = np.zeros(len(frames["action"]), np.uint8)
+        seen = join(self.seen[: self.num_actions])  # no action follows on the last
+        dones = np.zeros(self.num_actions, np.uint8)
         dones[-1] = 1
+        ends = np.cumsum(list(self._parts.values()))
+        parts = np.split(seen.state.astype(np.float32), ends[:-1], axis=1)
         return {
             "actions": frames["action"].astype(np.float32),
             "rewards": frames["reward"].astype(np.float32),
             "dones": dones,
-            "states": frames["physics"],
+            **({"states": frames["physics"]} if "physics" in frames else {}),
             "success": frames["success"].astype(np.uint8),
             "obs": {
-                **{f"{name}_image": np.stack(images) for name, images in self._images.items()},
-                "eef_pos": frames["state"][:, :3].astype(np.float32),
-                "gripper_opening": frames["state"][:, 3:].astype(np.float32),
+                **{f"{camera}_image": images for camera, images in seen.images.items()},
+                **dict(zip(self._parts, parts, strict=True)),
             },
             "attrs": {
                 "seed": self.initial_state.seed,
@@ -139,37 +139,37 @@ class _Attempt:
 
 
 def _successes(
-    cfg: CollectCfg, task: str, env: MetaWorldVecEnv
-) -> Generator[tuple[int, int], None, tuple[list[dict], int]]:
-    """The demonstrations of the first `cfg.episodes` successful attempts, and the number of
-    attempts. If `cfg.demonstrations` are repeated, these are among them.
+    cfg: CollectCfg, task: str, env: VecEnv
+) -> Generator[tuple[int, int], None, tuple[list[_Attempt], int]]:
+    """The first `cfg.episodes` successful attempts, and the number of attempts. If
+    `cfg.demonstrations` are repeated, these are among them.
     """
     waiting = _attempt_numbers(cfg)
     num_attempts = 0
-    demos: dict[int, dict] = {}
-    teacher = _showing(task)
+    solved: dict[int, _Attempt] = {}
+    teacher = _showing
     if cfg.demonstrations:
         num_attempts = _TRIES_PER_DEMONSTRATION * cfg.demonstrations
         tries = [waiting.popleft() for _ in range(num_attempts)]
         shown = _shortest(cfg, task, _play(cfg, task, env, tries, teacher))
-        demos |= {attempt.number: attempt.demo() for attempt in shown}
+        solved |= {attempt.number: attempt for attempt in shown}
         teacher = _repeating(cfg, [attempt.demonstration() for attempt in shown])
-    while len(demos) < cfg.episodes:
-        numbers = [waiting.popleft() for _ in range(min(cfg.episodes - len(demos), len(waiting)))]
+    while len(solved) < cfg.episodes:
+        numbers = [waiting.popleft() for _ in range(min(cfg.episodes - len(solved), len(waiting)))]
         if not numbers and cfg.demonstrations:
             break  # not every demonstration can be repeated as often as was asked for
         if not numbers:
             raise ValueError(
-                f"{task}: the expert solved {len(demos)} of {num_attempts} attempts, but "
+                f"{task}: the expert solved {len(solved)} of {num_attempts} attempts, but "
                 f"{cfg.episodes} episodes are wanted; ask for fewer, lower action_noise="
-                f"{cfg.action_noise} or raise max_episode_steps={cfg.max_episode_steps}"
+                f"{cfg.action_noise} or raise max_episode_steps={cfg.env.max_episode_steps}"
             )
         num_attempts += len(numbers)
         for attempt in _play(cfg, task, env, numbers, teacher):
             if attempt.is_success:
-                demos[attempt.number] = attempt.demo()
-            yield len(demos), sum(len(kept["actions"]) for kept in demos.values())
-    return [demos[number] for number in sorted(demos)], num_attempts
+                solved[attempt.number] = attempt
+            yield len(solved), sum(kept.num_actions for kept in solved.values())
+    return [solved[number] for number in sorted(solved)], num_attempts
 
 
 def _shortest(cfg: CollectCfg, task: str, attempts: Iterable[_Attempt]) -> list[_Attempt]:
@@ -180,19 +180,18 @@ def _shortest(cfg: CollectCfg, task: str, attempts: Iterable[_Attempt]) -> list[
         raise ValueError(
             f"{task}: the expert solved {len(solved)} of {_TRIES_PER_DEMONSTRATION * wanted} "
             f"attempts, but {wanted} demonstrations are wanted; ask for fewer, or raise "
-            f"max_episode_steps={cfg.max_episode_steps}"
+            f"max_episode_steps={cfg.env.max_episode_steps}"
         )
-    return sorted(solved, key=lambda attempt: (len(attempt.observations), attempt.number))[:wanted]
+    return sorted(solved, key=lambda attempt: (attempt.num_actions, attempt.number))[:wanted]
 
 
-def _showing(task: str) -> Callable[[int], _Teacher]:
-    """By the number of an attempt, a fresh expert."""
-    return lambda number: Expert(task)
+def _showing(number: int) -> None:
+    """Nothing is repeated: the expert shows every attempt."""
 
 
-def _repeating(cfg: CollectCfg, shown: list[Demonstration]) -> Callable[[int], _Teacher]:
+def _repeating(cfg: CollectCfg, shown: list[Demonstration]) -> Callable[[int], Replay]:
     """By the number of an attempt, who repeats which of the demonstrations."""
-    reach_m = ACTION_SCALE_M * cfg.action_repeat
+    reach_m = ACTION_SCALE_M * cfg.env.action_repeat
     return lambda number: Replay(shown[number % len(shown)], reach_m)
 
 
@@ -205,7 +204,9 @@ def _attempt_numbers(cfg: CollectCfg) -> collections.deque[int]:
         return collections.deque(range(first + _MAX_REPEATS_PER_EPISODE * cfg.episodes))
     numbers = range(_MAX_ATTEMPTS_PER_EPISODE * cfg.episodes + _SLOTS)
     return collections.deque(
-        number for number in numbers if number < NUM_INITIAL_STATES or _noise(cfg, number) > 0
+        number
+        for number in numbers
+        if number < cfg.env.num_initial_states or _noise(cfg, number) > 0
     )
 
 
@@ -216,14 +217,13 @@ def _noise(cfg: CollectCfg, number: int) -> float:
 def _play(
     cfg: CollectCfg,
     task: str,
-    env: MetaWorldVecEnv,
+    env: VecEnv,
     numbers: Iterable[int],
-    teacher: Callable[[int], _Teacher],
+    teacher: Callable[[int], Replay | None],
 ) -> Generator[_Attempt, None, None]:
     """Run the attempts in all slots; a free slot takes the next one. Yield them as they end."""
     waiting = collections.deque(numbers)
     running: dict[int, _Attempt] = {}
-    seen: dict[int, tuple[dict[str, np.ndarray], np.ndarray]] = {}
     while waiting or running:
         free = [slot for slot in range(env.num_envs) if slot not in running][: len(waiting)]
         if free:
@@ -231,24 +231,12 @@ def _play(
                 number = waiting.popleft()
                 running[slot] = _Attempt(cfg, task, number, teacher(number))
             start = env.reset([running[slot].initial_state for slot in free], free)
-            seen |= {
-                slot: (_row_of(start.images, row), start.state[row])
-                for row, slot in enumerate(free)
-            }
+            for row, slot in enumerate(free):
+                running[slot].seen.append(rows_of(start, [row]))
         slots = sorted(running)
-        actions = np.stack(
-            [
-                running[slot].act(*seen[slot], env.full_state(slot), env.expert_observation(slot))
-                for slot in slots
-            ]
-        )
-        step = env.step(actions[:, None], slots)
+        step = env.step(np.stack([running[slot].act(env, slot) for slot in slots])[:, None], slots)
         for row, slot in enumerate(slots):
             running[slot].result(float(step.reward[row]), bool(step.success[row]))
-            seen[slot] = (_row_of(step.observation.images, row), step.observation.state[row])
+            running[slot].seen.append(rows_of(step.observation, [row]))
             if step.terminated[row] or step.truncated[row] or running[slot].is_hopeless:
                 yield running.pop(slot)
-
-
-def _row_of(images: Mapping[str, np.ndarray], row: int) -> dict[str, np.ndarray]:
-    return {camera: images_bhw3[row] for camera, images_bhw3 in images.items()}

@@ -1,0 +1,164 @@
+"""What the roles of reinforcement learning cost: `python -m benchmarks.vla_roles [NAME …]`.
+
+`ray_over_inline_ratio` and `weight_sync_s` take a quarter of an hour, `pipeline_ratio` a minute.
+"""
+
+import fcntl
+import statistics
+import tempfile
+import time
+import typing
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import record
+from benchmarks import vla_experiments as experiments
+from rrf.data.schema import Observation
+from rrf.envs.vec_env import InitialState
+from rrf.orchestra.env_role import EnvRole
+from rrf.orchestra.inline import InlineBackend
+from rrf.orchestra.rollout_role import RolloutRole
+from rrf.policies.policy import Sample
+from rrf.runners.vla_rl.configs import RayCfg, VLARLRunnerCfg
+from rrf.runners.vla_rl.job_sources import JobList
+from tests.toy_simulator import presets as toy_presets
+from tests.toy_simulator.configs import ToyCfg
+
+COMMAND = "python -m benchmarks.vla_roles"
+_ROUNDS = 4  # the first, which loads tasks, does not count
+_RAY = RayCfg(placement={"env": "0:0-1", "rollout": "0", "actor": "0"})
+_SLOTS, _EPISODES, _CHUNKS = 16, 64, 5
+_STATS = {
+    "observation.state": {"mean": [0.0] * 2, "std": [1.0] * 2},
+    "action": {"min": [-1.0] * 2, "max": [1.0] * 2},
+}
+_SLOT_S = 0.004  # simulated: what a slot's chunk costs, and what a row's inference costs
+
+
+def ray_over_inline_ratio() -> list[dict]:
+    """Seconds of the same rounds on Ray and inline, each with two environment processes and a
+    rollout on this machine: in turns, inline first and last.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        start = experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"]
+        rounds: dict[bool, list[dict]] = {False: [], True: []}
+        for turn, on_ray in enumerate((False, True, True, False)):
+            rounds[on_ray] += _rounds(start, Path(scratch, str(turn)), on_ray)
+    for on_ray, rows in rounds.items():
+        print("Ray" if on_ray else "inline", [round(_seconds(row), 2) for row in rows])
+    played = {on: {row["env/num_trajectories"] for row in rows} for on, rows in rounds.items()}
+    assert played[False] == played[True], "the same episodes are compared"
+    inline, on_ray = (sum(map(_seconds, rounds[on])) for on in (False, True))
+    synced = [row["time/weight_sync"] for row in rounds[True]]
+    megabytes = statistics.mean(row["rollout/weight_sync_mb"] for row in rounds[True])
+    numbers = [
+        record.number(
+            "ray_over_inline_ratio",
+            on_ray / inline,
+            "",
+            command=f"{COMMAND} ray_over_inline_ratio",
+            peer="the inline backend, the same episodes",
+            ratio=inline / on_ray,
+        ),
+        record.number(
+            "weight_sync_s",
+            statistics.median(synced),
+            "s",
+            command=f"{COMMAND} ray_over_inline_ratio",
+        ),
+    ]
+    return [numbers[0], numbers[1] | {"megabytes": round(megabytes, 2)}]
+
+
+def pipeline_ratio() -> dict:
+    """Chunks per second of two environment processes over those of one, which share a simulated
+    core, beside a simulated inference that takes as long as the simulation.
+
+    With one process, simulation and inference take turns. With two, one simulates while actions
+    are chosen for the other. The costs are simulated (waiting), and balanced.
+    """
+    rates = {workers: _chunks_per_s(workers) for workers in (1, 2)}
+    print({workers: round(rate) for workers, rate in rates.items()}, "chunks/s")
+    return record.number(
+        "pipeline_ratio",
+        rates[2] / rates[1],
+        "",
+        command=f"{COMMAND} pipeline_ratio",
+        peer="one environment process; simulated and balanced costs",
+        peer_value=rates[1],
+        ratio=rates[2] / rates[1],
+    )
+
+
+def _rounds(start: str, run_dir: Path, on_ray: bool) -> list[dict]:
+    """The metrics of the rounds that count."""
+    import torch
+
+    from rrf.presets import resolve
+
+    torch.set_num_threads(1)
+    cfg = resolve("metaworld-grpo-compact", [f"init_from={start}"])
+    assert isinstance(cfg, VLARLRunnerCfg)
+    cfg = cfg.replace(validation_episodes=1, max_rounds=_ROUNDS, ray=_RAY if on_ray else None)
+    rounds: list[dict] = []
+    cfg.build(run_dir).run(on_progress=lambda progress: rounds.append(dict(progress.metrics)))
+    return rounds[1:]
+
+
+def _seconds(metrics: dict) -> float:
+    return metrics["time/rollout"] + metrics["time/update"]
+
+
+class WaitingRole(EnvRole):
+    """An environment role whose simulation takes `_SLOT_S` per slot of the core that all share."""
+
+    def __init__(self, cfg: dict, keeps_final: bool, core: str):
+        super().__init__(cfg, keeps_final)
+        self._core = Path(core).open("w")  # noqa: SIM115 (as long as the process lives)
+
+    def _execute(self, slots: typing.Sequence[int], actions: np.ndarray) -> typing.Any:
+        fcntl.flock(self._core, fcntl.LOCK_EX)
+        time.sleep(_SLOT_S * len(slots))
+        fcntl.flock(self._core, fcntl.LOCK_UN)
+        return super()._execute(slots, actions)
+
+
+class WaitingRollout(RolloutRole):
+    """A rollout that takes `_SLOT_S` longer per row."""
+
+    def act(self, observation: Observation, generators: typing.Any) -> Sample:
+        time.sleep(_SLOT_S * len(observation))
+        return super().act(observation, generators)
+
+
+def _chunks_per_s(num_workers: int) -> float:
+    policy = toy_presets.policy().build(_STATS).eval()
+    env = ToyCfg(num_envs=_SLOTS, max_episode_steps=_CHUNKS * policy.chunk_length)
+    states = [InitialState(task, 42, n) for n in range(_EPISODES // 2) for task in env.tasks]
+    with tempfile.NamedTemporaryFile() as core:
+        backend = InlineBackend(
+            env,
+            WaitingRollout(policy, _SLOTS),
+            num_workers,
+            role="benchmarks.vla_roles:WaitingRole",
+            core=core.name,
+        )
+        try:
+            backend.play(JobList(states[:2]), (0,), keeps=False)  # the processes start
+            jobs = JobList(states)
+            begin = time.perf_counter()
+            backend.play(jobs, (0,), keeps=False)
+            seconds = time.perf_counter() - begin
+        finally:
+            backend.close()
+    return sum(len(episode.steps) for episode in jobs.episodes) / seconds
+
+
+MEASURES = {
+    "ray_over_inline_ratio": ray_over_inline_ratio,
+    "pipeline_ratio": pipeline_ratio,
+}
+
+if __name__ == "__main__":
+    record.measure_named("vla_roles", __doc__, MEASURES)

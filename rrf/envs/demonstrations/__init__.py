@@ -1,0 +1,1 @@
+"""Demonstrations of scripted experts, recorded in parallel, one file per task."""

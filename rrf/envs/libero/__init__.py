@@ -1,0 +1,1 @@
+"""LIBERO's manipulation tasks (arXiv:2306.03310), in an interpreter of their own."""

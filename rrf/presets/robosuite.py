@@ -1,0 +1,54 @@
+"""The compact policy on robosuite: imitation of a few demonstrations, then GRPO."""
+
+from rrf.envs.robosuite.configs import INSTRUCTIONS, RobosuiteCfg
+from rrf.networks.configs import InstructionEncoderCfg
+from rrf.networks.vocabulary import vocabulary_of
+from rrf.policies.vla.configs import GaussianHeadCfg
+from rrf.presets.vla_rl import metaworld_grpo_two_views, two_views_sft
+from rrf.runners.supervised.configs import SupervisedRunnerCfg
+from rrf.runners.vla_rl.configs import VLARLRunnerCfg
+
+_CAMERAS = ("agentview", "robot0_eye_in_hand")
+
+
+def robosuite_sft() -> SupervisedRunnerCfg:
+    """Imitation of a demonstration of each task, from random weights; more need more steps."""
+    cfg = two_views_sft()
+    policy = cfg.policy.replace(
+        cameras=list(_CAMERAS),
+        state_dim=len(RobosuiteCfg.state_names),
+        action_dim=RobosuiteCfg().action_dim,
+        instruction_encoder=InstructionEncoderCfg(vocabulary=vocabulary_of(INSTRUCTIONS.values())),
+    )
+    return cfg.replace(
+        experiment_name="compact-vla-robosuite",
+        dataset="robosuite-demo",
+        policy=policy,
+        max_steps=300,
+    )
+
+
+def robosuite_grpo() -> VLARLRunnerCfg:
+    """GRPO on Lift and Door; set `init_from=<checkpoint of compact-vla-robosuite>`."""
+    cfg = metaworld_grpo_two_views()
+    return cfg.replace(
+        experiment_name="robosuite-grpo-compact",
+        policy=robosuite_sft().policy.replace(
+            head=GaussianHeadCfg(persistent_share=0.3, temperature=0.3)
+        ),
+        env=RobosuiteCfg(
+            num_envs=16,
+            action_repeat=2,
+            max_episode_steps=60,
+            horizons={"Lift": 30},
+            cameras=list(_CAMERAS),
+        ),
+        tasks=["Lift", "Door"],
+        worker_timeout_s=120.0,
+        optimizer=cfg.optimizer.replace(lr=1e-4),
+        num_groups=16,
+        max_groups=40,
+        validation_episodes=25,
+        validation_interval=4,
+        max_rounds=12,
+    )
