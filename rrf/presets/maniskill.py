@@ -18,12 +18,12 @@ _SIZES = {"state_dim": len(_CFG.state_names), "action_dim": _CFG.action_dim}
 
 
 def compact_vla_maniskill() -> SupervisedRunnerCfg:
-    """Imitation of demonstrations from the workspace camera and the camera on the hand; set
-    `dataset` to recordings of both."""
+    """Imitation of demonstrations, seen from the front and from the hand."""
     cfg = two_views_sft()
     words = InstructionEncoderCfg(vocabulary=vocabulary_of(INSTRUCTIONS.values()))
     return cfg.replace(
         experiment_name="compact-vla-maniskill",
+        dataset="maniskill-demo",
         policy=cfg.policy.replace(cameras=list(_CAMERAS), instruction_encoder=words, **_SIZES),
     )
 
@@ -37,6 +37,7 @@ def maniskill_grpo_compact() -> VLARLRunnerCfg:
         policy=policy.replace(head=cfg.policy.head),
         env=_CFG,
         tasks=["PickCube-v1"],
+        worker_timeout_s=300.0,  # the first images of a process take long
     )
 
 

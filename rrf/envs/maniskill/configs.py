@@ -37,11 +37,17 @@ class ManiskillCfg(ForeignVecEnvCfg):
     interpreter: typing.ClassVar[str] = "maniskill"
     simulator_file: typing.ClassVar[Path] = Path(__file__).parent / "simulator.py"
     simulator_class: typing.ClassVar[str] = "Maniskill"
+    conventions: typing.ClassVar[tuple[str, ...]] = ("controller", "shows_goal")
     has_expert: typing.ClassVar[bool] = True
     state_names: typing.ClassVar[tuple[str, ...]] = (
         *("tcp_x", "tcp_y", "tcp_z", "tcp_qw", "tcp_qx", "tcp_qy", "tcp_qz"),
         *("left_finger", "right_finger"),
     )
+    state_parts: typing.ClassVar[typing.Mapping[str, int]] = {
+        "tcp_pos": 3,
+        "tcp_quat": 4,
+        "gripper_qpos": 2,
+    }
     control_hz: typing.ClassVar[int] = 20
 
     max_episode_steps: int = 50
