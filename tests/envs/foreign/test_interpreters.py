@@ -66,11 +66,11 @@ def test_a_lock_becomes_an_interpreter_once(home):
 def test_an_interrupted_setup_leaves_nothing_that_counts_and_goes_on(home, monkeypatch):
     run, commands = interpreters._run, []
 
-    def interrupted(command):
+    def interrupted(command, *more):
         commands.append(command)
         if len(commands) == 2:
             raise KeyboardInterrupt
-        return run(command)
+        return run(command, *more)
 
     monkeypatch.setattr(interpreters, "_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
