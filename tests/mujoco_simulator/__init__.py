@@ -1,4 +1,4 @@
-"""A simulator with the physics of MuJoCo: a hand pushes the cube whose colour the instruction names.
+"""A simulator with the physics of MuJoCo: a hand pushes the cube that the instruction names.
 
 It is what `docs/tutorials/mujoco-simulator.md` builds; `rrf ... --import mujoco_simulator` runs the
 registrations below.

@@ -49,6 +49,11 @@ class Recorder:
         cfg = self._cfg
         env = cfg.env.replace(num_envs=min(_SLOTS, cfg.episodes), chunk_length=1).build()
         try:
+            if (parts := sum(cfg.env.state_parts.values())) != env.state_dim:
+                raise ValueError(
+                    f"state_parts of {type(cfg.env).__name__} are {parts} numbers, but a state has "
+                    f"{env.state_dim} (state_dim)"
+                )
             attempts, num_attempts = yield from _successes(cfg, task, env)
         finally:
             env.close()
