@@ -9,6 +9,7 @@ its last checkpoint and computes bit for bit the same results as an undisturbed 
 
 import concurrent.futures
 import dataclasses
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -360,6 +361,19 @@ class VLARLRunner:
         self._kept_share = facts["kept_share"]
         self.metrics, self.validations = dict(facts["metrics"]), list(facts["validations"])
         self._wall_s, self._cpu_s = facts["wall_s"], facts["cpu_s"]
+        if own is None:
+            self._take_over(path)
+
+    def _take_over(self, path: Path) -> None:
+        """Copy another run's checkpoint, and its best one, which may stay the best."""
+        found = checkpoint.steps(path.parent) | {self.round: path}
+        while self.validations and best_round(self.validations) not in found:  # it was moved alone
+            lost = best_round(self.validations)
+            self.validations = [entry for entry in self.validations if entry["round"] != lost]
+        best = {best_round(self.validations)} if self.validations else set()
+        for step in sorted({self.round} | best):
+            with atomic.directory(self.run_dir / f"global_step_{step}") as folder:
+                shutil.copytree(found[step], folder, dirs_exist_ok=True)
 
     def _result(self) -> dict:
         best = checkpoint.steps(self.run_dir)[best_round(self.validations)]
