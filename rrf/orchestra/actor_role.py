@@ -1,7 +1,8 @@
 """The actor role: owns the weights being trained and updates them from played episodes."""
 
 import math
-from collections.abc import Sequence
+import typing
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from rrf.algorithms.vla.policy_gradient import PolicyGradient
 from rrf.data.sampling import mixed_seed
 from rrf.data.schema import Observation
 from rrf.orchestra.imitation import Imitation
+from rrf.orchestra.offload import Offload, tensors_of
 from rrf.policies.precision import Precision, autocast, device_of, log_probs_of
 from rrf.runners import optimizer_state
 from rrf.runners.configs import AdamWCfg, EMACfg
@@ -70,13 +72,25 @@ class ActorRole:
             fused=True,
         )
         self._peak_lrs = (optimizer.lr, value_lr)
+        self.offload = Offload(self._tensors)
+
+    def leave(self) -> None:
+        """Free the device; the next method that needs weights brings them back."""
+        self.offload.leave()
+
+    def _tensors(self) -> Iterator[torch.Tensor]:
+        averaged = self.ema.module if self.ema else None
+        reference: typing.Any = self.algorithm.reference
+        yield from tensors_of(self.policy, averaged, reference, self._optimizer)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The weights for rollouts."""
+        self.offload.back()
         return {name: value.detach() for name, value in self.policy.state_dict().items()}
 
     def deployed_weights(self) -> dict[str, torch.Tensor]:
         """The weights to validate and deploy: the averaged weights, if there is averaging."""
+        self.offload.back()
         module = self.ema.module if self.ema else self.policy
         return {name: value.detach() for name, value in module.state_dict().items()}
 
@@ -106,6 +120,7 @@ class ActorRole:
             ValueError: For a loss or gradient that is not finite. That step does not change the
                 weights.
         """
+        self.offload.back()
         for group, lr in zip(self._optimizer.param_groups, self._peak_lrs, strict=True):
             group["lr"] = lr * lr_factor
         cfg = self.algorithm.cfg
@@ -131,6 +146,7 @@ class ActorRole:
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
         """The tensors and plain data that `restore` needs, besides the deployed weights."""
+        self.offload.back()
         tensors = optimizer_state.pack(self._optimizer, self.policy, self.ema)
         return tensors, {"ema_updates": self.ema.num_updates if self.ema else 0}
 

@@ -12,7 +12,7 @@ from rrf.config import did_you_mean
 from rrf.envs.configs import VecEnvCfg
 from rrf.orchestra.actor_role import VALUE_HEAD, ActorRole
 from rrf.orchestra.imitation import Imitation, demonstrations_of
-from rrf.orchestra.inline import InlineBackend
+from rrf.orchestra.inline import InlineBackend, check_division
 from rrf.orchestra.placement import parse
 from rrf.orchestra.rollout_role import RolloutRole
 from rrf.policies.vla.configs import PolicyCfg
@@ -47,7 +47,7 @@ def build_runner(
     if cfg.co_training:
         imitation = cfg.co_training.build(demonstrations_of(parent), policy, norm_stats)
     actor, rollout = build_roles(cfg, policy, imitation)
-    env = cfg.env.replace(draws_final=rollout.has_critic)
+    env = cfg.env.replace(draws_final=policy.num_values > 0)
     if cfg.ray is None:
         backend = InlineBackend(env, rollout, cfg.num_workers, cfg.worker_timeout_s)
     else:
@@ -66,18 +66,24 @@ def _on_cluster(
 ) -> InlineBackend:
     try:
         from rrf.orchestra.ray_backend import RayBackend
-        from rrf.orchestra.ray_processes import Cluster, RayRollouts
+        from rrf.orchestra.ray_cluster import Cluster
+        from rrf.orchestra.ray_rollouts import RayRollouts
     except ModuleNotFoundError as error:
         raise ValueError(
             "ray is set, but Ray is not installed; type: uv pip install 'rrf[ray]', or ray=null"
         ) from error
     cluster = Cluster(where.address)
     try:
-        placement = parse(where.placement, len(cluster.resources), ("env", "rollout", "actor"))
+        there = [str(resource) for resource in cluster.resources]
+        placement = parse(where.placement, there, ("env", "rollout", "actor"))
         if len(placement.roles["actor"]) != 1:
             raise ValueError(
                 f"placement has {len(placement.roles['actor'])} actor processes, allowed: one"
             )
+        check_division(
+            env.num_envs, len(placement.roles["env"]), "processes of env in ray.placement"
+        )
+        cluster.reserve(placement.used())
         rollout = RayRollouts(cluster, placement, policy, cfg, norm_stats, str(parent))
         return RayBackend(env, rollout, cluster, placement, cfg.worker_timeout_s)
     except BaseException:
