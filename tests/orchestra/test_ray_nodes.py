@@ -13,6 +13,7 @@ ray = pytest.importorskip("ray", reason="Ray is not installed")
 cluster_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
 
 from rrf.envs.process.child import ChildError  # noqa: E402
+from rrf.orchestra import ray_cluster  # noqa: E402
 from rrf.orchestra.ray_child import RayChild  # noqa: E402
 from rrf.orchestra.ray_cluster import Cluster  # noqa: E402
 
@@ -101,4 +102,18 @@ def test_a_lost_node_that_no_other_can_replace_is_named():
             seen(process)
         with pytest.raises(ValueError, match=r"is lost, and no other one has cores .* ray start"):
             cluster.options([1])
+        cluster.close()
+
+
+def test_heads_of_another_version_and_nodes_with_other_code_are_named(monkeypatch):
+    with raylets({"num_cpus": 1}) as (there, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(ray, "__version__", "0.0.1")
+            with pytest.raises(ValueError, match=r"of another version.* Ray: 0.0.1 .*the same Ray"):
+                Cluster(there.address)
+        ray.shutdown()
+        monkeypatch.setattr(ray_cluster, "source_digest", lambda: "0123456789abcdef")
+        cluster = Cluster(there.address)
+        with pytest.raises(ValueError, match=r"another rrf \(.{12}\) than this process \(01234567"):
+            cluster.reserve([0])
         cluster.close()
