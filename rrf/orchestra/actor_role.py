@@ -2,7 +2,7 @@
 
 import math
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import nn
@@ -14,9 +14,11 @@ from rrf.data.schema import Observation
 from rrf.orchestra.imitation import Imitation
 from rrf.orchestra.offload import Offload, tensors_of
 from rrf.policies.precision import Precision, autocast, device_of, log_probs_of
-from rrf.runners import optimizer_state
+from rrf.runners import optimizer_state, process_group
 from rrf.runners.configs import AdamWCfg, EMACfg
 from rrf.runners.ema import EMA
+from rrf.runners.sharded_tensors import whole
+from rrf.runners.supervised import parallel
 from rrf.storage.trajectories import PlayedEpisode, RolloutBatch
 
 VALUE_HEAD = "value_head."
@@ -36,6 +38,7 @@ class ActorRole:
         imitation: Imitation | None = None,
         precision: Precision = "fp32",
         micro_batch_size: int | None = None,
+        divide: Callable[[nn.Module], None] | None = None,
     ):
         """
         Args:
@@ -50,6 +53,8 @@ class ActorRole:
             imitation: Co-training of the same policy. Its loss is added to the algorithm's loss.
             precision: fp32, or bf16 to compute in bfloat16.
             micro_batch_size: Rows per forward and backward pass; None for a whole minibatch.
+            divide: Divides a module among the processes of a group, in place; see
+                `rrf.orchestra.ray_actor_group`. None for a single process.
         """
         self.policy = policy.eval()
         checkpoint_activations(policy)
@@ -58,6 +63,9 @@ class ActorRole:
         self._evaluated_rows = algorithm.cfg.minibatch_size
         self.algorithm = algorithm
         self.ema = EMA(policy, ema.decay) if ema else None
+        if divide:
+            for module in filter(None, (policy, self.ema and self.ema.module)):
+                divide(module)
         named = list(policy.named_parameters())
         is_value = [name.startswith(VALUE_HEAD) for name, _ in named]
         self._max_grad_norm, self._imitation = max_grad_norm, imitation
@@ -86,13 +94,12 @@ class ActorRole:
     def weights(self) -> dict[str, torch.Tensor]:
         """The weights for rollouts."""
         self.offload.back()
-        return {name: value.detach() for name, value in self.policy.state_dict().items()}
+        return _whole_weights(self.policy)
 
     def deployed_weights(self) -> dict[str, torch.Tensor]:
         """The weights to validate and deploy: the averaged weights, if there is averaging."""
         self.offload.back()
-        module = self.ema.module if self.ema else self.policy
-        return {name: value.detach() for name, value in module.state_dict().items()}
+        return _whole_weights(self.ema.module if self.ema else self.policy)
 
     def set_noise_factor(self, factor: float) -> None:
         """Set the randomness with which the episodes of the next update were played."""
@@ -158,6 +165,14 @@ class ActorRole:
         if self.ema:
             self.ema.num_updates = facts["ema_updates"]
 
+    def _own_parts(self, index: torch.Tensor) -> Sequence[torch.Tensor]:
+        """What this process computes of a minibatch, in passes; all processes make as many."""
+        size, most = process_group.size(), self._micro_batch_size or len(index)
+        if size == 1:
+            return index.split(most)
+        num_passes = math.ceil(math.ceil(len(index) / size) / most)
+        return index.tensor_split(size)[process_group.rank()].tensor_split(num_passes)
+
     def _step(
         self,
         batch: RolloutBatch,
@@ -168,8 +183,10 @@ class ActorRole:
         self._optimizer.zero_grad()
         device = device_of(self.algorithm.policy)
         metrics: dict[str, torch.Tensor] = {}
-        for part in index.split(self._micro_batch_size or len(index)):
-            rows, share = batch.rows(part, device), len(part) / len(index)
+        size = process_group.size()
+        for part in self._own_parts(index):
+            # The group's gradient is the mean of those of its processes.
+            rows, share = batch.rows(part, device), len(part) / len(index) * size
             with autocast(self.algorithm.policy, self._precision):
                 loss, found = self.algorithm.loss(rows, round_number)
             (loss * share).backward()
@@ -181,7 +198,11 @@ class ActorRole:
             imitation_loss.backward()
             metrics["actor/imitation_loss"] = imitation_loss.detach()
             metrics["actor/loss"] = metrics["actor/loss"] + imitation_loss.detach()
+        if size > 1:
+            summed = parallel.summed({name: float(value) for name, value in metrics.items()})
+            metrics = {name: torch.tensor(value / size) for name, value in summed.items()}
         norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self._max_grad_norm)
+        norm = whole({"norm": norm})["norm"]
         loss_now = metrics["actor/loss"].item()
         if not (math.isfinite(loss_now) and math.isfinite(norm.item())):
             raise ValueError(
@@ -193,6 +214,10 @@ class ActorRole:
         if self.ema:
             self.ema.update(self.policy)
         return metrics | {"actor/grad_norm": norm}
+
+
+def _whole_weights(module: nn.Module) -> dict[str, torch.Tensor]:
+    return whole({name: value.detach() for name, value in module.state_dict().items()})
 
 
 def checkpoint_activations(policy: nn.Module) -> None:

@@ -76,12 +76,17 @@ def test_roles_that_take_turns_on_a_device_learn_the_same(parent, tmp_path):
     [
         ({"env": "0-7"}, r"needs resource 7, but the cluster has 1: 0: [\d.]+ \(\d+ cores\)"),
         ({"env": "0:0-2"}, "among processes of env in ray.placement=3; set num_envs=3 or 6"),
-        ({"actor": "0:0-1"}, "placement has 2 actor processes, allowed: one"),
     ],
 )
 def test_a_placement_that_does_not_fit_is_refused(parent, tmp_path, placement, message):
     with pytest.raises(ValueError, match=message):
         toy.runner_of(parent, tmp_path, PLACEMENT | placement)
+
+
+def test_several_actors_cannot_leave_their_devices(parent, tmp_path):
+    where = RayCfg(placement=PLACEMENT | {"actor": "0:0-1"}, offload=True)
+    with pytest.raises(ValueError, match="has 2 actor processes, which divide their memory"):
+        toy.run_cfg(parent, ray=where).build(tmp_path)
 
 
 @pytest.mark.parametrize("words", [[], ["--inline"]], ids=["Ray", "inline"])

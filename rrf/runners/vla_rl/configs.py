@@ -70,7 +70,8 @@ class RayCfg(Cfg):
     run."""
     placement: dict[str, str] = {"env": "0:0-1", "rollout": "0", "actor": "0"}
     """Where the processes of the roles env, rollout and actor run, as in RLinf; see
-    `rrf.orchestra.placement`. The actor is one process, that of the run."""
+    `rrf.orchestra.placement`. One actor is the process of the run; several divide its weights,
+    gradients and optimizer state (FSDP2)."""
     offload: bool = False
     """Whether roles on the same device take turns in its memory: weights and optimizer of the actor
     are elsewhere while episodes are played, and those of the rollouts during an update. What is on
