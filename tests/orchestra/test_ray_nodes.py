@@ -45,9 +45,11 @@ def test_a_lost_node_is_replaced_by_the_others_with_the_same_bits(tmp_path):
         assert_same(toy.play(backend), expected)
         assert backend.num_restarts == backend.rollout.num_restarts == 0
 
+        second_node = [pids[1], backend.pids()[1], backend.rollout.pids()[1]]
+
         def kill_the_second_node():
-            if len(pids) == 2:
-                os.kill(pids.pop(), signal.SIGKILL)
+            while second_node:
+                os.kill(second_node.pop(), signal.SIGKILL)
 
         assert_same(toy.play(backend, kill_the_second_node), expected)
         assert backend.num_restarts >= 1
