@@ -1,5 +1,7 @@
 """Predicted rounds, worked by hand."""
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ from typer.testing import CliRunner
 
 from rrf.cli import app
 from rrf.orchestra.plan import Costs, predict, propose
-from rrf.runners.vla_rl.timeline import Layout
+from rrf.runners.vla_rl.timeline import Layout, Timeline
 
 COSTS = Costs(chunk_s=1.0, reset_s=0.0, inference_s=2.0, update_s=5.0, num_episodes=4, num_chunks=3)
 
@@ -79,6 +81,16 @@ def test_the_command_predicts_from_a_run():
     assert all(" s, of which rollout " in line for line in lines[1:])
     one = CliRunner().invoke(app, [*words, "--env", "0:0-1", "--rollout", "1"])
     assert "env on nodes 0: 2, rollout on 1: 1" in one.output
+
+
+def test_the_measured_round_is_compared_with_the_predicted_one(tmp_path):
+    run = tmp_path / "rl"
+    shutil.copytree(Path(__file__).parents[1] / "saved/2026-11-24/runs/rl", run)
+    Timeline().save(run, 1, Layout([0, 0], [0], [2]))
+    result = CliRunner().invoke(app, ["orchestra", "plan", str(run)])
+    assert result.exit_code == 0, result.output
+    first = result.output.splitlines()[0]
+    assert re.fullmatch(r"the run's own round: [\d.]+ s, predicted [\d.]+ s", first)
 
 
 def test_a_directory_without_a_run_is_named(tmp_path):
