@@ -35,10 +35,6 @@ class RolloutRole:
         self._precision: Precision = precision
         self.version = -1  # version of the weights; set by `load`
 
-    @property
-    def has_critic(self) -> bool:
-        return self.policy.num_values > 0
-
     def load(
         self, weights: Mapping[str, torch.Tensor], version: int, noise_factor: float = 1.0
     ) -> None:
@@ -70,12 +66,6 @@ class RolloutRole:
                 sample = self.policy.sample(batch, streams, greedy=generators is None)
             parts.append(sample.first(len(rows)))
         return _join(parts)
-
-    def values(self, observation: Observation) -> torch.Tensor:
-        """The critic's values, float32 [B, V]."""
-        values = self.act(observation, None).value
-        assert values is not None, "this policy has no critic"
-        return values
 
 
 def _join(parts: Sequence[Sample]) -> Sample:

@@ -70,7 +70,12 @@ class RayCfg(Cfg):
     run."""
     placement: dict[str, str] = {"env": "0:0-1", "rollout": "0", "actor": "0"}
     """Where the processes of the roles env, rollout and actor run, as in RLinf; see
-    `rrf.orchestra.placement`. The actor is one process, that of the run."""
+    `rrf.orchestra.placement`. One actor is the process of the run; several divide its weights,
+    gradients and optimizer state (FSDP2)."""
+    offload: bool = False
+    """Whether roles on the same device take turns in its memory: weights and optimizer of the actor
+    are elsewhere while episodes are played, and those of the rollouts during an update. What is on
+    a GPU goes to the host's memory, what is there to a file."""
 
 
 @configclass(builds="rrf.orchestra.inline_run:build_runner")
@@ -177,6 +182,11 @@ class VLARLRunnerCfg(RunnerCfg):
             raise ValueError(
                 f"max_staleness is {self.max_staleness}, allowed: 0 to play and update in turn, 1 "
                 "to play the next round during an update"
+            )
+        if self.max_staleness and self.ray and self.ray.offload:
+            raise ValueError(
+                "max_staleness is 1, but ray.offload is true, which lets rollouts and actor take "
+                "turns; set max_staleness=0 or ray.offload=false"
             )
         if self.max_staleness and self.algorithm.decoupled is None:
             raise ValueError(

@@ -193,6 +193,7 @@ class VLARLRunner:
         cfg, begin = self.cfg, time.perf_counter()
         ahead, self._ahead = self._ahead, None
         played = ahead.result() if ahead else self._play_groups(self.round)
+        self._take_turns_for_update()
         episodes, groups = played.source.episodes, played.source.groups
         self._last_played = episodes
         if not groups:
@@ -218,17 +219,18 @@ class VLARLRunner:
                 cfg.micro_batch_size,
             )
         if self._plays_ahead():
-            self.backend.rollout.load(
-                self.actor.weights(), self.round, self._noise_of(self.round + 1)
-            )
+            self._load(self.actor.weights(), self._noise_of(self.round + 1))
             self._ahead = self._player.submit(self._play_groups, self.round + 1, is_loaded=True)
         updating = time.perf_counter()
-        update = self._update(groups)
+        with self.backend.timeline.during("actor", "update"):
+            update = self._update(groups)
         updated_s = time.perf_counter() - updating
         staleness = self.round - min(episode.policy_version for episode in episodes)
         self.round += 1
         self.num_episodes += len(episodes)
         wall_s = time.perf_counter() - begin
+        self.backend.timeline.save(self.run_dir, self.round, self.backend.layout)
+        self.backend.timeline.clear()
         self.metrics |= (
             update
             | _episode_metrics(episodes, outcomes)
@@ -254,6 +256,31 @@ class VLARLRunner:
             eta_s=(cfg.max_rounds - self.round) * wall_s,
         )
 
+    def _load(self, weights: Mapping[str, torch.Tensor], noise: float) -> None:
+        """Give weights to the rollout role."""
+        with self.backend.timeline.during("driver", "weight sync"):
+            self.backend.rollout.load(weights, self.round, noise)
+        if self._takes_turns:
+            with self.backend.timeline.during("actor", "offload"):
+                self.actor.leave()
+
+    @property
+    def _takes_turns(self) -> bool:
+        return self.cfg.ray is not None and self.cfg.ray.offload
+
+    def _take_turns_for_update(self) -> None:
+        """Let the rollouts leave the device that they share with the actor, and the actor back."""
+        if self._takes_turns:
+            with self.backend.timeline.during("actor", "offload"):
+                self.backend.rollout.leave()
+                self.actor.offload.back()
+            self.metrics |= {
+                "actor/offload_mb": self.actor.offload.num_bytes / 1e6,
+                "rollout/offload_mb": self.backend.rollout.offload_bytes / 1e6,
+                "time/offload": self.actor.offload.seconds,
+            }
+            self.actor.offload.seconds = 0.0
+
     def _noise_of(self, number: int) -> float:
         return schedule_factor(number, self.cfg.max_rounds, self.cfg.noise_schedule)
 
@@ -272,7 +299,7 @@ class VLARLRunner:
             expected_share=self._kept_share,
         )
         if not is_loaded:
-            self.backend.rollout.load(self.actor.weights(), self.round, self._noise_of(number))
+            self._load(self.actor.weights(), self._noise_of(number))
         try:
             self._play(source, _PLAY, number)
         except StopRequestedError:
@@ -315,9 +342,10 @@ class VLARLRunner:
         cfg = self.cfg
         begin = time.perf_counter()
         source = JobList(validation_states(cfg))
-        self.backend.rollout.load(self.actor.deployed_weights(), self.round)
+        self._load(self.actor.deployed_weights(), 1.0)
         self._play(source, _VALIDATE, self.round, greedy=True)
         self._film("validation", source.episodes, tracker)
+        self.backend.timeline.clear()
         success = success_of(source.episodes, cfg.tasks)
         self.validations.append(
             {
