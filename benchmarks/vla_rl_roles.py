@@ -1,87 +1,157 @@
 """What the roles of reinforcement learning cost: `python -m benchmarks.vla_rl NAME`.
 
-`pipeline_ratio`: the rate of a round with two environment processes and one rollout, to that with
-one process, which waits for every answer. The costs are simulated: environments and rollout only
-sleep, as long for a row as the other.
-
-`ray_over_inline_ratio` and `weight_sync_s`: the wall time of a round of `rrf orchestra smoke` on
-Ray to that of the inline backend, which take turns, and the seconds per round for sending weights.
+`pipeline_ratio` takes a minute, `ray_over_inline_ratio` with `weight_sync_s` a quarter of an hour.
 """
 
+import fcntl
 import statistics
+import tempfile
 import time
+import typing
+from pathlib import Path
+
+import numpy as np
 
 from benchmarks import record
-from benchmarks.sleeping_env import TASK, SleepingEnvCfg, SleepingRollout
+from benchmarks import vla_experiments as experiments
+from rrf.data.schema import Observation
 from rrf.envs.vec_env import InitialState
+from rrf.orchestra.env_role import EnvRole
 from rrf.orchestra.inline import InlineBackend
-from rrf.orchestra.smoke import smoke
-from rrf.runners.vla_rl.configs import RayCfg
+from rrf.orchestra.rollout_role import RolloutRole
+from rrf.policies.policy import Sample
+from rrf.runners.vla_rl.configs import RayCfg, VLARLRunnerCfg
 from rrf.runners.vla_rl.job_sources import JobList
+from tests.toy_simulator import presets as toy_presets
+from tests.toy_simulator.configs import ToyCfg
 
 COMMAND = "python -m benchmarks.vla_rl"
 PIPELINE, RAY, SYNC = "pipeline_ratio", "ray_over_inline_ratio", "weight_sync_s"
-_SLOTS, _EPISODES, _ROW_S, _REPEATS = 8, 32, 0.01, 3
-_ROUNDS = 6
+_ROUNDS = 4  # the first, which loads tasks, does not count
+_RAY = RayCfg(placement={"env": "0:0-1", "rollout": "0", "actor": "0"})
+_SLOTS, _EPISODES, _CHUNKS = 16, 64, 5
+_STATS = {
+    "observation.state": {"mean": [0.0] * 2, "std": [1.0] * 2},
+    "action": {"min": [-1.0] * 2, "max": [1.0] * 2},
+}
+_SLOT_S = 0.004  # simulated: what a slot's chunk costs, and what a row's inference costs
+
+
+def ray_over_inline() -> list[dict]:
+    """Seconds of the same rounds on Ray and inline, each with two environment processes and a
+    rollout on this machine: in turns, inline first and last.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        start = experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"]
+        rounds: dict[bool, list[dict]] = {False: [], True: []}
+        for turn, on_ray in enumerate((False, True, True, False)):
+            rounds[on_ray] += _rounds(start, Path(scratch, str(turn)), on_ray)
+    for on_ray, rows in rounds.items():
+        print("Ray" if on_ray else "inline", [round(_seconds(row), 2) for row in rows])
+    played = {on: {row["env/num_trajectories"] for row in rows} for on, rows in rounds.items()}
+    assert played[False] == played[True], "the same episodes are compared"
+    inline, on_ray = (sum(map(_seconds, rounds[on])) for on in (False, True))
+    synced = [row["time/weight_sync"] for row in rounds[True]]
+    megabytes = statistics.mean(row["rollout/weight_sync_mb"] for row in rounds[True])
+    numbers = [
+        record.number(
+            RAY,
+            on_ray / inline,
+            "",
+            command=f"{COMMAND} {RAY}",
+            peer="the inline backend, the same episodes",
+            ratio=inline / on_ray,
+        ),
+        record.number(
+            SYNC,
+            statistics.median(synced),
+            "s",
+            command=f"{COMMAND} {RAY}",
+        ),
+    ]
+    return [numbers[0], numbers[1] | {"megabytes": round(megabytes, 2)}]
 
 
 def pipeline_ratio() -> list[dict]:
-    """How much faster two environment processes are than one, with simulated balanced costs."""
-    seconds: dict[int, list[float]] = {1: [], 2: []}
-    for _ in range(_REPEATS):
-        for num_workers, found in seconds.items():
-            found.append(_round_s(num_workers))
-    one, two = (statistics.median(found) for found in seconds.values())
-    print({"one process": round(one, 3), "two processes": round(two, 3)})
+    """Chunks per second of two environment processes over those of one, which share a simulated
+    core, beside a simulated inference that takes as long as the simulation.
+
+    With one process, simulation and inference take turns. With two, one simulates while actions
+    are chosen for the other. The costs are simulated (waiting), and balanced.
+    """
+    rates = {workers: _chunks_per_s(workers) for workers in (1, 2)}
+    print({workers: round(rate) for workers, rate in rates.items()}, "chunks/s")
     return [
         record.number(
             PIPELINE,
-            one / two,
-            "x (simulated costs)",
+            rates[2] / rates[1],
+            "",
             command=f"{COMMAND} {PIPELINE}",
-            peer="one environment process, which waits for every answer",
-            peer_value=1.0,
-            ratio=one / two,
+            peer="one environment process on the same core; simulated, balanced costs",
+            ratio=rates[2] / rates[1],
         )
     ]
 
 
-def ray_over_inline() -> list[dict]:
-    """The wall time of rounds on Ray to that of rounds of the inline backend, and of weights."""
-    placement = {"env": "0:0-1", "rollout": "0", "actor": "0"}
-    rounds: dict[str, list[dict]] = {"inline": [], "ray": []}
-    for _ in range(_REPEATS):
-        for name, where in (("inline", None), ("ray", RayCfg(placement=placement))):
-            found: list[dict] = []
-            smoke(where, _ROUNDS, lambda progress, found=found: found.append({**progress.metrics}))
-            rounds[name] += found[1:]  # the first loads tasks
-    inline, ray = (
-        statistics.median(row["time/rollout"] + row["time/update"] for row in found)
-        for found in rounds.values()
-    )
-    sync = statistics.median(row["time/weight_sync"] for row in rounds["ray"])
-    print({"inline": round(inline, 3), "ray": round(ray, 3), "weight_sync": round(sync, 4)})
-    command = f"{COMMAND} {RAY}"
-    peer = "the inline backend"
-    return [
-        record.number(RAY, ray / inline, "x", command=command, peer=peer, peer_value=1.0),
-        record.number(SYNC, sync, "s", command=command),
-    ]
+def _rounds(start: str, run_dir: Path, on_ray: bool) -> list[dict]:
+    """The metrics of the rounds that count."""
+    import torch
+
+    from rrf.presets import resolve
+
+    torch.set_num_threads(1)
+    cfg = resolve("metaworld-grpo-compact", [f"init_from={start}"])
+    assert isinstance(cfg, VLARLRunnerCfg)
+    cfg = cfg.replace(validation_episodes=1, max_rounds=_ROUNDS, ray=_RAY if on_ray else None)
+    rounds: list[dict] = []
+    cfg.build(run_dir).run(on_progress=lambda progress: rounds.append(dict(progress.metrics)))
+    return rounds[1:]
 
 
-def _round_s(num_workers: int) -> float:
-    """Seconds of a round, after one that starts the processes."""
-    env = SleepingEnvCfg(num_envs=_SLOTS, max_episode_steps=20, chunk_s=_ROW_S)
-    rollout = SleepingRollout(_ROW_S, _SLOTS // 2, env.chunk_length)  # half of the slots a pass
-    backend = InlineBackend(env, rollout, num_workers)
-    try:
-        backend.play(_jobs(_SLOTS), (0, 0), greedy=True, keeps=False)
-        begin = time.perf_counter()
-        backend.play(_jobs(_EPISODES), (0, 1), greedy=True, keeps=False)
-        return time.perf_counter() - begin
-    finally:
-        backend.close()
+def _seconds(metrics: dict) -> float:
+    return metrics["time/rollout"] + metrics["time/update"]
 
 
-def _jobs(count: int) -> JobList:
-    return JobList([InitialState(TASK, 0, index) for index in range(count)])
+class WaitingRole(EnvRole):
+    """An environment role whose simulation takes `_SLOT_S` per slot of the core that all share."""
+
+    def __init__(self, cfg: dict, keeps_final: bool, core: str):
+        super().__init__(cfg, keeps_final)
+        self._core = Path(core).open("w")  # noqa: SIM115 (as long as the process lives)
+
+    def _execute(self, slots: typing.Sequence[int], actions: np.ndarray) -> typing.Any:
+        fcntl.flock(self._core, fcntl.LOCK_EX)
+        time.sleep(_SLOT_S * len(slots))
+        fcntl.flock(self._core, fcntl.LOCK_UN)
+        return super()._execute(slots, actions)
+
+
+class WaitingRollout(RolloutRole):
+    """A rollout that takes `_SLOT_S` longer per row."""
+
+    def act(self, observation: Observation, generators: typing.Any) -> Sample:
+        time.sleep(_SLOT_S * len(observation))
+        return super().act(observation, generators)
+
+
+def _chunks_per_s(num_workers: int) -> float:
+    policy = toy_presets.policy().build(_STATS).eval()
+    env = ToyCfg(num_envs=_SLOTS, max_episode_steps=_CHUNKS * policy.chunk_length)
+    states = [InitialState(task, 42, n) for n in range(_EPISODES // 2) for task in env.tasks]
+    with tempfile.NamedTemporaryFile() as core:
+        backend = InlineBackend(
+            env,
+            WaitingRollout(policy, _SLOTS),
+            num_workers,
+            role="benchmarks.vla_rl_roles:WaitingRole",
+            core=core.name,
+        )
+        try:
+            backend.play(JobList(states[:2]), (0,), keeps=False)  # the processes start
+            jobs = JobList(states)
+            begin = time.perf_counter()
+            backend.play(jobs, (0,), keeps=False)
+            seconds = time.perf_counter() - begin
+        finally:
+            backend.close()
+    return sum(len(episode.steps) for episode in jobs.episodes) / seconds
