@@ -20,7 +20,7 @@ from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.process_group import known_device
 from rrf.runners.supervised.parent import policy_of_family
-from rrf.runners.vla_rl.configs import RayCfg, VLARLRunnerCfg
+from rrf.runners.vla_rl.configs import RayCfg, RoundsCfg, VLARLRunnerCfg
 from rrf.runners.vla_rl.runner import VLARLRunner
 
 
@@ -47,7 +47,7 @@ def build_runner(
     if cfg.co_training:
         imitation = cfg.co_training.build(demonstrations_of(parent), policy, norm_stats)
     actor, rollout = build_roles(cfg, policy, imitation)
-    env = cfg.env.replace(draws_final=rollout.has_critic)
+    env = cfg.env.replace(draws_final=rollout.sees_end)
     if cfg.ray is None:
         backend = InlineBackend(env, rollout, cfg.num_workers, cfg.worker_timeout_s)
     else:
@@ -108,7 +108,7 @@ def build_roles(
     return actor, RolloutRole(played, cfg.inference_batch, cfg.precision)
 
 
-def check_fit(cfg: VLARLRunnerCfg) -> None:
+def check_fit(cfg: RoundsCfg) -> None:
     """Check that policy, environment and tasks fit together.
 
     Raises:

@@ -266,7 +266,8 @@ class RayRollouts:
         self._waiting: list[list[Call]] = [[] for _ in self._children]
 
     @property
-    def has_critic(self) -> bool:
+    def sees_end(self) -> bool:
+        """See `RolloutRole.sees_end`."""
         return self.policy.num_values > 0
 
     def load(
@@ -329,12 +330,6 @@ class RayRollouts:
     def act(self, observation: Observation, generators: Sequence[torch.Generator] | None) -> Sample:
         """See `RolloutRole.act`."""
         return self.result(self.submit(observation, generators))
-
-    def values(self, observation: Observation) -> torch.Tensor:
-        """See `RolloutRole.values`."""
-        values = self.act(observation, None).value
-        assert values is not None, "this policy has no critic"
-        return values
 
     def pids(self) -> list[int]:
         """The process ids of the actors."""

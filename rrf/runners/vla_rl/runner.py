@@ -24,10 +24,9 @@ from rrf.runners.env_failure import env_failure
 from rrf.runners.interruption import Interrupted, SignalWatch, StopRequestedError
 from rrf.runners.schedule import schedule_factor
 from rrf.runners.tracker import NullTracker, Tracker
-from rrf.runners.vla_rl.configs import VLARLRunnerCfg
+from rrf.runners.vla_rl.configs import RoundsCfg
 from rrf.runners.vla_rl.curriculum import Curriculum
 from rrf.runners.vla_rl.job_sources import GroupRound, JobList, JobSource
-from rrf.runners.vla_rl.preflight import check_log_probs
 from rrf.runners.vla_rl.roles import Actor, Backend, RoundProgress
 from rrf.runners.vla_rl.rollout_video import write_grid
 from rrf.runners.vla_rl.validation import (
@@ -47,7 +46,7 @@ class VLARLRunner:
 
     def __init__(
         self,
-        cfg: VLARLRunnerCfg,
+        cfg: RoundsCfg,
         actor: Actor,
         backend: Backend,
         run_dir: str | Path,
@@ -207,15 +206,9 @@ class VLARLRunner:
         share = len(groups) / played.source.num_begun
         self._kept_share += _SHARE_GAIN * (share - self._kept_share)
         self.actor.set_noise_factor(played.noise)
-        if "preflight/approx_kl" not in self.metrics:
+        if not any(name.startswith("preflight/") for name in self.metrics):
             sample = [episode for group in groups[:4] for episode in group]
-            self.metrics |= check_log_probs(
-                self.backend.rollout.policy,
-                self.actor.policy,
-                sample,
-                cfg.precision,
-                cfg.micro_batch_size,
-            )
+            self.metrics |= self.actor.check(self.backend.rollout.policy, sample)
         if self._plays_ahead():
             self.backend.rollout.load(
                 self.actor.weights(), self.round, self._noise_of(self.round + 1)
@@ -264,9 +257,7 @@ class VLARLRunner:
             self.curriculum.draw(number),
             cfg.num_groups,
             algorithm.cfg.group_size,
-            cfg.max_groups,
-            cfg.stop_after_successes,
-            cfg.stop_after_failures,
+            **cfg.begun_groups,
             keeps_uniform=not algorithm.needs_contrast,
             expected_share=self._kept_share,
         )
@@ -295,10 +286,9 @@ class VLARLRunner:
         try:
             factor = schedule_factor(self.round, cfg.max_rounds, cfg.schedule)
             horizon = cfg.env.max_episode_steps
-            metrics = self.actor.update(groups, horizon, self.round, factor, cfg.seed)
+            return self.actor.update(groups, horizon, self.round, factor, cfg.seed)
         finally:
             torch.set_num_threads(threads)
-        return metrics | {"actor/learning_rate": cfg.optimizer.lr * factor}
 
     def _validate_if_due(self, tracker: Tracker, is_last: bool = False) -> bool:
         is_done = bool(self.validations) and self.validations[-1]["round"] == self.round
