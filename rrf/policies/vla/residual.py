@@ -24,7 +24,7 @@ from rrf.envs.control_env import Interface
 from rrf.policies.control.off_policy_actors import SACActor
 from rrf.policies.control.tanh_gaussian import TanhGaussian
 from rrf.policies.policy import Evaluation, FeaturePolicy, Generators, Policy, Sample
-from rrf.policies.vla.action_heads import to_normal, uniform_rows
+from rrf.policies.vla.action_heads import partly_persistent, to_normal, uniform_rows
 from rrf.policies.vla.residual_configs import ResidualVLACfg
 
 _GROUP = "actor"
@@ -93,12 +93,15 @@ class ResidualVLA(nn.Module):
         self, observation: Observation, generator: Generators = None, greedy: bool = False
     ) -> Sample:
         seen, chosen = self.see(observation)
+        shape = (self.chunk_length, self.action_dim)
         policy = self._distribution(seen)
         residual = policy.mode
         if not greedy:
             uniforms = uniform_rows(len(seen), residual.shape[1], generator, seen.device)
-            residual, _ = policy.sample_with_log_prob(to_normal(uniforms))
-        added = residual.unflatten(1, (self.chunk_length, self.action_dim)) * self.cfg.scale
+            noise = to_normal(uniforms).unflatten(1, shape)
+            noise = partly_persistent(noise, self.cfg.persistent_share, generator)
+            residual, _ = policy.sample_with_log_prob(noise.flatten(1))
+        added = residual.unflatten(1, shape) * self.cfg.scale
         return Sample(
             actions=chosen.actions + added.cpu().numpy(),
             log_prob=None,

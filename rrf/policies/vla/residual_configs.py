@@ -35,16 +35,21 @@ class ResidualVLACfg(PolicyCfg):
     whatever it is."""
     actor: SACActorCfg = SACActorCfg(backbone_cfg=NORMED_MLP, min_log_std=-5.0, max_log_std=1.0)
     """The actor. It sees the base's features, the state, and the base's chunk."""
-    scale: float = 0.5
+    scale: float = 0.25
     """Largest correction of an action, in units of the environment's actions, which lie in
     [-1, 1]."""
     initial_std: float = 0.5
     """At first the correction is `scale` * tanh(x), with x of this standard deviation around 0."""
+    persistent_share: float = 0.5
+    """Fraction of the noise's variance that is constant during an episode. An episode then explores
+    in one direction instead of jittering around the base; the learner does not mind."""
 
     def __post_init__(self):
         super().__post_init__()
         if not 0 < self.scale <= 2:
             raise ValueError(f"scale is {self.scale}, allowed: above 0, and up to 2")
+        if not 0 <= self.persistent_share <= 1:
+            raise ValueError(f"persistent_share is {self.persistent_share}, allowed: 0 to 1")
         low, high = self.actor.min_log_std, self.actor.max_log_std
         if self.initial_std <= 0 or not low <= math.log(self.initial_std) <= high:
             raise ValueError(
