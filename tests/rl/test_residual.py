@@ -171,13 +171,13 @@ def trained_base():
 
 
 def test_a_residual_goes_past_what_its_base_imitated(tmp_path):
-    cfg = runner_cfg(max_rounds=8, validation_interval=8, save_interval=8, validation_episodes=40)
+    cfg = runner_cfg(max_rounds=6, validation_interval=6, save_interval=6, validation_episodes=20)
     base = trained_base()
     runner = build(cfg, tmp_path / "run", base)
     result = runner.run()
     before, after = runner.validations[0]["success"], runner.validations[-1]["success"]
-    assert before < 0.5
-    assert after > 0.85
+    assert before <= 0.5
+    assert after > 0.9
     policy = checkpoint.load_policy(result["checkpoint"])
     assert isinstance(policy.cfg, ResidualVLACfg)
     for name, weights in base.state_dict().items():
