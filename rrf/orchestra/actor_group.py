@@ -16,15 +16,13 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
 
-from rrf.algorithms.vla.policy_gradient import PolicyGradient
 from rrf.config import TYPE_KEY, trust
 from rrf.orchestra.actor_role import ActorRole
 from rrf.orchestra.build_roles import build_actor, imitation_of, starting_policy
 from rrf.orchestra.plain_episodes import from_plain, to_plain
 from rrf.orchestra.weight_sync import Message
-from rrf.policies.policy import Evaluation
+from rrf.policies.policy import Evaluation, Policy
 from rrf.runners.process_group import known_device
 from rrf.runners.supervised.configs import ShardingCfg
 from rrf.runners.supervised.parallel import shard
@@ -107,17 +105,17 @@ class ActorGroup:
         self,
         ranks: Sequence[typing.Any],
         host: str,
-        policy: nn.Module,
-        algorithm: PolicyGradient,
+        here: ActorRole,
     ):
         """
         Args:
             ranks: Children that serve `ActorRank`; see `rrf.envs.process.child.Child`.
             host: The address of the machine of rank 0.
-            policy: A copy in the driver, for its sizes and for the check before the first update.
-            algorithm: Of this copy; it is asked for its config only.
+            here: Another one in the driver, which is not trained: for its sizes and config, and for
+                the check before the first update.
         """
-        self.policy, self.algorithm, self.offload = policy, algorithm, None
+        self.policy, self.algorithm, self.offload = here.policy, here.algorithm, None
+        self._here = here
         self._ranks = ranks
         ranks[0].send("free_port")
         self._all("join", f"tcp://{host}:{ranks[0].result()}")
@@ -129,6 +127,10 @@ class ActorGroup:
         """See `ActorRole.set_noise_factor`."""
         self.algorithm.policy.set_noise_factor(factor)
         self._all("set_noise_factor", factor)
+
+    def check(self, player: Policy, episodes: Sequence[PlayedEpisode]) -> dict[str, float]:
+        """See `ActorRole.check`."""
+        return self._here.check(player, episodes)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """See `ActorRole.weights`."""

@@ -13,12 +13,14 @@ from rrf.data.sampling import mixed_seed
 from rrf.data.schema import Observation
 from rrf.orchestra.imitation import Imitation
 from rrf.orchestra.offload import Offload, tensors_of
+from rrf.policies.policy import Policy
 from rrf.policies.precision import Precision, autocast, device_of, log_probs_of
 from rrf.runners import optimizer_state, process_group
 from rrf.runners.configs import AdamWCfg, EMACfg
 from rrf.runners.ema import EMA
 from rrf.runners.sharded_tensors import whole
 from rrf.runners.supervised import parallel
+from rrf.runners.vla_rl.preflight import check_log_probs
 from rrf.storage.trajectories import PlayedEpisode, RolloutBatch
 
 VALUE_HEAD = "value_head."
@@ -107,6 +109,13 @@ class ActorRole:
         if self.algorithm.reference is not None:
             self.algorithm.reference.set_noise_factor(factor)
 
+    def check(self, player: Policy, episodes: Sequence[PlayedEpisode]) -> dict[str, float]:
+        """Check, before the first update, that the policy to train is the one that played; see
+        `rrf.runners.vla_rl.preflight`."""
+        return check_log_probs(
+            player, self.algorithm.policy, episodes, self._precision, self._micro_batch_size
+        )
+
     def update(
         self,
         groups: Sequence[Sequence[PlayedEpisode]],
@@ -144,7 +153,8 @@ class ActorRole:
                 logged.append(self._step(batch, index, round_number, key))
         names = logged[0]
         metrics = {n: torch.stack([row[n].float() for row in logged]).mean() for n in names}
-        return {name: value.item() for name, value in metrics.items()} | _batch_metrics(batch)
+        found = {name: value.item() for name, value in metrics.items()} | _batch_metrics(batch)
+        return found | {"actor/learning_rate": self._peak_lrs[0] * lr_factor}
 
     def log_probs(self, observation: Observation, replay: dict[str, torch.Tensor]) -> torch.Tensor:
         """Log-probabilities of choices made earlier, by the weights of now, float32 [B, K]."""

@@ -45,6 +45,8 @@ class Rollout(typing.Protocol):
     version: int
     sync_bytes: int
 
+    @property
+    def sees_end(self) -> bool: ...
     def act(
         self, observation: Observation, generators: Sequence[torch.Generator] | None
     ) -> Sample: ...
@@ -122,7 +124,7 @@ class InlineBackend:
         self.layout = Layout([0] * num_workers, [0], [len(os.sched_getaffinity(0))])
         arguments = {
             "cfg": cfg.replace(num_envs=cfg.num_envs // num_workers).to_dict(),
-            "keeps_final": rollout.policy.num_values > 0,
+            "keeps_final": rollout.sees_end,
             **role_arguments,
         }
         self._num_slots = cfg.num_envs // num_workers
@@ -292,13 +294,15 @@ class InlineBackend:
         game.put_back(worker.restart())
 
     def _bootstrap(self, game: "Game") -> None:
-        """Set the critic's value of the last observation of truncated episodes."""
+        """Set what critics bootstrap from: the greedy choice in the last observation of truncated
+        episodes, and its value."""
         if not game.finals:
             return
-        values = self.rollout.act(join([final for _, final in game.finals]), None).value
-        assert values is not None
-        for (episode, _), value in zip(game.finals, values[:, 0].tolist(), strict=True):
-            episode.final_value = value
+        sample = self.rollout.act(join([final for _, final in game.finals]), None)
+        for row, (episode, _) in enumerate(game.finals):
+            episode.final_replay = {name: values[row] for name, values in sample.replay.items()}
+            if sample.value is not None:
+                episode.final_value = sample.value[row, 0].item()
 
 
 def generators_of(asking: "Sequence[Asking]", game: "Game") -> list[torch.Generator] | None:

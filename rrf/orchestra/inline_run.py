@@ -16,7 +16,7 @@ from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.supervised.parent import policy_of_family
-from rrf.runners.vla_rl.configs import RayCfg, VLARLRunnerCfg
+from rrf.runners.vla_rl.configs import RayCfg, RoundsCfg, VLARLRunnerCfg
 from rrf.runners.vla_rl.roles import Actor
 from rrf.runners.vla_rl.runner import VLARLRunner
 
@@ -37,7 +37,7 @@ def build_runner(
     norm_stats = checkpoint.load_norm_stats(parent)
     policy = starting_policy(cfg, parent)
     actor, rollout = build_roles(cfg, policy, imitation_of(cfg, policy, parent))
-    env = cfg.env.replace(draws_final=policy.num_values > 0)
+    env = cfg.env.replace(draws_final=rollout.sees_end)
     if cfg.ray is None:
         backend = InlineBackend(env, rollout, cfg.num_workers, cfg.worker_timeout_s)
     else:
@@ -97,13 +97,13 @@ def _on_cluster(
             for rank, own in enumerate(ranks)
         ]
         host = cluster.resources[ranks[0][0]].host
-        return backend, ActorGroup(children, host, actor.policy, actor.algorithm)
+        return backend, ActorGroup(children, host, actor)
     except BaseException:
         cluster.close()
         raise
 
 
-def check_fit(cfg: VLARLRunnerCfg) -> None:
+def check_fit(cfg: RoundsCfg) -> None:
     """Check that policy, environment and tasks fit together.
 
     Raises:

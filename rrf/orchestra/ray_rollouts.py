@@ -125,6 +125,11 @@ class RayRollouts:
         self._children = [self._start(number) for number in range(len(self._placed))]
         self._waiting: list[list[Call]] = [[] for _ in self._children]
 
+    @property
+    def sees_end(self) -> bool:
+        """See `RolloutRole.sees_end`."""
+        return self.policy.num_values > 0
+
     def load(
         self, weights: Mapping[str, torch.Tensor], version: int, noise_factor: float = 1.0
     ) -> None:

@@ -30,7 +30,7 @@ def group(played):
     parent, runner, _ = played
     arguments = {"cfg": runner.cfg.to_dict(), "parent": str(parent), "size": 2}
     ranks = [Child(RANK, f"actor {n}", {**arguments, "rank": n}, 600.0) for n in range(2)]
-    yield ActorGroup(ranks, "127.0.0.1", runner.actor.policy, runner.actor.algorithm)
+    yield ActorGroup(ranks, "127.0.0.1", runner.actor)
     close_all(ranks)
 
 

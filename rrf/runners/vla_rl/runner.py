@@ -25,10 +25,9 @@ from rrf.runners.env_failure import env_failure
 from rrf.runners.interruption import Interrupted, SignalWatch, StopRequestedError
 from rrf.runners.schedule import schedule_factor
 from rrf.runners.tracker import NullTracker, Tracker
-from rrf.runners.vla_rl.configs import VLARLRunnerCfg
+from rrf.runners.vla_rl.configs import RoundsCfg
 from rrf.runners.vla_rl.curriculum import Curriculum
 from rrf.runners.vla_rl.job_sources import GroupRound, JobList, JobSource
-from rrf.runners.vla_rl.preflight import check_log_probs
 from rrf.runners.vla_rl.roles import Actor, Backend, RoundProgress
 from rrf.runners.vla_rl.rollout_video import write_grid
 from rrf.runners.vla_rl.validation import (
@@ -48,7 +47,7 @@ class VLARLRunner:
 
     def __init__(
         self,
-        cfg: VLARLRunnerCfg,
+        cfg: RoundsCfg,
         actor: Actor,
         backend: Backend,
         run_dir: str | Path,
@@ -209,15 +208,9 @@ class VLARLRunner:
         share = len(groups) / played.source.num_begun
         self._kept_share += _SHARE_GAIN * (share - self._kept_share)
         self.actor.set_noise_factor(played.noise)
-        if "preflight/approx_kl" not in self.metrics:
+        if not any(name.startswith("preflight/") for name in self.metrics):
             sample = [episode for group in groups[:4] for episode in group]
-            self.metrics |= check_log_probs(
-                self.backend.rollout.policy,
-                self.actor.policy,
-                sample,
-                cfg.precision,
-                cfg.micro_batch_size,
-            )
+            self.metrics |= self.actor.check(self.backend.rollout.policy, sample)
         if self._plays_ahead():
             self._load(self.actor.weights(), self._noise_of(self.round + 1))
             self._ahead = self._player.submit(self._play_groups, self.round + 1, is_loaded=True)
@@ -266,7 +259,7 @@ class VLARLRunner:
 
     @property
     def _takes_turns(self) -> bool:
-        return self.cfg.ray is not None and self.cfg.ray.offload
+        return self.cfg.offloads
 
     def _take_turns_for_update(self) -> None:
         """Let the rollouts leave the device that they share with the actor, and the actor back."""
@@ -292,9 +285,7 @@ class VLARLRunner:
             self.curriculum.draw(number),
             cfg.num_groups,
             algorithm.cfg.group_size,
-            cfg.max_groups,
-            cfg.stop_after_successes,
-            cfg.stop_after_failures,
+            **cfg.begun_groups,
             keeps_uniform=not algorithm.needs_contrast,
             expected_share=self._kept_share,
         )
@@ -323,10 +314,9 @@ class VLARLRunner:
         try:
             factor = schedule_factor(self.round, cfg.max_rounds, cfg.schedule)
             horizon = cfg.env.max_episode_steps
-            metrics = self.actor.update(groups, horizon, self.round, factor, cfg.seed)
+            return self.actor.update(groups, horizon, self.round, factor, cfg.seed)
         finally:
             torch.set_num_threads(threads)
-        return metrics | {"actor/learning_rate": cfg.optimizer.lr * factor}
 
     def _validate_if_due(self, tracker: Tracker, is_last: bool = False) -> bool:
         is_done = bool(self.validations) and self.validations[-1]["round"] == self.round
