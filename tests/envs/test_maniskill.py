@@ -97,14 +97,15 @@ def test_an_episode_is_the_same_bit_for_bit_whatever_ran_before(env):
     chunks[:4, :, :, 2] = -1.0  # down, into contact
     first = env.reset(starts(0, *tasks))
     begun = [digest(first, row) for row in range(2)]
-    after = [digest(env.step(chunk).observation, row) for chunk in chunks for row in range(2)]
+    seen = [env.step(chunk).observation for chunk in chunks]
+    after = [digest(each, row) for each in seen for row in range(2)]
     other = env.reset(starts(1, *tasks))
     assert all(digest(other, row) != begun[row] for row in range(2))
     env.step(chunks[0])
     swapped = env.reset(starts(0, *tasks)[::-1])
     assert [digest(swapped, row) for row in (1, 0)] == begun
     again = [env.step(chunk[::-1]).observation for chunk in chunks]
-    assert [digest(seen, row) for seen in again for row in (1, 0)] == after
+    assert [digest(each, row) for each in again for row in (1, 0)] == after
 
 
 @pytest.mark.slow

@@ -121,4 +121,6 @@ class ManiskillGpuCfg(ManiskillCfg):
     @property
     def simulator_arguments(self) -> dict[str, typing.Any]:
         """Arguments of `simulator.BatchedManiskill`."""
-        return {**super().simulator_arguments, "num_envs": self.num_envs, "backend": "physx_cuda"}
+        inherited = super().simulator_arguments
+        del inherited["cameras"]  # which batched simulators are given anyway
+        return {**inherited, "num_envs": self.num_envs, "backend": "physx_cuda"}

@@ -88,13 +88,15 @@ class Maniskill:
 class BatchedManiskill(Batches):
     """All slots of a task in one environment."""
 
-    def __init__(self, cameras, images, action_repeat, num_envs, backend, **arguments):
-        single = Maniskill(**{**arguments, "cameras": []})
+    def __init__(
+        self, cameras, images, action_repeat, num_envs, backend, controller, image_size, shows_goal
+    ):
+        single = Maniskill(controller, [], image_size, shows_goal)
         render = "gpu" if backend == "physx_cuda" else "cpu"
         options = {"num_envs": num_envs, "sim_backend": backend, "render_backend": render}
 
         def make(task):
-            return _made(task, cameras, arguments["shows_goal"], {**single.options, **options})
+            return _made(task, cameras, shows_goal, {**single.options, **options})
 
         def start(task, seed, index):
             single.begin(0, task, seed, index)
