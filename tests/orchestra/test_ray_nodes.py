@@ -8,6 +8,7 @@ import pytest
 
 from tests.orchestra import toy
 from tests.orchestra.conftest import assert_same
+from tests.waiting import wait_for
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 cluster_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
@@ -77,6 +78,15 @@ def seen(process) -> str:
     return process.result()
 
 
+def lose(raylet, process):
+    """Kill a node: its raylet, and a process there. Return when Ray knows."""
+    for pid in (raylet, process.pid):
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: sum(node["Alive"] for node in ray.nodes()) == 1, 120)
+    with pytest.raises(ChildError, match="eyes died"):
+        seen(process)
+
+
 def test_processes_see_their_gpus_only_and_ray_counts_them():
     with raylets({"num_cpus": 1, "num_gpus": 3}, {"num_cpus": 1, "num_gpus": 1}) as (there, pids):
         cluster = Cluster(there.address)
@@ -86,9 +96,7 @@ def test_processes_see_their_gpus_only_and_ray_counts_them():
         assert seen(one) == seen(pair).split(",")[0]
         assert seen(other) == "0"
         assert ray.available_resources()["GPU"] == 1
-        os.kill(pids[1], signal.SIGKILL)
-        with pytest.raises(ChildError, match="eyes died"):
-            seen(other)
+        lose(pids[1], other)
         moved = child(cluster, [3])
         assert seen(moved) in seen(pair).split(",")
         cluster.close()
@@ -99,9 +107,7 @@ def test_a_lost_node_that_no_other_can_replace_is_named():
         cluster = Cluster(there.address)
         process = child(cluster, [1])
         assert seen(process) == "none set"
-        os.kill(pids[1], signal.SIGKILL)
-        with pytest.raises(ChildError, match="eyes died"):
-            seen(process)
+        lose(pids[1], process)
         with pytest.raises(ValueError, match=r"is lost, and no other one has cores .* ray start"):
             cluster.options([1])
         cluster.close()
