@@ -16,6 +16,7 @@ from rrf.policies import CompactVLACfg, GaussianHeadCfg
 from rrf.policies.policy import Sample
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.interruption import StopRequestedError
+from rrf.runners.vla_rl.timeline import Layout, Timeline
 from rrf.storage.trajectories import PlayedEpisode
 
 TASKS = ["drawer-open-v3", "window-open-v3"]
@@ -68,6 +69,7 @@ class ToyBackend:
 
     def __init__(self, policy, sees_end=False):
         self.rollout = RolloutRole(policy, sees_end=sees_end)
+        self.timeline, self.layout = Timeline(), Layout([0], [0], [1])
         self.is_closed = False
 
     def play(self, source, stream, *, greedy=False, keeps=True, should_stop=lambda: False):
