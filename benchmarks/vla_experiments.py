@@ -116,6 +116,9 @@ EXPERIMENTS = {
     "metaworld-ppo-async": Experiment(
         "PPO, asynchronous", _ONE_DEMO, rl="metaworld-ppo-async", after="metaworld-ppo-compact"
     ),
+    "metaworld-sac-residual": Experiment(
+        "SAC, residual", _ONE_DEMO, rl="metaworld-sac-residual", after="metaworld-grpo-compact"
+    ),
     "metaworld-grpo-tokens": Experiment(
         "GRPO, tokens", "compact-vla-one-demo-tokens", rl="metaworld-grpo-tokens"
     ),

@@ -14,6 +14,9 @@ continues it.
 each of these seeds draws, one demonstration of each, which is repeated in other initial states,
 then imitation and GRPO; half an hour per draw.
 
+`pipeline_ratio`, and `ray_over_inline_ratio` with `weight_sync_s`, are explained in
+`benchmarks.vla_rl_roles`; they take minutes.
+
 The other names are those of `benchmarks.vla_experiments`; they appear only in the tables. Results
 of seeds that were measured before are kept.
 """
@@ -24,7 +27,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from benchmarks import metaworld_peers, record
+from benchmarks import metaworld_peers, record, vla_rl_roles
 from benchmarks import vla_experiments as experiments
 from rrf import workspace
 
@@ -159,14 +162,20 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     by_alias = {alias: name for name, alias in _ALIASES.items()}
-    names = [_RATE, _DRAWN, *by_alias, *experiments.EXPERIMENTS]
+    measured_here = {
+        _RATE: metaworld_rl_episodes_per_s,
+        vla_rl_roles.PIPELINE: vla_rl_roles.pipeline_ratio,
+        vla_rl_roles.RAY: vla_rl_roles.ray_over_inline,
+        vla_rl_roles.SYNC: vla_rl_roles.ray_over_inline,
+    }
+    names = [*measured_here, _DRAWN, *by_alias, *experiments.EXPERIMENTS]
     parser.add_argument("name", choices=names)
     parser.add_argument("--tasks-seed", nargs="+", type=int, default=[0, 1, 2], help="for drawn")
     parser.add_argument("--seeds", nargs="+", type=int, help="of training; 0, headline: 0 1 2")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted call")
     words = parser.parse_args()
-    if words.name == _RATE:
-        record.save("vla_rl", metaworld_rl_episodes_per_s())
+    if words.name in measured_here:
+        record.save("vla_rl", measured_here[words.name]())
         return
     if words.name == _DRAWN:
         for tasks_seed in words.tasks_seed:

@@ -26,8 +26,8 @@ from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.vec_env import InitialState
 from rrf.networks.vlm.configs import LoRACfg
 from rrf.orchestra.actor_role import ActorRole
+from rrf.orchestra.build_roles import build_roles
 from rrf.orchestra.inline import InlineBackend
-from rrf.orchestra.inline_run import build_roles
 from rrf.orchestra.rollout_role import RolloutRole
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets import resolve

@@ -78,6 +78,7 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
         "robots": {},
         "sharding": None,
     },
+    "rrf.runners.configs:RayCfg": {"offload": False},
     "rrf.runners.configs:VLARLRunnerCfg": {
         "device": "cpu",
         "inference_batch": 16,

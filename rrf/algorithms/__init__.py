@@ -10,6 +10,7 @@ from rrf.algorithms.vla.configs import (
     ReinforceCfg,
     VLAPPOCfg,
 )
+from rrf.algorithms.vla.residual_sac_configs import ResidualSACCfg
 from rrf.registry import lazy_attributes
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "PPOCfg",
     "RNDCfg",
     "ReinforceCfg",
+    "ResidualSACCfg",
     "SACCfg",
     "SACSeqCfg",
     "SACTransCfg",
@@ -50,6 +52,7 @@ __getattr__ = lazy_attributes(
         "LipsNetPPO": "rrf.algorithms.smooth.lips:LipsNetPPO",
         "PPO": "rrf.algorithms.on_policy.ppo:PPO",
         "Reinforce": "rrf.algorithms.vla.grpo:Reinforce",
+        "ResidualSAC": "rrf.algorithms.vla.residual_sac:ResidualSAC",
         "SAC": "rrf.algorithms.off_policy.sac:SAC",
         "SACSeq": "rrf.algorithms.off_policy.sac_seq:SACSeq",
         "SACTrans": "rrf.algorithms.off_policy.sac_trans:SACTrans",

@@ -11,7 +11,7 @@ from rrf.cli.data_edit import edit as declare_edit
 from rrf.cli.data_push import push
 from rrf.cli.data_view import view as view_episodes
 from rrf.cli.data_views import card, diff, report, show
-from rrf.cli.options import words_of
+from rrf.cli.options import Imports, import_modules, words_of
 
 app = typer.Typer(help="Robot data: collect, convert, validate, publish.", no_args_is_help=True)
 
@@ -59,6 +59,7 @@ def collect(
         typer.Option(help="Cameras to record, separated by commas; by default the simulator's."),
     ] = "",
     force: Annotated[bool, typer.Option(help="Record existing tasks again.")] = False,
+    imports: Imports = None,
 ) -> None:
     """Record demonstrations of a simulator's scripted experts, one HDF5 file per task."""
     from rich.table import Table
@@ -68,6 +69,7 @@ def collect(
     from rrf.envs.demonstrations.collect import CollectCfg, Progress, collect
     from rrf.envs.metaworld.tasks import DEMO_TASKS
 
+    import_modules(imports)
     simulator = ENVS.get(env)(max_episode_steps=max_steps, image_size=image_size)
     if action_repeat is not None:
         simulator = simulator.replace(action_repeat=action_repeat)

@@ -60,7 +60,8 @@ def plan(
     fastest of those that give every node the same number of processes.
     """
     from rrf.orchestra.placement import parse
-    from rrf.orchestra.plan import Costs, Layout, predict, propose
+    from rrf.orchestra.plan import Costs, predict, propose
+    from rrf.runners.vla_rl.timeline import Layout
 
     cfg, metrics = _measured(run)
     costs = Costs.of(metrics, cfg["env"]["chunk_length"], cfg["inference_batch"])
@@ -69,19 +70,50 @@ def plan(
     if env is None:
         layouts = [layout for _, layout in propose(costs, nodes, slots, rows)[:_NUM_PROPOSED]]
     else:
-        roles = parse({"env": env, "rollout": rollout}, len(nodes), ("env", "rollout")).roles
+        there = [f"node of {count} cores" for count in nodes]
+        roles = parse({"env": env, "rollout": rollout}, there, ("env", "rollout")).roles
         where = {role: [process[0] for process in roles[role]] for role in roles}
-        layouts = [Layout(where["env"], where["rollout"], nodes, slots, rows)]
+        layouts = [Layout(where["env"], where["rollout"], nodes)]
     measured = metrics["time/rollout"] + metrics["time/update"]
-    typer.echo(f"the run's own round: {measured:.1f} s")
+    typer.echo(f"the run's own round: {measured:.1f} s{_predicted(run, costs, slots, rows)}")
     for layout in layouts:
-        found = predict(costs, layout)
+        found = predict(costs, layout, slots, rows)
         busy = [found.busy(f"rollout {number}") for number in range(len(layout.rollout))]
         typer.echo(
             f"{found.round_s:6.1f} s, of which rollout {found.rollout_s:.1f} s: env on nodes "
             f"{_counts(layout.env)}, rollout on {_counts(layout.rollout)}, busy "
             + ", ".join(f"{share:.0%}" for share in busy)
         )
+
+
+@app.command()
+def timeline(
+    run: Annotated[Path, typer.Argument(help="Directory of a run.")],
+    output: Annotated[
+        Path | None, typer.Option(help="The picture, .svg or .png; else timeline.svg in the run.")
+    ] = None,
+) -> None:
+    """Draw who was busy when in the last round of a run: a row per process."""
+    from rrf.orchestra.timeline_chart import draw, shares
+    from rrf.runners.vla_rl.timeline import load
+
+    number, _, spans = load(run)
+    path = output or run / "timeline.svg"
+    draw(path, f"Round {number} of {run.resolve().name}", spans)
+    for process, parts in shares(spans).items():
+        said = ", ".join(f"{activity} {share:.0%}" for activity, share in parts.items())
+        typer.echo(f"{process}: {said}")
+    typer.echo(f"drawn {path}")
+
+
+def _predicted(run: Path, costs, slots: int, rows: int) -> str:
+    """What is predicted for the processes that the run had, if it says which."""
+    from rrf.orchestra.plan import predict
+    from rrf.runners.vla_rl.timeline import FILE, load
+
+    if not (run / FILE).is_file():
+        return ""
+    return f", predicted {predict(costs, load(run)[1], slots, rows).round_s:.1f} s"
 
 
 def _measured(run: Path) -> tuple[dict, dict]:

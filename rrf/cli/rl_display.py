@@ -7,6 +7,12 @@ from collections.abc import Callable, Iterator
 import typer
 
 _SHOWN_ROUNDS = 12
+_OWN = {  # what one kind of algorithm measures and another does not: metric and format
+    "kl": ("actor/approx_kl", ".4f"),
+    "clipped": ("actor/pg_clipfrac", ".0%"),
+    "value": ("value/mean", ".3f"),
+    "entropy": ("policy/entropy", ".2f"),
+}
 
 
 @contextlib.contextmanager
@@ -35,8 +41,13 @@ def line(progress) -> str:
     validation = "" if progress.validation is None else f"validation {progress.validation:.1%} "
     return (
         f"round {progress.round}/{progress.max_rounds} {progress.episodes} episodes "
-        f"success {success:.1%} {validation}kl {progress.metrics['actor/approx_kl']:.4f} "
-        f"{progress.episodes_per_s:.1f} episodes/s eta {_clock(progress.eta_s)}"
+        f"success {success:.1%} {validation}"
+        + "".join(
+            f"{name} {_own(progress, name)} "
+            for name in ("kl", "value", "entropy")
+            if _own(progress, name)
+        )
+        + f"{progress.episodes_per_s:.1f} episodes/s eta {_clock(progress.eta_s)}"
     )
 
 
@@ -50,7 +61,8 @@ def _table(cfg, history: list):
     )
     table = Table(title=title, title_justify="left")
     names = [task.removesuffix("-v3") for task in cfg.tasks]
-    for name in ("round", *names, "all", "validation", "kl", "clipped", "length"):
+    own = [name for name in _OWN if _own(newest, name)]
+    for name in ("round", *names, "all", "validation", *own, "length"):
         table.add_column(name, justify="right")
     for progress in history[-_SHOWN_ROUNDS:]:
         rates = [f"{progress.success[t]:.0%}" if t in progress.success else "" for t in cfg.tasks]
@@ -60,11 +72,16 @@ def _table(cfg, history: list):
             *rates,
             f"{metrics['env/success_once']:.0%}",
             "" if progress.validation is None else f"{progress.validation:.1%}",
-            f"{metrics['actor/approx_kl']:.4f}",
-            f"{metrics['actor/pg_clipfrac']:.0%}",
+            *(_own(progress, name) for name in own),
             f"{metrics['env/episode_len']:.1f}",
         )
     return table
+
+
+def _own(progress, name: str) -> str:
+    """A metric of `_OWN` as text; empty if the algorithm does not measure it (yet)."""
+    metric, form = _OWN[name]
+    return format(progress.metrics[metric], form) if metric in progress.metrics else ""
 
 
 def _clock(seconds: float) -> str:

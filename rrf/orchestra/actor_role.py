@@ -1,7 +1,8 @@
 """The actor role: owns the weights being trained and updates them from played episodes."""
 
 import math
-from collections.abc import Sequence
+import typing
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import nn
@@ -11,10 +12,15 @@ from rrf.algorithms.vla.policy_gradient import PolicyGradient
 from rrf.data.sampling import mixed_seed
 from rrf.data.schema import Observation
 from rrf.orchestra.imitation import Imitation
+from rrf.orchestra.offload import Offload, tensors_of
+from rrf.policies.policy import Policy
 from rrf.policies.precision import Precision, autocast, device_of, log_probs_of
-from rrf.runners import optimizer_state
+from rrf.runners import optimizer_state, process_group
 from rrf.runners.configs import AdamWCfg, EMACfg
 from rrf.runners.ema import EMA
+from rrf.runners.sharded_tensors import whole
+from rrf.runners.supervised import parallel
+from rrf.runners.vla_rl.preflight import check_log_probs
 from rrf.storage.trajectories import PlayedEpisode, RolloutBatch
 
 VALUE_HEAD = "value_head."
@@ -34,6 +40,7 @@ class ActorRole:
         imitation: Imitation | None = None,
         precision: Precision = "fp32",
         micro_batch_size: int | None = None,
+        divide: Callable[[nn.Module], None] | None = None,
     ):
         """
         Args:
@@ -48,6 +55,8 @@ class ActorRole:
             imitation: Co-training of the same policy. Its loss is added to the algorithm's loss.
             precision: fp32, or bf16 to compute in bfloat16.
             micro_batch_size: Rows per forward and backward pass; None for a whole minibatch.
+            divide: Divides a module among the processes of a group, in place; see
+                `rrf.orchestra.ray_actor_group`. None for a single process.
         """
         self.policy = policy.eval()
         checkpoint_activations(policy)
@@ -56,6 +65,9 @@ class ActorRole:
         self._evaluated_rows = algorithm.cfg.minibatch_size
         self.algorithm = algorithm
         self.ema = EMA(policy, ema.decay) if ema else None
+        if divide:
+            for module in filter(None, (policy, self.ema and self.ema.module)):
+                divide(module)
         named = list(policy.named_parameters())
         is_value = [name.startswith(VALUE_HEAD) for name, _ in named]
         self._max_grad_norm, self._imitation = max_grad_norm, imitation
@@ -70,21 +82,39 @@ class ActorRole:
             fused=True,
         )
         self._peak_lrs = (optimizer.lr, value_lr)
+        self.offload = Offload(self._tensors)
+
+    def leave(self) -> None:
+        """Free the device; the next method that needs weights brings them back."""
+        self.offload.leave()
+
+    def _tensors(self) -> Iterator[torch.Tensor]:
+        averaged = self.ema.module if self.ema else None
+        reference: typing.Any = self.algorithm.reference
+        yield from tensors_of(self.policy, averaged, reference, self._optimizer)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The weights for rollouts."""
-        return {name: value.detach() for name, value in self.policy.state_dict().items()}
+        self.offload.back()
+        return _whole_weights(self.policy)
 
     def deployed_weights(self) -> dict[str, torch.Tensor]:
         """The weights to validate and deploy: the averaged weights, if there is averaging."""
-        module = self.ema.module if self.ema else self.policy
-        return {name: value.detach() for name, value in module.state_dict().items()}
+        self.offload.back()
+        return _whole_weights(self.ema.module if self.ema else self.policy)
 
     def set_noise_factor(self, factor: float) -> None:
         """Set the randomness with which the episodes of the next update were played."""
         self.algorithm.policy.set_noise_factor(factor)
         if self.algorithm.reference is not None:
             self.algorithm.reference.set_noise_factor(factor)
+
+    def check(self, player: Policy, episodes: Sequence[PlayedEpisode]) -> dict[str, float]:
+        """Check, before the first update, that the policy to train is the one that played; see
+        `rrf.runners.vla_rl.preflight`."""
+        return check_log_probs(
+            player, self.algorithm.policy, episodes, self._precision, self._micro_batch_size
+        )
 
     def update(
         self,
@@ -106,6 +136,7 @@ class ActorRole:
             ValueError: For a loss or gradient that is not finite. That step does not change the
                 weights.
         """
+        self.offload.back()
         for group, lr in zip(self._optimizer.param_groups, self._peak_lrs, strict=True):
             group["lr"] = lr * lr_factor
         cfg = self.algorithm.cfg
@@ -122,7 +153,8 @@ class ActorRole:
                 logged.append(self._step(batch, index, round_number, key))
         names = logged[0]
         metrics = {n: torch.stack([row[n].float() for row in logged]).mean() for n in names}
-        return {name: value.item() for name, value in metrics.items()} | _batch_metrics(batch)
+        found = {name: value.item() for name, value in metrics.items()} | _batch_metrics(batch)
+        return found | {"actor/learning_rate": self._peak_lrs[0] * lr_factor}
 
     def log_probs(self, observation: Observation, replay: dict[str, torch.Tensor]) -> torch.Tensor:
         """Log-probabilities of choices made earlier, by the weights of now, float32 [B, K]."""
@@ -131,6 +163,7 @@ class ActorRole:
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
         """The tensors and plain data that `restore` needs, besides the deployed weights."""
+        self.offload.back()
         tensors = optimizer_state.pack(self._optimizer, self.policy, self.ema)
         return tensors, {"ema_updates": self.ema.num_updates if self.ema else 0}
 
@@ -142,6 +175,14 @@ class ActorRole:
         if self.ema:
             self.ema.num_updates = facts["ema_updates"]
 
+    def _own_parts(self, index: torch.Tensor) -> Sequence[torch.Tensor]:
+        """What this process computes of a minibatch, in passes; all processes make as many."""
+        size, most = process_group.size(), self._micro_batch_size or len(index)
+        if size == 1:
+            return index.split(most)
+        num_passes = math.ceil(math.ceil(len(index) / size) / most)
+        return index.tensor_split(size)[process_group.rank()].tensor_split(num_passes)
+
     def _step(
         self,
         batch: RolloutBatch,
@@ -152,8 +193,10 @@ class ActorRole:
         self._optimizer.zero_grad()
         device = device_of(self.algorithm.policy)
         metrics: dict[str, torch.Tensor] = {}
-        for part in index.split(self._micro_batch_size or len(index)):
-            rows, share = batch.rows(part, device), len(part) / len(index)
+        size = process_group.size()
+        for part in self._own_parts(index):
+            # The group's gradient is the mean of those of its processes.
+            rows, share = batch.rows(part, device), len(part) / len(index) * size
             with autocast(self.algorithm.policy, self._precision):
                 loss, found = self.algorithm.loss(rows, round_number)
             (loss * share).backward()
@@ -165,7 +208,11 @@ class ActorRole:
             imitation_loss.backward()
             metrics["actor/imitation_loss"] = imitation_loss.detach()
             metrics["actor/loss"] = metrics["actor/loss"] + imitation_loss.detach()
+        if size > 1:
+            summed = parallel.summed({name: float(value) for name, value in metrics.items()})
+            metrics = {name: torch.tensor(value / size) for name, value in summed.items()}
         norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self._max_grad_norm)
+        norm = whole({"norm": norm})["norm"]
         loss_now = metrics["actor/loss"].item()
         if not (math.isfinite(loss_now) and math.isfinite(norm.item())):
             raise ValueError(
@@ -177,6 +224,10 @@ class ActorRole:
         if self.ema:
             self.ema.update(self.policy)
         return metrics | {"actor/grad_norm": norm}
+
+
+def _whole_weights(module: nn.Module) -> dict[str, torch.Tensor]:
+    return whole({name: value.detach() for name, value in module.state_dict().items()})
 
 
 def checkpoint_activations(policy: nn.Module) -> None:

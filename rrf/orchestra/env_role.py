@@ -9,6 +9,7 @@ Legend: B running episodes, H steps in an action chunk, A action dimension.
 """
 
 import collections
+import time
 import typing
 from collections.abc import Sequence
 
@@ -45,9 +46,10 @@ class EnvRole:
 
     def start(self, jobs: Sequence[PlainJob]) -> dict[str, typing.Any]:
         """Drop all earlier jobs and begin with these; answers like `advance`, without results."""
+        begun = self._now()
         self._queue.clear()
         self._running.clear()
-        return self._answer([], jobs)
+        return self._answer([], jobs, begun)
 
     def advance(self, actions: np.ndarray, jobs: Sequence[PlainJob]) -> dict[str, typing.Any]:
         """Execute a chunk in every running episode and take more jobs.
@@ -60,10 +62,11 @@ class EnvRole:
             results: One dict per episode of `actions`: id, reward, steps, is_over, success,
                 truncated, and, with `keeps_final`, final (an observation) of truncated episodes.
                 What `_of_ended` adds is in the results of episodes that are over.
+            worked: When this call began and ended, by `time.time`, and seconds by activity.
             ids: The jobs that now wait for an action.
             image/<camera>, state, instruction: Their observations, in the same order.
         """
-        slots = list(self._running)
+        begun, slots = self._now(), list(self._running)
         step = self._execute(slots, actions)
         results = []
         for row, slot in enumerate(slots):
@@ -83,7 +86,7 @@ class EnvRole:
                 del self._running[slot]
             else:
                 self._rows[slot] = rows_of(step.observation, [row])
-        return self._answer(results, jobs)
+        return self._answer(results, jobs, begun)
 
     def cpu_s(self) -> dict[str, float]:
         """CPU seconds spent so far, by purpose, as far as the environment counts them."""
@@ -100,20 +103,32 @@ class EnvRole:
         """More results of an episode that has just ended."""
         return {}
 
-    def _answer(self, results: list[dict], jobs: Sequence[PlainJob]) -> dict[str, typing.Any]:
+    def _now(self) -> tuple[float, dict[str, float]]:
+        return time.time(), self.cpu_s()
+
+    def _answer(
+        self,
+        results: list[dict],
+        jobs: Sequence[PlainJob],
+        begun: tuple[float, dict[str, float]],
+    ) -> dict[str, typing.Any]:
         self._queue.extend(jobs)
         free = [slot for slot in range(self._env.num_envs) if slot not in self._running]
-        begun = [(slot, self._queue.popleft()) for slot in free[: len(self._queue)]]
-        if begun:
-            states = [InitialState(task, seed, index) for _, (_, task, seed, index) in begun]
-            observation = self._env.reset(states, env_ids=[slot for slot, _ in begun])
-            for row, (slot, (job_id, *_)) in enumerate(begun):
+        taken = [(slot, self._queue.popleft()) for slot in free[: len(self._queue)]]
+        if taken:
+            states = [InitialState(task, seed, index) for _, (_, task, seed, index) in taken]
+            observation = self._env.reset(states, env_ids=[slot for slot, _ in taken])
+            for row, (slot, (job_id, *_)) in enumerate(taken):
                 self._running[slot] = job_id
                 self._rows[slot] = rows_of(observation, [row])
                 self._on_begin(slot, states[row])
         answer: dict[str, typing.Any] = {"results": results, "ids": list(self._running.values())}
         if self._running:
             answer |= to_plain(join([self._rows[slot] for slot in self._running]))
+        begin_s, before = begun
+        end_s, after = self._now()
+        parts = {name: spent - before.get(name, 0.0) for name, spent in after.items()}
+        answer["worked"] = (begin_s, end_s, parts or {"simulation": 1.0})
         return answer
 
 

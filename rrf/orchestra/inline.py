@@ -9,6 +9,7 @@ import collections
 import contextlib
 import dataclasses
 import multiprocessing.connection
+import os
 import time
 import typing
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from rrf.orchestra.env_role import from_plain
 from rrf.policies.policy import Sample
 from rrf.runners.interruption import StopRequestedError
 from rrf.runners.vla_rl.job_sources import JobSource
+from rrf.runners.vla_rl.timeline import Layout, Timeline
 from rrf.storage.trajectories import Job, PlayedEpisode
 
 ENV_ROLE = "rrf.orchestra.env_role:EnvRole"
@@ -44,11 +46,10 @@ class Rollout(typing.Protocol):
     sync_bytes: int
 
     @property
-    def has_critic(self) -> bool: ...
+    def sees_end(self) -> bool: ...
     def act(
         self, observation: Observation, generators: Sequence[torch.Generator] | None
     ) -> Sample: ...
-    def values(self, observation: Observation) -> torch.Tensor: ...
 
 
 class Processes(typing.Protocol):
@@ -119,9 +120,11 @@ class InlineBackend:
         self.rollout: typing.Any = rollout
         self._inference_s = 0.0
         self.num_restarts = 0
+        self.timeline = Timeline()
+        self.layout = Layout([0] * num_workers, [0], [len(os.sched_getaffinity(0))])
         arguments = {
             "cfg": cfg.replace(num_envs=cfg.num_envs // num_workers).to_dict(),
-            "keeps_final": rollout.has_critic,
+            "keeps_final": rollout.sees_end,
             **role_arguments,
         }
         self._num_slots = cfg.num_envs // num_workers
@@ -164,6 +167,7 @@ class InlineBackend:
                 raise StopRequestedError
             busy = [worker for worker in self._workers if worker.is_called]
             ready = self._wait(busy, game)
+            self._awake_s = time.time()
             asking: list[Asking] = []
             for worker in busy:
                 try:
@@ -177,6 +181,7 @@ class InlineBackend:
                     self._answer(asking, game)
                     asking = []
             self._answer(asking, game)
+            self.timeline.add("driver", "bookkeeping", self._awake_s, time.time())
         self._bootstrap(game)
 
     def _wait(self, busy: "Sequence[Worker]", game: "Game") -> list:
@@ -223,6 +228,7 @@ class InlineBackend:
     def _receive(self, worker: "Worker", game: "Game") -> "Asking | None":
         """Receive a worker's results and what it needs actions for; None if it is idle."""
         answer = worker.child.result()
+        self.timeline.add_answer(f"env {worker.number}", answer["worked"], worker.asked_s)
         worker.is_new = worker.is_called = False
         for result in answer["results"]:
             if result["is_over"]:
@@ -249,9 +255,12 @@ class InlineBackend:
         if not asking:
             return
         observation = join([asked.observation for asked in asking])
-        begin = time.perf_counter()
+        begin_s = time.time()
+        self.timeline.add("driver", "bookkeeping", self._awake_s, begin_s)
         sample = self.rollout.act(observation, generators_of(asking, game))
-        self._inference_s += time.perf_counter() - begin
+        self._awake_s = time.time()
+        self.timeline.add("rollout 0", "inference", begin_s, self._awake_s)
+        self._inference_s += self._awake_s - begin_s
         self._advance(asking, observation, sample, game)
 
     def _advance(
@@ -285,12 +294,15 @@ class InlineBackend:
         game.put_back(worker.restart())
 
     def _bootstrap(self, game: "Game") -> None:
-        """Set the critic's value of the last observation of truncated episodes."""
+        """Set what critics bootstrap from: the greedy choice in the last observation of truncated
+        episodes, and its value."""
         if not game.finals:
             return
-        values = self.rollout.values(join([final for _, final in game.finals]))
-        for (episode, _), value in zip(game.finals, values[:, 0].tolist(), strict=True):
-            episode.final_value = value
+        sample = self.rollout.act(join([final for _, final in game.finals]), None)
+        for row, (episode, _) in enumerate(game.finals):
+            episode.final_replay = {name: values[row] for name, values in sample.replay.items()}
+            if sample.value is not None:
+                episode.final_value = sample.value[row, 0].item()
 
 
 def generators_of(asking: "Sequence[Asking]", game: "Game") -> list[torch.Generator] | None:
@@ -300,8 +312,13 @@ def generators_of(asking: "Sequence[Asking]", game: "Game") -> list[torch.Genera
     return [episode.generator for asked in asking for episode in asked.playing]
 
 
-def check_division(num_envs: int, num_workers: int) -> None:
+def check_division(num_envs: int, num_workers: int, name: str = "num_workers") -> None:
     """Check that every worker gets the same number of slots.
+
+    Args:
+        num_envs: Slots.
+        num_workers: Workers.
+        name: What the number of workers is called in the error.
 
     Raises:
         ValueError: If not. The message suggests numbers that fit.
@@ -311,7 +328,7 @@ def check_division(num_envs: int, num_workers: int) -> None:
     below = num_envs // max(num_workers, 1) * num_workers
     fitting = [number for number in (below, below + num_workers) if number > 0]
     raise ValueError(
-        f"num_envs={num_envs} cannot be divided evenly among num_workers={num_workers}; set "
+        f"num_envs={num_envs} cannot be divided evenly among {name}={num_workers}; set "
         f"num_envs={' or '.join(map(str, fitting)) or 2}"
     )
 
@@ -458,7 +475,7 @@ class Worker:
             (job.id, job.initial_state.task, job.initial_state.seed, job.initial_state.index)
             for job in jobs
         ]
-        self._sent_at = time.monotonic()
+        self._sent_at, self.asked_s = time.monotonic(), time.time()
         self.child.send(method, *arguments, plain)
         self.is_called = True
 

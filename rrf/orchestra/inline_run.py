@@ -1,26 +1,23 @@
 """Builds a reinforcement-learning run on one machine."""
 
-import copy
 import dataclasses
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import torch
-
 from rrf.config import did_you_mean
 from rrf.envs.configs import VecEnvCfg
-from rrf.orchestra.actor_role import VALUE_HEAD, ActorRole
-from rrf.orchestra.imitation import Imitation, demonstrations_of
-from rrf.orchestra.inline import InlineBackend
+from rrf.orchestra.actor_group import RANK, TIMEOUT_S, ActorGroup
+from rrf.orchestra.actor_role import ActorRole
+from rrf.orchestra.build_roles import build_roles, imitation_of, starting_policy
+from rrf.orchestra.inline import InlineBackend, check_division
 from rrf.orchestra.placement import parse
-from rrf.orchestra.rollout_role import RolloutRole
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
-from rrf.runners.process_group import known_device
 from rrf.runners.supervised.parent import policy_of_family
-from rrf.runners.vla_rl.configs import RayCfg, VLARLRunnerCfg
+from rrf.runners.vla_rl.configs import RayCfg, RoundsCfg, VLARLRunnerCfg
+from rrf.runners.vla_rl.roles import Actor
 from rrf.runners.vla_rl.runner import VLARLRunner
 
 
@@ -38,20 +35,13 @@ def build_runner(
     cfg = cfg.replace(policy=cfg.policy.fitted_to(saved))
     check_fit(cfg)
     norm_stats = checkpoint.load_norm_stats(parent)
-    with torch.random.fork_rng():
-        torch.manual_seed(cfg.seed)
-        policy = cfg.policy.rebuild(norm_stats, parent)
-    checkpoint.load_weights(policy, parent, may_lack=VALUE_HEAD)
-    policy.to(known_device(cfg.device))
-    imitation = None
-    if cfg.co_training:
-        imitation = cfg.co_training.build(demonstrations_of(parent), policy, norm_stats)
-    actor, rollout = build_roles(cfg, policy, imitation)
-    env = cfg.env.replace(draws_final=rollout.has_critic)
+    policy = starting_policy(cfg, parent)
+    actor, rollout = build_roles(cfg, policy, imitation_of(cfg, policy, parent))
+    env = cfg.env.replace(draws_final=rollout.sees_end)
     if cfg.ray is None:
         backend = InlineBackend(env, rollout, cfg.num_workers, cfg.worker_timeout_s)
     else:
-        backend = _on_cluster(cfg, cfg.ray, env, rollout.policy, norm_stats, parent)
+        backend, actor = _on_cluster(cfg, cfg.ray, env, rollout.policy, actor, parent)
     lineage = {**(lineage or {}), "parent_checkpoint": deployable_digest(parent)}
     return VLARLRunner(cfg, actor, backend, run_dir, norm_stats, lineage)
 
@@ -60,55 +50,60 @@ def _on_cluster(
     cfg: VLARLRunnerCfg,
     where: RayCfg,
     env: VecEnvCfg,
-    policy: typing.Any,
-    norm_stats: Mapping,
+    played: typing.Any,
+    actor: ActorRole,
     parent: Path,
-) -> InlineBackend:
+) -> tuple[InlineBackend, Actor]:
+    """The backend on a cluster, and the actor; it is a group there if it has several processes."""
     try:
         from rrf.orchestra.ray_backend import RayBackend
-        from rrf.orchestra.ray_processes import Cluster, RayRollouts
+        from rrf.orchestra.ray_child import RayChild
+        from rrf.orchestra.ray_cluster import Cluster
+        from rrf.orchestra.ray_rollouts import RayRollouts
     except ModuleNotFoundError as error:
         raise ValueError(
             "ray is set, but Ray is not installed; type: uv pip install 'rrf[ray]', or ray=null"
         ) from error
     cluster = Cluster(where.address)
     try:
-        placement = parse(where.placement, len(cluster.resources), ("env", "rollout", "actor"))
-        if len(placement.roles["actor"]) != 1:
+        there = [str(resource) for resource in cluster.resources]
+        placement = parse(where.placement, there, ("env", "rollout", "actor"))
+        is_group = len(placement.roles["actor"]) > 1
+        if is_group and where.offload:
             raise ValueError(
-                f"placement has {len(placement.roles['actor'])} actor processes, allowed: one"
+                f"ray.offload is true, but ray.placement has {len(placement.roles['actor'])} actor "
+                "processes, which divide their memory already; set ray.offload=false"
             )
-        rollout = RayRollouts(cluster, placement, policy, cfg, norm_stats, str(parent))
-        return RayBackend(env, rollout, cluster, placement, cfg.worker_timeout_s)
+        check_division(
+            env.num_envs, len(placement.roles["env"]), "processes of env in ray.placement"
+        )
+        cluster.reserve(placement.used())
+        rollout = RayRollouts(
+            cluster, placement, played, cfg, checkpoint.load_norm_stats(parent), str(parent)
+        )
+        backend = RayBackend(env, rollout, cluster, placement, cfg.worker_timeout_s)
+        if not is_group:
+            return backend, actor
+        ranks = placement.roles["actor"]
+        arguments = {"cfg": cfg.replace(ray=None).to_dict(), "parent": str(parent)}
+        children = [
+            RayChild(
+                RANK,
+                f"actor {rank + 1} of {len(ranks)}",
+                {**arguments, "rank": rank, "size": len(ranks)},
+                TIMEOUT_S,
+                cluster.options(own),
+            )
+            for rank, own in enumerate(ranks)
+        ]
+        host = cluster.resources[ranks[0][0]].host
+        return backend, ActorGroup(children, host, actor)
     except BaseException:
         cluster.close()
         raise
 
 
-def build_roles(
-    cfg: VLARLRunnerCfg, policy: typing.Any, imitation: Imitation | None = None
-) -> tuple[ActorRole, RolloutRole]:
-    """The roles that train and play a policy, on its device.
-
-    Both have the same weights, once in memory, unless there are averaged or older ones.
-    """
-    reference = copy.deepcopy(policy).eval() if cfg.algorithm.kl_coef else None
-    actor = ActorRole(
-        policy,
-        cfg.algorithm.build(policy, reference),
-        cfg.optimizer,
-        cfg.value_lr,
-        cfg.ema,
-        cfg.max_grad_norm,
-        imitation,
-        cfg.precision,
-        cfg.micro_batch_size,
-    )
-    played = copy.deepcopy(policy).eval() if cfg.ema or cfg.max_staleness else policy
-    return actor, RolloutRole(played, cfg.inference_batch, cfg.precision)
-
-
-def check_fit(cfg: VLARLRunnerCfg) -> None:
+def check_fit(cfg: RoundsCfg) -> None:
     """Check that policy, environment and tasks fit together.
 
     Raises:

@@ -32,13 +32,19 @@ class Placement:
             return "collocated"
         return "disaggregated" if sum(map(len, used)) == len(set().union(*used)) else "hybrid"
 
+    def used(self) -> set[int]:
+        """All resources that have a process."""
+        return {r for processes in self.roles.values() for process in processes for r in process}
 
-def parse(placement: Mapping[str, str], num_resources: int, roles: Sequence[str]) -> Placement:
+
+def parse(
+    placement: Mapping[str, str], resources: Sequence[str], roles: Sequence[str]
+) -> Placement:
     """Read a placement.
 
     Args:
         placement: "role,role" -> where; see the module.
-        num_resources: Resources of the cluster.
+        resources: What the resources of the cluster are, for errors.
         roles: The roles that must be placed.
 
     Raises:
@@ -52,13 +58,13 @@ def parse(placement: Mapping[str, str], num_resources: int, roles: Sequence[str]
                 raise ValueError(f"placement names '{name}', allowed: {', '.join(roles)}")
             if name in found:
                 raise ValueError(f"placement names '{name}' twice; give it one place")
-            found[name] = _processes(name, str(where), num_resources)
+            found[name] = _processes(name, str(where), resources)
     if missing := [role for role in roles if role not in found]:
         raise ValueError(f"placement lacks {', '.join(missing)}; add {missing[0]}: all")
     return Placement(found)
 
 
-def _processes(role: str, where: str, num_resources: int) -> list[tuple[int, ...]]:
+def _processes(role: str, where: str, there: Sequence[str]) -> list[tuple[int, ...]]:
     of_process: dict[int, tuple[int, ...]] = {}
     for part in where.replace(" ", "").split(","):
         match = _PART.fullmatch(part)
@@ -68,11 +74,12 @@ def _processes(role: str, where: str, num_resources: int) -> list[tuple[int, ...
                 "0-3, all, or 0-1:0-3"
             )
         every = match[1] == "all"
-        resources = list(range(num_resources)) if every else _range(role, match[1])
-        if max(resources) >= num_resources:
+        resources = list(range(len(there))) if every else _range(role, match[1])
+        if max(resources) >= len(there):
             raise ValueError(
                 f"placement of {role}: '{part}' needs resource {max(resources)}, but the cluster "
-                f"has {num_resources}, numbered from 0"
+                f"has {len(there)}: "
+                + ", ".join(f"{number}: {what}" for number, what in enumerate(there))
             )
         begin = len(of_process)
         ranks = _range(role, match[2]) if match[2] else range(begin, begin + len(resources))

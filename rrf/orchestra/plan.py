@@ -11,6 +11,8 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from rrf.runners.vla_rl.timeline import Layout, Span
+
 _INSTANT_S = 1e-9
 
 
@@ -55,26 +57,6 @@ class Costs:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """Which processes there are, and where."""
-
-    env: Sequence[int]  # the node of each environment process
-    rollout: Sequence[int]  # the node of each rollout
-    cores: Sequence[int]  # of each node
-    num_slots: int  # of all environments
-    batch_rows: int
-
-
-@dataclasses.dataclass
-class Span:
-    """Work of one process."""
-
-    process: str
-    begin_s: float
-    end_s: float
-
-
 @dataclasses.dataclass
 class Plan:
     """A predicted round."""
@@ -89,17 +71,23 @@ class Plan:
         return spent / self.rollout_s
 
 
-def predict(costs: Costs, layout: Layout) -> Plan:
+def predict(costs: Costs, layout: Layout, num_slots: int, batch_rows: int) -> Plan:
     """Play a round.
+
+    Args:
+        costs: What its parts cost.
+        layout: The processes.
+        num_slots: Of all environments.
+        batch_rows: The largest batch of a rollout.
 
     Raises:
         ValueError: If the slots cannot be shared evenly by the environment processes.
     """
-    if layout.num_slots % len(layout.env):
+    if num_slots % len(layout.env):
         raise ValueError(
-            f"{layout.num_slots} slots cannot be shared by {len(layout.env)} environment processes"
+            f"{num_slots} slots cannot be shared by {len(layout.env)} environment processes"
         )
-    spans = list(_Round(costs, layout).spans())
+    spans = list(_Round(costs, layout, num_slots, batch_rows).spans())
     rollout_s = max(span.end_s for span in spans)
     return Plan(rollout_s, rollout_s + costs.update_s, spans)
 
@@ -113,14 +101,16 @@ def propose(
     for each, rollouts in itertools.product(range(1, max(cores) + 1), {1, len(cores)}):
         env = [node for node in nodes for _ in range(min(each, cores[node]))]
         if num_slots % len(env) == 0:
-            layout = Layout(env, list(nodes)[:rollouts], cores, num_slots, batch_rows)
-            found.append((predict(costs, layout).round_s, layout))
+            layout = Layout(env, list(nodes)[:rollouts], cores)
+            plan = predict(costs, layout, num_slots, batch_rows)
+            found.append((plan.round_s, layout))
     return sorted(found, key=lambda pair: (pair[0], len(pair[1].env)))
 
 
 @dataclasses.dataclass
 class _Task:
     process: str
+    activity: str
     node: int
     left_s: float
     begin_s: float
@@ -128,8 +118,9 @@ class _Task:
 
 
 class _Round:
-    def __init__(self, costs: Costs, layout: Layout):
+    def __init__(self, costs: Costs, layout: Layout, num_slots: int, batch_rows: int):
         self._costs, self._layout = costs, layout
+        self._num_slots, self._batch_rows = num_slots, batch_rows
         self._waiting = costs.num_episodes  # not yet begun
         self._running = [[] for _ in layout.env]  # of each process: chunks left of its episodes
         self._asking: list[int] = []  # processes that need actions, in order
@@ -142,7 +133,7 @@ class _Round:
             self._simulate(env)
         while self._tasks:
             for task in self._next():
-                yield Span(task.process, task.begin_s, self._now)
+                yield Span(task.process, task.activity, task.begin_s, self._now)
                 if task.process.startswith("env"):
                     self._asking += [env for env in task.envs if self._running[env]]
                 else:
@@ -156,29 +147,32 @@ class _Round:
         """Execute the chunks that were chosen, and begin episodes in free slots."""
         chunks = len(self._running[env])
         alive = [left for left in self._running[env] if left > 0]
-        slots = self._layout.num_slots // len(self._layout.env)
+        slots = self._num_slots // len(self._layout.env)
         begun = min(slots - len(alive), self._waiting)
         self._waiting -= begun
         self._running[env] = alive + [self._costs.num_chunks] * begun
         seconds = chunks * self._costs.chunk_s + begun * self._costs.reset_s
         if chunks or begun:
-            self._start(f"env {env}", self._layout.env[env], seconds, [env])
+            self._start(f"env {env}", "simulation", self._layout.env[env], seconds, [env])
 
     def _infer(self) -> None:
         while self._free and self._asking:
             envs, rows = [], 0
             while self._asking and (
-                not envs or rows + len(self._running[self._asking[0]]) <= self._layout.batch_rows
+                not envs or rows + len(self._running[self._asking[0]]) <= self._batch_rows
             ):
                 envs.append(self._asking.pop(0))
                 rows += len(self._running[envs[-1]])
             number = self._free.pop(0)
-            passes = math.ceil(rows / self._layout.batch_rows)
+            passes = math.ceil(rows / self._batch_rows)
             seconds = passes * self._costs.inference_s
-            self._start(f"rollout {number}", self._layout.rollout[number], seconds, envs)
+            node = self._layout.rollout[number]
+            self._start(f"rollout {number}", "inference", node, seconds, envs)
 
-    def _start(self, process: str, node: int, seconds: float, envs: list[int]) -> None:
-        self._tasks.append(_Task(process, node, seconds, self._now, envs))
+    def _start(
+        self, process: str, activity: str, node: int, seconds: float, envs: list[int]
+    ) -> None:
+        self._tasks.append(_Task(process, activity, node, seconds, self._now, envs))
 
     def _next(self) -> list[_Task]:
         """Let time pass until tasks are done, and remove them."""

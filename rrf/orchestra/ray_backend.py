@@ -1,7 +1,12 @@
-"""The Ray backend: environment and rollout roles are actors, the actor role stays in the driver.
+"""The Ray backend: the roles of the inline backend as actors, on one machine or many.
+
+Environment roles answer like child processes, and rollout roles like a local one. What decides
+which episodes are played, and with which randomness, stays in the driver; so the episodes are those
+of the inline backend, bit for bit, wherever they are played. An actor that dies or hangs is
+replaced, also on another node, and its episodes are played again.
 
 Several rollout roles answer at the same time, each to other environments, while the remaining
-environments simulate. See `rrf.orchestra.ray_processes`.
+environments simulate.
 """
 
 from collections.abc import Sequence
@@ -11,7 +16,33 @@ from rrf.envs.configs import VecEnvCfg
 from rrf.envs.observations import join
 from rrf.orchestra.inline import Asking, Game, InlineBackend, Worker, generators_of
 from rrf.orchestra.placement import Placement
-from rrf.orchestra.ray_processes import Call, Cluster, RayProcesses, RayRollouts, first_ready
+from rrf.orchestra.ray_child import RayChild, first_ready
+from rrf.orchestra.ray_cluster import Cluster
+from rrf.orchestra.ray_rollouts import Call, RayRollouts
+
+
+class RayProcesses:
+    """Environment roles as actors; see `rrf.orchestra.inline.Processes`."""
+
+    def __init__(self, cluster: Cluster, placement: Placement):
+        self._cluster, self._placed = cluster, placement.roles["env"]
+
+    def start(
+        self, number: int, name: str, role: str, arguments: dict, timeout_s: float
+    ) -> RayChild:
+        """See `Processes.start`."""
+        options = self._cluster.options(self._placed[number])
+        return RayChild(role, name, arguments, timeout_s, options)
+
+    def ready(self, children: Sequence[RayChild], timeout_s: float) -> list[RayChild]:
+        """See `Processes.ready`."""
+        found = first_ready([child.answer for child in children], timeout_s)
+        return [child for child in children if child.answer in found]
+
+    def close(self, children: Sequence[RayChild]) -> None:
+        """See `Processes.close`."""
+        for child in children:
+            child.kill()
 
 
 class RayBackend(InlineBackend):
@@ -40,6 +71,8 @@ class RayBackend(InlineBackend):
         processes = RayProcesses(cluster, placement)
         num_workers = len(placement.roles["env"])
         super().__init__(cfg, rollout, num_workers, timeout_s, processes=processes)
+        self.timeline = rollout.timeline
+        self.layout = cluster.layout(placement)
 
     def timings(self) -> dict[str, float]:
         """See `InlineBackend.timings`. "inference" is summed over the rollout roles; there is also

@@ -23,21 +23,26 @@ class RolloutRole:
 
     sync_bytes = 0  # of the weights of the last `load`, as they were sent elsewhere
 
-    def __init__(self, policy: Policy, batch_rows: int = 16, precision: Precision = "fp32"):
+    def __init__(
+        self,
+        policy: Policy,
+        batch_rows: int = 16,
+        precision: Precision = "fp32",
+        sees_end: bool = False,
+    ):
         """
         Args:
             policy: In evaluation mode. `load` changes its weights.
             batch_rows: Observations per forward pass. The results depend on it (rounding).
             precision: fp32, or bf16 to compute in bfloat16.
+            sees_end: Whether a critic elsewhere bootstraps from the last observation of truncated
+                episodes; the policy's own critic always does.
         """
         self.policy = policy
+        self.sees_end = sees_end or policy.num_values > 0
         self.batch_rows = batch_rows
         self._precision: Precision = precision
         self.version = -1  # version of the weights; set by `load`
-
-    @property
-    def has_critic(self) -> bool:
-        return self.policy.num_values > 0
 
     def load(
         self, weights: Mapping[str, torch.Tensor], version: int, noise_factor: float = 1.0
@@ -70,12 +75,6 @@ class RolloutRole:
                 sample = self.policy.sample(batch, streams, greedy=generators is None)
             parts.append(sample.first(len(rows)))
         return _join(parts)
-
-    def values(self, observation: Observation) -> torch.Tensor:
-        """The critic's values, float32 [B, V]."""
-        values = self.act(observation, None).value
-        assert values is not None, "this policy has no critic"
-        return values
 
 
 def _join(parts: Sequence[Sample]) -> Sample:

@@ -26,6 +26,7 @@ from rrf.policies.vla.configs import (
     PolicyCfg,
     RegressionHeadCfg,
 )
+from rrf.policies.vla.residual_configs import ResidualVLACfg
 from rrf.registry import lazy_attributes
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "PopulationPackCfg",
     "QNetworkCfg",
     "RegressionHeadCfg",
+    "ResidualVLACfg",
     "SACActorCfg",
     "StateIndStdActorCfg",
     "TransformerEncoderCfg",
@@ -70,6 +72,7 @@ __getattr__ = lazy_attributes(
         "PopulationActorCritic": "rrf.policies.control.population:PopulationActorCritic",
         "QNetwork": "rrf.policies.control.batched_critics:QNetwork",
         "RegressionHead": "rrf.policies.vla.action_heads:RegressionHead",
+        "ResidualVLA": "rrf.policies.vla.residual:ResidualVLA",
         "SACActor": "rrf.policies.control.off_policy_actors:SACActor",
         "TransformerEncoder": "rrf.policies.control.sequence_encoder:TransformerEncoder",
         "VNetwork": "rrf.policies.control.critics:VNetwork",

@@ -106,6 +106,26 @@ class Policy(typing.Protocol):
 
 
 @typing.runtime_checkable
+class FeaturePolicy(Policy, typing.Protocol):
+    """A policy that also says what it sees, for networks that act or judge beside it."""
+
+    @property
+    def num_features(self) -> int:
+        """Width of the features."""
+        ...
+
+    def sample_and_features(
+        self,
+        observation: Observation,
+        generator: Generators = None,
+        greedy: bool = False,
+    ) -> tuple[Sample, torch.Tensor]:
+        """`Policy.sample`, and the features of the same forward pass, float32 [B, num_features]:
+        of images and instruction, and the normalised state. They have no gradient."""
+        ...
+
+
+@typing.runtime_checkable
 class ResumablePolicy(typing.Protocol):
     """A policy that can continue the chunk being executed (`rrf.policies.vla.real_time`)."""
 

@@ -75,6 +75,7 @@ PRESETS = Registry(
         "metaworld-grpo-mt50-two-views": "rrf.presets.vla_rl:metaworld_grpo_mt50_two_views",
         "metaworld-ppo-compact": "rrf.presets.vla_rl:metaworld_ppo_compact",
         "metaworld-ppo-async": "rrf.presets.vla_rl:metaworld_ppo_async",
+        "metaworld-sac-residual": "rrf.presets.vla_rl:metaworld_sac_residual",
         "compact-vla-undertrained": "rrf.presets.compact_vla:undertrained",
         "metaworld-dagger-compact": "rrf.presets.dagger:metaworld_dagger_compact",
     }

@@ -4,7 +4,7 @@ from rrf.algorithms.vla.configs import VLAPPOCfg
 from rrf.envs.maniskill.configs import INSTRUCTIONS, ManiskillCfg
 from rrf.networks.configs import InstructionEncoderCfg, MLPCfg
 from rrf.networks.vocabulary import vocabulary_of
-from rrf.policies.vla.configs import GaussianHeadCfg, ValueHeadCfg
+from rrf.policies.vla.configs import CompactVLACfg, ValueHeadCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets.openvla import openvla_sft
 from rrf.presets.vla_rl import metaworld_grpo_two_views, two_views_sft
@@ -31,10 +31,11 @@ def compact_vla_maniskill() -> SupervisedRunnerCfg:
 def maniskill_grpo_compact() -> VLARLRunnerCfg:
     """GRPO of a policy of `compact-vla-maniskill`; set `init_from`."""
     cfg = metaworld_grpo_two_views()
-    head = GaussianHeadCfg(persistent_share=0.3, temperature=0.4)
+    assert isinstance(cfg.policy, CompactVLACfg)
+    policy = compact_vla_maniskill().policy
     return cfg.replace(
         experiment_name="maniskill-grpo-compact",
-        policy=compact_vla_maniskill().policy.replace(head=head),
+        policy=policy.replace(head=cfg.policy.head),
         env=_CFG,
         tasks=["PickCube-v1"],
         worker_timeout_s=300.0,  # the first images of a process take long

@@ -16,6 +16,7 @@ from rrf.presets.compact_vla import DEMONSTRATED_TASKS, TARGET_TASKS, pretrain, 
 from rrf.runners.configs import ScheduleCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.configs import CurriculumCfg, VLARLRunnerCfg
+from rrf.runners.vla_rl.residual_configs import ResidualSACRunnerCfg
 
 _TWO_VIEWS = ("workspace", "gripperPOV")
 _EXPLORING_HEAD = GaussianHeadCfg(persistent_share=0.3)
@@ -219,6 +220,18 @@ def metaworld_ppo_compact() -> VLARLRunnerCfg:
         algorithm=VLAPPOCfg(),
         num_groups=192,
         max_groups=192,
+        max_rounds=64,
+    )
+
+
+def metaworld_sac_residual() -> ResidualSACRunnerCfg:
+    """SAC of an actor that corrects the chunks of a frozen policy; set `init_from` as for GRPO, or
+    to any policy of the same tasks, whatever its head."""
+    return ResidualSACRunnerCfg(
+        experiment_name="metaworld-sac-residual",
+        env=MetaWorldCfg(num_envs=32, max_episode_steps=30),
+        tasks=list(TARGET_TASKS),
+        num_groups=192,
         max_rounds=64,
     )
 

@@ -23,6 +23,7 @@ class RowLayout:
     actor_width: int
     critic_width: int | None  # None: the critic reads the actor's observations, stored only once
     num_actions: int
+    has_discount: bool = False  # a row also holds the discount of its next state
 
     @property
     def observation_width(self) -> int:
@@ -30,8 +31,9 @@ class RowLayout:
 
     @property
     def width(self) -> int:
-        """Width of two observations, the action, and the reward, terminated and ended columns."""
-        return 2 * self.observation_width + self.num_actions + 3
+        """Width of two observations, the action, and the columns of one number: reward, terminated,
+        ended, and perhaps the discount."""
+        return 2 * self.observation_width + self.num_actions + 3 + self.has_discount
 
 
 class Transitions:
@@ -39,11 +41,18 @@ class Transitions:
 
     def __init__(self, rows: torch.Tensor, layout: RowLayout):
         self.rows, self.layout = rows, layout
-        widths = (layout.observation_width, layout.num_actions, 1, 1, 1, layout.observation_width)
-        self._now, self.actions, rewards, terminated, ended, self._next = rows.split(widths, -1)
+        width, extra = layout.observation_width, int(layout.has_discount)
+        widths = (width, layout.num_actions, 1, 1, 1, width, extra)
+        parts = rows.split(widths, -1)
+        self._now, self.actions, rewards, terminated, ended, self._next, self._discounts = parts
         self.rewards = rewards.squeeze(-1)  # [...]
         self.terminated = terminated.squeeze(-1)  # 1.0 where the return ends with this step
         self.ended = ended.squeeze(-1)  # 1.0 where the episode ends, for whatever reason
+
+    @property
+    def discounts(self) -> torch.Tensor:
+        """The stored discounts of the next states, [...]."""
+        return self._discounts.squeeze(-1)
 
     @property
     def actor_obs(self) -> torch.Tensor:
@@ -124,6 +133,7 @@ class Replay:
         terminated: torch.Tensor,
         ended: torch.Tensor,
         next_observations: torch.Tensor,
+        discounts: torch.Tensor | None = None,
     ) -> None:
         """Store one step of all environments.
 
@@ -132,12 +142,14 @@ class Replay:
             terminated: bool [N], the task itself ended in this step, not by its time limit.
             ended: bool [N], the episode ended in this step, for whatever reason.
             next_observations: [N, O], the observations that the step led to, before any reset.
+            discounts: [N], those of the next states, if the layout has them.
         """
         columns = [observations, actions, rewards.unsqueeze(-1)]
         flags = [terminated.float().unsqueeze(-1), ended.float().unsqueeze(-1)]
         begin = self.total_steps % self.num_steps * self.num_envs
         row = self.rows[begin : begin + self.num_envs]
-        torch.cat([*columns, *flags, next_observations], -1, out=row)
+        given = [] if discounts is None else [discounts.unsqueeze(-1)]
+        torch.cat([*columns, *flags, next_observations, *given], -1, out=row)
         self.total_steps += 1
 
     def cut(self) -> None:

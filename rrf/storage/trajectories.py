@@ -43,6 +43,9 @@ class PlayedEpisode:
     policy_version: int
     reset_digest: str  # digest of the first observation
     recording: dict | None = None  # see `rrf.orchestra.recording_role`
+    final_replay: dict[str, torch.Tensor] | None = None
+    """`replay` of the greedy choice in the last observation of a truncated episode; None if that
+    was not seen."""
 
     def __len__(self) -> int:
         return len(self.reward)

@@ -1,4 +1,4 @@
-"""`make docs` and the three tutorials, as a reader would go through them."""
+"""`make docs` and the tutorials, as a reader would go through them."""
 
 import os
 import re
@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 PROMISED = {
     "own-data": ["toy: 51 of 52 checks hold", "gate toy: pass", "toy version 1 is @champion"],
     "own-simulator": ["gate toy: pass", "reach-red.mp4"],
+    "mujoco-simulator": ["pusher: 55 of 56 checks hold", "gate pusher: pass", "push-red.mp4"],
     "own-algorithm": ["gate pendulum: pass", "pendulum version 1 is @champion"],
 }
 """What a tutorial shows that does not depend on the processor."""

@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from rrf.config import read_yaml
+from rrf.envs.metaworld.configs import MetaWorldCfg
+from rrf.envs.robosuite.configs import RobosuiteCfg
 from rrf.envs.vec_env import InitialState
+from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.gates.gate import load_gate
+from rrf.evaluation.vla.play import played_protocol
 from rrf.evaluation.vla.protocol import ProtocolCfg
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -99,3 +103,17 @@ def test_gates_and_protocols_import_neither_torch_nor_mlflow():
         "assert not {'torch', 'mlflow', 'metaworld', 'av'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_play_holds_an_action_for_as_long_as_the_training_did():
+    policy = {"chunk_length": 2, "image_size": [64, 64], "cameras": ["agentview"]}
+    options = {**ProtocolCfg.play_options, "task": "Lift"}
+    env = RobosuiteCfg(action_repeat=2).to_dict()
+    for config, env_name, expected in (
+        ({"env": env}, None, 2),
+        ({"env": MetaWorldCfg(action_repeat=4).to_dict()}, "robosuite", 1),
+        ({}, "robosuite", 1),  # the simulator's own
+    ):
+        one = Candidate(Path(), "one", "vla", "", {"policy": policy, **config}, {})
+        played = played_protocol(ProtocolCfg, one, 4242, {**options, "env": env_name})
+        assert (played.env, played.action_repeat) == ("robosuite", expected)

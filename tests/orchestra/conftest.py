@@ -68,9 +68,10 @@ def assert_same(episodes, others):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
         for name in one.replay:
             assert torch.equal(one.replay[name], other.replay[name]), name
-        np.testing.assert_array_equal(
-            one.observation.images["corner2"], other.observation.images["corner2"]
-        )
+        for camera in other.observation.images:
+            np.testing.assert_array_equal(
+                one.observation.images[camera], other.observation.images[camera]
+            )
         np.testing.assert_array_equal(one.final_value, other.final_value)
         assert (one.success, one.truncated) == (other.success, other.truncated)
         assert one.reset_digest == other.reset_digest
@@ -81,3 +82,11 @@ def one_worker_round():
     """What one worker plays, undisturbed."""
     episodes, _ = play(1)
     return episodes
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience():
+    """Time for Ray's own helpers to start on a busy machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_agent_register_timeout_ms", "200000")
+        yield

@@ -7,8 +7,12 @@ from rrf.orchestra.placement import parse
 ROLES = ("env", "rollout", "actor")
 
 
+def names(count):
+    return [f"node {number}" for number in range(count)]
+
+
 def places(where, num_resources=8):
-    return parse({"env": where, "rollout,actor": "0"}, num_resources, ROLES).roles["env"]
+    return parse({"env": where, "rollout,actor": "0"}, names(num_resources), ROLES).roles["env"]
 
 
 @pytest.mark.parametrize(
@@ -36,13 +40,13 @@ def test_resources_of_each_process(where, expected):
     ],
 )
 def test_the_mode_follows_from_the_overlap(placement, mode):
-    assert parse(placement, 8, ROLES).mode == mode
+    assert parse(placement, names(8), ROLES).mode == mode
 
 
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("0-8", "needs resource 8, but the cluster has 8"),
+        ("0-8", "needs resource 8, but the cluster has 8: 0: node 0, 1: node 1"),
         ("x", "'x' is not RESOURCES"),
         ("0-2:0-1", "2 processes over 3 resources"),
         ("0:0,1:0", "process 0 is placed twice"),
@@ -65,4 +69,4 @@ def test_what_is_no_placement_is_explained(where, message):
 )
 def test_every_role_has_one_place(placement, message):
     with pytest.raises(ValueError, match=message):
-        parse(placement, 1, ROLES)
+        parse(placement, names(1), ROLES)

@@ -1,22 +1,25 @@
 """Predicted rounds, worked by hand."""
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from rrf.cli import app
-from rrf.orchestra.plan import Costs, Layout, predict, propose
+from rrf.orchestra.plan import Costs, predict, propose
+from rrf.runners.vla_rl.timeline import Layout, Timeline
 
 COSTS = Costs(chunk_s=1.0, reset_s=0.0, inference_s=2.0, update_s=5.0, num_episodes=4, num_chunks=3)
 
 
-def layout(env=(0,), rollout=(0,), cores=(8,), num_slots=4, batch_rows=4):
-    return Layout(env, rollout, cores, num_slots, batch_rows)
+def plan_of(env=(0,), rollout=(0,), cores=(8,), num_slots=4, batch_rows=4):
+    return predict(COSTS, Layout(env, rollout, cores), num_slots, batch_rows)
 
 
 def test_one_process_and_one_rollout_work_in_turn():
-    plan = predict(COSTS, layout())
+    plan = plan_of()
     assert plan.rollout_s == 3 * (2 + 4)
     assert plan.round_s == 3 * (2 + 4) + 5
     assert plan.busy("rollout 0") == pytest.approx(6 / 18)
@@ -24,25 +27,25 @@ def test_one_process_and_one_rollout_work_in_turn():
 
 def test_two_processes_hide_inference_behind_simulation():
     # Each has two slots: 2 s of simulation and 2 s of inference, which alternate.
-    plan = predict(COSTS, layout(env=(0, 0), batch_rows=2))
+    plan = plan_of(env=(0, 0), batch_rows=2)
     assert plan.rollout_s == 2 + 3 * 4
     assert plan.busy("rollout 0") == pytest.approx(12 / 14)
 
 
 def test_a_batch_answers_all_that_wait():
-    plan = predict(COSTS, layout(env=(0, 0), batch_rows=4))
+    plan = plan_of(env=(0, 0), batch_rows=4)
     assert plan.rollout_s == 3 * (2 + 2)
 
 
 def test_processes_share_the_cores_of_their_node():
-    plan = predict(COSTS, layout(env=(0, 0), cores=(1,)))
+    plan = plan_of(env=(0, 0), cores=(1,))
     assert plan.rollout_s == 3 * (2 + 4)
-    elsewhere = predict(COSTS, layout(env=(1, 2), cores=(1, 1, 1)))
+    elsewhere = plan_of(env=(1, 2), cores=(1, 1, 1))
     assert elsewhere.rollout_s == 3 * (2 + 2)
 
 
 def test_more_episodes_than_slots_follow_each_other():
-    plan = predict(COSTS, layout(num_slots=2))
+    plan = plan_of(num_slots=2)
     assert plan.rollout_s == 6 * (2 + 2)
 
 
@@ -55,7 +58,7 @@ def test_the_fastest_layout_comes_first():
 
 def test_slots_that_cannot_be_shared_are_refused():
     with pytest.raises(ValueError, match="4 slots cannot be shared by 3"):
-        predict(COSTS, layout(env=(0, 0, 0)))
+        plan_of(env=(0, 0, 0))
 
 
 def test_costs_come_from_the_metrics_of_a_round():
@@ -78,6 +81,16 @@ def test_the_command_predicts_from_a_run():
     assert all(" s, of which rollout " in line for line in lines[1:])
     one = CliRunner().invoke(app, [*words, "--env", "0:0-1", "--rollout", "1"])
     assert "env on nodes 0: 2, rollout on 1: 1" in one.output
+
+
+def test_the_measured_round_is_compared_with_the_predicted_one(tmp_path):
+    run = tmp_path / "rl"
+    shutil.copytree(Path(__file__).parents[1] / "saved/2026-11-24/runs/rl", run)
+    Timeline().save(run, 1, Layout([0, 0], [0], [2]))
+    result = CliRunner().invoke(app, ["orchestra", "plan", str(run)])
+    assert result.exit_code == 0, result.output
+    first = result.output.splitlines()[0]
+    assert re.fullmatch(r"the run's own round: [\d.]+ s, predicted [\d.]+ s", first)
 
 
 def test_a_directory_without_a_run_is_named(tmp_path):

@@ -4,24 +4,17 @@ import os
 import signal
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from rrf.cli import app
-from rrf.orchestra.inline_run import build_runner
 from rrf.runners.checkpoints import checkpoint
-from rrf.runners.supervised.configs import SupervisedRunnerCfg
-from rrf.runners.vla_rl.configs import RayCfg, VLARLRunnerCfg
-from tests.orchestra.conftest import (
-    ENV,
-    POLICY,
-    STATS,
-    TASKS,
-    assert_same,
-    group_round,
-    make_policy,
-)
+from rrf.runners.vla_rl import timeline
+from rrf.runners.vla_rl.configs import RayCfg
+from tests.orchestra import toy
+from tests.orchestra.conftest import assert_same
 
-ray_processes = pytest.importorskip("rrf.orchestra.ray_processes", reason="Ray is not installed")
+pytest.importorskip("ray", reason="Ray is not installed")
 
 pytestmark = pytest.mark.slow
 PLACEMENT = {"env": "0:0-1", "rollout": "0:0-1", "actor": "0"}
@@ -29,62 +22,71 @@ PLACEMENT = {"env": "0:0-1", "rollout": "0:0-1", "actor": "0"}
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory):
-    """The checkpoint of a supervised run."""
-    weights, state = make_policy().state_dict(), checkpoint.TrainerState({}, {})
-    cfg = SupervisedRunnerCfg(policy=POLICY)
-    return checkpoint.save(tmp_path_factory.mktemp("sft"), 7, cfg, weights, STATS, state, {})
+    return toy.save_parent(tmp_path_factory.mktemp("sft"))
 
 
-@pytest.fixture
-def backend(parent, tmp_path):
-    cfg = VLARLRunnerCfg(
-        init_from=str(parent),
-        policy=POLICY,
-        env=ENV,
-        tasks=list(TASKS),
-        inference_batch=4,
-        ray=RayCfg(placement=PLACEMENT),
-    )
-    runner = build_runner(cfg, tmp_path)
-    runner.backend.rollout.load(runner.actor.weights(), -1)
-    yield runner.backend
-    runner.backend.close()
+@pytest.fixture(scope="module")
+def one_worker(parent, tmp_path_factory):
+    return toy.inline_episodes(parent, tmp_path_factory.mktemp("inline"))
 
 
-def test_actors_play_what_the_inline_backend_plays(backend, one_worker_round):
-    source = group_round()
-    backend.play(source, (0, 7))
-    assert_same(source.episodes, one_worker_round)
+@pytest.fixture(scope="module")
+def backend(parent, tmp_path_factory):
+    backend = toy.runner_of(parent, tmp_path_factory.mktemp("ray"), PLACEMENT).backend
+    yield backend
+    backend.close()
+
+
+def test_actors_play_what_the_inline_backend_plays(backend, one_worker):
+    assert_same(toy.play(backend), one_worker)
     assert backend.timings()["inference"] > 0
     assert backend.rollout.sync_bytes > 0
 
 
-def test_killed_actors_are_replaced_and_their_episodes_are_played_again(backend, one_worker_round):
-    source = group_round()
-    pids, report = [*backend.pids(), *backend.rollout.pids()], source.report
+def test_killed_actors_are_replaced_and_their_episodes_are_played_again(backend, one_worker):
+    pids = [*backend.pids(), *backend.rollout.pids()]
 
-    def kill_and_report(episode):
+    def kill_one():
         if pids:
             os.kill(pids.pop(), signal.SIGKILL)
-        report(episode)
 
-    source.report = kill_and_report
-    backend.play(source, (0, 7))
-    assert_same(source.episodes, one_worker_round)
+    assert_same(toy.play(backend, kill_one), one_worker)
     assert backend.num_restarts >= 1
     assert backend.rollout.num_restarts >= 1
 
 
-def test_a_placement_that_does_not_fit_the_cluster_is_refused(parent, tmp_path):
-    where = RayCfg(placement=PLACEMENT | {"env": "0-7"})
-    cfg = VLARLRunnerCfg(init_from=str(parent), policy=POLICY, env=ENV, tasks=list(TASKS))
-    with pytest.raises(ValueError, match="needs resource 7, but the cluster has 1"):
-        build_runner(cfg.replace(ray=where), tmp_path)
+def test_roles_that_take_turns_on_a_device_learn_the_same(parent, tmp_path):
+    def learned(name, ray):
+        runner = toy.run_cfg(parent, ray=ray).build(tmp_path / name)
+        return runner.run()
+
+    away = learned("away", RayCfg(placement=PLACEMENT, offload=True))
+    here = learned("here", None)
+    one, other = (checkpoint.read_weights(run["checkpoint"]) for run in (away, here))
+    assert all(torch.equal(one[name], other[name]) for name in other)
+    assert away["metrics"]["actor/offload_mb"] > 0
+    assert away["metrics"]["rollout/offload_mb"] > 0
+    assert away["metrics"]["time/offload"] > 0
+    rows = {span.process for span in timeline.load(tmp_path / "away")[2]}
+    assert rows == {"env 0", "env 1", "rollout 0", "rollout 1", "actor", "driver"}
 
 
-def test_a_cluster_that_is_not_there_is_named():
-    with pytest.raises(ValueError, match="no Ray cluster answers at 'auto'; start one with"):
-        ray_processes.Cluster("auto")
+@pytest.mark.parametrize(
+    ("placement", "message"),
+    [
+        ({"env": "0-7"}, r"needs resource 7, but the cluster has 1: 0: [\d.]+ \(\d+ cores\)"),
+        ({"env": "0:0-2"}, "among processes of env in ray.placement=3; set num_envs=3 or 6"),
+    ],
+)
+def test_a_placement_that_does_not_fit_is_refused(parent, tmp_path, placement, message):
+    with pytest.raises(ValueError, match=message):
+        toy.runner_of(parent, tmp_path, PLACEMENT | placement)
+
+
+def test_several_actors_cannot_leave_their_devices(parent, tmp_path):
+    where = RayCfg(placement=PLACEMENT | {"actor": "0:0-1"}, offload=True)
+    with pytest.raises(ValueError, match="has 2 actor processes, which divide their memory"):
+        toy.run_cfg(parent, ray=where).build(tmp_path)
 
 
 @pytest.mark.parametrize("words", [[], ["--inline"]], ids=["Ray", "inline"])

@@ -3,7 +3,7 @@
 import pytest
 
 from rrf.algorithms import GRPOCfg, VLAPPOCfg
-from rrf.orchestra.inline_run import build_roles
+from rrf.orchestra.build_roles import build_roles
 from rrf.policies.vla.configs import ValueHeadCfg
 from rrf.runners import AdamWCfg, EMACfg
 from rrf.runners.configs import ScheduleCfg

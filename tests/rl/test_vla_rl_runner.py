@@ -17,6 +17,7 @@ from rrf.runners.checkpoints import checkpoint
 from rrf.runners.configs import ScheduleCfg
 from rrf.runners.interruption import Interrupted
 from rrf.runners.tracker import NullTracker
+from rrf.runners.vla_rl import runner as vla_rl_runner
 from tests.rl.conftest import build, runner_cfg
 from tests.rl.toy import observe
 
@@ -222,6 +223,26 @@ def test_a_run_can_go_on_from_the_directory_of_another(tmp_path, run):
     resumed = build(runner_cfg(max_rounds=4, resume_dir=str(tmp_path / "half")), tmp_path / "other")
     resumed.run()
     assert same(weights(resumed), weights(whole))
+
+
+@pytest.mark.parametrize("changes", [{"max_rounds": 3}, {"only_eval": True}], ids=str)
+def test_what_another_run_did_best_can_be_the_result(tmp_path, run, monkeypatch, changes):
+    half = run(runner_cfg(max_rounds=2), "half")
+    monkeypatch.setattr(vla_rl_runner, "success_of", lambda *_: {"success": -1.0, "by_task": {}})
+    cfg = runner_cfg(max_rounds=2, resume_dir=str(half.run_dir)).replace(**changes)
+    result = build(cfg, tmp_path / "other").run()
+    best = Path(half.result["checkpoint"]).name
+    assert result["checkpoint"] == str(tmp_path / "other" / best)
+    assert result["checkpoint_digest"] == half.result["checkpoint_digest"]
+
+
+def test_a_run_goes_on_from_a_checkpoint_that_was_moved_alone(tmp_path, run):
+    half = run(runner_cfg(max_rounds=2), "half")
+    moved = (half.run_dir / "global_step_1").rename(tmp_path / "moved")
+    cfg = runner_cfg(max_rounds=2, resume_dir=str(moved))
+    other = build(cfg, tmp_path / "other")
+    assert [entry["round"] for entry in other.run()["validations"]] == [2]
+    assert same(weights(other), weights(half))
 
 
 def test_the_result_names_the_checkpoint_that_validated_best(run):

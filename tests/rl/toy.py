@@ -16,6 +16,7 @@ from rrf.policies import CompactVLACfg, GaussianHeadCfg
 from rrf.policies.policy import Sample
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.interruption import StopRequestedError
+from rrf.runners.vla_rl.timeline import Layout, Timeline
 from rrf.storage.trajectories import PlayedEpisode
 
 TASKS = ["drawer-open-v3", "window-open-v3"]
@@ -66,8 +67,9 @@ def observe(goals: list[np.ndarray]) -> Observation:
 class ToyBackend:
     """Implements `rrf.runners.vla_rl.runner.Backend`."""
 
-    def __init__(self, policy):
-        self.rollout = RolloutRole(policy)
+    def __init__(self, policy, sees_end=False):
+        self.rollout = RolloutRole(policy, sees_end=sees_end)
+        self.timeline, self.layout = Timeline(), Layout([0], [0], [1])
         self.is_closed = False
 
     def play(self, source, stream, *, greedy=False, keeps=True, should_stop=lambda: False):
@@ -87,7 +89,11 @@ class ToyBackend:
             if should_stop():
                 raise StopRequestedError
             for job in jobs:
-                source.report(_episode(job, tries[job], keeps, self.rollout.version))
+                episode = _episode(job, tries[job], keeps, self.rollout.version)
+                if self.rollout.sees_end and episode.truncated:
+                    final = self.rollout.act(observe([goal_of(job.initial_state)]), None)
+                    episode.final_replay = {name: v[0] for name, v in final.replay.items()}
+                source.report(episode)
 
     def timings(self):
         return {"inference": 0.0}
@@ -105,7 +111,9 @@ def _episode(job, samples, keeps, version) -> PlayedEpisode:
         job=job,
         observation=join([seen] * count) if keeps else None,
         replay={n: torch.cat([sample.replay[n] for sample in samples]) for n in first.replay},
-        log_prob=torch.cat([sample.log_prob for sample in samples]),
+        log_prob=torch.zeros(count, 0)
+        if first.log_prob is None
+        else torch.cat([sample.log_prob for sample in samples]),
         value=torch.cat([sample.value for sample in samples])
         if has_value
         else torch.full((count, 1), torch.nan),
@@ -130,7 +138,7 @@ def _is_reached(job, sample) -> bool:
 def _row(sample: Sample, row: int) -> Sample:
     return Sample(
         sample.actions[row : row + 1],
-        sample.log_prob[row : row + 1],
+        None if sample.log_prob is None else sample.log_prob[row : row + 1],
         {name: values[row : row + 1] for name, values in sample.replay.items()},
         None if sample.value is None else sample.value[row : row + 1],
     )

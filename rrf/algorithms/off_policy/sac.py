@@ -226,10 +226,16 @@ class SAC:
     sees_updated_critic = True
     """Whether the policy's loss uses the critics after their gradient step, or before it."""
 
+    @property
+    def learns_policy(self) -> bool:
+        """Whether policy and temperature learn already, or only the critics."""
+        return True
+
     def learn(self, batch: typing.Any, noise: Noise) -> dict[str, torch.Tensor]:
         """One gradient step of the critics and, if it is due, of everything else."""
         cfg = self.cfg
-        moves_policy = self.num_updates % cfg.policy_delay == 0
+        is_due = self.num_updates % cfg.policy_delay == 0
+        moves_policy = is_due and self.learns_policy
         alpha = self.temperature.log_alpha.detach().exp()
         outputs, next_outputs = self.actor_pass(batch, moves_policy)
         with torch.no_grad():
@@ -248,6 +254,7 @@ class SAC:
             self.optimizers["actor"].step()
             if cfg.learn_alpha:
                 self.optimizers["alpha"].step()
+        if is_due:
             for slow, fast in self.slow_copies():
                 polyak(slow, fast, cfg.tau)
         self.num_updates += 1
@@ -384,7 +391,7 @@ class SAC:
             restore_optimizer(self.optimizers[name], module, beneath(tensors, f"optimizer/{name}/"))
         self.num_observed, self.num_updates = facts["num_observed"], facts["num_updates"]
         self._due = facts["due"]
-        self._set_slowness(facts["slowness"])
+        self.set_slowness(facts["slowness"])
 
     def episodes_cut(self) -> None:
         """End the running episodes. Called when the environments were reset between steps."""
@@ -397,9 +404,10 @@ class SAC:
 
     def slow_down(self, factor: float) -> None:
         """Multiply the learning rates by `factor` from now on."""
-        self._set_slowness(self.slowness * factor)
+        self.set_slowness(self.slowness * factor)
 
-    def _set_slowness(self, factor: float) -> None:
+    def set_slowness(self, factor: float) -> None:
+        """Set the factor on the configured learning rates."""
         self.slowness, cfg = factor, self.cfg
         rates = {"actor": cfg.actor_lr, "critic": cfg.critic_lr, "alpha": cfg.alpha_lr}
         for name, rate in rates.items():

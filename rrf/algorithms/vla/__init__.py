@@ -1,1 +1,1 @@
-"""Algorithms for policies that see images: behaviour cloning, GRPO, PPO."""
+"""Algorithms for policies that see images: behaviour cloning, GRPO, PPO, SAC of residuals."""

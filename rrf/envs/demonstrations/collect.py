@@ -61,6 +61,12 @@ class CollectCfg(Cfg):
         env = self.env
         if not env.has_expert:
             raise ValueError(f"{env.simulator} has no scripted experts")
+        missing = [name for name in ("control_hz", "state_parts") if not hasattr(env, name)]
+        if missing:
+            raise ValueError(
+                f"{env.simulator} cannot be recorded: {type(env).__name__} lacks the class "
+                f"variables {' and '.join(missing)}; rrf/envs/configs.py says what they mean"
+            )
         for task in self.tasks:
             if task not in env.tasks:
                 near = did_you_mean(task, env.tasks)

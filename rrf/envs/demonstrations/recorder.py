@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable
 
 import numpy as np
 
+from rrf.config import TYPE_KEY, trust
 from rrf.data.formats.robomimic import write_robomimic
 from rrf.data.schema import Observation
 from rrf.envs.demonstrations.collect import CollectCfg
@@ -37,6 +38,7 @@ class Recorder:
     """Records tasks, either in the parent process or served by a child process."""
 
     def __init__(self, cfg: dict):
+        trust(cfg["env"][TYPE_KEY].partition(":")[0])  # it was trusted where it comes from
         self._cfg = CollectCfg.from_dict(cfg)
 
     def record(self, task: str) -> Generator[tuple[int, int], None, tuple[int, int, int]]:
@@ -47,6 +49,11 @@ class Recorder:
         cfg = self._cfg
         env = cfg.env.replace(num_envs=min(_SLOTS, cfg.episodes), chunk_length=1).build()
         try:
+            if (parts := sum(cfg.env.state_parts.values())) != env.state_dim:
+                raise ValueError(
+                    f"state_parts of {type(cfg.env).__name__} are {parts} numbers, but a state has "
+                    f"{env.state_dim} (state_dim)"
+                )
             attempts, num_attempts = yield from _successes(cfg, task, env)
         finally:
             env.close()
@@ -85,7 +92,7 @@ class _Attempt:
         )
         self._frames["action"].append(answer)
         executed = answer.copy()
-        executed[:3] += self._random.normal(0.0, 1.0, 3) * self.noise
+        executed[:3] += (self._random.normal(0.0, 1.0, 3) * self.noise)[: len(executed)]
         return np.clip(executed, -1.0, 1.0)
 
     @property

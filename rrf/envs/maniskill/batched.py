@@ -70,8 +70,8 @@ class Batches:
                 if not runs.any():
                     break
                 whole[ids] = torch.as_tensor(column, device=env.device)
-                outcomes = [env.step(whole) for _ in range(self._action_repeat)]
-                _, gained, _, _, info = outcomes[-1]
+                held = [env.step(whole) for _ in range(self._action_repeat)]
+                _, gained, _, _, info = held[-1]
                 counted = rows[runs]
                 reward[counted] += gained.cpu().numpy()[ids][runs]
                 success[counted] = info["success"].cpu().numpy()[ids][runs]

@@ -9,6 +9,7 @@ parent's main thread started it, it also dies at once with the parent, even in t
 """
 
 import ctypes
+import functools
 import inspect
 import json
 import os
@@ -20,7 +21,7 @@ import threading
 import time
 import traceback
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 
 from rrf.config import locate
@@ -130,11 +131,7 @@ class Child:
         except (EOFError, OSError) as error:
             raise self._gone() from error
         if kind in ("invalid", "failed"):
-            message, trace = value
-            is_invalid = kind == "invalid"
-            error = ChildValueError(message) if is_invalid else self._failed(message)
-            error.add_note(f"In the child process:\n{trace}")
-            raise error
+            raise failure(self.name, self._call, kind, *value)
         return kind, value
 
     def result(self):
@@ -159,9 +156,6 @@ class Child:
         self._process.kill()
         self._process.wait()
 
-    def _failed(self, message: str) -> ChildError:
-        return ChildError(f"{self.name} failed in '{self._call}': {message}")
-
     def _gone(self) -> ChildError:
         try:
             code = self._process.wait(_CLOSE_TIMEOUT_S)
@@ -171,6 +165,45 @@ class Child:
         return ChildError(
             f"{self.name} (pid {self.pid}) died during '{self._call}', exit code {code}"
         )
+
+
+class Served:
+    """Answers calls of the methods of one object, which is made at the first call."""
+
+    def __init__(self, target: str, arguments: dict[str, typing.Any]):
+        """See `Child`."""
+        self._target, self._arguments, self._served = target, arguments, None
+
+    def call(
+        self, method: str, values: Sequence, exhaust: Callable[[typing.Iterator], typing.Any] = list
+    ) -> tuple[str, typing.Any]:
+        """("done", answer), or ("invalid" or "failed", (message, traceback)).
+
+        Args:
+            method: A method of the object.
+            values: Its arguments.
+            exhaust: Makes an answer of a generator.
+        """
+        try:
+            if self._served is None:
+                self._served = locate(self._target)(**self._arguments)
+            answer = getattr(self._served, method)(*values)
+            return "done", exhaust(answer) if inspect.isgenerator(answer) else answer
+        except ValueError as error:
+            return "invalid", (str(error), traceback.format_exc())
+        except Exception as error:  # the boundary of the process: the parent must hear of all
+            return "failed", (in_a_line(error), traceback.format_exc())
+
+
+def failure(name: str, method: str, kind: str, message: str, trace: str) -> Exception:
+    """The ChildValueError or ChildError for what `Served.call` answered."""
+    error = (
+        ChildValueError(message)
+        if kind == "invalid"
+        else ChildError(f"{name} failed in '{method}': {message}")
+    )
+    error.add_note(f"In the child process:\n{trace}")
+    return error
 
 
 def close_all(children: typing.Iterable[Child], timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
@@ -191,23 +224,13 @@ def serve(target: str, arguments: str, fd: str, parent_pid: str) -> None:
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C reaches the whole process group; the parent decides
     connection = Connection(int(fd))
-    served = None
+    served = Served(target, json.loads(arguments))
     while True:
         try:
             method, values = connection.recv()
         except (EOFError, OSError):
             return
-        try:
-            if served is None:
-                served = locate(target)(**json.loads(arguments))
-            answer = getattr(served, method)(*values)
-            if inspect.isgenerator(answer):
-                answer = _send_progress(connection, answer)
-            message = ("done", answer)
-        except ValueError as error:
-            message = ("invalid", (str(error), traceback.format_exc()))
-        except Exception as error:  # the boundary of the process: the parent must hear of all
-            message = ("failed", (in_a_line(error), traceback.format_exc()))
+        message = served.call(method, values, functools.partial(_send_progress, connection))
         try:
             connection.send(message)
         except OSError:

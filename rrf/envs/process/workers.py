@@ -150,14 +150,18 @@ class Worker:
 
 
 def built(cfg: dict[str, typing.Any]) -> VecEnv:
-    """The environment that a config describes, built in the child process.
+    """The environment that a config describes, built in the child process."""
+    return read_cfg(cfg).build()
 
-    The module of the config is trusted here, so that a simulator from a plugin of the parent works
-    too.
+
+def read_cfg(plain: dict[str, typing.Any]) -> typing.Any:
+    """The config that the parent of this process sent.
+
+    Its module is trusted here, so that a class from a plugin of the parent works too.
     """
-    path = cfg[TYPE_KEY]
+    path = plain[TYPE_KEY]
     trust(path.partition(":")[0])
-    return locate(path).from_dict(cfg).build()
+    return locate(path).from_dict(plain)
 
 
 def _plain(observation: Observation) -> dict[str, typing.Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rrf.data.history import Past
+from rrf.envs import ENVS
 from rrf.envs.rendering.video import border, caption, write_video
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.protocols.base import Resources
@@ -20,7 +21,7 @@ def played_protocol(
     """The protocol of one episode, as the options of `rrf play` want it.
 
     It follows the protocol file that is given. Without one, whole chunks are executed in the
-    simulator of the training.
+    simulator of the training, and an action is held for as long as there.
 
     Args:
         owner: The class of the protocol.
@@ -66,12 +67,17 @@ def _base(
     past, execute = Past.of(policy), policy["chunk_length"]
     if past:  # as much of a chunk as lets the policy see its frames
         execute = math.gcd(past.stride, execute)
+    trained_in = owner.simulator_of(candidate.config)
+    env = options["env"] or trained_in or owner.env
+    usual = ENVS.get(env)().to_dict()
+    training = candidate.config["env"] if env == trained_in else usual
     return owner(
         name="play",
-        env=options["env"] or owner.simulator_of(candidate.config) or owner.env,
+        env=env,
         tasks=[options["task"]],
         seed=0,
         execute_steps=execute,
+        action_repeat=training.get("action_repeat", usual["action_repeat"]),
         image_size=policy["image_size"][0],
         cameras=policy["cameras"],
         used_seeds={},

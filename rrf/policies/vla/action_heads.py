@@ -182,9 +182,7 @@ class GaussianDensity(ActionHead):
         if not greedy:
             uniforms = uniform_rows(len(mean), std_ha.numel(), generator, mean.device)
             noise = to_normal(uniforms).view_as(mean)
-            if self.density.persistent_share:
-                share, offset = self.density.persistent_share, self._offset(generator, mean)
-                noise = math.sqrt(1 - share) * noise + math.sqrt(share) * offset
+            noise = partly_persistent(noise, self.density.persistent_share, generator)
             actions = mean + std_ha * noise
         log_prob = gaussian_log_prob(actions, mean, std_ha)
         return HeadSample(actions, log_prob.flatten(1), {"actions": actions})
@@ -196,16 +194,6 @@ class GaussianDensity(ActionHead):
         log_prob_bha = gaussian_log_prob(replay["actions"], mean_bha, std_ha)
         entropy_bha = gaussian_entropy(std_ha).expand_as(log_prob_bha)
         return log_prob_bha.flatten(1), entropy_bha.flatten(1)
-
-    def _offset(self, generator: Generators, mean_bha: torch.Tensor) -> torch.Tensor:
-        # Standard normal, [B, 1, A]. It is derived from the seed of the episode's generator, so
-        # that no state has to be kept during an episode.
-        streams = generator
-        if isinstance(generator, Sequence):
-            seeds = [each.initial_seed() ^ _OFFSET_STREAM for each in generator]
-            streams = [torch.Generator().manual_seed(seed) for seed in seeds]
-        uniforms = uniform_rows(len(mean_bha), self.action_dim, streams, mean_bha.device)
-        return to_normal(uniforms).unsqueeze(1)
 
     def _std(self) -> torch.Tensor:
         # Clamp and temperature are applied only here, so sampling and evaluation cannot disagree.
@@ -313,6 +301,20 @@ def to_normal(uniforms: torch.Tensor) -> torch.Tensor:
     Each needs exactly one uniform number, unlike with `randn`, which fills blocks of 16.
     """
     return torch.special.ndtri(uniforms.clamp(min=2.0**-54)).float()
+
+
+def partly_persistent(noise_bha: torch.Tensor, share: float, generator: Generators) -> torch.Tensor:
+    """Standard normal noise of which this share of the variance is one offset per episode and
+    action dimension. It is derived from the seed of the episode's generator, so that no state has
+    to be kept during an episode."""
+    if not share:
+        return noise_bha
+    streams = generator
+    if isinstance(generator, Sequence):
+        seeds = [each.initial_seed() ^ _OFFSET_STREAM for each in generator]
+        streams = [torch.Generator().manual_seed(seed) for seed in seeds]
+    uniforms = uniform_rows(len(noise_bha), noise_bha.shape[2], streams, noise_bha.device)
+    return math.sqrt(1 - share) * noise_bha + math.sqrt(share) * to_normal(uniforms).unsqueeze(1)
 
 
 def output_layer(in_features: int, out_features: int) -> nn.Linear:

@@ -51,6 +51,11 @@ class CompactVLA(nn.Module):
             self.value_head = MLP(cfg.value_head.mlp, cfg.features, self.num_values)
 
     @property
+    def num_features(self) -> int:
+        """See `rrf.policies.policy.FeaturePolicy`."""
+        return self.cfg.features + self.cfg.state_dim
+
+    @property
     def device(self) -> torch.device:
         return self.state_encoder.weight.device
 
@@ -78,14 +83,26 @@ class CompactVLA(nn.Module):
         generator: Generators = None,
         greedy: bool = False,
     ) -> Sample:
+        return self.sample_and_features(observation, generator, greedy)[0]
+
+    @torch.no_grad()
+    def sample_and_features(
+        self,
+        observation: Observation,
+        generator: Generators = None,
+        greedy: bool = False,
+    ) -> tuple[Sample, torch.Tensor]:
+        """See `rrf.policies.policy.FeaturePolicy`: those that the head reads, and the state."""
         features_bf = self(observation)
         actions, log_prob, replay = self.head.sample(features_bf, generator, greedy)
-        return Sample(
+        sample = Sample(
             actions=self.normalize_action.invert(actions.cpu().numpy()),
             log_prob=log_prob,
             replay=replay,
             value=self._value(features_bf),
         )
+        state_bd = self._tensor(self.normalize_state.apply(observation.state))
+        return sample, torch.cat([features_bf, state_bd], 1)
 
     @torch.no_grad()
     def resume(

@@ -81,6 +81,11 @@ class VLMPolicy(nn.Module):
             )
 
     @property
+    def num_features(self) -> int:
+        """See `rrf.policies.policy.FeaturePolicy`."""
+        return self.backbone.width + self.cfg.state_width
+
+    @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
@@ -133,16 +138,20 @@ class VLMPolicy(nn.Module):
         generator: Generators = None,
         greedy: bool = False,
     ) -> Sample:
-        self.cfg.require_one_robot()
+        return self._sample(self.context(observation), observation, generator, greedy)
+
+    @torch.no_grad()
+    def sample_and_features(
+        self,
+        observation: Observation,
+        generator: Generators = None,
+        greedy: bool = False,
+    ) -> tuple[Sample, torch.Tensor]:
+        """See `rrf.policies.policy.FeaturePolicy`: pooled ones of the backbone, and the state."""
         context = self.context(observation)
-        given = self._input(context)
-        found = self.head.sample(given, generator, greedy)
-        return Sample(
-            actions=self._executable(found.actions, observation),
-            log_prob=None if found.log_prob is None else self._cut(found.log_prob),
-            replay=found.replay,
-            value=self._value(context, given),
-        )
+        sample = self._sample(context, observation, generator, greedy)
+        pooled_bd = context.features.pooled(self.cfg.pooling).float()
+        return sample, torch.cat([pooled_bd, context.state], 1)
 
     @torch.no_grad()
     def resume(
@@ -185,6 +194,19 @@ class VLMPolicy(nn.Module):
     def assets(self) -> dict[str, str]:
         """Files that a checkpoint needs besides config and weights: name -> content."""
         return self.backbone.assets() | base_assets(self.backbone) | self.head.assets()
+
+    def _sample(
+        self, context: Context, observation: Observation, generator: Generators, greedy: bool
+    ) -> Sample:
+        self.cfg.require_one_robot()
+        given = self._input(context)
+        found = self.head.sample(given, generator, greedy)
+        return Sample(
+            actions=self._executable(found.actions, observation),
+            log_prob=None if found.log_prob is None else self._cut(found.log_prob),
+            replay=found.replay,
+            value=self._value(context, given),
+        )
 
     def _target(self, action_bha: np.ndarray, observation: Observation) -> torch.Tensor:
         """What the head should predict for actions in physical units, [B, H, A]."""

@@ -12,7 +12,7 @@ arXiv:2304.11277): then no process ever holds all of them, except while a block 
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -103,14 +103,21 @@ def exchanging(objective: nn.Module, now: bool) -> Iterator[None]:
         yield
 
 
-def shard(policy: nn.Module, blocks: list[nn.Module], cfg: ShardingCfg, bf16: bool) -> None:
+def shard(
+    policy: nn.Module,
+    blocks: list[nn.Module],
+    cfg: ShardingCfg,
+    bf16: bool,
+    methods: Sequence[str] = ("loss",),
+) -> None:
     """Divide a policy's weights among the processes, in place.
 
     Args:
-        policy: Its `loss` is where a computation begins.
+        policy: The policy.
         blocks: Parts of it that are gathered one at a time; the rest is gathered as a whole.
         cfg: How.
         bf16: Whether blocks compute in bfloat16.
+        methods: Where computations of the policy begin.
 
     Raises:
         ValueError: Without a group of processes, or if its size does not fit.
@@ -146,4 +153,5 @@ def shard(policy: nn.Module, blocks: list[nn.Module], cfg: ShardingCfg, bf16: bo
     for block in blocks:
         fully_shard(block, **options)
     fully_shard(policy, **options)
-    register_fsdp_forward_method(policy, "loss")
+    for method in methods:
+        register_fsdp_forward_method(policy, method)

@@ -70,21 +70,26 @@ class RayCfg(Cfg):
     run."""
     placement: dict[str, str] = {"env": "0:0-1", "rollout": "0", "actor": "0"}
     """Where the processes of the roles env, rollout and actor run, as in RLinf; see
-    `rrf.orchestra.placement`. The actor is one process, that of the run."""
+    `rrf.orchestra.placement`. One actor is the process of the run; several divide its weights,
+    gradients and optimizer state (FSDP2)."""
+    offload: bool = False
+    """Whether roles on the same device take turns in its memory: weights and optimizer of the actor
+    are elsewhere while episodes are played, and those of the rollouts during an update. What is on
+    a GPU goes to the host's memory, what is there to a file."""
 
 
-@configclass(builds="rrf.orchestra.inline_run:build_runner")
-class VLARLRunnerCfg(RunnerCfg):
-    """Reinforcement learning in simulation, for a policy that already succeeds now and then."""
+@configclass
+class RoundsCfg(RunnerCfg):
+    """What all reinforcement learning in simulation shares: rounds that play, update and sometimes
+    validate."""
 
     loop: typing.ClassVar[str] = "vla_rl"
     policy_kind: typing.ClassVar[str] = "vla"
 
     init_from: str | None = None
     """Checkpoint to start from, usually of supervised fine-tuning. Required."""
-    policy: PolicyCfg = CompactVLACfg(head=GaussianHeadCfg())
-    """The policy to train. Its architecture must be that of `init_from`; only the value head may be
-    new."""
+    policy: PolicyCfg
+    """The policy to train."""
     env: VecEnvCfg
     """The simulator; its number of slots is the total of all workers."""
     num_workers: int = 2
@@ -102,6 +107,82 @@ class VLARLRunnerCfg(RunnerCfg):
     """Initial states per task in a validation. The policy plays each once, greedily."""
     validation_interval: int = 10
     """Rounds between validations. The last round always validates."""
+    num_groups: int = 24
+    """Number of groups of episodes that a round plays for its update. Algorithms that compare no
+    episodes have groups of one."""
+    curriculum: CurriculumCfg = CurriculumCfg()
+    """How the initial states of the next round are chosen."""
+    max_rounds: int = 40
+    """Number of rounds; each has a rollout and an update."""
+    schedule: ScheduleCfg = ScheduleCfg(kind="cosine", warmup_fraction=0.0, final_factor=0.2)
+    """Schedule of all learning rates over the rounds."""
+    noise_schedule: ScheduleCfg = ScheduleCfg(kind="constant")
+    """Schedule of the randomness of actions over the rounds, as a factor on the policy's own
+    randomness. If it ends low, the policy that acts at the end is close to the greedy policy that
+    will be evaluated."""
+    update_threads: int = 2
+    """Torch threads of an update. The environments do not run during an update. The results depend
+    on this number (rounding)."""
+    device: str = "cpu"
+    """Device of rollout and update, cpu or cuda; the environments have their own."""
+    inference_batch: int = 16
+    """Observations per forward pass of the rollout. The results depend on it (rounding)."""
+    max_staleness: int = 0
+    """1 plays the next round while an update runs, with the weights from before it. Its episodes
+    are then one update older. Rounds after a checkpoint or a validation are played with the newest
+    weights. 0 plays and updates in turn."""
+    only_eval: bool = False
+    """Only validate `init_from`, without training."""
+    save_interval: int = 8
+    """Rounds between checkpoints."""
+    num_checkpoints_kept: int = 2
+    """Number of newest checkpoints to keep. Older ones are removed, except the best one."""
+    resume_dir: str | None = None
+    """Run directory or checkpoint to resume from; null resumes from this run's own directory."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        counts = ("num_workers", "num_groups", "max_rounds", "validation_episodes")
+        intervals = ("validation_interval", "save_interval", "num_checkpoints_kept")
+        require_positive(self, *counts, *intervals, "update_threads", "inference_batch")
+        if self.max_staleness not in (0, 1):
+            raise ValueError(
+                f"max_staleness is {self.max_staleness}, allowed: 0 to play and update in turn, 1 "
+                "to play the next round during an update"
+            )
+        if self.validation_seed in self.env_seeds:
+            raise ValueError(
+                f"validation_seed {self.validation_seed} is one of env_seeds, but the best "
+                "checkpoint must be chosen on initial states that were not trained on; use another "
+                "seed"
+            )
+
+    @property
+    def begun_groups(self) -> dict[str, typing.Any]:
+        """Which groups a round begins and gives up: arguments of `GroupRound`."""
+        return {"max_groups": self.num_groups}
+
+    @property
+    def offloads(self) -> bool:
+        """Whether roles take turns on a device."""
+        return False
+
+
+def require_positive(cfg: typing.Any, *names: str) -> None:
+    """Raise ValueError if one of these fields is below 1; null is allowed."""
+    for name in names:
+        value = getattr(cfg, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}, allowed: 1 or more")
+
+
+@configclass(builds="rrf.orchestra.inline_run:build_runner")
+class VLARLRunnerCfg(RoundsCfg):
+    """Reinforcement learning in simulation, for a policy that already succeeds now and then."""
+
+    policy: PolicyCfg = CompactVLACfg(head=GaussianHeadCfg())
+    """The policy to train. Its architecture must be that of `init_from`; only the value head may be
+    new."""
     algorithm: PolicyGradientCfg = GRPOCfg()
     """The algorithm: GRPO or PPO."""
     num_groups: int = 24
@@ -117,35 +198,18 @@ class VLARLRunnerCfg(RunnerCfg):
     stop_after_successes."""
     co_training: CoTrainingCfg | None = None
     """Imitation of demonstrations in addition to reinforcement learning; null for none."""
-    curriculum: CurriculumCfg = CurriculumCfg()
-    """How the initial states of the next round are chosen."""
-    max_rounds: int = 40
-    """Number of rounds; each has a rollout and an update."""
     optimizer: AdamWCfg = AdamWCfg(lr=2e-4, betas=(0.9, 0.95), weight_decay=0.0)
     """The optimizer."""
     value_lr: float = 1e-3
     """Peak learning rate of the value head."""
-    schedule: ScheduleCfg = ScheduleCfg(kind="cosine", warmup_fraction=0.0, final_factor=0.2)
-    """Schedule of both learning rates over the rounds."""
-    noise_schedule: ScheduleCfg = ScheduleCfg(kind="constant")
-    """Schedule of the randomness of actions over the rounds, as a factor on the head's own
-    randomness. If it ends low, the policy that acts at the end is close to the greedy policy that
-    will be evaluated."""
     ema: EMACfg | None = EMACfg(decay=0.99)
     """Averaging of the weights; null deploys the last weights."""
     max_grad_norm: float = 1.0
     """The gradient is scaled down to this norm where it is longer."""
-    update_threads: int = 2
-    """Torch threads of an update. The environments do not run during an update. The results depend
-    on this number (rounding)."""
-    device: str = "cpu"
-    """Device of rollout and update, cpu or cuda; the environments have their own."""
     precision: typing.Literal["fp32", "bf16"] = "fp32"
     """bf16 computes in bfloat16, from float32 weights. What is played and what is trained then
     agree less exactly (see `rrf.runners.vla_rl.preflight`), for which `algorithm.decoupled`
     corrects."""
-    inference_batch: int = 16
-    """Observations per forward pass of the rollout. The results depend on it (rounding)."""
     micro_batch_size: int | None = None
     """Rows per forward and backward pass of an update, whose gradients are added up; null for all
     of a minibatch. Fewer need less memory."""
@@ -156,27 +220,14 @@ class VLARLRunnerCfg(RunnerCfg):
     """1 plays the next round while an update runs, with the weights from before it. Its episodes
     are then one update older, for which `algorithm.decoupled` corrects. Rounds after a checkpoint
     or a validation are played with the newest weights. 0 plays and updates in turn."""
-    only_eval: bool = False
-    """Only validate `init_from`, without training."""
-    save_interval: int = 8
-    """Rounds between checkpoints."""
-    num_checkpoints_kept: int = 2
-    """Number of newest checkpoints to keep. Older ones are removed, except the best one."""
-    resume_dir: str | None = None
-    """Run directory or checkpoint to resume from; null resumes from this run's own directory."""
 
     def __post_init__(self):
         super().__post_init__()
-        counts = ("num_workers", "num_groups", "max_groups", "max_rounds", "validation_episodes")
-        intervals = ("validation_interval", "save_interval", "num_checkpoints_kept")
-        for name in (*counts, *intervals, "update_threads", "inference_batch", "micro_batch_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}, allowed: 1 or more")
-        if self.max_staleness not in (0, 1):
+        require_positive(self, "max_groups", "micro_batch_size")
+        if self.max_staleness and self.ray and self.ray.offload:
             raise ValueError(
-                f"max_staleness is {self.max_staleness}, allowed: 0 to play and update in turn, 1 "
-                "to play the next round during an update"
+                "max_staleness is 1, but ray.offload is true, which lets rollouts and actor take "
+                "turns; set max_staleness=0 or ray.offload=false"
             )
         if self.max_staleness and self.algorithm.decoupled is None:
             raise ValueError(
@@ -191,9 +242,13 @@ class VLARLRunnerCfg(RunnerCfg):
             value = getattr(self, name)
             if value is not None and value < 2:
                 raise ValueError(f"{name} is {value}, allowed: 2 or more, or null for never")
-        if self.validation_seed in self.env_seeds:
-            raise ValueError(
-                f"validation_seed {self.validation_seed} is one of env_seeds, but the best "
-                "checkpoint must be chosen on initial states that were not trained on; use another "
-                "seed"
-            )
+
+    @property
+    def begun_groups(self) -> dict[str, typing.Any]:
+        """See `RoundsCfg.begun_groups`."""
+        names = ("max_groups", "stop_after_successes", "stop_after_failures")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def offloads(self) -> bool:
+        return self.ray is not None and self.ray.offload

@@ -3,20 +3,27 @@
 Before any optimizer step, the probability ratio must be 1. If it is not, the two policies differ
 unintentionally, e.g. by dropout, number format, mask, temperature or normaliser. Training would
 then go wrong silently, so it does not start.
+
+A residual has no ratio, but what its actor read while playing must be what its base sees again, and
+a correction of zero must leave the base's chunk as it is.
 """
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import nn
 
 from rrf.policies.policy import Policy
 from rrf.policies.precision import Precision, log_probs_of
+from rrf.policies.vla.residual import ResidualVLA
 from rrf.storage.trajectories import PlayedEpisode, decisions
 
 LIMITS = {"fp32": (1e-3, 1e-5), "bf16": (1.0, 1e-2)}
 """The largest ratio error and approximate KL. In bfloat16, rounding depends on the number of rows
 computed together: 0.4 and 0.002 were measured with OpenVLA-OFT on an H100."""
+MAX_FEATURE_ERROR = 1e-4
+"""Of features that were computed together with other rows, relative to the largest of them."""
 
 
 def check_log_probs(
@@ -58,6 +65,41 @@ def check_log_probs(
         f"ratio is off by up to {error:.2g} (allowed: {max_error:g}), the approximate KL is "
         f"{kl:.2g} (allowed: {max_kl:g}). What differs: " + "; ".join(found)
     )
+
+
+def check_residual(
+    player: ResidualVLA, trained: ResidualVLA, episodes: Sequence[PlayedEpisode]
+) -> dict[str, float]:
+    """Compare what the actor read while playing with what the policy to train sees, and its chunks
+    without a correction with those of its base.
+
+    Args:
+        player: The policy that played; only used to find differences.
+        trained: The policy to train, before any update.
+        episodes: Played episodes, whose observations were kept.
+
+    Returns:
+        preflight/max_feature_error, relative to the largest number that was read.
+
+    Raises:
+        ValueError: If they disagree. The message names what differs.
+    """
+    observation, replay, _, _ = decisions(episodes, trained.chunk_length)
+    read, (seen, base) = replay["seen"], trained.see(observation)
+    error = ((seen.cpu() - read).abs().max() / read.abs().max()).item()
+    if not error <= MAX_FEATURE_ERROR:
+        found = differences(player.base, trained.base) or ["nothing in the policies themselves"]
+        raise ValueError(
+            "what the actor read while playing is not what the policy to train sees: it is off by "
+            f"up to {error:.2g} of the largest number (allowed: {MAX_FEATURE_ERROR:g}), so stored "
+            "chunks would not be those of this policy. What differs: " + "; ".join(found)
+        )
+    if not np.array_equal(trained.sample(observation, greedy=True).actions, base.actions):
+        raise ValueError(
+            "before the first update, the greedy correction is not zero, so that training would "
+            "not begin with the base; initialise the last layer of the actor with zeros"
+        )
+    return {"preflight/max_feature_error": error}
 
 
 def differences(player: Policy, trained: Policy) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from rrf.runners.vla_rl.job_sources import JobSource
+from rrf.runners.vla_rl.timeline import Layout, Timeline
 from rrf.storage.trajectories import PlayedEpisode
 
 
@@ -17,6 +18,8 @@ class Backend(typing.Protocol):
     """Plays episodes; see `rrf.orchestra.inline.InlineBackend`."""
 
     rollout: typing.Any
+    timeline: Timeline
+    layout: Layout
 
     def play(
         self,
@@ -38,8 +41,11 @@ class Actor(typing.Protocol):
 
     policy: typing.Any
     algorithm: typing.Any
+    offload: typing.Any
 
+    def leave(self) -> None: ...
     def set_noise_factor(self, factor: float) -> None: ...
+    def check(self, player: typing.Any, episodes: Sequence[PlayedEpisode]) -> dict[str, float]: ...
     def weights(self) -> dict[str, torch.Tensor]: ...
     def deployed_weights(self) -> dict[str, torch.Tensor]: ...
     def update(

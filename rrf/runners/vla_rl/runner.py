@@ -9,6 +9,7 @@ its last checkpoint and computes bit for bit the same results as an undisturbed 
 
 import concurrent.futures
 import dataclasses
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +25,9 @@ from rrf.runners.env_failure import env_failure
 from rrf.runners.interruption import Interrupted, SignalWatch, StopRequestedError
 from rrf.runners.schedule import schedule_factor
 from rrf.runners.tracker import NullTracker, Tracker
-from rrf.runners.vla_rl.configs import VLARLRunnerCfg
+from rrf.runners.vla_rl.configs import RoundsCfg
 from rrf.runners.vla_rl.curriculum import Curriculum
 from rrf.runners.vla_rl.job_sources import GroupRound, JobList, JobSource
-from rrf.runners.vla_rl.preflight import check_log_probs
 from rrf.runners.vla_rl.roles import Actor, Backend, RoundProgress
 from rrf.runners.vla_rl.rollout_video import write_grid
 from rrf.runners.vla_rl.validation import (
@@ -47,7 +47,7 @@ class VLARLRunner:
 
     def __init__(
         self,
-        cfg: VLARLRunnerCfg,
+        cfg: RoundsCfg,
         actor: Actor,
         backend: Backend,
         run_dir: str | Path,
@@ -192,6 +192,7 @@ class VLARLRunner:
         cfg, begin = self.cfg, time.perf_counter()
         ahead, self._ahead = self._ahead, None
         played = ahead.result() if ahead else self._play_groups(self.round)
+        self._take_turns_for_update()
         episodes, groups = played.source.episodes, played.source.groups
         self._last_played = episodes
         if not groups:
@@ -207,27 +208,22 @@ class VLARLRunner:
         share = len(groups) / played.source.num_begun
         self._kept_share += _SHARE_GAIN * (share - self._kept_share)
         self.actor.set_noise_factor(played.noise)
-        if "preflight/approx_kl" not in self.metrics:
+        if not any(name.startswith("preflight/") for name in self.metrics):
             sample = [episode for group in groups[:4] for episode in group]
-            self.metrics |= check_log_probs(
-                self.backend.rollout.policy,
-                self.actor.policy,
-                sample,
-                cfg.precision,
-                cfg.micro_batch_size,
-            )
+            self.metrics |= self.actor.check(self.backend.rollout.policy, sample)
         if self._plays_ahead():
-            self.backend.rollout.load(
-                self.actor.weights(), self.round, self._noise_of(self.round + 1)
-            )
+            self._load(self.actor.weights(), self._noise_of(self.round + 1))
             self._ahead = self._player.submit(self._play_groups, self.round + 1, is_loaded=True)
         updating = time.perf_counter()
-        update = self._update(groups)
+        with self.backend.timeline.during("actor", "update"):
+            update = self._update(groups)
         updated_s = time.perf_counter() - updating
         staleness = self.round - min(episode.policy_version for episode in episodes)
         self.round += 1
         self.num_episodes += len(episodes)
         wall_s = time.perf_counter() - begin
+        self.backend.timeline.save(self.run_dir, self.round, self.backend.layout)
+        self.backend.timeline.clear()
         self.metrics |= (
             update
             | _episode_metrics(episodes, outcomes)
@@ -253,6 +249,31 @@ class VLARLRunner:
             eta_s=(cfg.max_rounds - self.round) * wall_s,
         )
 
+    def _load(self, weights: Mapping[str, torch.Tensor], noise: float) -> None:
+        """Give weights to the rollout role."""
+        with self.backend.timeline.during("driver", "weight sync"):
+            self.backend.rollout.load(weights, self.round, noise)
+        if self._takes_turns:
+            with self.backend.timeline.during("actor", "offload"):
+                self.actor.leave()
+
+    @property
+    def _takes_turns(self) -> bool:
+        return self.cfg.offloads
+
+    def _take_turns_for_update(self) -> None:
+        """Let the rollouts leave the device that they share with the actor, and the actor back."""
+        if self._takes_turns:
+            with self.backend.timeline.during("actor", "offload"):
+                self.backend.rollout.leave()
+                self.actor.offload.back()
+            self.metrics |= {
+                "actor/offload_mb": self.actor.offload.num_bytes / 1e6,
+                "rollout/offload_mb": self.backend.rollout.offload_bytes / 1e6,
+                "time/offload": self.actor.offload.seconds,
+            }
+            self.actor.offload.seconds = 0.0
+
     def _noise_of(self, number: int) -> float:
         return schedule_factor(number, self.cfg.max_rounds, self.cfg.noise_schedule)
 
@@ -264,14 +285,12 @@ class VLARLRunner:
             self.curriculum.draw(number),
             cfg.num_groups,
             algorithm.cfg.group_size,
-            cfg.max_groups,
-            cfg.stop_after_successes,
-            cfg.stop_after_failures,
+            **cfg.begun_groups,
             keeps_uniform=not algorithm.needs_contrast,
             expected_share=self._kept_share,
         )
         if not is_loaded:
-            self.backend.rollout.load(self.actor.weights(), self.round, self._noise_of(number))
+            self._load(self.actor.weights(), self._noise_of(number))
         try:
             self._play(source, _PLAY, number)
         except StopRequestedError:
@@ -295,10 +314,9 @@ class VLARLRunner:
         try:
             factor = schedule_factor(self.round, cfg.max_rounds, cfg.schedule)
             horizon = cfg.env.max_episode_steps
-            metrics = self.actor.update(groups, horizon, self.round, factor, cfg.seed)
+            return self.actor.update(groups, horizon, self.round, factor, cfg.seed)
         finally:
             torch.set_num_threads(threads)
-        return metrics | {"actor/learning_rate": cfg.optimizer.lr * factor}
 
     def _validate_if_due(self, tracker: Tracker, is_last: bool = False) -> bool:
         is_done = bool(self.validations) and self.validations[-1]["round"] == self.round
@@ -314,9 +332,10 @@ class VLARLRunner:
         cfg = self.cfg
         begin = time.perf_counter()
         source = JobList(validation_states(cfg))
-        self.backend.rollout.load(self.actor.deployed_weights(), self.round)
+        self._load(self.actor.deployed_weights(), 1.0)
         self._play(source, _VALIDATE, self.round, greedy=True)
         self._film("validation", source.episodes, tracker)
+        self.backend.timeline.clear()
         success = success_of(source.episodes, cfg.tasks)
         self.validations.append(
             {
@@ -360,6 +379,19 @@ class VLARLRunner:
         self._kept_share = facts["kept_share"]
         self.metrics, self.validations = dict(facts["metrics"]), list(facts["validations"])
         self._wall_s, self._cpu_s = facts["wall_s"], facts["cpu_s"]
+        if own is None:
+            self._take_over(path)
+
+    def _take_over(self, path: Path) -> None:
+        """Copy another run's checkpoint, and its best one, which may stay the best."""
+        found = checkpoint.steps(path.parent) | {self.round: path}
+        while self.validations and best_round(self.validations) not in found:  # it was moved alone
+            lost = best_round(self.validations)
+            self.validations = [entry for entry in self.validations if entry["round"] != lost]
+        best = {best_round(self.validations)} if self.validations else set()
+        for step in sorted({self.round} | best):
+            with atomic.directory(self.run_dir / f"global_step_{step}") as folder:
+                shutil.copytree(found[step], folder, dirs_exist_ok=True)
 
     def _result(self) -> dict:
         best = checkpoint.steps(self.run_dir)[best_round(self.validations)]

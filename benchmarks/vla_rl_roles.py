@@ -1,6 +1,6 @@
-"""What the roles of reinforcement learning cost: `python -m benchmarks.vla_roles [NAME …]`.
+"""What the roles of reinforcement learning cost: `python -m benchmarks.vla_rl NAME`.
 
-`ray_over_inline_ratio` and `weight_sync_s` take a quarter of an hour, `pipeline_ratio` a minute.
+`pipeline_ratio` takes a minute, `ray_over_inline_ratio` with `weight_sync_s` a quarter of an hour.
 """
 
 import fcntl
@@ -25,7 +25,8 @@ from rrf.runners.vla_rl.job_sources import JobList
 from tests.toy_simulator import presets as toy_presets
 from tests.toy_simulator.configs import ToyCfg
 
-COMMAND = "python -m benchmarks.vla_roles"
+COMMAND = "python -m benchmarks.vla_rl"
+PIPELINE, RAY, SYNC = "pipeline_ratio", "ray_over_inline_ratio", "weight_sync_s"
 _ROUNDS = 4  # the first, which loads tasks, does not count
 _RAY = RayCfg(placement={"env": "0:0-1", "rollout": "0", "actor": "0"})
 _SLOTS, _EPISODES, _CHUNKS = 16, 64, 5
@@ -36,7 +37,7 @@ _STATS = {
 _SLOT_S = 0.004  # simulated: what a slot's chunk costs, and what a row's inference costs
 
 
-def ray_over_inline_ratio() -> list[dict]:
+def ray_over_inline() -> list[dict]:
     """Seconds of the same rounds on Ray and inline, each with two environment processes and a
     rollout on this machine: in turns, inline first and last.
     """
@@ -54,24 +55,24 @@ def ray_over_inline_ratio() -> list[dict]:
     megabytes = statistics.mean(row["rollout/weight_sync_mb"] for row in rounds[True])
     numbers = [
         record.number(
-            "ray_over_inline_ratio",
+            RAY,
             on_ray / inline,
             "",
-            command=f"{COMMAND} ray_over_inline_ratio",
+            command=f"{COMMAND} {RAY}",
             peer="the inline backend, the same episodes",
             ratio=inline / on_ray,
         ),
         record.number(
-            "weight_sync_s",
+            SYNC,
             statistics.median(synced),
             "s",
-            command=f"{COMMAND} ray_over_inline_ratio",
+            command=f"{COMMAND} {RAY}",
         ),
     ]
     return [numbers[0], numbers[1] | {"megabytes": round(megabytes, 2)}]
 
 
-def pipeline_ratio() -> dict:
+def pipeline_ratio() -> list[dict]:
     """Chunks per second of two environment processes over those of one, which share a simulated
     core, beside a simulated inference that takes as long as the simulation.
 
@@ -80,15 +81,16 @@ def pipeline_ratio() -> dict:
     """
     rates = {workers: _chunks_per_s(workers) for workers in (1, 2)}
     print({workers: round(rate) for workers, rate in rates.items()}, "chunks/s")
-    return record.number(
-        "pipeline_ratio",
-        rates[2] / rates[1],
-        "",
-        command=f"{COMMAND} pipeline_ratio",
-        peer="one environment process; simulated and balanced costs",
-        peer_value=rates[1],
-        ratio=rates[2] / rates[1],
-    )
+    return [
+        record.number(
+            PIPELINE,
+            rates[2] / rates[1],
+            "",
+            command=f"{COMMAND} {PIPELINE}",
+            peer="one environment process on the same core; simulated, balanced costs",
+            ratio=rates[2] / rates[1],
+        )
+    ]
 
 
 def _rounds(start: str, run_dir: Path, on_ray: bool) -> list[dict]:
@@ -141,7 +143,7 @@ def _chunks_per_s(num_workers: int) -> float:
             env,
             WaitingRollout(policy, _SLOTS),
             num_workers,
-            role="benchmarks.vla_roles:WaitingRole",
+            role="benchmarks.vla_rl_roles:WaitingRole",
             core=core.name,
         )
         try:
@@ -153,12 +155,3 @@ def _chunks_per_s(num_workers: int) -> float:
         finally:
             backend.close()
     return sum(len(episode.steps) for episode in jobs.episodes) / seconds
-
-
-MEASURES = {
-    "ray_over_inline_ratio": ray_over_inline_ratio,
-    "pipeline_ratio": pipeline_ratio,
-}
-
-if __name__ == "__main__":
-    record.measure_named("vla_roles", __doc__, MEASURES)

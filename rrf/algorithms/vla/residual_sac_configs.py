@@ -1,0 +1,50 @@
+"""The config of SAC over a frozen policy. No torch here."""
+
+from rrf.algorithms.off_policy.configs import SACCfg
+from rrf.config import configclass
+from rrf.policies.control.off_policy_configs import QNetworkCfg
+from rrf.policies.vla.residual_configs import NORMED_MLP
+
+
+@configclass(builds="rrf.algorithms.vla.residual_sac:ResidualSAC")
+class ResidualSACCfg(SACCfg):
+    """Soft actor-critic (arXiv:1812.05905) of the actor that corrects a frozen policy's chunks. A
+    transition is a chunk."""
+
+    gamma = 0.97
+    """Discount factor per action. A chunk of H actions discounts what follows by gamma^H."""
+    updates_per_step = 0.5
+    """Gradient steps per played chunk."""
+    warmup_steps = 2000
+    """Chunks that are played before learning begins."""
+    n_steps = 3
+    """Chunks whose rewards a target sums before it adds the critics' estimate (n-step return)."""
+    init_alpha = 0.01
+    """Initial temperature, that is the weight of the entropy in the objective, per nat."""
+    target_entropy: float | None = None
+    """Target entropy of a correction before `scale`, in nats; null uses minus the number of its
+    elements."""
+    max_grad_norm = 1.0
+    critic_warmup_updates: int = 1000
+    """First gradient steps, in which only the critics learn."""
+    critic: QNetworkCfg = QNetworkCfg(backbone_cfg=NORMED_MLP)
+    """The critics. They see what the actor sees, and the correction."""
+    replay_size: int = 50_000
+    """Chunks that the replay holds. It is saved with every checkpoint."""
+    group_size: int = 1
+    """Episodes played from one initial state."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("replay_size", "group_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
+        if self.critic_warmup_updates < 0:
+            raise ValueError(
+                f"critic_warmup_updates is {self.critic_warmup_updates}, allowed: 0 or more"
+            )
+        if self.critic.encoder or self.critic.obs_normalization:
+            raise ValueError(
+                "critic has an encoder or obs_normalization, which learning from single chunks "
+                "does not use; leave them out"
+            )

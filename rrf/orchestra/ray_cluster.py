@@ -1,0 +1,270 @@
+"""A Ray cluster: which nodes and GPUs it has, and where on it an actor starts.
+
+All nodes that a run uses must have the code of the driver. GPUs that a run uses are held in Ray's
+own counting, so that Ray gives them to no other job, and an actor sees those of its placement only.
+A process whose node is lost starts on the node that has fewest of them.
+"""
+
+import collections
+import dataclasses
+import socket
+import typing
+from collections.abc import Iterable, Sequence
+
+import ray
+import ray.exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rrf.code_digest import source_digest
+from rrf.orchestra.placement import Placement
+from rrf.runners.vla_rl.timeline import Layout
+
+_REACH_TIMEOUT_S = 10.0
+_HOST_TIMEOUT_S = 300.0  # a node starts a process that imports rrf
+# Of HTTP/2, which Ray's head speaks: what a client says first, and the length of its answer's head.
+_HELLO, _FRAME_BYTES = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), 9
+_SETTINGS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Resource:
+    """A GPU, or a node of a cluster without GPUs."""
+
+    node: str  # its id
+    host: str  # its address
+    cores: int  # of the node
+    gpu: int | None = None  # its number on the node
+
+    def __str__(self) -> str:
+        gpu = "" if self.gpu is None else f"GPU {self.gpu} of "
+        return f"{gpu}{self.host} ({self.cores} cores)"
+
+
+class Cluster:
+    """A Ray cluster, and what its resources are."""
+
+    def __init__(self, address: str | None):
+        """
+        Args:
+            address: HOST:PORT of the head of a running cluster, or auto for the one of this
+                machine; None starts one that ends with this process.
+
+        Raises:
+            ValueError: If no cluster answers, or one of another version.
+        """
+        _connect(address)
+        self.resources = _resources()
+        self._gpus: dict[Resource, str | None] = {}  # of those in use: the device's id on its node
+        self._hosts: list[typing.Any] = []
+        self._num_started = collections.Counter[str]()  # by node
+
+    def describe(self) -> str:
+        """The resources with their numbers, in a line."""
+        return ", ".join(f"{number}: {each}" for number, each in enumerate(self.resources))
+
+    def reserve(self, resources: Iterable[int]) -> None:
+        """Hold resources, by number, until the cluster is left.
+
+        Raises:
+            ValueError: If a node has other code than this process, or a GPU is taken.
+        """
+        self._reserve([self.resources[number] for number in sorted(set(resources))])
+
+    def options(self, resources: Sequence[int]) -> dict[str, typing.Any]:
+        """Options of an actor that starts on these resources, or on others if their node is lost.
+
+        Raises:
+            ValueError: If they are on several nodes, or if no node is left that has what they have.
+        """
+        found = [self.resources[number] for number in resources]
+        if len({each.node for each in found}) > 1:
+            raise ValueError(
+                f"resources {', '.join(map(str, resources))} of one process are on several nodes: "
+                f"{self.describe()}"
+            )
+        if found[0].node not in {node["NodeID"] for node in _alive_nodes()}:
+            found = self._elsewhere(found)
+        self._reserve(found)
+        self._num_started[found[0].node] += 1
+        variables = {"OMP_NUM_THREADS": "1"}
+        if found[0].gpu is not None:
+            variables |= {
+                "CUDA_VISIBLE_DEVICES": ",".join(str(self._gpus[each]) for each in found),
+                "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",  # Ray would hide them
+            }
+        return {**_on(found[0].node), "runtime_env": {"env_vars": variables}}
+
+    def layout(self, placement: Placement) -> Layout:
+        """On which nodes the processes of a placement are."""
+        cores = {each.node: each.cores for each in self.resources}
+        numbers = {node: number for number, node in enumerate(cores)}
+        env, rollout = (
+            [numbers[self.resources[process[0]].node] for process in placement.roles[role]]
+            for role in ("env", "rollout")
+        )
+        return Layout(env, rollout, list(cores.values()))
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started here ends."""
+        ray.shutdown()
+
+    def _elsewhere(self, lost: Sequence[Resource]) -> list[Resource]:
+        """As many resources of the node that has fewest processes of this run."""
+        of_node = collections.defaultdict[str, list[Resource]](list)
+        for resource in _resources():
+            if resource.cores and (resource.gpu is None) == (lost[0].gpu is None):
+                of_node[resource.node].append(resource)
+        fitting = [node for node, has in of_node.items() if len(has) >= len(lost)]
+        if not fitting:
+            what = "cores" if lost[0].gpu is None else f"{len(lost)} GPUs"
+            there = ", ".join(map(str, _resources()))
+            raise ValueError(
+                f"the node {lost[0].host} is lost, and no other one has {what} for its processes "
+                f"(there is: {there}); start one with: ray start --address="
+                f"{ray.get_runtime_context().gcs_address}"
+            )
+        node = min(fitting, key=lambda each: self._num_started[each])
+        held_first = sorted(of_node[node], key=lambda each: each not in self._gpus)
+        return held_first[: len(lost)]
+
+    def _reserve(self, resources: Sequence[Resource]) -> None:
+        of_node = collections.defaultdict[str, list[Resource]](list)
+        for resource in resources:
+            if resource not in self._gpus:
+                of_node[resource.node].append(resource)
+        asked = []
+        for node, new in of_node.items():
+            num_gpus = sum(each.gpu is not None for each in new)
+            host: typing.Any = ray.remote(_Host).options(num_gpus=num_gpus, **_on(node)).remote()
+            asked.append((host, new, host.facts.remote()))
+        ours = source_digest()
+        for host, new, answer in asked:
+            theirs, gpus = _facts(answer, new)
+            if theirs != ours:
+                raise ValueError(
+                    f"the node {new[0].host} has another rrf ({theirs[:12]}) than this process "
+                    f"({ours[:12]}); put the same code there, and start Ray there again"
+                )
+            self._gpus |= dict(zip(new, gpus or [None], strict=True))
+            if gpus:
+                self._hosts.append(host)  # it lives, and holds them, as long as we know it
+
+
+class _Host:
+    """Says what a node has, and holds GPUs."""
+
+    def facts(self) -> tuple[str, list[str]]:
+        """The digest of rrf's code, and the ids of the GPUs."""
+        gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+        return source_digest(), gpus
+
+
+def _facts(answer: typing.Any, resources: Sequence[Resource]) -> tuple[str, list[str]]:
+    """What a `_Host` says."""
+    host, wanted = resources[0].host, ", ".join(map(str, resources))
+    try:
+        return ray.get(answer, timeout=_HOST_TIMEOUT_S)
+    except ray.exceptions.GetTimeoutError as error:
+        raise ValueError(
+            f"no process for {wanted} started within {_HOST_TIMEOUT_S:.0f} s; look with `ray "
+            "status` whether another job has it"
+        ) from error
+    except ray.exceptions.RayError as error:
+        raise ValueError(
+            f"the node {host} cannot run rrf: {_last_line(error)}; start Ray there with a Python "
+            "that has the rrf of this process"
+        ) from error
+
+
+def _on(node: str) -> dict[str, typing.Any]:
+    """Options of an actor on a node; placement decides, not Ray's count of free cores."""
+    return {
+        "num_cpus": 0,
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
+    }
+
+
+def _alive_nodes() -> list[dict]:
+    """The nodes, the head first."""
+    return sorted(
+        (node for node in ray.nodes() if node["Alive"]),
+        key=lambda node: (not node["Resources"].get("node:__internal_head__"), node["NodeID"]),
+    )
+
+
+def _resources() -> list[Resource]:
+    """The GPUs of all nodes, or the nodes if there are none."""
+    nodes = [
+        Resource(n["NodeID"], n["NodeManagerAddress"], int(n["Resources"].get("CPU", 0)))
+        for n in _alive_nodes()
+    ]
+    counts = [int(node["Resources"].get("GPU", 0)) for node in _alive_nodes()]
+    return [
+        dataclasses.replace(node, gpu=gpu)
+        for node, count in zip(nodes, counts, strict=True)
+        for gpu in range(count)
+    ] or nodes
+
+
+def _connect(address: str | None) -> None:
+    """Start a cluster, or join a running one."""
+    if address not in (None, "auto"):
+        _reach(address)
+    try:
+        ray.init(
+            address="local" if address is None else address,
+            include_dashboard=False if address is None else None,
+            log_to_driver=False,
+            ignore_reinit_error=True,
+            runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}},
+        )
+    except ConnectionError as error:
+        raise ValueError(
+            f"no Ray cluster answers at '{address}'; start one with: ray start --head. If one "
+            "runs there with a token, set RAY_AUTH_MODE=token and put the token into "
+            "~/.ray/auth_token"
+        ) from error
+    except (RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        words = " ".join(str(error).split())
+        if "Version mismatch" in words:
+            raise ValueError(
+                f"the Ray cluster at '{address}' is of another version. {words}. Start both with "
+                "the same Ray and Python"
+            ) from error
+        raise ValueError(
+            f"the Ray cluster at '{address}' cannot be joined: {words} This machine must be a node "
+            f"of it; type: ray start --address={address}"
+        ) from error
+
+
+def _reach(address: str) -> None:
+    """Check that a head of Ray answers, with a time limit that `ray.init` does not have.
+
+    Raises:
+        ValueError: If not.
+    """
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()) or "/" in host:
+        raise ValueError(
+            f"ray.address is '{address}', but it must be HOST:PORT of the cluster's head, for "
+            "example 10.0.0.1:6379, or auto"
+        )
+    try:
+        with socket.create_connection((host, int(port)), _REACH_TIMEOUT_S) as connection:
+            connection.settimeout(_REACH_TIMEOUT_S)
+            connection.sendall(_HELLO)
+            answer = connection.recv(_FRAME_BYTES, socket.MSG_WAITALL)
+    except OSError as error:
+        raise ValueError(
+            f"no Ray cluster answers at '{address}' ({error}); start one there with: ray start "
+            "--head"
+        ) from error
+    if len(answer) < _FRAME_BYTES or answer[3] != _SETTINGS:
+        raise ValueError(
+            f"what answers at '{address}' is not the head of a Ray cluster; `ray status` says its "
+            "address on the machine that it runs on"
+        )
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1]

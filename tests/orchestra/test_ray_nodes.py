@@ -1,0 +1,127 @@
+"""A cluster of several nodes: placement over all of them, and what happens when one is lost."""
+
+import contextlib
+import os
+import signal
+
+import pytest
+
+from tests.orchestra import toy
+from tests.orchestra.conftest import assert_same
+from tests.waiting import wait_for
+
+ray = pytest.importorskip("ray", reason="Ray is not installed")
+cluster_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
+
+from rrf.envs.process.child import ChildError  # noqa: E402
+from rrf.orchestra import ray_cluster  # noqa: E402
+from rrf.orchestra.ray_child import RayChild  # noqa: E402
+from rrf.orchestra.ray_cluster import Cluster  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+
+@contextlib.contextmanager
+def raylets(*nodes: dict):
+    """A cluster of these nodes; yields it and the process ids of their raylets."""
+    cluster = cluster_utils.Cluster()
+    try:
+        pids = [
+            cluster.add_node(**node, include_dashboard=False).all_processes["raylet"][0].process.pid
+            for node in nodes
+        ]
+        yield cluster, pids
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def test_a_lost_node_is_replaced_by_the_others_with_the_same_bits(tmp_path):
+    parent = toy.save_parent(tmp_path / "sft")
+    expected = toy.inline_episodes(parent, tmp_path / "inline")
+    placement = {"env": "0:0,1:1", "rollout": "0-1", "actor": "0"}
+    with raylets({"num_cpus": 1}, {"num_cpus": 1}) as (cluster, pids):
+        runner = toy.runner_of(parent, tmp_path / "ray", placement, cluster.address)
+        backend = runner.backend
+        assert_same(toy.play(backend), expected)
+        assert backend.num_restarts == backend.rollout.num_restarts == 0
+
+        second_node = [pids[1], backend.pids()[1], backend.rollout.pids()[1]]
+
+        def kill_the_second_node():
+            while second_node:
+                os.kill(second_node.pop(), signal.SIGKILL)
+
+        assert_same(toy.play(backend, kill_the_second_node), expected)
+        assert backend.num_restarts >= 1
+        backend.rollout.load(runner.actor.weights(), 0)
+        assert backend.rollout.num_restarts >= 1
+        assert_same(toy.play(backend), expected)
+        backend.close()
+
+
+def child(cluster, resources):
+    """A process that says what it sees."""
+    options = cluster.options(resources)
+    return RayChild(f"{Eyes.__module__}:{Eyes.__name__}", "eyes", {}, 200.0, options)
+
+
+class Eyes:
+    """Served by an actor."""
+
+    def gpus(self) -> str:
+        return os.environ.get("CUDA_VISIBLE_DEVICES", "none set")
+
+
+def seen(process) -> str:
+    process.send("gpus")
+    return process.result()
+
+
+def lose(raylet, process):
+    """Kill a node: its raylet, and a process there. Return when Ray knows."""
+    for pid in (raylet, process.pid):
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: sum(node["Alive"] for node in ray.nodes()) == 1, 120)
+    with pytest.raises(ChildError, match="eyes died"):
+        seen(process)
+
+
+def test_processes_see_their_gpus_only_and_ray_counts_them():
+    with raylets({"num_cpus": 1, "num_gpus": 3}, {"num_cpus": 1, "num_gpus": 1}) as (there, pids):
+        cluster = Cluster(there.address)
+        cluster.reserve([0, 1, 3])
+        one, pair, other = child(cluster, [0]), child(cluster, [0, 1]), child(cluster, [3])
+        assert len(seen(pair).split(",")) == 2
+        assert seen(one) == seen(pair).split(",")[0]
+        assert seen(other) == "0"
+        assert ray.available_resources()["GPU"] == 1
+        lose(pids[1], other)
+        moved = child(cluster, [3])
+        assert seen(moved) in seen(pair).split(",")
+        cluster.close()
+
+
+def test_a_lost_node_that_no_other_can_replace_is_named():
+    with raylets({"num_cpus": 0}, {"num_cpus": 1}) as (there, pids):
+        cluster = Cluster(there.address)
+        process = child(cluster, [1])
+        assert seen(process) == "none set"
+        lose(pids[1], process)
+        with pytest.raises(ValueError, match=r"is lost, and no other one has cores .* ray start"):
+            cluster.options([1])
+        cluster.close()
+
+
+def test_heads_of_another_version_and_nodes_with_other_code_are_named(monkeypatch):
+    with raylets({"num_cpus": 1}) as (there, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(ray, "__version__", "0.0.1")
+            with pytest.raises(ValueError, match=r"of another version.* Ray: 0.0.1 .*the same Ray"):
+                Cluster(there.address)
+        ray.shutdown()
+        monkeypatch.setattr(ray_cluster, "source_digest", lambda: "0123456789abcdef")
+        cluster = Cluster(there.address)
+        with pytest.raises(ValueError, match=r"another rrf \(.{12}\) than this process \(01234567"):
+            cluster.reserve([0])
+        cluster.close()
