@@ -56,18 +56,21 @@ class RolloutActor:
             precision: See `RolloutRole`.
         """
         built = read_cfg(policy).rebuild(norm_stats, Path(parent)).to(device).eval()
+        self._policy: typing.Any = built
         self._role = RolloutRole(built, batch_rows, precision)
         self._weights = WeightReceiver(built.state_dict())
         self._offload = Offload(lambda: tensors_of(built))
 
     def leave(self) -> int:
         """Free the device until weights are loaded; returns the bytes."""
+        self._weights.weights = {}  # what is known by another tensor stays on the device
         self._offload.leave()
         return self._offload.num_bytes
 
     def load(self, message: Message, noise_factor: float) -> None:
         """Take over a message of `WeightSender`."""
         self._offload.back()
+        self._weights.weights = self._policy.state_dict()
         self._weights.apply(message)
         self._role.policy.set_noise_factor(noise_factor)
 

@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from rrf.orchestra.offload import Offload, tensors_of
+from rrf.orchestra.weight_sync import WeightSender
+from tests.orchestra import toy
 
 
 @pytest.fixture
@@ -54,3 +56,17 @@ def test_a_step_after_coming_back_is_the_step_without_having_left(trained):
     step(twin, theirs, 1)
     for one, other in zip(module.state_dict().values(), twin.state_dict().values(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_rollout_that_left_gets_the_weights_that_are_sent_to_it(tmp_path):
+    rollouts = pytest.importorskip("rrf.orchestra.ray_rollouts", reason="Ray is not installed")
+    parent, sender = toy.save_parent(tmp_path), WeightSender()
+    actor = rollouts.RolloutActor(toy.POLICY.to_dict(), toy.STATS, str(parent), "cpu", 4, "fp32")
+    weights = {name: value.clone() for name, value in actor._policy.state_dict().items()}
+    actor.load(sender.message(weights, 0), 1.0)
+    assert actor.leave() > 0
+    assert size_of(actor._policy.parameters()) == 0
+    changed = {name: value + 1 for name, value in weights.items()}
+    actor.load(sender.message(changed, 1), 1.0)
+    now = actor._policy.state_dict()
+    assert all(torch.equal(now[name], changed[name]) for name in changed)
