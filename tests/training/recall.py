@@ -33,6 +33,10 @@ class RecallCfg(VecEnvCfg):
     """What protocols ask of it."""
 
     @property
+    def action_dim(self) -> int:
+        return 1
+
+    @property
     def num_initial_states(self) -> int:
         return 50
 

@@ -143,8 +143,11 @@ class ProtocolCfg(BaseProtocolCfg):
 
     @property
     def _env_defaults(self) -> VecEnvCfg:
+        defaults = ENVS.get(self.env)()
+        if not self.env_options:
+            return defaults
         try:
-            return ENVS.get(self.env)().override(self.env_options)
+            return defaults.override(self.env_options)
         except ValueError as error:
             raise ValueError(
                 f"protocol '{self.name}': env_options: {first_error(error)}"
