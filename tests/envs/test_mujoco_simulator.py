@@ -2,6 +2,8 @@
 page's commands are typed in `tests/docs/test_site.py`.
 """
 
+import typing
+
 import h5py
 import numpy as np
 import pytest
@@ -82,7 +84,7 @@ def test_it_is_recorded_with_noise_on_both_numbers_of_an_action(pusher, tmp_path
         cfg = CollectCfg(**wanted, action_noise=[noise], out=str(tmp_path / str(noise)))
         list(Recorder(cfg.to_dict()).record("push-red"))
         with h5py.File(cfg.path("push-red")) as file:
-            demo = file["data/demo_0"]
+            demo: typing.Any = file["data/demo_0"]
             hands[noise] = demo["obs/hand"][:]
             assert demo["obs/front_image"].shape == (len(demo["actions"]), 8, 8, 3)
     off_m = np.abs(hands[0.3][1:4] - hands[0.0][1:4]).max(axis=0)

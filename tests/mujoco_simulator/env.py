@@ -3,6 +3,9 @@
 Legend: B slots of a call, H steps in a chunk.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# mujoco's compiled modules come without stubs.
+
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
