@@ -3,7 +3,7 @@
 import typing
 from pathlib import Path
 
-from rrf.config import configclass
+from rrf.config import configclass, did_you_mean
 from rrf.envs.configs import VecEnvCfg
 
 
@@ -27,6 +27,16 @@ class ForeignVecEnvCfg(VecEnvCfg):
     `rrf_child.episodes.Episodes`, whose arguments come before its own."""
     state_names: typing.ClassVar[tuple[str, ...]]
     """Names of the dimensions of a state."""
+    known_cameras: typing.ClassVar[tuple[str, ...] | None] = None
+    """The cameras that can be named; None for any."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.control_hz % self.action_repeat:
+            raise ValueError(f"action_repeat={self.action_repeat} must divide {self.control_hz}")
+        for camera in self.cameras:
+            if self.known_cameras is not None and camera not in self.known_cameras:
+                raise ValueError(f"no camera '{camera}'{did_you_mean(camera, self.known_cameras)}")
 
     @property
     def fps(self) -> int:
