@@ -28,6 +28,7 @@ from tests.toy_simulator.configs import ToyCfg
 COMMAND = "python -m benchmarks.vla_rl"
 PIPELINE, RAY, SYNC = "pipeline_ratio", "ray_over_inline_ratio", "weight_sync_s"
 _ROUNDS = 4  # the first, which loads tasks, does not count
+_TURNS = 2
 _RAY = RayCfg(placement={"env": "0:0-1", "rollout": "0", "actor": "0"})
 _SLOTS, _EPISODES, _CHUNKS = 16, 64, 5
 _STATS = {
@@ -44,7 +45,7 @@ def ray_over_inline() -> list[dict]:
     with tempfile.TemporaryDirectory() as scratch:
         start = experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"]
         rounds: dict[bool, list[dict]] = {False: [], True: []}
-        for turn, on_ray in enumerate((False, True, True, False)):
+        for turn, on_ray in enumerate((False, True, True, False) * _TURNS):
             rounds[on_ray] += _rounds(start, Path(scratch, str(turn)), on_ray)
     for on_ray, rows in rounds.items():
         print("Ray" if on_ray else "inline", [round(_seconds(row), 2) for row in rows])

@@ -78,7 +78,11 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
         "robots": {},
         "sharding": None,
     },
-    "rrf.runners.configs:RayCfg": {"offload": False},
+    "rrf.runners.configs:RayCfg": {
+        "node_groups": {},
+        "offload": False,
+        "pipeline_stage_num": 1,
+    },
     "rrf.runners.configs:VLARLRunnerCfg": {
         "device": "cpu",
         "inference_batch": 16,

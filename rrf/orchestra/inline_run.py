@@ -67,15 +67,24 @@ def _on_cluster(
     cluster = Cluster(where.address)
     try:
         there = [str(resource) for resource in cluster.resources]
-        placement = parse(where.placement, there, ("env", "rollout", "actor"))
+        groups = cluster.groups(where.node_groups)
+        placement = parse(where.placement, there, ("env", "rollout", "actor"), groups)
+        placement = placement.split("env", where.pipeline_stage_num)
         is_group = len(placement.roles["actor"]) > 1
         if is_group and where.offload:
             raise ValueError(
                 f"ray.offload is true, but ray.placement has {len(placement.roles['actor'])} actor "
                 "processes, which divide their memory already; set ray.offload=false"
             )
+        if where.offload and placement.mode == "disaggregated":
+            raise ValueError(
+                "ray.offload is true, but in ray.placement no two roles share a resource, so there "
+                "is nothing to take turns on; set ray.offload=false"
+            )
         check_division(
-            env.num_envs, len(placement.roles["env"]), "processes of env in ray.placement"
+            env.num_envs,
+            len(placement.roles["env"]),
+            "processes of env in ray.placement x ray.pipeline_stage_num",
         )
         cluster.reserve(placement.used())
         rollout = RayRollouts(

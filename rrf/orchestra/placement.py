@@ -7,6 +7,11 @@
 A resource is a GPU of the cluster, or a node where there are no GPUs. In a part
 RESOURCES:PROCESSES, the longer of the two must be a multiple of the shorter: several processes then
 share a resource, or a process has several.
+
+    env: {node_group: node, placement: "1-2:0-7"}     eight processes on the nodes 1 and 2
+
+With a node group, resources are those of its nodes and are counted from 0. The group `node` has all
+nodes, without their GPUs.
 """
 
 import dataclasses
@@ -15,6 +20,8 @@ import typing
 from collections.abc import Mapping, Sequence
 
 Mode = typing.Literal["collocated", "disaggregated", "hybrid"]
+NODES = "node"  # the group of all nodes
+_GROUP_KEYS = {"node_group", "placement"}
 _PART = re.compile(r"(all|\d+(?:-\d+)?)(?::(\d+(?:-\d+)?))?")
 
 
@@ -32,13 +39,21 @@ class Placement:
             return "collocated"
         return "disaggregated" if sum(map(len, used)) == len(set().union(*used)) else "hybrid"
 
+    def split(self, role: str, num_stages: int) -> "Placement":
+        """The same with `num_stages` processes in the place of each of a role."""
+        processes = [process for process in self.roles[role] for _ in range(num_stages)]
+        return Placement({**self.roles, role: processes})
+
     def used(self) -> set[int]:
         """All resources that have a process."""
         return {r for processes in self.roles.values() for process in processes for r in process}
 
 
 def parse(
-    placement: Mapping[str, str], resources: Sequence[str], roles: Sequence[str]
+    placement: Mapping[str, str | Mapping[str, str]],
+    resources: Sequence[str],
+    roles: Sequence[str],
+    groups: Mapping[str, Sequence[int]] | None = None,
 ) -> Placement:
     """Read a placement.
 
@@ -46,11 +61,15 @@ def parse(
         placement: "role,role" -> where; see the module.
         resources: What the resources of the cluster are, for errors.
         roles: The roles that must be placed.
+        groups: The resources of each node group, and under "" those of a role without one. None
+            for no groups.
 
     Raises:
         ValueError: For what is no placement, a role that is missing, unknown or placed twice,
-            resources that do not exist, and processes that are not numbered from 0 without gaps.
+            groups and resources that do not exist, and processes that are not numbered from 0
+            without gaps.
     """
+    groups = groups or {"": range(len(resources))}
     found: dict[str, list[tuple[int, ...]]] = {}
     for names, where in placement.items():
         for name in names.replace(" ", "").split(","):
@@ -58,39 +77,77 @@ def parse(
                 raise ValueError(f"placement names '{name}', allowed: {', '.join(roles)}")
             if name in found:
                 raise ValueError(f"placement names '{name}' twice; give it one place")
-            found[name] = _processes(name, str(where), resources)
+            own, text = _group(name, where, groups)
+            there = [resources[number] for number in own]
+            found[name] = [
+                tuple(own[number] for number in process)
+                for process in _processes(name, text, there)
+            ]
     if missing := [role for role in roles if role not in found]:
         raise ValueError(f"placement lacks {', '.join(missing)}; add {missing[0]}: all")
     return Placement(found)
 
 
+def numbers(name: str, text: str) -> list[int]:
+    """The numbers of A or A-B.
+
+    Raises:
+        ValueError: If it is neither; `name` says what it belongs to.
+    """
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
+    if not match:
+        raise ValueError(f"{name}: '{text}' is neither a number nor a range such as 0-3")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if last < first:
+        raise ValueError(f"{name}: {text} runs backwards; write {last}-{first}")
+    return list(range(first, last + 1))
+
+
+def _group(
+    role: str, where: str | Mapping[str, str], groups: Mapping[str, Sequence[int]]
+) -> tuple[Sequence[int], str]:
+    """The resources that a role is placed on, and its placement on them."""
+    if isinstance(where, str):
+        return groups[""], where
+    if set(where) != _GROUP_KEYS:
+        raise ValueError(
+            f"placement of {role} has {', '.join(sorted(where)) or 'nothing'}, but a placement in "
+            "a node group has node_group and placement"
+        )
+    label = where["node_group"]
+    if label not in groups or not label:
+        known = ", ".join(sorted(filter(None, groups))) or "none"
+        raise ValueError(f"placement of {role}: no node group '{label}', there are: {known}")
+    return groups[label], where["placement"]
+
+
 def _processes(role: str, where: str, there: Sequence[str]) -> list[tuple[int, ...]]:
+    name = f"placement of {role}"
     of_process: dict[int, tuple[int, ...]] = {}
     for part in where.replace(" ", "").split(","):
         match = _PART.fullmatch(part)
         if not match:
             raise ValueError(
-                f"placement of {role}: '{part}' is not RESOURCES or RESOURCES:PROCESSES, such as "
-                "0-3, all, or 0-1:0-3"
+                f"{name}: '{part}' is not RESOURCES or RESOURCES:PROCESSES, such as 0-3, all, or "
+                "0-1:0-3"
             )
-        every = match[1] == "all"
-        resources = list(range(len(there))) if every else _range(role, match[1])
+        resources = list(range(len(there))) if match[1] == "all" else numbers(name, match[1])
         if max(resources) >= len(there):
             raise ValueError(
-                f"placement of {role}: '{part}' needs resource {max(resources)}, but the cluster "
-                f"has {len(there)}: "
+                f"{name}: '{part}' needs resource {max(resources)}, but the cluster has "
+                f"{len(there)}: "
                 + ", ".join(f"{number}: {what}" for number, what in enumerate(there))
             )
         begin = len(of_process)
-        ranks = _range(role, match[2]) if match[2] else range(begin, begin + len(resources))
+        ranks = numbers(name, match[2]) if match[2] else range(begin, begin + len(resources))
         for rank, own in zip(ranks, _shared(role, part, resources, len(ranks)), strict=True):
             if rank in of_process:
-                raise ValueError(f"placement of {role}: process {rank} is placed twice")
+                raise ValueError(f"{name}: process {rank} is placed twice")
             of_process[rank] = own
     if sorted(of_process) != list(range(len(of_process))):
         raise ValueError(
-            f"placement of {role}: processes {', '.join(map(str, sorted(of_process)))} must be "
-            "numbered from 0 without gaps"
+            f"{name}: processes {', '.join(map(str, sorted(of_process)))} must be numbered from 0 "
+            "without gaps"
         )
     return [of_process[rank] for rank in range(len(of_process))]
 
@@ -109,11 +166,3 @@ def _shared(
     if num_processes >= len(resources):
         return [(resources[rank // each],) for rank in range(num_processes)]
     return [tuple(resources[rank * each : (rank + 1) * each]) for rank in range(num_processes)]
-
-
-def _range(role: str, text: str) -> list[int]:
-    first, _, last = text.partition("-")
-    numbers = list(range(int(first), int(last or first) + 1))
-    if not numbers:
-        raise ValueError(f"placement of {role}: {text} runs backwards; write {last}-{first}")
-    return numbers

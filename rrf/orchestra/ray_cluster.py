@@ -9,14 +9,14 @@ import collections
 import dataclasses
 import socket
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rrf.code_digest import source_digest
-from rrf.orchestra.placement import Placement
+from rrf.orchestra.placement import NODES, Placement, numbers
 from rrf.runners.vla_rl.timeline import Layout
 
 _REACH_TIMEOUT_S = 10.0
@@ -24,11 +24,14 @@ _HOST_TIMEOUT_S = 300.0  # a node starts a process that imports rrf
 # Of HTTP/2, which Ray's head speaks: what a client says first, and the length of its answer's head.
 _HELLO, _FRAME_BYTES = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), 9
 _SETTINGS = 4
+# What is smaller travels with a call and does not go through a node's object store: chunks of
+# observations do so in a quarter of a node's time.
+_CONFIG = {"max_direct_call_object_size": 1 << 24, "task_rpc_inlined_bytes_limit": 1 << 26}
 
 
 @dataclasses.dataclass(frozen=True)
 class Resource:
-    """A GPU, or a node of a cluster without GPUs."""
+    """A node of a cluster, or a GPU of it."""
 
     node: str  # its id
     host: str  # its address
@@ -53,14 +56,40 @@ class Cluster:
             ValueError: If no cluster answers, or one of another version.
         """
         _connect(address)
-        self.resources = _resources()
+        self.resources = _resources()  # all nodes, then all GPUs
         self._gpus: dict[Resource, str | None] = {}  # of those in use: the device's id on its node
         self._hosts: list[typing.Any] = []
         self._num_started = collections.Counter[str]()  # by node
 
-    def describe(self) -> str:
-        """The resources with their numbers, in a line."""
-        return ", ".join(f"{number}: {each}" for number, each in enumerate(self.resources))
+    def groups(self, labels: Mapping[str, str]) -> dict[str, list[int]]:
+        """The resources of each node group; see `rrf.orchestra.placement.parse`.
+
+        Args:
+            labels: Label -> numbers of nodes, as A or A-B.
+
+        Raises:
+            ValueError: If a label is taken, or a node does not exist.
+        """
+        nodes, gpus = (
+            [n for n, each in enumerate(self.resources) if (each.gpu is not None) is is_gpu]
+            for is_gpu in (False, True)
+        )
+        found = {"": gpus or nodes, NODES: nodes}
+        for label, text in labels.items():
+            if label in found:
+                raise ValueError(f"ray.node_groups: the label '{label}' is taken; choose another")
+            ranks = numbers(f"ray.node_groups.{label}", text)
+            if max(ranks) >= len(nodes):
+                there = ", ".join(f"{n}: {self.resources[n]}" for n in nodes)
+                raise ValueError(
+                    f"ray.node_groups.{label}: no node {max(ranks)}, the cluster has {len(nodes)}: "
+                    f"{there}"
+                )
+            own = {self.resources[nodes[rank]].node for rank in ranks}
+            found[label] = [n for n in gpus if self.resources[n].node in own] or [
+                nodes[rank] for rank in ranks
+            ]
+        return found
 
     def reserve(self, resources: Iterable[int]) -> None:
         """Hold resources, by number, until the cluster is left.
@@ -79,8 +108,7 @@ class Cluster:
         found = [self.resources[number] for number in resources]
         if len({each.node for each in found}) > 1:
             raise ValueError(
-                f"resources {', '.join(map(str, resources))} of one process are on several nodes: "
-                f"{self.describe()}"
+                "the resources of one process are on several nodes: " + ", ".join(map(str, found))
             )
         if found[0].node not in {node["NodeID"] for node in _alive_nodes()}:
             found = self._elsewhere(found)
@@ -145,7 +173,9 @@ class Cluster:
                     f"the node {new[0].host} has another rrf ({theirs[:12]}) than this process "
                     f"({ours[:12]}); put the same code there, and start Ray there again"
                 )
-            self._gpus |= dict(zip(new, gpus or [None], strict=True))
+            self._gpus |= dict.fromkeys(new)
+            asked_for = [each for each in new if each.gpu is not None]
+            self._gpus |= dict(zip(asked_for, gpus, strict=True))
             if gpus:
                 self._hosts.append(host)  # it lives, and holds them, as long as we know it
 
@@ -193,17 +223,17 @@ def _alive_nodes() -> list[dict]:
 
 
 def _resources() -> list[Resource]:
-    """The GPUs of all nodes, or the nodes if there are none."""
+    """All nodes, then the GPUs of all nodes."""
     nodes = [
         Resource(n["NodeID"], n["NodeManagerAddress"], int(n["Resources"].get("CPU", 0)))
         for n in _alive_nodes()
     ]
     counts = [int(node["Resources"].get("GPU", 0)) for node in _alive_nodes()]
-    return [
+    return nodes + [
         dataclasses.replace(node, gpu=gpu)
         for node, count in zip(nodes, counts, strict=True)
         for gpu in range(count)
-    ] or nodes
+    ]
 
 
 def _connect(address: str | None) -> None:
@@ -214,6 +244,7 @@ def _connect(address: str | None) -> None:
         ray.init(
             address="local" if address is None else address,
             include_dashboard=False if address is None else None,
+            _system_config=_CONFIG if address is None else None,
             log_to_driver=False,
             ignore_reinit_error=True,
             runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}},

@@ -70,3 +70,40 @@ def test_what_is_no_placement_is_explained(where, message):
 def test_every_role_has_one_place(placement, message):
     with pytest.raises(ValueError, match=message):
         parse(placement, names(1), ROLES)
+
+
+GROUPS = {"": [2, 3, 4], "node": [0, 1], "sim": [1]}  # two nodes, three GPUs
+
+
+@pytest.mark.parametrize(
+    ("group", "where", "expected"),
+    [
+        ("node", "all", [(0,), (1,)]),
+        ("node", "0-1:0-3", [(0,), (0,), (1,), (1,)]),
+        ("sim", "0:0-1", [(1,), (1,)]),
+        (None, "0-2:0", [(2, 3, 4)]),
+    ],
+)
+def test_a_node_group_counts_its_own_resources(group, where, expected):
+    own = where if group is None else {"node_group": group, "placement": where}
+    roles = parse({"env": own, "rollout,actor": "0"}, names(5), ROLES, GROUPS).roles
+    assert roles["env"] == expected
+    assert roles["rollout"] == roles["actor"] == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({"node_group": "robots", "placement": "0"}, "no node group 'robots', .*: node, sim"),
+        ({"node_group": "sim", "placement": "0-1"}, "resource 1, but the cluster has 1: 0: node 1"),
+        ({"node_group": "sim"}, "has node_group, but .* has node_group and placement"),
+    ],
+)
+def test_what_is_no_place_in_a_node_group_is_explained(where, message):
+    with pytest.raises(ValueError, match=message):
+        parse({"env": where, "rollout,actor": "0"}, names(5), ROLES, GROUPS)
+
+
+def test_every_process_of_a_role_can_be_split_into_stages():
+    placement = parse({"env": "0-1", "rollout,actor": "0"}, names(2), ROLES).split("env", 2)
+    assert placement.roles == {"env": [(0,), (0,), (1,), (1,)], "rollout": [(0,)], "actor": [(0,)]}

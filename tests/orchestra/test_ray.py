@@ -71,16 +71,40 @@ def test_roles_that_take_turns_on_a_device_learn_the_same(parent, tmp_path):
     assert rows == {"env 0", "env 1", "rollout 0", "rollout 1", "actor", "driver"}
 
 
+def test_several_actors_learn_what_one_learns_up_to_the_order_of_sums(parent, tmp_path):
+    def learned(name, ray):
+        return toy.run_cfg(parent, ray=ray, max_rounds=1).build(tmp_path / name).run()
+
+    where = RayCfg(placement={"env": "0:0-1", "rollout": "0", "actor": "0:0-1"})
+    group, one = learned("group", where), learned("one", None)
+    theirs, ours = (checkpoint.read_weights(run["checkpoint"]) for run in (group, one))
+    for name, value in ours.items():
+        assert (theirs[name] - value).abs().max() <= 1e-5 * value.abs().max().clamp(min=1), name
+    assert group["metrics"]["env/return"] == one["metrics"]["env/return"]
+
+
 @pytest.mark.parametrize(
     ("placement", "message"),
     [
         ({"env": "0-7"}, r"needs resource 7, but the cluster has 1: 0: [\d.]+ \(\d+ cores\)"),
-        ({"env": "0:0-2"}, "among processes of env in ray.placement=3; set num_envs=3 or 6"),
+        ({"env": "0:0-2"}, "ray.pipeline_stage_num=3; set num_envs=3 or 6"),
+        ({"env": {"node_group": "node", "placement": "1"}}, "needs resource 1, but .* has 1: 0"),
     ],
 )
 def test_a_placement_that_does_not_fit_is_refused(parent, tmp_path, placement, message):
     with pytest.raises(ValueError, match=message):
         toy.runner_of(parent, tmp_path, PLACEMENT | placement)
+
+
+def test_stages_divide_the_slots_of_a_process(parent, tmp_path, one_worker):
+    where = RayCfg(placement=PLACEMENT | {"env": "0"}, pipeline_stage_num=2)
+    runner = toy.run_cfg(parent, ray=where).build(tmp_path)
+    runner.backend.rollout.load(runner.actor.weights(), -1)
+    try:
+        assert len(runner.backend.pids()) == 2
+        assert_same(toy.play(runner.backend), one_worker)
+    finally:
+        runner.backend.close()
 
 
 def test_several_actors_cannot_leave_their_devices(parent, tmp_path):

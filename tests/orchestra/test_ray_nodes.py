@@ -17,6 +17,7 @@ from rrf.envs.process.child import ChildError  # noqa: E402
 from rrf.orchestra import ray_cluster  # noqa: E402
 from rrf.orchestra.ray_child import RayChild  # noqa: E402
 from rrf.orchestra.ray_cluster import Cluster  # noqa: E402
+from rrf.runners.vla_rl.configs import RayCfg  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +61,18 @@ def test_a_lost_node_is_replaced_by_the_others_with_the_same_bits(tmp_path):
         backend.close()
 
 
+def test_roles_that_share_nothing_cannot_take_turns(tmp_path):
+    parent = toy.save_parent(tmp_path / "sft")
+    with raylets(*[{"num_cpus": 1}] * 3) as (cluster, _):
+        where = RayCfg(
+            address=cluster.address,
+            placement={"env": "0", "rollout": "1", "actor": "2"},
+            offload=True,
+        )
+        with pytest.raises(ValueError, match="no two roles share a resource"):
+            toy.run_cfg(parent, ray=where).build(tmp_path / "run")
+
+
 def child(cluster, resources):
     """A process that says what it sees."""
     options = cluster.options(resources)
@@ -90,14 +103,24 @@ def lose(raylet, process):
 def test_processes_see_their_gpus_only_and_ray_counts_them():
     with raylets({"num_cpus": 1, "num_gpus": 3}, {"num_cpus": 1, "num_gpus": 1}) as (there, pids):
         cluster = Cluster(there.address)
-        cluster.reserve([0, 1, 3])
-        one, pair, other = child(cluster, [0]), child(cluster, [0, 1]), child(cluster, [3])
+        groups = cluster.groups({"first": "0", "both": "0-1"})
+        nodes, gpus = groups["node"], groups[""]
+        assert (len(nodes), len(gpus)) == (2, 4)
+        assert (groups["first"], groups["both"]) == (gpus[:3], gpus)
+        with pytest.raises(ValueError, match=r"node_groups.far: no node 2, the cluster has 2: 0:"):
+            cluster.groups({"far": "1-2"})
+        with pytest.raises(ValueError, match="label 'node' is taken"):
+            cluster.groups({"node": "0"})
+        cluster.reserve([nodes[0], gpus[0], gpus[1], gpus[3]])
+        one, pair = child(cluster, gpus[:1]), child(cluster, gpus[:2])
+        other, blind = child(cluster, gpus[3:]), child(cluster, nodes[:1])
         assert len(seen(pair).split(",")) == 2
         assert seen(one) == seen(pair).split(",")[0]
         assert seen(other) == "0"
+        assert seen(blind) in ("", "none set")
         assert ray.available_resources()["GPU"] == 1
         lose(pids[1], other)
-        moved = child(cluster, [3])
+        moved = child(cluster, gpus[3:])
         assert seen(moved) in seen(pair).split(",")
         cluster.close()
 

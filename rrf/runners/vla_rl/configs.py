@@ -68,14 +68,24 @@ class RayCfg(Cfg):
     address: str | None = None
     """Address of a running cluster, or auto for the one of this machine; null starts one for the
     run."""
-    placement: dict[str, str] = {"env": "0:0-1", "rollout": "0", "actor": "0"}
+    placement: dict[str, str | dict[str, str]] = {"env": "0:0-1", "rollout": "0", "actor": "0"}
     """Where the processes of the roles env, rollout and actor run, as in RLinf; see
     `rrf.orchestra.placement`. One actor is the process of the run; several divide its weights,
     gradients and optimizer state (FSDP2)."""
+    node_groups: dict[str, str] = {}
+    """Labels of groups of nodes for the placement: label -> numbers of nodes, such as 1-3. The
+    group `node`, all nodes without their GPUs, is always there."""
+    pipeline_stage_num: int = 1
+    """Environment processes in the place of each of the placement, which divide its slots. While
+    one simulates, actions are chosen for another."""
     offload: bool = False
     """Whether roles on the same device take turns in its memory: weights and optimizer of the actor
     are elsewhere while episodes are played, and those of the rollouts during an update. What is on
     a GPU goes to the host's memory, what is there to a file."""
+
+    def __post_init__(self):
+        if self.pipeline_stage_num < 1:
+            raise ValueError(f"pipeline_stage_num is {self.pipeline_stage_num}, allowed: 1 or more")
 
 
 @configclass
