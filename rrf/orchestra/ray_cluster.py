@@ -244,7 +244,7 @@ def _connect(address: str | None) -> None:
         ray.init(
             address="local" if address is None else address,
             include_dashboard=False if address is None else None,
-            _system_config=dict(_CONFIG) if address is None else None  # Ray adds to it,
+            _system_config=dict(_CONFIG) if address is None else None,  # Ray adds to it
             log_to_driver=False,
             ignore_reinit_error=True,
             runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}},
