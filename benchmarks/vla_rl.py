@@ -14,7 +14,7 @@ continues it.
 each of these seeds draws, one demonstration of each, which is repeated in other initial states,
 then imitation and GRPO; half an hour per draw.
 
-`pipeline_ratio`, and `ray_over_inline_ratio` with `weight_sync_s`, are explained in
+`pipeline_ratio`, `plan_error`, and `ray_over_inline_ratio` with `weight_sync_s`, are explained in
 `benchmarks.vla_rl_roles`; they take minutes.
 
 The other names are those of `benchmarks.vla_experiments`; they appear only in the tables. Results
@@ -165,6 +165,7 @@ def main() -> None:
     measured_here = {
         _RATE: metaworld_rl_episodes_per_s,
         vla_rl_roles.PIPELINE: vla_rl_roles.pipeline_ratio,
+        vla_rl_roles.PLAN: vla_rl_roles.plan_error,
         vla_rl_roles.RAY: vla_rl_roles.ray_over_inline,
         vla_rl_roles.SYNC: vla_rl_roles.ray_over_inline,
     }

@@ -1,9 +1,11 @@
 """What the roles of reinforcement learning cost: `python -m benchmarks.vla_rl NAME`.
 
-`pipeline_ratio` takes a minute, `ray_over_inline_ratio` with `weight_sync_s` a quarter of an hour.
+`pipeline_ratio` takes a minute, `plan_error` five, `ray_over_inline_ratio` with `weight_sync_s` a
+quarter of an hour.
 """
 
 import fcntl
+import os
 import statistics
 import tempfile
 import time
@@ -18,18 +20,22 @@ from rrf.data.schema import Observation
 from rrf.envs.vec_env import InitialState
 from rrf.orchestra.env_role import EnvRole
 from rrf.orchestra.inline import InlineBackend
+from rrf.orchestra.plan import Costs, predict
 from rrf.orchestra.rollout_role import RolloutRole
 from rrf.policies.policy import Sample
 from rrf.runners.vla_rl.configs import RayCfg, VLARLRunnerCfg
 from rrf.runners.vla_rl.job_sources import JobList
+from rrf.runners.vla_rl.timeline import Layout
 from tests.toy_simulator import presets as toy_presets
 from tests.toy_simulator.configs import ToyCfg
 
 COMMAND = "python -m benchmarks.vla_rl"
 PIPELINE, RAY, SYNC = "pipeline_ratio", "ray_over_inline_ratio", "weight_sync_s"
+PLAN = "plan_error"
 _ROUNDS = 4  # the first, which loads tasks, does not count
 _TURNS = 2
 _RAY = RayCfg(placement={"env": "0:0-1", "rollout": "0", "actor": "0"})
+_WORKERS = (2, 1, 4)  # the costs of the first predict the others
 _SLOTS, _EPISODES, _CHUNKS = 16, 64, 5
 _STATS = {
     "observation.state": {"mean": [0.0] * 2, "std": [1.0] * 2},
@@ -46,7 +52,8 @@ def ray_over_inline() -> list[dict]:
         start = experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"]
         rounds: dict[bool, list[dict]] = {False: [], True: []}
         for turn, on_ray in enumerate((False, True, True, False) * _TURNS):
-            rounds[on_ray] += _rounds(start, Path(scratch, str(turn)), on_ray)
+            ray = _RAY if on_ray else None
+            rounds[on_ray] += _rounds(start, Path(scratch, str(turn)), ray=ray)
     for on_ray, rows in rounds.items():
         print("Ray" if on_ray else "inline", [round(_seconds(row), 2) for row in rows])
     played = {on: {row["env/num_trajectories"] for row in rows} for on, rows in rounds.items()}
@@ -73,6 +80,33 @@ def ray_over_inline() -> list[dict]:
     return [numbers[0], numbers[1] | {"megabytes": round(megabytes, 2)}]
 
 
+def plan_error() -> list[dict]:
+    """How far `rrf orchestra plan` is from the measured rollouts of the same rounds with other
+    numbers of environment processes on this machine: the largest error, as a share."""
+    with tempfile.TemporaryDirectory() as scratch:
+        start = experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"]
+        rounds = {
+            workers: _rounds(start, Path(scratch, str(workers)), num_workers=workers)
+            for workers in _WORKERS
+        }
+    cfg = _cfg(start)
+    errors = {}
+    for workers, measured in rounds.items():
+        layout = Layout([0] * workers, [0], [len(os.sched_getaffinity(0))])
+        sizes = (cfg.env.num_envs, cfg.inference_batch)
+        of_rounds = [
+            Costs.of(row, cfg.env.chunk_length, sizes[1], cfg.env.max_episode_steps)
+            for row in rounds[_WORKERS[0]]
+        ]
+        predicted = sum(predict(costs, layout, *sizes).rollout_s for costs in of_rounds)
+        took = sum(row["time/rollout"] for row in measured)
+        errors[workers] = predicted / took - 1
+        print(f"{workers} processes: {took:.1f} s, predicted {predicted:.1f} s")
+    largest = max(map(abs, errors.values()))
+    shares = {f"of_{workers}": round(error, 3) for workers, error in errors.items()}
+    return [record.number(PLAN, largest, "of 1", command=f"{COMMAND} {PLAN}") | shares]
+
+
 def pipeline_ratio() -> list[dict]:
     """Chunks per second of two environment processes over those of one, which share a simulated
     core, beside a simulated inference that takes as long as the simulation.
@@ -94,18 +128,22 @@ def pipeline_ratio() -> list[dict]:
     ]
 
 
-def _rounds(start: str, run_dir: Path, on_ray: bool) -> list[dict]:
+def _cfg(start: str) -> VLARLRunnerCfg:
+    from rrf.presets import resolve
+
+    cfg = resolve("metaworld-grpo-compact", [f"init_from={start}"])
+    assert isinstance(cfg, VLARLRunnerCfg)
+    return cfg.replace(validation_episodes=1, max_rounds=_ROUNDS)
+
+
+def _rounds(start: str, run_dir: Path, **changes) -> list[dict]:
     """The metrics of the rounds that count."""
     import torch
 
-    from rrf.presets import resolve
-
     torch.set_num_threads(1)
-    cfg = resolve("metaworld-grpo-compact", [f"init_from={start}"])
-    assert isinstance(cfg, VLARLRunnerCfg)
-    cfg = cfg.replace(validation_episodes=1, max_rounds=_ROUNDS, ray=_RAY if on_ray else None)
     rounds: list[dict] = []
-    cfg.build(run_dir).run(on_progress=lambda progress: rounds.append(dict(progress.metrics)))
+    runner = _cfg(start).replace(**changes).build(run_dir)
+    runner.run(on_progress=lambda progress: rounds.append(dict(progress.metrics)))
     return rounds[1:]
 
 

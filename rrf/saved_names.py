@@ -83,8 +83,10 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
         "offload": False,
         "pipeline_stage_num": 1,
     },
+    "rrf.runners.vla_rl.residual_configs:ResidualSACRunnerCfg": {"early_stop": None},
     "rrf.runners.configs:VLARLRunnerCfg": {
         "device": "cpu",
+        "early_stop": None,
         "inference_batch": 16,
         "max_staleness": 0,
         "micro_batch_size": None,

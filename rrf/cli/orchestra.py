@@ -30,7 +30,7 @@ def smoke(
     from rrf.orchestra.smoke import smoke as run
     from rrf.runners.vla_rl.configs import RayCfg
 
-    placement = {"env": env, "rollout": rollout, "actor": "0"}
+    placement: dict[str, str | dict[str, str]] = {"env": env, "rollout": rollout, "actor": "0"}
 
     def show(progress) -> None:
         metrics = progress.metrics
@@ -64,9 +64,10 @@ def plan(
     from rrf.runners.vla_rl.timeline import Layout
 
     cfg, metrics = _measured(run)
-    costs = Costs.of(metrics, cfg["env"]["chunk_length"], cfg["inference_batch"])
+    env_cfg, rows = cfg["env"], cfg["inference_batch"]
+    costs = Costs.of(metrics, env_cfg["chunk_length"], rows, env_cfg["max_episode_steps"])
     nodes = [int(each) for each in cores.split(",")]
-    slots, rows = cfg["env"]["num_envs"], cfg["inference_batch"]
+    slots = env_cfg["num_envs"]
     if env is None:
         layouts = [layout for _, layout in propose(costs, nodes, slots, rows)[:_NUM_PROPOSED]]
     else:

@@ -51,12 +51,16 @@ class EnvRole:
         self._running.clear()
         return self._answer([], jobs, begun)
 
-    def advance(self, actions: np.ndarray, jobs: Sequence[PlainJob]) -> dict[str, typing.Any]:
+    def advance(
+        self, actions: np.ndarray, jobs: Sequence[PlainJob], stopped: Sequence[int] = ()
+    ) -> dict[str, typing.Any]:
         """Execute a chunk in every running episode and take more jobs.
 
         Args:
-            actions: float32 [B, H, A], in the order of the last answer's `ids`.
+            actions: float32 [B, H, A], in the order of the last answer's `ids`, without those that
+                are stopped.
             jobs: New jobs. They are queued behind the waiting ones.
+            stopped: Jobs whose episodes end here; nothing more is said about them.
 
         Returns:
             results: One dict per episode of `actions`: id, reward, steps, is_over, success,
@@ -66,7 +70,13 @@ class EnvRole:
             ids: The jobs that now wait for an action.
             image/<camera>, state, instruction: Their observations, in the same order.
         """
-        begun, slots = self._now(), list(self._running)
+        begun = self._now()
+        for slot, job_id in list(self._running.items()):
+            if job_id in stopped:
+                del self._running[slot]
+        slots = list(self._running)
+        if not slots:
+            return self._answer([], jobs, begun)
         step = self._execute(slots, actions)
         results = []
         for row, slot in enumerate(slots):

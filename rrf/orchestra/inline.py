@@ -27,6 +27,7 @@ from rrf.orchestra.dispatch import Dispatcher
 from rrf.orchestra.env_role import from_plain
 from rrf.policies.policy import Sample
 from rrf.runners.interruption import StopRequestedError
+from rrf.runners.vla_rl.early_stop import EarlyStop
 from rrf.runners.vla_rl.job_sources import JobSource
 from rrf.runners.vla_rl.timeline import Layout, Timeline
 from rrf.storage.trajectories import Job, PlayedEpisode
@@ -44,6 +45,8 @@ class Rollout(typing.Protocol):
     batch_rows: int
     version: int
     sync_bytes: int
+    num_passes: int
+    inference_s: float
 
     @property
     def sees_end(self) -> bool: ...
@@ -92,6 +95,9 @@ class LocalProcesses:
 class InlineBackend:
     """Plays jobs with `num_workers` environment processes, which run until `close`."""
 
+    in_process: typing.ClassVar[tuple[str, ...]] = ("inference", "driver")
+    """Those of `timings` that this process spends."""
+
     def __init__(
         self,
         cfg,
@@ -118,7 +124,7 @@ class InlineBackend:
         """
         check_division(cfg.num_envs, num_workers)
         self.rollout: typing.Any = rollout
-        self._inference_s = 0.0
+        self._driver_s = 0.0
         self.num_restarts = 0
         self.timeline = Timeline()
         self.layout = Layout([0] * num_workers, [0], [len(os.sched_getaffinity(0))])
@@ -144,6 +150,7 @@ class InlineBackend:
         greedy: bool = False,
         keeps: bool = True,
         should_stop: Callable[[], bool] = lambda: False,
+        early_stop: EarlyStop | None = None,
     ) -> None:
         """Play the jobs of `source` until it has none left, and report every episode to it.
 
@@ -154,6 +161,7 @@ class InlineBackend:
             keeps: Whether episodes keep their observations. Without them, episodes need little
                 memory, but cannot be trained on.
             should_stop: Called about once a second, and after every answer of a process.
+            early_stop: Ends episodes that have no hope; None plays all to their ends.
 
         Raises:
             StopRequestedError: If `should_stop()` returned true. Afterwards the backend can only be
@@ -161,7 +169,10 @@ class InlineBackend:
             ValueError: For an action that is NaN or Inf, or for a job that the environment refuses.
             ChildError: If a process dies or hangs repeatedly.
         """
-        game = Game(source, self._dispatcher, tuple(stream), greedy, keeps, self._new_history)
+        begin_s = time.thread_time()
+        game = Game(
+            source, self._dispatcher, tuple(stream), greedy, keeps, self._new_history, early_stop
+        )
         while self._feed_idle(game):
             if should_stop():
                 raise StopRequestedError
@@ -183,6 +194,7 @@ class InlineBackend:
             self._answer(asking, game)
             self.timeline.add("driver", "bookkeeping", self._awake_s, time.time())
         self._bootstrap(game)
+        self._driver_s += time.thread_time() - begin_s
 
     def _wait(self, busy: "Sequence[Worker]", game: "Game") -> list:
         """The children of these workers that have an answer; waits up to a second for one."""
@@ -198,10 +210,12 @@ class InlineBackend:
     def timings(self) -> dict[str, float]:
         """Seconds spent so far. Must not be called while playing.
 
-        "inference" is the wall time for choosing actions. The others (resets, physics, rendering)
-        are CPU times, summed over the environment processes that are alive.
+        "inference" is the time for choosing actions; see `RolloutRole.inference_s`. "driver" is the
+        CPU time for everything else in this process while it plays. The others (resets, physics,
+        rendering) are CPU times, summed over the environment processes that are alive.
         """
-        total = collections.defaultdict[str, float](float, inference=self._inference_s)
+        spent = {"inference": self.rollout.inference_s, "driver": self._driver_s}
+        total = collections.defaultdict[str, float](float, spent)
         for worker in self._workers:
             with contextlib.suppress(ChildError):  # the next round replaces it
                 worker.child.send("cpu_s")
@@ -248,19 +262,43 @@ class InlineBackend:
             rows = (rows_of(observation, [row]) for row in range(len(playing)))
             seen = zip(playing, rows, strict=True)
             observation = join([episode.history.seen(row) for episode, row in seen])
-        return Asking(worker, playing, observation)
+        kept = [
+            row
+            for row, episode in enumerate(playing)
+            if not self._is_stopped(episode, observation, row, game)
+        ]
+        if len(kept) < len(playing):
+            worker.stop([playing[row].job for row in range(len(playing)) if row not in kept])
+            playing = [playing[row] for row in kept]
+            observation = rows_of(observation, kept)
+        if playing:
+            return Asking(worker, playing, observation)
+        self._go_on(worker, np.zeros((0, self._chunk_length, self._action_dim), np.float32), game)
+        return None
+
+    def _is_stopped(
+        self, playing: "Playing", observation: Observation, row: int, game: "Game"
+    ) -> bool:
+        """Whether an episode, which is at a row of the observation, ends here without hope."""
+        if not game.gives_up(playing, has_critic=self.rollout.sees_end):
+            return False
+        result: dict = {"success": False, "truncated": True, "stopped_early": True}
+        if self.rollout.sees_end:
+            result["seen"] = rows_of(observation, [row])
+        game.end(playing, result, self.rollout.version)
+        return True
 
     def _answer(self, asking: "Sequence[Asking]", game: "Game") -> None:
         """Choose the next actions of these workers together, and send them."""
         if not asking:
             return
         observation = join([asked.observation for asked in asking])
-        begin_s = time.time()
+        begin_s, spent_s = time.time(), time.thread_time()
         self.timeline.add("driver", "bookkeeping", self._awake_s, begin_s)
         sample = self.rollout.act(observation, generators_of(asking, game))
         self._awake_s = time.time()
         self.timeline.add("rollout 0", "inference", begin_s, self._awake_s)
-        self._inference_s += self._awake_s - begin_s
+        self._driver_s -= time.thread_time() - spent_s
         self._advance(asking, observation, sample, game)
 
     def _advance(
@@ -275,13 +313,19 @@ class InlineBackend:
             episode.decisions.append((observation if game.keeps else None, sample, row))
         start = 0
         for asked in asking:
-            worker, end = asked.worker, start + len(asked.playing)
-            wanted = self._num_slots + self._num_slots // _SPARE_SHARE - len(worker.jobs)
+            end = start + len(asked.playing)
             try:
-                worker.advance(actions[start:end], game.take(worker.number, wanted))
+                self._go_on(asked.worker, actions[start:end], game)
             except ChildError as error:
-                self._replace(worker, game, error)
+                self._replace(asked.worker, game, error)
             start = end
+
+    def _go_on(self, worker: "Worker", actions: np.ndarray, game: "Game") -> None:
+        """Send a worker its next chunks, and jobs for its free slots."""
+        wanted = self._num_slots + self._num_slots // _SPARE_SHARE - len(worker.jobs)
+        jobs = game.take(worker.number, wanted)
+        if worker.jobs or jobs:
+            worker.advance(actions, jobs)
 
     def _replace(self, worker: "Worker", game: "Game", error: ChildError) -> None:
         """Replace a process that died or hung; its unfinished episodes are played again."""
@@ -346,6 +390,8 @@ class Playing:
     )  # the observations of a batch, the sample for it, the row of this episode
     rewards: list[float] = dataclasses.field(default_factory=list)
     steps: list[int] = dataclasses.field(default_factory=list)
+    was_tested: bool = False  # for hope
+    weight: float = 1.0
 
 
 @dataclasses.dataclass
@@ -368,8 +414,9 @@ class Game:
         greedy: bool,
         keeps: bool,
         new_history: Callable[[], HistoryBuffer],
+        early_stop: EarlyStop | None,
     ):
-        self._new_history = new_history
+        self._new_history, self._early_stop = new_history, early_stop
         self.greedy, self.keeps = greedy, keeps
         self.finals: list[tuple[PlayedEpisode, Observation]] = []
         self._source, self._dispatcher, self._stream = source, dispatcher, stream
@@ -409,11 +456,29 @@ class Game:
         playing.rewards.append(result["reward"])
         playing.steps.append(result["steps"])
         if result["is_over"]:
-            episode = _finished(self._playing.pop(result["id"]), result, version)
             if "final" in result:
-                final = playing.history.seen(from_plain(result["final"]))
-                self.finals.append((episode, final))
-            self._source.report(episode)
+                result["seen"] = playing.history.seen(from_plain(result["final"]))
+            self.end(playing, result, version)
+
+    def gives_up(self, playing: Playing, has_critic: bool) -> bool:
+        """Whether an episode that needs its next actions is to end instead."""
+        early_stop, job = self._early_stop, playing.job
+        if early_stop is None or playing.was_tested or not playing.steps:
+            return False
+        if not early_stop.is_hopeless(job.initial_state.task, len(playing.steps)):
+            return False
+        playing.was_tested = True
+        if early_stop.goes_on(self._stream, job.id):
+            playing.weight = 1.0 if has_critic else 1 / early_stop.cfg.continued
+            return False
+        return True
+
+    def end(self, playing: Playing, result: dict, version: int) -> None:
+        """Report a finished episode; `seen` of the result is the observation that it ended in."""
+        episode = _finished(self._playing.pop(playing.job.id), result, version)
+        if "seen" in result:
+            self.finals.append((episode, result["seen"]))
+        self._source.report(episode)
 
 
 class Worker:
@@ -439,6 +504,13 @@ class Worker:
     def start(self, jobs: Sequence[Job]) -> None:
         """Give jobs to an idle process."""
         self._send("start", jobs)
+
+    def stop(self, jobs: Sequence[Job]) -> None:
+        """End the episodes of these jobs with the next call."""
+        self._stopped = [job.id for job in jobs]
+        self.ids = [job_id for job_id in self.ids if job_id not in self._stopped]
+        for job_id in self._stopped:
+            del self.jobs[job_id]
 
     def advance(self, actions: np.ndarray, jobs: Sequence[Job]) -> None:
         """Send the next chunk for the jobs in `ids`, and new jobs."""
@@ -467,6 +539,7 @@ class Worker:
         self.is_new, self.is_called = True, False
         self.ids: list[int] = []  # ids of the jobs that get the next actions, in order
         self.jobs: dict[int, Job] = {}  # unfinished jobs of this process, by id
+        self._stopped: list[int] = []  # ids of those whose episodes the next call ends
         self._sent_at = time.monotonic()
 
     def _send(self, method: str, jobs: Sequence[Job], *arguments) -> None:
@@ -476,7 +549,8 @@ class Worker:
             for job in jobs
         ]
         self._sent_at, self.asked_s = time.monotonic(), time.time()
-        self.child.send(method, *arguments, plain)
+        stopped, self._stopped = self._stopped, []
+        self.child.send(method, *arguments, plain, *([stopped] if stopped else []))
         self.is_called = True
 
 
@@ -508,4 +582,6 @@ def _finished(playing: Playing, result: dict, version: int) -> PlayedEpisode:
         policy_version=version,
         reset_digest=playing.reset_digest,
         recording=result.get("recording"),
+        stopped_early=result.get("stopped_early", False),
+        weight=playing.weight,
     )

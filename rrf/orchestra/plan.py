@@ -22,38 +22,48 @@ class Costs:
 
     chunk_s: float  # physics and images of one chunk in one slot
     reset_s: float  # the begin of an episode
-    inference_s: float  # one forward pass of a batch, however full it is
+    inference_s: float  # one forward pass of a batch, however full it is, and what the driver does
     update_s: float  # the update, wall time
-    num_episodes: int
-    num_chunks: int  # of an episode, on the mean
+    num_chunks: Sequence[int]  # of each episode
 
     @classmethod
-    def of(cls, metrics: Mapping[str, float], chunk_length: int, batch_rows: int) -> "Costs":
+    def of(
+        cls, metrics: Mapping[str, float], chunk_length: int, batch_rows: int, horizon: int
+    ) -> "Costs":
         """The costs that the metrics of a round say.
 
         Args:
             metrics: Of the last round, as result.json has them.
             chunk_length: Actions of a chunk.
             batch_rows: The largest batch of a rollout.
+            horizon: Actions of an episode that fails. Those that succeed are taken to be equally
+                long.
 
         Raises:
             ValueError: If a metric is missing.
         """
         names = ("physics", "rendering", "reset", "inference", "update")
         needed = [f"time/{name}" for name in names]
-        needed += ["env/num_trajectories", "env/episode_len"]
+        needed += ["env/num_trajectories", "env/episode_len", "env/success_once"]
         if missing := [name for name in needed if name not in metrics]:
             raise ValueError(f"the run has no {', '.join(missing)}; train at least one round")
-        episodes = metrics["env/num_trajectories"]
-        chunks = max(1, round(metrics["env/episode_len"] / chunk_length))
-        rows = episodes * chunks
+        episodes, success = round(metrics["env/num_trajectories"]), metrics["env/success_once"]
+        length = metrics["env/episode_len"]
+        of_failed = max(horizon, length)
+        of_solved = (length - (1 - success) * of_failed) / success if success else length
+        num_solved = [math.floor((number + 1) * success + 1e-9) for number in range(episodes)]
+        num_chunks = [
+            max(1, math.ceil((of_solved if now > before else of_failed) / chunk_length))
+            for before, now in itertools.pairwise([0, *num_solved])
+        ]
+        rows = sum(num_chunks)
+        passes = metrics.get("rollout/forward_passes") or math.ceil(rows / batch_rows)
         return cls(
             chunk_s=(metrics["time/physics"] + metrics["time/rendering"]) / rows,
             reset_s=metrics["time/reset"] / episodes,
-            inference_s=metrics["time/inference"] / math.ceil(rows / batch_rows),
+            inference_s=(metrics["time/inference"] + metrics.get("time/driver", 0.0)) / passes,
             update_s=metrics["time/update"],
-            num_episodes=round(episodes),
-            num_chunks=chunks,
+            num_chunks=num_chunks,
         )
 
 
@@ -121,7 +131,7 @@ class _Round:
     def __init__(self, costs: Costs, layout: Layout, num_slots: int, batch_rows: int):
         self._costs, self._layout = costs, layout
         self._num_slots, self._batch_rows = num_slots, batch_rows
-        self._waiting = costs.num_episodes  # not yet begun
+        self._waiting = list(reversed(costs.num_chunks))  # of episodes that are not yet begun
         self._running = [[] for _ in layout.env]  # of each process: chunks left of its episodes
         self._asking: list[int] = []  # processes that need actions, in order
         self._free = list(range(len(layout.rollout)))
@@ -148,10 +158,9 @@ class _Round:
         chunks = len(self._running[env])
         alive = [left for left in self._running[env] if left > 0]
         slots = self._num_slots // len(self._layout.env)
-        begun = min(slots - len(alive), self._waiting)
-        self._waiting -= begun
-        self._running[env] = alive + [self._costs.num_chunks] * begun
-        seconds = chunks * self._costs.chunk_s + begun * self._costs.reset_s
+        begun = [self._waiting.pop() for _ in range(min(slots - len(alive), len(self._waiting)))]
+        self._running[env] = alive + begun
+        seconds = chunks * self._costs.chunk_s + len(begun) * self._costs.reset_s
         if chunks or begun:
             self._start(f"env {env}", "simulation", self._layout.env[env], seconds, [env])
 

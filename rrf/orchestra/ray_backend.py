@@ -9,6 +9,7 @@ Several rollout roles answer at the same time, each to other environments, while
 environments simulate.
 """
 
+import typing
 from collections.abc import Sequence
 
 from rrf.data.schema import Observation
@@ -48,6 +49,7 @@ class RayProcesses:
 class RayBackend(InlineBackend):
     """Plays jobs like `InlineBackend`, on a cluster."""
 
+    in_process: typing.ClassVar[tuple[str, ...]] = ("driver", "weight_sync")
     rollout: RayRollouts
 
     def __init__(
@@ -77,8 +79,7 @@ class RayBackend(InlineBackend):
     def timings(self) -> dict[str, float]:
         """See `InlineBackend.timings`. "inference" is summed over the rollout roles; there is also
         "weight_sync", the wall time for sending weights."""
-        spent = {"inference": self.rollout.inference_s, "weight_sync": self.rollout.sync_s}
-        return super().timings() | spent
+        return super().timings() | {"weight_sync": self.rollout.sync_s}
 
     def _wait(self, busy: Sequence[Worker], game: Game) -> list:
         """See `InlineBackend._wait`; meanwhile passes on actions that were chosen."""

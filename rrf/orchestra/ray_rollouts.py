@@ -76,7 +76,7 @@ class RolloutActor:
 
     def act(self, observation: dict, states: list[np.ndarray] | None) -> dict[str, typing.Any]:
         """Choose chunks, with random generators in these states; the states after it too."""
-        begin_s = time.time()
+        begin_s, spent_s, passes = time.time(), self._role.inference_s, self._role.num_passes
         generators = None if states is None else [_generator(state) for state in states]
         sample = self._role.act(from_plain(observation), generators)
         return {
@@ -86,6 +86,7 @@ class RolloutActor:
             "replay": {name: _array(values) for name, values in sample.replay.items()},
             "states": [each.get_state().numpy() for each in generators or []],
             "worked": (begin_s, time.time(), {"inference": 1.0}),
+            "spent": (self._role.inference_s - spent_s, self._role.num_passes - passes),
         }
 
 
@@ -113,7 +114,7 @@ class RayRollouts:
         self.policy, self.batch_rows, self.version = policy, cfg.inference_batch, -1
         self.sync_bytes, self.num_restarts, self.timeline = 0, 0, Timeline()
         self.sync_s = self.inference_s = 0.0
-        self.offload_bytes = 0
+        self.offload_bytes = self.num_passes = 0
         self._cluster, self._placed = cluster, placement.roles["rollout"]
         self._arguments = {
             "policy": cfg.policy.to_dict(),
@@ -186,8 +187,9 @@ class RayRollouts:
             except ChildError:
                 self._replace(call.number)
         self._waiting[call.number].remove(call)
-        begin_s, end_s, _ = found["worked"]
-        self.inference_s += end_s - begin_s
+        inference_s, num_passes = found["spent"]
+        self.inference_s += inference_s
+        self.num_passes += num_passes
         self.timeline.add_answer(f"rollout {call.number}", found["worked"], call.asked_s)
         if call.generators is not None:
             for generator, state in zip(call.generators, found["states"], strict=True):

@@ -6,6 +6,7 @@ size (padded if necessary), because the rounding of matrix products depends on t
 row draws from its own generator.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -43,6 +44,8 @@ class RolloutRole:
         self.batch_rows = batch_rows
         self._precision: Precision = precision
         self.version = -1  # version of the weights; set by `load`
+        self.num_passes = 0
+        self.inference_s = 0.0  # spent for choosing: of this thread's core, or with a GPU wall time
 
     def load(
         self, weights: Mapping[str, torch.Tensor], version: int, noise_factor: float = 1.0
@@ -63,7 +66,7 @@ class RolloutRole:
         With one generator per row, chunks are sampled; without generators, they are the policy's
         mode.
         """
-        parts = []
+        begin, parts = self._now(), []
         for start in range(0, len(observation), self.batch_rows):
             rows = range(start, min(start + self.batch_rows, len(observation)))
             batch = padded(rows_of(observation, rows), self.batch_rows)
@@ -74,7 +77,15 @@ class RolloutRole:
             with autocast(self.policy, self._precision):
                 sample = self.policy.sample(batch, streams, greedy=generators is None)
             parts.append(sample.first(len(rows)))
-        return _join(parts)
+        chosen = _join(parts)
+        self.num_passes += len(parts)
+        self.inference_s += self._now() - begin
+        return chosen
+
+    def _now(self) -> float:
+        assert isinstance(self.policy, nn.Module)
+        is_here = next(self.policy.parameters()).device.type == "cpu"
+        return time.thread_time() if is_here else time.perf_counter()
 
 
 def _join(parts: Sequence[Sample]) -> Sample:

@@ -43,6 +43,8 @@ class PlayedEpisode:
     policy_version: int
     reset_digest: str  # digest of the first observation
     recording: dict | None = None  # see `rrf.orchestra.recording_role`
+    stopped_early: bool = False  # without hope; see `rrf.runners.vla_rl.early_stop`
+    weight: float = 1.0  # of what it achieved; more for one that went on against a stop
     final_replay: dict[str, torch.Tensor] | None = None
     """`replay` of the greedy choice in the last observation of a truncated episode; None if that
     was not seen."""

@@ -11,7 +11,7 @@ from rrf.cli import app
 from rrf.orchestra.plan import Costs, predict, propose
 from rrf.runners.vla_rl.timeline import Layout, Timeline
 
-COSTS = Costs(chunk_s=1.0, reset_s=0.0, inference_s=2.0, update_s=5.0, num_episodes=4, num_chunks=3)
+COSTS = Costs(chunk_s=1.0, reset_s=0.0, inference_s=2.0, update_s=5.0, num_chunks=[3] * 4)
 
 
 def plan_of(env=(0,), rollout=(0,), cores=(8,), num_slots=4, batch_rows=4):
@@ -64,11 +64,14 @@ def test_slots_that_cannot_be_shared_are_refused():
 def test_costs_come_from_the_metrics_of_a_round():
     names = ("physics", "rendering", "reset", "inference", "update")
     metrics = dict(zip((f"time/{n}" for n in names), (6.0, 3.0, 2.0, 4.0, 7.0), strict=True))
-    metrics |= {"env/num_trajectories": 10.0, "env/episode_len": 6.0}
-    costs = Costs.of(metrics, chunk_length=2, batch_rows=16)
-    assert costs == Costs(0.3, 0.2, 2.0, 7.0, 10, 3)
+    metrics |= {"env/num_trajectories": 10.0, "env/episode_len": 6.0, "env/success_once": 0.5}
+    # Half fail after 8 actions, so those that succeed take 4 on the mean: 30 chunks.
+    costs = Costs.of(metrics, chunk_length=2, batch_rows=16, horizon=8)
+    assert costs == Costs(0.3, 0.2, 2.0, 7.0, [4, 2] * 5)
+    counted = Costs.of(metrics | {"rollout/forward_passes": 5.0, "time/driver": 1.0}, 2, 16, 8)
+    assert counted.inference_s == 1.0
     with pytest.raises(ValueError, match="no time/reset; train at least one round"):
-        Costs.of({n: v for n, v in metrics.items() if n != "time/reset"}, 2, 16)
+        Costs.of({n: v for n, v in metrics.items() if n != "time/reset"}, 2, 16, 8)
 
 
 def test_the_command_predicts_from_a_run():

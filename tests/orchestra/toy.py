@@ -30,13 +30,13 @@ STATS = {
 }
 
 
-def save_parent(folder):
+def save_parent(folder, policy=POLICY):
     """The checkpoint of a policy with random weights."""
     trust("tests")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        weights = POLICY.build(STATS).state_dict()
-    cfg, state = SupervisedRunnerCfg(policy=POLICY), checkpoint.TrainerState({}, {})
+        weights = policy.build(STATS).state_dict()
+    cfg, state = SupervisedRunnerCfg(policy=policy), checkpoint.TrainerState({}, {})
     return checkpoint.save(folder, 7, cfg, weights, STATS, state, {})
 
 

@@ -54,7 +54,8 @@ class OutcomeGradient(PolicyGradient):
     def _score(self, episode: PlayedEpisode, horizon: int) -> float:
         reward = success_reward(episode, horizon, self.cfg.time_cost)
         if share := self.cfg.overlong_share:
-            reward -= max(0.0, (episode.num_steps / horizon - (1 - share)) / share)
+            steps = horizon if episode.stopped_early else episode.num_steps
+            reward -= max(0.0, (steps / horizon - (1 - share)) / share)
         return reward
 
 

@@ -120,5 +120,8 @@ class PolicyGradient:
 
 
 def success_reward(episode: PlayedEpisode, horizon: int, time_cost: float) -> float:
-    """The reward at an episode's end: 1 - time_cost * steps / horizon for a success, else 0."""
-    return 1 - time_cost * episode.num_steps / horizon if episode.success else 0.0
+    """The reward at an episode's end: 1 - time_cost * steps / horizon for a success, else 0; times
+    its weight."""
+    if not episode.success:
+        return 0.0
+    return episode.weight * (1 - time_cost * episode.num_steps / horizon)

@@ -8,6 +8,7 @@ from rrf.config import Cfg, configclass
 from rrf.envs.configs import VecEnvCfg
 from rrf.policies.vla.configs import CompactVLACfg, GaussianHeadCfg, PolicyCfg
 from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg
+from rrf.runners.vla_rl.early_stop_configs import EarlyStopCfg
 
 
 @configclass
@@ -122,6 +123,9 @@ class RoundsCfg(RunnerCfg):
     episodes have groups of one."""
     curriculum: CurriculumCfg = CurriculumCfg()
     """How the initial states of the next round are chosen."""
+    early_stop: EarlyStopCfg | None = None
+    """Ends training episodes that are seldom solved from where they are; null plays all of them to
+    success or horizon."""
     max_rounds: int = 40
     """Number of rounds; each has a rollout and an update."""
     schedule: ScheduleCfg = ScheduleCfg(kind="cosine", warmup_fraction=0.0, final_factor=0.2)

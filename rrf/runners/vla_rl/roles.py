@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from rrf.runners.vla_rl.early_stop import EarlyStop
 from rrf.runners.vla_rl.job_sources import JobSource
 from rrf.runners.vla_rl.timeline import Layout, Timeline
 from rrf.storage.trajectories import PlayedEpisode
@@ -20,6 +21,7 @@ class Backend(typing.Protocol):
     rollout: typing.Any
     timeline: Timeline
     layout: Layout
+    in_process: typing.ClassVar[tuple[str, ...]]
 
     def play(
         self,
@@ -29,6 +31,7 @@ class Backend(typing.Protocol):
         greedy: bool = ...,
         keeps: bool = ...,
         should_stop: Callable[[], bool] = ...,
+        early_stop: EarlyStop | None = ...,
     ) -> None: ...
 
     def timings(self) -> dict[str, float]: ...

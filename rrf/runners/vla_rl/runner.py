@@ -61,6 +61,8 @@ class VLARLRunner:
         self.curriculum = Curriculum(
             cfg.curriculum, cfg.tasks, cfg.env_seeds, cfg.env.num_initial_states, cfg.seed
         )
+        max_chunks = cfg.env.max_episode_steps // cfg.env.chunk_length + 1
+        self.early_stop = cfg.early_stop and cfg.early_stop.build(cfg.tasks, max_chunks)
         self.round = 0
         self.num_episodes = 0
         self.metrics: dict[str, float] = {}
@@ -126,6 +128,8 @@ class VLARLRunner:
             "wall_s": self._wall_s,
             "cpu_s": self._cpu_s,
         }
+        if self.early_stop:
+            facts["early_stop"] = self.early_stop.state_dict()
         best = (best_round(self.validations),) if self.validations else ()
         path = checkpoint.save(
             self.run_dir,
@@ -205,6 +209,7 @@ class VLARLRunner:
         self.curriculum.learn(
             [(episode.job.initial_state, episode.success) for episode in episodes]
         )
+        stops = self.early_stop.learn(episodes) if self.early_stop else {}
         share = len(groups) / played.source.num_begun
         self._kept_share += _SHARE_GAIN * (share - self._kept_share)
         self.actor.set_noise_factor(played.noise)
@@ -227,10 +232,12 @@ class VLARLRunner:
         self.metrics |= (
             update
             | _episode_metrics(episodes, outcomes)
+            | stops
             | {
                 "rollout/groups_begun": float(played.source.num_begun),
                 "rollout/groups_kept": float(len(groups)),
                 "rollout/staleness": float(staleness),
+                "rollout/forward_passes": float(played.num_passes),
                 "rollout/weight_sync_mb": self.backend.rollout.sync_bytes / 1e6,
                 "time/rollout": played.seconds,
                 "time/update": updated_s,
@@ -281,6 +288,7 @@ class VLARLRunner:
         """Play the groups of a round, with the weights of now if none are loaded yet."""
         cfg, algorithm = self.cfg, self.actor.algorithm
         begin, drawn_before = time.perf_counter(), self.curriculum.state_dict()
+        passes_before = self.backend.rollout.num_passes
         source = GroupRound(
             self.curriculum.draw(number),
             cfg.num_groups,
@@ -292,19 +300,22 @@ class VLARLRunner:
         if not is_loaded:
             self._load(self.actor.weights(), self._noise_of(number))
         try:
-            self._play(source, _PLAY, number)
+            self._play(source, _PLAY, number, early_stop=self.early_stop)
         except StopRequestedError:
             self.curriculum.load_state_dict(drawn_before)  # undo the draws of the aborted round
             raise
         seconds = time.perf_counter() - begin
-        return _Played(source, self._noise_of(number), seconds, self._spent_since_last_round())
+        passes = self.backend.rollout.num_passes - passes_before
+        spent = self._spent_since_last_round()
+        return _Played(source, self._noise_of(number), seconds, spent, passes)
 
     def _spent_since_last_round(self) -> dict[str, float]:
         """Seconds that the backend's roles spent; for environments, CPU time of their processes."""
         timings = self.backend.timings()
         spent = {name: max(0.0, t - self._timings.get(name, 0.0)) for name, t in timings.items()}
         self._timings = timings
-        self._env_cpu_s += sum(t for name, t in spent.items() if name != "inference")
+        own = self.backend.in_process
+        self._env_cpu_s += sum(t for name, t in spent.items() if name not in own)
         return spent
 
     def _update(self, groups: list[list[PlayedEpisode]]) -> dict[str, float]:
@@ -377,6 +388,8 @@ class VLARLRunner:
         self.round, self.num_episodes = facts["round"], facts["num_episodes"]
         self.curriculum.load_state_dict(facts["curriculum"])
         self._kept_share = facts["kept_share"]
+        if self.early_stop:
+            self.early_stop.load_state_dict(facts["early_stop"])
         self.metrics, self.validations = dict(facts["metrics"]), list(facts["validations"])
         self._wall_s, self._cpu_s = facts["wall_s"], facts["cpu_s"]
         if own is None:
@@ -414,6 +427,7 @@ class _Played:
     noise: float  # factor on the randomness of its actions
     seconds: float
     spent: dict[str, float]  # seconds by role
+    num_passes: int  # forward passes that chose actions
 
 
 def _episode_metrics(
