@@ -25,6 +25,7 @@ import argparse
 import json
 import statistics
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import metaworld_peers, record, vla_rl_roles
@@ -33,6 +34,7 @@ from rrf import workspace
 
 COMMAND = "python -m benchmarks.vla_rl"
 _ROUNDS = 4
+_FASTER = ("early_stop={}", "inference_batch=8")  # episodes without hope end; fuller batches
 _RATE, _DRAWN = "metaworld_rl_episodes_per_s", "drawn"
 _ALIASES = {"metaworld-grpo-compact": "headline", "metaworld-grpo-mt50-two-views": "mt50_success"}
 _IDS = {  # experiment -> field of its results -> id under which it is published
@@ -50,13 +52,17 @@ def metaworld_rl_episodes_per_s() -> list[dict]:
     """Episodes per wall second of rollout and update together, with the shares of the CPU time.
 
     They are measured for the policy that training starts from, whose episodes are long. If the
-    headline experiment was run here, they are also measured for the policy that it ends with. The
-    peer is a simple loop without this package (`benchmarks.metaworld_peers`); the row also has the
-    rate of lerobot's wrapper.
+    headline experiment was run here, they are also measured for the policy that it ends with. A
+    row of its own stops hopeless episodes and has smaller batches. The peer is a simple loop
+    without this package (`benchmarks.metaworld_peers`); rows also have the rate of lerobot's
+    wrapper.
     """
     with tempfile.TemporaryDirectory() as scratch:
         start = Path(experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"])
-        numbers = [_rate(_RATE, start, Path(scratch, "rl"))]
+        numbers = [
+            _rate(_RATE, start, Path(scratch, "rl")),
+            _rate(f"{_RATE}_early_stop", start, Path(scratch, "stopping"), _FASTER),
+        ]
         end = workspace.state() / "headline" / "metaworld-grpo-compact-seed0" / "rl" / "result.json"
         if end.is_file():
             # Only the name is used, because the folder may have been moved.
@@ -65,9 +71,9 @@ def metaworld_rl_episodes_per_s() -> list[dict]:
     return numbers
 
 
-def _rate(name: str, parent: Path, run_dir: Path) -> dict:
-    """Measure rounds that start from the policy in `parent`; the first, which loads tasks, does not
-    count.
+def _rate(name: str, parent: Path, run_dir: Path, words: Sequence[str] = ()) -> dict:
+    """Measure rounds that start from the policy in `parent`, with these overrides; the first, which
+    loads tasks, does not count.
     """
     import torch
 
@@ -75,7 +81,7 @@ def _rate(name: str, parent: Path, run_dir: Path) -> dict:
     from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 
     torch.set_num_threads(1)
-    cfg = resolve("metaworld-grpo-compact", [f"init_from={parent}"])
+    cfg = resolve("metaworld-grpo-compact", [f"init_from={parent}", *words])
     assert isinstance(cfg, VLARLRunnerCfg)
     runner = cfg.replace(validation_episodes=1, max_rounds=_ROUNDS).build(run_dir)
     rounds: list[dict] = []
