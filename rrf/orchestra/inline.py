@@ -8,7 +8,6 @@ processes changes the played episodes.
 import collections
 import contextlib
 import dataclasses
-import multiprocessing.connection
 import os
 import time
 import typing
@@ -18,19 +17,19 @@ import numpy as np
 import torch
 
 from rrf.data.history import HistoryBuffer, past_of
-from rrf.data.sampling import mixed_seed
 from rrf.data.schema import Observation
-from rrf.envs.observations import digest, join, rows_of
-from rrf.envs.process.child import Child, ChildError, close_all
+from rrf.envs.observations import join, rows_of
+from rrf.envs.process.child import ChildError
 from rrf.envs.vec_env import check_actions
 from rrf.orchestra.dispatch import Dispatcher
 from rrf.orchestra.env_role import from_plain
+from rrf.orchestra.env_workers import LocalProcesses, Processes, Worker
+from rrf.orchestra.game import Game, Playing
 from rrf.policies.policy import Sample
 from rrf.runners.interruption import StopRequestedError
 from rrf.runners.vla_rl.early_stop import EarlyStop
 from rrf.runners.vla_rl.job_sources import JobSource
 from rrf.runners.vla_rl.timeline import Layout, Timeline
-from rrf.storage.trajectories import Job, PlayedEpisode
 
 ENV_ROLE = "rrf.orchestra.env_role:EnvRole"
 _FIRST_ANSWER_S = 600.0  # the first image on a machine compiles kernels
@@ -55,41 +54,13 @@ class Rollout(typing.Protocol):
     ) -> Sample: ...
 
 
-class Processes(typing.Protocol):
-    """Where environment roles run."""
+@dataclasses.dataclass
+class Asking:
+    """A worker, and the episodes that it needs actions for."""
 
-    def start(
-        self, number: int, name: str, role: str, arguments: dict, timeout_s: float
-    ) -> typing.Any:
-        """Start process `number`; returns what has the methods of `Child`."""
-        ...
-
-    def ready(self, children: Sequence, timeout_s: float) -> list:
-        """Those of the children, each in a call, that have an answer, at the latest after
-        `timeout_s`."""
-        ...
-
-    def close(self, children: Sequence) -> None:
-        """End the children. Calling it twice is allowed."""
-        ...
-
-
-class LocalProcesses:
-    """Children of this process."""
-
-    def start(self, number: int, name: str, role: str, arguments: dict, timeout_s: float) -> Child:
-        """See `Processes.start`."""
-        return Child(role, name, arguments, timeout_s)
-
-    def ready(self, children: Sequence[Child], timeout_s: float) -> list[Child]:
-        """See `Processes.ready`."""
-        connections = [child.connection for child in children]
-        found = multiprocessing.connection.wait(connections, timeout=timeout_s)
-        return [child for child in children if child.connection in found]
-
-    def close(self, children: Sequence[Child]) -> None:
-        """See `Processes.close`."""
-        close_all(children)
+    worker: Worker
+    playing: list[Playing]
+    observation: Observation
 
 
 class InlineBackend:
@@ -196,7 +167,7 @@ class InlineBackend:
         self._bootstrap(game)
         self._driver_s += time.thread_time() - begin_s
 
-    def _wait(self, busy: "Sequence[Worker]", game: "Game") -> list:
+    def _wait(self, busy: Sequence[Worker], game: Game) -> list:
         """The children of these workers that have an answer; waits up to a second for one."""
         return self._processes.ready([worker.child for worker in busy], 1.0)
 
@@ -227,7 +198,7 @@ class InlineBackend:
         """The process ids of the environment processes."""
         return [worker.child.pid for worker in self._workers]
 
-    def _feed_idle(self, game: "Game") -> bool:
+    def _feed_idle(self, game: Game) -> bool:
         """Give jobs to idle workers; returns whether any job is waiting or running."""
         for worker in self._workers:
             if not worker.jobs:
@@ -239,7 +210,7 @@ class InlineBackend:
                         self._replace(worker, game, error)
         return game.has_waiting or any(worker.jobs for worker in self._workers)
 
-    def _receive(self, worker: "Worker", game: "Game") -> "Asking | None":
+    def _receive(self, worker: Worker, game: Game) -> Asking | None:
         """Receive a worker's results and what it needs actions for; None if it is idle."""
         answer = worker.child.result()
         self.timeline.add_answer(f"env {worker.number}", answer["worked"], worker.asked_s)
@@ -276,9 +247,7 @@ class InlineBackend:
         self._go_on(worker, np.zeros((0, self._chunk_length, self._action_dim), np.float32), game)
         return None
 
-    def _is_stopped(
-        self, playing: "Playing", observation: Observation, row: int, game: "Game"
-    ) -> bool:
+    def _is_stopped(self, playing: Playing, observation: Observation, row: int, game: Game) -> bool:
         """Whether an episode, which is at a row of the observation, ends here without hope."""
         if not game.gives_up(playing, has_critic=self.rollout.sees_end):
             return False
@@ -288,7 +257,7 @@ class InlineBackend:
         game.end(playing, result, self.rollout.version)
         return True
 
-    def _answer(self, asking: "Sequence[Asking]", game: "Game") -> None:
+    def _answer(self, asking: Sequence[Asking], game: Game) -> None:
         """Choose the next actions of these workers together, and send them."""
         if not asking:
             return
@@ -302,7 +271,7 @@ class InlineBackend:
         self._advance(asking, observation, sample, game)
 
     def _advance(
-        self, asking: "Sequence[Asking]", observation: Observation, sample: Sample, game: "Game"
+        self, asking: Sequence[Asking], observation: Observation, sample: Sample, game: Game
     ) -> None:
         """Send the chosen actions."""
         playing = [episode for asked in asking for episode in asked.playing]
@@ -320,14 +289,14 @@ class InlineBackend:
                 self._replace(asked.worker, game, error)
             start = end
 
-    def _go_on(self, worker: "Worker", actions: np.ndarray, game: "Game") -> None:
+    def _go_on(self, worker: Worker, actions: np.ndarray, game: Game) -> None:
         """Send a worker its next chunks, and jobs for its free slots."""
         wanted = self._num_slots + self._num_slots // _SPARE_SHARE - len(worker.jobs)
         jobs = game.take(worker.number, wanted)
         if worker.jobs or jobs:
             worker.advance(actions, jobs)
 
-    def _replace(self, worker: "Worker", game: "Game", error: ChildError) -> None:
+    def _replace(self, worker: Worker, game: Game, error: ChildError) -> None:
         """Replace a process that died or hung; its unfinished episodes are played again."""
         self.num_restarts += 1
         if worker.num_restarts >= _MAX_RESTARTS:
@@ -337,7 +306,7 @@ class InlineBackend:
             ) from error
         game.put_back(worker.restart())
 
-    def _bootstrap(self, game: "Game") -> None:
+    def _bootstrap(self, game: Game) -> None:
         """Set what critics bootstrap from: the greedy choice in the last observation of truncated
         episodes, and its value."""
         if not game.finals:
@@ -349,7 +318,7 @@ class InlineBackend:
                 episode.final_value = sample.value[row, 0].item()
 
 
-def generators_of(asking: "Sequence[Asking]", game: "Game") -> list[torch.Generator] | None:
+def generators_of(asking: Sequence[Asking], game: Game) -> list[torch.Generator] | None:
     """The random generators of the rows; None if actions are greedy."""
     if game.greedy:
         return None
@@ -374,214 +343,4 @@ def check_division(num_envs: int, num_workers: int, name: str = "num_workers") -
     raise ValueError(
         f"num_envs={num_envs} cannot be divided evenly among {name}={num_workers}; set "
         f"num_envs={' or '.join(map(str, fitting)) or 2}"
-    )
-
-
-@dataclasses.dataclass
-class Playing:
-    """An unfinished episode."""
-
-    job: Job
-    generator: torch.Generator
-    reset_digest: str
-    history: HistoryBuffer
-    decisions: list[tuple[Observation | None, Sample, int]] = dataclasses.field(
-        default_factory=list
-    )  # the observations of a batch, the sample for it, the row of this episode
-    rewards: list[float] = dataclasses.field(default_factory=list)
-    steps: list[int] = dataclasses.field(default_factory=list)
-    was_tested: bool = False  # for hope
-    weight: float = 1.0
-
-
-@dataclasses.dataclass
-class Asking:
-    """A worker, and the episodes that it needs actions for."""
-
-    worker: "Worker"
-    playing: list[Playing]
-    observation: Observation
-
-
-class Game:
-    """The state of one call of `play`."""
-
-    def __init__(
-        self,
-        source: JobSource,
-        dispatcher: Dispatcher,
-        stream: tuple[int, ...],
-        greedy: bool,
-        keeps: bool,
-        new_history: Callable[[], HistoryBuffer],
-        early_stop: EarlyStop | None,
-    ):
-        self._new_history, self._early_stop = new_history, early_stop
-        self.greedy, self.keeps = greedy, keeps
-        self.finals: list[tuple[PlayedEpisode, Observation]] = []
-        self._source, self._dispatcher, self._stream = source, dispatcher, stream
-        self._waiting: list[Job] = []
-        self._playing: dict[int, Playing] = {}  # by job id
-
-    def take(self, worker: int, count: int) -> list[Job]:
-        """Up to `count` jobs that a worker shall start now."""
-        self._waiting += self._source.take()
-        return self._dispatcher.pick(self._waiting, worker, count)
-
-    @property
-    def has_waiting(self) -> bool:
-        """Whether jobs wait for a worker."""
-        return bool(self._waiting)
-
-    def put_back(self, jobs: Sequence[Job]) -> None:
-        """Drop the unfinished episodes of these jobs and play them again, before other jobs."""
-        for job in jobs:
-            self._playing.pop(job.id, None)
-        self._waiting[:0] = jobs
-
-    def playing_of(self, job: Job, observation: Observation, row: int) -> Playing:
-        """The unfinished episode of a job; a new one if this is its first observation."""
-        if job.id not in self._playing:
-            self._playing[job.id] = Playing(
-                job=job,
-                generator=torch.Generator().manual_seed(mixed_seed(*self._stream, job.id)),
-                reset_digest=digest(observation, row),
-                history=self._new_history(),
-            )
-        return self._playing[job.id]
-
-    def note_result(self, result: dict, version: int) -> None:
-        """Record the result of an episode's last chunk."""
-        playing = self._playing[result["id"]]
-        playing.rewards.append(result["reward"])
-        playing.steps.append(result["steps"])
-        if result["is_over"]:
-            if "final" in result:
-                result["seen"] = playing.history.seen(from_plain(result["final"]))
-            self.end(playing, result, version)
-
-    def gives_up(self, playing: Playing, has_critic: bool) -> bool:
-        """Whether an episode that needs its next actions is to end instead."""
-        early_stop, job = self._early_stop, playing.job
-        if early_stop is None or playing.was_tested or not playing.steps:
-            return False
-        if not early_stop.is_hopeless(job.initial_state.task, len(playing.steps)):
-            return False
-        playing.was_tested = True
-        if early_stop.goes_on(self._stream, job.id):
-            playing.weight = 1.0 if has_critic else 1 / early_stop.cfg.continued
-            return False
-        return True
-
-    def end(self, playing: Playing, result: dict, version: int) -> None:
-        """Report a finished episode; `seen` of the result is the observation that it ended in."""
-        episode = _finished(self._playing.pop(playing.job.id), result, version)
-        if "seen" in result:
-            self.finals.append((episode, result["seen"]))
-        self._source.report(episode)
-
-
-class Worker:
-    """An environment process and its jobs."""
-
-    def __init__(
-        self,
-        processes: Processes,
-        number: int,
-        num_workers: int,
-        role: str,
-        arguments: dict,
-        timeout_s: float,
-    ):
-        self.number = number
-        self._processes = processes
-        self.name = f"environment worker {number + 1} of {num_workers}"
-        self.num_restarts = 0
-        self._role, self._arguments = role, arguments
-        self._timeout_s = timeout_s
-        self._spawn()
-
-    def start(self, jobs: Sequence[Job]) -> None:
-        """Give jobs to an idle process."""
-        self._send("start", jobs)
-
-    def stop(self, jobs: Sequence[Job]) -> None:
-        """End the episodes of these jobs with the next call."""
-        self._stopped = [job.id for job in jobs]
-        self.ids = [job_id for job_id in self.ids if job_id not in self._stopped]
-        for job_id in self._stopped:
-            del self.jobs[job_id]
-
-    def advance(self, actions: np.ndarray, jobs: Sequence[Job]) -> None:
-        """Send the next chunk for the jobs in `ids`, and new jobs."""
-        self._send("advance", jobs, actions)
-
-    def restart(self) -> list[Job]:
-        """Start a new process; returns the unfinished jobs of the old one."""
-        lost = list(self.jobs.values())
-        self.child.kill()
-        self.num_restarts += 1
-        self._spawn()
-        return lost
-
-    def check_alive(self) -> None:
-        """Raise ChildError if an answer is overdue."""
-        limit = max(self._timeout_s, _FIRST_ANSWER_S) if self.is_new else self._timeout_s
-        if time.monotonic() - self._sent_at > limit:
-            raise ChildError(
-                f"{self.name} (pid {self.child.pid}) gave no answer within {limit:.0f} s"
-            )
-
-    def _spawn(self) -> None:
-        self.child = self._processes.start(
-            self.number, self.name, self._role, self._arguments, self._timeout_s
-        )
-        self.is_new, self.is_called = True, False
-        self.ids: list[int] = []  # ids of the jobs that get the next actions, in order
-        self.jobs: dict[int, Job] = {}  # unfinished jobs of this process, by id
-        self._stopped: list[int] = []  # ids of those whose episodes the next call ends
-        self._sent_at = time.monotonic()
-
-    def _send(self, method: str, jobs: Sequence[Job], *arguments) -> None:
-        self.jobs |= {job.id: job for job in jobs}  # before sending, so that a failure returns them
-        plain = [
-            (job.id, job.initial_state.task, job.initial_state.seed, job.initial_state.index)
-            for job in jobs
-        ]
-        self._sent_at, self.asked_s = time.monotonic(), time.time()
-        stopped, self._stopped = self._stopped, []
-        self.child.send(method, *arguments, plain, *([stopped] if stopped else []))
-        self.is_called = True
-
-
-def _finished(playing: Playing, result: dict, version: int) -> PlayedEpisode:
-    """The record of a finished episode."""
-    observations = [
-        rows_of(observation, [row])
-        for observation, _, row in playing.decisions
-        if observation is not None
-    ]
-    samples = [(sample, row) for _, sample, row in playing.decisions]
-    num_rows = len(samples)
-    log_probs = [s.log_prob[row] for s, row in samples if s.log_prob is not None]
-    values = [s.value[row] for s, row in samples if s.value is not None]
-    return PlayedEpisode(
-        job=playing.job,
-        observation=join(observations) if observations else None,
-        replay={
-            name: torch.stack([sample.replay[name][row] for sample, row in samples])
-            for name in samples[0][0].replay
-        },
-        log_prob=torch.stack(log_probs) if log_probs else torch.zeros(num_rows, 0),
-        value=torch.stack(values) if values else torch.full((num_rows, 1), torch.nan),
-        reward=np.array(playing.rewards, np.float32),
-        steps=np.array(playing.steps, np.int64),
-        success=result["success"],
-        truncated=result["truncated"],
-        final_value=float("nan"),
-        policy_version=version,
-        reset_digest=playing.reset_digest,
-        recording=result.get("recording"),
-        stopped_early=result.get("stopped_early", False),
-        weight=playing.weight,
     )

@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from rrf.data.schema import Observation
 from rrf.envs.configs import VecEnvCfg
 from rrf.envs.observations import join
-from rrf.orchestra.inline import Asking, Game, InlineBackend, Worker, generators_of
+from rrf.orchestra.env_workers import Worker
+from rrf.orchestra.game import Game
+from rrf.orchestra.inline import Asking, InlineBackend, generators_of
 from rrf.orchestra.placement import Placement
 from rrf.orchestra.ray_child import RayChild, first_ready
 from rrf.orchestra.ray_cluster import Cluster
@@ -23,7 +25,7 @@ from rrf.orchestra.ray_rollouts import Call, RayRollouts
 
 
 class RayProcesses:
-    """Environment roles as actors; see `rrf.orchestra.inline.Processes`."""
+    """Environment roles as actors; see `rrf.orchestra.env_workers.Processes`."""
 
     def __init__(self, cluster: Cluster, placement: Placement):
         self._cluster, self._placed = cluster, placement.roles["env"]

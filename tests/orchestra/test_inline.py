@@ -81,7 +81,7 @@ def test_a_worker_that_dies_again_and_again_ends_the_run(monkeypatch):
             super().__init__(*arguments)
             self.kill()
 
-    monkeypatch.setattr("rrf.orchestra.inline.Child", Dying)
+    monkeypatch.setattr("rrf.orchestra.env_workers.Child", Dying)
     with pytest.raises(ChildError, match="worker 1 of 1 was restarted 3 times and failed again"):
         play(1)
 
