@@ -65,7 +65,14 @@ def plan(
 
     cfg, metrics = _measured(run)
     env_cfg, rows = cfg["env"], cfg["inference_batch"]
-    costs = Costs.of(metrics, env_cfg["chunk_length"], rows, env_cfg["max_episode_steps"])
+    workers = _num_workers(run, cfg)
+    costs = Costs.of(
+        metrics,
+        env_cfg["chunk_length"],
+        rows,
+        env_cfg["max_episode_steps"],
+        workers if env_cfg["num_envs"] // workers <= rows else None,
+    )
     nodes = [int(each) for each in cores.split(",")]
     slots = env_cfg["num_envs"]
     if env is None:
@@ -105,6 +112,13 @@ def timeline(
         said = ", ".join(f"{activity} {share:.0%}" for activity, share in parts.items())
         typer.echo(f"{process}: {said}")
     typer.echo(f"drawn {path}")
+
+
+def _num_workers(run: Path, cfg: dict) -> int:
+    """The environment processes that a run had."""
+    from rrf.runners.vla_rl.timeline import FILE, load
+
+    return len(load(run)[1].env) if (run / FILE).is_file() else cfg["num_workers"]
 
 
 def _predicted(run: Path, costs, slots: int, rows: int) -> str:

@@ -25,10 +25,16 @@ class Costs:
     inference_s: float  # one forward pass of a batch, however full it is, and what the driver does
     update_s: float  # the update, wall time
     num_chunks: Sequence[int]  # of each episode
+    num_running: int | None = None  # episodes at a time; None if there are enough for all slots
 
     @classmethod
     def of(
-        cls, metrics: Mapping[str, float], chunk_length: int, batch_rows: int, horizon: int
+        cls,
+        metrics: Mapping[str, float],
+        chunk_length: int,
+        batch_rows: int,
+        horizon: int,
+        num_workers: int | None = None,
     ) -> "Costs":
         """The costs that the metrics of a round say.
 
@@ -38,6 +44,9 @@ class Costs:
             batch_rows: The largest batch of a rollout.
             horizon: Actions of an episode that fails. Those that succeed are taken to be equally
                 long.
+            num_workers: Environment processes of the run, if each asks for one batch at most. How
+                full batches were then says how many episodes ran at a time: groups that are played
+                in stages leave slots empty.
 
         Raises:
             ValueError: If a metric is missing.
@@ -64,6 +73,7 @@ class Costs:
             inference_s=(metrics["time/inference"] + metrics.get("time/driver", 0.0)) / passes,
             update_s=metrics["time/update"],
             num_chunks=num_chunks,
+            num_running=num_workers and math.ceil(rows / passes * num_workers),
         )
 
 
@@ -130,7 +140,9 @@ class _Task:
 class _Round:
     def __init__(self, costs: Costs, layout: Layout, num_slots: int, batch_rows: int):
         self._costs, self._layout = costs, layout
-        self._num_slots, self._batch_rows = num_slots, batch_rows
+        self._batch_rows = batch_rows
+        num_running, count = min(num_slots, costs.num_running or num_slots), len(layout.env)
+        self._slots = [(num_running + env) // count for env in range(count)]
         self._waiting = list(reversed(costs.num_chunks))  # of episodes that are not yet begun
         self._running = [[] for _ in layout.env]  # of each process: chunks left of its episodes
         self._asking: list[int] = []  # processes that need actions, in order
@@ -157,8 +169,8 @@ class _Round:
         """Execute the chunks that were chosen, and begin episodes in free slots."""
         chunks = len(self._running[env])
         alive = [left for left in self._running[env] if left > 0]
-        slots = self._num_slots // len(self._layout.env)
-        begun = [self._waiting.pop() for _ in range(min(slots - len(alive), len(self._waiting)))]
+        free = max(self._slots[env], 1) - len(alive)
+        begun = [self._waiting.pop() for _ in range(min(free, len(self._waiting)))]
         self._running[env] = alive + begun
         seconds = chunks * self._costs.chunk_s + len(begun) * self._costs.reset_s
         if chunks or begun:

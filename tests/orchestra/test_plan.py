@@ -1,5 +1,6 @@
 """Predicted rounds, worked by hand."""
 
+import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -49,6 +50,12 @@ def test_more_episodes_than_slots_follow_each_other():
     assert plan.rollout_s == 6 * (2 + 2)
 
 
+def test_slots_without_an_episode_stay_empty():
+    costs = dataclasses.replace(COSTS, num_running=2)
+    plan = predict(costs, Layout((0,), (0,), (8,)), num_slots=4, batch_rows=4)
+    assert plan.rollout_s == 6 * (2 + 2)
+
+
 def test_the_fastest_layout_comes_first():
     found = propose(COSTS, cores=(2, 2), num_slots=4, batch_rows=2)
     seconds = [pair[0] for pair in found]
@@ -69,7 +76,9 @@ def test_costs_come_from_the_metrics_of_a_round():
     costs = Costs.of(metrics, chunk_length=2, batch_rows=16, horizon=8)
     assert costs == Costs(0.3, 0.2, 2.0, 7.0, [4, 2] * 5)
     counted = Costs.of(metrics | {"rollout/forward_passes": 5.0, "time/driver": 1.0}, 2, 16, 8)
-    assert counted.inference_s == 1.0
+    assert (counted.inference_s, counted.num_running) == (1.0, None)
+    few = metrics | {"rollout/forward_passes": 15.0}
+    assert Costs.of(few, 2, 16, 8, num_workers=3).num_running == 6  # 2 rows of each process
     with pytest.raises(ValueError, match="no time/reset; train at least one round"):
         Costs.of({n: v for n, v in metrics.items() if n != "time/reset"}, 2, 16, 8)
 
