@@ -65,14 +65,26 @@ def observe(goals: list[np.ndarray]) -> Observation:
 
 
 class ToyBackend:
-    """Implements `rrf.runners.vla_rl.runner.Backend`."""
+    """Implements `rrf.runners.vla_rl.roles.Backend`."""
+
+    in_process = ("inference",)
 
     def __init__(self, policy, sees_end=False):
         self.rollout = RolloutRole(policy, sees_end=sees_end)
         self.timeline, self.layout = Timeline(), Layout([0], [0], [1])
         self.is_closed = False
 
-    def play(self, source, stream, *, greedy=False, keeps=True, should_stop=lambda: False):
+    def play(
+        self,
+        source,
+        stream,
+        *,
+        greedy=False,
+        keeps=True,
+        should_stop=lambda: False,
+        early_stop=None,
+    ):
+        assert early_stop is None, "this backend plays every episode to its end"
         while jobs := source.take():
             tries = {job: [] for job in jobs}
             generators = {
