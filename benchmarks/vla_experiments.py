@@ -65,6 +65,7 @@ class Experiment:
     is_family: bool = False  # a row of the table of families in docs/models.md
 
 
+EARLY_STOP = ("early_stop={}", "inference_batch=8")  # episodes without hope end; fuller batches
 _ONE_DEMO = "compact-vla-one-demo"
 _VIEWS = ("workspace", "gripperPOV")
 _SHOWN_STEPS = 300  # of imitation of the demonstrations that the expert has shown, as in _ONE_DEMO
@@ -186,7 +187,7 @@ EXPERIMENTS = {
         "GRPO, Gaussian, hopeless episodes stopped",
         _ONE_DEMO,
         rl="metaworld-grpo-compact",
-        rl_overrides=("early_stop={}", "inference_batch=8"),
+        rl_overrides=EARLY_STOP,
         after="metaworld-grpo-compact",
     ),
     "metaworld-ml45-pretrain": Experiment(

@@ -34,7 +34,6 @@ from rrf import workspace
 
 COMMAND = "python -m benchmarks.vla_rl"
 _ROUNDS = 4
-_FASTER = ("early_stop={}", "inference_batch=8")  # episodes without hope end; fuller batches
 _RATE, _DRAWN = "metaworld_rl_episodes_per_s", "drawn"
 _ALIASES = {"metaworld-grpo-compact": "headline", "metaworld-grpo-mt50-two-views": "mt50_success"}
 _IDS = {  # experiment -> field of its results -> id under which it is published
@@ -61,7 +60,7 @@ def metaworld_rl_episodes_per_s() -> list[dict]:
         start = Path(experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"])
         numbers = [
             _rate(_RATE, start, Path(scratch, "rl")),
-            _rate(f"{_RATE}_early_stop", start, Path(scratch, "stopping"), _FASTER),
+            _rate(f"{_RATE}_early_stop", start, Path(scratch, "stopping"), experiments.EARLY_STOP),
         ]
         end = workspace.state() / "headline" / "metaworld-grpo-compact-seed0" / "rl" / "result.json"
         if end.is_file():

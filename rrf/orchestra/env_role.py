@@ -52,14 +52,14 @@ class EnvRole:
         return self._answer([], jobs, begun)
 
     def advance(
-        self, actions: np.ndarray, jobs: Sequence[PlainJob], stopped: Sequence[int] = ()
+        self, jobs: Sequence[PlainJob], actions: np.ndarray, stopped: Sequence[int] = ()
     ) -> dict[str, typing.Any]:
         """Execute a chunk in every running episode and take more jobs.
 
         Args:
+            jobs: New jobs. They are queued behind the waiting ones.
             actions: float32 [B, H, A], in the order of the last answer's `ids`, without those that
                 are stopped.
-            jobs: New jobs. They are queued behind the waiting ones.
             stopped: Jobs whose episodes end here; nothing more is said about them.
 
         Returns:

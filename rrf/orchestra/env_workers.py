@@ -71,7 +71,8 @@ class Worker:
         self._spawn()
 
     def start(self, jobs: Sequence[Job]) -> None:
-        """Give jobs to an idle process."""
+        """Give jobs to an idle process, which drops all earlier ones."""
+        self._stopped = []
         self._send("start", jobs)
 
     def stop(self, jobs: Sequence[Job]) -> None:
@@ -83,7 +84,8 @@ class Worker:
 
     def advance(self, actions: np.ndarray, jobs: Sequence[Job]) -> None:
         """Send the next chunk for the jobs in `ids`, and new jobs."""
-        self._send("advance", jobs, actions)
+        stopped, self._stopped = self._stopped, []
+        self._send("advance", jobs, actions, stopped)
 
     def restart(self) -> list[Job]:
         """Start a new process; returns the unfinished jobs of the old one."""
@@ -118,6 +120,5 @@ class Worker:
             for job in jobs
         ]
         self._sent_at, self.asked_s = time.monotonic(), time.time()
-        stopped, self._stopped = self._stopped, []
-        self.child.send(method, *arguments, plain, *([stopped] if stopped else []))
+        self.child.send(method, plain, *arguments)
         self.is_called = True

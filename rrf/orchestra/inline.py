@@ -262,13 +262,19 @@ class InlineBackend:
         if not asking:
             return
         observation = join([asked.observation for asked in asking])
-        begin_s, spent_s = time.time(), time.thread_time()
+        begin_s = time.time()
         self.timeline.add("driver", "bookkeeping", self._awake_s, begin_s)
-        sample = self.rollout.act(observation, generators_of(asking, game))
+        sample = self._act(observation, generators_of(asking, game))
         self._awake_s = time.time()
         self.timeline.add("rollout 0", "inference", begin_s, self._awake_s)
-        self._driver_s -= time.thread_time() - spent_s
         self._advance(asking, observation, sample, game)
+
+    def _act(self, observation: Observation, generators: list[torch.Generator] | None) -> Sample:
+        """Choose actions; that time is the rollout's and not the driver's."""
+        begin_s = time.thread_time()
+        sample = self.rollout.act(observation, generators)
+        self._driver_s -= time.thread_time() - begin_s
+        return sample
 
     def _advance(
         self, asking: Sequence[Asking], observation: Observation, sample: Sample, game: Game
@@ -311,7 +317,7 @@ class InlineBackend:
         episodes, and its value."""
         if not game.finals:
             return
-        sample = self.rollout.act(join([final for _, final in game.finals]), None)
+        sample = self._act(join([final for _, final in game.finals]), None)
         for row, (episode, _) in enumerate(game.finals):
             episode.final_replay = {name: values[row] for name, values in sample.replay.items()}
             if sample.value is not None:

@@ -4,10 +4,10 @@ from rrf.algorithms.vla.configs import VLAPPOCfg
 from rrf.envs.maniskill.configs import INSTRUCTIONS, ManiskillCfg
 from rrf.networks.configs import InstructionEncoderCfg, MLPCfg
 from rrf.networks.vocabulary import vocabulary_of
-from rrf.policies.vla.configs import GaussianHeadCfg, ValueHeadCfg
+from rrf.policies.vla.configs import CompactVLACfg, ValueHeadCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets.openvla import openvla_sft
-from rrf.presets.vla_rl import metaworld_grpo_two_views, two_views_sft
+from rrf.presets.vla_rl import other_simulator_grpo, two_views_sft
 from rrf.runners.configs import AdamWCfg, ScheduleCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
@@ -31,22 +31,15 @@ def compact_vla_maniskill() -> SupervisedRunnerCfg:
 
 def maniskill_grpo_compact() -> VLARLRunnerCfg:
     """GRPO of a policy of `compact-vla-maniskill`; set `init_from`."""
-    cfg = metaworld_grpo_two_views()
+    cfg = other_simulator_grpo()
+    assert isinstance(cfg.policy, CompactVLACfg)
     return cfg.replace(
         experiment_name="maniskill-grpo-compact",
-        policy=compact_vla_maniskill().policy.replace(
-            head=GaussianHeadCfg(persistent_share=0.3, temperature=0.3)
-        ),
+        policy=compact_vla_maniskill().policy.replace(head=cfg.policy.head),
         env=_CFG.replace(num_envs=16, max_episode_steps=40),
         tasks=["PickCube-v1"],
         worker_timeout_s=300.0,  # the first images of a process take long
         early_stop=EarlyStopCfg(),
-        optimizer=cfg.optimizer.replace(lr=1e-4),
-        num_groups=16,
-        max_groups=40,
-        validation_episodes=25,
-        validation_interval=4,
-        max_rounds=12,
     )
 
 

@@ -3,8 +3,8 @@
 from rrf.envs.robosuite.configs import INSTRUCTIONS, RobosuiteCfg
 from rrf.networks.configs import InstructionEncoderCfg
 from rrf.networks.vocabulary import vocabulary_of
-from rrf.policies.vla.configs import GaussianHeadCfg
-from rrf.presets.vla_rl import metaworld_grpo_two_views, two_views_sft
+from rrf.policies.vla.configs import CompactVLACfg
+from rrf.presets.vla_rl import other_simulator_grpo, two_views_sft
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 
@@ -30,12 +30,11 @@ def robosuite_sft() -> SupervisedRunnerCfg:
 
 def robosuite_grpo() -> VLARLRunnerCfg:
     """GRPO on Lift and Door; set `init_from=<checkpoint of compact-vla-robosuite>`."""
-    cfg = metaworld_grpo_two_views()
+    cfg = other_simulator_grpo()
+    assert isinstance(cfg.policy, CompactVLACfg)
     return cfg.replace(
         experiment_name="robosuite-grpo-compact",
-        policy=robosuite_sft().policy.replace(
-            head=GaussianHeadCfg(persistent_share=0.3, temperature=0.3)
-        ),
+        policy=robosuite_sft().policy.replace(head=cfg.policy.head),
         env=RobosuiteCfg(
             num_envs=16,
             action_repeat=2,
@@ -45,10 +44,4 @@ def robosuite_grpo() -> VLARLRunnerCfg:
         ),
         tasks=["Lift", "Door"],
         worker_timeout_s=120.0,
-        optimizer=cfg.optimizer.replace(lr=1e-4),
-        num_groups=16,
-        max_groups=40,
-        validation_episodes=25,
-        validation_interval=4,
-        max_rounds=12,
     )

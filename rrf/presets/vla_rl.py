@@ -116,6 +116,21 @@ def metaworld_grpo_two_views() -> VLARLRunnerCfg:
     )
 
 
+def other_simulator_grpo() -> VLARLRunnerCfg:
+    """GRPO of two views where an episode costs a second: little noise, small steps, few rounds; set
+    policy, env and tasks."""
+    cfg = metaworld_grpo_two_views()
+    return cfg.replace(
+        policy=cfg.policy.replace(head=GaussianHeadCfg(persistent_share=0.3, temperature=0.3)),
+        optimizer=cfg.optimizer.replace(lr=1e-4),
+        num_groups=16,
+        max_groups=40,
+        validation_episodes=25,
+        validation_interval=4,
+        max_rounds=12,
+    )
+
+
 def metaworld_rloo_compact() -> VLARLRunnerCfg:
     """Leave-one-out advantages (RLOO) instead of GRPO's; set `init_from` as for it."""
     return metaworld_grpo_compact().replace(

@@ -145,6 +145,23 @@ def test_the_same_bits_for_any_number_of_workers_also_killed_ones(parent, tmp_pa
     assert [e.stopped_early for e in two] == [e.stopped_early for e in alone]
 
 
+def test_a_process_whose_episodes_were_all_stopped_begins_the_next_round(parent, tmp_path):
+    class Strict(Always):
+        def goes_on(self, stream, job_id):
+            return False
+
+    backend = toy.runner_of(parent, tmp_path, num_workers=1).backend
+    try:
+        for _ in range(2):
+            source = JobList(STATES[:3])
+            backend.play(source, (0, 7), early_stop=Strict())
+            assert all(e.stopped_early for e in source.episodes if len(e) == 2)
+            assert len(source.episodes) == 3
+        assert backend.num_restarts == 0
+    finally:
+        backend.close()
+
+
 def test_the_estimate_is_saved_with_a_checkpoint(parent, tmp_path):
     stop, algorithm = EarlyStopCfg(hope=0.3), VLAPPOCfg(num_epochs=1)
     cfg = toy.run_cfg(parent, early_stop=stop, algorithm=algorithm, max_rounds=3)

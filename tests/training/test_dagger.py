@@ -167,7 +167,7 @@ def test_beta_is_the_experts_share(beta, share):
     role = RecordingRole(ToyCfg(num_envs=1, max_episode_steps=8).to_dict(), False, beta, [0, 0])
     role.start([(0, "reach-red", 42, 0)])
     while True:
-        (result,) = role.advance(np.full((1, 2, 2), -1, np.float32), [])["results"]
+        (result,) = role.advance([], np.full((1, 2, 2), -1, np.float32))["results"]
         if result["is_over"]:
             break
     recording = result["recording"]
