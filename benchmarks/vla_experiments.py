@@ -170,12 +170,12 @@ EXPERIMENTS = {
     "maniskill-grpo-compact": Experiment(
         "GRPO, two views, ManiSkill",
         "compact-vla-maniskill",
-        ("episodes_per_instruction=50", "max_steps=1500"),
+        ("episodes_per_instruction=200", "max_steps=3000"),
         rl="maniskill-grpo-compact",
         protocol="configs/protocols/maniskill-pickcube.yaml",
         recordings=Recordings(
             ("PickCube-v1",),
-            episodes=50,
+            episodes=200,
             max_steps=50,
             noise=(0.0, 0.1),
             cameras=("workspace", "hand_camera"),

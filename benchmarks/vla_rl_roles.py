@@ -94,10 +94,7 @@ def plan_error() -> list[dict]:
     for workers, measured in rounds.items():
         layout = Layout([0] * workers, [0], [len(os.sched_getaffinity(0))])
         sizes = (cfg.env.num_envs, cfg.inference_batch)
-        of_rounds = [
-            Costs.of(row, cfg.env.chunk_length, sizes[1], cfg.env.max_episode_steps, _WORKERS[0])
-            for row in rounds[_WORKERS[0]]
-        ]
+        of_rounds = [Costs.of_run(cfg.to_dict(), row, _WORKERS[0]) for row in rounds[_WORKERS[0]]]
         predicted = sum(predict(costs, layout, *sizes).rollout_s for costs in of_rounds)
         took = sum(row["time/rollout"] for row in measured)
         errors[workers] = predicted / took - 1

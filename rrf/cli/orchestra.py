@@ -65,14 +65,7 @@ def plan(
 
     cfg, metrics = _measured(run)
     env_cfg, rows = cfg["env"], cfg["inference_batch"]
-    workers = _num_workers(run, cfg)
-    costs = Costs.of(
-        metrics,
-        env_cfg["chunk_length"],
-        rows,
-        env_cfg["max_episode_steps"],
-        workers if env_cfg["num_envs"] // workers <= rows else None,
-    )
+    costs = Costs.of_run(cfg, metrics, _num_workers(run, cfg))
     nodes = [int(each) for each in cores.split(",")]
     slots = env_cfg["num_envs"]
     if env is None:

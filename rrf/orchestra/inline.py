@@ -21,6 +21,7 @@ from rrf.data.schema import Observation
 from rrf.envs.observations import join, rows_of
 from rrf.envs.process.child import ChildError
 from rrf.envs.vec_env import check_actions
+from rrf.orchestra.call_costs import CallCosts
 from rrf.orchestra.dispatch import Dispatcher
 from rrf.orchestra.env_role import from_plain
 from rrf.orchestra.env_workers import LocalProcesses, Processes, Worker
@@ -97,7 +98,7 @@ class InlineBackend:
         self.rollout: typing.Any = rollout
         self._driver_s = 0.0
         self.num_restarts = 0
-        self.timeline = Timeline()
+        self.timeline, self.calls = Timeline(), CallCosts()
         self.layout = Layout([0] * num_workers, [0], [len(os.sched_getaffinity(0))])
         arguments = {
             "cfg": cfg.replace(num_envs=cfg.num_envs // num_workers).to_dict(),
@@ -215,6 +216,10 @@ class InlineBackend:
         answer = worker.child.result()
         self.timeline.add_answer(f"env {worker.number}", answer["worked"], worker.asked_s)
         worker.is_new = worker.is_called = False
+        if answer["results"]:
+            _, _, parts = answer["worked"]
+            spent_s = sum(seconds for name, seconds in parts.items() if name != "reset")
+            self.calls.add(len(answer["results"]), spent_s)
         for result in answer["results"]:
             if result["is_over"]:
                 del worker.jobs[result["id"]]

@@ -9,6 +9,7 @@ run.
 import dataclasses
 import itertools
 import math
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 
 from rrf.runners.vla_rl.timeline import Layout, Span
@@ -26,6 +27,21 @@ class Costs:
     update_s: float  # the update, wall time
     num_chunks: Sequence[int]  # of each episode
     num_running: int | None = None  # episodes at a time; None if there are enough for all slots
+    call_s: float = 0.0  # of a call that executes chunks, besides what each chunk costs
+
+    @classmethod
+    def of_run(
+        cls, cfg: Mapping[str, typing.Any], metrics: Mapping[str, float], num_workers: int
+    ) -> "Costs":
+        """The costs that a run's config, as plain data, and the metrics of a round say.
+
+        Raises:
+            ValueError: If a metric is missing.
+        """
+        env, rows = cfg["env"], cfg["inference_batch"]
+        asks_once = env["num_envs"] // num_workers <= rows
+        workers = num_workers if asks_once else None
+        return cls.of(metrics, env["chunk_length"], rows, env["max_episode_steps"], workers)
 
     @classmethod
     def of(
@@ -67,13 +83,15 @@ class Costs:
         ]
         rows = sum(num_chunks)
         passes = metrics.get("rollout/forward_passes") or math.ceil(rows / batch_rows)
+        fixed_s, calls = metrics.get("time/env_calls", 0.0), metrics.get("rollout/env_calls", 1.0)
         return cls(
-            chunk_s=(metrics["time/physics"] + metrics["time/rendering"]) / rows,
+            chunk_s=(metrics["time/physics"] + metrics["time/rendering"] - fixed_s) / rows,
             reset_s=metrics["time/reset"] / episodes,
             inference_s=(metrics["time/inference"] + metrics.get("time/driver", 0.0)) / passes,
             update_s=metrics["time/update"],
             num_chunks=num_chunks,
             num_running=num_workers and math.ceil(rows / passes * num_workers),
+            call_s=fixed_s / calls,
         )
 
 
@@ -173,6 +191,7 @@ class _Round:
         begun = [self._waiting.pop() for _ in range(min(free, len(self._waiting)))]
         self._running[env] = alive + begun
         seconds = chunks * self._costs.chunk_s + len(begun) * self._costs.reset_s
+        seconds += self._costs.call_s if chunks else 0.0
         if chunks or begun:
             self._start(f"env {env}", "simulation", self._layout.env[env], seconds, [env])
 

@@ -1,9 +1,12 @@
 """Objects that answer in Ray actors as they do in child processes.
 
-Plain data goes through Ray's object store: builtins and NumPy arrays.
+They exchange plain data, builtins and NumPy arrays. A call is packed here, because Ray would pack
+each argument and array of it by Python code of its own; only the buffers of large arrays are left
+to Ray's object store.
 """
 
 import os
+import pickle
 import typing
 from collections.abc import Sequence
 
@@ -14,11 +17,15 @@ import ray.exceptions
 from rrf.envs.failure import in_a_line
 from rrf.envs.process.child import ChildError, Served, failure
 
+_LARGE_BYTES = 1 << 20
+
+Packed = tuple[bytes, list[np.ndarray]]
+
 
 class _Actor(Served):
-    def run(self, method: str, *values) -> tuple[str, typing.Any]:
-        """See `Served.call`. Ray puts what `ray.put` stored in the place of such an argument."""
-        return self.call(method, values)
+    def run(self, method: str, arguments: Packed) -> Packed:
+        """See `Served.call`."""
+        return packed(self.call(method, unpacked(arguments)))
 
     def pid(self) -> int:
         return os.getpid()
@@ -40,14 +47,18 @@ class RayChild:
 
     def send(self, method: str, *arguments) -> None:
         """See `Child.send`; that the actor is gone shows at `result`."""
+        self.send_packed(method, packed(arguments))
+
+    def send_packed(self, method: str, arguments: typing.Any) -> None:
+        """The same with `packed` arguments, or with what `ray.put` made of them."""
         self._method = method
-        self.answer = self._actor.run.remote(method, *arguments)
+        self.answer = self._actor.run.remote(method, arguments)
 
     def result(self, timeout_s: float | None = None) -> typing.Any:
         """See `Child.result`; another time limit may be given."""
         method, limit = self._method, timeout_s or self._timeout_s
         try:
-            kind, value = ray.get(self.answer, timeout=limit)
+            answer: typing.Any = ray.get(self.answer, timeout=limit)
         except ray.exceptions.GetTimeoutError:
             self.kill()
             raise ChildError(
@@ -55,9 +66,10 @@ class RayChild:
             ) from None
         except ray.exceptions.RayError as error:
             raise ChildError(f"{self.name} died during '{method}': {in_a_line(error)}") from error
+        kind, value = unpacked(answer, writable=True)
         if kind != "done":
             raise failure(self.name, method, kind, *value)
-        return writable(value)
+        return value
 
     def kill(self) -> None:
         """End the actor at once."""
@@ -70,14 +82,29 @@ def first_ready(answers: Sequence, timeout_s: float) -> list:
     if not answers:
         return []
     answers = list(answers)
-    ray.wait(answers, num_returns=1, timeout=timeout_s, fetch_local=False)
+    found, others = ray.wait(answers, num_returns=1, timeout=timeout_s, fetch_local=False)
+    if not (found and others):
+        return found
     return ray.wait(answers, num_returns=len(answers), timeout=0, fetch_local=False)[0]
 
 
-def writable(value: typing.Any) -> typing.Any:
-    """The same with its arrays copied; those in the object store are read-only."""
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, dict):
-        return {name: writable(each) for name, each in value.items()}
-    return [writable(each) for each in value] if isinstance(value, list) else value
+def packed(value: typing.Any) -> Packed:
+    """Plain data as bytes, and the buffers of its large arrays."""
+    large: list[np.ndarray] = []
+
+    def is_small(buffer: pickle.PickleBuffer) -> bool:
+        view = buffer.raw()
+        if view.nbytes < _LARGE_BYTES:
+            return True
+        large.append(np.frombuffer(view, np.uint8))
+        return False
+
+    return pickle.dumps(value, protocol=5, buffer_callback=is_small), large
+
+
+def unpacked(value: Packed, writable: bool = False) -> typing.Any:
+    """The inverse of `packed`. Large arrays are in the object store, where nobody may write; with
+    `writable` they are copied.
+    """
+    data, large = value
+    return pickle.loads(data, buffers=map(bytearray, large) if writable else large)

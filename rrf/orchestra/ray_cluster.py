@@ -24,9 +24,14 @@ _HOST_TIMEOUT_S = 300.0  # a node starts a process that imports rrf
 # Of HTTP/2, which Ray's head speaks: what a client says first, and the length of its answer's head.
 _HELLO, _FRAME_BYTES = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), 9
 _SETTINGS = 4
-# What is smaller travels with a call and does not go through the object store, whose process then
-# needs an eighth of the time.
-_CONFIG = {"max_direct_call_object_size": 1 << 24, "task_rpc_inlined_bytes_limit": 1 << 26}
+_CONFIG = {
+    # What is smaller travels with a call and does not go through the object store, whose process
+    # then needs an eighth of the time.
+    "max_direct_call_object_size": 1 << 24,
+    "task_rpc_inlined_bytes_limit": 1 << 26,
+    # Workers that Ray starts in advance lack the actors' environment variables and stay idle.
+    "prestart_worker_first_driver": False,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,6 +215,7 @@ def _on(node: str) -> dict[str, typing.Any]:
     """Options of an actor on a node; placement decides, not Ray's count of free cores."""
     return {
         "num_cpus": 0,
+        "enable_task_events": False,  # for Ray's own records of calls, of which there are thousands
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
     }
 

@@ -21,7 +21,7 @@ from rrf.envs.process.workers import read_cfg
 from rrf.orchestra.env_role import from_plain, to_plain
 from rrf.orchestra.offload import Offload, tensors_of
 from rrf.orchestra.placement import Placement
-from rrf.orchestra.ray_child import RayChild
+from rrf.orchestra.ray_child import RayChild, packed
 from rrf.orchestra.ray_cluster import Cluster
 from rrf.orchestra.rollout_role import RolloutRole
 from rrf.orchestra.weight_sync import Message, WeightReceiver, WeightSender, num_bytes
@@ -74,8 +74,9 @@ class RolloutActor:
         self._weights.apply(message)
         self._role.policy.set_noise_factor(noise_factor)
 
-    def act(self, observation: dict, states: list[np.ndarray] | None) -> dict[str, typing.Any]:
-        """Choose chunks, with random generators in these states; the states after it too."""
+    def act(self, observation: dict, states: np.ndarray | None) -> dict[str, typing.Any]:
+        """Choose chunks, with random generators in these states, a row each; the states after it
+        too."""
         begin_s, spent_s, passes = time.time(), self._role.inference_s, self._role.num_passes
         generators = None if states is None else [_generator(state) for state in states]
         sample = self._role.act(from_plain(observation), generators)
@@ -84,7 +85,7 @@ class RolloutActor:
             "log_prob": _array(sample.log_prob),
             "value": _array(sample.value),
             "replay": {name: _array(values) for name, values in sample.replay.items()},
-            "states": [each.get_state().numpy() for each in generators or []],
+            "states": None if generators is None else _states(generators),
             "worked": (begin_s, time.time(), {"inference": 1.0}),
             "spent": (self._role.inference_s - spent_s, self._role.num_passes - passes),
         }
@@ -143,9 +144,9 @@ class RayRollouts:
         self.policy.set_noise_factor(noise_factor)
         self.version, self._noise_factor = version, noise_factor
         message = self._sender.message(weights, version)
-        stored = ray.put(message)
+        stored = ray.put(packed((message, noise_factor)))
         for child in self._children:
-            child.send("load", stored, noise_factor)
+            child.send_packed("load", stored)
         for number, child in enumerate(self._children):
             try:
                 child.result(_LOAD_TIMEOUT_S)
@@ -169,7 +170,7 @@ class RayRollouts:
         self, observation: Observation, generators: Sequence[torch.Generator] | None
     ) -> "Call":
         """Begin to choose chunks, by the actor that has least to do."""
-        states = None if generators is None else [each.get_state().numpy() for each in generators]
+        states = None if generators is None else _states(generators)
         number = min(range(len(self._children)), key=lambda each: len(self._waiting[each]))
         call = Call(number, (to_plain(observation), states), generators)
         self._waiting[number].append(call)
@@ -193,7 +194,7 @@ class RayRollouts:
         self.timeline.add_answer(f"rollout {call.number}", found["worked"], call.asked_s)
         if call.generators is not None:
             for generator, state in zip(call.generators, found["states"], strict=True):
-                generator.set_state(torch.from_numpy(state))
+                generator.set_state(torch.from_numpy(state.copy()))
         return Sample(
             actions=found["actions"],
             log_prob=_tensor(found["log_prob"]),
@@ -256,6 +257,11 @@ class Call:
     answer: typing.Any = None
     sent_at: float = 0.0
     asked_s: float = 0.0  # the same by `time.time`
+
+
+def _states(generators: Sequence[torch.Generator]) -> np.ndarray:
+    """A row each."""
+    return torch.stack([each.get_state() for each in generators]).numpy()
 
 
 def _generator(state: np.ndarray) -> torch.Generator:

@@ -35,7 +35,9 @@ def maniskill_grpo_compact() -> VLARLRunnerCfg:
     assert isinstance(cfg.policy, CompactVLACfg)
     return cfg.replace(
         experiment_name="maniskill-grpo-compact",
-        policy=compact_vla_maniskill().policy.replace(head=cfg.policy.head),
+        policy=compact_vla_maniskill().policy.replace(
+            head=cfg.policy.head.replace(temperature=0.15)
+        ),
         env=_CFG.replace(num_envs=16, max_episode_steps=40),
         tasks=["PickCube-v1"],
         worker_timeout_s=300.0,  # the first images of a process take long

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rrf.cli import app
+from rrf.orchestra.call_costs import CallCosts
 from rrf.orchestra.plan import Costs, predict, propose
 from rrf.runners.vla_rl.timeline import Layout, Timeline
 
@@ -77,10 +78,36 @@ def test_costs_come_from_the_metrics_of_a_round():
     assert costs == Costs(0.3, 0.2, 2.0, 7.0, [4, 2] * 5)
     counted = Costs.of(metrics | {"rollout/forward_passes": 5.0, "time/driver": 1.0}, 2, 16, 8)
     assert (counted.inference_s, counted.num_running) == (1.0, None)
+    called = Costs.of(metrics | {"rollout/env_calls": 6.0, "time/env_calls": 3.0}, 2, 16, 8)
+    assert (called.call_s, called.chunk_s) == (0.5, 0.2)
     few = metrics | {"rollout/forward_passes": 15.0}
     assert Costs.of(few, 2, 16, 8, num_workers=3).num_running == 6  # 2 rows of each process
     with pytest.raises(ValueError, match="no time/reset; train at least one round"):
         Costs.of({n: v for n, v in metrics.items() if n != "time/reset"}, 2, 16, 8)
+
+
+def test_a_call_costs_what_its_episodes_do_not_explain():
+    calls = CallCosts()
+    for rows in (1, 4, 4, 16):
+        calls.add(rows, 0.5 + 0.25 * rows)
+    assert calls.count == 4
+    assert calls.fixed_s == pytest.approx(4 * 0.5)
+    calls.clear()
+    assert (calls.count, calls.fixed_s) == (0, 0.0)
+    for _ in range(3):
+        calls.add(8, 1.0)  # always as many, so nobody knows
+    assert calls.fixed_s == 0.0
+
+
+def test_more_processes_pay_for_more_calls():
+    costs = dataclasses.replace(COSTS, inference_s=0.0, reset_s=0.0, update_s=0.0, call_s=1.0)
+    of_one, of_two = (
+        predict(costs, Layout([0] * count, [0], [1]), num_slots=4, batch_rows=4).rollout_s
+        for count in (1, 2)
+    )
+    num_chunks = sum(COSTS.num_chunks)
+    assert of_one == pytest.approx(num_chunks * COSTS.chunk_s + num_chunks / 4)
+    assert of_two == pytest.approx(num_chunks * COSTS.chunk_s + num_chunks / 2)
 
 
 def test_the_command_predicts_from_a_run():

@@ -11,6 +11,7 @@ from rrf.data.schema import Observation
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.observations import digest, join
 from rrf.networks import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
+from rrf.orchestra.call_costs import CallCosts
 from rrf.orchestra.rollout_role import RolloutRole
 from rrf.policies import CompactVLACfg, GaussianHeadCfg
 from rrf.policies.policy import Sample
@@ -72,6 +73,7 @@ class ToyBackend:
     def __init__(self, policy, sees_end=False):
         self.rollout = RolloutRole(policy, sees_end=sees_end)
         self.timeline, self.layout = Timeline(), Layout([0], [0], [1])
+        self.calls = CallCosts()
         self.is_closed = False
 
     def play(

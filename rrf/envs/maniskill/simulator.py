@@ -20,8 +20,8 @@ from mani_skill.utils import sapien_utils
 
 _MAX_IDLE = 4  # scenes kept beside those that run
 _SHADER = "minimal"
-_WORKSPACE = {"eye": [0.55, 0.0, 0.5], "target": [0.03, 0.0, 0.1]}
-_WORKSPACE_FOV_RAD = 0.9
+_WORKSPACE = {"eye": [0.55, 0.0, 0.5], "target": [0.0, 0.0, 0.15]}
+_WORKSPACE_FOV_RAD = 0.85
 
 
 class Maniskill:

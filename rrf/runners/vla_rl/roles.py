@@ -20,6 +20,7 @@ class Backend(typing.Protocol):
 
     rollout: typing.Any
     timeline: Timeline
+    calls: typing.Any
     layout: Layout
     in_process: typing.ClassVar[tuple[str, ...]]
 

@@ -233,11 +233,11 @@ class VLARLRunner:
             update
             | _episode_metrics(episodes, outcomes)
             | stops
+            | played.counts
             | {
                 "rollout/groups_begun": float(played.source.num_begun),
                 "rollout/groups_kept": float(len(groups)),
                 "rollout/staleness": float(staleness),
-                "rollout/forward_passes": float(played.num_passes),
                 "rollout/weight_sync_mb": self.backend.rollout.sync_bytes / 1e6,
                 "time/rollout": played.seconds,
                 "time/update": updated_s,
@@ -289,6 +289,7 @@ class VLARLRunner:
         cfg, algorithm = self.cfg, self.actor.algorithm
         begin, drawn_before = time.perf_counter(), self.curriculum.state_dict()
         passes_before = self.backend.rollout.num_passes
+        self.backend.calls.clear()
         source = GroupRound(
             self.curriculum.draw(number),
             cfg.num_groups,
@@ -305,9 +306,14 @@ class VLARLRunner:
             self.curriculum.load_state_dict(drawn_before)  # undo the draws of the aborted round
             raise
         seconds = time.perf_counter() - begin
-        passes = self.backend.rollout.num_passes - passes_before
+        calls = self.backend.calls
+        counts = {
+            "rollout/forward_passes": float(self.backend.rollout.num_passes - passes_before),
+            "rollout/env_calls": float(calls.count),
+            "time/env_calls": calls.fixed_s,
+        }
         spent = self._spent_since_last_round()
-        return _Played(source, self._noise_of(number), seconds, spent, passes)
+        return _Played(source, self._noise_of(number), seconds, spent, counts)
 
     def _spent_since_last_round(self) -> dict[str, float]:
         """Seconds that the backend's roles spent; for environments, CPU time of their processes."""
@@ -427,7 +433,7 @@ class _Played:
     noise: float  # factor on the randomness of its actions
     seconds: float
     spent: dict[str, float]  # seconds by role
-    num_passes: int  # forward passes that chose actions
+    counts: dict[str, float]  # metrics of the calls of roles
 
 
 def _episode_metrics(
