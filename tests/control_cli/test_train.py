@@ -116,9 +116,10 @@ def test_a_finished_run_is_reused_until_told_otherwise(rrf):
     ("words", "steps_per_iteration"),
     [
         pytest.param(TINY_PPO, 4 * 8, id="ppo"),
-        pytest.param((*TINY_SAC, "num_steps_per_env=3"), 3, id="sac", marks=pytest.mark.slow),
+        pytest.param((*TINY_SAC, "num_steps_per_env=3"), 3, id="sac"),
     ],
 )
+@pytest.mark.slow
 def test_a_run_interrupted_and_then_killed_ends_with_the_weights_of_an_undisturbed_one(
     rrf, home, words, steps_per_iteration
 ):

@@ -84,6 +84,7 @@ def test_an_evaluation_is_written_reused_and_extended(home, rrf):
     assert evaluation(home / "a/1")["episodes"][0] == first["episodes"][0]
 
 
+@pytest.mark.slow
 def test_evaluations_of_another_version_are_named_and_left_out(home, rrf, monkeypatch):
 
     counted = []

@@ -134,6 +134,7 @@ def test_train_locomotion_names_its_runs_and_links_to_mlflow_and_back(server, ho
     assert "/#/models/balance/versions/1)" in shown["champion"][1]
 
 
+@pytest.mark.slow
 def test_a_night_is_an_mlflow_run_and_a_bad_one_fails_until_it_is_acknowledged(
     server, home, ran, monkeypatch
 ):

@@ -152,6 +152,7 @@ def test_a_model_is_judged_by_no_other_gate_than_its_own(server, gates, made):  
     assert train_vla("demo", None, "b", None, gate=easy, model="reach")["promoted"]
 
 
+@pytest.mark.slow
 def test_what_was_rolled_back_is_not_promoted_again_by_the_same_flow(
     server,  # noqa: F811
     gates,
