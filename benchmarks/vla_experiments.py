@@ -7,9 +7,7 @@ results go to `docs/benchmarks/headline/<name>.json`, one entry per seed. The sp
 
 import dataclasses
 import json
-import os
 import shutil
-import subprocess
 import sys
 import time
 import typing
@@ -19,7 +17,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks import metaworld_tasks, record
-from rrf import atomic, workspace
+from rrf import atomic, processes, workspace
 from rrf.config import read_yaml
 from rrf.envs.metaworld.tasks import TASKS
 from rrf.evaluation.results import FILE_NAME, EvaluationReport
@@ -134,7 +132,7 @@ EXPERIMENTS = {
     "cloning-50": Experiment(
         "cloning of 50 demonstrations per task",
         _ONE_DEMO,
-        ("episodes_per_instruction=50", "max_steps=1500"),
+        ("episodes_per_instruction=100", "max_steps=2000"),
         recordings=_FIFTY,
     ),
     "metaworld-grpo-mt50": Experiment(
@@ -170,7 +168,7 @@ EXPERIMENTS = {
     "maniskill-grpo-compact": Experiment(
         "GRPO, two views, ManiSkill",
         "compact-vla-maniskill",
-        ("episodes_per_instruction=200", "max_steps=3000"),
+        ("episodes_per_instruction=100", "max_steps=2000"),
         rl="maniskill-grpo-compact",
         protocol="configs/protocols/maniskill-pickcube.yaml",
         recordings=Recordings(
@@ -418,7 +416,9 @@ def _evaluate(seconds: list[float], checkpoint: str, protocol: str, out: Path) -
 
 
 def _rrf(*words: str, threads: int = 1) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    subprocess.run(
-        [sys.executable, "-m", "rrf.cli", *words], check=True, cwd=workspace.home(), env=environment
+    processes.run(  # which ends with this process: it writes into the folder of the next call
+        [sys.executable, "-m", "rrf.cli", *words],
+        on_line=print,
+        cwd=workspace.home(),
+        env={"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)},
     )
