@@ -4,6 +4,7 @@ The splits have fixed seeds: demonstrations 777, training 42, validation 2024, t
 """
 
 from rrf.algorithms.vla.configs import DecoupledCfg, GRPOCfg, ReinforceCfg, VLAPPOCfg
+from rrf.algorithms.vla.residual_sac_configs import ResidualSACCfg
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.metaworld.tasks import INSTRUCTIONS, TASKS
 from rrf.policies.vla.configs import (
@@ -246,8 +247,11 @@ def metaworld_sac_residual() -> ResidualSACRunnerCfg:
         experiment_name="metaworld-sac-residual",
         env=MetaWorldCfg(num_envs=32, max_episode_steps=30),
         tasks=list(TARGET_TASKS),
-        num_groups=192,
-        max_rounds=64,
+        algorithm=ResidualSACCfg(updates_per_step=0.1),
+        num_groups=256,
+        max_rounds=48,
+        validation_interval=12,
+        validation_episodes=20,
     )
 
 
