@@ -132,7 +132,7 @@ EXPERIMENTS = {
     "cloning-50": Experiment(
         "cloning of 50 demonstrations per task",
         _ONE_DEMO,
-        ("episodes_per_instruction=100", "max_steps=2000"),
+        ("episodes_per_instruction=50", "max_steps=1500"),
         recordings=_FIFTY,
     ),
     "metaworld-grpo-mt50": Experiment(
