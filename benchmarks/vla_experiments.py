@@ -6,6 +6,7 @@ results go to `docs/benchmarks/headline/<name>.json`, one entry per seed. The sp
 """
 
 import dataclasses
+import functools
 import json
 import shutil
 import sys
@@ -418,7 +419,7 @@ def _evaluate(seconds: list[float], checkpoint: str, protocol: str, out: Path) -
 def _rrf(*words: str, threads: int = 1) -> None:
     processes.run(  # which ends with this process: it writes into the folder of the next call
         [sys.executable, "-m", "rrf.cli", *words],
-        on_line=print,
+        on_line=functools.partial(print, flush=True),
         cwd=workspace.home(),
         env={"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)},
     )

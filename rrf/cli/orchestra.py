@@ -4,9 +4,12 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rrf.runners.vla_rl.timeline import Layout
 
 app = typer.Typer(
     help="The roles of reinforcement learning, here and on a Ray cluster.", no_args_is_help=True
@@ -65,7 +68,8 @@ def plan(
 
     cfg, metrics = _measured(run)
     env_cfg, rows = cfg["env"], cfg["inference_batch"]
-    costs = Costs.of_run(cfg, metrics, _num_workers(run, cfg))
+    own = _layout(run)
+    costs = Costs.of_run(cfg, metrics, len(own.env) if own else cfg["num_workers"])
     nodes = [int(each) for each in cores.split(",")]
     slots = env_cfg["num_envs"]
     if env is None:
@@ -76,7 +80,8 @@ def plan(
         where = {role: [process[0] for process in roles[role]] for role in roles}
         layouts = [Layout(where["env"], where["rollout"], nodes)]
     measured = metrics["time/rollout"] + metrics["time/update"]
-    typer.echo(f"the run's own round: {measured:.1f} s{_predicted(run, costs, slots, rows)}")
+    said = f", predicted {predict(costs, own, slots, rows).round_s:.1f} s" if own else ""
+    typer.echo(f"the run's own round: {measured:.1f} s{said}")
     for layout in layouts:
         found = predict(costs, layout, slots, rows)
         busy = [found.busy(f"rollout {number}") for number in range(len(layout.rollout))]
@@ -107,21 +112,11 @@ def timeline(
     typer.echo(f"drawn {path}")
 
 
-def _num_workers(run: Path, cfg: dict) -> int:
-    """The environment processes that a run had."""
+def _layout(run: Path) -> "Layout | None":
+    """The processes that a run had, if it says which."""
     from rrf.runners.vla_rl.timeline import FILE, load
 
-    return len(load(run)[1].env) if (run / FILE).is_file() else cfg["num_workers"]
-
-
-def _predicted(run: Path, costs, slots: int, rows: int) -> str:
-    """What is predicted for the processes that the run had, if it says which."""
-    from rrf.orchestra.plan import predict
-    from rrf.runners.vla_rl.timeline import FILE, load
-
-    if not (run / FILE).is_file():
-        return ""
-    return f", predicted {predict(costs, load(run)[1], slots, rows).round_s:.1f} s"
+    return load(run)[1] if (run / FILE).is_file() else None
 
 
 def _measured(run: Path) -> tuple[dict, dict]:

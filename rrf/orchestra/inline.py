@@ -21,13 +21,13 @@ from rrf.data.schema import Observation
 from rrf.envs.observations import join, rows_of
 from rrf.envs.process.child import ChildError
 from rrf.envs.vec_env import check_actions
-from rrf.orchestra.call_costs import CallCosts
 from rrf.orchestra.dispatch import Dispatcher
 from rrf.orchestra.env_role import from_plain
 from rrf.orchestra.env_workers import LocalProcesses, Processes, Worker
 from rrf.orchestra.game import Game, Playing
 from rrf.policies.policy import Sample
 from rrf.runners.interruption import StopRequestedError
+from rrf.runners.vla_rl.call_costs import CallCosts
 from rrf.runners.vla_rl.early_stop import EarlyStop
 from rrf.runners.vla_rl.job_sources import JobSource
 from rrf.runners.vla_rl.timeline import Layout, Timeline
@@ -218,7 +218,7 @@ class InlineBackend:
         worker.is_new = worker.is_called = False
         if answer["results"]:
             _, _, parts = answer["worked"]
-            spent_s = sum(seconds for name, seconds in parts.items() if name != "reset")
+            spent_s = parts.get("physics", 0.0) + parts.get("rendering", 0.0)
             self.calls.add(len(answer["results"]), spent_s)
         for result in answer["results"]:
             if result["is_over"]:

@@ -194,7 +194,7 @@ class RayRollouts:
         self.timeline.add_answer(f"rollout {call.number}", found["worked"], call.asked_s)
         if call.generators is not None:
             for generator, state in zip(call.generators, found["states"], strict=True):
-                generator.set_state(torch.from_numpy(state.copy()))
+                generator.set_state(torch.from_numpy(state))
         return Sample(
             actions=found["actions"],
             log_prob=_tensor(found["log_prob"]),

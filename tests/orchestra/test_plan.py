@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rrf.cli import app
-from rrf.orchestra.call_costs import CallCosts
 from rrf.orchestra.plan import Costs, predict, propose
+from rrf.runners.vla_rl.call_costs import CallCosts
 from rrf.runners.vla_rl.timeline import Layout, Timeline
 
 COSTS = Costs(chunk_s=1.0, reset_s=0.0, inference_s=2.0, update_s=5.0, num_chunks=[3] * 4)

@@ -11,12 +11,12 @@ from rrf.data.schema import Observation
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.observations import digest, join
 from rrf.networks import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
-from rrf.orchestra.call_costs import CallCosts
 from rrf.orchestra.rollout_role import RolloutRole
 from rrf.policies import CompactVLACfg, GaussianHeadCfg
 from rrf.policies.policy import Sample
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.interruption import StopRequestedError
+from rrf.runners.vla_rl.call_costs import CallCosts
 from rrf.runners.vla_rl.timeline import Layout, Timeline
 from rrf.storage.trajectories import PlayedEpisode
 

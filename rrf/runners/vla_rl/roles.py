@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from rrf.runners.vla_rl.call_costs import CallCosts
 from rrf.runners.vla_rl.early_stop import EarlyStop
 from rrf.runners.vla_rl.job_sources import JobSource
 from rrf.runners.vla_rl.timeline import Layout, Timeline
@@ -20,7 +21,7 @@ class Backend(typing.Protocol):
 
     rollout: typing.Any
     timeline: Timeline
-    calls: typing.Any
+    calls: CallCosts
     layout: Layout
     in_process: typing.ClassVar[tuple[str, ...]]
 
