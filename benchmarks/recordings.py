@@ -8,11 +8,9 @@ episodes. The datasets are those of `dvc --cd infra/recordings repro`.
 
 import argparse
 import json
-import subprocess
-import sys
 
 from benchmarks import record
-from benchmarks.vla_experiments import train
+from benchmarks.vla_experiments import run_rrf, train
 from rrf import workspace
 
 COMMAND = "python -m benchmarks.recordings"
@@ -29,8 +27,7 @@ def measure(preset: str, seed: int) -> dict:
     folder = workspace.state() / "recordings" / f"{preset}-seed{seed}"
     trained = train(preset, folder / "sft", [f"seed={seed}"])
     words = ["--held-out", DATASETS[preset], "--out", str(folder / "held-out")]
-    command = [sys.executable, "-m", "rrf.cli", "eval", trained["checkpoint"], *words]
-    subprocess.run(command, check=True, cwd=workspace.home())
+    run_rrf("eval", trained["checkpoint"], *words)
     result = json.loads((folder / "held-out" / "open_loop.json").read_text())
     errors = result["error_in_std"]
     number = record.number(

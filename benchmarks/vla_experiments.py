@@ -373,7 +373,7 @@ def _dataset(name: str, recordings: Recordings) -> tuple[Path, float]:
         words += [word for std in recordings.noise for word in ("--noise", str(std))]
         if recordings.demonstrations:
             words += ["--demonstrations", str(recordings.demonstrations)]
-        _rrf("data", "collect", *words, "--out", str(root / "raw"))
+        run_rrf("data", "collect", *words, "--out", str(root / "raw"))
         cfg = load_dataset_cfg(f"{recordings.env}-demo").replace(
             name=name, cameras={camera: f"obs/{camera}_image" for camera in cameras}
         )
@@ -392,7 +392,7 @@ def _dataset(name: str, recordings: Recordings) -> tuple[Path, float]:
 
 def train(preset: str, run_dir: Path, overrides: Sequence[str] = (), threads: int = 1) -> dict:
     """Run `rrf train` in a separate process; returns the content of result.json."""
-    _rrf("train", preset, *overrides, "trackers=[]", "--run-dir", str(run_dir), threads=threads)
+    run_rrf("train", preset, *overrides, "trackers=[]", "--run-dir", str(run_dir), threads=threads)
     return json.loads((run_dir / "result.json").read_text())
 
 
@@ -410,13 +410,14 @@ def _evaluate(seconds: list[float], checkpoint: str, protocol: str, out: Path) -
     began = time.perf_counter()
     if not (out / FILE_NAME).is_file():
         words = ["--protocol", protocol, "--out", str(out), "--workers", "2", "--num-videos", "0"]
-        _rrf("eval", checkpoint, *words)
+        run_rrf("eval", checkpoint, *words)
     report = EvaluationReport.load(out)
     seconds.append(max(report.timings["wall_s"], time.perf_counter() - began))
     return report
 
 
-def _rrf(*words: str, threads: int = 1) -> None:
+def run_rrf(*words: str, threads: int = 1) -> None:
+    """Run a command of `rrf` with so many threads."""
     processes.run(  # which ends with this process: it writes into the folder of the next call
         [sys.executable, "-m", "rrf.cli", *words],
         on_line=functools.partial(print, flush=True),

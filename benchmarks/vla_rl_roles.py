@@ -1,6 +1,6 @@
 """What the roles of reinforcement learning cost: `python -m benchmarks.vla_rl NAME`.
 
-`pipeline_ratio` takes a minute, `plan_error` five, `ray_over_inline_ratio` with `weight_sync_s` a
+`pipeline_ratio` takes a minute, `plan_error` ten, `ray_over_inline_ratio` with `weight_sync_s` a
 quarter of an hour.
 """
 
@@ -25,7 +25,9 @@ from rrf.orchestra.rollout_role import RolloutRole
 from rrf.policies.policy import Sample
 from rrf.runners.vla_rl.configs import RayCfg, VLARLRunnerCfg
 from rrf.runners.vla_rl.job_sources import JobList
-from rrf.runners.vla_rl.timeline import Layout
+from rrf.runners.vla_rl.roles import RoundProgress
+from rrf.runners.vla_rl.timeline import Layout, load
+from rrf.runners.vla_rl.workload import Workload
 from tests.toy_simulator import presets as toy_presets
 from tests.toy_simulator.configs import ToyCfg
 
@@ -82,20 +84,25 @@ def ray_over_inline() -> list[dict]:
 
 def plan_error() -> list[dict]:
     """How far `rrf orchestra plan` is from the measured rollouts of the same rounds with other
-    numbers of environment processes on this machine: the largest error, as a share."""
+    numbers of environment processes on this machine: the largest error, as a share. The runs take
+    turns, forth and back."""
+    rounds: dict[int, list[dict]] = {workers: [] for workers in _WORKERS}
+    workloads: dict[int, list[Workload]] = {workers: [] for workers in _WORKERS}
     with tempfile.TemporaryDirectory() as scratch:
         start = experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"]
-        rounds = {
-            workers: _rounds(start, Path(scratch, str(workers)), num_workers=workers)
-            for workers in _WORKERS
-        }
+        for turn, workers in enumerate((*_WORKERS, *reversed(_WORKERS))):
+            folder = Path(scratch, str(turn))
+            rounds[workers] += _rounds(start, folder, workloads[workers], num_workers=workers)
     cfg = _cfg(start)
+    played = list(zip(rounds[_WORKERS[0]], workloads[_WORKERS[0]], strict=True))
     errors = {}
     for workers, measured in rounds.items():
         layout = Layout([0] * workers, [0], [len(os.sched_getaffinity(0))])
         sizes = (cfg.env.num_envs, cfg.inference_batch)
-        of_rounds = [Costs.of_run(cfg.to_dict(), row, _WORKERS[0]) for row in rounds[_WORKERS[0]]]
-        predicted = sum(predict(costs, layout, *sizes).rollout_s for costs in of_rounds)
+        predicted = sum(
+            predict(Costs.of(metrics, workload), workload, layout, *sizes).rollout_s
+            for metrics, workload in played
+        )
         took = sum(row["time/rollout"] for row in measured)
         errors[workers] = predicted / took - 1
         print(f"{workers} processes: {took:.1f} s, predicted {predicted:.1f} s")
@@ -133,15 +140,25 @@ def _cfg(start: str) -> VLARLRunnerCfg:
     return cfg.replace(validation_episodes=1, max_rounds=_ROUNDS)
 
 
-def _rounds(start: str, run_dir: Path, **changes) -> list[dict]:
-    """The metrics of the rounds that count."""
+def _rounds(
+    start: str, run_dir: Path, workloads: list[Workload] | None = None, **changes
+) -> list[dict]:
+    """The metrics of the rounds that count; what they played is appended to `workloads`."""
     import torch
 
     torch.set_num_threads(1)
     rounds: list[dict] = []
-    runner = _cfg(start).replace(**changes).build(run_dir)
-    runner.run(on_progress=lambda progress: rounds.append(dict(progress.metrics)))
-    return rounds[1:]
+
+    def note(progress: RoundProgress) -> None:
+        if progress.round > 1:
+            rounds.append(dict(progress.metrics))
+            if workloads is not None:
+                workload = load(run_dir).workload
+                assert workload is not None
+                workloads.append(workload)
+
+    _cfg(start).replace(**changes).build(run_dir).run(on_progress=note)
+    return rounds
 
 
 def _seconds(metrics: dict) -> float:

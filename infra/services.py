@@ -31,6 +31,7 @@ from rrf.tracking import artifacts
 
 START_TIMEOUT_S = 180
 _STOP_TIMEOUT_S = 45  # the worker gives a flow 30 s to stop, the flow gives training 20 s
+_IDLE_WORKER_S = 15  # Prefect's worker may miss a signal that comes just as a flow has ended
 _LEASES = "prefect.server.concurrency.lease_storage"
 
 
@@ -192,7 +193,7 @@ def end_service(name: str) -> bool:
     record = service_records.read(name)
     if record is None or not record.processes():
         return False
-    record.end(_STOP_TIMEOUT_S)
+    record.end(_STOP_TIMEOUT_S, _IDLE_WORKER_S if name == "worker" else None)
     return True
 
 

@@ -4,12 +4,9 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from rrf.runners.vla_rl.timeline import Layout
 
 app = typer.Typer(
     help="The roles of reinforcement learning, here and on a Ray cluster.", no_args_is_help=True
@@ -64,26 +61,31 @@ def plan(
     """
     from rrf.orchestra.placement import parse
     from rrf.orchestra.plan import Costs, predict, propose
-    from rrf.runners.vla_rl.timeline import Layout
+    from rrf.runners.vla_rl.timeline import Layout, load
 
     cfg, metrics = _measured(run)
-    env_cfg, rows = cfg["env"], cfg["inference_batch"]
-    own = _layout(run)
-    costs = Costs.of_run(cfg, metrics, len(own.env) if own else cfg["num_workers"])
+    last = load(run)
+    if last.workload is None:
+        raise ValueError(
+            f"{run} does not say what its last round played, because it is older than that; train "
+            "at least one more round (max_rounds=…)"
+        )
+    sizes = (cfg["env"]["num_envs"], cfg["inference_batch"])
+    costs = Costs.of(metrics, last.workload)
     nodes = [int(each) for each in cores.split(",")]
-    slots = env_cfg["num_envs"]
     if env is None:
-        layouts = [layout for _, layout in propose(costs, nodes, slots, rows)[:_NUM_PROPOSED]]
+        proposed = propose(costs, last.workload, nodes, *sizes)
+        layouts = [layout for _, layout in proposed[:_NUM_PROPOSED]]
     else:
         there = [f"node of {count} cores" for count in nodes]
         roles = parse({"env": env, "rollout": rollout}, there, ("env", "rollout")).roles
         where = {role: [process[0] for process in roles[role]] for role in roles}
         layouts = [Layout(where["env"], where["rollout"], nodes)]
     measured = metrics["time/rollout"] + metrics["time/update"]
-    said = f", predicted {predict(costs, own, slots, rows).round_s:.1f} s" if own else ""
-    typer.echo(f"the run's own round: {measured:.1f} s{said}")
+    own = predict(costs, last.workload, last.layout, *sizes)
+    typer.echo(f"the run's own round: {measured:.1f} s, predicted {own.round_s:.1f} s")
     for layout in layouts:
-        found = predict(costs, layout, slots, rows)
+        found = predict(costs, last.workload, layout, *sizes)
         busy = [found.busy(f"rollout {number}") for number in range(len(layout.rollout))]
         typer.echo(
             f"{found.round_s:6.1f} s, of which rollout {found.rollout_s:.1f} s: env on nodes "
@@ -103,20 +105,13 @@ def timeline(
     from rrf.orchestra.timeline_chart import draw, shares
     from rrf.runners.vla_rl.timeline import load
 
-    number, _, spans = load(run)
+    last = load(run)
     path = output or run / "timeline.svg"
-    draw(path, f"Round {number} of {run.resolve().name}", spans)
-    for process, parts in shares(spans).items():
+    draw(path, f"Round {last.number} of {run.resolve().name}", last.spans)
+    for process, parts in shares(last.spans).items():
         said = ", ".join(f"{activity} {share:.0%}" for activity, share in parts.items())
         typer.echo(f"{process}: {said}")
     typer.echo(f"drawn {path}")
-
-
-def _layout(run: Path) -> "Layout | None":
-    """The processes that a run had, if it says which."""
-    from rrf.runners.vla_rl.timeline import FILE, load
-
-    return load(run)[1] if (run / FILE).is_file() else None
 
 
 def _measured(run: Path) -> tuple[dict, dict]:

@@ -21,7 +21,7 @@ from rrf.data.schema import Observation
 from rrf.envs.observations import join, rows_of
 from rrf.envs.process.child import ChildError
 from rrf.envs.vec_env import check_actions
-from rrf.orchestra.dispatch import Dispatcher
+from rrf.orchestra.dispatch import Dispatcher, num_wanted
 from rrf.orchestra.env_role import from_plain
 from rrf.orchestra.env_workers import LocalProcesses, Processes, Worker
 from rrf.orchestra.game import Game, Playing
@@ -35,7 +35,6 @@ from rrf.runners.vla_rl.timeline import Layout, Timeline
 ENV_ROLE = "rrf.orchestra.env_role:EnvRole"
 _FIRST_ANSWER_S = 600.0  # the first image on a machine compiles kernels
 _MAX_RESTARTS = 3  # consecutive restarts without a finished episode
-_SPARE_SHARE = 4  # a process gets one spare job per four slots, so that no slot stays empty
 
 
 class Rollout(typing.Protocol):
@@ -302,8 +301,7 @@ class InlineBackend:
 
     def _go_on(self, worker: Worker, actions: np.ndarray, game: Game) -> None:
         """Send a worker its next chunks, and jobs for its free slots."""
-        wanted = self._num_slots + self._num_slots // _SPARE_SHARE - len(worker.jobs)
-        jobs = game.take(worker.number, wanted)
+        jobs = game.take(worker.number, num_wanted(self._num_slots, len(worker.jobs)))
         if worker.jobs or jobs:
             worker.advance(actions, jobs)
 

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -121,6 +122,22 @@ def test_a_child_is_told_to_end_after_its_parent_and_killed_if_it_does_not(home)
     record.end(timeout_s=2)
     assert noted.read_text() == "told"
     wait_for(lambda: not any(is_running(pid) for pid in processes))
+
+
+def test_a_worker_without_flows_that_missed_its_signal_is_killed_soon(home, monkeypatch):
+    monkeypatch.setattr(services, "_STOP_TIMEOUT_S", 600)
+    monkeypatch.setattr(services, "_IDLE_WORKER_S", 1)
+    deaf = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('ready', flush=True); time.sleep(600)"
+    )
+    service = Service("worker", "worker", (sys.executable, "-c", deaf))
+    services.launch(service, {})
+    wait_for(lambda: "ready" in services.log_of("worker").read_text())
+    begin_s = time.monotonic()
+    assert services.end_service("worker")
+    assert time.monotonic() - begin_s < 300
+    assert not services.is_running(service)
 
 
 def test_the_next_worker_answers_for_the_flows_of_a_killed_one(home):

@@ -8,19 +8,22 @@ from typer.testing import CliRunner
 from rrf.cli import app
 from rrf.orchestra import timeline_chart
 from rrf.runners.vla_rl.timeline import FILE, Layout, Timeline, load
+from rrf.runners.vla_rl.workload import PlayedGroup, Workload
 from tests.orchestra import toy
 
 LAYOUT = Layout([0, 1], [0], [2, 4])
+GROUPS = [PlayedGroup("a", [5, 2]), PlayedGroup("b", [1, 3, 2, 4], instead_of=0)]
+WORKLOAD = Workload([2, 4], GROUPS, ["b", "a"])
 
 
 def test_spans_are_read_as_they_were_written(tmp_path):
     line = Timeline()
     line.add("env 1", "physics", 100.5, 101.0)
     line.add("rollout 0", "inference", 101.25, 101.5)
-    line.save(tmp_path, 3, LAYOUT)
-    number, layout, spans = load(tmp_path)
-    assert (number, layout) == (3, LAYOUT)
-    found = [(span.process, span.activity, span.begin_s, span.end_s) for span in spans]
+    line.save(tmp_path, 3, LAYOUT, WORKLOAD)
+    saved = load(tmp_path)
+    assert (saved.number, saved.layout, saved.workload) == (3, LAYOUT, WORKLOAD)
+    found = [(span.process, span.activity, span.begin_s, span.end_s) for span in saved.spans]
     assert found == [("env 1", "physics", 0, 0.5), ("rollout 0", "inference", 0.75, 1.0)]
 
 
@@ -58,8 +61,9 @@ def test_a_round_is_recorded_and_drawn(tmp_path):
     run = tmp_path / "run"
     cfg = toy.run_cfg(toy.save_parent(tmp_path / "sft"), max_rounds=1)
     cfg.build(run).run()
-    number, layout, spans = load(run)
-    assert number == 1
+    saved = load(run)
+    layout, spans = saved.layout, saved.spans
+    assert saved.number == 1
     assert (list(layout.env), list(layout.rollout)) == ([0, 0], [0])
     found = {(span.process, span.activity) for span in spans}
     assert found == {

@@ -51,9 +51,12 @@ class JobList:
 
 
 @dataclasses.dataclass
-class _Group:
+class Group:
+    """Episodes from one initial state."""
+
     number: int
     initial_state: InitialState
+    instead_of: int | None = None  # the number of the group whose end let this one begin
     episodes: dict[int, PlayedEpisode] = dataclasses.field(default_factory=dict)  # by job id
 
     def outcomes(self) -> set[bool]:
@@ -96,11 +99,13 @@ class GroupRound:
             True: min(stop_after_successes or group_size, group_size),
             False: min(stop_after_failures or group_size, group_size),
         }
-        self._stages = [group_size]
+        self.stages = [group_size]
+        """Numbers of episodes; a group that has played so many may be given up, or play on."""
         if not keeps_uniform:
-            self._stages = sorted({*self._patience.values(), group_size})
+            self.stages = sorted({*self._patience.values(), group_size})
         self._keeps_uniform = keeps_uniform
-        self._groups: list[_Group] = []
+        self.begun: list[Group] = []
+        """The groups that were begun, in the order in which they were drawn."""
         self._waiting: list[Job] = []
         self._num_wanted, self._num_given_up = num_groups, 0
         for _ in range(num_groups if keeps_uniform else round(num_groups / expected_share)):
@@ -108,14 +113,14 @@ class GroupRound:
 
     @property
     def num_begun(self) -> int:
-        return len(self._groups)
+        return len(self.begun)
 
     @property
     def groups(self) -> list[list[PlayedEpisode]]:
         """The groups to learn from, in the order in which they were drawn; members by job id."""
         return [
             [group.episodes[job_id] for job_id in sorted(group.episodes)]
-            for group in self._groups
+            for group in self.begun
             if len(group.episodes) == self._group_size
             and (self._keeps_uniform or len(group.outcomes()) == 2)
         ]
@@ -123,7 +128,7 @@ class GroupRound:
     @property
     def episodes(self) -> list[PlayedEpisode]:
         """All played episodes, including those of dropped groups, ordered by job id."""
-        played = {key: value for group in self._groups for key, value in group.episodes.items()}
+        played = {key: value for group in self.begun for key, value in group.episodes.items()}
         return [played[job_id] for job_id in sorted(played)]
 
     def take(self) -> list[Job]:
@@ -137,30 +142,29 @@ class GroupRound:
         Raises:
             ValueError: If the members of a group do not begin with the same observation.
         """
-        group = self._groups[episode.job.group]
+        group = self.begun[episode.job.group]
         group.episodes[episode.job.id] = episode
         check_group(list(group.episodes.values()))
         num_played = len(group.episodes)
-        if num_played not in self._stages:
+        if num_played not in self.stages:
             return
         outcomes = group.outcomes()
         is_uniform = len(outcomes) == 1 and not self._keeps_uniform
         if is_uniform and num_played >= self._patience[outcomes.pop()]:
             self._num_given_up += 1
-            if len(self._groups) - self._num_given_up < self._num_wanted:
-                self._begin_group()
+            if len(self.begun) - self._num_given_up < self._num_wanted:
+                self._begin_group(instead_of=group.number)
         elif num_played < self._group_size:
-            stage = self._stages[self._stages.index(num_played) + 1]
+            stage = self.stages[self.stages.index(num_played) + 1]
             self._wait_for(group, range(num_played, stage))
 
-    def _begin_group(self) -> None:
-        if len(self._groups) < self._max_groups:
-            number = len(self._groups)
-            group = _Group(number, next(self._initial_states))
-            self._groups.append(group)
-            self._wait_for(group, range(self._stages[0]))
+    def _begin_group(self, instead_of: int | None = None) -> None:
+        if len(self.begun) < self._max_groups:
+            group = Group(len(self.begun), next(self._initial_states), instead_of)
+            self.begun.append(group)
+            self._wait_for(group, range(self.stages[0]))
 
-    def _wait_for(self, group: _Group, members: range) -> None:
+    def _wait_for(self, group: Group, members: range) -> None:
         first = group.number * self._group_size
         self._waiting.extend(
             Job(first + member, group.number, group.initial_state) for member in members

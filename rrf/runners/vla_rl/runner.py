@@ -36,6 +36,7 @@ from rrf.runners.vla_rl.validation import (
     success_of,
     validation_states,
 )
+from rrf.runners.vla_rl.workload import Workload
 from rrf.storage.trajectories import PlayedEpisode
 
 _PLAY, _VALIDATE = 0, 1  # part of the seeds: separate random streams of rollouts and validations
@@ -227,7 +228,9 @@ class VLARLRunner:
         self.round += 1
         self.num_episodes += len(episodes)
         wall_s = time.perf_counter() - begin
-        self.backend.timeline.save(self.run_dir, self.round, self.backend.layout)
+        self.backend.timeline.save(
+            self.run_dir, self.round, self.backend.layout, Workload.of(played.source, cfg.tasks)
+        )
         self.backend.timeline.clear()
         self.metrics |= (
             update

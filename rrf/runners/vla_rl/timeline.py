@@ -2,7 +2,7 @@
 
 timeline.json in a run's directory holds the last round: `round`; `layout`, the node of each process
 of the roles env and rollout, and the cores of each node; `processes`, by name the spans of each,
-[activity, begin, end] in seconds since the first.
+[activity, begin, end] in seconds since the first; and `workload`, what was played.
 
 What is measured is the wall clock, which the machines of a cluster have in common. That of a
 process whose machine's clock is off is moved between its question and its answer.
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rrf import atomic
+from rrf.runners.vla_rl.workload import Workload
 
 FILE = "timeline.json"
 _MAX_SPANS = 200_000  # a round has thousands; more is a backend whose spans nobody takes
@@ -39,6 +40,16 @@ class Layout:
     env: Sequence[int]  # the node of each environment process
     rollout: Sequence[int]  # the node of each rollout
     cores: Sequence[int]  # of each node
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedRound:
+    """What `FILE` holds."""
+
+    number: int
+    layout: Layout
+    spans: list[Span]
+    workload: Workload | None  # None in the files of 2026-11-25 and before
 
 
 class Timeline:
@@ -83,8 +94,8 @@ class Timeline:
         """Forget all."""
         self._spans.clear()
 
-    def save(self, folder: Path, number: int, layout: Layout) -> None:
-        """Write the spans of a round to `FILE`."""
+    def save(self, folder: Path, number: int, layout: Layout, workload: Workload) -> None:
+        """Write the spans of a round, and what was played, to `FILE`."""
         start = min((span.begin_s for span in self._spans), default=0.0)
         processes = collections.defaultdict[str, list](list)
         for span in self._spans:
@@ -94,13 +105,14 @@ class Timeline:
             "round": number,
             "layout": dataclasses.asdict(layout),
             "processes": dict(sorted(processes.items())),
+            "workload": dataclasses.asdict(workload),
         }
         folder.mkdir(parents=True, exist_ok=True)
         atomic.write_text(folder / FILE, json.dumps(saved, separators=(",", ":")))
 
 
-def load(run: Path) -> tuple[int, Layout, list[Span]]:
-    """The number of the round that a run's timeline shows, the layout, and the spans.
+def load(run: Path) -> SavedRound:
+    """The round that a run's timeline shows.
 
     Raises:
         ValueError: If the run has none.
@@ -111,4 +123,5 @@ def load(run: Path) -> tuple[int, Layout, list[Span]]:
     spans = [
         Span(process, *span) for process, found in saved["processes"].items() for span in found
     ]
-    return saved["round"], Layout(**saved["layout"]), spans
+    workload = Workload.from_dict(saved["workload"]) if "workload" in saved else None
+    return SavedRound(saved["round"], Layout(**saved["layout"]), spans, workload)
