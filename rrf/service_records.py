@@ -48,7 +48,7 @@ class Record:
 
         Args:
             timeout_s: How long it may take to end.
-            alone_s: How long the started process may take without children; None for no other limit.
+            alone_s: How long the started process may take without children; None for no limit.
         """
         told: set[int] = set()
         deadline = time.monotonic() + timeout_s

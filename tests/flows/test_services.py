@@ -137,7 +137,7 @@ def test_a_worker_without_flows_that_missed_its_signal_is_killed_soon(home, monk
     begin_s = time.monotonic()
     assert services.end_service("worker")
     assert time.monotonic() - begin_s < 300
-    assert not services.is_running(service)
+    wait_for(lambda: not services.is_running(service))
 
 
 def test_the_next_worker_answers_for_the_flows_of_a_killed_one(home):
