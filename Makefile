@@ -35,11 +35,16 @@ $(INSTALLED): requirements.lock pyproject.toml
 demo: setup  ## from robot data to a promoted policy, with report and videos (minutes)
 	$(BIN)/python -m infra.demo
 
+# Several processes, because tests often wait; each needs 4 GB. Threads that wait let others work.
+TESTERS ?= 3
+PYTEST = OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile \
+	--no-loadscope-reorder --durations=10
+
 test: setup  ## the tests that CI runs (minutes)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: setup  ## every test, the slow ones too
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10
+	$(PYTEST)
 
 check: setup  ## lint, format, types, layers
 	$(BIN)/ruff check .

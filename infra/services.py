@@ -15,6 +15,7 @@ import dataclasses
 import fcntl
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -31,7 +32,6 @@ from rrf.tracking import artifacts
 
 START_TIMEOUT_S = 180
 _STOP_TIMEOUT_S = 45  # the worker gives a flow 30 s to stop, the flow gives training 20 s
-_IDLE_WORKER_S = 15  # Prefect's worker may miss a signal that comes just as a flow has ended
 _LEASES = "prefect.server.concurrency.lease_storage"
 
 
@@ -193,7 +193,7 @@ def end_service(name: str) -> bool:
     record = service_records.read(name)
     if record is None or not record.processes():
         return False
-    record.end(_STOP_TIMEOUT_S, _IDLE_WORKER_S if name == "worker" else None)
+    record.end(_STOP_TIMEOUT_S)
     return True
 
 
@@ -219,9 +219,18 @@ def launch(service: Service, env: dict[str, str]) -> bool:
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_hear_interrupts,
         )
     service_records.write(service.name, process.pid, service.port, mark)
     return True
+
+
+def _hear_interrupts() -> None:
+    """Let the process of a service be interrupted, as Prefect's worker interrupts itself to stop.
+
+    What a script starts in the background ignores that.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

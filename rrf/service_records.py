@@ -41,20 +41,14 @@ class Record:
         marked = [pid for pid in _own_pids() if self.mark and _mark(pid) == self.mark]
         return sorted({*marked, *([self.pid] if self.is_running else [])})
 
-    def end(self, timeout_s: float, alone_s: float | None = None) -> None:
-        """Send SIGTERM to the service, and later SIGKILL to what is still running.
+    def end(self, timeout_s: float) -> None:
+        """Send SIGTERM to the service, and after `timeout_s` SIGKILL to what is still running.
 
         A child gets its SIGTERM when its parent has gone, so that a parent can end it first.
-
-        Args:
-            timeout_s: How long it may take to end.
-            alone_s: How long the started process may take without children; None for no limit.
         """
         told: set[int] = set()
         deadline = time.monotonic() + timeout_s
         while (left := self.processes()) and time.monotonic() < deadline:
-            if left == [self.pid] and alone_s is not None:
-                deadline = min(deadline, time.monotonic() + alone_s)
             for pid in left:
                 if pid not in told and _parent(pid) not in left:
                     told.add(pid)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 NUM_VERSIONS = 6
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def shared_store(request, home, monkeypatch):
     """A store that is named by its address, as two machines would name it."""
     if request.param == "sqlite":
