@@ -67,7 +67,7 @@ def test_roles_that_take_turns_on_a_device_learn_the_same(parent, tmp_path):
     assert away["metrics"]["actor/offload_mb"] > 0
     assert away["metrics"]["rollout/offload_mb"] > 0
     assert away["metrics"]["time/offload"] > 0
-    rows = {span.process for span in timeline.load(tmp_path / "away")[2]}
+    rows = {span.process for span in timeline.load(tmp_path / "away").spans}
     assert rows == {"env 0", "env 1", "rollout 0", "rollout 1", "actor", "driver"}
 
 
