@@ -64,6 +64,12 @@ def test_links_lead_to_files(page):
         assert "://" in target or is_made or path.exists(), f"{page.name} links to {target}"
 
 
+def test_what_the_site_includes_from_the_readme_has_no_links_of_the_readme():
+    parts = re.findall(r"\[start:\w+\](.*?)\[end:", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert parts
+    assert not [link for part in parts for link in re.findall(r"\]\(([^)]+)\)", part)]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_included_files_are_there(page):
     for file in re.findall(r'--8<-- "([^":]+)', page.read_text()):
