@@ -55,11 +55,12 @@ def ray_over_inline() -> list[dict]:
         rounds: dict[bool, list[dict]] = {False: [], True: []}
         for turn, on_ray in enumerate((False, True, True, False) * _TURNS):
             ray = _RAY if on_ray else None
-            rounds[on_ray] += _rounds(start, Path(scratch, str(turn)), ray=ray)
+            played = _rounds(start, Path(scratch, str(turn)), ray=ray)
+            rounds[on_ray] += [metrics for metrics, _ in played]
     for on_ray, rows in rounds.items():
         print("Ray" if on_ray else "inline", [round(_seconds(row), 2) for row in rows])
-    played = {on: {row["env/num_trajectories"] for row in rows} for on, rows in rounds.items()}
-    assert played[False] == played[True], "the same episodes are compared"
+    counts = {on: {row["env/num_trajectories"] for row in rows} for on, rows in rounds.items()}
+    assert counts[False] == counts[True], "the same episodes are compared"
     inline, on_ray = (sum(map(_seconds, rounds[on])) for on in (False, True))
     synced = [row["time/weight_sync"] for row in rounds[True]]
     megabytes = statistics.mean(row["rollout/weight_sync_mb"] for row in rounds[True])
@@ -86,24 +87,21 @@ def plan_error() -> list[dict]:
     """How far `rrf orchestra plan` is from the measured rollouts of the same rounds with other
     numbers of environment processes on this machine: the largest error, as a share. The runs take
     turns, forth and back."""
-    rounds: dict[int, list[dict]] = {workers: [] for workers in _WORKERS}
-    workloads: dict[int, list[Workload]] = {workers: [] for workers in _WORKERS}
+    rounds: dict[int, list[tuple[dict, Workload]]] = {workers: [] for workers in _WORKERS}
     with tempfile.TemporaryDirectory() as scratch:
         start = experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"]
         for turn, workers in enumerate((*_WORKERS, *reversed(_WORKERS))):
-            folder = Path(scratch, str(turn))
-            rounds[workers] += _rounds(start, folder, workloads[workers], num_workers=workers)
+            rounds[workers] += _rounds(start, Path(scratch, str(turn)), num_workers=workers)
     cfg = _cfg(start)
-    played = list(zip(rounds[_WORKERS[0]], workloads[_WORKERS[0]], strict=True))
     errors = {}
     for workers, measured in rounds.items():
         layout = Layout([0] * workers, [0], [len(os.sched_getaffinity(0))])
         sizes = (cfg.env.num_envs, cfg.inference_batch)
         predicted = sum(
             predict(Costs.of(metrics, workload), workload, layout, *sizes).rollout_s
-            for metrics, workload in played
+            for metrics, workload in rounds[_WORKERS[0]]
         )
-        took = sum(row["time/rollout"] for row in measured)
+        took = sum(metrics["time/rollout"] for metrics, _ in measured)
         errors[workers] = predicted / took - 1
         print(f"{workers} processes: {took:.1f} s, predicted {predicted:.1f} s")
     largest = max(map(abs, errors.values()))
@@ -140,22 +138,18 @@ def _cfg(start: str) -> VLARLRunnerCfg:
     return cfg.replace(validation_episodes=1, max_rounds=_ROUNDS)
 
 
-def _rounds(
-    start: str, run_dir: Path, workloads: list[Workload] | None = None, **changes
-) -> list[dict]:
-    """The metrics of the rounds that count; what they played is appended to `workloads`."""
+def _rounds(start: str, run_dir: Path, **changes) -> list[tuple[dict, Workload]]:
+    """The metrics of the rounds that count, and what they played."""
     import torch
 
     torch.set_num_threads(1)
-    rounds: list[dict] = []
+    rounds: list[tuple[dict, Workload]] = []
 
     def note(progress: RoundProgress) -> None:
         if progress.round > 1:
-            rounds.append(dict(progress.metrics))
-            if workloads is not None:
-                workload = load(run_dir).workload
-                assert workload is not None
-                workloads.append(workload)
+            workload = load(run_dir).workload
+            assert workload is not None
+            rounds.append((dict(progress.metrics), workload))
 
     _cfg(start).replace(**changes).build(run_dir).run(on_progress=note)
     return rounds

@@ -133,10 +133,8 @@ class _Round:
     ):
         self._costs, self._layout = costs, layout
         self._batch_rows, self._num_slots = batch_rows, num_slots // len(layout.env)
-        self._source, self._dispatcher = (
-            Replay(workload),
-            Dispatcher(len(layout.env), workload.tasks),
-        )
+        self._source = Replay(workload)
+        self._dispatcher = Dispatcher(len(layout.env), workload.tasks)
         self._waiting: list[Job] = []
         self._envs = [_Env(node) for node in layout.env]
         self._asking: list[int] = []  # processes that need actions, in order
@@ -161,7 +159,7 @@ class _Round:
     def _feed_idle(self) -> None:
         for number, env in enumerate(self._envs):
             if env.is_idle:
-                self._simulate(number, self._num_slots)
+                self._simulate(number)
 
     def _receive(self, number: int) -> None:
         """A process has executed what it was asked."""
@@ -173,11 +171,11 @@ class _Round:
         else:
             env.is_idle = True
 
-    def _simulate(self, number: int, most: int | None = None) -> None:
+    def _simulate(self, number: int) -> None:
         """Execute the chunks that were chosen, and begin episodes in free slots."""
         env = self._envs[number]
-        if most is None:
-            most = num_wanted(self._num_slots, len(env.running) + len(env.queue))
+        wanted = num_wanted(self._num_slots, len(env.running) + len(env.queue))
+        most = self._num_slots if env.is_idle else wanted
         self._waiting += self._source.take()
         env.queue.extend(self._dispatcher.pick(self._waiting, number, most))
         num_chunks = len(env.running)
