@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import ray
 import ray.exceptions
+from ray._private.services import canonicalize_bootstrap_address_or_die
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rrf.code_digest import source_digest
@@ -244,8 +245,8 @@ def _resources() -> list[Resource]:
 
 def _connect(address: str | None) -> None:
     """Start a cluster, or join a running one."""
-    if address not in (None, "auto"):
-        _reach(address)
+    if address is not None:
+        _reach(_found() if address == "auto" else address)
     try:
         ray.init(
             address="local" if address is None else address,
@@ -271,6 +272,21 @@ def _connect(address: str | None) -> None:
         raise ValueError(
             f"the Ray cluster at '{address}' cannot be joined: {words} This machine must be a node "
             f"of it; type: ray start --address={address}"
+        ) from error
+
+
+def _found() -> str:
+    """The address that `auto` stands for; it may be that of a cluster that has ended.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    try:
+        return canonicalize_bootstrap_address_or_die("auto")
+    except ConnectionError as error:
+        raise ValueError(
+            "no Ray cluster runs on this machine; start one with: ray start --head, or give the "
+            "address of another one with ray.address=HOST:PORT"
         ) from error
 
 

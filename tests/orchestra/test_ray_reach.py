@@ -33,19 +33,50 @@ def server(answer: bytes | None):
             connection.close()
 
 
-def test_a_cluster_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+@pytest.fixture
+def refusing_port():
+    """A port at which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+@pytest.fixture
+def no_cluster(monkeypatch, tmp_path):
+    """No cluster that `auto` finds; the folder in which Ray notes the address of the latest one."""
     if any("gcs_server" in process.name() for process in psutil.process_iter()):
         pytest.skip("a Ray cluster runs on this machine, which 'auto' finds")
-    with pytest.raises(ValueError, match="no Ray cluster answers at 'auto'; start one with"):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    (tmp_path / "ray").mkdir()
+    return tmp_path / "ray"
+
+
+def test_a_cluster_that_is_not_there_is_named(no_cluster):
+    with pytest.raises(ValueError, match=r"no Ray cluster runs on this .*: ray start --head, or"):
         ray_cluster.Cluster("auto")
 
 
-def test_an_address_that_refuses_is_named():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    with pytest.raises(ValueError, match=rf"'127.0.0.1:{port}' \(.*refused.*start one there with"):
-        ray_cluster.Cluster(f"127.0.0.1:{port}")
+def test_the_latest_cluster_of_this_machine_has_ended(no_cluster, refusing_port):
+    (no_cluster / "ray_current_cluster").write_text(f"127.0.0.1:{refusing_port}")
+    with pytest.raises(
+        ValueError, match=rf"no Ray cluster answers at .*:{refusing_port}' .*refused"
+    ):
+        ray_cluster.Cluster("auto")
+
+
+def test_a_cluster_of_the_environment_that_refuses_is_named(no_cluster, refusing_port, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{refusing_port}")
+    with pytest.raises(
+        ValueError, match=rf"no Ray cluster answers at .*:{refusing_port}' .*refused"
+    ):
+        ray_cluster.Cluster("auto")
+
+
+def test_an_address_that_refuses_is_named(refusing_port):
+    with pytest.raises(
+        ValueError, match=rf"'127.0.0.1:{refusing_port}' \(.*refused.*start one there with"
+    ):
+        ray_cluster.Cluster(f"127.0.0.1:{refusing_port}")
 
 
 def test_a_head_that_never_answers_is_given_up(monkeypatch):
