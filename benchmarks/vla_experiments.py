@@ -112,6 +112,15 @@ def _any_tasks(title: str, tasks: Sequence[str], pretrained: str | None = None) 
 _FIFTY = Recordings(TARGET_TASKS, episodes=50, max_steps=80)
 EXPERIMENTS = {
     "metaworld-grpo-compact": Experiment("GRPO, Gaussian", _ONE_DEMO, rl="metaworld-grpo-compact"),
+    "metaworld-rloo-compact": Experiment(
+        "RLOO, Gaussian", _ONE_DEMO, rl="metaworld-rloo-compact", after="metaworld-grpo-compact"
+    ),
+    "metaworld-reinforce-compact": Experiment(
+        "REINFORCE++, Gaussian",
+        _ONE_DEMO,
+        rl="metaworld-reinforce-compact",
+        after="metaworld-grpo-compact",
+    ),
     "metaworld-ppo-compact": Experiment("PPO, Gaussian", _ONE_DEMO, rl="metaworld-ppo-compact"),
     "metaworld-ppo-async": Experiment(
         "PPO, asynchronous", _ONE_DEMO, rl="metaworld-ppo-async", after="metaworld-ppo-compact"

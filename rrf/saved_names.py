@@ -61,6 +61,7 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
         "execution": {TYPE_KEY: "rrf.evaluation.vla.execution_configs:RecedingHorizonCfg"},
     },
     "rrf.networks.vlm.prismatic.configs:PrismaticCfg": {"random_weights": "stock"},
+    "rrf.policies.vla.residual_configs:ResidualVLACfg": {"base_share": 0.0},
     "rrf.policies.vla.vlm_configs:VLMPolicyCfg": {
         "past_images": 0,
         "past_states": 0,

@@ -13,6 +13,7 @@ from rrf.policies.vla.configs import (
     GaussianHeadCfg,
     ValueHeadCfg,
 )
+from rrf.policies.vla.residual_configs import ResidualVLACfg
 from rrf.presets.compact_vla import DEMONSTRATED_TASKS, TARGET_TASKS, pretrain, sft, with_head
 from rrf.runners.configs import ScheduleCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
@@ -245,6 +246,7 @@ def metaworld_sac_residual() -> ResidualSACRunnerCfg:
     to any policy of the same tasks, whatever its head."""
     return ResidualSACRunnerCfg(
         experiment_name="metaworld-sac-residual",
+        policy=ResidualVLACfg(base_share=0.5),
         env=MetaWorldCfg(num_envs=32, max_episode_steps=30),
         tasks=list(TARGET_TASKS),
         algorithm=ResidualSACCfg(updates_per_step=0.1),

@@ -62,6 +62,22 @@ def test_corrections_are_bounded_and_random_only_in_the_actor():
     np.testing.assert_allclose(calm, policy.sample(SEEN, greedy=True).actions, atol=1e-5)
 
 
+def test_the_base_plays_a_share_of_the_episodes_alone():
+    policy = disturbed(make_residual(residual_cfg(base_share=0.3)))
+    expected = policy.base.sample(SEEN, greedy=True).actions
+    num_alone = 0
+    for first in range(0, 500, 5):
+        generators = [torch.Generator().manual_seed(seed) for seed in range(first, first + 5)]
+        sample = policy.sample(SEEN, generators)
+        is_alone = (sample.replay["residual"] == 0).all(1)
+        np.testing.assert_array_equal(sample.actions[is_alone], expected[is_alone])
+        again = policy.sample(SEEN, generators)  # the next chunk of the same episodes
+        assert torch.equal((again.replay["residual"] == 0).all(1), is_alone)
+        num_alone += int(is_alone.sum())
+    assert abs(num_alone / 500 - 0.3) < 0.07  # of a fair draw 3.4 standard deviations
+    assert (policy.sample(SEEN, greedy=True).actions != expected).any(2).all()
+
+
 def test_what_the_actor_reads_is_features_state_and_chunk():
     policy = make_residual(residual_cfg())
     seen, chosen = policy.see(SEEN)
@@ -272,6 +288,7 @@ def test_a_diverged_update_is_not_saved(tmp_path):
     ("changes", "message"),
     [
         ({"scale": 0.0}, "scale is 0.0, allowed: above 0"),
+        ({"base_share": 1.5}, "base_share is 1.5, allowed: 0 to 1"),
         ({"initial_std": 5.0}, r"initial_std is 5.0, allowed: 0.0067 to 2.7"),
         ({"actor": {"obs_normalization": True}}, "actor has an encoder, obs_normalization"),
     ],

@@ -305,16 +305,29 @@ def to_normal(uniforms: torch.Tensor) -> torch.Tensor:
 
 def partly_persistent(noise_bha: torch.Tensor, share: float, generator: Generators) -> torch.Tensor:
     """Standard normal noise of which this share of the variance is one offset per episode and
-    action dimension. It is derived from the seed of the episode's generator, so that no state has
-    to be kept during an episode."""
+    action dimension."""
     if not share:
         return noise_bha
-    streams = generator
-    if isinstance(generator, Sequence):
-        seeds = [each.initial_seed() ^ _OFFSET_STREAM for each in generator]
-        streams = [torch.Generator().manual_seed(seed) for seed in seeds]
-    uniforms = uniform_rows(len(noise_bha), noise_bha.shape[2], streams, noise_bha.device)
+    batch, _, width = noise_bha.shape
+    uniforms = episode_rows(batch, width, generator, _OFFSET_STREAM, noise_bha.device)
     return math.sqrt(1 - share) * noise_bha + math.sqrt(share) * to_normal(uniforms).unsqueeze(1)
+
+
+def episode_rows(
+    num_rows: int, width: int, generator: Generators, stream: int, device: torch.device
+) -> torch.Tensor:
+    """Uniform numbers [num_rows, width] that are the same at every choice of an episode.
+
+    They are derived from the seed of the episode's generator, so that no state has to be kept
+    during an episode. One generator for all rows draws them anew.
+
+    Args:
+        stream: A number that tells this use of the seed from others.
+    """
+    if isinstance(generator, Sequence):
+        seeds = [each.initial_seed() ^ stream for each in generator]
+        generator = [torch.Generator().manual_seed(seed) for seed in seeds]
+    return uniform_rows(num_rows, width, generator, device)
 
 
 def output_layer(in_features: int, out_features: int) -> nn.Linear:

@@ -24,10 +24,11 @@ from rrf.envs.control_env import Interface
 from rrf.policies.control.off_policy_actors import SACActor
 from rrf.policies.control.tanh_gaussian import TanhGaussian
 from rrf.policies.policy import Evaluation, FeaturePolicy, Generators, Policy, Sample
-from rrf.policies.vla.action_heads import partly_persistent, to_normal, uniform_rows
+from rrf.policies.vla.action_heads import episode_rows, partly_persistent, to_normal, uniform_rows
 from rrf.policies.vla.residual_configs import ResidualVLACfg
 
 _GROUP = "actor"
+_BASE_STREAM = 0x0BA5E5  # separates the stream that draws which episodes the base plays alone
 
 
 class ResidualVLA(nn.Module):
@@ -101,6 +102,9 @@ class ResidualVLA(nn.Module):
             noise = to_normal(uniforms).unflatten(1, shape)
             noise = partly_persistent(noise, self.cfg.persistent_share, generator)
             residual, _ = policy.sample_with_log_prob(noise.flatten(1))
+            if self.cfg.base_share:
+                drawn = episode_rows(len(seen), 1, generator, _BASE_STREAM, seen.device)
+                residual = residual.masked_fill(drawn < self.cfg.base_share, 0.0)
         added = residual.unflatten(1, shape) * self.cfg.scale
         return Sample(
             actions=chosen.actions + added.cpu().numpy(),

@@ -43,6 +43,9 @@ class ResidualVLACfg(PolicyCfg):
     persistent_share: float = 0.5
     """Fraction of the noise's variance that is constant during an episode. An episode then explores
     in one direction instead of jittering around the base; the learner does not mind."""
+    base_share: float = 0.0
+    """Fraction of the training episodes that the base plays alone. The critics then see what no
+    correction is worth, also where corrections fail."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -50,6 +53,8 @@ class ResidualVLACfg(PolicyCfg):
             raise ValueError(f"scale is {self.scale}, allowed: above 0, and up to 2")
         if not 0 <= self.persistent_share <= 1:
             raise ValueError(f"persistent_share is {self.persistent_share}, allowed: 0 to 1")
+        if not 0 <= self.base_share <= 1:
+            raise ValueError(f"base_share is {self.base_share}, allowed: 0 to 1")
         low, high = self.actor.min_log_std, self.actor.max_log_std
         if self.initial_std <= 0 or not low <= math.log(self.initial_std) <= high:
             raise ValueError(
