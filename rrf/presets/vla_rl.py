@@ -150,6 +150,7 @@ def metaworld_reinforce_compact() -> VLARLRunnerCfg:
         algorithm=ReinforceCfg(group_size=1, baseline="batch", normalizes=True),
         num_groups=192,
         max_groups=192,
+        max_rounds=64,
     )
 
 

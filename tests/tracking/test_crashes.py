@@ -36,7 +36,7 @@ def three_versions(home):
 
 def run(*arguments: str) -> list | dict:
     command = [sys.executable, "-m", "tests.tracking.processes", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 
