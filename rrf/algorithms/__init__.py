@@ -1,6 +1,7 @@
 """Learning algorithms. Configs do not import torch; an algorithm loads it when it is accessed."""
 
 from rrf.algorithms.off_policy.configs import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
+from rrf.algorithms.offline.configs import CloningCfg, CQLCfg, IQLCfg, TD3BCCfg
 from rrf.algorithms.on_policy.configs import EPOCfg, PPOCfg, RNDCfg, SAPGCfg, SymmetryCfg
 from rrf.algorithms.smooth.configs import CAPSCfg, L2C2Cfg, LCPCfg, LipsCfg, LipsNetPPOCfg
 from rrf.algorithms.vla.configs import (
@@ -17,10 +18,13 @@ __all__ = [
     "AugmentationCfg",
     "BehaviorCloningCfg",
     "CAPSCfg",
+    "CQLCfg",
+    "CloningCfg",
     "DSACCfg",
     "DSACTCfg",
     "EPOCfg",
     "GRPOCfg",
+    "IQLCfg",
     "L2C2Cfg",
     "LCPCfg",
     "LipsCfg",
@@ -34,6 +38,7 @@ __all__ = [
     "SACTransCfg",
     "SAPGCfg",
     "SymmetryCfg",
+    "TD3BCCfg",
     "VLAPPOCfg",
 ]
 
@@ -42,10 +47,13 @@ __getattr__ = lazy_attributes(
     {
         "BehaviorCloning": "rrf.algorithms.vla.behavior_cloning:BehaviorCloning",
         "CAPS": "rrf.algorithms.smooth.caps:CAPS",
+        "CQL": "rrf.algorithms.offline.cql:CQL",
+        "Cloning": "rrf.algorithms.offline.cloning:Cloning",
         "DSAC": "rrf.algorithms.off_policy.dsac:DSAC",
         "DSACT": "rrf.algorithms.off_policy.dsac:DSACT",
         "EPO": "rrf.algorithms.on_policy.epo:EPO",
         "GRPO": "rrf.algorithms.vla.grpo:GRPO",
+        "IQL": "rrf.algorithms.offline.iql:IQL",
         "L2C2": "rrf.algorithms.smooth.l2c2:L2C2",
         "LCP": "rrf.algorithms.smooth.lips:LCP",
         "Lips": "rrf.algorithms.smooth.lips:Lips",
@@ -57,6 +65,7 @@ __getattr__ = lazy_attributes(
         "SACSeq": "rrf.algorithms.off_policy.sac_seq:SACSeq",
         "SACTrans": "rrf.algorithms.off_policy.sac_trans:SACTrans",
         "SAPG": "rrf.algorithms.on_policy.sapg:SAPG",
+        "TD3BC": "rrf.algorithms.offline.td3_bc:TD3BC",
         "VLAPPO": "rrf.algorithms.vla.ppo:VLAPPO",
     },
     __all__,

@@ -11,6 +11,7 @@ _COLUMNS = {  # a column is shown if the run has its metric
     "return": ("rollout/return", "{:.4g}"),
     "length": ("rollout/length", "{:.0f}"),
     "steps/s": ("perf/steps_per_s", "{:.0f}"),
+    "updates": ("train/num_updates", "{:.0f}"),
     "kl": ("policy/kl", "{:.4f}"),
     "lr": ("train/learning_rate", "{:.1e}"),
     "std": ("policy/std", "{:.3f}"),

@@ -82,3 +82,26 @@ class ControlTraining(Training):
             f"{earned} after {result['steps']} iterations, {result['num_steps']} steps, "
             f"{rate:.0f} steps/s"
         )
+
+
+class OfflineTraining(ControlTraining):
+    """Learning from a dataset of states."""
+
+    def stands_on(self, parent: Path | None, parent_digest: str | None) -> tuple[dict, dict]:
+        """See `Training.stands_on`. This training uses a dataset and an environment."""
+        from rrf import workspace
+        from rrf.data.files import content_digest
+        from rrf.tracking.lineage import collect_lineage
+
+        self.cfg.require_dataset()
+        of_env, inputs = super().stands_on(parent, parent_digest)
+        lineage = collect_lineage(self.cfg.dataset)
+        version = lineage["dataset_md5"] or content_digest(workspace.dataset(self.cfg.dataset))
+        return lineage | {"environment": of_env["environment"]}, inputs | {"dataset": version}
+
+    def outcome(self, result: dict) -> str:
+        """See `Training.outcome`."""
+        metrics = result["metrics"]
+        loss = ", ".join(f"{k} {v:.4g}" for k, v in metrics.items() if k.startswith("loss/"))
+        learned = f"{metrics['train/num_updates']:.0f} gradient steps, {loss}"
+        return f"{learned}, {super().outcome(result)}" if result["num_steps"] else learned

@@ -25,7 +25,11 @@ TaskOption = Annotated[
     ),
 ]
 AlgorithmOption = Annotated[
-    str | None, typer.Option(help="The algorithm for --task: ppo (the default) or sac.")
+    str | None,
+    typer.Option(
+        help="The algorithm for --task: ppo (the default) or sac; with dataset=NAME also iql, cql, "
+        "td3-bc or bc."
+    ),
 ]
 
 

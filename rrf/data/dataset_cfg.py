@@ -140,6 +140,9 @@ class DatasetCfg(Cfg):
     success: str | None = None
     """Raw key of the success flag, none if not recorded; "last" if every episode ends in success.
     """
+    terminated: str | None = None
+    """Raw key of the flag that the task itself ended with the action, not by its time limit; none
+    if not recorded. Offline reinforcement learning needs it."""
     modality: ModalityCfg | None = None
     """Write GR00T's meta/modality.json too; {} takes the parts from the dimensions' names."""
     robot_type: str = "unknown"
@@ -187,6 +190,7 @@ class DatasetCfg(Cfg):
             action=self.action.vector(),
             has_reward=self.reward is not None,
             has_success=self.success is not None,
+            has_terminated=self.terminated is not None,
             maps=tuple(
                 PixelMap(name, one.dtype, (one.size[0], one.size[1]), one.unit)
                 for name, one in self.maps.items()

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from rrf.config import did_you_mean
 from rrf.data import lerobot_layout as layout
 from rrf.data.image_store import Cameras
-from rrf.data.schema import ACTION, IMAGE_PREFIX, REWARD, STATE, SUCCESS, Schema
+from rrf.data.schema import ACTION, IMAGE_PREFIX, SCALARS, STATE, Schema
 
-_VECTORS = (STATE, ACTION, REWARD, SUCCESS)
+_VECTORS = (STATE, ACTION, *SCALARS)
 
 
 @dataclasses.dataclass(frozen=True)

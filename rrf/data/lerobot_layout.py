@@ -28,8 +28,10 @@ from rrf.data.schema import (
     IMAGE_PREFIX,
     MAP_PREFIX,
     REWARD,
+    SCALARS,
     STATE,
     SUCCESS,
+    TERMINATED,
     PixelMap,
     Schema,
     Vector,
@@ -91,10 +93,8 @@ def features_of(schema: Schema, storage: str, codec: str = "h264") -> dict[str, 
     features = {f"{IMAGE_PREFIX}{camera}": dict(image) for camera in schema.cameras}
     features[STATE] = _vector_feature(schema.state)
     features[ACTION] = _vector_feature(schema.action)
-    if schema.has_reward:
-        features[REWARD] = _scalar_feature("float32")
-    if schema.has_success:
-        features[SUCCESS] = _scalar_feature("bool")
+    for key in schema.scalars:
+        features[key] = _scalar_feature(SCALARS[key])
     for one in schema.maps:
         features[f"{MAP_PREFIX}{one.name}"] = {
             "dtype": one.dtype,
@@ -126,6 +126,7 @@ def schema_of(info: dict) -> Schema:
         action=_vector_of(features[ACTION]),
         has_reward=REWARD in features,
         has_success=SUCCESS in features,
+        has_terminated=TERMINATED in features,
         maps=maps_of(info),
     )
 

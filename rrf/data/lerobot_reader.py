@@ -29,8 +29,8 @@ from rrf.data.schema import (
     ACTION,
     MAP_PREFIX,
     REWARD,
+    SCALARS,
     STATE,
-    SUCCESS,
     Batch,
     Episode,
     History,
@@ -101,7 +101,7 @@ class LeRobotReader:
         self._tasks = layout.read_tasks(root)
         self._table = layout.read_episodes(root)
         own = {key: features.own[key] for key in (STATE, ACTION)} | {_TASK: _TASK}
-        own |= {key: features.own[key] for key in (REWARD, SUCCESS) if key in features.own}
+        own |= {key: features.own[key] for key in SCALARS if key in features.own}
         columns = layout.read_columns(root, list(own.values()))
         self._check_counts(len(columns[_TASK]), info["total_frames"])
         selection = self._select(self._choose(instructions, episodes))
@@ -250,14 +250,18 @@ class LeRobotReader:
             raise ValueError(f"episode {number} is not in 0..{self.num_episodes - 1}")
         part = slice(self._selection.bounds[number], self._selection.bounds[number + 1])
         frames = np.arange(part.start, part.stop)
+        reward, success, terminated = (
+            self._columns[key][part] if key in self._columns else None for key in SCALARS
+        )
         return Episode(
             images={camera: self._images.read(camera, frames) for camera in self.schema.cameras},
             state=self._columns[STATE][part],
             action=self._columns[ACTION][part],
             instruction=self._tasks[self._columns[_TASK][part.start]],
             source=f"{self.root}:episode_{self._selection.episodes[number]}",
-            reward=self._columns[REWARD][part] if self.schema.has_reward else None,
-            success=self._columns[SUCCESS][part] if self.schema.has_success else None,
+            reward=reward,
+            success=success,
+            terminated=terminated,
             maps={name: values[part] for name, values in self._maps.items()},
         )
 
@@ -319,7 +323,7 @@ class LeRobotReader:
                 self._columns[key] = self._columns[key].astype(dtype, copy=False)
         for key in (STATE, ACTION):
             self._columns[key] = self._columns[key].reshape(self.num_frames, -1)
-        for key in {REWARD, SUCCESS} & set(self._columns):
+        for key in SCALARS.keys() & self._columns.keys():
             self._columns[key] = self._columns[key].reshape(self.num_frames)
         last = self._columns[_TASK].max()
         if last >= len(self._tasks) or self._columns[_TASK].min() < 0:

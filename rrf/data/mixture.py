@@ -118,6 +118,7 @@ class Mixture:
             action=_widest([schema.action for schema in schemas]),
             has_reward=all(schema.has_reward for schema in schemas),
             has_success=all(schema.has_success for schema in schemas),
+            has_terminated=all(schema.has_terminated for schema in schemas),
         )
 
     @property

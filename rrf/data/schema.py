@@ -10,6 +10,8 @@
 | task (in tasks.parquet)   | str            | the language instruction, one English sentence      |
 | next.reward               | float32[1]     | reward received for the action (optional)           |
 | next.success              | bool[1]        | task solved after the action (optional)             |
+| next.terminated           | bool[1]        | the task itself ended with the action, not by a     |
+|                           |                | time limit (optional)                               |
 | timestamp                 | float32        | s since the episode began, frame_index / fps        |
 | frame_index               | int64          | frame within the episode, 0..length-1               |
 | episode_index             | int64          | episode within the dataset                          |
@@ -33,6 +35,9 @@ IMAGE_PREFIX = "observation.images."
 MAP_PREFIX = "maps."  # not observation: lerobot's policies take what begins so as a state
 REWARD = "next.reward"
 SUCCESS = "next.success"
+TERMINATED = "next.terminated"
+SCALARS = {REWARD: "float32", SUCCESS: "bool", TERMINATED: "bool"}
+"""The optional keys of one number per frame, in the order of the files -> dtype."""
 INDEX_KEYS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 
 
@@ -78,7 +83,14 @@ class Schema:
     action: Vector
     has_reward: bool = True
     has_success: bool = True
+    has_terminated: bool = False
     maps: tuple[PixelMap, ...] = ()
+
+    @property
+    def scalars(self) -> list[str]:
+        """Those of `SCALARS` that there are."""
+        there = (self.has_reward, self.has_success, self.has_terminated)
+        return [key for key, is_there in zip(SCALARS, there, strict=True) if is_there]
 
 
 @dataclasses.dataclass
@@ -92,11 +104,17 @@ class Episode:
     source: str  # where it came from, "file:demo_3"; stands in every error about it
     reward: np.ndarray | None = None  # float32 [T]
     success: np.ndarray | None = None  # bool [T]
+    terminated: np.ndarray | None = None  # bool [T]
     maps: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Name of a map -> [T, H, W] of the map's dtype, size and unit."""
 
     def __len__(self) -> int:
         return len(self.action)
+
+    @property
+    def scalars(self) -> dict[str, np.ndarray | None]:
+        """Each of `SCALARS`, [T]; None where the episode has none."""
+        return dict(zip(SCALARS, (self.reward, self.success, self.terminated), strict=True))
 
 
 @dataclasses.dataclass
@@ -174,13 +192,12 @@ def check_episode(episode: Episode, schema: Schema) -> None:
     _check_maps(where, episode, schema)
     _check_vectors(f"{where}: {STATE}", episode.state, (length, len(schema.state.names)))
     _check_vectors(f"{where}: {ACTION}", episode.action, (length, len(schema.action.names)))
-    if schema.has_reward:
-        _check_vectors(f"{where}: {REWARD}", episode.reward, (length,))
-    success = episode.success
-    if schema.has_success and (
-        success is None or success.dtype != np.bool_ or success.shape != (length,)
-    ):
-        raise ValueError(f"{where}: {SUCCESS} is missing or not bool[{length}]")
+    for key in schema.scalars:
+        values, dtype = episode.scalars[key], SCALARS[key]
+        if dtype == "float32":
+            _check_vectors(f"{where}: {key}", values, (length,))
+        elif values is None or values.dtype != np.dtype(dtype) or values.shape != (length,):
+            raise ValueError(f"{where}: {key} is missing or not {dtype}[{length}]")
 
 
 def _check_maps(where: str, episode: Episode, schema: Schema) -> None:

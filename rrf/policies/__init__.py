@@ -17,6 +17,12 @@ from rrf.policies.control.off_policy_configs import (
     SACActorCfg,
     TransformerEncoderCfg,
 )
+from rrf.policies.control.offline_configs import (
+    ActorPackCfg,
+    BoundedActorCfg,
+    BoundedActorQPackCfg,
+    IQLPackCfg,
+)
 from rrf.policies.vla.configs import (
     ActionHeadCfg,
     CompactVLACfg,
@@ -32,7 +38,10 @@ from rrf.registry import lazy_attributes
 __all__ = [
     "ActionHeadCfg",
     "ActorCriticPackCfg",
+    "ActorPackCfg",
     "ActorQPackCfg",
+    "BoundedActorCfg",
+    "BoundedActorQPackCfg",
     "CategoricalActorCfg",
     "CompactVLACfg",
     "DiscreteTokenHeadCfg",
@@ -40,6 +49,7 @@ __all__ = [
     "FlowMatchingHeadCfg",
     "GRUEncoderCfg",
     "GaussianHeadCfg",
+    "IQLPackCfg",
     "LipsNetActorCfg",
     "MemoryCfg",
     "PolicyCfg",
@@ -57,7 +67,10 @@ __getattr__ = lazy_attributes(
     __name__,
     {
         "ActorCritic": "rrf.policies.control.actor_critic:ActorCritic",
+        "ActorPack": "rrf.policies.control.offline_policies:ActorPack",
         "ActorQ": "rrf.policies.control.actor_q:ActorQ",
+        "ActorQV": "rrf.policies.control.offline_policies:ActorQV",
+        "BoundedActor": "rrf.policies.control.bounded_actors:BoundedActor",
         "CategoricalActor": "rrf.policies.control.actors:CategoricalActor",
         "CompactVLA": "rrf.policies.vla.compact:CompactVLA",
         "ControlPolicy": "rrf.policies.control.actor_critic:ControlPolicy",

@@ -10,6 +10,7 @@ import dataclasses
 import re
 
 from rrf.algorithms.off_policy.configs import SACCfg
+from rrf.algorithms.offline.configs import CloningCfg, CQLCfg, IQLCfg, TD3BCCfg
 from rrf.algorithms.on_policy.configs import PPOCfg
 from rrf.envs.configs import task_id
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg, RegisteredEnvCfg
@@ -21,11 +22,29 @@ from rrf.policies.control.configs import (
     StateIndStdActorCfg,
     VNetworkCfg,
 )
+from rrf.policies.control.off_policy_configs import ActorQPackCfg, QNetworkCfg, SACActorCfg
+from rrf.policies.control.offline_configs import (
+    ActorPackCfg,
+    BoundedActorCfg,
+    BoundedActorQPackCfg,
+    IQLPackCfg,
+)
 from rrf.presets import PRESETS
 from rrf.presets.gymnasium import ppo_of_eight
-from rrf.runners.control.configs import ControlRunnerCfg, OffPolicyRunnerCfg, OnPolicyRunnerCfg
+from rrf.runners.control.configs import (
+    ControlRunnerCfg,
+    OfflineRunnerCfg,
+    OffPolicyRunnerCfg,
+    OnPolicyRunnerCfg,
+)
 
-ALGORITHMS = {"ppo": OnPolicyRunnerCfg, "sac": OffPolicyRunnerCfg}
+OFFLINE = ("iql", "cql", "td3-bc", "bc")
+"""Those of `ALGORITHMS` that learn from a dataset."""
+ALGORITHMS: dict[str, type[ControlRunnerCfg]] = {
+    "ppo": OnPolicyRunnerCfg,
+    "sac": OffPolicyRunnerCfg,
+    **dict.fromkeys(OFFLINE, OfflineRunnerCfg),
+}
 """The names of --algorithm -> the class of the configs that train with it."""
 _SMALL = plain_mlp([64, 64], "Tanh")
 _WALKER = plain_mlp([512, 256, 128], "ELU")
@@ -56,18 +75,20 @@ def defaults_for(task: str, kind: TaskKind, algorithm: str) -> Choice:
     Raises:
         ValueError: If the algorithm cannot train such a task.
     """
-    if algorithm == "sac":
+    if algorithm != "ppo":
+        shown = algorithm.upper()
         if kind.num_choices is not None:
             raise ValueError(
-                f"{task} has {kind.num_choices} discrete actions, which SAC does not support; "
+                f"{task} has {kind.num_choices} discrete actions, which {shown} does not support; "
                 "train it with --algorithm ppo"
             )
         if kind.is_mjlab:
             raise ValueError(
-                f"{task} is an environment of mjlab, for which there are no defaults of SAC; train "
-                "it with --algorithm ppo"
+                f"{task} is an environment of mjlab, for which there are no defaults of {shown}; "
+                "train it with --algorithm ppo"
             )
-        return Choice(_real_sac(task), "SAC's defaults for real actions")
+        cfg = _real_sac(task) if algorithm == "sac" else _offline(task, algorithm)
+        return Choice(cfg, f"{shown}'s defaults for real actions")
     if kind.is_mjlab:
         return Choice(_mjlab_ppo(task), "PPO's defaults for robots of mjlab")
     if kind.num_choices is None:
@@ -113,6 +134,42 @@ def _real_sac(task: str) -> OffPolicyRunnerCfg:
         save_interval=50,
         num_checkpoints_kept=1,  # the replay buffer makes checkpoints large
         replay_size=500_000,
+    )
+
+
+def _offline(task: str, algorithm: str) -> OfflineRunnerCfg:
+    """A million gradient steps, with the papers' settings for locomotion."""
+    num_iterations, wide = 1000, plain_mlp([256, 256, 256], "ReLU")
+    actor = BoundedActorCfg(obs_normalization=True)
+    critic = QNetworkCfg(obs_normalization=True)
+    fixed = BoundedActorCfg(is_deterministic=True, obs_normalization=True)
+    algorithms = {
+        "iql": (
+            IQLCfg(actor_decay_updates=1000 * num_iterations),
+            IQLPackCfg(
+                actor_cfg=actor,
+                critic_cfg=critic,
+                value_cfg=VNetworkCfg(backbone_cfg=plain_mlp([256, 256], "ReLU")),
+            ),
+        ),
+        "cql": (
+            CQLCfg(),
+            ActorQPackCfg(
+                actor_cfg=SACActorCfg(backbone_cfg=wide, obs_normalization=True),
+                critic_cfg=QNetworkCfg(backbone_cfg=wide, obs_normalization=True),
+            ),
+        ),
+        "td3-bc": (TD3BCCfg(), BoundedActorQPackCfg(actor_cfg=fixed, critic_cfg=critic)),
+        "bc": (CloningCfg(), ActorPackCfg(actor_cfg=fixed)),
+    }
+    settings, policy = algorithms[algorithm]
+    return OfflineRunnerCfg(
+        experiment_name=_name(task, algorithm),
+        env=GymnasiumEnvCfg(task=task, num_envs=1),
+        algorithm=settings,
+        policy=policy,
+        max_iterations=num_iterations,
+        scales_by_returns=algorithm == "iql",
     )
 
 

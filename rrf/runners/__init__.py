@@ -8,6 +8,7 @@ from rrf.runners.control.configs import (
     ControlRunnerCfg,
     EPOOnPolicyRunnerCfg,
     GuardCfg,
+    OfflineRunnerCfg,
     OffPolicyRunnerCfg,
     OnPolicyRunnerCfg,
     SAPGOnPolicyRunnerCfg,
@@ -21,6 +22,7 @@ __all__ = [
     "EPOOnPolicyRunnerCfg",
     "GuardCfg",
     "OffPolicyRunnerCfg",
+    "OfflineRunnerCfg",
     "OnPolicyRunnerCfg",
     "RunnerCfg",
     "SAPGOnPolicyRunnerCfg",
@@ -36,6 +38,7 @@ __getattr__ = lazy_attributes(
     {
         "EPOOnPolicyRunner": "rrf.runners.control.epo:EPOOnPolicyRunner",
         "OffPolicyRunner": "rrf.runners.control.off_policy:OffPolicyRunner",
+        "OfflineRunner": "rrf.runners.control.offline:OfflineRunner",
         "OnPolicyRunner": "rrf.runners.control.on_policy:OnPolicyRunner",
         "SAPGOnPolicyRunner": "rrf.runners.control.sapg:SAPGOnPolicyRunner",
         "SupervisedRunner": "rrf.runners.supervised.runner:SupervisedRunner",

@@ -5,7 +5,8 @@ import torch
 
 from rrf.algorithms.off_policy.configs import DSACTCfg
 from rrf.algorithms.off_policy.dsac import DSACT
-from rrf.algorithms.off_policy.sac import Batch, Noise
+from rrf.algorithms.off_policy.learner import Batch
+from rrf.algorithms.off_policy.sac import Noise
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import MLPCfg, plain_mlp
 from rrf.policies.control import tanh_gaussian

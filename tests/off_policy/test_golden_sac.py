@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from rrf.algorithms.off_policy.configs import SACCfg
-from rrf.algorithms.off_policy.sac import SAC, Batch, Noise
+from rrf.algorithms.off_policy.learner import Batch
+from rrf.algorithms.off_policy.sac import SAC, Noise
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control import tanh_gaussian

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.algorithms.off_policy.sac import Batch, Noise
+from rrf.algorithms.off_policy.learner import Batch
+from rrf.algorithms.off_policy.sac import Noise
 from rrf.algorithms.vla.residual_sac import ResidualSAC, chunk_rows
 from rrf.policies import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
 from rrf.policies.vla.configs import PolicyCfg, RegressionHeadCfg

@@ -5,9 +5,9 @@ import typing
 from rrf.config import Cfg, configclass
 
 
-@configclass(builds="rrf.algorithms.off_policy.sac:SAC")
-class SACCfg(Cfg):
-    """Soft actor-critic (arXiv:1812.05905)."""
+@configclass
+class OffPolicyCfg(Cfg):
+    """The settings that all off-policy algorithms share."""
 
     gamma: float = 0.99
     """Discount factor per step."""
@@ -25,14 +25,6 @@ class SACCfg(Cfg):
     """Learning rate of the policy."""
     critic_lr: float = 3e-4
     """Learning rate of the critics."""
-    alpha_lr: float = 3e-4
-    """Learning rate of the temperature."""
-    init_alpha: float = 1.0
-    """Initial temperature, that is the weight of the entropy in the objective, per nat."""
-    learn_alpha: bool = True
-    """Adapt the temperature such that the entropy stays at its target."""
-    target_entropy: float | None = None
-    """Target entropy in nats; null uses minus the number of action dimensions."""
     tau: float = 0.005
     """Polyak factor: after each update, target <- (1 - tau) target + tau network."""
     policy_delay: int = 1
@@ -49,8 +41,7 @@ class SACCfg(Cfg):
         for name in ("batch_size", "n_steps", "policy_delay"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
-        positive = ("actor_lr", "critic_lr", "alpha_lr", "init_alpha", "updates_per_step")
-        for name in (*positive, "max_grad_norm"):
+        for name in ("actor_lr", "critic_lr", "updates_per_step", "max_grad_norm"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}, allowed: above 0")
@@ -61,6 +52,26 @@ class SACCfg(Cfg):
             )
         if self.warmup_steps < 0:
             raise ValueError(f"warmup_steps is {self.warmup_steps}, allowed: 0 or more")
+
+
+@configclass(builds="rrf.algorithms.off_policy.sac:SAC")
+class SACCfg(OffPolicyCfg):
+    """Soft actor-critic (arXiv:1812.05905)."""
+
+    alpha_lr: float = 3e-4
+    """Learning rate of the temperature."""
+    init_alpha: float = 1.0
+    """Initial temperature, that is the weight of the entropy in the objective, per nat."""
+    learn_alpha: bool = True
+    """Adapt the temperature such that the entropy stays at its target."""
+    target_entropy: float | None = None
+    """Target entropy in nats; null uses minus the number of action dimensions."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("alpha_lr", "init_alpha"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, allowed: above 0")
 
 
 @configclass(builds="rrf.algorithms.off_policy.dsac:DSAC")

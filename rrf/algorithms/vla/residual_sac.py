@@ -23,7 +23,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from rrf.algorithms.off_policy.sac import SAC, Batch, Noise
+from rrf.algorithms.off_policy.learner import Batch
+from rrf.algorithms.off_policy.sac import SAC, Noise
 from rrf.algorithms.vla.residual_sac_configs import ResidualSACCfg
 from rrf.policies.control.actor_q import ActorQ
 from rrf.policies.control.off_policy_configs import ActorQPackCfg

@@ -23,7 +23,7 @@ from rrf.data.edit_cfg import EditCfg, StepCfg
 from rrf.data.files import content_digest
 from rrf.data.formats.modality import Modality, Part, read_modality, write_modality
 from rrf.data.held_out import split_range
-from rrf.data.schema import ACTION, IMAGE_PREFIX, REWARD, STATE, SUCCESS, Episode
+from rrf.data.schema import ACTION, IMAGE_PREFIX, REWARD, STATE, SUCCESS, TERMINATED, Episode
 from rrf.data.stats import ImageStats
 
 OnProgress = Callable[[int, int, str], None]  # done, total, what is being worked on
@@ -171,6 +171,7 @@ class _Edit:
             source=f"{source.root}:episode_{cut.number}",
             reward=frames[REWARD].to_numpy() if self.schema.has_reward else None,
             success=success[kept] if success is not None else None,
+            terminated=frames[TERMINATED].to_numpy() if self.schema.has_terminated else None,
             maps={name: source.map(frames, own) for name, own in self.plan.maps.items()},
         )
         shown = dataclasses.replace(self.schema, cameras=()) if is_video else self.schema

@@ -19,9 +19,9 @@ from rrf.data.edit_cfg import (
     TrimCfg,
     numbers,
 )
-from rrf.data.schema import IMAGE_PREFIX, Schema, Vector, joined_units
+from rrf.data.schema import IMAGE_PREFIX, SCALARS, Schema, Vector, joined_units
 
-_FULL_NAMES = {"next.reward": "reward", "next.success": "success"}
+_FULL_NAMES = {key: key.removeprefix("next.") for key in SCALARS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +91,7 @@ class EditPlan:
             action=self._vector("action"),
             has_reward="reward" in self._features,
             has_success="success" in self._features,
+            has_terminated="terminated" in self._features,
             maps=tuple(
                 dataclasses.replace(one, name=new)
                 for new, old in self.maps.items()
@@ -231,7 +232,7 @@ def _features(schema: Schema) -> list[str]:
     names = {"cameras": schema.cameras, "state": schema.state.names, "action": schema.action.names}
     names["maps"] = tuple(one.name for one in schema.maps)
     found = [f"{kind}.{name}" for kind in KINDS for name in names[kind]]
-    return found + ["reward"] * schema.has_reward + ["success"] * schema.has_success
+    return found + [_FULL_NAMES[key] for key in schema.scalars]
 
 
 def _pieces(cut: Cut, count: int) -> list[Cut]:

@@ -17,9 +17,7 @@ from rrf.data.schema import (
     ACTION,
     IMAGE_PREFIX,
     MAP_PREFIX,
-    REWARD,
     STATE,
-    SUCCESS,
     Episode,
     Schema,
     check_episode,
@@ -64,10 +62,10 @@ def encode_episode(episode: Episode, schema: Schema, encoding: Encoding) -> Enco
         image_stats={},
         maps={f"{MAP_PREFIX}{name}": values for name, values in episode.maps.items()},
     )
-    if schema.has_reward and episode.reward is not None:
-        encoded.vectors[REWARD] = episode.reward
-    if schema.has_success and episode.success is not None:
-        encoded.vectors[SUCCESS] = episode.success
+    for key in schema.scalars:
+        values = episode.scalars[key]
+        assert values is not None  # it was checked
+        encoded.vectors[key] = values
     for camera in schema.cameras:
         key, images = f"{IMAGE_PREFIX}{camera}", episode.images[camera]
         stats = encoded.image_stats[key] = ImageStats()

@@ -3,7 +3,7 @@
 Order: take the keys and parts named, leave out frames where the dataset's fps is a whole fraction
 of the recordings', convert, cast to float32. Of the k frames that become one, images and state are
 those of the first (seen before the action); of the action, increments are summed and absolute
-dimensions taken from the last; rewards are summed; success is that of any.
+dimensions taken from the last; rewards are summed; success and termination are those of any.
 
 Legend: T frames of an episode, D dimensions, k recorded frames per frame of the dataset.
 """
@@ -40,6 +40,8 @@ def raw_keys(cfg: DatasetCfg) -> dict[str, str]:
         keys[cfg.reward] = "reward"
     if cfg.success is not None and cfg.success != LAST:
         keys[cfg.success] = "success"
+    if cfg.terminated is not None:
+        keys[cfg.terminated] = "terminated"
     return keys
 
 
@@ -66,7 +68,7 @@ class Mapper:
         state = convert(self._vector(raw, cfg.state, length)[::step], cfg.state)
         recorded = self._vector(raw, cfg.action, length)
         action = convert(pick_actions(recorded, cfg.action, step), cfg.action, state, cfg.state)
-        reward = success = None
+        reward = success = terminated = None
         if cfg.reward is not None:
             reward = _sums(self._column(raw, cfg.reward, length), step).astype(np.float32)
         if cfg.success is not None:
@@ -74,6 +76,9 @@ class Mapper:
             if cfg.success != LAST:
                 flags = self._column(raw, cfg.success, length) > 0
             success = _sums(flags.astype(np.int64), step) > 0
+        if cfg.terminated is not None:
+            flags = self._column(raw, cfg.terminated, length) > 0
+            terminated = _sums(flags.astype(np.int64), step) > 0
         return Episode(
             images={
                 camera: self._images(raw, key, camera, length, step)
@@ -85,6 +90,7 @@ class Mapper:
             source=raw.source,
             reward=reward,
             success=success,
+            terminated=terminated,
             maps={
                 name: self._map(raw, one, f"{raw.source}: {one.key} (maps.{name})", length)[::step]
                 for name, one in cfg.maps.items()

@@ -32,6 +32,7 @@ from rrf.data.schema import (
     REWARD,
     STATE,
     SUCCESS,
+    TERMINATED,
     Episode,
     Schema,
     Vector,
@@ -124,6 +125,7 @@ class _Input(StoredDataset):
             source=f"{self.root}:episode_{row['episode_index']}",
             reward=rows[REWARD].to_numpy() if schema.has_reward else None,
             success=rows[SUCCESS].to_numpy() if schema.has_success else None,
+            terminated=rows[TERMINATED].to_numpy() if schema.has_terminated else None,
             maps={one.name: self.map(rows, one.name) for one in schema.maps},
         )
         is_video = encoding.storage == "video"
@@ -191,11 +193,8 @@ def _write_record(root: Path, inputs: Sequence[_Input], schema: Schema) -> None:
 
 def _lost(one: _Input, schema: Schema) -> Iterator[str]:
     """What a dataset has and the merged one has not, though the config does not say so."""
-    for key, is_there, is_kept in (
-        (REWARD, one.schema.has_reward, schema.has_reward),
-        (SUCCESS, one.schema.has_success, schema.has_success),
-    ):
-        if is_there and not is_kept:
+    for key in one.schema.scalars:
+        if key not in schema.scalars:
             yield f"{key} is left out, because another of the datasets lacks it"
     for lost in one.schema.maps:
         if lost not in schema.maps:
@@ -218,6 +217,7 @@ def _schema(cfg: MergeCfg, inputs: list[_Input]) -> Schema:
         action=_vector(cfg, inputs, "action"),
         has_reward=all(one.schema.has_reward for one in inputs),
         has_success=all(one.schema.has_success for one in inputs),
+        has_terminated=all(one.schema.has_terminated for one in inputs),
         maps=tuple(
             one for one in inputs[0].schema.maps if all(one in i.schema.maps for i in inputs)
         ),

@@ -19,7 +19,7 @@ import pyarrow as pa
 from rrf import atomic
 from rrf.data.conversion.encoded import EncodedEpisode
 from rrf.data.raw import EncodedImages
-from rrf.data.schema import ACTION, IMAGE_PREFIX, MAP_PREFIX, REWARD, STATE, SUCCESS, Schema
+from rrf.data.schema import ACTION, IMAGE_PREFIX, MAP_PREFIX, SCALARS, STATE, Schema
 from rrf.data.stats import ImageStats
 
 _EPISODES = "episodes.arrow"
@@ -115,7 +115,7 @@ def _arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def _vector_keys(schema: Schema) -> list[str]:
-    return [STATE, ACTION, *[REWARD] * schema.has_reward, *[SUCCESS] * schema.has_success]
+    return [STATE, ACTION, *schema.scalars]
 
 
 def _batch(episode: EncodedEpisode, layout: pa.Schema) -> pa.RecordBatch:
@@ -139,10 +139,8 @@ def _episode(batch: pa.RecordBatch, schema: Schema) -> EncodedEpisode:
         STATE: np.frombuffer(value(STATE), np.float32).reshape(-1, len(schema.state.names)),
         ACTION: np.frombuffer(value(ACTION), np.float32).reshape(-1, len(schema.action.names)),
     }
-    if schema.has_reward:
-        vectors[REWARD] = np.frombuffer(value(REWARD), np.float32)
-    if schema.has_success:
-        vectors[SUCCESS] = np.frombuffer(value(SUCCESS), np.bool_)
+    for key in schema.scalars:
+        vectors[key] = np.frombuffer(value(key), SCALARS[key])
     images, videos, image_stats = {}, {}, {}
     for camera in schema.cameras:
         key = f"{IMAGE_PREFIX}{camera}"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from rrf.data.schema import ACTION, IMAGE_PREFIX, INDEX_KEYS, REWARD, STATE, SUCCESS, Schema
+from rrf.data.schema import ACTION, IMAGE_PREFIX, INDEX_KEYS, SCALARS, STATE, Schema
 from rrf.data.validation.checks import MAX_FINDINGS, CheckResult, Finding, result
 from rrf.data.validation.checks_cfg import LimitsCfg
 from rrf.data.validation.tables import TIME_STEP, dimension_columns
@@ -47,7 +47,7 @@ def frame_suite(schema: Schema, limits: LimitsCfg, num_tasks: int) -> list[Expec
         title = f"{column} is {dtype}"
         suite.append(Expectation("types", title, "ExpectColumnValuesToBeOfType", kwargs))
     columns = [*INDEX_KEYS, *itertools.chain(*dimension_columns(schema).values())]
-    columns += [REWARD] * schema.has_reward + [SUCCESS] * schema.has_success
+    columns += schema.scalars
     kwargs = {"column_set": columns, "exact_match": False}
     title = "every declared column is there"
     return [*suite, Expectation("columns", title, "ExpectTableColumnsToMatchSet", kwargs)]
@@ -107,10 +107,10 @@ def _values(schema: Schema) -> Iterator[Expectation]:
             if smallest is not None or largest is not None:
                 title = f"{column} lies in [{smallest}, {largest}]"
                 yield _between("limits", title, column, smallest, largest)
-    if schema.has_reward:
-        yield from (_not_null(REWARD), _finite(REWARD))
-    if schema.has_success:
-        yield _not_null(SUCCESS)
+    for key in schema.scalars:
+        yield _not_null(key)
+        if SCALARS[key] != "bool":
+            yield _finite(key)
 
 
 def episode_suite(schema: Schema, limits: LimitsCfg) -> list[Expectation]:

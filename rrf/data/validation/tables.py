@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from rrf.data import lerobot_layout as layout
 from rrf.data.images import decode_image
-from rrf.data.schema import ACTION, IMAGE_PREFIX, INDEX_KEYS, REWARD, STATE, SUCCESS, Schema
+from rrf.data.schema import ACTION, IMAGE_PREFIX, INDEX_KEYS, STATE, SUCCESS, Schema
 from rrf.data.video import VideoReader
 
 TIME_STEP = "timestamp_step_s"
@@ -76,8 +76,7 @@ def read_tables(root: str | Path, sample_rows: Sequence[int] = ()) -> Tables:
         layout.read_tasks(root),
         layout.read_episodes(root),
     )
-    keys = [STATE, ACTION, *INDEX_KEYS]
-    keys += [REWARD] * schema.has_reward + [SUCCESS] * schema.has_success
+    keys = [STATE, ACTION, *INDEX_KEYS, *schema.scalars]
     columns = layout.read_columns(root, keys)
     num_rows = len(columns["index"])
     if num_rows == 0:

@@ -96,6 +96,10 @@ class GymnasiumEnv:
         """The current observations, {"policy": float32 [N, O]}."""
         return self._group(self._observations)
 
+    def to_policy(self, actions: np.ndarray) -> np.ndarray:
+        """Actions that the task took, [M, A], as a policy gives them; see `ActionMap.inverse`."""
+        return self._map_actions.inverse(actions)
+
     def reset(self) -> tuple[TensorDict, dict]:
         """Start a new episode in every environment. The random generators continue."""
         self._reset_all([None] * self.num_envs)

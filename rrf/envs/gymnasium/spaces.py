@@ -85,6 +85,12 @@ class ActionMap:
             )
         return index_n + self._first
 
+    def inverse(self, taken_na: np.ndarray) -> np.ndarray:
+        """Real actions that the task took, [N, A], as a policy gives them; may lie outside
+        [-1, 1] where the task's bounds are exceeded."""
+        assert self.num_choices is None
+        return ((taken_na - self._center_a) / self._scale_a).astype(np.float32)
+
 
 def num_choices(space: spaces.Space, task: str) -> int | None:
     """The number of discrete actions of an action space; None for real actions.

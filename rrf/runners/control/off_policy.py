@@ -7,11 +7,11 @@ continues in the middle of the iteration.
 """
 
 import time
+import typing
 
 import torch
 
 from rrf.runners import process_group
-from rrf.runners.control.configs import OffPolicyRunnerCfg
 from rrf.runners.control.loop import ControlRunner
 from rrf.runners.interruption import Interrupted
 
@@ -19,7 +19,7 @@ from rrf.runners.interruption import Interrupted
 class OffPolicyRunner(ControlRunner):
     """Trains with SAC or one of its variants."""
 
-    cfg: OffPolicyRunnerCfg
+    cfg: typing.Any  # an OffPolicyRunnerCfg
     learning_rates = "algorithm.actor_lr and algorithm.critic_lr"
 
     def __init__(self, *args, **kwargs):
@@ -39,11 +39,16 @@ class OffPolicyRunner(ControlRunner):
         self.algorithm = cfg.algorithm.build(
             self.policy,
             env.num_envs,
-            cfg.replay_size,
+            self._replay_size,
             self.generator,
             self.device,
             cfg.replay_memory_gib,
         )
+
+    @property
+    def _replay_size(self) -> int:
+        """Number of transitions to make room for."""
+        return self.cfg.replay_size
 
     def _iterate(self) -> dict[str, float]:
         sums: dict[str, torch.Tensor] = {}

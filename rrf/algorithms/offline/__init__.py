@@ -1,0 +1,1 @@
+"""Algorithms that learn from recorded transitions; some go on learning from new ones."""

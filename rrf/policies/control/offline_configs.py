@@ -1,0 +1,62 @@
+"""Configs of the policies of offline algorithms. This file does not import torch."""
+
+from rrf.config import configclass
+from rrf.networks.configs import plain_mlp
+from rrf.policies.control.configs import ControlPolicyCfg, VNetworkCfg
+from rrf.policies.control.off_policy_configs import ActorQPackCfg, EncodedNetworkCfg
+
+
+@configclass(builds="rrf.policies.control.bounded_actors:BoundedActor")
+class BoundedActorCfg(EncodedNetworkCfg):
+    """A Gaussian with a mean bounded by tanh and one standard deviation for all states, or without
+    any."""
+
+    is_deterministic: bool = False
+    """Whether there is no standard deviation."""
+    min_log_std: float = -20.0
+    """Lower bound of the logarithm of the standard deviation."""
+    max_log_std: float = 2.0
+    """Upper bound of the logarithm of the standard deviation."""
+    action_limit: float = 1.0
+    """Actions lie between -action_limit and action_limit."""
+
+    def __post_init__(self):
+        if not self.min_log_std < self.max_log_std:
+            raise ValueError(
+                f"min_log_std is {self.min_log_std} and max_log_std is {self.max_log_std}, "
+                "allowed: min_log_std below max_log_std"
+            )
+        if self.action_limit <= 0:
+            raise ValueError(f"action_limit is {self.action_limit}, allowed: above 0")
+        if self.encoder is not None:
+            raise ValueError("encoder is set, but this actor has no memory; leave it out")
+
+
+@configclass(builds="rrf.policies.control.offline_policies:ActorPack")
+class ActorPackCfg(ControlPolicyCfg):
+    """An actor alone."""
+
+    actor_cfg: BoundedActorCfg = BoundedActorCfg()
+    """The policy."""
+
+
+@configclass
+class BoundedActorQPackCfg(ActorQPackCfg):
+    """An actor with bounded mean, and its action-value critics."""
+
+    actor_cfg: BoundedActorCfg = BoundedActorCfg()  # pyright: ignore[reportIncompatibleVariableOverride]
+    """The policy."""
+
+
+@configclass(builds="rrf.policies.control.offline_policies:ActorQV")
+class IQLPackCfg(BoundedActorQPackCfg):
+    """An actor, action-value critics, and a critic of states. They share no parameters."""
+
+    value_cfg: VNetworkCfg = VNetworkCfg(
+        backbone_cfg=plain_mlp([256, 256], "ReLU"), obs_normalization=False
+    )
+    """The critic of states. It reads what the action-value critics read."""
+
+    def __post_init__(self):
+        if self.value_cfg.memory is not None:
+            raise ValueError("value_cfg.memory is set, but IQL learns from single transitions")

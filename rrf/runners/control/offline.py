@@ -1,0 +1,111 @@
+"""Training on a published dataset of states; afterwards, if wanted, in the environment.
+
+    transitions = the dataset's, actions scaled to [-1, 1], rewards scaled
+    normalisers <- all observations, once
+    for each offline iteration: `updates_per_iteration` gradient steps
+    for each online iteration: as `rrf.runners.control.off_policy`, from both kinds of transitions
+
+The environment says what the policy will see and do; while learning offline it is never stepped.
+The last checkpoint is the result: choosing one by its return would need the environment.
+"""
+
+import time
+
+import numpy as np
+import torch
+
+from rrf import workspace
+from rrf.data.transitions import RecordedTransitions, read_transitions
+from rrf.runners.control.configs import OfflineRunnerCfg
+from rrf.runners.control.off_policy import OffPolicyRunner
+from rrf.storage.dataset_replay import DatasetReplay
+
+_CHUNK = 50  # gradient steps between two looks at the signals
+_PAPERS_RANGE = 1000.0  # of returns, with scales_by_returns (arXiv:2110.06169, appendix C)
+
+
+class OfflineRunner(OffPolicyRunner):
+    """Trains with IQL, CQL, TD3+BC, behaviour cloning, or another off-policy algorithm."""
+
+    def _build(self) -> None:
+        super()._build()
+        cfg: OfflineRunnerCfg = self.cfg
+        cfg.require_dataset()
+        data = read_transitions(workspace.dataset(cfg.dataset))
+        rows = self._rows(data)
+        observations = rows[:, : self.algorithm.layout.actor_width]
+        for network, part in self.algorithm.parts(observations):
+            if network.normalizer is not None:
+                network.normalizer.update(part)
+        self.algorithm.learns_normalizers = False
+        self.algorithm.replay = DatasetReplay(rows.to(self.device), self.algorithm.replay)
+
+    @property
+    def _replay_size(self) -> int:
+        return self.cfg.replay_size if self.cfg.online_iterations else self.env.num_envs
+
+    def _rows(self, data: RecordedTransitions) -> torch.Tensor:
+        """The transitions as rows of a replay, [F, W]."""
+        cfg, layout = self.cfg, self.algorithm.layout
+        for what, recorded, wanted in (
+            ("state dimensions", data.observations.shape[1], layout.actor_width),
+            ("action dimensions", data.actions.shape[1], layout.num_actions),
+        ):
+            if recorded != wanted:
+                raise ValueError(
+                    f"the dataset {cfg.dataset} has {recorded} {what}, but {self._task} has "
+                    f"{wanted}; set env.task to the task that was recorded"
+                )
+        if layout.critic_width is not None:
+            raise ValueError(
+                "the critics read other observations than the actor, but a dataset has one state; "
+                f"set policy.critic_cfg.observation_groups={self.algorithm.policy.actor.groups}"
+            )
+        scale = cfg.reward_scale
+        if cfg.scales_by_returns:
+            spread = float(np.ptp(data.returns))
+            if spread == 0:
+                raise ValueError(
+                    f"all {len(data.returns)} episodes of {cfg.dataset} have the return "
+                    f"{data.returns[0]:g}, so rewards cannot be scaled by their range; set "
+                    "scales_by_returns=false"
+                )
+            scale *= _PAPERS_RANGE / spread
+        rewards = data.rewards * scale + cfg.reward_shift
+        flags = [flag.astype(np.float32)[:, None] for flag in (data.terminated, data.ended)]
+        columns = [data.observations, self._actions(data), rewards[:, None], *flags]
+        rows = np.concatenate([*columns, data.next_observations], axis=1, dtype=np.float32)
+        return torch.from_numpy(rows)
+
+    def _actions(self, data: RecordedTransitions) -> np.ndarray:
+        """The recorded actions in the policy's terms, within [-1, 1]."""
+        to_policy = getattr(self.env, "to_policy", None)
+        actions = to_policy(data.actions) if to_policy else data.actions
+        excess = float(np.abs(actions).max())
+        if excess > 1 + 1e-3:
+            row, dimension = np.unravel_index(np.abs(actions).argmax(), actions.shape)
+            raise ValueError(
+                f"action {dimension} of transition {row} of {self.cfg.dataset} is "
+                f"{data.actions[row, dimension]:g}, which is {excess:g} times what {self._task} "
+                "allows; convert the dataset's actions to the units of the task"
+            )
+        return actions.clip(-1, 1)
+
+    def _iterate(self) -> dict[str, float]:
+        if self.iteration >= self.cfg.max_iterations - self.cfg.online_iterations:
+            return super()._iterate()
+        begin, wanted = time.perf_counter(), self.cfg.updates_per_iteration
+        sums: dict[str, torch.Tensor] = {}
+        num_chunks = 0
+        done = self.algorithm.num_updates - self.iteration * wanted  # of an interrupted iteration
+        while done < wanted:
+            self._stop_if_told()
+            count = min(_CHUNK, wanted - done)
+            for name, value in self.algorithm.make_updates(count).items():
+                sums[name] = sums[name] + value if name in sums else value
+            done, num_chunks = done + count, num_chunks + 1
+        metrics = {name: value.item() / num_chunks for name, value in sums.items()}
+        return metrics | {
+            "time/update": time.perf_counter() - begin,
+            "train/num_updates": float(self.algorithm.num_updates),
+        }

@@ -1,0 +1,59 @@
+"""A replay that begins with recorded transitions, which new ones never overwrite.
+
+Legend: F recorded transitions, W width of a row.
+"""
+
+import torch
+
+from rrf.storage.replay import Replay, Transitions
+
+
+class DatasetReplay:
+    """The recorded rows, then those of a `Replay`. All are drawn with equal probability.
+
+    Checkpoints hold the new transitions only.
+    """
+
+    def __init__(self, recorded_fw: torch.Tensor, new: Replay):
+        self.recorded, self.new, self.layout = recorded_fw, new, new.layout
+
+    def __len__(self) -> int:
+        return len(self.recorded) + len(self.new)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of a full replay in bytes."""
+        return self.recorded.nbytes + self.new.num_bytes
+
+    def write(self, **step: torch.Tensor) -> None:
+        """See `Replay.write`."""
+        self.new.write(**step)
+
+    def cut(self) -> None:
+        """See `Replay.cut`."""
+        self.new.cut()
+
+    def sample(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+        """Indices of rows, int64 of shape `shape`; those from F on are new transitions."""
+        return torch.randint(len(self), shape, generator=generator, device=self.recorded.device)
+
+    def gather_n_step(
+        self, rows_b: torch.Tensor, num_steps: int, gamma: float
+    ) -> tuple[Transitions, torch.Tensor]:
+        """See `Replay.gather_n_step`; `num_steps` must be 1."""
+        assert num_steps == 1, "the run's config was checked before"
+        found = self.recorded.index_select(0, rows_b.clamp(max=len(self.recorded) - 1))
+        if len(self.new):
+            is_new = rows_b >= len(self.recorded)
+            rows = (rows_b - len(self.recorded)).clamp(min=0)
+            found = torch.where(is_new.unsqueeze(-1), self.new.gather(rows).rows, found)
+        steps = Transitions(found, self.layout)
+        return steps, gamma * (1 - steps.terminated)
+
+    def state(self) -> tuple[dict[str, torch.Tensor], dict]:
+        """See `Replay.state`."""
+        return self.new.state()
+
+    def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
+        """See `Replay.load_state`."""
+        self.new.load_state(tensors, facts)
