@@ -45,13 +45,12 @@ def details() -> str:
 
 
 def draw() -> None:
-    """The learning curves of what was measured on six tasks: validation success over episodes."""
+    """The learning curves of what was measured on six tasks, each of the first seed: validation
+    success over episodes."""
     curves = {
-        f"{experiment.title}, seed {result['seed']}": [
-            (entry["episodes"], entry["success"]) for entry in result["validations"]
-        ]
+        experiment.title: [(entry["episodes"], entry["success"]) for entry in result["validations"]]
         for name, experiment in _reinforced().items()
-        for result in experiments.results_of(name)
+        for result in experiments.results_of(name)[:1]
         if result["validations"] and experiment.protocol == experiments.SIX_TASKS
     }
     if curves:

@@ -192,7 +192,7 @@ EXPERIMENTS = {
         ),
     ),
     "metaworld-grpo-early-stop": Experiment(
-        "GRPO, Gaussian, hopeless episodes stopped",
+        "GRPO, Gaussian, early stop",
         _ONE_DEMO,
         rl="metaworld-grpo-compact",
         rl_overrides=EARLY_STOP,
