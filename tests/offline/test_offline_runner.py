@@ -122,6 +122,15 @@ def test_the_last_frame_is_a_transition_only_where_the_task_ended(tmp_path):
     np.testing.assert_allclose(data.returns, [timed_out.reward.sum()] * 2, rtol=1e-6)
 
 
+def test_a_diverging_run_stops_and_says_what_to_lower(tmp_path, dataset):
+    algorithm = ALGORITHMS["iql"][0].replace(critic_lr=1e30)
+    runner = run_cfg("iql", dataset, algorithm=algorithm).build(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"was saved yet\. If the dataset is correct"
+    ):
+        runner.run()
+
+
 def test_rewards_are_scaled_by_the_range_of_returns(tmp_path, dataset):
     data = read_transitions(dataset)
     runner = run_cfg("iql", dataset, scales_by_returns=True, reward_shift=-1.0).build(tmp_path)

@@ -72,6 +72,7 @@ class ControlRunner:
     algorithm: typing.Any
     steps_per_iteration: int
     learning_rates = "algorithm.learning_rate"  # name of the setting in advice
+    teacher = "environment"  # what gives the numbers that are learned from
 
     def __init__(
         self,
@@ -302,6 +303,7 @@ class ControlRunner:
         """Write the last step to disk, then return to the last checkpoint or stop."""
         guard, last = self.cfg.guard, checkpoint.latest(self.run_dir)
         dump = self._dump(error)
+        dumped = f" The last step is in {dump}." if dump else ""
         if guard.on_nan == "stop" or last is None or self.num_rollbacks >= guard.max_rollbacks:
             kept = f"the last good checkpoint is {last}" if last else "no checkpoint was saved yet"
             advice = f"lower {self.learning_rates}"
@@ -312,8 +314,8 @@ class ControlRunner:
                 )
             raise ValueError(
                 f"{error}, in iteration {self.iteration + 1} of {self.cfg.max_iterations}. "
-                f"Training stopped before it was saved; {kept}. The last step is in {dump}. If the "
-                f"environment is correct, {advice}"
+                f"Training stopped before it was saved; {kept}.{dumped} If the {self.teacher} is "
+                f"correct, {advice}"
             ) from error
         rollbacks = self.num_rollbacks + 1
         self._load(last)
@@ -322,7 +324,7 @@ class ControlRunner:
         self._new_episodes()
         warnings.warn(
             f"{error}; training returned to {last.name} with half the learning rate (rollback "
-            f"{rollbacks} of {guard.max_rollbacks}). The last step is in {dump}",
+            f"{rollbacks} of {guard.max_rollbacks}).{dumped}",
             stacklevel=2,
         )
 

@@ -27,6 +27,8 @@ _PAPERS_RANGE = 1000.0  # of returns, with scales_by_returns (arXiv:2110.06169, 
 class OfflineRunner(OffPolicyRunner):
     """Trains with IQL, CQL, TD3+BC, behaviour cloning, or another off-policy algorithm."""
 
+    teacher = "dataset"
+
     def _build(self) -> None:
         super()._build()
         cfg: OfflineRunnerCfg = self.cfg
