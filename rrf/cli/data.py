@@ -9,6 +9,7 @@ from rrf.cli.data_display import plain, print_stats, progress_bars, say, shown
 from rrf.cli.data_download import bring, download
 from rrf.cli.data_edit import edit as declare_edit
 from rrf.cli.data_push import push
+from rrf.cli.data_record import record_policy
 from rrf.cli.data_view import view as view_episodes
 from rrf.cli.data_views import card, diff, report, show
 from rrf.cli.options import Imports, import_modules, words_of
@@ -60,8 +61,27 @@ def collect(
     ] = "",
     force: Annotated[bool, typer.Option(help="Record existing tasks again.")] = False,
     imports: Imports = None,
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="Record a state-based policy instead: its checkpoint, or 'random' with --tasks ID "
+            "for uniformly random actions."
+        ),
+    ] = "",
+    steps: Annotated[int, typer.Option(help="With --policy: transitions to record.")] = 100_000,
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="With --policy: do not sample its actions.")
+    ] = False,
+    replay: Annotated[
+        bool,
+        typer.Option("--replay", help="With --policy: what its training has observed until then."),
+    ] = False,
 ) -> None:
-    """Record demonstrations of a simulator's scripted experts, one HDF5 file per task."""
+    """Record demonstrations of a simulator's scripted experts, one HDF5 file per task, or
+    transitions of a state-based policy in one file in the layout of D4RL."""
+    if policy:
+        record_policy(policy, tasks, out, steps, seed, greedy, replay, imports)
+        return
     from rich.table import Table
 
     from rrf import workspace

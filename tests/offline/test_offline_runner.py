@@ -125,9 +125,7 @@ def test_the_last_frame_is_a_transition_only_where_the_task_ended(tmp_path):
 def test_a_diverging_run_stops_and_says_what_to_lower(tmp_path, dataset):
     algorithm = ALGORITHMS["iql"][0].replace(critic_lr=1e30)
     runner = run_cfg("iql", dataset, algorithm=algorithm).build(tmp_path)
-    with pytest.raises(
-        ValueError, match=r"was saved yet\. If the dataset is correct"
-    ):
+    with pytest.raises(ValueError, match=r"was saved yet\. If the dataset is correct"):
         runner.run()
 
 

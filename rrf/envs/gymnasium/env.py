@@ -96,6 +96,10 @@ class GymnasiumEnv:
         """The current observations, {"policy": float32 [N, O]}."""
         return self._group(self._observations)
 
+    def to_task(self, actions: np.ndarray) -> np.ndarray:
+        """Actions of a policy, [M, A], as the task takes them."""
+        return self._map_actions.taken(actions)
+
     def to_policy(self, actions: np.ndarray) -> np.ndarray:
         """Actions that the task took, [M, A], as a policy gives them; see `ActionMap.inverse`."""
         return self._map_actions.inverse(actions)

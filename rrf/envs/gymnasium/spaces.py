@@ -71,10 +71,7 @@ class ActionMap:
 
             check_actions(actions, self._num_envs, self.num_actions)
         if self.num_choices is None:
-            actions_na = actions_na.astype(self._dtype)
-            if self._is_stretched:
-                actions_na = actions_na * self._scale_a + self._center_a
-            return actions_na.clip(self._low_a, self._high_a)
+            return self.taken(actions_na)
         index_n = actions_na[:, 0].astype(np.int64)
         is_wrong = (index_n != actions_na[:, 0]) | (index_n < 0) | (index_n >= self.num_choices)
         if is_wrong.any():
@@ -84,6 +81,13 @@ class ActionMap:
                 f"actions 0 to {self.num_choices - 1}"
             )
         return index_n + self._first
+
+    def taken(self, actions_na: np.ndarray) -> np.ndarray:
+        """Real actions of a policy, [N, A], as the task takes them."""
+        actions_na = actions_na.astype(self._dtype)
+        if self._is_stretched:
+            actions_na = actions_na * self._scale_a + self._center_a
+        return actions_na.clip(self._low_a, self._high_a)
 
     def inverse(self, taken_na: np.ndarray) -> np.ndarray:
         """Real actions that the task took, [N, A], as a policy gives them; may lie outside

@@ -1,0 +1,76 @@
+"""`rrf data collect --policy`: transitions of a state-based policy, in the layout of D4RL."""
+
+from pathlib import Path
+
+from rrf.cli.data_display import progress_bars, say, shown
+from rrf.cli.options import Imports, import_modules, words_of
+
+RANDOM = "random"
+_NUM_ENVS = 8
+
+
+def record_policy(
+    policy: str,
+    tasks: str,
+    out: Path | None,
+    num_steps: int,
+    seed: int,
+    is_greedy: bool,
+    is_replay: bool,
+    imports: Imports,
+) -> None:
+    """Record into one file; see the options of `rrf data collect`."""
+    import torch
+
+    from rrf import workspace
+    from rrf.data.formats.d4rl_writer import write_d4rl
+    from rrf.envs.configs import ControlEnvCfg
+    from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+    from rrf.runners.checkpoints import checkpoint
+    from rrf.runners.checkpoints.control import load_control_policy
+    from rrf.runners.checkpoints.deployable import deployable_digest
+    from rrf.runners.control.record import record, replayed
+
+    import_modules(imports)
+    if num_steps < 1:
+        raise ValueError(f"--steps is {num_steps}, allowed: 1 or more")
+    named = words_of(tasks)
+    if policy == RANDOM:
+        if len(named) != 1:
+            raise ValueError("random actions need one task: --policy random --tasks Hopper-v5")
+        path, acting, digest = None, None, RANDOM
+        cfg: ControlEnvCfg = GymnasiumEnvCfg(task=named[0])
+    else:
+        path = checkpoint.find(policy)
+        acting, _ = load_control_policy(path)
+        digest = deployable_digest(path)
+        cfg = ControlEnvCfg.from_dict(checkpoint.load_config(path)["env"])
+    env = cfg.replace(num_envs=min(_NUM_ENVS, num_steps)).build(seed=seed, device="cpu")
+    out = out or workspace.home() / "datasets" / "raw" / f"{env.interface.task}.hdf5"
+    try:
+        if env.interface.num_choices is not None:
+            raise ValueError(
+                f"{env.interface.task} has {env.interface.num_choices} discrete actions; only real "
+                "ones can be recorded"
+            )
+        if is_replay:
+            if path is None:
+                raise ValueError("random actions have no replay; leave --replay out")
+            columns = replayed(env, path)
+        else:
+            generator = torch.Generator().manual_seed(seed)
+            with progress_bars("recording") as bars:
+                columns = record(
+                    env, acting, num_steps, generator, is_greedy,
+                    lambda count: bars["recording"](count, num_steps, ""),
+                )  # fmt: skip
+    finally:
+        env.close()
+    how = "replay" if is_replay else "greedy" if is_greedy else "sampled"
+    facts = {"task": env.interface.task, "policy": digest, "how": how, "seed": str(seed)}
+    write_d4rl(Path(out), columns, facts)
+    ended = columns["terminals"] | columns["timeouts"]
+    say(
+        f"{len(ended)} transitions of {int(ended.sum())} episodes, reward per step "
+        f"{columns['rewards'].mean():.4g}, in {shown(Path(out))}"
+    )

@@ -1,0 +1,119 @@
+"""Records transitions of state-based control, for offline reinforcement learning.
+
+    random         no policy: uniformly random actions
+    a checkpoint   its policy, sampled or greedy
+    its replay     what an off-policy run had observed until then
+
+Legend: S steps, N environments, M transitions, O A observation and action dimension.
+"""
+
+import typing
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from rrf.envs.control_env import ControlEnv
+from rrf.policies.control.actor_critic import ControlPolicy
+from rrf.runners.checkpoints import checkpoint
+
+Columns = dict[str, np.ndarray]
+"""As `rrf.data.formats.d4rl_writer.write_d4rl` takes them."""
+
+
+def record(
+    env: ControlEnv,
+    policy: ControlPolicy | None,
+    num_steps: int,
+    generator: torch.Generator,
+    is_greedy: bool = False,
+    on_steps: Callable[[int], None] = lambda count: None,
+) -> Columns:
+    """Let a policy act, and keep what happens.
+
+    Each environment's steps stand together. The last step of an environment counts as a time limit.
+
+    Args:
+        env: With real actions, in its first episodes.
+        policy: None for uniformly random actions.
+        num_steps: M; rounded down to a multiple of the number of environments.
+        generator: Samples actions.
+        on_steps: Called with the number of transitions so far.
+    """
+    steps: list[tuple] = []
+    observations, num_envs = env.get_observations(), env.num_envs
+    if policy is not None:
+        policy.reset()
+    for number in range(num_steps // num_envs):
+        if policy is None:
+            actions = torch.empty(num_envs, env.num_actions).uniform_(-1, 1, generator=generator)
+        else:
+            actions = policy.act(observations, is_greedy, generator)
+        following, rewards, dones, extras = env.step(actions)
+        dones, time_outs = dones.bool(), extras["time_outs"].bool()
+        reached = _joined(following).clone()
+        if extras["final_obs"] is not None:
+            reached[dones] = _joined(extras["final_obs"])
+        ended = dones & ~time_outs
+        steps.append((_joined(observations), actions, rewards, ended, time_outs, reached))
+        if policy is not None:
+            policy.reset(dones)
+        observations = following
+        on_steps((number + 1) * num_envs)
+    if not steps:
+        raise ValueError(f"{num_steps} steps are less than one of each of {num_envs} environments")
+    columns = [torch.stack(column).transpose(0, 1).numpy() for column in zip(*steps, strict=True)]
+    columns[4][:, -1] |= ~columns[3][:, -1]
+    return _columns(env, *(column.reshape(-1, *column.shape[2:]) for column in columns))
+
+
+def replayed(env: ControlEnv, path: str | Path) -> Columns:
+    """What the replay of an off-policy checkpoint holds, as it was observed.
+
+    Raises:
+        ValueError: If the checkpoint has no replay, or one that holds other observations than the
+            policy's.
+    """
+    cfg = checkpoint.load_config(path)
+    state = checkpoint.load_trainer_state(Path(path))
+    rows = state.tensors.get("replay/rows")
+    if rows is None:
+        raise ValueError(
+            f"{path} has no replay of transitions; give a checkpoint of SAC, e.g. of hopper-sac"
+        )
+    width, num_actions = sum(env.interface.observation_dims.values()), env.num_actions
+    if rows.shape[1] != 2 * width + num_actions + 3:
+        raise ValueError(
+            f"the replay of {path} has {rows.shape[1]} columns, but {env.interface.task} needs "
+            f"{2 * width + num_actions + 3}"
+        )
+    num_envs = int(cfg["env"]["num_envs"])
+    total, held = state.facts["algorithm"]["replay"]["total_steps"], len(rows) // num_envs
+    in_time = rows.view(held, num_envs, -1).roll(-(total % held), 0).transpose(0, 1)
+    flat = in_time.reshape(-1, rows.shape[1])
+    parts = flat.split((width, num_actions, 1, 1, 1, width), 1)
+    observations, actions, rewards, terminated, ended, reached = parts
+    terminals = terminated[:, 0].bool()
+    timeouts = (ended[:, 0].bool() & ~terminals).view(num_envs, held)
+    timeouts[:, -1] |= ~terminals.view(num_envs, held)[:, -1]
+    found = (observations, actions, rewards[:, 0], terminals, timeouts.flatten(), reached)
+    return _columns(env, *(column.numpy() for column in found))
+
+
+def _columns(env: ControlEnv, *columns: np.ndarray) -> Columns:
+    observations, actions, rewards, terminals, timeouts, reached = columns
+    to_task: typing.Any = getattr(env, "to_task", None)
+    return {
+        "observations": observations.astype(np.float32),
+        "actions": (to_task(actions) if to_task else actions).astype(np.float32),
+        "rewards": rewards.astype(np.float32),
+        "terminals": terminals,
+        "timeouts": timeouts,
+        "next_observations": reached.astype(np.float32),
+    }
+
+
+def _joined(observations: TensorDict) -> torch.Tensor:
+    return torch.cat([observations[name] for name in observations.keys()], -1)  # noqa: SIM118
