@@ -42,10 +42,10 @@ def test_a_config_in_the_style_of_the_example_survives_yaml():
 
 
 def test_a_class_that_does_not_exist_yet_is_answered_with_those_that_do():
-    with pytest.raises(AttributeError, match=r"rrf.runners has no 'UnheardOfRunnerCfg'; it has: .*"):
-        _ = runners.UnheardOfRunnerCfg
+    with pytest.raises(AttributeError, match=r"rrf.runners has no 'NovelRunnerCfg'; it has: .*"):
+        _ = runners.NovelRunnerCfg
     with pytest.raises(AttributeError, match=r"it has: .*SupervisedRunnerCfg"):
-        _ = runners.UnheardOfRunnerCfg
+        _ = runners.NovelRunnerCfg
 
 
 def test_mlp_computes_the_layers_its_config_lists():
