@@ -13,6 +13,7 @@ from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import load_control_policy
 from rrf.runners.interruption import Interrupted, SignalWatch
 from tests.control.toy import Corridor, CorridorCfg
+from tests.off_policy.test_off_policy_runner import assert_same, everything
 from tests.offline.corridor import ALGORITHMS, SCHEMA, record, run_cfg, walk
 
 
@@ -30,17 +31,6 @@ def mean_return(path, num_envs: int = 64) -> float:
         observations, rewards, _, _ = env.step(policy.act(observations))
         total += rewards.mean().item()
     return total
-
-
-def everything(result: dict) -> dict[str, torch.Tensor]:
-    path = result["checkpoint"]
-    return checkpoint.read_weights(path) | checkpoint.load_trainer_state(path).tensors
-
-
-def assert_same(first: dict, second: dict) -> None:
-    assert first.keys() == second.keys()
-    for name in first:
-        assert torch.equal(first[name], second[name]), name
 
 
 @pytest.mark.parametrize("name", ["iql", "cql", "td3_bc"])

@@ -6,10 +6,11 @@ copy is a target network. Nothing in a gradient step waits for a device.
 Legend: N environments, B batch, O observation width, A action width.
 """
 
+import collections
 import copy
 import dataclasses
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from tensordict import TensorDict
@@ -20,6 +21,24 @@ from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore
 from rrf.algorithms.precision import autocast
 from rrf.storage.replay import Replay, RowLayout, Transitions
 from rrf.storage.rollout import ControlStep
+
+
+class Means:
+    """Means of metrics on a device, each over the times that it was there."""
+
+    def __init__(self):
+        self._sums: dict[str, torch.Tensor] = {}
+        self._counts = collections.Counter[str]()
+
+    def add(self, metrics: Mapping[str, torch.Tensor]) -> None:
+        """Count 0-d tensors."""
+        for name, value in metrics.items():
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+        self._counts.update(metrics.keys())
+
+    def found(self) -> dict[str, torch.Tensor]:
+        """The means, as 0-d tensors."""
+        return {name: value / self._counts[name] for name, value in self._sums.items()}
 
 
 @dataclasses.dataclass
@@ -136,13 +155,10 @@ class OffPolicyLearner:
 
     def make_updates(self, count: int) -> dict[str, torch.Tensor]:
         """Make `count` gradient steps; see `update` for what it returns."""
-        sums: dict[str, torch.Tensor] = {}
-        counts: dict[str, int] = {}
+        means = Means()
         for of_step in self.batches(count):
-            for name, value in self.learn(*of_step).items():
-                sums[name] = sums[name] + value if name in sums else value
-                counts[name] = counts.get(name, 0) + 1
-        return {name: value / counts[name] for name, value in sums.items()}
+            means.add(self.learn(*of_step))
+        return means.found()
 
     @property
     def is_warming_up(self) -> bool:
@@ -208,6 +224,10 @@ class OffPolicyLearner:
 
     # ------------------------------------------------------------------ for gradient steps
 
+    def own_parameters(self) -> dict[str, nn.Parameter]:
+        """Learned parameters that neither the policy nor a slow copy has, by name."""
+        return {}
+
     def backward(self, loss: torch.Tensor, name: str) -> None:
         """Set the gradients of one learner only: the policy's loss gives the critics none."""
         parameters = self.optimizers[name].param_groups[0]["params"]
@@ -244,6 +264,7 @@ class OffPolicyLearner:
         """The named tensors and plain data that `load_state` needs besides the policy's weights."""
         tensors, replay_facts = self.replay.state()
         tensors = {f"replay/{name}": value for name, value in tensors.items()}
+        tensors |= {name: one.detach().clone() for name, one in self.own_parameters().items()}
         for name, module in self._slow_modules():
             weights = {key: value.clone() for key, value in module.named_parameters()}
             tensors |= {f"{name}/{key}": value.detach() for key, value in weights.items()}
@@ -263,6 +284,8 @@ class OffPolicyLearner:
         """Restore what `state` returned."""
         self.replay.load_state(beneath(tensors, "replay/"), facts["replay"])
         with torch.no_grad():
+            for name, parameter in self.own_parameters().items():
+                parameter.copy_(tensors[name])
             for name, module in self._slow_modules():
                 kept = beneath(tensors, f"{name}/")
                 for key, parameter in module.named_parameters():

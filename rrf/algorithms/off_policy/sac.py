@@ -59,6 +59,10 @@ class SAC(OffPolicyLearner):
             "alpha": (self.temperature, cfg.alpha_lr),
         }
 
+    def own_parameters(self) -> dict[str, nn.Parameter]:
+        """See `OffPolicyLearner.own_parameters`."""
+        return {"log_alpha": self.temperature.log_alpha}
+
     def batches(self, count: int) -> Iterator[tuple[typing.Any, Noise]]:
         """See `OffPolicyLearner.batches`."""
         noise = self.draw_noise(count, self.cfg.batch_size)
@@ -190,16 +194,3 @@ class SAC(OffPolicyLearner):
     def slow_copies(self) -> Iterator[tuple[nn.Module, nn.Module]]:
         """See `OffPolicyLearner.slow_copies`."""
         yield self.target_critic, self.policy.critic
-
-    # ------------------------------------------------------------------ state
-
-    def state(self) -> tuple[dict[str, torch.Tensor], dict]:
-        """See `OffPolicyLearner.state`."""
-        tensors, facts = super().state()
-        return tensors | {"log_alpha": self.temperature.log_alpha.detach().clone()}, facts
-
-    @torch.no_grad()
-    def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
-        """See `OffPolicyLearner.load_state`."""
-        super().load_state(tensors, facts)
-        self.temperature.log_alpha.copy_(tensors["log_alpha"])

@@ -48,6 +48,10 @@ class CQL(SAC):
         """See `OffPolicyLearner.learners`."""
         return super().learners() | {"gap": (self.gap_weight, self.cfg.critic_lr)}
 
+    def own_parameters(self) -> dict[str, nn.Parameter]:
+        """See `OffPolicyLearner.own_parameters`."""
+        return super().own_parameters() | {"log_weight": self.gap_weight.log_alpha}
+
     def batches(self, count: int) -> Iterator[tuple[Batch, Noise]]:
         """See `OffPolicyLearner.batches`."""
         shape = (self.cfg.batch_size, self.cfg.num_actions, self.policy.actor.num_actions)
@@ -166,17 +170,6 @@ class CQL(SAC):
         batch, count, _ = actions_bma.shape
         seen = seen_bd.repeat_interleave(count, 0)
         return critic(seen, actions_bma.flatten(0, 1)).unflatten(-1, (batch, count))
-
-    def state(self) -> tuple[dict[str, torch.Tensor], dict]:
-        """See `OffPolicyLearner.state`."""
-        tensors, facts = super().state()
-        return tensors | {"log_weight": self.gap_weight.log_alpha.detach().clone()}, facts
-
-    @torch.no_grad()
-    def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
-        """See `OffPolicyLearner.load_state`."""
-        super().load_state(tensors, facts)
-        self.gap_weight.log_alpha.copy_(tensors["log_weight"])
 
 
 def proposed(policy: TanhGaussian, noise_bma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,6 +1,7 @@
 """Policies of off-policy algorithms.
 
-Legend: B batch or environments, O observation width, D feature width, A action dimension.
+Legend: B batch or environments, O observation width, D feature width, A action dimension,
+K numbers that describe the distribution of one dimension.
 """
 
 import torch
@@ -9,40 +10,49 @@ from rrf.envs.control_env import Interface
 from rrf.networks.configs import without_dropout
 from rrf.policies.control.actors import ACTOR_GROUPS
 from rrf.policies.control.encoded_network import EncodedNetwork
-from rrf.policies.control.off_policy_configs import SACActorCfg
+from rrf.policies.control.off_policy_configs import RealActorCfg
 from rrf.policies.control.state_network import groups_of
 from rrf.policies.control.tanh_gaussian import TanhGaussian
 
 
-class SACActor(EncodedNetwork):
-    """Maps observations to a squashed Gaussian. Outputs are [..., 2A]: means, then log stds."""
+class RealActor(EncodedNetwork):
+    """Maps observations to numbers that describe a distribution of real actions, [..., K A]."""
 
-    distribution_class = TanhGaussian
+    trained_by: str  # in messages
+    numbers_per_action: int  # K
 
-    def __init__(self, cfg: SACActorCfg, interface: Interface):
+    def __init__(self, cfg: RealActorCfg, interface: Interface):
         if interface.num_choices is not None:
             raise ValueError(
                 f"{interface.task or 'this environment'} has {interface.num_choices} discrete "
-                "actions, which SAC does not support; train it with PPO, e.g. rrf train --task "
-                f"{interface.task or 'TASK'} --algorithm ppo"
+                f"actions, which {self.trained_by} does not support; train it with PPO, e.g. rrf "
+                f"train --task {interface.task or 'TASK'} --algorithm ppo"
             )
         dims = interface.observation_dims
         super().__init__(cfg, groups_of(cfg.observation_groups, ACTOR_GROUPS, dims, "actor"), dims)
         self.num_actions, self.action_limit = interface.num_actions, cfg.action_limit
         self.log_std_bounds = (cfg.min_log_std, cfg.max_log_std)
         backbone_cfg = without_dropout(cfg.backbone_cfg)
-        self.backbone = backbone_cfg.build(self.num_features, 2 * interface.num_actions)
+        num_outputs = self.numbers_per_action * interface.num_actions
+        self.backbone = backbone_cfg.build(self.num_features, num_outputs)
 
     def forward(self, x_bo: torch.Tensor) -> torch.Tensor:
-        """Outputs [B, 2A] for joined observations; for actors without a memory."""
+        """Outputs [B, K A] for joined observations; for actors without a memory."""
         return self.backbone(self.normalized(x_bo))
 
     def step(
         self, x_bo: torch.Tensor, memory: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Outputs [B, 2A] for one time step, and the memory after it."""
+        """Outputs [B, K A] for one time step, and the memory after it."""
         features, memory = self.encode(x_bo, memory)
         return self.backbone(features), memory
+
+
+class SACActor(RealActor):
+    """Maps observations to a squashed Gaussian. Outputs are [..., 2A]: means, then log stds."""
+
+    distribution_class = TanhGaussian
+    trained_by, numbers_per_action = "SAC", 2
 
     def distribution(self, outputs: torch.Tensor) -> TanhGaussian:
         """The distribution that the backbone's outputs describe."""

@@ -66,14 +66,16 @@ class EncodedNetworkCfg(Cfg):
     """Encoder of the history of observations; null uses only the current observation."""
 
 
-@configclass(builds="rrf.policies.control.off_policy_actors:SACActor")
-class SACActorCfg(EncodedNetworkCfg):
-    """A Gaussian squashed by tanh; its mean and standard deviation depend on the observation."""
+@configclass
+class RealActorCfg(EncodedNetworkCfg):
+    """The settings of actors whose real actions are bounded."""
 
     min_log_std: float = -20.0
-    """Lower bound of the logarithm of the standard deviation (before tanh)."""
+    """Lower bound of the logarithm of the standard deviation (before tanh, where that squashes
+    samples)."""
     max_log_std: float = 2.0
-    """Upper bound of the logarithm of the standard deviation (before tanh)."""
+    """Upper bound of the logarithm of the standard deviation (before tanh, where that squashes
+    samples)."""
     action_limit: float = 1.0
     """Actions lie between -action_limit and action_limit. Environments map [-1, 1] to the range
     that their task allows. Tasks without bounds, e.g. legged robots with joint targets, may need a
@@ -87,6 +89,11 @@ class SACActorCfg(EncodedNetworkCfg):
             )
         if self.action_limit <= 0:
             raise ValueError(f"action_limit is {self.action_limit}, allowed: above 0")
+
+
+@configclass(builds="rrf.policies.control.off_policy_actors:SACActor")
+class SACActorCfg(RealActorCfg):
+    """A Gaussian squashed by tanh; its mean and standard deviation depend on the observation."""
 
 
 @configclass(builds="rrf.policies.control.batched_critics:QNetwork")

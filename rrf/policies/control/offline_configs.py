@@ -3,31 +3,19 @@
 from rrf.config import configclass
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.configs import ControlPolicyCfg, VNetworkCfg
-from rrf.policies.control.off_policy_configs import ActorQPackCfg, EncodedNetworkCfg
+from rrf.policies.control.off_policy_configs import ActorQPackCfg, RealActorCfg
 
 
 @configclass(builds="rrf.policies.control.bounded_actors:BoundedActor")
-class BoundedActorCfg(EncodedNetworkCfg):
+class BoundedActorCfg(RealActorCfg):
     """A Gaussian with a mean bounded by tanh and one standard deviation for all states, or without
     any."""
 
     is_deterministic: bool = False
     """Whether there is no standard deviation."""
-    min_log_std: float = -20.0
-    """Lower bound of the logarithm of the standard deviation."""
-    max_log_std: float = 2.0
-    """Upper bound of the logarithm of the standard deviation."""
-    action_limit: float = 1.0
-    """Actions lie between -action_limit and action_limit."""
 
     def __post_init__(self):
-        if not self.min_log_std < self.max_log_std:
-            raise ValueError(
-                f"min_log_std is {self.min_log_std} and max_log_std is {self.max_log_std}, "
-                "allowed: min_log_std below max_log_std"
-            )
-        if self.action_limit <= 0:
-            raise ValueError(f"action_limit is {self.action_limit}, allowed: above 0")
+        super().__post_init__()
         if self.encoder is not None:
             raise ValueError("encoder is set, but this actor has no memory; leave it out")
 

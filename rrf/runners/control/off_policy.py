@@ -9,8 +9,7 @@ continues in the middle of the iteration.
 import time
 import typing
 
-import torch
-
+from rrf.algorithms.off_policy.learner import Means
 from rrf.runners import process_group
 from rrf.runners.control.loop import ControlRunner
 from rrf.runners.interruption import Interrupted
@@ -51,8 +50,7 @@ class OffPolicyRunner(ControlRunner):
         return self.cfg.replay_size
 
     def _iterate(self) -> dict[str, float]:
-        sums: dict[str, torch.Tensor] = {}
-        counts: dict[str, int] = {}
+        means = Means()
         acting = 0.0
         begin = time.perf_counter()
         num_steps = self.cfg.num_steps_per_env
@@ -61,10 +59,8 @@ class OffPolicyRunner(ControlRunner):
             start = time.perf_counter()
             self.algorithm.observe(self.step_env(self.algorithm.act(self.observations)))
             acting += time.perf_counter() - start
-            for name, value in self.algorithm.update().items():
-                sums[name] = sums[name] + value if name in sums else value
-                counts[name] = counts.get(name, 0) + 1
-        metrics = {name: value.item() / counts[name] for name, value in sums.items()}
+            means.add(self.algorithm.update())
+        metrics = {name: value.item() for name, value in means.found().items()}
         total = time.perf_counter() - begin
         return metrics | {
             "time/rollout": acting,

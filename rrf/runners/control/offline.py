@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from rrf import workspace
+from rrf.algorithms.off_policy.learner import Means
 from rrf.data.transitions import RecordedTransitions, read_transitions
 from rrf.runners.control.configs import OfflineRunnerCfg
 from rrf.runners.control.off_policy import OffPolicyRunner
@@ -97,16 +98,14 @@ class OfflineRunner(OffPolicyRunner):
         if self.iteration >= self.cfg.max_iterations - self.cfg.online_iterations:
             return super()._iterate()
         begin, wanted = time.perf_counter(), self.cfg.updates_per_iteration
-        sums: dict[str, torch.Tensor] = {}
-        num_chunks = 0
+        means = Means()
         done = self.algorithm.num_updates - self.iteration * wanted  # of an interrupted iteration
         while done < wanted:
             self._stop_if_told()
             count = min(_CHUNK, wanted - done)
-            for name, value in self.algorithm.make_updates(count).items():
-                sums[name] = sums[name] + value if name in sums else value
-            done, num_chunks = done + count, num_chunks + 1
-        metrics = {name: value.item() / num_chunks for name, value in sums.items()}
+            means.add(self.algorithm.make_updates(count))
+            done += count
+        metrics = {name: value.item() for name, value in means.found().items()}
         return metrics | {
             "time/update": time.perf_counter() - begin,
             "train/num_updates": float(self.algorithm.num_updates),
