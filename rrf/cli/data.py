@@ -78,7 +78,8 @@ def collect(
     ] = False,
 ) -> None:
     """Record demonstrations of a simulator's scripted experts, one HDF5 file per task, or
-    transitions of a state-based policy in one file in the layout of D4RL."""
+    transitions of a state-based policy: --out FILE.hdf5 in the layout of D4RL, --out NAME-v0 as a
+    dataset of Minari."""
     if policy:
         record_policy(policy, tasks, out, steps, seed, greedy, replay, imports)
         return

@@ -1,4 +1,4 @@
-"""`rrf data collect --policy`: transitions of a state-based policy, in the layout of D4RL."""
+"""`rrf data collect --policy`: transitions of a state-based policy, for D4RL or Minari."""
 
 from pathlib import Path
 
@@ -19,17 +19,18 @@ def record_policy(
     is_replay: bool,
     imports: Imports,
 ) -> None:
-    """Record into one file; see the options of `rrf data collect`."""
+    """Record into a file of D4RL, or a folder of Minari; see the options of `rrf data collect`."""
     import torch
 
     from rrf import workspace
     from rrf.data.formats.d4rl_writer import write_d4rl
+    from rrf.data.formats.minari_writer import write_minari
     from rrf.envs.configs import ControlEnvCfg
     from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
     from rrf.runners.checkpoints import checkpoint
     from rrf.runners.checkpoints.control import load_control_policy
     from rrf.runners.checkpoints.deployable import deployable_digest
-    from rrf.runners.control.record import record, replayed
+    from rrf.runners.control.record import action_bounds, record, replayed
 
     import_modules(imports)
     if num_steps < 1:
@@ -64,13 +65,17 @@ def record_policy(
                     env, acting, num_steps, generator, is_greedy,
                     lambda count: bars["recording"](count, num_steps, ""),
                 )  # fmt: skip
+        bounds = action_bounds(env)
     finally:
         env.close()
     how = "replay" if is_replay else "greedy" if is_greedy else "sampled"
     facts = {"task": env.interface.task, "policy": digest, "how": how, "seed": str(seed)}
-    write_d4rl(Path(out), columns, facts)
+    if out.suffix == ".hdf5":
+        write_d4rl(out, columns, facts)
+    else:
+        write_minari(out, columns, facts, bounds)
     ended = columns["terminals"] | columns["timeouts"]
     say(
         f"{len(ended)} transitions of {int(ended.sum())} episodes, reward per step "
-        f"{columns['rewards'].mean():.4g}, in {shown(Path(out))}"
+        f"{columns['rewards'].mean():.4g}, in {shown(out)}"
     )

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from rrf.data.formats.d4rl import D4RLSource
+from rrf.data.formats.minari import MinariSource
 from rrf.runners.checkpoints import checkpoint
 from tests.control_cli.conftest import TINY_SAC
 from tests.control_cli.test_bad_input import one_line
@@ -83,6 +84,46 @@ def test_what_cannot_be_recorded_is_named(rrf, home, words, message):
     said = rrf("data", "collect", "--policy", *words, "--out", str(home / "out.hdf5"))
     assert message in one_line(said)
     assert not (home / "out.hdf5").exists()
+
+
+def test_minari_reads_what_was_recorded_for_it(rrf, home, monkeypatch):
+    minari = pytest.importorskip("minari")
+    words = ("--policy", "random", "--tasks", "InvertedPendulum-v5", "--steps", "400")
+    assert rrf("data", "collect", *words, "--out", str(home / "toy-random-v0")).code == 0
+    flat = recorded(home, *words[1:], rrf=rrf)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(home))
+    dataset = minari.load_dataset("toy-random-v0")
+    episodes = list(dataset.iterate_episodes())
+    stops = np.flatnonzero(flat["terminals"] | flat["timeouts"]) + 1
+    assert [len(e.rewards) for e in episodes] == np.diff([0, *stops]).tolist()
+    for column, name in (("actions", "actions"), ("rewards", "rewards")):
+        np.testing.assert_allclose(
+            np.concatenate([getattr(e, name) for e in episodes]), flat[column], rtol=1e-6
+        )
+    for name, column in (("terminations", "terminals"), ("truncations", "timeouts")):
+        joined = np.concatenate([getattr(e, name) for e in episodes])
+        np.testing.assert_array_equal(joined, flat[column])
+    joined = np.concatenate([e.observations[:-1] for e in episodes])
+    np.testing.assert_array_equal(joined, flat["observations"])
+    joined = np.stack([e.observations[-1] for e in episodes])
+    np.testing.assert_array_equal(joined, flat["next_observations"][stops - 1])
+    assert dataset.action_space.high == pytest.approx([3.0])
+    # and so do we
+    source = MinariSource(home / "toy-random-v0", {})
+    (recording,) = source.recordings()
+    assert recording.num_episodes == len(episodes)
+    ours = list(source.episodes(recording, ("observations", "terminations")))
+    found = np.concatenate([e.arrays["observations"] for e in ours])
+    np.testing.assert_array_equal(found, flat["observations"])
+    again = rrf("data", "collect", *words, "--out", str(home / "toy-random-v0"))
+    assert "exists; remove it, or choose another name with --out" in one_line(again)
+
+
+def test_a_name_that_minari_does_not_take_is_refused(rrf, home):
+    words = ("--policy", "random", "--tasks", "Pendulum-v1", "--steps", "200")
+    said = rrf("data", "collect", *words, "--out", str(home / "toy"))
+    assert "Minari does not take the name toy; end it with a version" in one_line(said)
+    assert not (home / "toy").exists()
 
 
 def test_a_run_without_a_replay_says_so(rrf, home):

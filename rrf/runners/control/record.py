@@ -102,12 +102,21 @@ def replayed(env: ControlEnv, path: str | Path) -> Columns:
     return _columns(env, *(column.numpy() for column in found))
 
 
+def action_bounds(env: ControlEnv) -> np.ndarray:
+    """The lowest and the highest action of a task in its units, float32 [2, A]."""
+    return _in_units_of_task(env, np.outer([-1.0, 1.0], np.ones(env.num_actions)))
+
+
+def _in_units_of_task(env: ControlEnv, actions: np.ndarray) -> np.ndarray:
+    to_task: typing.Any = getattr(env, "to_task", None)
+    return (to_task(actions) if to_task else actions).astype(np.float32)
+
+
 def _columns(env: ControlEnv, *columns: np.ndarray) -> Columns:
     observations, actions, rewards, terminals, timeouts, reached = columns
-    to_task: typing.Any = getattr(env, "to_task", None)
     return {
         "observations": observations.astype(np.float32),
-        "actions": (to_task(actions) if to_task else actions).astype(np.float32),
+        "actions": _in_units_of_task(env, actions),
         "rewards": rewards.astype(np.float32),
         "terminals": terminals,
         "timeouts": timeouts,
