@@ -81,6 +81,13 @@ HeldOut = Annotated[
         "held out of the training predicted actions are compared with the demonstrated ones."
     ),
 ]
+FittedQData = Annotated[
+    str | None,
+    typer.Option(
+        help="Instead of a simulation: a dataset of states (a name or a path), from whose "
+        "transitions the policy's return is estimated."
+    ),
+]
 
 
 def eval_(
@@ -97,15 +104,17 @@ def eval_(
     baselines: Baselines = False,
     renderer: Renderer = "warp",
     held_out: HeldOut = None,
+    fitted_q: FittedQData = None,
     imports: Imports = None,
 ) -> None:
     """Evaluate a policy under a fixed protocol; writes evaluation.json, videos and report.html.
 
-    With --held-out, errors on recorded episodes are written instead of episodes in simulation.
+    With --held-out, errors on recorded episodes are written instead of episodes in simulation; with
+    --fitted-q, an estimate of the return, which no gate uses.
     If --out already has an evaluation of the same checkpoint under the same protocol, it is reused.
     With --gate, the verdict is printed and written beside the evaluation.
     """
-    from rrf.cli import judging
+    from rrf.cli import judging, recorded_evaluation
     from rrf.cli.evaluation_display import echo, showing
     from rrf.cli.options import import_modules
     from rrf.evaluation.directory import Evaluator
@@ -114,12 +123,17 @@ def eval_(
     from rrf.tracking.links import policy_links, report_links
 
     import_modules(imports)
-    if held_out:
+    if held_out or fitted_q:
         if protocol or gate or register:
+            option = "--held-out" if held_out else "--fitted-q"
             raise ValueError(
-                "--held-out runs no simulation; leave out --protocol, --gate, --register"
+                f"{option} runs no simulation; leave out --protocol, --gate, --register"
             )
-        _open_loop(checkpoint, held_out, out)
+        candidate = _candidate(checkpoint)
+        if held_out:
+            recorded_evaluation.open_loop(candidate, held_out, out)
+        if fitted_q:
+            recorded_evaluation.fitted_q(candidate, fitted_q, out)
         return
     gate = _at_home(gate, _GATES) if gate else None
     gate_cfg = _gate(gate, champion, register)
@@ -141,31 +155,6 @@ def eval_(
         verdict = judging.judged(folder, gate_cfg, model, other, *facts, store=model == register)
     if register:
         judging.registered(candidate.path, register, folder, gate, verdict, imports or ())
-    typer.echo(f"report {folder / 'report.html'}")
-
-
-def _open_loop(checkpoint: str, dataset: str, out: Path | None) -> None:
-    """Write the errors on the held-out episodes of a dataset, and a page about them."""
-    from rrf import atomic, workspace
-    from rrf.evaluation.open_loop.errors import HOLD, MEAN, OTHER, POLICY
-    from rrf.evaluation.open_loop.held_out import evaluate_held_out
-    from rrf.evaluation.open_loop.page import open_loop_page
-
-    candidate = _candidate(checkpoint)
-    place = workspace.dataset(dataset)
-    name = Path(str(place)).name
-    folder = out or workspace.state() / "evaluations" / f"open-loop-{name}-{candidate.digest[:12]}"
-    folder.mkdir(parents=True, exist_ok=True)
-    result, episodes = evaluate_held_out(candidate, place)
-    facts = {"checkpoint_digest": candidate.digest, "dataset": dataset, "episodes": episodes}
-    atomic.write_json(folder / "open_loop.json", {**facts, **result.to_dict()})
-    shown = f"{dataset}, held-out episodes {', '.join(map(str, episodes))}"
-    atomic.write_text(folder / "report.html", open_loop_page(result, candidate.label, shown))
-    errors = ", ".join(f"{who} {result.total(who):.3f}" for who in (POLICY, MEAN, HOLD))
-    typer.echo(f"error in standard deviations on {result.num_frames} frames: {errors}")
-    if not result.images_help:
-        other = f"{result.total(OTHER):.3f}"
-        typer.echo(f"the images do not help: with those of other frames, the error is {other}")
     typer.echo(f"report {folder / 'report.html'}")
 
 

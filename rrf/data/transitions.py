@@ -80,3 +80,12 @@ def read_transitions(root: str | Path) -> RecordedTransitions:
     if not len(transitions):
         raise ValueError(f"the dataset at {root} has no episode of two frames or more")
     return transitions
+
+
+def returns_to_go(rewards: np.ndarray, ended: np.ndarray, gamma: float) -> np.ndarray:
+    """The discounted sum of rewards from each transition to the end of its episode, float64 [N]."""
+    returns, following = np.zeros(len(rewards)), 0.0
+    for row in reversed(range(len(rewards))):
+        following = float(rewards[row]) + gamma * following * (not ended[row])
+        returns[row] = following
+    return returns

@@ -5,6 +5,7 @@ Legend: F recorded transitions, W width of a row.
 
 import torch
 
+from rrf.data.transitions import returns_to_go
 from rrf.storage.replay import Replay, Transitions
 
 
@@ -14,8 +15,16 @@ class DatasetReplay:
     Checkpoints hold the new transitions only.
     """
 
-    def __init__(self, recorded_fw: torch.Tensor, new: Replay):
+    def __init__(self, recorded_fw: torch.Tensor, new: Replay, gamma: float):
+        """
+        Args:
+            recorded_fw: Rows in the order of time, episode by episode.
+            gamma: Discount factor of `returns_to_go`.
+        """
         self.recorded, self.new, self.layout = recorded_fw, new, new.layout
+        steps = Transitions(recorded_fw.cpu(), new.layout)
+        returns = returns_to_go(steps.rewards.numpy(), steps.ended.numpy(), gamma)
+        self._returns = torch.from_numpy(returns).to(recorded_fw)
 
     def __len__(self) -> int:
         return len(self.recorded) + len(self.new)
@@ -49,6 +58,14 @@ class DatasetReplay:
             found = torch.where(is_new.unsqueeze(-1), self.new.gather(rows).rows, found)
         steps = Transitions(found, self.layout)
         return steps, gamma * (1 - steps.terminated)
+
+    def returns_to_go(self, rows_b: torch.Tensor) -> torch.Tensor:
+        """The discounted sums of rewards from these rows to the ends of their episodes, [B].
+
+        Those of new transitions are -inf, because their episodes may still go on.
+        """
+        returns = self._returns[rows_b.clamp(max=len(self.recorded) - 1)]
+        return torch.where(rows_b < len(self.recorded), returns, -torch.inf)
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
         """See `Replay.state`."""

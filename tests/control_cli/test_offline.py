@@ -1,11 +1,14 @@
 """`rrf train --task ID --algorithm iql dataset=NAME`: reused, evaluated, with its lineage."""
 
+import json
+
 import numpy as np
 import pytest
 
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.schema import Episode, Schema, Vector
 from rrf.runners.checkpoints.checkpoint import load_lineage
+from tests.control_cli.conftest import TINY_PPO
 from tests.control_cli.test_bad_input import one_line
 
 TINY = (
@@ -56,3 +59,19 @@ def test_without_a_dataset_nothing_is_trained(rrf, home):
 def test_a_dataset_of_another_task_is_refused(rrf, swings):
     said = rrf("train", "--task", "Hopper-v5", "--algorithm", "iql", *TINY)
     assert "swings has 3 state dimensions, but Hopper-v5 has 11" in one_line(said)
+
+
+def test_the_return_of_a_policy_is_estimated_from_a_dataset(rrf, home, swings, monkeypatch):
+    monkeypatch.setattr("rrf.cli.recorded_evaluation._FITTED_Q_UPDATES", 20)
+    path = rrf("train", "--task", "Pendulum-v1", "--algorithm", "iql", *TINY).checkpoint
+    said = rrf("eval", str(path), "--fitted-q", "swings", "--out", "estimate")
+    assert said.code == 0, said.err
+    facts = json.loads((home / "estimate/fitted_q.json").read_text())
+    assert len(facts["values"]) == 5
+    assert facts["gamma"] == 0.99
+    assert "an estimate for a reader, which gates do not use" in said.out
+    refused = rrf("eval", str(path), "--fitted-q", "swings", "--register", "pendulum")
+    assert "--fitted-q runs no simulation; leave out --protocol" in one_line(refused)
+    other = rrf("train", *TINY_PPO).checkpoint
+    said = rrf("eval", str(other), "--fitted-q", "swings")
+    assert "swings has 3 state dimensions, but the policy was trained with 4" in one_line(said)

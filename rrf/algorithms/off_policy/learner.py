@@ -47,6 +47,7 @@ class Batch:
 
     steps: Transitions  # [B]
     discounts: torch.Tensor  # [B], weight of the next state's value; 0 after a termination
+    rows: torch.Tensor | None = None  # int64 [B], where the replay has them
 
 
 class OffPolicyLearner:
@@ -220,7 +221,8 @@ class OffPolicyLearner:
         steps, discounts = self.replay.gather_n_step(rows, cfg.n_steps, cfg.gamma)
         for k in range(count):
             part = slice(k * size, (k + 1) * size)
-            yield Batch(Transitions(steps.rows[part], self.replay.layout), discounts[part])
+            found = Transitions(steps.rows[part], self.replay.layout)
+            yield Batch(found, discounts[part], rows[part])
 
     # ------------------------------------------------------------------ for gradient steps
 

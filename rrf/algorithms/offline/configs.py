@@ -87,6 +87,10 @@ class CQLCfg(SACCfg):
     """Whether targets contain the policy's entropy, as in SAC."""
     backs_up_max: bool = False
     """Whether targets use the best of `num_actions` actions in the next state."""
+    calibrates: bool = False
+    """Do not push the value of the policy's actions below the recorded return (Cal-QL,
+    arXiv:2303.05479). Set it if training goes on in the environment: without it, the policy first
+    unlearns when it finds the values of new transitions to be higher."""
     cloning_updates: int = 0
     """First gradient steps, in which the actor imitates the recorded actions."""
 

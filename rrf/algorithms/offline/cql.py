@@ -5,6 +5,9 @@
 where the a_m are proposed uniformly, by pi(.|s) and by pi(.|s'), `num_actions` each. The order of a
 gradient step is that of CORL: all losses are those of the networks before the step.
 
+With `calibrates`, Q(s, a_m) of the policy's proposals counts as the return that was recorded from s
+on, if that is higher (Cal-QL, arXiv:2303.05479). New transitions are not calibrated.
+
 Legend: K critics, B batch, M proposed actions, A action dimension, D feature width.
 """
 
@@ -76,7 +79,7 @@ class CQL(SAC):
         seen = self.critic_features(batch)
         with self.precision():
             q = self.policy.critic(seen, batch.steps.actions)
-        gaps = self._gaps(q, seen, policy, next_policy, noise)
+        gaps = self._gaps(batch, q, seen, policy, next_policy, noise)
         weight = cfg.cql_alpha * self.gap_weight.log_alpha.detach().exp()
         conservative = weight * (gaps - (cfg.gap or 0.0)).sum()
         of_critic = 2 * critic_loss(q, target)
@@ -138,6 +141,7 @@ class CQL(SAC):
 
     def _gaps(
         self,
+        batch: Batch,
         q_kb: torch.Tensor,
         seen_bd: torch.Tensor,
         policy: TanhGaussian,
@@ -152,6 +156,10 @@ class CQL(SAC):
             actions = torch.cat([limit * noise.uniform, theirs, ours], 1)
         with self.precision():
             values = self._values(self.policy.critic, seen_bd, actions)
+        if cfg.calibrates:
+            recorded = self.replay.returns_to_go(batch.rows).unsqueeze(-1)
+            uniform, others = values.tensor_split((cfg.num_actions,), -1)
+            values = torch.cat([uniform, torch.maximum(others, recorded)], -1)
         if cfg.uses_importance:
             density = uniform_log_density(actions.shape[-1], limit)
             uniform = torch.full_like(log_prob, density)

@@ -41,7 +41,9 @@ class OfflineRunner(OffPolicyRunner):
             if network.normalizer is not None:
                 network.normalizer.update(part)
         self.algorithm.learns_normalizers = False
-        self.algorithm.replay = DatasetReplay(rows.to(self.device), self.algorithm.replay)
+        self.algorithm.replay = DatasetReplay(
+            rows.to(self.device), self.algorithm.replay, cfg.algorithm.gamma
+        )
 
     @property
     def _replay_size(self) -> int:
