@@ -10,7 +10,6 @@ import dataclasses
 import re
 
 from rrf.algorithms.off_policy.configs import SACCfg
-from rrf.algorithms.offline.configs import CloningCfg, CQLCfg, IQLCfg, TD3BCCfg
 from rrf.algorithms.on_policy.configs import PPOCfg
 from rrf.envs.configs import task_id
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg, RegisteredEnvCfg
@@ -22,15 +21,9 @@ from rrf.policies.control.configs import (
     StateIndStdActorCfg,
     VNetworkCfg,
 )
-from rrf.policies.control.off_policy_configs import ActorQPackCfg, QNetworkCfg, SACActorCfg
-from rrf.policies.control.offline_configs import (
-    ActorPackCfg,
-    BoundedActorCfg,
-    BoundedActorQPackCfg,
-    IQLPackCfg,
-)
 from rrf.presets import PRESETS
 from rrf.presets.gymnasium import ppo_of_eight
+from rrf.presets.offline import OFFLINE, offline
 from rrf.runners.control.configs import (
     ControlRunnerCfg,
     OfflineRunnerCfg,
@@ -38,8 +31,6 @@ from rrf.runners.control.configs import (
     OnPolicyRunnerCfg,
 )
 
-OFFLINE = ("iql", "cql", "td3-bc", "bc")
-"""Those of `ALGORITHMS` that learn from a dataset."""
 ALGORITHMS: dict[str, type[ControlRunnerCfg]] = {
     "ppo": OnPolicyRunnerCfg,
     "sac": OffPolicyRunnerCfg,
@@ -60,8 +51,9 @@ class Choice:
 
 def preset_for(task: str, algorithm: str) -> Choice | None:
     """The preset that was made for exactly this task and algorithm; None if there is none."""
+    longer = tuple(f"-{other}" for other in ALGORITHMS if other.endswith(f"-{algorithm}"))
     for name in PRESETS:
-        if name.endswith(f"-{algorithm}"):
+        if name.endswith(f"-{algorithm}") and not name.endswith(longer):
             cfg = PRESETS.get(name)()
             is_made_for_it = isinstance(cfg, ControlRunnerCfg) and cfg.env.task == task
             if is_made_for_it and not getattr(cfg.env, "hidden", None):
@@ -87,7 +79,11 @@ def defaults_for(task: str, kind: TaskKind, algorithm: str) -> Choice:
                 f"{task} is an environment of mjlab, for which there are no defaults of {shown}; "
                 "train it with --algorithm ppo"
             )
-        cfg = _real_sac(task) if algorithm == "sac" else _offline(task, algorithm)
+        cfg = (
+            _real_sac(task)
+            if algorithm == "sac"
+            else offline(_name(task, algorithm), task, algorithm)
+        )
         return Choice(cfg, f"{shown}'s defaults for real actions")
     if kind.is_mjlab:
         return Choice(_mjlab_ppo(task), "PPO's defaults for robots of mjlab")
@@ -134,42 +130,6 @@ def _real_sac(task: str) -> OffPolicyRunnerCfg:
         save_interval=50,
         num_checkpoints_kept=1,  # the replay buffer makes checkpoints large
         replay_size=500_000,
-    )
-
-
-def _offline(task: str, algorithm: str) -> OfflineRunnerCfg:
-    """A million gradient steps, with the papers' settings for locomotion."""
-    num_iterations, wide = 1000, plain_mlp([256, 256, 256], "ReLU")
-    actor = BoundedActorCfg(obs_normalization=True)
-    critic = QNetworkCfg(obs_normalization=True)
-    fixed = BoundedActorCfg(is_deterministic=True, obs_normalization=True)
-    algorithms = {
-        "iql": (
-            IQLCfg(actor_decay_updates=1000 * num_iterations),
-            IQLPackCfg(
-                actor_cfg=actor,
-                critic_cfg=critic,
-                value_cfg=VNetworkCfg(backbone_cfg=plain_mlp([256, 256], "ReLU")),
-            ),
-        ),
-        "cql": (
-            CQLCfg(),
-            ActorQPackCfg(
-                actor_cfg=SACActorCfg(backbone_cfg=wide, obs_normalization=True),
-                critic_cfg=QNetworkCfg(backbone_cfg=wide, obs_normalization=True),
-            ),
-        ),
-        "td3-bc": (TD3BCCfg(), BoundedActorQPackCfg(actor_cfg=fixed, critic_cfg=critic)),
-        "bc": (CloningCfg(), ActorPackCfg(actor_cfg=fixed)),
-    }
-    settings, policy = algorithms[algorithm]
-    return OfflineRunnerCfg(
-        experiment_name=_name(task, algorithm),
-        env=GymnasiumEnvCfg(task=task, num_envs=1),
-        algorithm=settings,
-        policy=policy,
-        max_iterations=num_iterations,
-        scales_by_returns=algorithm == "iql",
     )
 
 

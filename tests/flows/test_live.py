@@ -14,7 +14,15 @@ from tests.waiting import is_running, wait_for
 
 MODEL = "tiny"
 TRAIN = ("deployment", "run", "train-vla", "--watch")
-OURS = {"ingest", "train-vla", "train-locomotion", "evaluate", "promote", "nightly-benchmark"}
+OURS = {
+    "ingest",
+    "train-vla",
+    "train-locomotion",
+    "train-offline",
+    "evaluate",
+    "promote",
+    "nightly-benchmark",
+}
 
 
 REINFORCE = {

@@ -26,6 +26,7 @@ from flows import (
     prefect_plugin,
     progress,
     train_locomotion,
+    train_offline,
     train_vla,
     training,
 )
@@ -97,6 +98,7 @@ def commit(home: Path) -> None:
     ("flow", "stage", "gate"),
     [
         (train_locomotion.train_locomotion, "preset", train_locomotion.NEW_MODEL_GATE),
+        (train_offline.train_offline, "preset", train_offline.NEW_MODEL_GATE),
         (train_vla.train_vla, "sft", train_vla.NEW_MODEL_GATE),
         (train_vla.train_vla, "rl", train_vla.NEW_MODEL_RL_GATE),
     ],
@@ -181,11 +183,17 @@ def test_flows_look_at_the_gate_before_they_train(repository, monkeypatch):  # n
         Path(demo.__file__).parents[1] / "configs", repository / "configs", dirs_exist_ok=True
     )
     monkeypatch.chdir(repository)
-    for module, step in ((train_locomotion, "train"), (train_vla, "bring_dataset")):
+    for module, step in (
+        (train_locomotion, "train"),
+        (train_offline, "bring_dataset"),
+        (train_vla, "bring_dataset"),
+    ):
         monkeypatch.setattr(module, step, lambda *_: pytest.fail("began to train"))
     monkeypatch.setattr(train_locomotion, "check", refuse)
-    with pytest.raises(ValueError, match="does not fit"):
-        train_locomotion.train_locomotion.fn()
+    monkeypatch.setattr(train_offline, "check", refuse)
+    for flow in (train_locomotion.train_locomotion, train_offline.train_offline):
+        with pytest.raises(ValueError, match="does not fit"):
+            flow.fn()
     with pytest.raises(ValueError, match=r"no file 'gone\.yaml'"):
         train_vla.train_vla.fn(gate="gone.yaml")
 
@@ -380,7 +388,7 @@ def test_a_port_variable_that_is_no_port_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "module", ["train_vla", "train_locomotion", "promote", "nightly_benchmark"]
+    "module", ["train_vla", "train_locomotion", "train_offline", "promote", "nightly_benchmark"]
 )
 def test_a_flow_that_judges_loads_the_installed_plugins(module, tmp_path):
     information = tmp_path / "plugin-1.dist-info"
