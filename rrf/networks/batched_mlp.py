@@ -44,7 +44,31 @@ class BatchedLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(num_copies, 1, fan_out).uniform_(-bound, bound))
 
     def forward(self, x_kbi: torch.Tensor) -> torch.Tensor:
+        if self.weight.shape[-1] == 1:
+            return _OneOutput.apply(x_kbi, self.weight, self.bias)
         return torch.baddbmm(self.bias, x_kbi, self.weight)
+
+
+class _OneOutput(torch.autograd.Function):
+    """Layers with one output. For these, batched products are several times slower than single
+    ones, and the gradient of the inputs is no product at all."""
+
+    @staticmethod
+    def forward(ctx, x_kbi, weight, bias):  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.save_for_backward(x_kbi, weight)
+        copies = zip(bias, x_kbi, weight, strict=True)
+        return torch.stack([torch.addmm(*copy) for copy in copies])
+
+    @staticmethod
+    def backward(ctx, gradient_kb1):  # pyright: ignore[reportIncompatibleMethodOverride]
+        x_kbi, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        copies = zip(x_kbi.transpose(1, 2), gradient_kb1, strict=True)
+        return (
+            gradient_kb1 * weight.transpose(1, 2) if of_x else None,
+            torch.stack([torch.mm(*copy) for copy in copies]) if of_weight else None,
+            gradient_kb1.sum(1, keepdim=True) if of_bias else None,
+        )
 
 
 class BatchedLayerNorm(nn.Module):

@@ -8,7 +8,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from rrf.envs.control_env import Interface
-from rrf.networks.batched_mlp import BatchedMLP
+from rrf.networks.batched_mlp import BatchedLinear, BatchedMLP
 from rrf.networks.configs import MLPCfg, plain_mlp
 from rrf.networks.mlp import MLP
 from rrf.policies.control.actor_critic import ControlPolicy
@@ -250,3 +250,18 @@ def test_a_choice_of_actions_is_refused():
     interface = Interface(observation_dims={"policy": 4}, num_actions=1, num_choices=2, task="Cart")
     with pytest.raises(ValueError, match=r"Cart has 2 discrete actions.*train it with PPO"):
         ActorQPackCfg().build(interface)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_layers_of_copies_have_the_gradients_of_the_batched_product(outputs):
+    torch.manual_seed(0)
+    layer = BatchedLinear(3, 4, outputs).double()
+    x = torch.randn(3, 5, 4, dtype=torch.float64, requires_grad=True)
+    expected = torch.baddbmm(layer.bias, x, layer.weight)
+    found = layer(x)
+    torch.testing.assert_close(found, expected)
+    inputs, weight = (x, *layer.parameters()), torch.randn_like(found)
+    ours, theirs = (torch.autograd.grad(y, inputs, weight) for y in (found, expected))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+    assert torch.autograd.gradgradcheck(lambda x, *_: layer(x).square(), inputs)

@@ -30,6 +30,7 @@ from rrf.runners import process_group
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import INTERFACE, interface_text
 from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.control.allocation import keep_freed_memory
 from rrf.runners.control.configs import ControlRunnerCfg
 from rrf.runners.control.divergence import DivergenceAlarm
 from rrf.runners.control.episode_statistics import EpisodeStatistics
@@ -94,6 +95,7 @@ class ControlRunner:
         self.signals: SignalWatch | None = None
         self.device = process_group.join(cfg.device)
         self.threads = ThreadTuner(cfg.num_threads)
+        keep_freed_memory()
         rank = process_group.rank()
         self.env = env or self._build_env(mixed_seed(cfg.seed, rank))
         self.generator = torch.Generator(self.device).manual_seed(mixed_seed(cfg.seed, 1, rank))
