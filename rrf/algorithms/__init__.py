@@ -1,6 +1,13 @@
 """Learning algorithms. Configs do not import torch; an algorithm loads it when it is accessed."""
 
-from rrf.algorithms.off_policy.configs import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
+from rrf.algorithms.off_policy.configs import (
+    DSACCfg,
+    DSACTCfg,
+    SACBeliefCfg,
+    SACCfg,
+    SACSeqCfg,
+    SACTransCfg,
+)
 from rrf.algorithms.offline.configs import CloningCfg, CQLCfg, IQLCfg, TD3BCCfg
 from rrf.algorithms.on_policy.configs import EPOCfg, PPOCfg, RNDCfg, SAPGCfg, SymmetryCfg
 from rrf.algorithms.smooth.configs import CAPSCfg, L2C2Cfg, LCPCfg, LipsCfg, LipsNetPPOCfg
@@ -33,6 +40,7 @@ __all__ = [
     "RNDCfg",
     "ReinforceCfg",
     "ResidualSACCfg",
+    "SACBeliefCfg",
     "SACCfg",
     "SACSeqCfg",
     "SACTransCfg",
@@ -62,6 +70,7 @@ __getattr__ = lazy_attributes(
         "Reinforce": "rrf.algorithms.vla.grpo:Reinforce",
         "ResidualSAC": "rrf.algorithms.vla.residual_sac:ResidualSAC",
         "SAC": "rrf.algorithms.off_policy.sac:SAC",
+        "SACBelief": "rrf.algorithms.off_policy.sac_belief:SACBelief",
         "SACSeq": "rrf.algorithms.off_policy.sac_seq:SACSeq",
         "SACTrans": "rrf.algorithms.off_policy.sac_trans:SACTrans",
         "SAPG": "rrf.algorithms.on_policy.sapg:SAPG",

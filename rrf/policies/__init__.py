@@ -1,5 +1,6 @@
 """Policies and their parts. Configs do not import torch; a module loads it when it is accessed."""
 
+from rrf.policies.control.belief_configs import BeliefFlowCfg, GRUDCfg
 from rrf.policies.control.configs import (
     ActorCriticPackCfg,
     CategoricalActorCfg,
@@ -40,6 +41,7 @@ __all__ = [
     "ActorCriticPackCfg",
     "ActorPackCfg",
     "ActorQPackCfg",
+    "BeliefFlowCfg",
     "BoundedActorCfg",
     "BoundedActorQPackCfg",
     "CategoricalActorCfg",
@@ -47,6 +49,7 @@ __all__ = [
     "DiscreteTokenHeadCfg",
     "DistributionalQCfg",
     "FlowMatchingHeadCfg",
+    "GRUDCfg",
     "GRUEncoderCfg",
     "GaussianHeadCfg",
     "IQLPackCfg",
@@ -70,6 +73,7 @@ __getattr__ = lazy_attributes(
         "ActorPack": "rrf.policies.control.offline_policies:ActorPack",
         "ActorQ": "rrf.policies.control.actor_q:ActorQ",
         "ActorQV": "rrf.policies.control.offline_policies:ActorQV",
+        "BeliefFlow": "rrf.policies.control.belief_flow:BeliefFlow",
         "BoundedActor": "rrf.policies.control.bounded_actors:BoundedActor",
         "CategoricalActor": "rrf.policies.control.actors:CategoricalActor",
         "CompactVLA": "rrf.policies.vla.compact:CompactVLA",
@@ -78,6 +82,7 @@ __getattr__ = lazy_attributes(
         "DistributionalQ": "rrf.policies.control.batched_critics:DistributionalQ",
         "EmpiricalNormalizer": "rrf.policies.control.normalizer:EmpiricalNormalizer",
         "FlowMatchingHead": "rrf.policies.vla.mlp_flow_head:FlowMatchingHead",
+        "GRUD": "rrf.policies.control.gru_d:GRUD",
         "GRUEncoder": "rrf.policies.control.sequence_encoder:GRUEncoder",
         "GaussianActor": "rrf.policies.control.actors:GaussianActor",
         "GaussianHead": "rrf.policies.vla.action_heads:GaussianHead",

@@ -147,3 +147,17 @@ class SACTransCfg(SACSeqCfg):
     burn_in = 8
     """Steps before these. The transformer reads them as history, but they have no loss."""
     stride = 1
+
+
+@configclass(builds="rrf.algorithms.off_policy.sac_belief:SACBelief")
+class SACBeliefCfg(SACSeqCfg):
+    """Recurrent SAC whose encoders also learn to predict slow sensors. Use it with
+    components.BeliefFlowCfg or components.GRUDCfg in actor and critics."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.sequence_length < 2:
+            raise ValueError(
+                f"sequence_length is {self.sequence_length}, allowed: 2 or more, since a step "
+                "predicts the next"
+            )

@@ -42,6 +42,7 @@ class SACSeq(SAC):
 
     cfg: SACSeqCfg
     encoder_class: type = GRUEncoder
+    encoder_cfgs = "GRUEncoderCfg"
     stores_memories = True
     """Whether sequences begin with the memory of that time; otherwise with an empty one."""
 
@@ -54,8 +55,8 @@ class SACSeq(SAC):
         for name in ("actor", "critic"):
             if not isinstance(getattr(self.policy, name).memory, self.encoder_class):
                 raise ValueError(
-                    f"policy.{name}_cfg.encoder must be a components."
-                    f"{self.encoder_class.__name__}Cfg for {type(self).__name__}"
+                    f"policy.{name}_cfg.encoder must be a components.{self.encoder_cfgs} for "
+                    f"{type(self).__name__}"
                 )
 
     def make_replay(self, layout: RowLayout, size: int, memory_gib: float | None) -> SequenceReplay:
@@ -145,8 +146,21 @@ class SACSeq(SAC):
             part = slice(None)
         x, next_x = self._observed(name, batch, part)
         now, after = network.unroll(x, next_x if with_next else None, memory, starts[part])
+        self.unrolled(name, network, x, now, memory, starts[part])
         trained = slice(-self.cfg.sequence_length, None)
         return now[trained].flatten(0, 1), after[trained].flatten(0, 1) if with_next else None
+
+    def unrolled(
+        self,
+        name: str,
+        network: typing.Any,
+        x_tbo: torch.Tensor,
+        now_tbd: torch.Tensor,
+        memory: torch.Tensor | None,
+        starts_tb: torch.Tensor,
+    ) -> None:
+        """Called after a pass of "actor" or "critic" along sequences, with its input and its
+        features. Subclasses add losses of their encoders here."""
 
     def _observed(
         self, name: str, batch: SequenceBatch, part: slice

@@ -20,6 +20,7 @@ class SACTrans(SACSeq):
     """A second level of inheritance, because only where histories begin differs from SACSeq."""
 
     encoder_class = TransformerEncoder
+    encoder_cfgs = "TransformerEncoderCfg"
     stores_memories = False
 
     def check_policy(self) -> None:

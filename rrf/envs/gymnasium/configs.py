@@ -29,6 +29,26 @@ class GymnasiumEnvCfg(ControlEnvCfg):
             )
 
 
+@configclass(builds="rrf.envs.gymnasium.slow_sensors:SlowSensorEnv")
+class SlowSensorEnvCfg(GymnasiumEnvCfg):
+    """A task some of whose dimensions are seen every few steps only. The observation also has the
+    action before, and whether and when the slow dimensions were seen
+    (`rrf.envs.gymnasium.slow_sensors`)."""
+
+    slow: list[int]
+    """Dimensions of the task's observation that are not seen at every step."""
+    slow_interval: int = 10
+    """Steps between two sightings of the slow dimensions. The first observation of an episode shows
+    them."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.slow:
+            raise ValueError("slow names no dimension; use GymnasiumEnvCfg if all are fast")
+        if self.slow_interval < 2:
+            raise ValueError(f"slow_interval is {self.slow_interval}, allowed: 2 or more")
+
+
 @configclass(builds="rrf.envs.gymnasium.envpool_env:EnvPoolEnv")
 class EnvPoolEnvCfg(ControlEnvCfg):
     """A task of EnvPool, which runs the same MuJoCo tasks in C++ on several threads."""
