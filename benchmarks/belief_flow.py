@@ -5,10 +5,15 @@ Each is trained on the pendulum with three seeds. The last checkpoints play the 
 protocol. Printed are the mean return, and the root mean squared error of the angular velocity just
 before it is seen: as the policy's encoder predicts it, and of holding the last value on the same
 trajectories.
+
+The key `recorded` needs no reinforcement learning: both encoders learn to predict on recorded
+episodes of random actions, and are measured on other episodes.
 """
 
 import argparse
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -18,7 +23,9 @@ from benchmarks.vla_experiments import train
 from rrf import workspace
 from rrf.config import did_you_mean
 from rrf.envs.gymnasium.configs import SlowSensorEnvCfg
+from rrf.policies.control.belief_configs import BeliefFlowCfg, GRUDCfg, PredictiveEncoderCfg
 from rrf.policies.control.predictive_encoder import PredictiveEncoder
+from rrf.presets import PRESETS
 from rrf.runners.checkpoints.control import load_control_policy
 
 SEEDS = (0, 1, 2)
@@ -29,6 +36,13 @@ RUNS = {
     "full": ("pendulum-hidden-sac env.hidden=[] max_iterations=20", "pendulum"),
 }
 """Key -> the arguments of `rrf train`, and the protocol."""
+RECORDED = "recorded"
+ENCODERS = {
+    "belief-flow": BeliefFlowCfg(num_fast=2, num_slow=1),
+    "gru-d": GRUDCfg(num_fast=2, num_slow=1),
+}
+_EPISODES, _STEPS = 64, 200
+_BATCH, _LENGTH, _UPDATES = 32, 30, 300
 
 
 def measured(checkpoint: Path, protocol_name: str) -> dict[str, float]:
@@ -51,22 +65,71 @@ def errors(checkpoint: Path, env, num_steps: int) -> dict[str, float]:
     for _ in range(num_steps):
         seen.append(observations["policy"])
         observations, *_ = env.step(policy.act(observations))
-    x = torch.stack(seen)
-    velocity, arrives = x[1:, :, 2], x[1:, :, 4] > 0
-    found = {"hold": _rms(velocity - x[:-1, :, 2], arrives)}
-    encoder = policy.actor.memory
+    return of_predictions(policy.actor.memory, torch.stack(seen))
+
+
+@torch.no_grad()
+def of_predictions(encoder: torch.nn.Module | None, x_tbo: torch.Tensor) -> dict[str, float]:
+    """The errors of an encoder along observations of whole episodes."""
+    velocity, arrives = x_tbo[1:, :, 2], x_tbo[1:, :, 4] > 0
+    found = {"hold": _rms(velocity - x_tbo[:-1, :, 2], arrives)}
     if isinstance(encoder, PredictiveEncoder):
-        starts = torch.zeros(x.shape[:2], dtype=torch.bool)
-        beliefs, _ = encoder.unroll(x, None, encoder.initial_memory(x.shape[1]), starts)
-        found["prediction"] = _rms(
-            encoder.predicted_slow(x, beliefs)[0][..., 0] - velocity, arrives
-        )
+        predicted, _ = encoder.predicted_slow(x_tbo, _unrolled(encoder, x_tbo))
+        found["prediction"] = _rms(predicted[..., 0] - velocity, arrives)
         found["ratio"] = found["prediction"] / found["hold"]
     return found
 
 
+def _unrolled(encoder: PredictiveEncoder, x_tbo: torch.Tensor) -> torch.Tensor:
+    starts = torch.zeros(x_tbo.shape[:2], dtype=torch.bool)
+    return encoder.unroll(x_tbo, None, encoder.initial_memory(x_tbo.shape[1]), starts)[0]
+
+
 def _rms(error: torch.Tensor, where: torch.Tensor) -> float:
     return error[where].square().mean().sqrt().item()
+
+
+def recorded(encoder_cfg: PredictiveEncoderCfg, seed: int) -> dict[str, float]:
+    """Errors in rad/s on episodes of random actions, after learning on as many others."""
+    generator = torch.Generator().manual_seed(seed)
+    learned, others = (_episodes(generator, 2 * seed + half) for half in range(2))
+    torch.manual_seed(seed)
+    encoder = encoder_cfg.build(learned.shape[-1])
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=3e-3, fused=True)
+    starts = torch.zeros(_LENGTH, _BATCH, dtype=torch.bool)
+    for _ in range(_UPDATES):
+        begin = int(torch.randint(_STEPS - _LENGTH + 1, (), generator=generator))
+        which = torch.randperm(_EPISODES, generator=generator)[:_BATCH]
+        x = learned[begin : begin + _LENGTH, which]
+        optimizer.zero_grad()
+        encoder.loss(x, _unrolled(encoder, x), starts)[0].backward()
+        optimizer.step()
+    return of_predictions(encoder, others)
+
+
+def _episodes(generator: torch.Generator, seed: int) -> torch.Tensor:
+    """Observations [T, B, O] of episodes of random actions."""
+    env = PRESETS.get("pendulum-hold")().env.replace(num_envs=_EPISODES).build(seed=seed)
+    rows = [env.get_observations()["policy"]]
+    for _ in range(_STEPS - 1):
+        actions = torch.rand(_EPISODES, 1, generator=generator) * 2 - 1
+        rows.append(env.step(actions)[0]["policy"])
+    return torch.stack(rows)
+
+
+def _of_recorded(seed: int) -> Iterator[dict]:
+    for name, encoder_cfg in ENCODERS.items():
+        began = time.process_time()
+        found = recorded(encoder_cfg, seed)
+        yield {"encoder": name, "seed": seed, "cpu_s": time.process_time() - began, **found}
+
+
+def _of_run(key: str, seed: int) -> dict:
+    (preset, *overrides), protocol = RUNS[key][0].split(), RUNS[key][1]
+    run_dir = workspace.state() / "benchmarks" / "belief_flow" / f"{key}-seed{seed}"
+    result = train(preset, run_dir, [*overrides, f"seed={seed}", "device=cpu"])
+    found = measured(Path(result["checkpoint"]), protocol)
+    return {"policy": key, "seed": seed, "cpu_s": result["cpu_s"], **found}
 
 
 def main() -> None:
@@ -74,21 +137,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("keys", nargs="*", metavar="KEY", help=", ".join(RUNS))
+    keys = [*RUNS, RECORDED]
+    parser.add_argument("keys", nargs="*", metavar="KEY", help=", ".join(keys))
     parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
     words = parser.parse_args()
     for key in words.keys:
-        if key not in RUNS:
-            parser.error(f"no policy '{key}'{did_you_mean(key, RUNS)}")
-    for key in words.keys or RUNS:
-        (preset, *overrides), protocol = RUNS[key][0].split(), RUNS[key][1]
+        if key not in keys:
+            parser.error(f"no policy '{key}'{did_you_mean(key, keys)}")
+    for key in words.keys or keys:
         for seed in words.seeds:
-            run_dir = workspace.state() / "benchmarks" / "belief_flow" / f"{key}-seed{seed}"
-            result = train(preset, run_dir, [*overrides, f"seed={seed}", "device=cpu"])
-            row = {"policy": key, "seed": seed, "cpu_s": round(result["cpu_s"], 1)}
-            found = measured(Path(result["checkpoint"]), protocol)
-            row |= {name: float(f"{value:.4g}") for name, value in found.items()}
-            print(json.dumps(row), flush=True)
+            for row in _of_recorded(seed) if key == RECORDED else [_of_run(key, seed)]:
+                rounded = {k: float(f"{v:.4g}") for k, v in row.items() if isinstance(v, float)}
+                print(json.dumps(row | rounded), flush=True)
 
 
 if __name__ == "__main__":

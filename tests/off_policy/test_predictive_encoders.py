@@ -213,7 +213,7 @@ def hold_ratio(encoder, num_updates: int) -> float:
 
     for _ in range(num_updates):
         optimizer.zero_grad()
-        loss(30, 32)[0].backward()
+        loss(20, 32)[0].backward()
         optimizer.step()
     with torch.no_grad():
         metrics = loss(100, 256)[1]
@@ -224,7 +224,7 @@ def hold_ratio(encoder, num_updates: int) -> float:
 def test_a_velocity_is_predicted_better_than_by_holding_the_last(cfg):
     encoder = built(cfg, hidden_size=32)
     assert hold_ratio(encoder, 0) > 0.8
-    assert hold_ratio(encoder, 120) < 0.5
+    assert hold_ratio(encoder, 100) < 0.5
 
 
 @ENCODERS
