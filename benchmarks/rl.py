@@ -9,15 +9,13 @@ Ratios are of wall seconds; the rows also hold the ratios of CPU-seconds, with a
 `--small` only checks that everything runs, and saves nothing.
 """
 
-import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 
 from benchmarks import rl_curves, rl_go1, rl_other_trainers, rl_sac
-from benchmarks.record import number, save
+from benchmarks.record import number
 from benchmarks.rl_pace import (
     SB3,
     SBX,
@@ -28,12 +26,12 @@ from benchmarks.rl_pace import (
     Pace,
     alternating,
     command,
+    measure_ids,
     of_training,
     preset,
     ratio_row,
 )
 from rrf import atomic, workspace
-from rrf.config import did_you_mean
 
 
 def ppo_halfcheetah_ratio_vs_sb3(bench: Bench) -> list[dict]:
@@ -152,30 +150,7 @@ IDS: dict[str, Callable[[Bench], list[dict]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the given ids, or all of them; write each number to `docs/benchmarks/rl.json`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("ids", nargs="*", metavar="ID", help=", ".join(IDS))
-    parser.add_argument("--peers", default=sys.executable, metavar="PYTHON")
-    parser.add_argument("--small", action="store_true")
-    words = parser.parse_args(arguments)
-    for id in words.ids:
-        if id not in IDS:
-            parser.error(f"no benchmark '{id}'{did_you_mean(id, IDS)}")
-    bench, skipped = Bench(words.peers, words.small), 0
-    for measure in dict.fromkeys(IDS[id] for id in words.ids or IDS):
-        try:
-            rows = measure(bench)
-        except NotMeasuredError as reason:
-            print(f"{measure.__name__}: skipped: {reason}", flush=True)
-            skipped += 1
-            continue
-        for row in rows:
-            print(json.dumps(row), flush=True)
-        if not bench.is_small:
-            save("rl", rows)
-    if skipped and words.ids:
-        raise SystemExit(f"{skipped} not measured")
+    measure_ids(IDS, __doc__, arguments)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 (`rl_peers`).
 """
 
+import argparse
 import dataclasses
 import itertools
 import json
@@ -14,8 +15,8 @@ import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.record import ROOT, number
-from rrf.config import parse_overrides
+from benchmarks.record import ROOT, number, save
+from rrf.config import did_you_mean, parse_overrides
 from rrf.presets import resolve
 
 if typing.TYPE_CHECKING:
@@ -188,3 +189,36 @@ def ratio_row(id: str, ours: Pace, peer: str, theirs: Pace, measured_by: str) ->
         "peer_per_cpu_s": round(theirs.steps_per_cpu_s, 1),
         "ratio_per_cpu_s": round(ours.steps_per_cpu_s / theirs.steps_per_cpu_s, 2),
     }
+
+
+def measure_ids(
+    known: dict[str, Callable[[Bench], list[dict]]],
+    description: str | None,
+    arguments: Sequence[str] | None,
+) -> None:
+    """The command line of a module of numbers: measure the given ids, or all of them, and write
+    each number to `docs/benchmarks/rl.json`."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("ids", nargs="*", metavar="ID", help=", ".join(known))
+    parser.add_argument("--peers", default=sys.executable, metavar="PYTHON")
+    parser.add_argument("--small", action="store_true")
+    words = parser.parse_args(arguments)
+    for id in words.ids:
+        if id not in known:
+            parser.error(f"no benchmark '{id}'{did_you_mean(id, known)}")
+    bench, skipped = Bench(words.peers, words.small), 0
+    for measure in dict.fromkeys(known[id] for id in words.ids or known):
+        try:
+            rows = measure(bench)
+        except NotMeasuredError as reason:
+            print(f"{measure.__name__}: skipped: {reason}", flush=True)
+            skipped += 1
+            continue
+        for row in rows:
+            print(json.dumps(row), flush=True)
+        if not bench.is_small:
+            save("rl", rows)
+    if skipped and words.ids:
+        raise SystemExit(f"{skipped} not measured")

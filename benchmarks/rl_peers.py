@@ -24,6 +24,7 @@ from typing import Any
 
 _BASELINES = "stable-baselines3==2.9.2 sbx-rl==0.28.0"
 _INSTALL = {  # package to import -> packages to install
+    "d3rlpy": "d3rlpy==2.8.1",
     "stable_baselines3": _BASELINES,
     "sbx": _BASELINES,
     "mjlab": "mjlab rsl-rl-lib",
@@ -183,11 +184,85 @@ def _stepped(env: Any, action_space: Any, words: argparse.Namespace) -> dict:
     return watch.pace(rounds * words.num_envs)
 
 
+def _d3rlpy(algorithm: str) -> Callable[[argparse.Namespace], dict]:
+    """Gradient steps of batches of 256, each drawn anew from random transitions of HalfCheetah's
+    sizes, or from the D4RL file `--data`; then greedy episodes of the task."""
+
+    def measure(words: argparse.Namespace) -> dict:
+        library = _require("d3rlpy")
+        library.seed(words.seed)
+        dataset = library.dataset.MDPDataset(**_transitions(words))
+        config = getattr(library.algos, f"{algorithm}Config")
+        scaler = library.preprocessing.StandardObservationScaler
+        options: dict[str, Any] = {"observation_scaler": scaler()} if words.data else {}
+        if words.data and algorithm == "IQL":
+            options["reward_scaler"] = library.preprocessing.ReturnBasedRewardScaler(
+                multiplier=1000.0
+            )
+        if words.hidden:
+            encoder = library.models.VectorEncoderFactory(words.hidden)
+            for network in ("actor", "critic", *(["value"] if algorithm == "IQL" else [])):
+                options[f"{network}_encoder_factory"] = encoder
+        learner = config(batch_size=256, **options).create(device=words.device)
+        learner.build_with_dataset(dataset)
+        for name in ("observation_scaler", "reward_scaler"):
+            if (scaler := getattr(learner.config, name)) is not None:
+                scaler.fit_with_transition_picker(dataset.episodes, dataset.transition_picker)
+        for _ in range(20):  # the first ones allocate
+            learner.update(dataset.sample_transition_batch(256))
+        watch = _Stopwatch()
+        for _ in range(words.updates):
+            learner.update(dataset.sample_transition_batch(256))
+        pace = watch.pace(words.updates)
+        found = {f"updates_{name.removeprefix('steps_')}": one for name, one in pace.items()}
+        return found | {"return": _d3rlpy_return(learner, words) if words.episodes else None}
+
+    return measure
+
+
+def _transitions(words: argparse.Namespace) -> dict[str, Any]:
+    """Arrays as d3rlpy takes them."""
+    numpy = _require("numpy")
+    if not words.data:
+        draws, count = numpy.random.default_rng(words.seed), 20_000
+        return {
+            "observations": draws.normal(size=(count, 17)).astype(numpy.float32),
+            "actions": draws.uniform(-1, 1, (count, 6)).astype(numpy.float32),
+            "rewards": draws.normal(size=count).astype(numpy.float32),
+            "terminals": numpy.zeros(count, bool),
+            "timeouts": numpy.arange(1, count + 1) % 1000 == 0,
+        }
+    names = ("observations", "actions", "rewards", "terminals", "timeouts")
+    parts = []
+    for path in words.data:
+        with _require("h5py").File(path) as file:
+            parts.append([file[name][()] for name in names])
+    return {
+        name: numpy.concatenate(column)
+        for name, column in zip(names, zip(*parts, strict=True), strict=True)
+    }
+
+
+def _d3rlpy_return(learner: Any, words: argparse.Namespace) -> float:
+    env, returns = _require("gymnasium").make(words.task), []
+    for episode in range(words.episodes):
+        observation, _ = env.reset(seed=words.seed + 10_000 + episode)
+        total, is_over = 0.0, False
+        while not is_over:
+            action = learner.predict(observation[None].astype("float32"))[0]
+            observation, reward, terminated, truncated, _ = env.step(action)
+            total, is_over = total + float(reward), terminated or truncated
+        returns.append(total)
+    return statistics.fmean(returns)
+
+
 PEERS: dict[str, Callable[[argparse.Namespace], dict]] = {
     "sb3-ppo": _ppo("stable_baselines3"),
     "sb3-sac": _sac("stable_baselines3"),
     "sbx-ppo": _ppo("sbx"),
     "sbx-sac": _sac("sbx"),
+    "d3rlpy-iql": _d3rlpy("IQL"),
+    "d3rlpy-cql": _d3rlpy("CQL"),
     "mjlab-ppo": _mjlab_ppo,
     "envpool": _envpool,
     "gymnasium": _gymnasium,
@@ -228,6 +303,8 @@ def _words(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=3, help="for mjlab-ppo")
     parser.add_argument("--updates", type=int, default=300, help="gradient steps timed alone")
     parser.add_argument("--episodes", type=int, default=0, help="greedy, after training")
+    parser.add_argument("--data", nargs="*", default=[], help="files of D4RL, for d3rlpy")
+    parser.add_argument("--hidden", nargs="*", type=int, default=[], help="widths, for d3rlpy")
     parser.add_argument("--num-envs", type=int, default=8)
     parser.add_argument("--task", default="HalfCheetah-v5")
     parser.add_argument("--seed", type=int, default=0)

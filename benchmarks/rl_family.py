@@ -1,0 +1,90 @@
+"""Offline, model-based and imitation learning beside their peers: `python -m benchmarks.rl_family
+[ID ...] [--peers PYTHON]`.
+
+Peers run in the same call, in separate processes (`benchmarks.rl_peers`) with the interpreter of
+`--peers`, which needs their packages: `uv pip install d3rlpy==2.8.1`. Ratios are of CPU-seconds on
+one thread. `--small` only checks that everything runs, and saves nothing.
+"""
+
+import statistics
+import time
+import typing
+from collections.abc import Callable, Sequence
+
+from benchmarks.record import number
+from benchmarks.rl_pace import SEED, Bench, measure_ids
+from rrf import workspace
+
+D3RLPY = "d3rlpy 2.8.1"
+_COMMAND = "python -m benchmarks.rl_family"
+_OBSERVATIONS, _ACTIONS, _TRANSITIONS = 17, 6, 20_000
+_WIDTHS = [256, 256]
+
+
+def iql_updates_ratio_vs_d3rlpy(bench: Bench) -> list[dict]:
+    """Gradient steps of IQL with batches of 256, compared with d3rlpy's with the same networks."""
+    return [_offline_ratio(bench, "iql", bench.size(600, 20))]
+
+
+def cql_updates_ratio_vs_d3rlpy(bench: Bench) -> list[dict]:
+    """Gradient steps of CQL with ten proposals, compared with d3rlpy's with the same networks."""
+    return [_offline_ratio(bench, "cql", bench.size(60, 2))]
+
+
+def _offline_ratio(bench: Bench, algorithm: str, updates: int) -> dict:
+    words = ("--updates", updates, "--hidden", *_WIDTHS)
+    ours, theirs = [], []
+    for _ in range(bench.size(3, 1)):  # in turns, so that both meet the same load
+        ours.append(_offline_pace(algorithm, updates))
+        theirs.append(bench.peer(f"d3rlpy-{algorithm}", *words)["updates_per_cpu_s"])
+    value, peer = statistics.median(ours), statistics.median(theirs)
+    id = f"{algorithm}_updates_ratio_vs_d3rlpy"
+    return number(
+        id, value, "updates/CPU-s", command=f"{_COMMAND} {id}", peer=D3RLPY, peer_value=peer,
+        ratio=value / peer, seeds=[SEED],
+    )  # fmt: skip
+
+
+def _offline_pace(algorithm: str, updates: int) -> float:
+    """Gradient steps per CPU-second, with new batches of random transitions."""
+    import torch
+
+    from rrf.envs.control_env import Interface
+    from rrf.networks.configs import plain_mlp
+    from rrf.presets.offline import offline
+    from rrf.runners.control.allocation import keep_freed_memory
+    from rrf.storage.dataset_replay import DatasetReplay
+    from rrf.storage.replay import Replay
+
+    torch.set_num_threads(1)
+    torch.manual_seed(SEED)
+    keep_freed_memory()
+    cfg = offline("benchmark", "HalfCheetah-v5", algorithm, network=plain_mlp(_WIDTHS, "ReLU"))
+    policy: typing.Any = cfg.policy.build(Interface({"policy": _OBSERVATIONS}, _ACTIONS))
+    generator = torch.Generator().manual_seed(SEED)
+    learner: typing.Any = cfg.algorithm.build(policy, 1, 1, generator, "cpu")
+    layout = learner.layout
+    rows = torch.randn(_TRANSITIONS, layout.width, generator=generator)
+    rows[:, _OBSERVATIONS : _OBSERVATIONS + _ACTIONS].clamp_(-1, 1)
+    rows[:, _OBSERVATIONS + _ACTIONS + 1 : _OBSERVATIONS + _ACTIONS + 3] = 0  # no end
+    learner.replay = DatasetReplay(rows, Replay(layout, 1, 1), cfg.algorithm.gamma)
+    learner.make_updates(20)  # the first ones allocate
+    began = time.process_time()
+    learner.make_updates(updates)
+    return updates / (time.process_time() - began)
+
+
+IDS: dict[str, Callable[[Bench], list[dict]]] = {
+    "iql_updates_ratio_vs_d3rlpy": iql_updates_ratio_vs_d3rlpy,
+    "cql_updates_ratio_vs_d3rlpy": cql_updates_ratio_vs_d3rlpy,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure the given ids, or all of them; write each number to `docs/benchmarks/rl.json`."""
+    measure_ids(IDS, __doc__, arguments)
+
+
+if __name__ == "__main__":
+    workspace.settle_environment()
+    main()
