@@ -10,6 +10,7 @@ from rrf.algorithms.off_policy.configs import (
 )
 from rrf.algorithms.offline.configs import CloningCfg, CQLCfg, IQLCfg, TD3BCCfg
 from rrf.algorithms.on_policy.configs import EPOCfg, PPOCfg, RNDCfg, SAPGCfg, SymmetryCfg
+from rrf.algorithms.planning.configs import TDMPC2Cfg, TDMPCCfg
 from rrf.algorithms.smooth.configs import CAPSCfg, L2C2Cfg, LCPCfg, LipsCfg, LipsNetPPOCfg
 from rrf.algorithms.vla.configs import (
     AugmentationCfg,
@@ -47,6 +48,8 @@ __all__ = [
     "SAPGCfg",
     "SymmetryCfg",
     "TD3BCCfg",
+    "TDMPC2Cfg",
+    "TDMPCCfg",
     "VLAPPOCfg",
 ]
 
@@ -75,6 +78,8 @@ __getattr__ = lazy_attributes(
         "SACTrans": "rrf.algorithms.off_policy.sac_trans:SACTrans",
         "SAPG": "rrf.algorithms.on_policy.sapg:SAPG",
         "TD3BC": "rrf.algorithms.offline.td3_bc:TD3BC",
+        "TDMPC": "rrf.algorithms.planning.tdmpc:TDMPC",
+        "TDMPC2": "rrf.algorithms.planning.tdmpc2:TDMPC2",
         "VLAPPO": "rrf.algorithms.vla.ppo:VLAPPO",
     },
     __all__,

@@ -10,13 +10,19 @@ import torch
 Precision = typing.Literal["fp32", "bf16", "auto"]
 
 
-def autocast(precision: Precision, device: torch.device) -> typing.ContextManager:
-    """A context that computes in `precision`; "auto" is bf16 where the device is faster with it."""
+def autocast(
+    precision: Precision, device: torch.device, keeps_weights: bool = False
+) -> typing.ContextManager:
+    """A context that computes in `precision`; "auto" is bf16 where the device is faster with it.
+
+    Args:
+        keeps_weights: Cast each weight only once within the context, for passes that use a network
+            several times. Only for algorithms that learn in a single thread: torch keeps one cache
+            of cast weights for all threads, and the first that leaves the context empties it.
+    """
     if not is_bf16(precision, device):
         return contextlib.nullcontext()
-    # torch keeps one cache of cast weights for all threads. The first thread that leaves the
-    # context would empty it for the others.
-    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=keeps_weights)
 
 
 def is_bf16(precision: Precision, device: torch.device) -> bool:

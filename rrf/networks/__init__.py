@@ -1,9 +1,15 @@
 """Small networks, the building blocks of policies. Configs do not import torch; networks do."""
 
-from rrf.networks.configs import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg, plain_mlp
+from rrf.networks.configs import (
+    ImageEncoderCfg,
+    InstructionEncoderCfg,
+    MLPCfg,
+    normed_mlp,
+    plain_mlp,
+)
 from rrf.registry import lazy_attributes
 
-__all__ = ["ImageEncoderCfg", "InstructionEncoderCfg", "MLPCfg", "plain_mlp"]
+__all__ = ["ImageEncoderCfg", "InstructionEncoderCfg", "MLPCfg", "normed_mlp", "plain_mlp"]
 
 __getattr__ = lazy_attributes(
     __name__,

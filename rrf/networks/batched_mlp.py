@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rrf.networks.configs import MLPCfg, without_dropout
-from rrf.networks.mlp import with_exact_outputs
+from rrf.networks.mlp import activation, with_exact_outputs
 
 
 class BatchedMLP(nn.Module):
@@ -90,4 +90,4 @@ def _layer(name: str, given: dict, num_copies: int, width: int) -> nn.Module:
         return BatchedLayerNorm(num_copies, width, **given)
     if name == "ReLU":  # in place is safe: nothing else uses the result of the batched product
         return nn.ReLU(inplace=True)
-    return getattr(nn, name)(**given)
+    return activation(name, given)

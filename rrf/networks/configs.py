@@ -6,7 +6,7 @@ from rrf.config import Cfg, configclass, did_you_mean
 
 LAYERS_AFTER_LINEAR = (
     *("CELU", "Dropout", "ELU", "GELU", "LayerNorm", "LeakyReLU", "Mish"),
-    *("ReLU", "SELU", "SiLU", "Sigmoid", "Softplus", "Tanh"),
+    *("ReLU", "SELU", "SiLU", "Sigmoid", "SimNorm", "Softplus", "Tanh"),
 )
 
 
@@ -17,8 +17,8 @@ class MLPCfg(Cfg):
     hidden_features: list[int] = [256, 256]
     """Width of each hidden layer."""
     activations: list[list[tuple[str, dict[str, typing.Any]]]] = [[("ELU", {})], [("ELU", {})], []]
-    """For each linear layer, including the output layer, the torch.nn layers that follow it, as
-    (name, arguments)."""
+    """For each linear layer, including the output layer, the torch.nn layers (or SimNorm) that
+    follow it, as (name, arguments)."""
 
     def __post_init__(self):
         if min(self.hidden_features, default=1) < 1:
@@ -57,6 +57,12 @@ def without_dropout(cfg: MLPCfg) -> MLPCfg:
 def plain_mlp(hidden_features: list[int], activation: str) -> MLPCfg:
     """An MLP with the same activation after each hidden layer, and none after the output layer."""
     hidden = [[(activation, {})] for _ in hidden_features]
+    return MLPCfg(hidden_features=list(hidden_features), activations=[*hidden, []])
+
+
+def normed_mlp(hidden_features: list[int], activation: str = "Mish") -> MLPCfg:
+    """An MLP with layer normalisation and an activation after each hidden layer."""
+    hidden = [[("LayerNorm", {}), (activation, {})] for _ in hidden_features]
     return MLPCfg(hidden_features=list(hidden_features), activations=[*hidden, []])
 
 

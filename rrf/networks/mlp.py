@@ -4,6 +4,8 @@ import torch
 from torch import nn
 
 from rrf.networks.configs import MLPCfg
+from rrf.networks.mish import Mish
+from rrf.networks.simnorm import SimNorm
 
 
 class MLP(nn.Module):
@@ -43,4 +45,10 @@ def with_exact_outputs(layers: nn.Sequential, output: int, x: torch.Tensor) -> t
 def _layer(name: str, arguments: dict, width: int) -> nn.Module:
     if name == "LayerNorm":
         return nn.LayerNorm(width, **arguments)
-    return getattr(nn, name)(**arguments)
+    return activation(name, arguments)
+
+
+def activation(name: str, arguments: dict) -> nn.Module:
+    """A layer without width: SimNorm, or an activation of torch."""
+    ours = {"Mish": Mish, "SimNorm": SimNorm}.get(name)
+    return (ours or getattr(nn, name))(**arguments)

@@ -24,6 +24,11 @@ from rrf.policies.control.offline_configs import (
     BoundedActorQPackCfg,
     IQLPackCfg,
 )
+from rrf.policies.control.world_model_configs import (
+    PlannerCfg,
+    WorldModelCfg,
+    WorldModelPackCfg,
+)
 from rrf.policies.vla.configs import (
     ActionHeadCfg,
     CompactVLACfg,
@@ -55,6 +60,7 @@ __all__ = [
     "IQLPackCfg",
     "LipsNetActorCfg",
     "MemoryCfg",
+    "PlannerCfg",
     "PolicyCfg",
     "PopulationPackCfg",
     "QNetworkCfg",
@@ -64,6 +70,8 @@ __all__ = [
     "StateIndStdActorCfg",
     "TransformerEncoderCfg",
     "VNetworkCfg",
+    "WorldModelCfg",
+    "WorldModelPackCfg",
 ]
 
 __getattr__ = lazy_attributes(
@@ -87,6 +95,7 @@ __getattr__ = lazy_attributes(
         "GaussianActor": "rrf.policies.control.actors:GaussianActor",
         "GaussianHead": "rrf.policies.vla.action_heads:GaussianHead",
         "LipsNetActor": "rrf.policies.control.lipsnet:LipsNetActor",
+        "PlanningPolicy": "rrf.policies.control.planning_policy:PlanningPolicy",
         "PopulationActorCritic": "rrf.policies.control.population:PopulationActorCritic",
         "QNetwork": "rrf.policies.control.batched_critics:QNetwork",
         "RegressionHead": "rrf.policies.vla.action_heads:RegressionHead",
@@ -94,6 +103,8 @@ __getattr__ = lazy_attributes(
         "SACActor": "rrf.policies.control.off_policy_actors:SACActor",
         "TransformerEncoder": "rrf.policies.control.sequence_encoder:TransformerEncoder",
         "VNetwork": "rrf.policies.control.critics:VNetwork",
+        "WorldModel": "rrf.policies.control.world_model:WorldModel",
+        "WorldModelPack": "rrf.policies.control.planning_policy:WorldModelPack",
     },
     __all__,
 )

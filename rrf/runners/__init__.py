@@ -11,6 +11,7 @@ from rrf.runners.control.configs import (
     OfflineRunnerCfg,
     OffPolicyRunnerCfg,
     OnPolicyRunnerCfg,
+    PlanningRunnerCfg,
     SAPGOnPolicyRunnerCfg,
 )
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
@@ -24,6 +25,7 @@ __all__ = [
     "OffPolicyRunnerCfg",
     "OfflineRunnerCfg",
     "OnPolicyRunnerCfg",
+    "PlanningRunnerCfg",
     "RunnerCfg",
     "SAPGOnPolicyRunnerCfg",
     "ScheduleCfg",

@@ -118,6 +118,11 @@ class Replay:
         return self.capacity * self.layout.width * _BYTES
 
     @property
+    def ended_column(self) -> int:
+        """The column of a row that tells whether the episode ends with the step."""
+        return self.layout.observation_width + self.layout.num_actions + 2
+
+    @property
     def first_step(self) -> int:
         """The number of the oldest step that is still stored."""
         return max(0, self.total_steps - self.num_steps)
@@ -159,8 +164,7 @@ class Replay:
         """
         if self.total_steps:
             newest = (self.total_steps - 1) % self.num_steps * self.num_envs
-            ended = self.layout.observation_width + self.layout.num_actions + 2
-            self.rows[newest : newest + self.num_envs, ended] = 1.0
+            self.rows[newest : newest + self.num_envs, self.ended_column] = 1.0
 
     def sample(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
         """Indices of rows, drawn with equal probability, int64 of shape `shape`."""

@@ -15,6 +15,16 @@ from rrf.policies.control.state_network import groups_of
 from rrf.policies.control.tanh_gaussian import TanhGaussian
 
 
+def require_real_actions(interface: Interface, trained_by: str) -> None:
+    """Raise ValueError for discrete actions; `trained_by` names the algorithm in the message."""
+    if interface.num_choices is not None:
+        raise ValueError(
+            f"{interface.task or 'this environment'} has {interface.num_choices} discrete "
+            f"actions, which {trained_by} does not support; train it with PPO, e.g. rrf "
+            f"train --task {interface.task or 'TASK'} --algorithm ppo"
+        )
+
+
 class RealActor(EncodedNetwork):
     """Maps observations to numbers that describe a distribution of real actions, [..., K A]."""
 
@@ -22,12 +32,7 @@ class RealActor(EncodedNetwork):
     numbers_per_action: int  # K
 
     def __init__(self, cfg: RealActorCfg, interface: Interface):
-        if interface.num_choices is not None:
-            raise ValueError(
-                f"{interface.task or 'this environment'} has {interface.num_choices} discrete "
-                f"actions, which {self.trained_by} does not support; train it with PPO, e.g. rrf "
-                f"train --task {interface.task or 'TASK'} --algorithm ppo"
-            )
+        require_real_actions(interface, self.trained_by)
         dims = interface.observation_dims
         super().__init__(cfg, groups_of(cfg.observation_groups, ACTOR_GROUPS, dims, "actor"), dims)
         self.num_actions, self.action_limit = interface.num_actions, cfg.action_limit

@@ -37,8 +37,11 @@ class TanhGaussian:
 
     def sample(self, generator: torch.Generator | None = None) -> torch.Tensor:
         """Actions [B, A] between minus and plus `limit`."""
-        noise = torch.empty_like(self.mean).normal_(generator=generator)
-        return self.limit * torch.addcmul(self.mean, self.log_std.exp(), noise).tanh()
+        return self.at(torch.empty_like(self.mean).normal_(generator=generator))
+
+    def at(self, noise_ba: torch.Tensor) -> torch.Tensor:
+        """Actions [B, A] from standard normal noise, with gradient."""
+        return self.limit * torch.addcmul(self.mean, self.log_std.exp(), noise_ba).tanh()
 
     def sample_with_log_prob(self, noise_ba: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Actions [B, A] from standard normal noise, with gradient, and their log-prob [B]."""

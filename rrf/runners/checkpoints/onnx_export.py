@@ -20,6 +20,7 @@ from torch import nn
 
 from rrf import atomic
 from rrf.policies.control.sequence_encoder import TransformerEncoder
+from rrf.policies.control.world_model import WorldModel
 from rrf.registry import require
 
 OPSET = 18
@@ -77,8 +78,13 @@ def export(
         ImportError: If onnx or onnxruntime is not installed; the message contains the command that
             installs it.
         ValueError: If the results differ by more than `TOLERANCE`, or are not finite. Nothing is
-            written then.
+            written then. Also for a policy that plans.
     """
+    if isinstance(actor, WorldModel):
+        raise ValueError(
+            "this policy plans with random numbers, which an ONNX file cannot draw; load it with "
+            "rrf.load_policy"
+        )
     onnx = require("onnx", extra="onnx")
     require("onnxruntime", extra="onnx")
     path = Path(path)

@@ -5,12 +5,14 @@ import typing
 from rrf.algorithms.off_policy.configs import OffPolicyCfg, SACCfg
 from rrf.algorithms.offline.configs import IQLCfg
 from rrf.algorithms.on_policy.configs import EPOCfg, PPOCfg, SAPGCfg
+from rrf.algorithms.planning.configs import TDMPC2Cfg
 from rrf.config import Cfg, configclass
 from rrf.envs.configs import ControlEnvCfg
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.policies.control.configs import ActorCriticPackCfg, ControlPolicyCfg, PopulationPackCfg
 from rrf.policies.control.off_policy_configs import ActorQPackCfg
 from rrf.policies.control.offline_configs import IQLPackCfg
+from rrf.policies.control.world_model_configs import WorldModelPackCfg
 from rrf.runners.configs import RunnerCfg
 
 
@@ -213,3 +215,13 @@ class OfflineRunnerCfg(OffPolicyRunnerCfg):
         """Raise ValueError if no dataset is named."""
         if not self.dataset:
             raise ValueError("dataset is not given; name a published dataset: dataset=NAME")
+
+
+@configclass(builds="rrf.runners.control.off_policy:OffPolicyRunner")
+class PlanningRunnerCfg(OffPolicyRunnerCfg):
+    """Off-policy training of a world model that plans."""
+
+    policy: WorldModelPackCfg = WorldModelPackCfg()  # pyright: ignore[reportIncompatibleVariableOverride]
+    """The world model."""
+    algorithm: TDMPC2Cfg = TDMPC2Cfg()  # pyright: ignore[reportIncompatibleVariableOverride]
+    """The learning algorithm."""

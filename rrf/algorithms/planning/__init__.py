@@ -1,0 +1,1 @@
+"""Model-based algorithms that act by planning, and their configs."""
