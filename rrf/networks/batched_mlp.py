@@ -15,6 +15,9 @@ from rrf.networks.mlp import activation, with_exact_outputs
 class BatchedMLP(nn.Module):
     """K independent copies of the network of a config; each layer is one batched matrix product."""
 
+    has_exact_outputs = True
+    """Whether the output layer is computed in float32 even under autocast."""
+
     def __init__(self, cfg: MLPCfg, num_copies: int, in_features: int, out_features: int):
         super().__init__()
         self.num_copies = num_copies
@@ -31,6 +34,8 @@ class BatchedMLP(nn.Module):
         """Outputs [K, B, O] for inputs [K, B, I], or for inputs [B, I] that all copies share."""
         if x.dim() == 2:
             x = x.expand(self.num_copies, -1, -1)
+        if not self.has_exact_outputs:
+            return self.layers(x)
         return with_exact_outputs(self.layers, self.output, x)
 
 

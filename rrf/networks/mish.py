@@ -5,6 +5,8 @@
 The derivative is 2 r - 1 + 4 x (1 - q) r (1 - r). Everything is computed in float32.
 """
 
+import typing
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -17,7 +19,7 @@ class Mish(nn.Module):
         if x.device.type != "cpu":
             return functional.mish(x)
         if torch.is_grad_enabled() and x.requires_grad:
-            return _Mish.apply(x)
+            return typing.cast(torch.Tensor, _Mish.apply(x))
         full = x.float()
         negative = full.neg()
         divisor = negative.sigmoid().square_().add_(1)

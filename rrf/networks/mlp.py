@@ -11,6 +11,9 @@ from rrf.networks.simnorm import SimNorm
 class MLP(nn.Module):
     """Linear layers, each followed by the layers in its config. Maps [B, I] to [B, O]."""
 
+    has_exact_outputs = True
+    """Whether the output layer is computed in float32 even under autocast."""
+
     def __init__(self, cfg: MLPCfg, in_features: int, out_features: int):
         super().__init__()
         layers: list[nn.Module] = []
@@ -22,6 +25,8 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x_bi: torch.Tensor) -> torch.Tensor:
+        if not self.has_exact_outputs:
+            return self.layers(x_bi)
         return with_exact_outputs(self.layers, self.output, x_bi)
 
 

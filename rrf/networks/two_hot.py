@@ -41,6 +41,7 @@ class TwoHot(nn.Module):
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Cross-entropy [...] between logits [..., K] and numbers [...]."""
+        logits = logits.float()
         lower, weight = self.place(targets)
         around = torch.stack([lower, lower + 1], -1).expand(*logits.shape[:-1], 2)
         low_logit, high_logit = logits.gather(-1, around).unbind(-1)

@@ -121,8 +121,9 @@ class TDMPC2(OffPolicyLearner):
         x = self.model.read(observations).to(self.device)
         noise = self.model.draw_noise(self.num_envs, self.generator)
         if self.planner is not self.model:  # faster than casting the weights for each product
-            weights = list(self.planner.parameters()), list(self.model.parameters())
-            torch._foreach_copy_(*weights)
+            copies: list[torch.Tensor] = list(self.planner.parameters())
+            originals: list[torch.Tensor] = list(self.model.parameters())
+            torch._foreach_copy_(copies, originals)
         actions, self.plans = self.planner.act(x, self.plans, False, noise)
         return actions
 

@@ -13,6 +13,7 @@ a plan, S samples of a plan, K critics, C numbers that describe a reward or valu
 """
 
 import math
+import typing
 
 import torch
 from torch import nn
@@ -42,7 +43,8 @@ class Critics(BatchedMLP):
     @property
     def first_width(self) -> int:
         """Width of the first layer's outputs."""
-        return self.layers[0].bias.shape[-1]
+        first: typing.Any = self.layers[0]
+        return first.bias.shape[-1]
 
     def forward(self, x: torch.Tensor, dropped: torch.Tensor | None = None) -> torch.Tensor:
         """Outputs [K, B, C] for inputs [K, B, D + A], or [B, D + A] that all copies share.
@@ -56,7 +58,10 @@ class Critics(BatchedMLP):
         first = self.layers[0](x.expand(self.num_copies, -1, -1) if x.dim() == 2 else x)
         kept = first.flatten().index_fill(0, dropped, 0.0).view_as(first)
         kept.mul_(first.numel() / (first.numel() - len(dropped)))
-        return with_exact_outputs(self.layers[1:], self.output - 1, kept)
+        rest = typing.cast(nn.Sequential, self.layers[1:])
+        if not self.has_exact_outputs:
+            return rest(kept)
+        return with_exact_outputs(rest, self.output - 1, kept)
 
 
 class WorldModel(EncodedNetwork):
@@ -82,6 +87,10 @@ class WorldModel(EncodedNetwork):
         self.prior = hidden.build(cfg.latent_dim, num_outputs)
         self.critics = Critics(cfg.critic_backbone_cfg or hidden, cfg.num_critics, both, scalar)
         self.register_buffer("discount", torch.tensor(1.0))
+        if self.bins:  # logits need no more precision than the layers before them
+            self.rewards.has_exact_outputs = self.critics.has_exact_outputs = False
+        if cfg.simnorm_group is not None:
+            self.dynamics.has_exact_outputs = False
         _initialise(self, cfg.init == "orthogonal")
 
     # ------------------------------------------------------------------ acting
@@ -215,4 +224,5 @@ def _initialise(model: WorldModel, is_orthogonal: bool) -> None:
                 nn.init.trunc_normal_(weight, std=_INIT_STD)
         layer.bias.zero_()
     for network in (model.rewards, model.critics):
-        network.layers[network.output].weight.zero_()
+        last: typing.Any = network.layers[network.output]
+        last.weight.zero_()
