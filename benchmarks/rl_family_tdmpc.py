@@ -36,13 +36,14 @@ def tdmpc2_ratio_vs_official(bench: Bench, source: Path) -> list[dict]:
     ours, theirs = _in_turns(bench, source)
     pace, official = 1 / sum(ours), 1 / sum(theirs)
     row = _row("tdmpc2_ratio_vs_official", pace, "steps/cpu-s", official, pace / official)
-    return [
-        row
-        | {
-            "plan_ratio": round(theirs[0] / ours[0], 2),
-            "update_ratio": round(theirs[1] / ours[1], 2),
+    parts = {}
+    for part, one, other in zip(("plan", "update"), ours, theirs, strict=True):
+        parts |= {
+            f"{part}_ms": round(1000 * one, 1),
+            f"peer_{part}_ms": round(1000 * other, 1),
+            f"{part}_ratio": round(other / one, 2),
         }
-    ]
+    return [row | parts]
 
 
 IDS = {one.__name__: one for one in (tdmpc2_plan_ms, tdmpc2_ratio_vs_official)}
