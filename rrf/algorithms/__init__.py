@@ -8,6 +8,8 @@ from rrf.algorithms.off_policy.configs import (
     SACSeqCfg,
     SACTransCfg,
 )
+from rrf.algorithms.model_based.configs import EnsembleCfg, MBPOCfg, ModelPPOCfg
+from rrf.algorithms.off_policy.configs import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
 from rrf.algorithms.offline.configs import CloningCfg, CQLCfg, IQLCfg, TD3BCCfg
 from rrf.algorithms.on_policy.configs import EPOCfg, PPOCfg, RNDCfg, SAPGCfg, SymmetryCfg
 from rrf.algorithms.planning.configs import TDMPC2Cfg, TDMPCCfg
@@ -31,12 +33,15 @@ __all__ = [
     "DSACCfg",
     "DSACTCfg",
     "EPOCfg",
+    "EnsembleCfg",
     "GRPOCfg",
     "IQLCfg",
     "L2C2Cfg",
     "LCPCfg",
     "LipsCfg",
     "LipsNetPPOCfg",
+    "MBPOCfg",
+    "ModelPPOCfg",
     "PPOCfg",
     "RNDCfg",
     "ReinforceCfg",
@@ -69,6 +74,8 @@ __getattr__ = lazy_attributes(
         "LCP": "rrf.algorithms.smooth.lips:LCP",
         "Lips": "rrf.algorithms.smooth.lips:Lips",
         "LipsNetPPO": "rrf.algorithms.smooth.lips:LipsNetPPO",
+        "MBPO": "rrf.algorithms.model_based.mbpo:MBPO",
+        "ModelPPO": "rrf.algorithms.model_based.model_ppo:ModelPPO",
         "PPO": "rrf.algorithms.on_policy.ppo:PPO",
         "Reinforce": "rrf.algorithms.vla.grpo:Reinforce",
         "ResidualSAC": "rrf.algorithms.vla.residual_sac:ResidualSAC",

@@ -105,3 +105,22 @@ class OfflineTraining(ControlTraining):
         loss = ", ".join(f"{k} {v:.4g}" for k, v in metrics.items() if k.startswith("loss/"))
         learned = f"{metrics['train/num_updates']:.0f} gradient steps, {loss}"
         return f"{learned}, {super().outcome(result)}" if result["num_steps"] else learned
+
+
+class DynamicsTraining(OfflineTraining):
+    """Learning a model of a task's dynamics from a dataset of states."""
+
+    can_film = False
+
+    def outcome(self, result: dict) -> str:
+        """See `Training.outcome`: the errors in open loop, and those of persistence."""
+        metrics = result["metrics"]
+        errors = ", ".join(
+            f"{horizon}: {metrics[f'open_loop/rmse_{horizon}']:.2%} "
+            f"({metrics[f'open_loop/persistence_{horizon}']:.2%})"
+            for horizon in self.cfg.horizons
+        )
+        return (
+            f"{metrics['train/num_updates']:.0f} gradient steps; error in open loop, in standard "
+            f"deviations (of persistence): {errors}"
+        )

@@ -24,6 +24,10 @@ _OFF_POLICY = (
 _OFFLINE = ("pendulum-bc", "pendulum-td3-bc", "pendulum-iql", "pendulum-cql")
 _BELIEF = ("pendulum-belief-flow", "pendulum-gru-d", "pendulum-hold")
 _PLANNING = ("pendulum-tdmpc2", "pendulum-tdmpc", "halfcheetah-tdmpc2")
+_MODEL_BASED = (
+    *("pendulum-mbpo", "inverted-pendulum-mbpo", "halfcheetah-mbpo", "pendulum-model-ppo"),
+    *("pendulum-dynamics", "pendulum-dynamics-transformer"),
+)
 _OPENVLA = ("openvla-sft", "openvla-oft-sft", "openvla-laptop", "openvla-oft-laptop")
 _QWEN = (
     *("qwen2vl-2b-pretrain", "qwen2vl-7b-pretrain", "qwen3vl-2b-pretrain", "qwen3vl-8b-pretrain"),
@@ -91,6 +95,7 @@ PRESETS = Registry(
     | _functions("offline", _OFFLINE)
     | _functions("belief", _BELIEF)
     | _functions("planning", _PLANNING)
+    | _functions("model_based", _MODEL_BASED)
     | _functions("qwen", _QWEN)
     | _functions("openvla", _OPENVLA)
     | _functions("groot", _GROOT)

@@ -57,6 +57,8 @@ class OffPolicyLearner:
     policy: typing.Any
     learn: Callable[..., dict[str, torch.Tensor]]
     """One gradient step on what `batches` yields. Returns 0-d metrics."""
+    keeps_last_states = False
+    """Whether the replay holds the observation after a termination, instead of the one before."""
 
     def __init__(
         self,
@@ -179,9 +181,10 @@ class OffPolicyLearner:
         if step.final_observations is not None:
             next_observations = next_observations.clone()
             next_observations[step.dones] = self.joined(step.final_observations)
-        # The observation after a termination is never used, and physics may have diverged there.
         terminated = step.dones & ~step.time_outs
-        next_observations = torch.where(terminated.unsqueeze(-1), observations, next_observations)
+        if not self.keeps_last_states:  # values need none, and physics may have diverged there
+            is_last = terminated.unsqueeze(-1)
+            next_observations = torch.where(is_last, observations, next_observations)
         for network, part in self.parts(observations) if self.learns_normalizers else ():
             if network.normalizer is not None:
                 network.normalizer.update(part)

@@ -70,8 +70,12 @@ class RewardScaler(nn.Module):
             running = sums[-1].masked_fill(dones, 0.0)
         self.returns = running
         self.statistics.update(torch.stack(sums).unsqueeze(-1), self.is_shared)
+        return self.scaled(rewards_tn)
+
+    def scaled(self, rewards: torch.Tensor) -> torch.Tensor:
+        """Rewards divided by the standard deviation so far."""
         std = self.statistics.std
-        return torch.where(std > 0, rewards_tn / std, rewards_tn)
+        return torch.where(std > 0, rewards / std, rewards)
 
     def forget_running(self) -> None:
         """Reset the discounted sums. Called when the running episodes were abandoned."""

@@ -213,8 +213,7 @@ class OfflineRunnerCfg(OffPolicyRunnerCfg):
 
     def require_dataset(self) -> None:
         """Raise ValueError if no dataset is named."""
-        if not self.dataset:
-            raise ValueError("dataset is not given; name a published dataset: dataset=NAME")
+        require_dataset(self.dataset)
 
 
 @configclass(builds="rrf.runners.control.off_policy:OffPolicyRunner")
@@ -225,3 +224,9 @@ class PlanningRunnerCfg(OffPolicyRunnerCfg):
     """The world model."""
     algorithm: TDMPC2Cfg = TDMPC2Cfg()  # pyright: ignore[reportIncompatibleVariableOverride]
     """The learning algorithm."""
+
+
+def require_dataset(name: str) -> None:
+    """Raise ValueError if `name` is empty."""
+    if not name:
+        raise ValueError("dataset is not given; name a published dataset: dataset=NAME")

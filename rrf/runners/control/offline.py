@@ -52,15 +52,7 @@ class OfflineRunner(OffPolicyRunner):
     def _rows(self, data: RecordedTransitions) -> torch.Tensor:
         """The transitions as rows of a replay, [F, W]."""
         cfg, layout = self.cfg, self.algorithm.layout
-        for what, recorded, wanted in (
-            ("state dimensions", data.observations.shape[1], layout.actor_width),
-            ("action dimensions", data.actions.shape[1], layout.num_actions),
-        ):
-            if recorded != wanted:
-                raise ValueError(
-                    f"the dataset {cfg.dataset} has {recorded} {what}, but {self._task} has "
-                    f"{wanted}; set env.task to the task that was recorded"
-                )
+        self.check_widths(data, layout.actor_width, layout.num_actions)
         if layout.critic_width is not None:
             raise ValueError(
                 "the critics read other observations than the actor, but a dataset has one state; "
@@ -78,11 +70,23 @@ class OfflineRunner(OffPolicyRunner):
             scale *= _PAPERS_RANGE / spread
         rewards = data.rewards * scale + cfg.reward_shift
         flags = [flag.astype(np.float32)[:, None] for flag in (data.terminated, data.ended)]
-        columns = [data.observations, self._actions(data), rewards[:, None], *flags]
+        columns = [data.observations, self.policy_actions(data), rewards[:, None], *flags]
         rows = np.concatenate([*columns, data.next_observations], axis=1, dtype=np.float32)
         return torch.from_numpy(rows)
 
-    def _actions(self, data: RecordedTransitions) -> np.ndarray:
+    def check_widths(self, data: RecordedTransitions, width: int, num_actions: int) -> None:
+        """Raise ValueError if states or actions do not have so many dimensions."""
+        for what, recorded, wanted in (
+            ("state dimensions", data.observations.shape[1], width),
+            ("action dimensions", data.actions.shape[1], num_actions),
+        ):
+            if recorded != wanted:
+                raise ValueError(
+                    f"the dataset {self.cfg.dataset} has {recorded} {what}, but {self._task} has "
+                    f"{wanted}; set env.task to the task that was recorded"
+                )
+
+    def policy_actions(self, data: RecordedTransitions) -> np.ndarray:
         """The recorded actions in the policy's terms, within [-1, 1]."""
         to_policy = getattr(self.env, "to_policy", None)
         actions = to_policy(data.actions) if to_policy else data.actions
@@ -99,6 +103,10 @@ class OfflineRunner(OffPolicyRunner):
     def _iterate(self) -> dict[str, float]:
         if self.iteration >= self.cfg.max_iterations - self.cfg.online_iterations:
             return super()._iterate()
+        return self.learn_from_dataset()
+
+    def learn_from_dataset(self) -> dict[str, float]:
+        """The gradient steps of an offline iteration; returns metrics to log."""
         begin, wanted = time.perf_counter(), self.cfg.updates_per_iteration
         means = Means()
         done = self.algorithm.num_updates - self.iteration * wanted  # of an interrupted iteration

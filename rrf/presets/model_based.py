@@ -1,0 +1,122 @@
+"""Algorithms with a learned model, on Gymnasium's tasks.
+
+An iteration of MBPO has 250 transitions, after which the model is trained again.
+"""
+
+import typing
+
+from rrf.algorithms.model_based.configs import EnsembleCfg, MBPOCfg, ModelPPOCfg
+from rrf.algorithms.model_based.dynamics_configs import (
+    DynamicsCfg,
+    MLPDynamicsCfg,
+    TransformerDynamicsCfg,
+)
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.networks.configs import plain_mlp
+from rrf.policies.control.off_policy_configs import ActorQPackCfg, QNetworkCfg, SACActorCfg
+from rrf.presets.gymnasium import pendulum_ppo
+from rrf.runners.control.configs import OffPolicyRunnerCfg, OnPolicyRunnerCfg
+from rrf.runners.control.dynamics_configs import DynamicsRunnerCfg
+
+_SMALL = plain_mlp([64, 64], "ReLU")
+_MODEL = EnsembleCfg(
+    network_cfg=plain_mlp([128, 128], "SiLU"), weight_decays=[2.5e-5, 5e-5, 1e-4], max_epochs=40
+)
+_FAST: dict[str, typing.Any] = {"actor_lr": 1e-3, "critic_lr": 1e-3, "alpha_lr": 1e-3}
+_OF_PPO = ("gamma", "entropy_coef", "num_learning_epochs", "num_mini_batches", "schedule")
+_OF_PPO += ("learning_rate", "use_clipped_value_loss", "normalize_rewards", "learner_threads")
+
+
+def pendulum_mbpo() -> OffPolicyRunnerCfg:
+    """Pendulum-v1, 3,000 steps."""
+    algorithm = MBPOCfg(
+        gamma=0.95,
+        warmup_steps=250,
+        updates_per_step=10.0,
+        branches_per_training=10_000,
+        model_cfg=_MODEL,
+        **_FAST,
+    )
+    return _mbpo("pendulum-mbpo", "Pendulum-v1", 12, algorithm, _SMALL)
+
+
+def inverted_pendulum_mbpo() -> OffPolicyRunnerCfg:
+    """InvertedPendulum-v5, 5,000 steps, with the paper's target entropy."""
+    algorithm = MBPOCfg(
+        warmup_steps=250,
+        updates_per_step=10.0,
+        branches_per_training=10_000,
+        model_cfg=_MODEL,
+        target_entropy=-0.05,
+        **_FAST,
+    )
+    return _mbpo("inverted-pendulum-mbpo", "InvertedPendulum-v5", 20, algorithm, _SMALL)
+
+
+def pendulum_model_ppo() -> OnPolicyRunnerCfg:
+    """Pendulum-v1, 20,480 steps: a tenth of those of pendulum-ppo, and imagined ones."""
+    cfg = pendulum_ppo()
+    own = {name: getattr(cfg.algorithm, name) for name in _OF_PPO}
+    algorithm = ModelPPOCfg(model_cfg=_MODEL, **own)
+    return cfg.replace(
+        experiment_name="pendulum-model-ppo",
+        env=GymnasiumEnvCfg(task="Pendulum-v1", num_envs=8),
+        algorithm=algorithm,
+        num_steps_per_env=32,
+        max_iterations=80,
+    )
+
+
+def halfcheetah_mbpo() -> OffPolicyRunnerCfg:
+    """HalfCheetah-v5, 400,000 steps, with the paper's settings (40 gradient steps per step)."""
+    algorithm = MBPOCfg(
+        warmup_steps=5000,
+        updates_per_step=40.0,
+        target_entropy=-3.0,
+        precision="auto",
+        model_cfg=EnsembleCfg(precision="auto"),
+    )
+    cfg = _mbpo(
+        "halfcheetah-mbpo", "HalfCheetah-v5", 1600, algorithm, plain_mlp([256, 256], "ReLU")
+    )
+    return cfg.replace(save_interval=40)
+
+
+def pendulum_dynamics() -> DynamicsRunnerCfg:
+    """A perceptron learns the dynamics of Pendulum-v1 from a dataset: dataset=NAME."""
+    return DynamicsRunnerCfg(
+        experiment_name="pendulum-dynamics",
+        policy=MLPDynamicsCfg(),
+        algorithm=DynamicsCfg(decay_updates=10_000),
+        max_iterations=10,
+        save_interval=2,
+    )
+
+
+def pendulum_dynamics_transformer() -> DynamicsRunnerCfg:
+    """A causal transformer learns the dynamics of Pendulum-v1 from a dataset: dataset=NAME."""
+    return DynamicsRunnerCfg(
+        experiment_name="pendulum-dynamics-transformer",
+        policy=TransformerDynamicsCfg(),
+        algorithm=DynamicsCfg(decay_updates=2000, batch_size=32, window=20),
+        updates_per_iteration=500,
+        max_iterations=4,
+        save_interval=1,
+    )
+
+
+def _mbpo(name: str, task: str, max_iterations: int, algorithm: MBPOCfg, network) -> typing.Any:
+    return OffPolicyRunnerCfg(
+        experiment_name=name,
+        env=GymnasiumEnvCfg(task=task),
+        policy=ActorQPackCfg(
+            actor_cfg=SACActorCfg(backbone_cfg=network),
+            critic_cfg=QNetworkCfg(backbone_cfg=network),
+        ),
+        algorithm=algorithm,
+        num_steps_per_env=250,
+        max_iterations=max_iterations,
+        save_interval=10,
+        num_checkpoints_kept=1,  # replay and imagined transitions make checkpoints large
+        replay_size=250 * max_iterations,
+    )
