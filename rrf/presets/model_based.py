@@ -20,7 +20,7 @@ from rrf.runners.control.dynamics_configs import DynamicsRunnerCfg
 
 _SMALL = plain_mlp([64, 64], "ReLU")
 _MODEL = EnsembleCfg(
-    network_cfg=plain_mlp([128, 128], "SiLU"), weight_decays=[2.5e-5, 5e-5, 1e-4], max_epochs=40
+    network_cfg=plain_mlp([128, 128], "SiLU"), weight_decays=[2.5e-5, 5e-5, 1e-4], max_updates=500
 )
 _FAST: dict[str, typing.Any] = {"actor_lr": 1e-3, "critic_lr": 1e-3, "alpha_lr": 1e-3}
 _OF_PPO = ("gamma", "entropy_coef", "num_learning_epochs", "num_mini_batches", "schedule")
@@ -41,13 +41,13 @@ def pendulum_mbpo() -> OffPolicyRunnerCfg:
 
 
 def inverted_pendulum_mbpo() -> OffPolicyRunnerCfg:
-    """InvertedPendulum-v5, 5,000 steps, with the paper's target entropy."""
+    """InvertedPendulum-v5, 5,000 steps."""
     algorithm = MBPOCfg(
         warmup_steps=250,
         updates_per_step=10.0,
         branches_per_training=10_000,
         model_cfg=_MODEL,
-        target_entropy=-0.05,
+        init_alpha=0.1,
         **_FAST,
     )
     return _mbpo("inverted-pendulum-mbpo", "InvertedPendulum-v5", 20, algorithm, _SMALL)
@@ -57,7 +57,8 @@ def pendulum_model_ppo() -> OnPolicyRunnerCfg:
     """Pendulum-v1, 20,480 steps: a tenth of those of pendulum-ppo, and imagined ones."""
     cfg = pendulum_ppo()
     own = {name: getattr(cfg.algorithm, name) for name in _OF_PPO}
-    algorithm = ModelPPOCfg(model_cfg=_MODEL, **own)
+    # The model is trained after every rollout, and each training goes on from the last.
+    algorithm = ModelPPOCfg(model_cfg=_MODEL.replace(max_updates=200), **own)
     return cfg.replace(
         experiment_name="pendulum-model-ppo",
         env=GymnasiumEnvCfg(task="Pendulum-v1", num_envs=8),
@@ -87,9 +88,9 @@ def pendulum_dynamics() -> DynamicsRunnerCfg:
     return DynamicsRunnerCfg(
         experiment_name="pendulum-dynamics",
         policy=MLPDynamicsCfg(),
-        algorithm=DynamicsCfg(decay_updates=10_000),
-        max_iterations=10,
-        save_interval=2,
+        algorithm=DynamicsCfg(decay_updates=4000),
+        max_iterations=4,
+        save_interval=1,
     )
 
 

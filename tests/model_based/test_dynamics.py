@@ -144,20 +144,20 @@ def test_terminations_have_no_next_state_to_learn(tmp_path, dataset):
 
 @pytest.mark.parametrize("name", ["mlp", "transformer"])
 def test_a_stopped_run_continues_bit_for_bit(tmp_path, dataset, name):
-    cfg = run_cfg(dataset, name, updates_per_iteration=60)
+    cfg = run_cfg(dataset, name, updates_per_iteration=60, max_iterations=3, save_interval=1)
     whole = cfg.build(tmp_path / "whole").run()
     signals, stopped = SignalWatch(), cfg.build(tmp_path / "stopped")
     update, calls = stopped.algorithm.make_updates, []
 
     def stop(count):
         calls.append(1)
-        signals.received = signal.SIGTERM if len(calls) == 5 else None  # an iteration has two
+        signals.received = signal.SIGTERM if len(calls) == 3 else None  # an iteration has two
         return update(count)
 
     stopped.algorithm.make_updates = stop
     with pytest.raises(Interrupted):
         stopped.run(signals=signals)
-    assert stopped.algorithm.num_updates == 170
+    assert stopped.algorithm.num_updates == 110
     resumed = cfg.build(tmp_path / "stopped").run()
     assert_same(everything(whole), everything(resumed))
     assert resumed["metrics"]["open_loop/rmse_5"] == whole["metrics"]["open_loop/rmse_5"]

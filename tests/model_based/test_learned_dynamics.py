@@ -77,6 +77,18 @@ def test_imagined_transitions_overwrite_the_oldest():
     assert (len(replay), replay.total_steps) == (4, 9)
 
 
+@pytest.mark.parametrize(("newest", "drawn"), [(4, {5.0, 6.0, 7.0, 8.0}), (2, {7.0, 8.0})])
+def test_only_the_newest_imagined_transitions_are_drawn(newest, drawn):
+    replay = ModelReplay(RowLayout(1, None, 1), 4)
+    replay.extend(torch.zeros(3, replay.layout.width))
+    replay.extend(torch.full((1, replay.layout.width), 1.0))
+    for number in range(5, 9):
+        replay.extend(torch.full((1, replay.layout.width), float(number)))
+    replay.num_newest = newest
+    rows = replay.sample((200,), torch.Generator().manual_seed(0))
+    assert set(replay.gather(rows).rows[:, 0].tolist()) == drawn
+
+
 RADIUS, TICK = 3.0, 0.1
 
 
@@ -95,7 +107,7 @@ def circle(count: int, seed: int = 0, limit: float = math.inf) -> Transitions:
 
 def model_of(task: str = "circle", **changes) -> LearnedDynamics:
     torch.manual_seed(0)
-    cfg = MODEL.replace(max_epochs=60, **changes)
+    cfg = MODEL.replace(max_updates=600, **changes)
     interface = Interface({"policy": 2}, 1, task=task)
     return cfg.build(interface, 2, torch.Generator().manual_seed(0), torch.device("cpu"))
 

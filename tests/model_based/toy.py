@@ -14,7 +14,7 @@ MODEL = EnsembleCfg(
     network_cfg=plain_mlp([16], "SiLU"),
     weight_decays=[1e-5, 1e-5],
     batch_size=32,
-    max_epochs=20,
+    max_updates=60,
     learning_rate=5e-3,
 )
 MBPO = MBPOCfg(

@@ -31,8 +31,8 @@ class EnsembleCfg(Cfg):
     """Largest number of held-out transitions."""
     patience: int = 5
     """Training stops after this many epochs in which no member's held-out error fell by 1%."""
-    max_epochs: int = 200
-    """Largest number of epochs of a training."""
+    max_updates: int = 10_000
+    """Gradient steps after which a training stops at the end of its epoch in any case."""
     max_deviation: float = 100.0
     """A prediction further from the mean of the observed states than this many of their standard
     deviations counts as diverged."""
@@ -44,7 +44,7 @@ class EnsembleCfg(Cfg):
     """Precision of the hidden layers; see the algorithm's precision."""
 
     def __post_init__(self):
-        for name in ("num_members", "batch_size", "max_holdout", "patience", "max_epochs"):
+        for name in ("num_members", "batch_size", "max_holdout", "patience", "max_updates"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, allowed: 1 or more")
         if not 1 <= self.num_elites <= self.num_members:
@@ -87,7 +87,7 @@ class MBPOCfg(SACCfg):
     real_fraction: float = 0.05
     """Fraction of a batch that was really observed."""
     num_trainings_kept: int = 4
-    """Imagined transitions are kept for this many trainings of the model."""
+    """Imagined transitions are used until the model was trained this many times more."""
 
     def __post_init__(self):
         super().__post_init__()

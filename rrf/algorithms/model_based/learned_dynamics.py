@@ -129,14 +129,14 @@ class LearnedDynamics:
         rows_kf = rest[drawn]
         best_k = torch.full(shape[:1], torch.inf, device=self.device)
         weights = [weight.detach().clone() for weight in self.ensemble.network.parameters()]
-        since, epoch = 0, 0
-        while since < cfg.patience and epoch < cfg.max_epochs:
+        since, epoch, last = 0, 0, self.num_updates + cfg.max_updates
+        while since < cfg.patience and self.num_updates < last:
             keys = torch.rand(shape, generator=self.generator, device=self.device)
             rows_kf = rows_kf.gather(1, keys.argsort(1))
             for rows_kb in rows_kf.split(cfg.batch_size, 1):
                 self._learn(x_fi[rows_kb], target_fd[rows_kb], flags_f[rows_kb])
             errors_k = self._errors(x_fi[held_h], target_fd[held_h], flags_f[held_h])
-            is_better = best_k - errors_k > _IMPROVEMENT * errors_k
+            is_better = errors_k < (1 - _IMPROVEMENT) * best_k
             best_k = torch.where(is_better, errors_k, best_k)
             for kept, weight in zip(weights, self.ensemble.network.parameters(), strict=True):
                 kept.copy_(torch.where(is_better.view(-1, 1, 1), weight.detach(), kept))

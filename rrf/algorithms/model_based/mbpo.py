@@ -73,6 +73,7 @@ class MBPO(SAC):
         length = branch_length(self.num_observed, cfg.branch_schedule)
         rows = self.replay.sample((cfg.branches_per_training,), self.generator)
         x_bo = self.replay.gather(rows).actor_obs
+        self.imagined.num_newest = cfg.branches_per_training * length * cfg.num_trainings_kept
         num_ended = torch.zeros((), device=self.device)
         for _ in range(length):
             with self.precision():
