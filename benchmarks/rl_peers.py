@@ -31,11 +31,13 @@ _INSTALL = {  # package to import -> packages to install
     "rsl_rl": "mjlab rsl-rl-lib",
     "envpool": "envpool",
     "gymnasium": "'gymnasium[mujoco]'",
+    "imitation": "imitation==1.0.1 stable-baselines3==2.2.1 'gymnasium[mujoco]' 'setuptools<80'",
 }
 MJLAB_TASK = "Mjlab-Velocity-Flat-Unitree-Go1"
 ROLLOUT = 2048
 """Steps, over all environments, in the rollout of a PPO update."""
 _ACTION_SETS = 16
+_EXPERT = 10_000  # transitions
 
 
 class _Stopwatch:
@@ -95,6 +97,57 @@ def _sac(package: str) -> Callable[[argparse.Namespace], dict]:
         }
 
     return measure
+
+
+def _gail(words: argparse.Namespace) -> dict:
+    """GAIL of `imitation`, whose networks, learning rates and discount are those of its manual.
+
+    8 environments of 256 steps; PPO: five epochs of mini-batches of 64; the discriminator: 8 steps
+    of 1,024. The expert's transitions are random numbers.
+    """
+    numpy, types = _require("numpy"), _require("imitation.data.types")
+    gail = _require("imitation.algorithms.adversarial.gail")
+    rewards, networks = (
+        _require("imitation.rewards.reward_nets"),
+        _require("imitation.util.networks"),
+    )
+    library, env_util = _require("stable_baselines3"), _require("stable_baselines3.common.env_util")
+    env = env_util.make_vec_env(words.task, n_envs=words.num_envs, seed=words.seed)
+    draws = numpy.random.default_rng(words.seed)
+    shapes = env.observation_space.shape, env.action_space.shape
+    states = draws.normal(size=(_EXPERT, *shapes[0])).astype(numpy.float32)
+    expert = types.Transitions(
+        obs=states,
+        acts=draws.uniform(-1, 1, (_EXPERT, *shapes[1])).astype(numpy.float32),
+        infos=numpy.array([{}] * _EXPERT),
+        next_obs=numpy.roll(states, -1, 0),
+        dones=numpy.zeros(_EXPERT, bool),
+    )
+    trainer = gail.GAIL(
+        demonstrations=expert,
+        demo_batch_size=1024,
+        n_disc_updates_per_round=8,
+        allow_variable_horizon=True,
+        venv=env,
+        gen_algo=library.PPO(
+            "MlpPolicy",
+            env,
+            n_steps=ROLLOUT // words.num_envs,
+            batch_size=64,
+            n_epochs=5,
+            gamma=0.95,
+            learning_rate=4e-4,
+            seed=words.seed,
+            device="cpu",
+        ),
+        reward_net=rewards.BasicRewardNet(
+            env.observation_space, env.action_space, normalize_input_layer=networks.RunningNorm
+        ),
+    )
+    trainer.train(ROLLOUT)
+    rounds, watch = max(1, words.steps // ROLLOUT), _Stopwatch()
+    trainer.train(rounds * ROLLOUT)
+    return watch.pace(rounds * ROLLOUT)
 
 
 def _learned(model: Any, warm_up_steps: int, num_steps: int) -> dict[str, float]:
@@ -263,6 +316,7 @@ PEERS: dict[str, Callable[[argparse.Namespace], dict]] = {
     "sbx-sac": _sac("sbx"),
     "d3rlpy-iql": _d3rlpy("IQL"),
     "d3rlpy-cql": _d3rlpy("CQL"),
+    "imitation-gail": _gail,
     "mjlab-ppo": _mjlab_ppo,
     "envpool": _envpool,
     "gymnasium": _gymnasium,

@@ -1,5 +1,6 @@
 """Learning algorithms. Configs do not import torch; an algorithm loads it when it is accessed."""
 
+from rrf.algorithms.imitation.configs import DiscriminatorCfg, GAILCfg
 from rrf.algorithms.off_policy.configs import (
     DSACCfg,
     DSACTCfg,
@@ -32,8 +33,10 @@ __all__ = [
     "CloningCfg",
     "DSACCfg",
     "DSACTCfg",
+    "DiscriminatorCfg",
     "EPOCfg",
     "EnsembleCfg",
+    "GAILCfg",
     "GRPOCfg",
     "IQLCfg",
     "L2C2Cfg",
@@ -68,6 +71,7 @@ __getattr__ = lazy_attributes(
         "DSAC": "rrf.algorithms.off_policy.dsac:DSAC",
         "DSACT": "rrf.algorithms.off_policy.dsac:DSACT",
         "EPO": "rrf.algorithms.on_policy.epo:EPO",
+        "GAIL": "rrf.algorithms.imitation.gail:GAIL",
         "GRPO": "rrf.algorithms.vla.grpo:GRPO",
         "IQL": "rrf.algorithms.offline.iql:IQL",
         "L2C2": "rrf.algorithms.smooth.l2c2:L2C2",

@@ -84,8 +84,8 @@ class ControlTraining(Training):
         )
 
 
-class OfflineTraining(ControlTraining):
-    """Learning from a dataset of states."""
+class ImitationTraining(ControlTraining):
+    """Reinforcement learning that also reads a dataset of states."""
 
     def stands_on(self, parent: Path | None, parent_digest: str | None) -> tuple[dict, dict]:
         """See `Training.stands_on`. This training uses a dataset and an environment."""
@@ -98,6 +98,10 @@ class OfflineTraining(ControlTraining):
         lineage = collect_lineage(self.cfg.dataset)
         version = lineage["dataset_md5"] or content_digest(workspace.dataset(self.cfg.dataset))
         return lineage | {"environment": of_env["environment"]}, inputs | {"dataset": version}
+
+
+class OfflineTraining(ImitationTraining):
+    """Learning from a dataset of states."""
 
     def outcome(self, result: dict) -> str:
         """See `Training.outcome`."""

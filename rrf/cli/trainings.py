@@ -18,6 +18,7 @@ TRAININGS = Registry(
         "control": "rrf.cli.control_training:ControlTraining",
         "dagger": "rrf.cli.dagger_training:DAggerTraining",
         "dynamics": "rrf.cli.control_training:DynamicsTraining",
+        "imitation": "rrf.cli.control_training:ImitationTraining",
         "offline": "rrf.cli.control_training:OfflineTraining",
         "supervised": "rrf.cli.dataset_training:SupervisedTraining",
         "vla_rl": "rrf.cli.dataset_training:VLARLTraining",

@@ -31,20 +31,26 @@ class RecordedTransitions:
         return len(self.rewards)
 
 
-def read_transitions(root: str | Path) -> RecordedTransitions:
+def read_transitions(root: str | Path, needs_rewards: bool = True) -> RecordedTransitions:
     """Read a published dataset.
+
+    Args:
+        needs_rewards: Refuse a dataset without rewards; otherwise they are NaN there.
 
     Raises:
         ValueError: If rewards or terminations were not recorded, if an episode goes on after its
             termination, or if there is no transition.
     """
     reader = LeRobotReader(root, chunk_length=1, cameras=())
-    for key in (REWARD, TERMINATED):
+    needed = {TERMINATED: "said about what followed its last frames"}
+    if needs_rewards:
+        needed[REWARD] = "learned from its rewards"
+    for key, use in needed.items():
         if key not in reader.schema.scalars:
             field = key.removeprefix("next.")
             raise ValueError(
-                f"the dataset at {root} has no {key}, without which nothing can be learned from "
-                f"its rewards; write `{field}: KEY` into its config in configs/datasets, and run: "
+                f"the dataset at {root} has no {key}, without which nothing can be "
+                f"{use}; write `{field}: KEY` into its config in configs/datasets, and run: "
                 "dvc repro"
             )
     parts: dict[str, list[np.ndarray]] = {
@@ -54,7 +60,8 @@ def read_transitions(root: str | Path) -> RecordedTransitions:
         episode = reader.episode(number)
         terminated, reward = episode.terminated, episode.reward
         assert terminated is not None
-        assert reward is not None
+        if reward is None:
+            reward = np.full(len(episode), np.nan, np.float32)
         if terminated[:-1].any():
             frame = int(terminated.argmax())
             raise ValueError(

@@ -8,7 +8,9 @@ its paper.
 
 import dataclasses
 import re
+from collections.abc import Callable
 
+from rrf.algorithms.imitation.configs import GAILCfg
 from rrf.algorithms.off_policy.configs import SACCfg
 from rrf.algorithms.on_policy.configs import PPOCfg
 from rrf.envs.configs import task_id
@@ -22,7 +24,7 @@ from rrf.policies.control.configs import (
     VNetworkCfg,
 )
 from rrf.presets import PRESETS
-from rrf.presets.gymnasium import ppo_of_eight
+from rrf.presets.gymnasium import as_variant, ppo_of_eight
 from rrf.presets.offline import OFFLINE, offline
 from rrf.runners.control.configs import (
     ControlRunnerCfg,
@@ -30,10 +32,12 @@ from rrf.runners.control.configs import (
     OffPolicyRunnerCfg,
     OnPolicyRunnerCfg,
 )
+from rrf.runners.control.imitation_configs import ImitationRunnerCfg
 
 ALGORITHMS: dict[str, type[ControlRunnerCfg]] = {
     "ppo": OnPolicyRunnerCfg,
     "sac": OffPolicyRunnerCfg,
+    "gail": ImitationRunnerCfg,
     **dict.fromkeys(OFFLINE, OfflineRunnerCfg),
 }
 """The names of --algorithm -> the class of the configs that train with it."""
@@ -79,11 +83,9 @@ def defaults_for(task: str, kind: TaskKind, algorithm: str) -> Choice:
                 f"{task} is an environment of mjlab, for which there are no defaults of {shown}; "
                 "train it with --algorithm ppo"
             )
-        cfg = (
-            _real_sac(task)
-            if algorithm == "sac"
-            else offline(_name(task, algorithm), task, algorithm)
-        )
+        made: dict[str, Callable[[str], ControlRunnerCfg]] = {"sac": _real_sac, "gail": _gail}
+        name = _name(task, algorithm)
+        cfg = made[algorithm](task) if algorithm in made else offline(name, task, algorithm)
         return Choice(cfg, f"{shown}'s defaults for real actions")
     if kind.is_mjlab:
         return Choice(_mjlab_ppo(task), "PPO's defaults for robots of mjlab")
@@ -131,6 +133,14 @@ def _real_sac(task: str) -> OffPolicyRunnerCfg:
         num_checkpoints_kept=1,  # the replay buffer makes checkpoints large
         replay_size=500_000,
     )
+
+
+def _gail(task: str) -> ImitationRunnerCfg:
+    """A million steps."""
+    actor = StateIndStdActorCfg(backbone_cfg=_SMALL)
+    cfg = ppo_of_eight(_name(task, "gail"), task, actor, max_iterations=489, save_interval=50)
+    shared = {name: value for name, value in vars(cfg).items() if name != "algorithm"}
+    return ImitationRunnerCfg(**shared, algorithm=as_variant(cfg.algorithm, GAILCfg))
 
 
 def _name(task: str, algorithm: str) -> str:

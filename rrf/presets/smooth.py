@@ -4,7 +4,7 @@ from rrf.algorithms.on_policy.configs import PPOCfg
 from rrf.algorithms.smooth.configs import CAPSCfg, L2C2Cfg, LCPCfg, LipsCfg, LipsNetPPOCfg
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.configs import ActorCriticPackCfg, LipsNetActorCfg
-from rrf.presets.gymnasium import pendulum_ppo
+from rrf.presets.gymnasium import as_variant, pendulum_ppo
 from rrf.runners.control.configs import OnPolicyRunnerCfg
 
 
@@ -42,5 +42,4 @@ def pendulum_lipsnet() -> OnPolicyRunnerCfg:
 
 def _pendulum(name: str, algorithm: type[PPOCfg]) -> OnPolicyRunnerCfg:
     base = pendulum_ppo()
-    shared = {key: value for key, value in base.algorithm.to_dict().items() if key != "type"}
-    return base.replace(experiment_name=name, algorithm=algorithm.from_dict(shared))
+    return base.replace(experiment_name=name, algorithm=as_variant(base.algorithm, algorithm))

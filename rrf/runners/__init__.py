@@ -14,6 +14,7 @@ from rrf.runners.control.configs import (
     PlanningRunnerCfg,
     SAPGOnPolicyRunnerCfg,
 )
+from rrf.runners.control.imitation_configs import ImitationRunnerCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "EMACfg",
     "EPOOnPolicyRunnerCfg",
     "GuardCfg",
+    "ImitationRunnerCfg",
     "OffPolicyRunnerCfg",
     "OfflineRunnerCfg",
     "OnPolicyRunnerCfg",
@@ -39,6 +41,7 @@ __getattr__ = lazy_attributes(
     __name__,
     {
         "EPOOnPolicyRunner": "rrf.runners.control.epo:EPOOnPolicyRunner",
+        "ImitationRunner": "rrf.runners.control.imitation:ImitationRunner",
         "OffPolicyRunner": "rrf.runners.control.off_policy:OffPolicyRunner",
         "OfflineRunner": "rrf.runners.control.offline:OfflineRunner",
         "OnPolicyRunner": "rrf.runners.control.on_policy:OnPolicyRunner",

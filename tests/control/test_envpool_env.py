@@ -27,6 +27,14 @@ def test_it_looks_as_gymnasiums_task_does(task):
     assert ours.max_episode_length == theirs.max_episode_length == 1000
 
 
+def test_recorded_actions_are_mapped_as_gymnasiums_task_does():
+    ours, theirs = build("Pendulum-v1"), GymnasiumEnvCfg(task="Pendulum-v1", num_envs=4).build()
+    taken = np.array([[-2.0], [0.5], [2.0]], np.float32)
+    np.testing.assert_array_equal(ours.to_policy(taken), [[-1.0], [0.25], [1.0]])
+    np.testing.assert_array_equal(ours.to_policy(taken), theirs.to_policy(taken))
+    np.testing.assert_array_equal(ours.to_task(ours.to_policy(taken)), taken)
+
+
 def test_an_episode_ends_at_its_last_observation_and_goes_on_with_a_first_one():
     """Hopper begins within 0.005 of upright and ends when it leans by 0.2 rad or sinks to 0.7 m."""
     env = build("Hopper-v5", num_envs=8)

@@ -85,6 +85,14 @@ class EnvPoolEnv:
         self._check(self._observations, np.zeros(self.num_envs, np.float32))
         return self.get_observations(), {}
 
+    def to_task(self, actions: np.ndarray) -> np.ndarray:
+        """Actions of a policy, [M, A], as the task takes them."""
+        return self._map_actions.taken(actions)
+
+    def to_policy(self, actions: np.ndarray) -> np.ndarray:
+        """Actions that the task took, [M, A], as a policy gives them; see `ActionMap.inverse`."""
+        return self._map_actions.inverse(actions)
+
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
         """See `ControlEnv.step`.
 

@@ -19,6 +19,7 @@ from rrf.algorithms.off_policy.learner import Means
 from rrf.data.transitions import RecordedTransitions, read_transitions
 from rrf.runners.control.configs import OfflineRunnerCfg
 from rrf.runners.control.off_policy import OffPolicyRunner
+from rrf.runners.control.recorded import actions_of, require_widths
 from rrf.storage.dataset_replay import DatasetReplay
 
 _CHUNK = 50  # gradient steps between two looks at the signals
@@ -52,7 +53,7 @@ class OfflineRunner(OffPolicyRunner):
     def _rows(self, data: RecordedTransitions) -> torch.Tensor:
         """The transitions as rows of a replay, [F, W]."""
         cfg, layout = self.cfg, self.algorithm.layout
-        self.check_widths(data, layout.actor_width, layout.num_actions)
+        require_widths(data, cfg.dataset, self.env, layout.actor_width)
         if layout.critic_width is not None:
             raise ValueError(
                 "the critics read other observations than the actor, but a dataset has one state; "
@@ -70,35 +71,10 @@ class OfflineRunner(OffPolicyRunner):
             scale *= _PAPERS_RANGE / spread
         rewards = data.rewards * scale + cfg.reward_shift
         flags = [flag.astype(np.float32)[:, None] for flag in (data.terminated, data.ended)]
-        columns = [data.observations, self.policy_actions(data), rewards[:, None], *flags]
+        actions = actions_of(data, cfg.dataset, self.env)
+        columns = [data.observations, actions, rewards[:, None], *flags]
         rows = np.concatenate([*columns, data.next_observations], axis=1, dtype=np.float32)
         return torch.from_numpy(rows)
-
-    def check_widths(self, data: RecordedTransitions, width: int, num_actions: int) -> None:
-        """Raise ValueError if states or actions do not have so many dimensions."""
-        for what, recorded, wanted in (
-            ("state dimensions", data.observations.shape[1], width),
-            ("action dimensions", data.actions.shape[1], num_actions),
-        ):
-            if recorded != wanted:
-                raise ValueError(
-                    f"the dataset {self.cfg.dataset} has {recorded} {what}, but {self._task} has "
-                    f"{wanted}; set env.task to the task that was recorded"
-                )
-
-    def policy_actions(self, data: RecordedTransitions) -> np.ndarray:
-        """The recorded actions in the policy's terms, within [-1, 1]."""
-        to_policy = getattr(self.env, "to_policy", None)
-        actions = to_policy(data.actions) if to_policy else data.actions
-        excess = float(np.abs(actions).max())
-        if excess > 1 + 1e-3:
-            row, dimension = np.unravel_index(np.abs(actions).argmax(), actions.shape)
-            raise ValueError(
-                f"action {dimension} of transition {row} of {self.cfg.dataset} is "
-                f"{data.actions[row, dimension]:g}, which is {excess:g} times what {self._task} "
-                "allows; convert the dataset's actions to the units of the task"
-            )
-        return actions.clip(-1, 1)
 
     def _iterate(self) -> dict[str, float]:
         if self.iteration >= self.cfg.max_iterations - self.cfg.online_iterations:

@@ -1,0 +1,1 @@
+"""Imitation by discriminators: a policy earns rewards for what looks like a demonstration."""

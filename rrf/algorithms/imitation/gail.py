@@ -1,0 +1,196 @@
+"""Generative adversarial imitation learning (GAIL), arXiv:1606.03476, as a variant of PPO.
+
+After each rollout, a discriminator D first learns to tell the rollout's transitions from those of
+the expert (`discriminator.py`). PPO then learns from the rollout with D's reward in place of the
+task's, which it never sees:
+
+    r = -log(1 - D),  or AIRL's  r = log D - log(1 - D)                         (arXiv:1710.11248)
+
+Absorbing states (DAC, arXiv:1809.02925): an episode that the task terminates goes on for ever in a
+state s_a. Its last transition earns gamma / (1 - gamma) r(s_a) in addition. Each terminated episode
+counts as one transition of s_a. With the share f of such transitions, D(s_a) = f_E / (f_E + f_pi)
+minimises the discriminator's loss. Without this, a positive reward makes long episodes pay whatever
+the expert did, and a negative one short ones.
+
+Different from the papers: PPO instead of TRPO, and a gradient penalty. D sees actions as the task
+takes them, within [-1, 1]. In DAC, D is a network in s_a, too; here the gradient penalty would keep
+it from telling s_a from other states.
+
+Legend: T time, N environments, M transitions, O observation width, A action width, I inputs of the
+discriminator.
+"""
+
+import dataclasses
+
+import torch
+from tensordict import TensorDict
+from torch.nn import functional
+
+from rrf.algorithms import distributed
+from rrf.algorithms.imitation.configs import GAILCfg
+from rrf.algorithms.imitation.discriminator import Discriminator, DiscriminatorLearner
+from rrf.algorithms.on_policy.ppo import PPO
+from rrf.algorithms.optimizer_tensors import beneath
+from rrf.storage.rollout import ControlStep, Samples
+
+_CLONING_LR = 1e-3
+_CLONING_BATCH = 256
+
+
+@dataclasses.dataclass
+class Transitions:
+    """What a discriminator may compare."""
+
+    states: torch.Tensor  # float32 [M, O], not normalised
+    actions: torch.Tensor  # float32 [M, A], within [-1, 1]
+    next_states: torch.Tensor  # float32 [M, O]; without meaning where terminated
+    terminated: torch.Tensor  # bool [M], the task itself ended
+
+
+def reward(logits: torch.Tensor, kind: str) -> torch.Tensor:
+    """-log(1 - D) for "gail", log D - log(1 - D) for "airl", where D = sigmoid(logits)."""
+    return functional.softplus(logits) if kind == "gail" else logits
+
+
+def absorbing_logit(expert_2: torch.Tensor, policy_2: torch.Tensor) -> torch.Tensor:
+    """log f_E - log f_pi, the logit of D in the absorbing state, a scalar.
+
+    f is (terminations + 1) / (transitions + 1), so that it is never 0.
+
+    Args:
+        expert_2: Terminations and transitions of the expert, float32 [2].
+        policy_2: The same of the policy.
+    """
+    (expert, of_expert), (policy, of_policy) = (expert_2 + 1).log(), (policy_2 + 1).log()
+    return (expert - of_expert) - (policy - of_policy)
+
+
+class GAIL(PPO):
+    """PPO with the reward of a discriminator. Call `imitate` before the first update."""
+
+    cfg: GAILCfg
+
+    def __init__(self, cfg: GAILCfg, policy, *args, **runtime):
+        """
+        Raises:
+            ValueError: For discrete actions, and for cloning of an actor with a memory, beside what
+                `PPO` raises.
+        """
+        interface = policy.interface
+        if interface.num_choices is not None:
+            raise ValueError(
+                f"{interface.task or 'this environment'} has {interface.num_choices} discrete "
+                "actions; GAIL imitates real ones, because only those can be recorded"
+            )
+        super().__init__(cfg, policy, *args, **runtime)
+        if cfg.cloning_updates and policy.actor.memory is not None:
+            raise ValueError(
+                f"algorithm.cloning_updates is {cfg.cloning_updates}, but an actor with a memory "
+                "cannot learn from single transitions; set it to 0"
+            )
+        self.sees_actions = cfg.compares == "actions"
+        width = policy.actor.width
+        beside = interface.num_actions if self.sees_actions else width
+        module = Discriminator(cfg.discriminator_cfg, width + beside).to(self.device)
+        self.discriminator = DiscriminatorLearner(cfg.discriminator_cfg, module, self.generator)
+        self.expert: Transitions | None = None
+        self._metrics: dict[str, torch.Tensor] = {}
+
+    def imitate(self, expert: Transitions) -> None:
+        """Set the transitions to imitate. They are not part of `state`."""
+        tensors = {key: value.to(self.device) for key, value in vars(expert).items()}
+        self.expert = Transitions(**tensors)
+
+    def clone(self) -> None:
+        """Fit the mean action to the expert's, as `cfg.cloning_updates` says."""
+        assert self.expert is not None, "call `imitate` first"
+        actor, states = self.policy.actor, self.expert.states
+        if actor.normalizer is not None:
+            actor.normalizer.update(states)
+        optimizer = torch.optim.Adam(actor.parameters(), lr=_CLONING_LR, fused=True)
+        for _ in range(self.cfg.cloning_updates):
+            rows = torch.randint(
+                len(states), (_CLONING_BATCH,), generator=self.generator, device=self.device
+            )
+            error = self.distribution_in(states[rows]).mode - self.expert.actions[rows]
+            optimizer.zero_grad(set_to_none=True)
+            error.square().mean().backward()
+            distributed.average_gradients(actor)
+            optimizer.step()
+
+    def rewards(self, step: ControlStep) -> torch.Tensor:
+        """Without the task's reward; `returns` adds the discriminator's."""
+        return super().rewards(dataclasses.replace(step, rewards=torch.zeros_like(step.rewards)))
+
+    def returns(self, observations: TensorDict) -> Samples:
+        """See `PPO.returns`. The discriminator learns from the rollout and gives the rewards."""
+        assert self.expert is not None, "call `imitate` first"
+        self.rollout.write(actor_obs=self.policy.actor.read(observations))
+        found = self._found()
+        inputs = self._inputs(found)
+        self._metrics = self.discriminator.learn(self._to_learn(self.expert), self._to_learn(found))
+        with torch.no_grad():
+            rewards = reward(self.discriminator.module(inputs), self.cfg.reward)
+        self._metrics["imitation/reward"] = rewards.mean()
+        if self.cfg.use_absorbing_states:
+            rewards = rewards + found.terminated * self._reward_afterwards(found)
+        self.rollout["rewards"].add_(rewards.view_as(self.rollout["rewards"]))
+        return super().returns(observations)
+
+    def update(self, observations: TensorDict) -> dict[str, float]:
+        """See `PPO.update`; also returns the discriminator's metrics and the mean reward."""
+        metrics = super().update(observations)
+        return metrics | {name: value.item() for name, value in self._metrics.items()}
+
+    def slow_down(self, factor: float) -> None:
+        """See `PPO.slow_down`; the discriminator slows down, too."""
+        super().slow_down(factor)
+        self.discriminator.slow_down(self.slowness)
+
+    def state(self) -> tuple[dict[str, torch.Tensor], dict]:
+        """See `PPO.state`."""
+        tensors, facts = super().state()
+        own = {f"discriminator/{key}": value for key, value in self.discriminator.state().items()}
+        return tensors | own, facts
+
+    def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
+        """See `PPO.load_state`."""
+        super().load_state(tensors, facts)
+        self.discriminator.load_state(beneath(tensors, "discriminator/"))
+        self.discriminator.slow_down(self.slowness)
+
+    def _found(self) -> Transitions:
+        """Those of the rollout, in the order of its flattened steps."""
+        rollout = self.rollout
+        states = rollout["actor_obs"]
+        next_states = states[1:].clone()
+        for t, ended, final in rollout.finals:
+            next_states[t, ended] = self.policy.actor.read(final)
+        return Transitions(
+            states=states[:-1].flatten(0, 1),
+            actions=rollout["actions"].flatten(0, 1).clamp(-1, 1),
+            next_states=next_states.flatten(0, 1),
+            terminated=(rollout["dones"] & ~rollout["time_outs"]).flatten(),
+        )
+
+    def _inputs(self, of: Transitions) -> torch.Tensor:
+        """What the discriminator reads, [M, I]."""
+        return torch.cat([of.states, of.actions if self.sees_actions else of.next_states], -1)
+
+    def _to_learn(self, of: Transitions) -> torch.Tensor:
+        """What it learns from; without terminations where it needs to know the state after them."""
+        inputs = self._inputs(of)
+        return inputs if self.sees_actions else inputs[~of.terminated]
+
+    def _reward_afterwards(self, found: Transitions) -> torch.Tensor:
+        """gamma / (1 - gamma) r(s_a), a scalar."""
+        assert self.expert is not None
+        expert, policy = map(_counts, (self.expert, found))
+        logit = absorbing_logit(expert, distributed.total(policy))
+        return self.cfg.gamma / (1 - self.cfg.gamma) * reward(logit, self.cfg.reward)
+
+
+def _counts(of: Transitions) -> torch.Tensor:
+    """Terminations and transitions, float32 [2]."""
+    counts = [float(of.terminated.sum()), float(len(of.terminated))]
+    return torch.tensor(counts, device=of.terminated.device)
