@@ -12,6 +12,7 @@ from rrf.algorithms.off_policy.configs import (
 from rrf.algorithms.model_based.configs import EnsembleCfg, MBPOCfg, ModelPPOCfg
 from rrf.algorithms.off_policy.configs import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
 from rrf.algorithms.offline.configs import CloningCfg, CQLCfg, IQLCfg, TD3BCCfg
+from rrf.algorithms.on_policy.auxiliary_configs import AuxiliaryPPOCfg
 from rrf.algorithms.on_policy.configs import EPOCfg, PPOCfg, RNDCfg, SAPGCfg, SymmetryCfg
 from rrf.algorithms.planning.configs import TDMPC2Cfg, TDMPCCfg
 from rrf.algorithms.smooth.configs import CAPSCfg, L2C2Cfg, LCPCfg, LipsCfg, LipsNetPPOCfg
@@ -27,6 +28,7 @@ from rrf.registry import lazy_attributes
 
 __all__ = [
     "AugmentationCfg",
+    "AuxiliaryPPOCfg",
     "BehaviorCloningCfg",
     "CAPSCfg",
     "CQLCfg",
@@ -64,6 +66,7 @@ __all__ = [
 __getattr__ = lazy_attributes(
     __name__,
     {
+        "AuxiliaryPPO": "rrf.algorithms.on_policy.auxiliary:AuxiliaryPPO",
         "BehaviorCloning": "rrf.algorithms.vla.behavior_cloning:BehaviorCloning",
         "CAPS": "rrf.algorithms.smooth.caps:CAPS",
         "CQL": "rrf.algorithms.offline.cql:CQL",

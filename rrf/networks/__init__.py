@@ -10,13 +10,29 @@ from rrf.networks.configs import (
 from rrf.registry import lazy_attributes
 
 __all__ = ["ImageEncoderCfg", "InstructionEncoderCfg", "MLPCfg", "normed_mlp", "plain_mlp"]
+from rrf.networks.block_configs import FFTFilterCfg, MixtureOfExpertsCfg, VAEBackboneCfg
+from rrf.networks.configs import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg, plain_mlp
+from rrf.registry import lazy_attributes
+
+__all__ = [
+    "FFTFilterCfg",
+    "ImageEncoderCfg",
+    "InstructionEncoderCfg",
+    "MLPCfg",
+    "MixtureOfExpertsCfg",
+    "VAEBackboneCfg",
+    "plain_mlp",
+]
 
 __getattr__ = lazy_attributes(
     __name__,
-    {name: f"rrf.networks.configs:{name}" for name in __all__}
-    | {
-        "MLP": "rrf.networks.mlp:MLP",
+    {
+        "FFTFilter": "rrf.networks.fft_filter:FFTFilter",
         "ImageEncoder": "rrf.networks.image_encoder:ImageEncoder",
         "InstructionEncoder": "rrf.networks.instruction_encoder:InstructionEncoder",
+        "MLP": "rrf.networks.mlp:MLP",
+        "MixtureOfExperts": "rrf.networks.mixture_of_experts:MixtureOfExperts",
+        "VAEBackbone": "rrf.networks.vae:VAEBackbone",
     },
+    __all__,
 )

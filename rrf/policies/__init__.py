@@ -10,6 +10,7 @@ from rrf.policies.control.configs import (
     StateIndStdActorCfg,
     VNetworkCfg,
 )
+from rrf.policies.control.filtered_actor_configs import FilteredActorCfg
 from rrf.policies.control.off_policy_configs import (
     ActorQPackCfg,
     DistributionalQCfg,
@@ -53,6 +54,7 @@ __all__ = [
     "CompactVLACfg",
     "DiscreteTokenHeadCfg",
     "DistributionalQCfg",
+    "FilteredActorCfg",
     "FlowMatchingHeadCfg",
     "GRUDCfg",
     "GRUEncoderCfg",
@@ -89,6 +91,7 @@ __getattr__ = lazy_attributes(
         "DiscreteTokenHead": "rrf.policies.vla.action_heads:DiscreteTokenHead",
         "DistributionalQ": "rrf.policies.control.batched_critics:DistributionalQ",
         "EmpiricalNormalizer": "rrf.policies.control.normalizer:EmpiricalNormalizer",
+        "FilteredActor": "rrf.policies.control.filtered_actor:FilteredActor",
         "FlowMatchingHead": "rrf.policies.vla.mlp_flow_head:FlowMatchingHead",
         "GRUD": "rrf.policies.control.gru_d:GRUD",
         "GRUEncoder": "rrf.policies.control.sequence_encoder:GRUEncoder",

@@ -14,6 +14,7 @@ _GYMNASIUM = (
     *("halfcheetah-ppo", "hopper-ppo", "walker2d-ppo", "ant-ppo", "humanoid-ppo"),
 )
 _SMOOTH = ("pendulum-caps", "pendulum-l2c2", "pendulum-lips", "pendulum-lcp", "pendulum-lipsnet")
+_BLOCKS = ("pendulum-moe", "pendulum-vae", "pendulum-fft")
 _POPULATIONS = ("two-goals-ppo", "two-goals-sapg", "two-goals-epo")
 _OFF_POLICY = (
     *("pendulum-sac", "pendulum-dsac", "pendulum-dsact", "inverted-pendulum-sac"),
@@ -90,6 +91,7 @@ PRESETS = Registry(
     | _functions("locomotion", _LOCOMOTION)
     | _functions("gymnasium", _GYMNASIUM)
     | _functions("smooth", _SMOOTH)
+    | _functions("blocks", _BLOCKS)
     | _functions("populations", _POPULATIONS)
     | _functions("off_policy", _OFF_POLICY)
     | _functions("offline", _OFFLINE)

@@ -186,7 +186,12 @@ def described(policy: ActorCritic) -> dict[str, str]:
 
 def activation(cfg: MLPCfg, who: str) -> str:
     """The activation after every hidden layer. Raises ValueError if there is not exactly one kind,
-    or if the output layer has one."""
+    if the output layer has one, or if the network is no MLP."""
+    if type(cfg) is not MLPCfg:
+        raise ValueError(
+            f"{who}_cfg.backbone_cfg is a {type(cfg).__name__}, but rsl_rl supports only an "
+            "MLPCfg. `rrf export --onnx` exports every policy"
+        )
     *hidden, output = cfg.activations
     kinds = {tuple(name for name, _ in after) for after in hidden}
     if output or len(kinds) != 1 or len(names := kinds.pop()) != 1:
