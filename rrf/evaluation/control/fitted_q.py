@@ -121,6 +121,7 @@ def fitted_q_of(
     from rrf.envs.configs import ControlEnvCfg
     from rrf.runners.checkpoints.control import load_control_policy
     from rrf.runners.checkpoints.deployable import CONTROL, described
+    from rrf.runners.control.recorded import actions_of
 
     if candidate.kind != CONTROL:
         raise ValueError(
@@ -147,7 +148,6 @@ def fitted_q_of(
     if policy.actor.initial_memory(1) is not None:
         raise ValueError(f"{candidate.label} remembers, but transitions have no past; use rrf eval")
     env = ControlEnvCfg.from_dict(candidate.config["env"]).replace(num_envs=1).build(seed=0)
-    to_policy = getattr(env, "to_policy", None)
+    actions = actions_of(data, str(place), env)
     env.close()
-    actions = to_policy(data.actions) if to_policy else data.actions
     return fitted_q(data, act, actions, gamma, num_updates, on_update=on_update)

@@ -14,6 +14,7 @@ from rrf.data.sampling import mixed_seed
 from rrf.data.transitions import read_transitions
 from rrf.runners.control.dynamics_configs import DynamicsRunnerCfg
 from rrf.runners.control.offline import OfflineRunner
+from rrf.runners.control.recorded import actions_of, require_widths
 
 
 class DynamicsRunner(OfflineRunner):
@@ -28,9 +29,9 @@ class DynamicsRunner(OfflineRunner):
         self.model: DynamicsModel = cfg.policy.build(self.env.interface).to(self.device)
         self.policy = self.model
         data = read_transitions(workspace.dataset(cfg.dataset))
-        self.check_widths(data, self.model.width, self.env.num_actions)
+        require_widths(data, self.cfg.dataset, self.env, self.model.width)
         # A terminated step's next observation was not recorded; the reader repeats the last one.
-        columns = [data.observations, self.policy_actions(data), data.rewards]
+        columns = [data.observations, actions_of(data, self.cfg.dataset, self.env), data.rewards]
         columns += [data.next_observations, data.terminated, data.ended]
         recorded = Recorded(*(torch.from_numpy(np.ascontiguousarray(one)) for one in columns))
         generator = torch.Generator().manual_seed(mixed_seed(cfg.seed, 2))
