@@ -52,3 +52,14 @@ class MjlabEnvCfg(ControlEnvCfg):
     def drawable(self) -> typing.Self:
         """The same task on the native backend. Only mjlab's own viewers can draw mjlab itself."""
         return self.replace(backend="native", physics="exact")
+
+
+@configclass(builds="rrf.envs.mjlab.motion_env:build")
+class MotionEnvCfg(MjlabEnvCfg):
+    """A task of mjlab with reference motions of its robot, and an observation group "amp" that sees
+    robot and motions alike."""
+
+    clips: list[str] = ["configs/motions/go1-trot.npz"]
+    """Files and folders with motion clips (rrf.envs.motions.clip)."""
+    feet: list[str] = ["FR", "FL", "RR", "RL"]
+    """Sites of the robot that are its feet."""

@@ -46,7 +46,7 @@ def task_config(cfg: MjlabEnvCfg, seed: int, given: typing.Any = None) -> typing
             "own config. Leave play out, and use overrides to change the task for watching"
         )
     with quiet():
-        task = copy.deepcopy(given) if given is not None else _registered(cfg.task, cfg.play)
+        task = copy.deepcopy(given) if given is not None else registered(cfg.task, cfg.play)
     apply_overrides(task, cfg.overrides)
     if task.episode_length_s <= 0:
         raise ValueError(f"episode_length_s is {task.episode_length_s}, allowed: above 0")
@@ -60,7 +60,14 @@ def task_config(cfg: MjlabEnvCfg, seed: int, given: typing.Any = None) -> typing
     return task
 
 
-def _registered(name: str, play: bool) -> typing.Any:
+def registered(name: str, play: bool) -> typing.Any:
+    """A copy of mjlab's config of the task `name`; `play` selects its variant for watching.
+
+    Raises:
+        ImportError: If mjlab is not installed, with the command that installs it.
+        ValueError: For an unknown task; the message names the closest known one.
+    """
+    require("mjlab", extra="locomotion")
     import mjlab.tasks  # noqa: F401, registers the tasks
     from mjlab.tasks.registry import list_tasks, load_env_cfg
 

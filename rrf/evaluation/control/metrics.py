@@ -6,10 +6,13 @@
     cost_of_transport   power / (m g |v_xy|), only for commands that ask the robot to move
     smoothness          Sm of the actions (rrf.evaluation.control.smoothness)
     action_change       mean |a[t + 1] - a[t]|
+    motion_distance     distance to the nearest reference motion, for environments that have some
+                        (rrf.evaluation.control.motion_distance), rad
     fall                1 if the episode ended before its time limit, else 0
     return, length      sum of rewards, steps
 
-Tracking errors leave out the settling time. A metric is missing if the episode is too short for it.
+Tracking errors and motion distance leave out the settling time. A metric is missing if the episode
+is too short for it.
 
 Legend: N environments, A width of an action, T steps.
 """
@@ -22,6 +25,8 @@ import typing
 
 import torch
 
+from rrf.envs.motions.motion_env import MotionEnv
+from rrf.evaluation.control.motion_distance import WINDOW_S, motion_distance
 from rrf.evaluation.control.smoothness import mean_difference, smoothness
 
 if typing.TYPE_CHECKING:
@@ -72,6 +77,8 @@ class EpisodeMeter:
         }
         self._counts = {name: torch.zeros(num_envs, dtype=torch.int64) for name in self._sums}
         self._actions: list[torch.Tensor] = []
+        self._motion_env = env if isinstance(env, MotionEnv) else None
+        self._poses: list[torch.Tensor] = []
 
     def observe(
         self,
@@ -83,6 +90,9 @@ class EpisodeMeter:
         """Record a step of all environments. Returns the environments whose episode it ended."""
         dones, time_outs = dones.bool().cpu(), time_outs.bool().cpu()
         self._actions.append(actions.detach().float().cpu())
+        if self._motion_env is not None:
+            poses = self._motion_env.frames()[:, : self._motion_env.pose_width]
+            self._poses.append(poses.cpu().clone())
         self.steps += self.is_running
         self.returns += torch.where(self.is_running, rewards.double().cpu(), 0.0)
         if self._command is not None:
@@ -114,7 +124,18 @@ class EpisodeMeter:
             if len(actions) > 1:
                 found["smoothness"] = smoothness(actions, self._step_dt)
                 found["action_change"] = mean_difference(actions)
+        if self._motion_env is not None:
+            found |= self._motion_metrics(env, self._motion_env)
         return {name: round(value, 6) for name, value in found.items()}
+
+    def _motion_metrics(self, env: int, motion_env: MotionEnv) -> dict[str, float]:
+        # The last pose already belongs to the next episode, unless the horizon ended this one.
+        poses = [rows[env] for rows in self._poses[self._settling : int(self.steps[env]) - 1]]
+        width = motion_env.pose_width
+        references = [frames[:, :width].cpu() for frames in motion_env.reference_frames()]
+        window = max(1, round(WINDOW_S / self._step_dt))
+        distance = motion_distance(torch.stack(poses), references, window) if poses else None
+        return {} if distance is None else {"motion_distance": distance}
 
     def _measure(self, where: torch.Tensor) -> None:
         assert self._command is not None

@@ -32,6 +32,7 @@ METRICS = {
     "cost_of_transport": "",
     "smoothness": "Sm, action units",
     "action_change": "mean |Δa| per step, action units",
+    "motion_distance": "rad, for environments with reference motions",
 }
 """Metrics of an episode and their units; `rrf.evaluation.control.metrics` computes them."""
 OF_COMMANDS = ("fall", "tracking_error_xy", "tracking_error_yaw", "power", "cost_of_transport")

@@ -1,0 +1,81 @@
+"""A task of mjlab whose robot has reference motions: the robot and the clips are seen alike.
+
+The observation group "amp" holds what `rrf.envs.motions.rig.frames` computes of a clip, in the same
+order and units, without noise.
+"""
+
+import functools
+
+import torch
+from mjlab.envs import ManagerBasedRlEnv
+from mjlab.managers.observation_manager import ObservationGroupCfg, ObservationTermCfg
+from mjlab.managers.scene_entity_config import SceneEntityCfg
+from mjlab.utils.lab_api.math import quat_apply_inverse
+
+from rrf.envs.mjlab import env as mjlab_env
+from rrf.envs.mjlab.configs import MotionEnvCfg
+from rrf.envs.mjlab.env import MjlabEnv
+from rrf.envs.mjlab.task import registered
+from rrf.envs.motions.clip import Clip, read_all
+from rrf.envs.motions.rig import Rig, frames
+
+GROUP = "amp"
+_ROBOT = "robot"
+
+
+def build(cfg: MotionEnvCfg, seed: int = 0, device: torch.device | str = "cpu") -> "MotionEnv":
+    """The environment that `cfg` describes.
+
+    Raises:
+        ValueError: For clips that cannot be read, that are of another robot or too short, for feet
+            that the robot does not have, and as `rrf.envs.mjlab.env.build`.
+    """
+    clips = read_all(cfg.clips)
+    task = registered(cfg.task, cfg.play)
+    feet = SceneEntityCfg(_ROBOT, site_names=tuple(cfg.feet), preserve_order=True)
+    term = ObservationTermCfg(func=motion_frame, params={"feet": feet})
+    task.observations[GROUP] = ObservationGroupCfg(terms={"frame": term}, enable_corruption=False)
+    return MotionEnv(mjlab_env.build(cfg.replace(play=False), seed, device, task), clips)
+
+
+class MotionEnv(MjlabEnv):
+    """An mjlab environment that is a `rrf.envs.motions.motion_env.MotionEnv`."""
+
+    cfg: MotionEnvCfg
+
+    def __init__(self, made: MjlabEnv, clips: list[Clip]):
+        """Take over `made`, whose episodes have begun."""
+        vars(self).update(vars(made))
+        self.rig = Rig(self.mj_model, self.cfg.feet, prefix=f"{_ROBOT}/")
+        self.clips = [one.with_joints(self.rig.joint_names) for one in clips]
+        self.pose_width = len(self.rig.joint_names)
+
+    def frames(self) -> torch.Tensor:
+        return self.get_observations()[GROUP]
+
+    @functools.cached_property
+    def _references(self) -> list[torch.Tensor]:
+        rate = 1 / self.interface.step_dt
+        made = [frames(one.resampled(rate), self.rig) for one in self.clips]
+        return [torch.from_numpy(one).float().to(self.device) for one in made]
+
+    def reference_frames(self) -> list[torch.Tensor]:
+        return self._references
+
+
+def motion_frame(env: ManagerBasedRlEnv, feet: SceneEntityCfg) -> torch.Tensor:
+    """A term of mjlab: `rrf.envs.motions.rig.frames` of the current states, [N, D]."""
+    data = env.scene[feet.name].data
+    origin = data.root_link_pos_w
+    feet_w = data.site_pos_w[:, feet.site_ids] - origin[:, None]
+    quat = data.root_link_quat_w[:, None].expand(-1, feet_w.shape[1], -1)
+    parts = [
+        data.joint_pos,
+        data.joint_vel,
+        (origin - env.scene.env_origins)[:, 2:],
+        data.root_link_lin_vel_b,
+        data.root_link_ang_vel_b,
+        data.projected_gravity_b,
+        quat_apply_inverse(quat, feet_w).flatten(1),
+    ]
+    return torch.cat(parts, dim=1)

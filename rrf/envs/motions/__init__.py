@@ -1,0 +1,1 @@
+"""Reference motions of robots: the format of clips, retargeting, and generated gaits."""

@@ -1,0 +1,181 @@
+"""Kinematics of a robot with a free base: where its feet are, and the joints that put them there.
+
+Legend: T frames, J joints, F feet.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# mujoco's compiled modules come without stubs.
+
+import typing
+
+import mujoco
+import numpy as np
+
+from rrf.envs.motions.clip import Clip, quat_conjugate, rotate
+
+_DAMPING = 1e-3
+_MAX_STEPS = 60
+_CLOSE_M = 1e-4
+_MAX_TURN = 0.3  # rad per iteration
+
+
+class Rig:
+    """The joints and feet of one robot in a MuJoCo model."""
+
+    def __init__(self, model: mujoco.MjModel, feet: typing.Sequence[str], prefix: str = ""):
+        """
+        Args:
+            feet: Names of the sites that are the feet.
+            prefix: What the names in the model begin with, e.g. "robot/". It is left out of
+                `joint_names`.
+
+        Raises:
+            ValueError: If there is no free joint or no such site.
+        """
+        self.model, self.data = model, mujoco.MjData(model)
+        joints = [model.joint(i) for i in range(model.njnt)]
+        joints = [joint for joint in joints if joint.name.startswith(prefix)]
+        free = [j for j in joints if j.type[0] == mujoco.mjtJoint.mjJNT_FREE]
+        if len(free) != 1:
+            raise ValueError(f"the robot has {len(free)} free joints, expected 1: its base")
+        hinges = [j for j in joints if j.type[0] != mujoco.mjtJoint.mjJNT_FREE]
+        sites = {model.site(i).name.removeprefix(prefix): i for i in range(model.nsite)}
+        for name in feet:
+            if name not in sites:
+                raise ValueError(f"the robot has no site '{name}'; it has {', '.join(sites)}")
+        self.joint_names = [joint.name.removeprefix(prefix) for joint in hinges]
+        self.feet = list(feet)
+        self.default = model.key_qpos[0] if model.nkey else model.qpos0
+        self._root = int(free[0].qposadr[0])
+        self._qpos = np.array([joint.qposadr[0] for joint in hinges])
+        self._dofs = np.array([joint.dofadr[0] for joint in hinges])
+        self._sites = np.array([sites[name] for name in feet])
+        limits = [j.range if model.jnt_limited[j.id] else (-np.inf, np.inf) for j in hinges]
+        self._low, self._high = np.array(limits).T
+
+    @property
+    def default_joints(self) -> np.ndarray:
+        """The joints in the model's first key frame, or else in its zero position, [J], rad."""
+        return self.default[self._qpos].copy()
+
+    def foot_positions(self, joint_pos: np.ndarray) -> np.ndarray:
+        """Positions of the feet relative to the base, in its frame, [T, F, 3], m.
+
+        Args:
+            joint_pos: [T, J].
+        """
+        self._put_base()
+        out = np.empty((len(joint_pos), len(self.feet), 3))
+        for frame, joints in enumerate(joint_pos):
+            self.data.qpos[self._qpos] = joints
+            mujoco.mj_kinematics(self.model, self.data)
+            out[frame] = self.data.site_xpos[self._sites]
+        return out
+
+    def hips(self) -> np.ndarray:
+        """Where the legs begin, relative to the base, [F, 3], m: the origin of the last body with
+        a joint below the base, upwards from each foot's site, that the foot is attached to.
+        """
+        self._put_base()
+        mujoco.mj_kinematics(self.model, self.data)
+        base = self.model.jnt_bodyid[self._joint_at(self._root)]
+        chains = [self._chain(self.model.site_bodyid[site], base) for site in self._sites]
+        return self.data.xpos[[chain[-1] for chain in chains]].copy()
+
+    def leg_lengths(self) -> np.ndarray:
+        """Lengths of the stretched legs, [F], m: the sum of the distances between the joints from
+        the hip to the foot.
+        """
+        self._put_base()
+        mujoco.mj_kinematics(self.model, self.data)
+        base = self.model.jnt_bodyid[self._joint_at(self._root)]
+        lengths = []
+        for site in self._sites:
+            chain = self._chain(self.model.site_bodyid[site], base)
+            points = np.vstack([self.data.site_xpos[site], self.data.xpos[chain]])
+            lengths.append(np.linalg.norm(np.diff(points, axis=0), axis=1).sum())
+        return np.array(lengths)
+
+    def joints_for(self, feet_tf3: np.ndarray, name: str = "the motion") -> np.ndarray:
+        """Joint positions that put the feet at these places, [T, J], by damped least squares.
+
+        Every frame begins with the joints of the frame before; the first with the default ones.
+        Joints that move no foot keep their default positions.
+
+        Args:
+            feet_tf3: Positions relative to the base in its frame, [T, F, 3], m.
+
+        Raises:
+            ValueError: If a foot cannot reach its place; the message names frame and foot.
+        """
+        self._put_base()
+        joints, out = self.default_joints, []
+        for frame, targets in enumerate(feet_tf3):
+            joints, error = self._reach(targets, joints)
+            if error.max() > 100 * _CLOSE_M:
+                foot = int(error.argmax())
+                raise ValueError(
+                    f"{name}: foot '{self.feet[foot]}' misses its place in frame {frame} by "
+                    f"{100 * error[foot]:.1f} cm; use shorter steps or a lower base"
+                )
+            out.append(joints)
+        return np.array(out)
+
+    def _reach(self, targets: np.ndarray, joints: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The joints [J], and how far each foot is from its target, [F], m."""
+        jacobian, error = np.zeros((3, self.model.nv)), np.zeros(len(targets))
+        for _ in range(_MAX_STEPS):
+            self.data.qpos[self._qpos] = joints
+            mujoco.mj_kinematics(self.model, self.data)
+            misses = targets - self.data.site_xpos[self._sites]
+            error = np.linalg.norm(misses, axis=1)
+            if error.max() < _CLOSE_M:
+                break
+            mujoco.mj_comPos(self.model, self.data)
+            rows = []
+            for site in self._sites:
+                mujoco.mj_jacSite(self.model, self.data, jacobian, None, site)
+                rows.append(jacobian[:, self._dofs].copy())
+            j = np.vstack(rows)
+            square = j @ j.T + _DAMPING**2 * np.eye(len(j))
+            step = j.T @ np.linalg.solve(square, misses.ravel())
+            step *= min(1.0, _MAX_TURN / max(np.abs(step).max(), 1e-9))
+            joints = np.clip(joints + step, self._low, self._high)
+        return joints, error
+
+    def _put_base(self) -> None:
+        """The base at the origin of the world, everything else in its default position."""
+        self.data.qpos[:] = self.default
+        self.data.qpos[self._root : self._root + 7] = (0, 0, 0, 1, 0, 0, 0)
+
+    def _joint_at(self, address: int) -> int:
+        return int(np.flatnonzero(self.model.jnt_qposadr == address)[0])
+
+    def _chain(self, body: int, base: int) -> list[int]:
+        """The bodies from `body` up to the one below `base`."""
+        chain = [int(body)]
+        while self.model.body_parentid[chain[-1]] != base:
+            chain.append(int(self.model.body_parentid[chain[-1]]))
+        return chain
+
+
+def frames(clip: Clip, rig: Rig) -> np.ndarray:
+    """What an adversarial motion prior sees of every frame, [T, 2 J + 10 + 3 F].
+
+    Joint positions (rad) and velocities (rad/s); height of the base (m); its linear (m/s) and
+    angular velocity (rad/s) and the direction of gravity, all three in its own frame; positions of
+    the feet relative to the base, in its frame (m).
+    """
+    clip = clip.with_joints(rig.joint_names)
+    inverse = quat_conjugate(clip.root_quat)
+    down = np.broadcast_to([0.0, 0.0, -1.0], clip.root_pos.shape)
+    parts = [
+        clip.joint_pos,
+        clip.joint_vel(),
+        clip.root_pos[:, 2:],
+        rotate(inverse, clip.root_lin_vel()),
+        clip.root_ang_vel(),
+        rotate(inverse, down),
+        rig.foot_positions(clip.joint_pos).reshape(len(inverse), -1),
+    ]
+    return np.concatenate(parts, axis=1)

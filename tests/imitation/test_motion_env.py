@@ -1,0 +1,60 @@
+"""The robot in the simulator and the clip of it are seen alike."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("mjlab")
+
+from rrf.envs.mjlab.configs import MotionEnvCfg
+from rrf.envs.motions.clip import read
+from rrf.envs.motions.motion_env import MotionEnv
+
+CLIP = "configs/motions/go1-trot.npz"
+AT = [100, 700, 1500]
+
+
+@pytest.fixture(scope="module")
+def env():
+    made = MotionEnvCfg(num_envs=len(AT)).build(seed=0)
+    yield made
+    made.close()
+
+
+def test_frames_of_a_state_of_the_clip_are_those_of_the_clip(env):
+    assert isinstance(env, MotionEnv)
+    clip = read(CLIP)
+    origins = env.env.scene.env_origins.numpy()
+    place = [clip.root_pos[AT] + origins, clip.root_quat[AT], clip.joint_pos[AT]]
+    moves = [clip.root_lin_vel()[AT], clip.root_ang_vel()[AT], clip.joint_vel()[AT]]
+    data = env.env.sim.data
+    data.qpos[:] = torch.from_numpy(np.concatenate(place, 1)).float()
+    data.qvel[:] = torch.from_numpy(np.concatenate(moves, 1)).float()
+    env.env.sim.forward()
+    seen = env.env.observation_manager.compute(update_history=True)["amp"]
+    torch.testing.assert_close(seen, env.reference_frames()[0][AT], rtol=0, atol=1e-5)
+
+
+def test_frames_follow_the_steps_and_their_ends(env):
+    observations = env.reset()[0]
+    assert torch.equal(env.frames(), observations["amp"])
+    env.episode_length_buf = torch.tensor([0, env.max_episode_length - 1, 0])
+    after, _, dones, extras = env.step(torch.zeros(len(AT), env.num_actions))
+    assert dones.tolist() == [False, True, False]
+    assert torch.equal(env.frames(), after["amp"])
+    # The last frame moved on from the one before; the next episode began somewhere else.
+    final, first = extras["final_obs"]["amp"][0], after["amp"][1]
+    assert not torch.equal(final, first)
+    joints = slice(0, env.pose_width)
+    assert (final - observations["amp"][1])[joints].abs().max() < 0.2
+
+
+def test_a_clip_of_another_robot_is_refused(tmp_path):
+    clip = read(CLIP)
+    names = [f"left_{name}" for name in clip.joint_names]
+    dataclasses.replace(clip, joint_names=names).write(tmp_path / "other.npz")
+    cfg = MotionEnvCfg(num_envs=1, clips=[str(tmp_path / "other.npz")])
+    with pytest.raises(ValueError, match=r"other\.npz is of another robot"):
+        cfg.build()
