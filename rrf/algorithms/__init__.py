@@ -10,6 +10,7 @@ from rrf.algorithms.off_policy.configs import (
     SACTransCfg,
 )
 from rrf.algorithms.model_based.configs import EnsembleCfg, MBPOCfg, ModelPPOCfg
+from rrf.algorithms.imitation.amp_configs import AMPCfg
 from rrf.algorithms.off_policy.configs import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
 from rrf.algorithms.offline.configs import CloningCfg, CQLCfg, IQLCfg, TD3BCCfg
 from rrf.algorithms.on_policy.auxiliary_configs import AuxiliaryPPOCfg
@@ -27,6 +28,7 @@ from rrf.algorithms.vla.residual_sac_configs import ResidualSACCfg
 from rrf.registry import lazy_attributes
 
 __all__ = [
+    "AMPCfg",
     "AugmentationCfg",
     "AuxiliaryPPOCfg",
     "BehaviorCloningCfg",
@@ -67,6 +69,7 @@ __getattr__ = lazy_attributes(
     __name__,
     {
         "AuxiliaryPPO": "rrf.algorithms.on_policy.auxiliary:AuxiliaryPPO",
+        "AMP": "rrf.algorithms.imitation.amp:AMP",
         "BehaviorCloning": "rrf.algorithms.vla.behavior_cloning:BehaviorCloning",
         "CAPS": "rrf.algorithms.smooth.caps:CAPS",
         "CQL": "rrf.algorithms.offline.cql:CQL",

@@ -4,11 +4,14 @@ The presets fit two CPU cores (512 environments, native MuJoCo). On a GPU, mjlab
 environments: `rrf train go1-flat-ppo device=cuda:0 env.num_envs=4096 max_iterations=1500`.
 """
 
+from rrf.algorithms.imitation.amp_configs import AMPCfg
 from rrf.algorithms.on_policy.configs import PPOCfg
-from rrf.envs.mjlab.configs import MjlabEnvCfg
+from rrf.envs.mjlab.configs import MjlabEnvCfg, MotionEnvCfg
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.configs import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
+from rrf.runners.control.amp_configs import AMPRunnerCfg
 from rrf.runners.control.configs import OnPolicyRunnerCfg
+from rrf.saved_names import TYPE_KEY
 
 _NETWORK = plain_mlp([512, 256, 128], "ELU")
 
@@ -53,6 +56,33 @@ def go1_flat_ppo() -> OnPolicyRunnerCfg:
         env=cfg.env.replace(num_envs=1024, overrides=_GO1_IN_MINUTES, fresh_contacts=False),
         num_steps_per_env=12,
         algorithm=algorithm,
+    )
+
+
+def go1_flat_amp() -> AMPRunnerCfg:
+    """A quadruped on flat ground that trots like a reference motion (AMP, arXiv:2104.02180).
+
+    It is the preset go1-flat-ppo with a style reward. The task's rewards add up to about 0.1 a
+    step.
+    """
+    ppo = go1_flat_ppo()
+    shared = ppo.algorithm.to_dict()
+    shared.pop(TYPE_KEY)
+    env = ppo.env.to_dict()
+    env.pop(TYPE_KEY)
+    return AMPRunnerCfg(
+        experiment_name="go1-flat-amp",
+        env=MotionEnvCfg(**env),
+        policy=ppo.policy,
+        algorithm=AMPCfg(
+            **shared,
+            task_weight=1.0,
+            style_weight=0.1,
+            discriminator_cfg=plain_mlp([256, 128], "ReLU"),
+            discriminator_learning_rate=3e-4,
+        ),
+        num_steps_per_env=ppo.num_steps_per_env,
+        max_iterations=ppo.max_iterations,
     )
 
 
