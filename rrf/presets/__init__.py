@@ -89,7 +89,7 @@ PRESETS = Registry(
     }
     | _functions("pi", _PI)
     | _functions("locomotion", _LOCOMOTION)
-    | _functions("locomotion", ("go1-flat-amp",))
+    | _functions("locomotion", ("go1-flat-amp", "g1-tracking-ppo"))
     | _functions("gymnasium", _GYMNASIUM)
     | _functions("smooth", _SMOOTH)
     | _functions("blocks", _BLOCKS)

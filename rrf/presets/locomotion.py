@@ -6,7 +6,7 @@ environments: `rrf train go1-flat-ppo device=cuda:0 env.num_envs=4096 max_iterat
 
 from rrf.algorithms.imitation.amp_configs import AMPCfg
 from rrf.algorithms.on_policy.configs import PPOCfg
-from rrf.envs.mjlab.configs import MjlabEnvCfg, MotionEnvCfg
+from rrf.envs.mjlab.configs import MjlabEnvCfg, MotionEnvCfg, TrackingEnvCfg
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.configs import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
 from rrf.runners.control.amp_configs import AMPRunnerCfg
@@ -99,6 +99,12 @@ def g1_flat_ppo() -> OnPolicyRunnerCfg:
 def g1_rough_ppo() -> OnPolicyRunnerCfg:
     """A humanoid on stairs, slopes and rubble."""
     return _velocity("g1-rough-ppo", "Rough-Unitree-G1", max_iterations=3000)
+
+
+def g1_tracking_ppo() -> OnPolicyRunnerCfg:
+    """A humanoid that tracks a motion clip: mjlab's task with mjlab's settings."""
+    cfg = _velocity("g1-tracking-ppo", "Flat-Unitree-G1", max_iterations=3000)
+    return cfg.replace(env=TrackingEnvCfg(num_envs=512), algorithm=PPOCfg(entropy_coef=0.005))
 
 
 def _velocity(name: str, task: str, max_iterations: int) -> OnPolicyRunnerCfg:

@@ -2,13 +2,14 @@
 
 import dataclasses
 
+import mujoco
 import numpy as np
 import pytest
 
 from rrf.envs.motions.clip import read, rotate
 from rrf.envs.motions.gaits import Trot, trot, velocities
 from rrf.envs.motions.retargeting import retargeted
-from rrf.envs.motions.rig import frames
+from rrf.envs.motions.rig import Rig, frames
 from tests.imitation import quadruped
 
 FPS = 50.0
@@ -121,3 +122,21 @@ def test_the_committed_clip_says_whose_it_is():
     assert (clip.licence, clip.fps, clip.joint_names) == ("BSD-3-Clause", 50.0, quadruped.JOINTS)
     assert "rrf.envs.motions.gaits" in clip.source
     assert clip.seconds > 30
+
+
+def test_soles_stay_level():
+    """Feet with an ankle: the knee bends, and the sole stays parallel to the base."""
+    model = mujoco.MjModel.from_xml_string("""
+    <mujoco><compiler angle="radian"/><worldbody><body pos="0 0 1"><freejoint/><geom size=".1"/>
+      <body><joint name="hip" axis="0 1 0"/><geom size=".02"/>
+        <body pos="0 0 -.4"><joint name="knee" axis="0 1 0"/><geom size=".02"/>
+          <body pos="0 0 -.4"><joint name="ankle" axis="0 1 0"/><geom size=".02"/>
+            <site name="sole" pos=".05 0 -.05"/>
+    </body></body></body></body></worldbody>
+    <keyframe><key qpos="0 0 1 1 0 0 0 -.3 .6 -.3"/></keyframe></mujoco>""")
+    rig = Rig(model, ["sole"])
+    feet = rig.foot_positions(rig.default_joints[None])
+    lower = feet + np.array([0.05, 0.0, 0.1])
+    joints = rig.joints_for(lower, level=True)
+    assert joints.sum() == pytest.approx(0.0, abs=2e-3)
+    np.testing.assert_allclose(rig.foot_positions(joints), lower, atol=2e-4)

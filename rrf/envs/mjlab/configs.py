@@ -63,3 +63,13 @@ class MotionEnvCfg(MjlabEnvCfg):
     """Files and folders with motion clips (rrf.envs.motions.clip)."""
     feet: list[str] = ["FR", "FL", "RR", "RL"]
     """Sites of the robot that are its feet."""
+
+
+@configclass(builds="rrf.envs.mjlab.tracking_env:build")
+class TrackingEnvCfg(MjlabEnvCfg):
+    """A task of mjlab in which the robot tracks a motion clip."""
+
+    task: str = "Mjlab-Tracking-Flat-Unitree-G1"
+    """mjlab's name of the task."""
+    clip: str = "configs/motions/g1-squat.npz"
+    """The motion clip (rrf.envs.motions.clip)."""

@@ -150,9 +150,7 @@ class Clip:
 
     def root_ang_vel(self) -> np.ndarray:
         """Angular velocity of the base in its own frame, [T, 3], rad/s."""
-        turns = rotation_vectors(self.root_quat)
-        before, after = np.vstack([turns[:1], turns]), np.vstack([turns, turns[-1:]])
-        return (before + after) / 2 * self.fps
+        return angular_velocities(self.root_quat, self.fps)
 
 
 def read(path: str | Path) -> Clip:
@@ -237,6 +235,13 @@ def rotation_vectors(quat_t4: np.ndarray) -> np.ndarray:
     length = np.linalg.norm(turn[:, 1:], axis=1, keepdims=True)
     angle = 2 * np.arctan2(length, turn[:, :1])
     return turn[:, 1:] * np.where(length > 1e-9, angle / np.maximum(length, 1e-9), 2.0)
+
+
+def angular_velocities(quat_t4: np.ndarray, fps: float) -> np.ndarray:
+    """Central differences of orientations, [T, 3], in their own frames, rad/s."""
+    turns = rotation_vectors(quat_t4)
+    before, after = np.vstack([turns[:1], turns]), np.vstack([turns, turns[-1:]])
+    return (before + after) / 2 * fps
 
 
 def _between(values: np.ndarray, before: np.ndarray, part: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ is the place below the foot's rest position in the middle of its stance. In swin
 to the next foothold along a smooth curve and is lifted by `lift_m`. Legs of one diagonal swing
 together (a trot). While the robot stands, no foot is lifted. Inverse kinematics gives the joints.
 
-    python -m rrf.envs.motions.gaits configs/motions/go1-trot.npz
+    python -m rrf.envs.motions.gaits configs/motions     # writes the motions that rrf comes with
 
 Legend: T frames, F feet, K steps of one foot.
 """
@@ -132,5 +132,32 @@ def go1_trot(seed: int = 0, num_targets: int = 24, fps: float = 50.0) -> Clip:
     return trot(rig, velocities(targets, 1.2, 0.4, fps), fps, Trot())
 
 
+def g1_squat(seconds: float = 10.0, fps: float = 50.0) -> Clip:
+    """Unitree's G1 squats every two seconds, sways and swings its arms; its soles stay in place."""
+    from mjlab.asset_zoo.robots import get_g1_robot_cfg
+    from mjlab.entity import Entity
+
+    rig = Rig(Entity(get_g1_robot_cfg()).compile(), ["left_foot", "right_foot"])
+    phase = np.pi * np.arange(round(seconds * fps) + 1) / fps
+    base = np.zeros((len(phase), 3))
+    base[:, 1] = 0.03 * np.sin(phase)
+    base[:, 2] = rig.default[2] - 0.06 * (1 - np.cos(phase))
+    feet = rig.foot_positions(rig.default_joints[None])
+    feet_b = feet + (base[0] - base)[:, None]
+    joints = rig.joints_for(feet_b, "the squat", level=True)
+    for name, swing in (
+        *(("left_shoulder_pitch_joint", -0.4), ("right_shoulder_pitch_joint", -0.4)),
+        *(("left_elbow_joint", 0.3), ("right_elbow_joint", 0.3)),
+    ):
+        joints[:, rig.joint_names.index(name)] += swing * (1 - np.cos(phase)) / 2
+    quat = np.tile([1.0, 0.0, 0.0, 0.0], (len(phase), 1))
+    source = "RoboRenForce, rrf.envs.motions.gaits:g1_squat"
+    return Clip(fps, rig.joint_names, base, quat, joints, source, "BSD-3-Clause")
+
+
+MADE = {"go1-trot": go1_trot, "g1-squat": g1_squat}
+
+
 if __name__ == "__main__":
-    go1_trot().write(Path(sys.argv[1]))
+    for name, make in MADE.items():
+        make().write(Path(sys.argv[1]) / f"{name}.npz")

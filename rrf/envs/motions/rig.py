@@ -17,6 +17,7 @@ _DAMPING = 1e-3
 _MAX_STEPS = 60
 _CLOSE_M = 1e-4
 _MAX_TURN = 0.3  # rad per iteration
+_TILT_M = 0.1  # m that a radian of tilt counts as, for feet that stay level
 
 
 class Rig:
@@ -50,6 +51,8 @@ class Rig:
         self._qpos = np.array([joint.qposadr[0] for joint in hinges])
         self._dofs = np.array([joint.dofadr[0] for joint in hinges])
         self._sites = np.array([sites[name] for name in feet])
+        bodies = [model.body(i).name for i in range(1, model.nbody)]
+        self._bodies = [i + 1 for i, body in enumerate(bodies) if body.startswith(prefix)]
         limits = [j.range if model.jnt_limited[j.id] else (-np.inf, np.inf) for j in hinges]
         self._low, self._high = np.array(limits).T
 
@@ -82,6 +85,21 @@ class Rig:
         chains = [self._chain(self.model.site_bodyid[site], base) for site in self._sites]
         return self.data.xpos[[chain[-1] for chain in chains]].copy()
 
+    def bodies(self, clip: Clip) -> tuple[np.ndarray, np.ndarray]:
+        """Positions [T, bodies, 3] (m) and orientations [T, bodies, 4] of the robot's bodies in the
+        world, from the base on in the order of the model.
+        """
+        clip = clip.with_joints(self.joint_names)
+        self._put_base()
+        places, turns = [], []
+        for place, turn, joints in zip(clip.root_pos, clip.root_quat, clip.joint_pos, strict=True):
+            self.data.qpos[self._root : self._root + 7] = (*place, *turn)
+            self.data.qpos[self._qpos] = joints
+            mujoco.mj_kinematics(self.model, self.data)
+            places.append(self.data.xpos[self._bodies].copy())
+            turns.append(self.data.xquat[self._bodies].copy())
+        return np.array(places), np.array(turns)
+
     def leg_lengths(self) -> np.ndarray:
         """Lengths of the stretched legs, [F], m: the sum of the distances between the joints from
         the hip to the foot.
@@ -96,7 +114,9 @@ class Rig:
             lengths.append(np.linalg.norm(np.diff(points, axis=0), axis=1).sum())
         return np.array(lengths)
 
-    def joints_for(self, feet_tf3: np.ndarray, name: str = "the motion") -> np.ndarray:
+    def joints_for(
+        self, feet_tf3: np.ndarray, name: str = "the motion", *, level: bool = False
+    ) -> np.ndarray:
         """Joint positions that put the feet at these places, [T, J], by damped least squares.
 
         Every frame begins with the joints of the frame before; the first with the default ones.
@@ -104,6 +124,7 @@ class Rig:
 
         Args:
             feet_tf3: Positions relative to the base in its frame, [T, F, 3], m.
+            level: Keep the frames of the feet's sites parallel to the base. For feet with soles.
 
         Raises:
             ValueError: If a foot cannot reach its place; the message names frame and foot.
@@ -111,7 +132,7 @@ class Rig:
         self._put_base()
         joints, out = self.default_joints, []
         for frame, targets in enumerate(feet_tf3):
-            joints, error = self._reach(targets, joints)
+            joints, error = self._reach(targets, joints, level)
             if error.max() > 100 * _CLOSE_M:
                 foot = int(error.argmax())
                 raise ValueError(
@@ -121,21 +142,28 @@ class Rig:
             out.append(joints)
         return np.array(out)
 
-    def _reach(self, targets: np.ndarray, joints: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _reach(
+        self, targets: np.ndarray, joints: np.ndarray, level: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The joints [J], and how far each foot is from its target, [F], m."""
-        jacobian, error = np.zeros((3, self.model.nv)), np.zeros(len(targets))
+        moves, turns = np.zeros((2, 3, self.model.nv))
+        error = np.zeros(len(targets))
         for _ in range(_MAX_STEPS):
             self.data.qpos[self._qpos] = joints
             mujoco.mj_kinematics(self.model, self.data)
             misses = targets - self.data.site_xpos[self._sites]
+            if level:
+                tilts = _axes(self.data.site_xmat[self._sites].reshape(-1, 3, 3))
+                misses = np.hstack([misses, -_TILT_M * tilts])
             error = np.linalg.norm(misses, axis=1)
             if error.max() < _CLOSE_M:
                 break
             mujoco.mj_comPos(self.model, self.data)
             rows = []
             for site in self._sites:
-                mujoco.mj_jacSite(self.model, self.data, jacobian, None, site)
-                rows.append(jacobian[:, self._dofs].copy())
+                mujoco.mj_jacSite(self.model, self.data, moves, turns, site)
+                rows.append(moves[:, self._dofs])
+                rows += [_TILT_M * turns[:, self._dofs]] * level
             j = np.vstack(rows)
             square = j @ j.T + _DAMPING**2 * np.eye(len(j))
             step = j.T @ np.linalg.solve(square, misses.ravel())
@@ -157,6 +185,12 @@ class Rig:
         while self.model.body_parentid[chain[-1]] != base:
             chain.append(int(self.model.body_parentid[chain[-1]]))
         return chain
+
+
+def _axes(turns_f33: np.ndarray) -> np.ndarray:
+    """The axis of each rotation times the sine of its angle, [F, 3]."""
+    low, high = turns_f33[:, [2, 0, 1], [1, 2, 0]], turns_f33[:, [1, 2, 0], [2, 0, 1]]
+    return (low - high) / 2
 
 
 def frames(clip: Clip, rig: Rig) -> np.ndarray:
