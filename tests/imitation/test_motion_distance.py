@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from rrf.evaluation.control.motion_distance import motion_distance
+from rrf.evaluation.protocols.files import load_protocol
+from rrf.presets import resolve
 
 
 def column(*numbers):
@@ -36,3 +38,10 @@ def test_short_motions_have_none_and_short_references_are_refused():
     assert motion_distance(column(1.0), [column(1.0, 2.0)], 2) is None
     with pytest.raises(ValueError, match="no reference motion has 2 frames"):
         motion_distance(column(1.0, 2.0), [column(1.0)], 2)
+
+
+def test_policies_with_clips_and_those_without_have_one_protocol_each():
+    with_clips, without = resolve("go1-flat-amp").to_dict(), resolve("go1-flat-ppo").to_dict()
+    for name, about in (("go1-flat-motion", [True, False]), ("go1-flat", [False, True])):
+        protocol = load_protocol(f"configs/protocols/{name}.yaml")
+        assert [protocol.is_about(with_clips), protocol.is_about(without)] == about

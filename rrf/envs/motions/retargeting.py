@@ -16,13 +16,16 @@ from rrf.envs.motions.clip import Clip
 from rrf.envs.motions.rig import Rig
 
 
-def retargeted(clip: Clip, source: Rig, target: Rig, foot_radius_m: float = 0.0) -> Clip:
+def retargeted(
+    clip: Clip, source: Rig, target: Rig, foot_radius_m: float = 0.0, *, level: bool = False
+) -> Clip:
     """The motion of `clip`, which was made for `source`, on `target`.
 
     Args:
         source: Its feet are in the same order as those of `target`.
         foot_radius_m: Height of a foot's site above the ground while it stands. It is the same for
             both robots and not scaled.
+        level: Keep the soles of the target level.
 
     Raises:
         ValueError: If the clip has other joints than `source`, if the robots have different numbers
@@ -42,6 +45,6 @@ def retargeted(clip: Clip, source: Rig, target: Rig, foot_radius_m: float = 0.0)
         clip,
         joint_names=target.joint_names,
         root_pos=base,
-        joint_pos=target.joints_for(target.hips() + scale * legs, clip.name),
+        joint_pos=target.joints_for(target.hips() + scale * legs, clip.name, level=level),
         source=f"{clip.source}; retargeted to legs of {scale:.3f} times the length",
     )

@@ -39,8 +39,9 @@ OF_COMMANDS = ("fall", "tracking_error_xy", "tracking_error_yaw", "power", "cost
 """Metrics that are measured only for tasks with velocity commands."""
 _NOT_IN_HASH = ("name", "type")
 _MAX_EPISODES = 10_000
-_PLACES = ("hidden", "kwargs", "slow", "slow_interval")
-"""Fields of an environment's config that decide its observations."""
+_PLACES = ("hidden", "kwargs", "slow", "slow_interval", "clips")
+"""Fields of an environment's config that decide its observations, or what motions are compared
+with."""
 
 
 @configclass
