@@ -24,12 +24,16 @@ PACK = ActorCriticPackCfg(
 )
 
 
-def style_of(num_steps=2, **settings):
-    """The style of an algorithm for two environments whose frames are one number."""
+def algorithm_of(**settings):
+    """An algorithm for two environments whose frames are one number."""
     torch.manual_seed(0)
     cfg = AMPCfg(discriminator_cfg=SMALL, **settings)
     policy = PACK.build(Interface({"policy": 1, "amp": 1}, 1))
-    return cfg.build(policy, 2, num_steps, torch.Generator().manual_seed(0)).style
+    return cfg.build(policy, 2, 2, torch.Generator().manual_seed(0))
+
+
+def style_of(**settings):
+    return algorithm_of(**settings).style
 
 
 def observed(*rows):
@@ -116,6 +120,17 @@ def test_discriminator_learns_to_tell_both_apart():
     assert metrics["amp/accuracy_policy"] > 0.8
     assert metrics["amp/accuracy_reference"] > 0.8
     assert style.rewards(move, torch.zeros(2)).mean() < before / 2
+
+
+def test_a_rollback_slows_the_discriminator_down_and_a_resumed_run_keeps_it():
+    algorithm = algorithm_of(discriminator_learning_rate=1e-3)
+    algorithm.style.follow([clip(0.0, 1.0)])
+    algorithm.slow_down(0.5)
+    again = algorithm_of(discriminator_learning_rate=1e-3)
+    again.style.follow([clip(0.0, 1.0)])
+    again.load_state(*algorithm.state())
+    for style in (algorithm.style, again.style):
+        assert style.optimizer.param_groups[0]["lr"] == 5e-4
 
 
 def test_bad_input_is_named():

@@ -25,6 +25,7 @@ from torch import nn
 from rrf.algorithms import distributed
 from rrf.algorithms.imitation.amp_configs import AMPCfg
 from rrf.algorithms.imitation.amp_discriminator import Discriminator
+from rrf.algorithms.off_policy.learner import Means
 from rrf.algorithms.on_policy.extension import Extension
 from rrf.algorithms.on_policy.ppo import PPO
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
@@ -39,6 +40,14 @@ class AMP(PPO):
     def __init__(self, cfg: AMPCfg, *args, **runtime):
         super().__init__(cfg, *args, **runtime)
         self.extensions["style"] = self.style = Style(cfg, self)
+
+    def slow_down(self, factor: float) -> None:
+        super().slow_down(factor)
+        self.style.slow_down(self.slowness)
+
+    def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
+        super().load_state(tensors, facts)
+        self.style.slow_down(self.slowness)
 
 
 class Style(Extension):
@@ -111,7 +120,7 @@ class Style(Extension):
         kept = max(self.replay.room, cfg.replay_samples)
         order = torch.randperm(len(seen), generator=self.generator, device=seen.device)
         self.replay.write(seen[order[:kept]])
-        sums: dict[str, float] = {}
+        means = Means()
         for _ in range(cfg.discriminator_updates):
             fresh = seen[draw(len(seen), cfg.discriminator_batch_size, self.generator)]
             past = self.replay.sample(cfg.discriminator_batch_size, self.generator)
@@ -122,9 +131,14 @@ class Style(Extension):
             distributed.average_gradients(net.network)
             nn.utils.clip_grad_norm_(net.network.parameters(), cfg.discriminator_max_grad_norm)
             self.optimizer.step()
-            for name, value in metrics.items():
-                sums[name] = sums.get(name, 0.0) + value.item() / cfg.discriminator_updates
-        return sums | {"amp/style_reward": style_reward}
+            means.add(metrics)
+        found = {name: value.item() for name, value in means.found().items()}
+        return found | {"amp/style_reward": style_reward}
+
+    def slow_down(self, slowness: float) -> None:
+        """Set the discriminator's learning rate to this share of the config's."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = slowness * self.cfg.discriminator_learning_rate
 
     def state(self) -> dict[str, torch.Tensor]:
         net, packed = self.discriminator, optimizer_tensors(self.optimizer, self.discriminator)
