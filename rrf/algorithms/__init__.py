@@ -12,6 +12,7 @@ from rrf.algorithms.off_policy.configs import (
 from rrf.algorithms.model_based.configs import EnsembleCfg, MBPOCfg, ModelPPOCfg
 from rrf.algorithms.imitation.amp_configs import AMPCfg
 from rrf.algorithms.off_policy.configs import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
+from rrf.algorithms.off_policy.discrete_configs import DiscreteSACCfg
 from rrf.algorithms.offline.configs import CloningCfg, CQLCfg, IQLCfg, TD3BCCfg
 from rrf.algorithms.on_policy.auxiliary_configs import AuxiliaryPPOCfg
 from rrf.algorithms.on_policy.configs import EPOCfg, PPOCfg, RNDCfg, SAPGCfg, SymmetryCfg
@@ -38,6 +39,7 @@ __all__ = [
     "DSACCfg",
     "DSACTCfg",
     "DiscriminatorCfg",
+    "DiscreteSACCfg",
     "EPOCfg",
     "EnsembleCfg",
     "GAILCfg",
@@ -76,6 +78,7 @@ __getattr__ = lazy_attributes(
         "Cloning": "rrf.algorithms.offline.cloning:Cloning",
         "DSAC": "rrf.algorithms.off_policy.dsac:DSAC",
         "DSACT": "rrf.algorithms.off_policy.dsac:DSACT",
+        "DiscreteSAC": "rrf.algorithms.off_policy.discrete_sac:DiscreteSAC",
         "EPO": "rrf.algorithms.on_policy.epo:EPO",
         "GAIL": "rrf.algorithms.imitation.gail:GAIL",
         "GRPO": "rrf.algorithms.vla.grpo:GRPO",

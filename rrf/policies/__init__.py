@@ -11,6 +11,7 @@ from rrf.policies.control.configs import (
     VNetworkCfg,
 )
 from rrf.policies.control.filtered_actor_configs import FilteredActorCfg
+from rrf.policies.control.discrete_configs import DiscreteActorQPackCfg, DiscreteQNetworkCfg
 from rrf.policies.control.off_policy_configs import (
     ActorQPackCfg,
     DistributionalQCfg,
@@ -52,6 +53,8 @@ __all__ = [
     "BoundedActorQPackCfg",
     "CategoricalActorCfg",
     "CompactVLACfg",
+    "DiscreteActorQPackCfg",
+    "DiscreteQNetworkCfg",
     "DiscreteTokenHeadCfg",
     "DistributionalQCfg",
     "FilteredActorCfg",
@@ -88,6 +91,7 @@ __getattr__ = lazy_attributes(
         "CategoricalActor": "rrf.policies.control.actors:CategoricalActor",
         "CompactVLA": "rrf.policies.vla.compact:CompactVLA",
         "ControlPolicy": "rrf.policies.control.actor_critic:ControlPolicy",
+        "DiscreteQNetwork": "rrf.policies.control.discrete_critics:DiscreteQNetwork",
         "DiscreteTokenHead": "rrf.policies.vla.action_heads:DiscreteTokenHead",
         "DistributionalQ": "rrf.policies.control.batched_critics:DistributionalQ",
         "EmpiricalNormalizer": "rrf.policies.control.normalizer:EmpiricalNormalizer",

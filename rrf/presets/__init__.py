@@ -29,6 +29,7 @@ _MODEL_BASED = (
     *("pendulum-mbpo", "inverted-pendulum-mbpo", "halfcheetah-mbpo", "pendulum-model-ppo"),
     *("pendulum-dynamics", "pendulum-dynamics-transformer"),
 )
+_DISCRETE = ("cartpole-sac", "acrobot-sac", "lunarlander-sac")
 _OPENVLA = ("openvla-sft", "openvla-oft-sft", "openvla-laptop", "openvla-oft-laptop")
 _QWEN = (
     *("qwen2vl-2b-pretrain", "qwen2vl-7b-pretrain", "qwen3vl-2b-pretrain", "qwen3vl-8b-pretrain"),
@@ -99,6 +100,7 @@ PRESETS = Registry(
     | _functions("belief", _BELIEF)
     | _functions("planning", _PLANNING)
     | _functions("model_based", _MODEL_BASED)
+    | _functions("discrete", _DISCRETE)
     | _functions("qwen", _QWEN)
     | _functions("openvla", _OPENVLA)
     | _functions("groot", _GROOT)

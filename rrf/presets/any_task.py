@@ -26,6 +26,8 @@ from rrf.policies.control.configs import (
 from rrf.presets import PRESETS
 from rrf.presets.gymnasium import as_variant, ppo_of_eight
 from rrf.presets.offline import OFFLINE, offline
+from rrf.presets.discrete import discrete_sac
+from rrf.presets.gymnasium import ppo_of_eight
 from rrf.runners.control.configs import (
     ControlRunnerCfg,
     OfflineRunnerCfg,
@@ -73,10 +75,10 @@ def defaults_for(task: str, kind: TaskKind, algorithm: str) -> Choice:
     """
     if algorithm != "ppo":
         shown = algorithm.upper()
-        if kind.num_choices is not None:
+        if kind.num_choices is not None and algorithm != "sac":
             raise ValueError(
                 f"{task} has {kind.num_choices} discrete actions, which {shown} does not support; "
-                "train it with --algorithm ppo"
+                "train it with --algorithm ppo or --algorithm sac"
             )
         if kind.is_mjlab:
             raise ValueError(
@@ -86,6 +88,10 @@ def defaults_for(task: str, kind: TaskKind, algorithm: str) -> Choice:
         made: dict[str, Callable[[str], ControlRunnerCfg]] = {"sac": _real_sac, "gail": _gail}
         name = _name(task, algorithm)
         cfg = made[algorithm](task) if algorithm in made else offline(name, task, algorithm)
+        if kind.num_choices is not None:
+            cfg = discrete_sac(_name(task, "sac"), task, max_iterations=500)
+            return Choice(cfg, f"SAC's defaults for {kind.num_choices} actions")
+        cfg = _real_sac(task) if algorithm == "sac" else _offline(task, algorithm)
         return Choice(cfg, f"{shown}'s defaults for real actions")
     if kind.is_mjlab:
         return Choice(_mjlab_ppo(task), "PPO's defaults for robots of mjlab")

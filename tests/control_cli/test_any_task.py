@@ -33,10 +33,13 @@ class Any(gymnasium.Env):
 
 NUMBERS, IMAGE = SPACES.Box(-1, 1, (3,)), SPACES.Box(0, 255, (8, 8, 3), np.uint8)
 GOAL = SPACES.Dict({"observation": NUMBERS, "goal": SPACES.Box(-1, 1, (2, 2))})
+PARTS = SPACES.Tuple((NUMBERS, SPACES.MultiDiscrete([2, 3])))
+NESTED = SPACES.Dict({"parts": PARTS, "place": SPACES.Discrete(5)})
 REAL, CHOICE = SPACES.Box(-1, 1, (2,)), SPACES.Discrete(3)
 for name, observes, acts, more in (
     ("Goal", GOAL, REAL, {}),
     ("Image", IMAGE, CHOICE, {}),
+    ("Nested", NESTED, CHOICE, {}),
     ("Switches", NUMBERS, SPACES.MultiDiscrete([2, 3]), {}),
     ("Mine", NUMBERS, CHOICE, {"rrf_entry_point": OnPolicyRunnerCfg(experiment_name="mine")}),
     ("MySac", NUMBERS, REAL, {"rrf_entry_point": OffPolicyRunnerCfg(experiment_name="my-sac")}),
@@ -93,6 +96,18 @@ def test_any_task_with_real_actions_trains_with_sac(rrf, tasks, task, origin):
     assert "6 steps" in played.out
 
 
+@pytest.mark.parametrize(
+    ("task", "origin"),
+    [("CartPole-v1", "preset cartpole-sac"), ("Nested-v0", "SAC's defaults for 3 actions")],
+)
+def test_any_task_with_a_choice_of_actions_trains_with_sac(rrf, tasks, task, origin):
+    said = rrf("train", "--task", task, "--algorithm", "sac", *TINY_SAC, *tasks)
+    assert f"{task} trains with {origin}. `rrf show --task {task} --algorithm sac`" in said.err
+    config = yaml.safe_load((said.checkpoint / "config.yaml").read_text())
+    assert config["algorithm"]["type"].endswith(":DiscreteSACCfg")
+    assert "6 steps" in rrf("play", said.checkpoint, "--steps", "6", *tasks).out
+
+
 def test_a_preset_for_real_actions_trains_discrete_ones_too(rrf):
     said = rrf("train", "pendulum-ppo", "env.task=CartPole-v1", *TINY_PPO)
     assert said.checkpoint.is_dir()
@@ -124,7 +139,7 @@ def test_what_no_actor_can_do_is_one_line(rrf, tasks, task, message):
     [
         ("--task", "CartPol-v1"),
         ("--task", "nowhere:CartPole-v1"),
-        ("--task", "CartPole-v1", "--algorithm", "sac"),
+        ("--task", "CartPole-v1", "--algorithm", "iql"),
         ("--task", "CartPole-v1", "--algorithm", "td3"),
         ("--task", "Acrobot-v1", "max_iteration=3"),
         ("cartpole-ppo", "env.task=CartPol-v1"),

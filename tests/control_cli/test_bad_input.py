@@ -105,15 +105,15 @@ def one_line(said) -> str:
             "already names what to train; drop 'cartpole-ppo'",
         ),
         (
-            ("--task", "CartPole-v1", "--algorithm", "sac"),
-            "CartPole-v1 has 2 discrete actions, which SAC does not support; train it with "
-            "--algorithm ppo",
+            ("--task", "CartPole-v1", "--algorithm", "iql"),
+            "CartPole-v1 has 2 discrete actions, which IQL does not support; train it with "
+            "--algorithm ppo or --algorithm sac",
         ),
         (("--task", "CartPole-v1", "--algorithm", "pp"), "no --algorithm 'pp'; did you mean 'ppo'"),
         (("--algorithm", "ppo"), "--algorithm ppo needs a --task; a preset has its own algorithm"),
         (
             ("pendulum-sac", "env.task=CartPole-v1", "trackers=[]"),
-            "SAC does not support; train it with PPO, e.g. rrf train --task CartPole-v1 --algorith",
+            "SAC does not support; train it with PPO or discrete SAC, e.g. rrf train --task Cart",
         ),
         (("--task", "Pendulm-v1"), "no Gymnasium task 'Pendulm-v1'; did you mean 'Pendulum-v1'?"),
         (

@@ -19,6 +19,7 @@ from torch import nn
 from rrf.algorithms.off_policy.configs import OffPolicyCfg
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
 from rrf.algorithms.precision import autocast
+from rrf.policies.control.actors import CategoricalActor
 from rrf.storage.replay import Replay, RowLayout, Transitions
 from rrf.storage.rollout import ControlStep
 
@@ -110,6 +111,11 @@ class OffPolicyLearner:
 
     def check_policy(self) -> None:
         """Raise ValueError if this algorithm cannot train the policy's kind of networks."""
+        if isinstance(self.policy.actor, CategoricalActor):
+            raise ValueError(
+                f"policy.actor_cfg is a {type(self.policy.actor.cfg).__name__}, but "
+                f"{type(self).__name__} learns real actions; use algorithms.DiscreteSACCfg"
+            )
         for name in ("actor", "critic"):
             network = getattr(self.policy, name)
             if network is not None and network.memory is not None:

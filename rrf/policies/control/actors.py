@@ -90,6 +90,7 @@ class CategoricalActor(Actor):
                 f"{interface.num_actions} numbers; use components.StateIndStdActorCfg"
             )
         super().__init__(cfg, interface, interface.num_choices)
+        self.num_actions, self.num_choices = interface.num_actions, interface.num_choices
 
     def distribution(self, outputs: torch.Tensor) -> Categorical:
         return Categorical(outputs)

@@ -20,8 +20,8 @@ def require_real_actions(interface: Interface, trained_by: str) -> None:
     if interface.num_choices is not None:
         raise ValueError(
             f"{interface.task or 'this environment'} has {interface.num_choices} discrete "
-            f"actions, which {trained_by} does not support; train it with PPO, e.g. rrf "
-            f"train --task {interface.task or 'TASK'} --algorithm ppo"
+            f"actions, which {trained_by} does not support; train it with PPO or discrete SAC, "
+            f"e.g. rrf train --task {interface.task or 'TASK'} --algorithm sac"
         )
 
 
