@@ -12,7 +12,13 @@ import torch
 from rrf.data.sampling import mixed_seed
 from rrf.envs.control_env import EnvState
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
-from rrf.envs.gymnasium.spaces import ActionMap, flattening, visible_dimensions
+from rrf.envs.gymnasium.spaces import (
+    ActionMap,
+    flattening,
+    num_choices,
+    observation_width,
+    visible_dimensions,
+)
 from tests.control.contract import assert_equal, check_contract, random_actions, trajectory
 
 SAVED = (
@@ -174,6 +180,7 @@ def test_a_choice_is_an_index_from_zero():
         gymnasium.spaces.Dict({"a": BOX(-1, 1, (2,))}),
         BOX(0, 255, (3,), np.uint8),
         BOX(-1, 1, (2, 2)),
+        BOX(-1, 1, (0,)),
     ],
 )
 def test_other_action_spaces_are_refused_by_name(space):
@@ -196,6 +203,39 @@ def test_images_and_words_are_refused_by_name(space, what):
     match = re.escape(f"observation space {space}, but a policy of states cannot observe {what}.")
     with pytest.raises(ValueError, match=match):
         visible_dimensions(space, [], "a task")
+
+
+@pytest.mark.parametrize("space", [SPACES.Dict({}), BOX(0, 1, (0,))])
+def test_an_observation_without_numbers_is_refused(space):
+    with pytest.raises(ValueError, match=r"a task has the observation space .*holds no number"):
+        visible_dimensions(space, [], "a task")
+
+
+def test_a_space_with_many_bounds_is_shown_in_one_line():
+    bounds = np.arange(60, dtype=np.float32)
+    space = SPACES.Dict({"at": BOX(-bounds, bounds + 1), "eye": BOX(0, 1, (8, 8, 3))})
+    for check in (num_choices, observation_width):
+        with pytest.raises(ValueError, match=r"space Dict\('at': Box\(\[.* \.\.\.[;,] ") as caught:
+            check(space, "a task")
+        assert "\n" not in str(caught.value)
+
+
+def test_nested_observations_are_joined_in_the_order_of_their_spaces():
+    space = SPACES.Dict(
+        {
+            "b": SPACES.Dict({"y": BOX(-9, 9, (2,)), "x": SPACES.Discrete(2)}),
+            "a": SPACES.Tuple((BOX(0, 255, (2,), np.uint8), SPACES.MultiDiscrete([2, 3]))),
+        }
+    )
+    flatten = flattening(space)
+    assert flatten is not None
+    observation = {
+        "a": (np.uint8([200, 7]), np.int64([1, 2])),
+        "b": {"x": 1, "y": np.float32([5, 6])},
+    }
+    # a: two bytes, then one of 2 and one of 3; b: x before y, because a Dict sorts its keys.
+    assert flatten(observation).tolist() == [200, 7, 0, 1, 0, 0, 1, 0, 1, 5, 6]
+    assert observation_width(space, "a task") == 11
 
 
 def test_structured_observations_become_one_vector():

@@ -7,12 +7,14 @@ passed through, and clipped to the bound that it has. A discrete action is given
 the first action, whatever number the space starts at.
 
 A policy observes a vector. Observations that are structured otherwise are flattened as
-`gymnasium.spaces.flatten` does it: a discrete value becomes a one-hot vector, and the parts of a
-Dict or Tuple are joined.
+`gymnasium.spaces.flatten` does it: a discrete value becomes a one-hot vector, a matrix is read row
+by row, and the parts of a Dict or Tuple are joined in the order of the space, nested ones in their
+place. (`gymnasium.spaces.Dict` sorts the keys that it is given as a dict.)
 
 Legend: N environments, A width of an action, O width of an observation.
 """
 
+import textwrap
 import typing
 from collections.abc import Callable
 
@@ -23,6 +25,7 @@ if typing.TYPE_CHECKING:
     import torch
 
 _LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_MAX_SHOWN = 200  # characters of a space in a message
 _UNBOUNDED = 1e9  # a larger bound (often the dtype's largest number) means no bound
 
 
@@ -108,11 +111,13 @@ def num_choices(space: spaces.Space, task: str) -> int | None:
         isinstance(space, spaces.Box)
         and np.issubdtype(space.dtype, np.floating)
         and len(space.shape) == 1
+        and space.shape[0] > 0
     ):
         return None
     raise ValueError(
-        f"{task} has the action space {space}; only Discrete and a one-dimensional Box of floats "
-        "are supported. Register the task with a gymnasium.ActionWrapper that gives it one of these"
+        f"{task} has the action space {_shown(space)}; only Discrete and a one-dimensional Box of "
+        "floats are supported. Register the task with a gymnasium.ActionWrapper that gives it one "
+        "of these"
     )
 
 
@@ -129,12 +134,17 @@ def observation_width(space: spaces.Space, task: str) -> int:
         if is_image or not isinstance(leaf, _LEAVES):
             what = "images" if is_image else type(leaf).__name__
             raise ValueError(
-                f"{task} has the observation space {space}, but a policy of states cannot observe "
-                f"{what}. It observes numbers: Box, Discrete, MultiDiscrete, MultiBinary, or a "
-                "Dict or Tuple of these. Register the task with a gymnasium.ObservationWrapper "
-                "that gives it one of these"
+                f"{task} has the observation space {_shown(space)}, but a policy of states cannot "
+                f"observe {what}. It observes numbers: Box, Discrete, MultiDiscrete, MultiBinary, "
+                "or a Dict or Tuple of these. Register the task with a "
+                "gymnasium.ObservationWrapper that gives it one of these"
             )
-    return spaces.flatdim(space)
+    if not (width := spaces.flatdim(space)):
+        raise ValueError(
+            f"{task} has the observation space {_shown(space)}, which holds no number; a policy "
+            "needs at least one"
+        )
+    return width
 
 
 def flattening(space: spaces.Space) -> Callable[[typing.Any], np.ndarray] | None:
@@ -142,6 +152,11 @@ def flattening(space: spaces.Space) -> Callable[[typing.Any], np.ndarray] | None
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
         return None
     return lambda observation: spaces.flatten(space, observation)  # pyright: ignore[reportReturnType]
+
+
+def _shown(space: spaces.Space) -> str:
+    """The space in one line; arrays of bounds would otherwise fill many."""
+    return textwrap.shorten(str(space), _MAX_SHOWN, placeholder=" ...")
 
 
 def _leaves(space: spaces.Space) -> list[spaces.Space]:
