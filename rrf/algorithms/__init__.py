@@ -11,6 +11,7 @@ from rrf.algorithms.off_policy.configs import (
 )
 from rrf.algorithms.model_based.configs import EnsembleCfg, MBPOCfg, ModelPPOCfg
 from rrf.algorithms.imitation.amp_configs import AMPCfg
+from rrf.algorithms.distillation.configs import DAggerCfg, DistillationCfg
 from rrf.algorithms.off_policy.configs import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
 from rrf.algorithms.off_policy.discrete_configs import DiscreteSACCfg
 from rrf.algorithms.offline.configs import CloningCfg, CQLCfg, IQLCfg, TD3BCCfg
@@ -36,10 +37,12 @@ __all__ = [
     "CAPSCfg",
     "CQLCfg",
     "CloningCfg",
+    "DAggerCfg",
     "DSACCfg",
     "DSACTCfg",
     "DiscriminatorCfg",
     "DiscreteSACCfg",
+    "DistillationCfg",
     "EPOCfg",
     "EnsembleCfg",
     "GAILCfg",
@@ -76,9 +79,11 @@ __getattr__ = lazy_attributes(
         "CAPS": "rrf.algorithms.smooth.caps:CAPS",
         "CQL": "rrf.algorithms.offline.cql:CQL",
         "Cloning": "rrf.algorithms.offline.cloning:Cloning",
+        "DAgger": "rrf.algorithms.distillation.dagger:DAgger",
         "DSAC": "rrf.algorithms.off_policy.dsac:DSAC",
         "DSACT": "rrf.algorithms.off_policy.dsac:DSACT",
         "DiscreteSAC": "rrf.algorithms.off_policy.discrete_sac:DiscreteSAC",
+        "Distillation": "rrf.algorithms.distillation.distillation:Distillation",
         "EPO": "rrf.algorithms.on_policy.epo:EPO",
         "GAIL": "rrf.algorithms.imitation.gail:GAIL",
         "GRPO": "rrf.algorithms.vla.grpo:GRPO",

@@ -9,7 +9,7 @@ import typer
 from rrf.cli.options import Imports, PolicyArgument, import_modules
 
 if TYPE_CHECKING:
-    from rrf.runners.control.configs import ControlRunnerCfg, OnPolicyRunnerCfg
+    from rrf.runners.control.configs import ControlRunnerCfg
 
 Checked = Annotated[Path, typer.Argument(help="A model_*.pt of rsl_rl, of any version.")]
 
@@ -72,18 +72,20 @@ def import_(
     imports: Imports = None,
 ) -> None:
     """Convert a checkpoint of rsl_rl, to play, evaluate, or train it further with init_from=OUT."""
-    from rrf.runners.checkpoints import checkpoint, rsl_rl_checkpoint
+    from rrf.runners.checkpoints import checkpoint, rsl_rl_checkpoint, rsl_rl_students
     from rrf.runners.checkpoints.control import INTERFACE, interface_text
 
     import_modules(imports)
     checkpoint.require_new(out)
-    found = rsl_rl_checkpoint.read(model)
-    cfg = _config(preset, task, overrides or [])
+    is_student = rsl_rl_students.holds_student(model)
+    format_: Any = rsl_rl_students if is_student else rsl_rl_checkpoint
+    found = format_.read(model)
+    cfg = _config(preset, task, overrides or [], is_student)
     env = cfg.env.replace(num_envs=1).build(seed=0, device="cpu")
     interface = env.interface
     env.close()
-    cfg = cfg.replace(policy=rsl_rl_checkpoint.fitted(cfg.policy, found))
-    weights = rsl_rl_checkpoint.weights_of(found)
+    cfg = cfg.replace(policy=format_.fitted(cfg.policy, found))
+    weights = format_.weights_of(found)
     policy = cfg.policy.build(interface)
     checkpoint.fill(policy, weights, what=str(model))
     with tempfile.TemporaryDirectory() as scratch:
@@ -101,7 +103,7 @@ def import_(
     typer.echo(
         f"{model} (rsl_rl {found.generation}.x, iteration {found.iteration}) for {interface.task}"
     )
-    for name, network in rsl_rl_checkpoint.described(policy).items():
+    for name, network in format_.described(policy).items():
         typer.echo(f"{name}: {network}")
     typer.echo("the file does not name the activation functions; they are those of the preset")
     typer.echo(f"checkpoint {out}")
@@ -113,6 +115,8 @@ def _export_onnx(path: Path, label: str, out: Path, any_batch: bool) -> None:
 
     policy, interface = load_control_policy(path)
     facts: dict[str, Any] = {"run_path": label, "task": interface.task} | interface.robot
+    if hidden := getattr(policy.actor.cfg, "hidden", None):  # "obs" does not have these columns
+        facts["hidden_columns"] = [f"{group}:{k}" for group, ks in hidden.items() for k in ks]
     difference = export(policy.actor, out, facts, any_batch)
     typer.echo(f"the actions of onnxruntime and of the policy differ by at most {difference:.1e}")
     typer.echo(f"onnx {out}")
@@ -120,25 +124,37 @@ def _export_onnx(path: Path, label: str, out: Path, any_batch: bool) -> None:
 
 def _export_rsl_rl(path: Path, out: Path) -> None:
     from rrf import atomic
-    from rrf.runners.checkpoints import checkpoint, rsl_rl_checkpoint
+    from rrf.runners.checkpoints import checkpoint, rsl_rl_checkpoint, rsl_rl_students
     from rrf.runners.checkpoints.control import load_module
     from rrf.runners.checkpoints.deployable import TRAINER_STATE
 
-    policy = rsl_rl_checkpoint.expressible(load_module(path))
+    policy: Any = load_module(path)
+    is_student = rsl_rl_students.is_student(policy)
+    format_: Any = rsl_rl_students if is_student else rsl_rl_checkpoint
+    policy = format_.expressible(policy)
     is_whole = (path / TRAINER_STATE).is_dir()
     tensors = checkpoint.load_trainer_state(path).tensors if is_whole else {}
-    rsl_rl_checkpoint.write(out, policy, atomic.read_manifest(path)["step"], tensors)
-    for who, text in rsl_rl_checkpoint.described(policy).items():
+    format_.write(out, policy, atomic.read_manifest(path)["step"], tensors)
+    for who, text in format_.described(policy).items():
         typer.echo(f"{who}: {text}")
     typer.echo(f"rsl_rl {out}")
 
 
-def _config(preset: str, task: str, overrides: list[str]) -> "OnPolicyRunnerCfg":
+def _config(preset: str, task: str, overrides: list[str], is_student: bool) -> Any:
     """The run config for the imported policy."""
     from rrf.config import parse_overrides
     from rrf.presets import resolve
     from rrf.runners.control.configs import OnPolicyRunnerCfg
+    from rrf.runners.control.distillation_configs import DistillationRunnerCfg
 
+    if is_student:
+        cfg = resolve(preset, overrides) if preset else None
+        if not isinstance(cfg, DistillationRunnerCfg):
+            raise ValueError(
+                "the file holds a student and its teacher; name a preset that trains a student "
+                "with --preset, e.g. go1-rough-student"
+            )
+        return cfg
     if bool(preset) == bool(task):
         raise ValueError(
             "name the task of the policy, either with --preset (e.g. go1-flat-ppo) or with --task "
@@ -171,7 +187,7 @@ def _of_task(task: str) -> "ControlRunnerCfg":
     return OnPolicyRunnerCfg(experiment_name=task.lower(), env=kind(task=task))
 
 
-def _lineage(cfg: "OnPolicyRunnerCfg", model: Path) -> dict:
+def _lineage(cfg: "ControlRunnerCfg", model: Path) -> dict:
     from rrf import atomic
     from rrf.tracking.lineage import environment_lineage
 

@@ -19,6 +19,7 @@ TRAININGS = Registry(
         "dagger": "rrf.cli.dagger_training:DAggerTraining",
         "dynamics": "rrf.cli.control_training:DynamicsTraining",
         "imitation": "rrf.cli.control_training:ImitationTraining",
+        "distillation": "rrf.cli.distillation_training:DistillationTraining",
         "offline": "rrf.cli.control_training:OfflineTraining",
         "supervised": "rrf.cli.dataset_training:SupervisedTraining",
         "vla_rl": "rrf.cli.dataset_training:VLARLTraining",

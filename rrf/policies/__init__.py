@@ -31,6 +31,7 @@ from rrf.policies.control.world_model_configs import (
     WorldModelCfg,
     WorldModelPackCfg,
 )
+from rrf.policies.control.student_configs import BlindActorCfg, StudentCfg
 from rrf.policies.vla.configs import (
     ActionHeadCfg,
     CompactVLACfg,
@@ -49,6 +50,7 @@ __all__ = [
     "ActorPackCfg",
     "ActorQPackCfg",
     "BeliefFlowCfg",
+    "BlindActorCfg",
     "BoundedActorCfg",
     "BoundedActorQPackCfg",
     "CategoricalActorCfg",
@@ -73,6 +75,7 @@ __all__ = [
     "ResidualVLACfg",
     "SACActorCfg",
     "StateIndStdActorCfg",
+    "StudentCfg",
     "TransformerEncoderCfg",
     "VNetworkCfg",
     "WorldModelCfg",
@@ -87,6 +90,7 @@ __getattr__ = lazy_attributes(
         "ActorQ": "rrf.policies.control.actor_q:ActorQ",
         "ActorQV": "rrf.policies.control.offline_policies:ActorQV",
         "BeliefFlow": "rrf.policies.control.belief_flow:BeliefFlow",
+        "BlindActor": "rrf.policies.control.blind_actor:BlindActor",
         "BoundedActor": "rrf.policies.control.bounded_actors:BoundedActor",
         "CategoricalActor": "rrf.policies.control.actors:CategoricalActor",
         "CompactVLA": "rrf.policies.vla.compact:CompactVLA",

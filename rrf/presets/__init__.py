@@ -30,6 +30,7 @@ _MODEL_BASED = (
     *("pendulum-dynamics", "pendulum-dynamics-transformer"),
 )
 _DISCRETE = ("cartpole-sac", "acrobot-sac", "lunarlander-sac")
+_STUDENTS = ("pendulum-hidden-distill", "pendulum-hidden-dagger", "go1-rough-student")
 _OPENVLA = ("openvla-sft", "openvla-oft-sft", "openvla-laptop", "openvla-oft-laptop")
 _QWEN = (
     *("qwen2vl-2b-pretrain", "qwen2vl-7b-pretrain", "qwen3vl-2b-pretrain", "qwen3vl-8b-pretrain"),
@@ -101,6 +102,7 @@ PRESETS = Registry(
     | _functions("planning", _PLANNING)
     | _functions("model_based", _MODEL_BASED)
     | _functions("discrete", _DISCRETE)
+    | _functions("students", _STUDENTS)
     | _functions("qwen", _QWEN)
     | _functions("openvla", _OPENVLA)
     | _functions("groot", _GROOT)

@@ -15,11 +15,13 @@ from rrf.runners.control.configs import (
     SAPGOnPolicyRunnerCfg,
 )
 from rrf.runners.control.imitation_configs import ImitationRunnerCfg
+from rrf.runners.control.distillation_configs import DistillationRunnerCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 __all__ = [
     "AdamWCfg",
     "ControlRunnerCfg",
+    "DistillationRunnerCfg",
     "EMACfg",
     "EPOOnPolicyRunnerCfg",
     "GuardCfg",
@@ -40,6 +42,7 @@ __path__.append(str(Path(__file__).parent / "former"))
 __getattr__ = lazy_attributes(
     __name__,
     {
+        "DistillationRunner": "rrf.runners.control.distillation:DistillationRunner",
         "EPOOnPolicyRunner": "rrf.runners.control.epo:EPOOnPolicyRunner",
         "ImitationRunner": "rrf.runners.control.imitation:ImitationRunner",
         "OffPolicyRunner": "rrf.runners.control.off_policy:OffPolicyRunner",

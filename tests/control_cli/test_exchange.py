@@ -11,7 +11,9 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from rrf.networks import plain_mlp
 from tests.control_cli.conftest import TINY_PPO, TINY_SAC
+from tests.distillation.ridge import corridor_teacher, run_cfg
 
 GAUSSIAN = ("pendulum-ppo", *TINY_PPO[1:])
 
@@ -156,3 +158,19 @@ def test_what_is_left_unsaid_is_asked_for(rrf):
     Path("model.pt").write_bytes(b"")
     said = rrf("import", "model.pt", "--out", "back", "--preset", "pendulum-ppo")
     assert "error: model.pt is not a torch checkpoint, or the file is truncated" in said.err
+
+
+def test_a_student_goes_to_rsl_rl_and_comes_back(rrf, tmp_path):
+    teacher = corridor_teacher(tmp_path / "teacher", backbone_cfg=plain_mlp([4], "ELU"))
+    trained = run_cfg("distillation", teacher).build(tmp_path / "run").save()
+    written = rrf("export", trained, "--rsl-rl", tmp_path / "model_4.pt")
+    assert "student: hidden_dims=[16], activation=elu, obs_normalization=True, rnn_type=gru" in (
+        written.out
+    )
+    assert "1 columns of policy" in written.out
+    refused = rrf("import", tmp_path / "model_4.pt", "--out", tmp_path / "a", "--task", "X-v0")
+    assert "holds a student and its teacher; name a preset that trains a student" in refused.err
+    words = ("--preset", "pendulum-hidden-distill", "policy.actor_cfg.hidden={policy: [1, 2]}")
+    read = rrf("import", tmp_path / "model_4.pt", "--out", tmp_path / "b", *words)
+    assert "student: hidden_dims=[16]" in read.out, read.err
+    assert "3 steps" in rrf("play", tmp_path / "b", "--steps", "3").out

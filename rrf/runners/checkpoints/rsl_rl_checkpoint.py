@@ -17,8 +17,9 @@ import dataclasses
 import io
 import pickle
 import re
+import typing
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -36,6 +37,7 @@ from rrf.policies.control.configs import (
     VNetworkCfg,
 )
 from rrf.policies.control.lipsnet import LipsNetActor
+from rrf.policies.control.state_network import StateNetwork
 
 Weights = dict[str, torch.Tensor]
 
@@ -82,12 +84,12 @@ def read(path: str | Path) -> RslRlCheckpoint:
         ValueError: If the file is not a checkpoint of rsl_rl (the message says what it holds), or
             if a weight is not a tensor or not finite.
     """
-    data = _load(path)
+    data = load(path)
     if "model_state_dict" in data:
         parts = {name: _first_generation(data, name, path) for name in ("actor", "critic")}
         generation = "3"
     elif "actor_state_dict" in data and "critic_state_dict" in data:
-        parts = {who: _tensors(data, f"{who}_state_dict", path) for who in ("actor", "critic")}
+        parts = {who: tensors_of(data, f"{who}_state_dict", path) for who in ("actor", "critic")}
         is_newest = any(name.startswith("distribution.") for name in parts["actor"])
         generation = "5" if is_newest else "4"
     else:
@@ -95,14 +97,8 @@ def read(path: str | Path) -> RslRlCheckpoint:
             f"{path} holds {', '.join(sorted(map(str, data)))}; expected model_state_dict (rsl_rl "
             "up to 3.x), or actor_state_dict and critic_state_dict (rsl_rl 4.x and 5.x)"
         )
-    actor, critic = ({_our_name(n): t for n, t in part.items()} for part in parts.values())
-    for weights in (actor, critic):
-        for name in ("normalizer.mean", "normalizer.var", "normalizer.std"):
-            if name in weights:
-                weights[name] = weights[name].squeeze(0)
-    if not isinstance(iteration := data.get("iter", 0), int):
-        raise ValueError(f"{path}: iter is {iteration!r}, expected the number of iterations")
-    return RslRlCheckpoint(actor, critic, iteration, generation)
+    actor, critic = (our_weights(part) for part in parts.values())
+    return RslRlCheckpoint(actor, critic, iteration_of(data, path), generation)
 
 
 def fitted(cfg: ActorCriticPackCfg, found: RslRlCheckpoint) -> ActorCriticPackCfg:
@@ -114,10 +110,10 @@ def fitted(cfg: ActorCriticPackCfg, found: RslRlCheckpoint) -> ActorCriticPackCf
         ValueError: If `cfg` has networks that rsl_rl does not have; the message names them.
     """
     _require_expressible(cfg)
-    actor = _fitted(cfg.actor_cfg, found.actor, "actor")
+    actor = fitted_network(cfg.actor_cfg, found.actor, "actor")
     if "log_std" in found.actor or "std" in found.actor:
         actor = actor.override({"use_log_std": "log_std" in found.actor})
-    critic = _fitted(cfg.critic_cfg, found.critic, "critic")
+    critic = fitted_network(cfg.critic_cfg, found.critic, "critic")
     return cfg.replace(actor_cfg=actor, critic_cfg=critic)
 
 
@@ -142,9 +138,11 @@ def write(
     """
     policy = expressible(module)
     data = {
-        f"{name}_state_dict": _their_weights(getattr(policy, name)) for name in ("actor", "critic")
+        f"{name}_state_dict": their_weights(getattr(policy, name).state_dict())
+        for name in ("actor", "critic")
     }
-    data["optimizer_state_dict"] = _optimizer(policy, trainer_tensors or {})
+    networks = {"actor": policy.actor, "critic": policy.critic}
+    data["optimizer_state_dict"] = adam_state(networks, trainer_tensors or {})
     content = io.BytesIO()
     torch.save(data | {"iter": iteration, "infos": None}, content)
     atomic.write_bytes(path, content.getvalue())
@@ -166,21 +164,24 @@ def expressible(policy: nn.Module) -> ActorCritic:
 
 def described(policy: ActorCritic) -> dict[str, str]:
     """The settings of actor and critic in rsl_rl's config that fit a file written by `write`."""
-    found = {}
-    for name in ("actor", "critic"):
-        cfg: StateNetworkCfg = getattr(policy, name).cfg
-        found[name] = (
-            f"hidden_dims={cfg.backbone_cfg.hidden_features}, "
-            f"activation={activation(cfg.backbone_cfg, name).lower()}, "
-            f"obs_normalization={cfg.obs_normalization}"
+    return {name: described_network(getattr(policy, name), name) for name in ("actor", "critic")}
+
+
+def described_network(network: StateNetwork, who: str) -> str:
+    """The settings of one network in rsl_rl's config."""
+    cfg: StateNetworkCfg = network.cfg
+    found = (
+        f"hidden_dims={cfg.backbone_cfg.hidden_features}, "
+        f"activation={activation(cfg.backbone_cfg, who).lower()}, "
+        f"obs_normalization={cfg.obs_normalization}"
+    )
+    if cfg.memory is not None:
+        found += (
+            f", rnn_type={cfg.memory.kind}, rnn_hidden_dim={cfg.memory.hidden_size}, "
+            f"rnn_num_layers={cfg.memory.num_layers}"
         )
-        if cfg.memory is not None:
-            found[name] += (
-                f", rnn_type={cfg.memory.kind}, rnn_hidden_dim={cfg.memory.hidden_size}, "
-                f"rnn_num_layers={cfg.memory.num_layers}"
-            )
-    assert isinstance(policy.actor, GaussianActor)
-    found["actor"] += f", std_type={'log' if policy.actor.uses_log_std else 'scalar'}"
+    if isinstance(network, GaussianActor):
+        found += f", std_type={'log' if network.uses_log_std else 'scalar'}"
     return found
 
 
@@ -216,7 +217,8 @@ def _require_expressible(cfg: ActorCriticPackCfg) -> None:
             )
 
 
-def _load(path: str | Path) -> dict:
+def load(path: str | Path) -> dict:
+    """The content of a file. Raises ValueError if it is not a torch checkpoint of tensors."""
     if Path(path).is_file() and not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is not a torch checkpoint, or the file is truncated")
     try:
@@ -231,7 +233,7 @@ def _load(path: str | Path) -> dict:
     return data
 
 
-def _tensors(data: dict, key: str, path: str | Path) -> Weights:
+def tensors_of(data: dict, key: str, path: str | Path) -> Weights:
     """The tensors, by name, that `data` has under `key`.
 
     Raises ValueError if something else is there, or if a number is not finite.
@@ -258,7 +260,7 @@ def _tensors(data: dict, key: str, path: str | Path) -> Weights:
 def _first_generation(data: dict, who: str, path: str | Path) -> Weights:
     """The part of `model_state_dict` that belongs to `who`, with the names of 4.x."""
     found = {}
-    for name, value in _tensors(data, "model_state_dict", path).items():
+    for name, value in tensors_of(data, "model_state_dict", path).items():
         if who == "actor" and name in ("std", "log_std"):
             found[name] = value
         for old, new in _FIRST_GENERATION[who]:
@@ -266,9 +268,25 @@ def _first_generation(data: dict, who: str, path: str | Path) -> Weights:
                 found[new + name.removeprefix(old)] = value
     for key in _OLD_NORMALIZERS[who]:
         if data.get(key) is not None:
-            statistics = _tensors(data, key, path)
+            statistics = tensors_of(data, key, path)
             found |= {f"obs_normalizer.{name}": value for name, value in statistics.items()}
     return found
+
+
+def our_weights(theirs: Mapping[str, torch.Tensor]) -> Weights:
+    """The weights of a network of 4.x or 5.x with our names and shapes."""
+    weights = {_our_name(name): value for name, value in theirs.items()}
+    for name in ("normalizer.mean", "normalizer.var", "normalizer.std"):
+        if name in weights:
+            weights[name] = weights[name].squeeze(0)
+    return weights
+
+
+def iteration_of(data: dict, path: str | Path) -> int:
+    """The number of iterations that a file names, else 0."""
+    if not isinstance(iteration := data.get("iter", 0), int):
+        raise ValueError(f"{path}: iter is {iteration!r}, expected the number of iterations")
+    return iteration
 
 
 def _our_name(name: str) -> str:
@@ -287,20 +305,30 @@ def _their_name(name: str) -> str:
     return name
 
 
-def _their_weights(network: nn.Module) -> Weights:
+def their_weights(ours: Mapping[str, torch.Tensor]) -> Weights:
+    """The weights of a network (its `state_dict`) with the names and shapes of 5.x."""
     weights = {}
-    for name, value in network.state_dict().items():
+    for name, value in ours.items():
         is_statistic = name.startswith("normalizer.") and value.ndim == 1
         weights[_their_name(name)] = value.unsqueeze(0) if is_statistic else value
     return weights
 
 
-def _optimizer(policy: ActorCritic, tensors: Mapping[str, torch.Tensor]) -> dict:
-    """The state of one Adam for both networks. rsl_rl numbers their parameters consecutively."""
+def adam_state(
+    networks: Mapping[str, nn.Module],
+    tensors: Mapping[str, torch.Tensor],
+    frozen: Collection[str] = (),
+) -> dict:
+    """The state of one Adam for all networks. rsl_rl numbers their parameters consecutively.
+
+    Args:
+        networks: By their names in `tensors`, the tensors of our trainer_state/.
+        frozen: Parameters that have no state, because they have never had a gradient.
+    """
     numbered = [
         (who, name)
-        for who in ("actor", "critic")
-        for name in _in_their_order(n for n, _ in getattr(policy, who).named_parameters())
+        for who, network in networks.items()
+        for name in _in_their_order(n for n, _ in network.named_parameters())
     ]
     state = {}
     for index, (who, name) in enumerate(numbered):
@@ -311,7 +339,8 @@ def _optimizer(policy: ActorCritic, tensors: Mapping[str, torch.Tensor]) -> dict
     group = torch.optim.Adam([torch.zeros(1)]).state_dict()["param_groups"][0]
     group |= {"params": list(range(len(numbered))), "lr": 1e-3 if rate is None else rate.item()}
     # If the state of one parameter is missing, rsl_rl can use none of them.
-    return {"state": state if len(state) == len(numbered) else {}, "param_groups": [group]}
+    is_whole = len(state) == sum(name not in frozen for _, name in numbered)
+    return {"state": state if is_whole else {}, "param_groups": [group]}
 
 
 def _in_their_order(names: Iterable[str]) -> list[str]:
@@ -320,7 +349,8 @@ def _in_their_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: order[name.partition(".")[0]])
 
 
-def _fitted(cfg: StateNetworkCfg, weights: Weights, who: str):
+def fitted_network(cfg: StateNetworkCfg, weights: Weights, who: str) -> typing.Any:
+    """`cfg` with the layer widths, memory and normaliser of a network's weights."""
     layers = re.compile(r"backbone\.layers\.(\d+)\.weight")
     found = {int(match[1]): weights[name] for name in weights if (match := layers.fullmatch(name))}
     if not found:

@@ -1,0 +1,1 @@
+"""Students that learn from a teacher, which may see more: distillation and DAgger."""

@@ -1,0 +1,1 @@
+"""Students that learn from teachers."""
