@@ -18,7 +18,7 @@ def pendulum_hidden_distill() -> DistillationRunnerCfg:
 
 def pendulum_hidden_dagger() -> DistillationRunnerCfg:
     """The same student, trained with DAgger from 38,400 labels."""
-    algorithm = DAggerCfg(num_learning_epochs=2)
+    algorithm = DAggerCfg(num_learning_epochs=2, sequences_per_batch=64)
     return _pendulum("pendulum-hidden-dagger", algorithm, max_iterations=40)
 
 

@@ -1,5 +1,6 @@
 """Students: their loop, what they learn, what does not fit, and what they must not see."""
 
+import shutil
 import signal
 
 import pytest
@@ -84,6 +85,12 @@ def test_a_run_does_not_go_on_with_another_teacher(tmp_path, teacher):
     state = checkpoint.load_trainer_state(checkpoint.find(tmp_path / "run"))
     with pytest.raises(ValueError, match=r"another teacher \(its weights backbone.layers.0.weight"):
         algorithm.load_state(state.tensors, state.facts["algorithm"])
+
+
+def test_a_run_goes_on_when_its_teacher_has_moved(tmp_path, teacher):
+    run_cfg("distillation", teacher).build(tmp_path / "run").run()
+    moved = shutil.copytree(checkpoint.find(teacher), tmp_path / "moved")
+    assert run_cfg("distillation", str(moved)).build(tmp_path / "run").run()["steps"] == 4
 
 
 def test_the_checkpoint_holds_a_student_that_acts_and_names_its_teacher(tmp_path, teacher):

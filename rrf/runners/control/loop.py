@@ -44,7 +44,7 @@ from rrf.storage.rollout import ControlStep
 # matters when something went wrong.
 FREE = (
     *("trackers", "experiment_name", "save_interval", "num_checkpoints_kept", "log_interval"),
-    *("video_interval", "init_from", "guard"),
+    *("video_interval", "init_from", "teacher", "guard"),
 )
 _MADE = "while the environments were made"
 
