@@ -288,3 +288,23 @@ def test_the_blind_robot_reads_no_height_scan():
     observations = torch.arange(235.0).unsqueeze(0)
     seen = actor.read(TensorDict({"actor": observations, "critic": torch.zeros(1, 259)}, [1]))
     assert seen.flatten().tolist() == list(range(48))  # mjlab's height scan is the last term
+
+
+@pytest.mark.slow
+def test_a_blind_robot_learns_from_one_that_sees(tmp_path):
+    from rrf.presets import resolve
+
+    few = ["env.num_envs=4", "max_iterations=2"]
+    seeing = resolve("go1-rough-ppo", [*few, "num_steps_per_env=4"])
+    env = seeing.env.build(seed=0, device="cpu")
+    teacher = seeing.build(tmp_path / "teacher", env=env).save()
+    cfg = resolve("go1-rough-student", [*few, "num_steps_per_env=30", f"teacher={teacher}"])
+    runner = cfg.build(tmp_path / "student", env=env)
+    observations = runner.observations.clone()
+    result = runner.run()
+    assert 0 < result["metrics"]["loss/behavior"] < 10
+    policy = load_control_policy(result["checkpoint"])[0]
+    seen = policy.act(observations)
+    observations["actor"][:, 48:] = torch.nan  # the height scan
+    policy.reset()
+    assert torch.equal(policy.act(observations), seen)

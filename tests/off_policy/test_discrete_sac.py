@@ -26,7 +26,6 @@ from rrf.runners.checkpoints.control import load_control_policy
 from rrf.runners.interruption import Interrupted, SignalWatch
 from rrf.storage.replay import RowLayout, Transitions
 from rrf.storage.rollout import ControlStep
-from tests.off_policy.test_learning import learn
 from tests.off_policy.test_off_policy_runner import assert_same, everything
 
 RATES = {"actor_lr": 3e-3, "critic_lr": 3e-3, "alpha_lr": 3e-3}
@@ -243,11 +242,3 @@ def test_it_learns_which_action_a_sign_asks_for():
     with torch.no_grad():
         q = policy.critic(signs["policy"]).amin(0)
     assert bool((q[0, 0] > q[0, 1] + 0.5) & (q[1, 1] > q[1, 0] + 0.5))  # one is worth 1 more
-
-
-@pytest.mark.slow
-def test_it_balances_the_pole():
-    from rrf.presets import resolve
-
-    cfg = resolve("cartpole-sac")
-    assert learn(cfg.env, cfg.algorithm, cfg.policy, 30_000, target=490) >= 475
