@@ -1,6 +1,9 @@
 """Learning algorithms. Configs do not import torch; an algorithm loads it when it is accessed."""
 
+from rrf.algorithms.distillation.configs import DAggerCfg, DistillationCfg
+from rrf.algorithms.imitation.amp_configs import AMPCfg
 from rrf.algorithms.imitation.configs import DiscriminatorCfg, GAILCfg
+from rrf.algorithms.model_based.configs import EnsembleCfg, MBPOCfg, ModelPPOCfg
 from rrf.algorithms.off_policy.configs import (
     DSACCfg,
     DSACTCfg,
@@ -9,10 +12,6 @@ from rrf.algorithms.off_policy.configs import (
     SACSeqCfg,
     SACTransCfg,
 )
-from rrf.algorithms.model_based.configs import EnsembleCfg, MBPOCfg, ModelPPOCfg
-from rrf.algorithms.imitation.amp_configs import AMPCfg
-from rrf.algorithms.distillation.configs import DAggerCfg, DistillationCfg
-from rrf.algorithms.off_policy.configs import DSACCfg, DSACTCfg, SACCfg, SACSeqCfg, SACTransCfg
 from rrf.algorithms.off_policy.discrete_configs import DiscreteSACCfg
 from rrf.algorithms.offline.configs import CloningCfg, CQLCfg, IQLCfg, TD3BCCfg
 from rrf.algorithms.on_policy.auxiliary_configs import AuxiliaryPPOCfg
@@ -40,8 +39,8 @@ __all__ = [
     "DAggerCfg",
     "DSACCfg",
     "DSACTCfg",
-    "DiscriminatorCfg",
     "DiscreteSACCfg",
+    "DiscriminatorCfg",
     "DistillationCfg",
     "EPOCfg",
     "EnsembleCfg",

@@ -17,9 +17,9 @@ TRAININGS = Registry(
     {
         "control": "rrf.cli.control_training:ControlTraining",
         "dagger": "rrf.cli.dagger_training:DAggerTraining",
+        "distillation": "rrf.cli.distillation_training:DistillationTraining",
         "dynamics": "rrf.cli.control_training:DynamicsTraining",
         "imitation": "rrf.cli.control_training:ImitationTraining",
-        "distillation": "rrf.cli.distillation_training:DistillationTraining",
         "offline": "rrf.cli.control_training:OfflineTraining",
         "supervised": "rrf.cli.dataset_training:SupervisedTraining",
         "vla_rl": "rrf.cli.dataset_training:VLARLTraining",

@@ -1,5 +1,6 @@
 """Small networks, the building blocks of policies. Configs do not import torch; networks do."""
 
+from rrf.networks.block_configs import FFTFilterCfg, MixtureOfExpertsCfg, VAEBackboneCfg
 from rrf.networks.configs import (
     ImageEncoderCfg,
     InstructionEncoderCfg,
@@ -9,11 +10,6 @@ from rrf.networks.configs import (
 )
 from rrf.registry import lazy_attributes
 
-__all__ = ["ImageEncoderCfg", "InstructionEncoderCfg", "MLPCfg", "normed_mlp", "plain_mlp"]
-from rrf.networks.block_configs import FFTFilterCfg, MixtureOfExpertsCfg, VAEBackboneCfg
-from rrf.networks.configs import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg, plain_mlp
-from rrf.registry import lazy_attributes
-
 __all__ = [
     "FFTFilterCfg",
     "ImageEncoderCfg",
@@ -21,6 +17,7 @@ __all__ = [
     "MLPCfg",
     "MixtureOfExpertsCfg",
     "VAEBackboneCfg",
+    "normed_mlp",
     "plain_mlp",
 ]
 

@@ -4,6 +4,7 @@ Legend: K copies, B batch, I input width, O output width.
 """
 
 import math
+import typing
 
 import torch
 from torch import nn
@@ -50,7 +51,7 @@ class BatchedLinear(nn.Module):
 
     def forward(self, x_kbi: torch.Tensor) -> torch.Tensor:
         if self.weight.shape[-1] == 1:
-            return _OneOutput.apply(x_kbi, self.weight, self.bias)
+            return typing.cast(torch.Tensor, _OneOutput.apply(x_kbi, self.weight, self.bias))
         return torch.baddbmm(self.bias, x_kbi, self.weight)
 
 

@@ -10,8 +10,8 @@ from rrf.policies.control.configs import (
     StateIndStdActorCfg,
     VNetworkCfg,
 )
-from rrf.policies.control.filtered_actor_configs import FilteredActorCfg
 from rrf.policies.control.discrete_configs import DiscreteActorQPackCfg, DiscreteQNetworkCfg
+from rrf.policies.control.filtered_actor_configs import FilteredActorCfg
 from rrf.policies.control.off_policy_configs import (
     ActorQPackCfg,
     DistributionalQCfg,
@@ -26,12 +26,12 @@ from rrf.policies.control.offline_configs import (
     BoundedActorQPackCfg,
     IQLPackCfg,
 )
+from rrf.policies.control.student_configs import BlindActorCfg, StudentCfg
 from rrf.policies.control.world_model_configs import (
     PlannerCfg,
     WorldModelCfg,
     WorldModelPackCfg,
 )
-from rrf.policies.control.student_configs import BlindActorCfg, StudentCfg
 from rrf.policies.vla.configs import (
     ActionHeadCfg,
     CompactVLACfg,

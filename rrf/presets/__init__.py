@@ -8,7 +8,10 @@ from rrf.envs.configs import trust_task
 from rrf.registry import Registry
 from rrf.runners.configs import RunnerCfg
 
-_LOCOMOTION = ("go1-flat-ppo", "go1-rough-ppo", "g1-flat-ppo", "g1-rough-ppo")
+_LOCOMOTION = (
+    *("go1-flat-ppo", "go1-rough-ppo", "g1-flat-ppo", "g1-rough-ppo"),
+    *("go1-flat-amp", "g1-tracking-ppo"),
+)
 _GYMNASIUM = (
     *("cartpole-ppo", "pendulum-ppo", "inverted-pendulum-ppo"),
     *("halfcheetah-ppo", "hopper-ppo", "walker2d-ppo", "ant-ppo", "humanoid-ppo"),
@@ -91,7 +94,6 @@ PRESETS = Registry(
     }
     | _functions("pi", _PI)
     | _functions("locomotion", _LOCOMOTION)
-    | _functions("locomotion", ("go1-flat-amp", "g1-tracking-ppo"))
     | _functions("gymnasium", _GYMNASIUM)
     | _functions("smooth", _SMOOTH)
     | _functions("blocks", _BLOCKS)

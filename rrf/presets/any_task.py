@@ -24,10 +24,9 @@ from rrf.policies.control.configs import (
     VNetworkCfg,
 )
 from rrf.presets import PRESETS
+from rrf.presets.discrete import discrete_sac
 from rrf.presets.gymnasium import as_variant, ppo_of_eight
 from rrf.presets.offline import OFFLINE, offline
-from rrf.presets.discrete import discrete_sac
-from rrf.presets.gymnasium import ppo_of_eight
 from rrf.runners.control.configs import (
     ControlRunnerCfg,
     OfflineRunnerCfg,
@@ -85,13 +84,12 @@ def defaults_for(task: str, kind: TaskKind, algorithm: str) -> Choice:
                 f"{task} is an environment of mjlab, for which there are no defaults of {shown}; "
                 "train it with --algorithm ppo"
             )
-        made: dict[str, Callable[[str], ControlRunnerCfg]] = {"sac": _real_sac, "gail": _gail}
         name = _name(task, algorithm)
-        cfg = made[algorithm](task) if algorithm in made else offline(name, task, algorithm)
         if kind.num_choices is not None:
-            cfg = discrete_sac(_name(task, "sac"), task, max_iterations=500)
+            cfg = discrete_sac(name, task, max_iterations=500)
             return Choice(cfg, f"SAC's defaults for {kind.num_choices} actions")
-        cfg = _real_sac(task) if algorithm == "sac" else _offline(task, algorithm)
+        made: dict[str, Callable[[str], ControlRunnerCfg]] = {"sac": _real_sac, "gail": _gail}
+        cfg = made[algorithm](task) if algorithm in made else offline(name, task, algorithm)
         return Choice(cfg, f"{shown}'s defaults for real actions")
     if kind.is_mjlab:
         return Choice(_mjlab_ppo(task), "PPO's defaults for robots of mjlab")

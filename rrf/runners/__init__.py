@@ -14,8 +14,8 @@ from rrf.runners.control.configs import (
     PlanningRunnerCfg,
     SAPGOnPolicyRunnerCfg,
 )
-from rrf.runners.control.imitation_configs import ImitationRunnerCfg
 from rrf.runners.control.distillation_configs import DistillationRunnerCfg
+from rrf.runners.control.imitation_configs import ImitationRunnerCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 __all__ = [
