@@ -13,7 +13,8 @@ _HEIGHT_SCAN = list(range(48, 235))  # columns of the group "actor" of mjlab's r
 
 def pendulum_hidden_distill() -> DistillationRunnerCfg:
     """A recurrent student without the angular velocity, of pendulum-sac; 192,000 steps."""
-    return _pendulum("pendulum-hidden-distill", DistillationCfg(), max_iterations=200)
+    algorithm = DistillationCfg(num_learning_epochs=4)
+    return _pendulum("pendulum-hidden-distill", algorithm, max_iterations=200)
 
 
 def pendulum_hidden_dagger() -> DistillationRunnerCfg:
