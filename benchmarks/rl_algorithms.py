@@ -48,6 +48,8 @@ def _arxiv(number: str) -> str:
 _UPRIGHT = ("pendulum", "Pendulum")
 _HIDDEN = ("pendulum-hidden", "Pendulum without its velocity")
 _GOALS = ("two-goals", "two goals")
+_RECORDED = ("pendulum", "Pendulum, from recordings of a half-trained policy")
+_SLOW = ("pendulum-slow", "Pendulum, its velocity every 10 steps")
 _LIPS = "[ICML 2023](https://proceedings.mlr.press/v202/song23b.html)"
 _MIRRORS = "algorithm.symmetry_cfg.mirrors=rrf.algorithms.mirrors:pendulum"
 
@@ -130,6 +132,87 @@ ALGORITHMS = {
         "pendulum-hidden-sac-trans",
         *_HIDDEN,
         "hidden-sac",
+    ),
+    "hold": Algorithm("SAC", _arxiv("1812.05905"), "off_policy/sac.py", "pendulum-hold", *_SLOW),
+    "belief-flow": Algorithm(
+        "Belief Flow", "", "off_policy/sac_belief.py", "pendulum-belief-flow", *_SLOW, "hold"
+    ),
+    "gru-d": Algorithm(
+        "GRU-D", _arxiv("1606.01865"), "off_policy/sac_belief.py", "pendulum-gru-d", *_SLOW, "hold"
+    ),
+    "discrete-sac": Algorithm(
+        "SAC for discrete actions",
+        _arxiv("1910.07207"),
+        "off_policy/discrete_sac.py",
+        "cartpole-sac",
+        *("cartpole", "CartPole"),
+    ),
+    "mbpo": Algorithm(
+        "MBPO, 3,000 steps",
+        _arxiv("1906.08253"),
+        "model_based/mbpo.py",
+        "pendulum-mbpo",
+        *_UPRIGHT,
+        "sac",
+    ),
+    "model-ppo": Algorithm(
+        "PPO with imagined rollouts",
+        "",
+        "model_based/model_ppo.py",
+        "pendulum-model-ppo",
+        *_UPRIGHT,
+        "ppo",
+    ),
+    "tdmpc2": Algorithm(
+        "TD-MPC2, 10,000 steps",
+        _arxiv("2310.16828"),
+        "planning/tdmpc2.py",
+        "pendulum-tdmpc2",
+        *_UPRIGHT,
+        "sac",
+    ),
+    "tdmpc": Algorithm(
+        "TD-MPC, 10,000 steps",
+        _arxiv("2203.04955"),
+        "planning/tdmpc.py",
+        "pendulum-tdmpc",
+        *_UPRIGHT,
+        "sac",
+    ),
+    "bc": Algorithm("Behaviour cloning", "", "offline/cloning.py", "pendulum-bc", *_RECORDED),
+    "td3-bc": Algorithm(
+        "TD3+BC",
+        _arxiv("2106.06860"),
+        "offline/td3_bc.py",
+        "pendulum-td3-bc",
+        *_RECORDED,
+        "bc",
+    ),
+    "iql": Algorithm(
+        "IQL", _arxiv("2110.06169"), "offline/iql.py", "pendulum-iql", *_RECORDED, "bc"
+    ),
+    "cql": Algorithm(
+        "CQL", _arxiv("2006.04779"), "offline/cql.py", "pendulum-cql", *_RECORDED, "bc"
+    ),
+    "moe": Algorithm(
+        "PPO, mixture of experts", "", "on_policy/auxiliary.py", "pendulum-moe", *_UPRIGHT, "ppo"
+    ),
+    "vae": Algorithm(
+        "PPO, variational autoencoder",
+        "",
+        "on_policy/auxiliary.py",
+        "pendulum-vae",
+        *_UPRIGHT,
+        "ppo",
+    ),
+    "fft": Algorithm(
+        "PPO, causal FFT filter",
+        "",
+        "on_policy/ppo.py",
+        "pendulum-fft",
+        *_UPRIGHT,
+        "ppo",
+        is_smoother=True,
     ),
 }
 

@@ -1,9 +1,11 @@
 """Offline, model-based and imitation learning beside their peers: `python -m benchmarks.rl_family
-[ID ...] [--peers PYTHON]`.
+[ID ...] [--peers PYTHON] [--source CHECKOUT]`.
 
-Peers run in the same call, in separate processes (`benchmarks.rl_peers`) with the interpreter of
-`--peers`, which needs their packages: `uv pip install d3rlpy==2.8.1`. Ratios are of CPU-seconds on
-one thread. `--small` only checks that everything runs, and saves nothing.
+Peers run in the same call, in separate processes with the interpreter of `--peers`, which needs
+their packages: `uv pip install d3rlpy==2.8.1`; for GAIL `uv pip install imitation==1.0.1
+stable-baselines3==2.2.1 'gymnasium[mujoco]' 'setuptools<80'`. TD-MPC2 needs a checkout of the
+official code. Ratios are of CPU-seconds on one thread. `--small` only checks that everything runs,
+and saves nothing.
 """
 
 import statistics
@@ -11,6 +13,7 @@ import time
 import typing
 from collections.abc import Callable, Sequence
 
+from benchmarks import rl_family_gail, rl_family_tdmpc
 from benchmarks.record import number
 from benchmarks.rl_pace import SEED, Bench, measure_ids
 from rrf import workspace
@@ -77,6 +80,9 @@ def _offline_pace(algorithm: str, updates: int) -> float:
 IDS: dict[str, Callable[[Bench], list[dict]]] = {
     "iql_updates_ratio_vs_d3rlpy": iql_updates_ratio_vs_d3rlpy,
     "cql_updates_ratio_vs_d3rlpy": cql_updates_ratio_vs_d3rlpy,
+    "tdmpc2_plan_ms": rl_family_tdmpc.tdmpc2_plan_ms,
+    "tdmpc2_ratio_vs_official": rl_family_tdmpc.tdmpc2_ratio_vs_official,
+    "gail_ratio_vs_imitation": rl_family_gail.gail_ratio_vs_imitation,
 }
 
 

@@ -1,15 +1,10 @@
 """Measure plans and updates of TD-MPC2, ours in this process, the official ones in their own
-(`tdmpc_peer`), with the same model of 1M parameters, in turns.
-
-`python -m benchmarks.rl_family_tdmpc --source SOURCE [ID ...]`, with SOURCE a checkout of
-github.com/nicklashansen/tdmpc2, prints the rows.
+(`tdmpc_peer`), with the same model of 1M parameters, in turns. For `benchmarks.rl_family`.
 """
 
-import argparse
 import json
 import statistics
 import subprocess
-from pathlib import Path
 
 import torch
 from tensordict import TensorDict
@@ -21,19 +16,23 @@ from rrf.algorithms.planning.tdmpc2 import TDMPC2
 from rrf.envs.control_env import Interface
 
 OFFICIAL = "official TD-MPC2 e9f5932"
+_ADVICE = (
+    "give a checkout of github.com/nicklashansen/tdmpc2 with --source, and an interpreter that has "
+    "torch and tensordict with --peers"
+)
 BATCH, SAMPLES, ELITES, POLICY_SAMPLES, ITERATIONS = 256, 128, 64, 24, 4
 _OBSERVATIONS, _ACTIONS, _STORED, _EPISODE = 3, 1, 2000, 200
 
 
-def tdmpc2_plan_ms(bench: Bench, source: Path) -> list[dict]:
+def tdmpc2_plan_ms(bench: Bench) -> list[dict]:
     """CPU-milliseconds of one plan of 128 samples and 4 iterations."""
-    (plan, _), (official, _) = _in_turns(bench, source)
+    (plan, _), (official, _) = _in_turns(bench)
     return [_row("tdmpc2_plan_ms", 1000 * plan, "ms", 1000 * official, official / plan)]
 
 
-def tdmpc2_ratio_vs_official(bench: Bench, source: Path) -> list[dict]:
+def tdmpc2_ratio_vs_official(bench: Bench) -> list[dict]:
     """Environment steps per CPU-second, each with one plan and one update of 256 sequences."""
-    ours, theirs = _in_turns(bench, source)
+    ours, theirs = _in_turns(bench)
     pace, official = 1 / sum(ours), 1 / sum(theirs)
     row = _row("tdmpc2_ratio_vs_official", pace, "steps/cpu-s", official, pace / official)
     parts = {}
@@ -44,9 +43,6 @@ def tdmpc2_ratio_vs_official(bench: Bench, source: Path) -> list[dict]:
             f"{part}_ratio": round(other / one, 2),
         }
     return [row | parts]
-
-
-IDS = {one.__name__: one for one in (tdmpc2_plan_ms, tdmpc2_ratio_vs_official)}
 
 
 def ours_s(bench: Bench) -> tuple[float, float]:
@@ -81,26 +77,25 @@ def _algorithm() -> TDMPC2:
     return algorithm
 
 
-def _official_s(bench: Bench, source: Path) -> tuple[float, float]:
+def _official_s(bench: Bench) -> tuple[float, float]:
     """The median CPU-seconds of the official plan and update, measured in a process of its own."""
+    if bench.source is None:
+        raise NotMeasuredError(f"{OFFICIAL}: {_ADVICE}")
     words = ("--samples", SAMPLES, "--elites", ELITES, "--policy-samples", POLICY_SAMPLES)
     sizes = ("--plans", bench.size(30, 1), "--updates", bench.size(15, 1), "--batch", BATCH)
     peer = ROOT / "benchmarks" / "tdmpc_peer.py"
-    command = [bench.python, peer, source, *words, *sizes, "--plan-iterations", ITERATIONS]
+    command = [bench.python, peer, bench.source, *words, *sizes, "--plan-iterations", ITERATIONS]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
-        raise NotMeasuredError(
-            f"{OFFICIAL}: {said[-1]}; give a checkout of github.com/nicklashansen/tdmpc2 with "
-            "--source, and an interpreter that has torch and tensordict with --peers"
-        )
+        raise NotMeasuredError(f"{OFFICIAL}: {said[-1]}; {_ADVICE}")
     found = json.loads(done.stdout.splitlines()[-1])
     return found["plan_s"], found["update_s"]
 
 
-def _in_turns(bench: Bench, source: Path) -> tuple[tuple[float, float], tuple[float, float]]:
+def _in_turns(bench: Bench) -> tuple[tuple[float, float], tuple[float, float]]:
     """Median CPU-seconds of plan and update, ours and the official ones, under the same load."""
-    rounds = [(ours_s(bench), _official_s(bench, source)) for _ in range(bench.size(3, 1))]
+    rounds = [(ours_s(bench), _official_s(bench)) for _ in range(bench.size(3, 1))]
     ours, theirs = (
         tuple(statistics.median(one[who][what] for one in rounds) for what in (0, 1))
         for who in (0, 1)
@@ -113,26 +108,9 @@ def _row(id: str, value: float, unit: str, theirs: float, ratio: float) -> dict:
         id,
         value,
         unit,
-        command=f"python -m benchmarks.rl_family_tdmpc --source SOURCE {id}",
+        command=f"python -m benchmarks.rl_family {id} --source SOURCE",
         peer=OFFICIAL,
         peer_value=theirs,
         ratio=ratio,
         seeds=[SEED],
     )
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Measure the named numbers and print their rows."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("ids", nargs="*", choices=list(IDS), default=list(IDS))
-    parser.add_argument("--source", type=Path, required=True)
-    parser.add_argument("--peers", default=Bench.python, help="the peer's interpreter")
-    parser.add_argument("--small", action="store_true")
-    words = parser.parse_args(arguments)
-    for id in words.ids:
-        for row in IDS[id](Bench(words.peers, words.small), words.source):
-            print(json.dumps(row, indent=2))
-
-
-if __name__ == "__main__":
-    main()

@@ -50,6 +50,8 @@ class Bench:
     """The interpreter that has the peers' packages."""
     is_small: bool = False
     """Only check that everything runs."""
+    source: Path | None = None
+    """A checkout of a peer that is no package."""
 
     def size(self, full: _Size, small: _Size) -> _Size:
         """Choose between the full size of a measurement and the small one."""
@@ -203,12 +205,13 @@ def measure_ids(
     )
     parser.add_argument("ids", nargs="*", metavar="ID", help=", ".join(known))
     parser.add_argument("--peers", default=sys.executable, metavar="PYTHON")
+    parser.add_argument("--source", type=Path, help="a checkout of a peer that is no package")
     parser.add_argument("--small", action="store_true")
     words = parser.parse_args(arguments)
     for id in words.ids:
         if id not in known:
             parser.error(f"no benchmark '{id}'{did_you_mean(id, known)}")
-    bench, skipped = Bench(words.peers, words.small), 0
+    bench, skipped = Bench(words.peers, words.small, words.source), 0
     for measure in dict.fromkeys(known[id] for id in words.ids or known):
         try:
             rows = measure(bench)

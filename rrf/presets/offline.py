@@ -4,6 +4,8 @@ An iteration has 1,000 gradient steps. The datasets are recordings of this proje
 `docs/how-to/learn-offline.md`.
 """
 
+import typing
+
 from rrf.algorithms.offline.configs import CloningCfg, CQLCfg, IQLCfg, TD3BCCfg
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.networks.configs import MLPCfg, plain_mlp
@@ -80,6 +82,7 @@ def offline(
         "bc": (CloningCfg(), ActorPackCfg(actor_cfg=fixed)),
     }
     settings, policy = algorithms[algorithm]
+    settings = settings.replace(precision="auto")
     return OfflineRunnerCfg(
         experiment_name=name,
         dataset=dataset,
@@ -92,6 +95,10 @@ def offline(
 
 
 def _pendulum(algorithm: str) -> OfflineRunnerCfg:
-    """20,000 gradient steps."""
+    """20,000 gradient steps, with the discount and the learning rates of pendulum-sac."""
     name = f"pendulum-{algorithm}"
-    return offline(name, "Pendulum-v1", algorithm, "pendulum-medium", 20, _SMALL)
+    cfg = offline(name, "Pendulum-v1", algorithm, "pendulum-medium", 20, _SMALL)
+    changes: dict[str, typing.Any] = {"gamma": 0.95, "actor_lr": 1e-3, "critic_lr": 1e-3}
+    if algorithm == "iql":
+        changes["value_lr"] = 1e-3
+    return cfg.replace(algorithm=cfg.algorithm.replace(**changes))

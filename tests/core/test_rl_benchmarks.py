@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from benchmarks import record, rl, rl_algorithms, rl_curves, rl_peers
+from benchmarks import record, rl, rl_algorithms, rl_curves, rl_family, rl_peers
 from benchmarks.rl_curve_chart import Point, chart
 from benchmarks.rl_pace import Bench, NotMeasuredError, Pace, alternating, median_pace, ratio_row
 from benchmarks.rl_pace import peer_command as peer_command_of
@@ -27,8 +27,23 @@ def _results_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "RESULTS", tmp_path)
 
 
+FAMILY = (
+    *("iql_updates_ratio_vs_d3rlpy", "cql_updates_ratio_vs_d3rlpy"),
+    *("tdmpc2_plan_ms", "tdmpc2_ratio_vs_official", "gail_ratio_vs_imitation"),
+)
+
+
 def test_the_promised_numbers_can_be_measured():
     assert set(NAMED) <= set(rl.IDS)
+    assert set(FAMILY) == set(rl_family.IDS)
+
+
+def test_a_peer_that_is_missing_is_named(capsys):
+    with pytest.raises(SystemExit, match="2 not measured"):
+        rl_family.main(["iql_updates_ratio_vs_d3rlpy", "tdmpc2_plan_ms", "--small"])
+    said = capsys.readouterr().out
+    assert "'d3rlpy' is not installed" in said
+    assert "give a checkout of github.com/nicklashansen/tdmpc2 with --source" in said
 
 
 def test_an_unknown_id_is_answered_with_the_closest_one(capsys):
