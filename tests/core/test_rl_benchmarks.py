@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from benchmarks import record, rl, rl_algorithms, rl_curves, rl_family, rl_peers
+from benchmarks import offline_scores, record, rl, rl_algorithms, rl_curves, rl_family, rl_peers
 from benchmarks.rl_curve_chart import Point, chart
 from benchmarks.rl_pace import Bench, NotMeasuredError, Pace, alternating, median_pace, ratio_row
 from benchmarks.rl_pace import peer_command as peer_command_of
@@ -36,6 +36,15 @@ FAMILY = (
 def test_the_promised_numbers_can_be_measured():
     assert set(NAMED) <= set(rl.IDS)
     assert set(FAMILY) == set(rl_family.IDS)
+
+
+def test_d4rl_scores_are_0_for_random_actions_and_100_for_an_expert():
+    hopper = offline_scores.TASKS["hopper"]
+    assert offline_scores.score(hopper, hopper.lowest) == 0
+    assert offline_scores.score(hopper, hopper.highest) == 100
+    middle, low, high = offline_scores.interquartile([1.0, 2.0, 3.0, 100.0])
+    assert middle == 2.5
+    assert low < middle < high
 
 
 def test_a_peer_that_is_missing_is_named(capsys):
