@@ -57,7 +57,8 @@ class Choice:
 def preset_for(task: str, algorithm: str) -> Choice | None:
     """The preset that was made for exactly this task and algorithm; None if there is none."""
     longer = tuple(f"-{other}" for other in ALGORITHMS if other.endswith(f"-{algorithm}"))
-    for name in PRESETS:
+    # The shortest name first: pendulum-ppo, then its variants such as pendulum-model-ppo.
+    for name in sorted(PRESETS, key=len):
         if name.endswith(f"-{algorithm}") and not name.endswith(longer):
             cfg = PRESETS.get(name)()
             is_made_for_it = isinstance(cfg, ControlRunnerCfg) and cfg.env.task == task

@@ -61,6 +61,7 @@ def tasks(home) -> tuple[str, str]:
     ("words", "origin", "actor", "env"),
     [
         (("CartPole-v1",), "preset cartpole-ppo", "Categorical", "Gymnasium"),
+        (("Pendulum-v1",), "preset pendulum-ppo", "StateIndStd", "Gymnasium"),
         (("Acrobot-v1",), "PPO's defaults for 3 actions", "Categorical", "Gymnasium"),
         (("FrozenLake-v1",), "PPO's defaults for 4 actions", "Categorical", "Gymnasium"),
         (("Reacher-v5",), "PPO's defaults for real actions", "StateIndStd", "Gymnasium"),
