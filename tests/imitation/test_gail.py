@@ -123,7 +123,9 @@ def test_an_episodes_last_state_is_compared_and_not_the_next_ones_first(tmp_path
     torch.testing.assert_close(reached, moved)
 
 
-@pytest.mark.parametrize("compares", ["actions", "next_states"])
+@pytest.mark.parametrize(
+    "compares", ["actions", pytest.param("next_states", marks=pytest.mark.slow)]
+)
 def test_it_walks_as_the_expert_does(tmp_path, dataset, compares):
     cfg = run_cfg(dataset, compares=compares, max_iterations=40, save_interval=40)
     result = cfg.build(tmp_path).run()
