@@ -3,6 +3,8 @@
 Legend: F recorded transitions, W width of a row.
 """
 
+import functools
+
 import torch
 
 from rrf.data.transitions import returns_to_go
@@ -22,9 +24,7 @@ class DatasetReplay:
             gamma: Discount factor of `returns_to_go`.
         """
         self.recorded, self.new, self.layout = recorded_fw, new, new.layout
-        steps = Transitions(recorded_fw.cpu(), new.layout)
-        returns = returns_to_go(steps.rewards.numpy(), steps.ended.numpy(), gamma)
-        self._returns = torch.from_numpy(returns).to(recorded_fw)
+        self._gamma = gamma
 
     def __len__(self) -> int:
         return len(self.recorded) + len(self.new)
@@ -58,6 +58,13 @@ class DatasetReplay:
             found = torch.where(is_new.unsqueeze(-1), self.new.gather(rows).rows, found)
         steps = Transitions(found, self.layout)
         return steps, gamma * (1 - steps.terminated)
+
+    @functools.cached_property
+    def _returns(self) -> torch.Tensor:
+        """Those of `returns_to_go` of the recorded rows, [F]; most algorithms need none."""
+        steps = Transitions(self.recorded.cpu(), self.layout)
+        returns = returns_to_go(steps.rewards.numpy(), steps.ended.numpy(), self._gamma)
+        return torch.from_numpy(returns).to(self.recorded)
 
     def returns_to_go(self, rows_b: torch.Tensor) -> torch.Tensor:
         """The discounted sums of rewards from these rows to the ends of their episodes, [B].
