@@ -9,7 +9,11 @@ from rrf.runners import GuardCfg
 from rrf.runners.checkpoints.control import load_control_policy
 from rrf.runners.interruption import Interrupted, SignalWatch
 from tests.model_based.toy import MBPO, MODEL, MODEL_PPO, mbpo_run, model_ppo_run
-from tests.off_policy.test_off_policy_runner import assert_same, everything
+from tests.off_policy.test_off_policy_runner import (
+    assert_same,
+    everything,
+    stopped_amid_an_iteration,
+)
 from tests.offline.test_offline_runner import mean_return
 
 
@@ -71,17 +75,7 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path, run):
 def test_a_run_stopped_in_the_middle_of_an_iteration_continues_bit_for_bit(tmp_path):
     cfg = mbpo_run()
     whole = cfg.build(tmp_path / "whole").run()
-    signals, stopped = SignalWatch(), cfg.build(tmp_path / "stopped")
-    update, calls = stopped.algorithm.update, []
-
-    def stop():
-        calls.append(1)
-        signals.received = signal.SIGTERM if len(calls) == 27 else None  # an iteration has ten
-        return update()
-
-    stopped.algorithm.update = stop
-    with pytest.raises(Interrupted, match=r"saved .*global_step_2"):
-        stopped.run(signals=signals)
+    stopped_amid_an_iteration(cfg, tmp_path / "stopped")
     assert_same(everything(whole), everything(cfg.build(tmp_path / "stopped").run()))
 
 

@@ -63,22 +63,28 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path, name):
     assert resumed["num_steps"] == 4 * 40
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_run_stopped_in_the_middle_of_an_iteration_continues_bit_for_bit(tmp_path, name):
-    cfg = run_cfg(name)
-    whole = cfg.build(tmp_path / "whole").run()
-    signals, stopped = SignalWatch(), cfg.build(tmp_path / "stopped")
+def stopped_amid_an_iteration(cfg, run_dir):
+    """The runner of a run that a signal stopped in its third iteration, which has ten updates."""
+    signals, stopped = SignalWatch(), cfg.build(run_dir)
     update, calls = stopped.algorithm.update, []
 
     def stop():
         calls.append(1)
-        signals.received = signal.SIGTERM if len(calls) == 27 else None  # an iteration has ten
+        signals.received = signal.SIGTERM if len(calls) == 27 else None
         return update()
 
     stopped.algorithm.update = stop
     with pytest.raises(Interrupted, match=r"saved .*global_step_2"):
         stopped.run(signals=signals)
     assert len(calls) == 27
+    return stopped
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_run_stopped_in_the_middle_of_an_iteration_continues_bit_for_bit(tmp_path, name):
+    cfg = run_cfg(name)
+    whole = cfg.build(tmp_path / "whole").run()
+    stopped_amid_an_iteration(cfg, tmp_path / "stopped")
     resumed = cfg.build(tmp_path / "stopped").run()
     assert_same(everything(whole), everything(resumed))
     assert resumed["num_steps"] == 4 * 40

@@ -1,7 +1,5 @@
 """Runs of planning algorithms: resumable, deployable, with one clear line for what cannot work."""
 
-import signal
-
 import pytest
 import torch
 
@@ -10,9 +8,12 @@ from rrf.policies.control.planning_policy import PlanningPolicy
 from rrf.runners.checkpoints.control import load_control_policy
 from rrf.runners.checkpoints.deployed_control import DeployedControl
 from rrf.runners.checkpoints.onnx_export import export
-from rrf.runners.interruption import Interrupted, SignalWatch
 from tests.control.toy import CorridorCfg
-from tests.off_policy.test_off_policy_runner import assert_same, everything
+from tests.off_policy.test_off_policy_runner import (
+    assert_same,
+    everything,
+    stopped_amid_an_iteration,
+)
 from tests.planning.toy import ALGORITHMS, MODEL, run_cfg
 
 
@@ -20,17 +21,7 @@ from tests.planning.toy import ALGORITHMS, MODEL, run_cfg
 def test_a_run_stopped_in_the_middle_of_an_iteration_continues_bit_for_bit(tmp_path, name):
     cfg = run_cfg(name)
     whole = cfg.build(tmp_path / "whole").run()
-    signals, stopped = SignalWatch(), cfg.build(tmp_path / "stopped")
-    update, calls = stopped.algorithm.update, []
-
-    def stop():
-        calls.append(1)
-        signals.received = signal.SIGTERM if len(calls) == 27 else None  # an iteration has ten
-        return update()
-
-    stopped.algorithm.update = stop
-    with pytest.raises(Interrupted, match=r"saved .*global_step_2"):
-        stopped.run(signals=signals)
+    stopped = stopped_amid_an_iteration(cfg, tmp_path / "stopped")
     assert stopped.algorithm.plans.any(), "the plans at hand are part of the state"
     resumed = cfg.build(tmp_path / "stopped").run()
     assert_same(everything(whole), everything(resumed))
