@@ -3,9 +3,12 @@
 import contextlib
 import functools
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+
+from rrf.networks import fused_mlp
 
 Precision = typing.Literal["fp32", "bf16", "auto"]
 
@@ -23,6 +26,17 @@ def autocast(
     if not is_bf16(precision, device):
         return contextlib.nullcontext()
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=keeps_weights)
+
+
+@contextlib.contextmanager
+def compiled(precision: Precision, device: torch.device) -> Iterator[None]:
+    """`autocast`, in compiled code where there is some for a network (see `networks.fused_mlp`).
+
+    Only for passes that are differentiated once.
+    """
+    products = "fp32" if precision == "fp32" else "bf16"
+    with fused_mlp.fused(products), autocast(precision, device):
+        yield
 
 
 def is_bf16(precision: Precision, device: torch.device) -> bool:

@@ -9,7 +9,8 @@ import typing
 import torch
 from torch import nn
 
-from rrf.networks.configs import MLPCfg, without_dropout
+from rrf.networks import fused_mlp
+from rrf.networks.configs import MLPCfg, is_plain, without_dropout
 from rrf.networks.mlp import activation, with_exact_outputs
 
 
@@ -30,9 +31,12 @@ class BatchedMLP(nn.Module):
             layers.append(BatchedLinear(num_copies, fan_in, fan_out))
             layers.extend(_layer(name, given, num_copies, fan_out) for name, given in after)
         self.layers = nn.Sequential(*layers)
+        self.is_known = is_plain(cfg, "ReLU")  # to the compiled code
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs [K, B, O] for inputs [K, B, I], or for inputs [B, I] that all copies share."""
+        if self.is_known and fused_mlp.is_wanted(self.layers, x):
+            return fused_mlp.perceptron(self.layers, x)
         if x.dim() == 2:
             x = x.expand(self.num_copies, -1, -1)
         if not self.has_exact_outputs:

@@ -60,6 +60,11 @@ def plain_mlp(hidden_features: list[int], activation: str) -> MLPCfg:
     return MLPCfg(hidden_features=list(hidden_features), activations=[*hidden, []])
 
 
+def is_plain(cfg: MLPCfg, activation: str) -> bool:
+    """Whether `plain_mlp` would make this network."""
+    return cfg.activations == plain_mlp(cfg.hidden_features, activation).activations
+
+
 def normed_mlp(hidden_features: list[int], activation: str = "Mish") -> MLPCfg:
     """An MLP with layer normalisation and an activation after each hidden layer."""
     hidden = [[("LayerNorm", {}), (activation, {})] for _ in hidden_features]

@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from rrf.networks.configs import MLPCfg
+from rrf.networks import fused_mlp
+from rrf.networks.configs import MLPCfg, is_plain
 from rrf.networks.mish import Mish
 from rrf.networks.simnorm import SimNorm
 
@@ -23,8 +24,12 @@ class MLP(nn.Module):
             layers.append(nn.Linear(fan_in, fan_out))
             layers.extend(_layer(name, arguments, fan_out) for name, arguments in after)
         self.layers = nn.Sequential(*layers)
+        self.is_known = is_plain(cfg, "ReLU")  # to the compiled code
 
     def forward(self, x_bi: torch.Tensor) -> torch.Tensor:
+        if self.is_known and fused_mlp.is_wanted(self.layers, x_bi):
+            outputs = fused_mlp.perceptron(self.layers, x_bi.flatten(0, -2))
+            return outputs.unflatten(0, x_bi.shape[:-1])
         if not self.has_exact_outputs:
             return self.layers(x_bi)
         return with_exact_outputs(self.layers, self.output, x_bi)

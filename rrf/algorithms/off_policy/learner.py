@@ -18,7 +18,7 @@ from torch import nn
 
 from rrf.algorithms.off_policy.configs import OffPolicyCfg
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
-from rrf.algorithms.precision import autocast
+from rrf.algorithms.precision import compiled
 from rrf.policies.control.actors import CategoricalActor
 from rrf.storage.replay import Replay, RowLayout, Transitions
 from rrf.storage.rollout import ControlStep
@@ -256,7 +256,7 @@ class OffPolicyLearner:
 
     def precision(self) -> typing.ContextManager:
         """A context for one pass; a weight cast without gradient is no use to a pass with one."""
-        return autocast(self.cfg.precision, self.device)
+        return compiled(self.cfg.precision, self.device)
 
     def slow_copies(self) -> Iterator[tuple[nn.Module, nn.Module]]:
         """Pairs of a slow copy and the network that it follows."""

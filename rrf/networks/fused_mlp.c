@@ -1,0 +1,312 @@
+/* Perceptrons with ReLU between their layers: all layers forward, and all layers backward, in one
+ * call each. See fused_mlp.py, which compiles this file.
+ *
+ * Rows are processed in blocks that stay in the processor's cache through all layers. The blocks
+ * that are summed into a gradient, and their order, do not depend on the number of threads, so
+ * neither do the results.
+ *
+ * With bfloat16 (only where the processor has products for it), the factors of each product are
+ * rounded to 16 bits, two per 32-bit word; sums and all that is stored are float32.
+ */
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+#ifdef __AVX512F__
+#define LANES 16 /* numbers in a vector */
+#define VECTORS 4 /* vectors in a row of a tile */
+#else
+#define LANES 8
+#define VECTORS 2
+#endif
+#define ALWAYS_INLINE inline __attribute__((always_inline)) /* with constants as arguments */
+#define TILE_ROWS 6
+#define BLOCK 128 /* rows that pass through all layers together */
+#define PARTS 2 /* partial sums of a gradient, for as many threads */
+
+typedef float Vector __attribute__((vector_size(LANES * 4)));
+typedef union { float number; uint32_t bits; } Word; /* a float32, or two bfloat16 */
+
+typedef struct {
+    long copies, rows, layers;
+    const long *widths; /* layers + 1 */
+    const float *x; /* [rows, widths[0]], or one of these per copy */
+    long x_stride; /* from copy to copy; 0 if all copies share x */
+    float *const *weights; /* per layer, [copies, ...] */
+    const long *in_strides, *out_strides; /* per layer, from input to input, output to output */
+    float *const *biases; /* per layer, [copies, width] */
+    float *const *outputs; /* per layer, [copies, rows, width] */
+    long half; /* whether to multiply in bfloat16 */
+    long threads;
+} Network;
+
+typedef struct {
+    const float *outputs; /* [copies, rows, last width] */
+    float *x; /* [copies, rows, widths[0]], or NULL */
+    float *const *weights, *const *biases; /* like those of the network; or NULL */
+    float *scratch; /* as many numbers as weights and biases have together */
+} Gradients;
+
+typedef struct { const float *at; long row, column; } Matrix; /* a number, and the strides */
+
+/* What happens to a sum before it is stored: bias, ReLU, zero where another number (with a stride
+ * from row to row) is not positive, addition to what is there. */
+typedef struct { const float *bias; int relu; const float *positive; long stride; int add; } Finish;
+
+int multiplies_half(void)
+{
+#ifdef __AVX512BF16__
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+static inline uint32_t rounded(float number)
+{
+    Word word = {number};
+    return (word.bits + 0x7fff + (word.bits >> 16 & 1)) >> 16; /* to nearest, ties to even */
+}
+
+static inline Word pair(float first, float second)
+{
+    return (Word){.bits = rounded(first) | rounded(second) << 16};
+}
+
+/* The number at `at`, or that and the one `next` further on. */
+static ALWAYS_INLINE Word word(int half, const float *at, long next)
+{
+    return half ? pair(at[0], at[next]) : (Word){at[0]};
+}
+
+static long minimum(long a, long b) { return a < b ? a : b; }
+
+/* Memory of this thread for one product, enough for `count` words. */
+static float *workspace(int which, long count)
+{
+    static __thread struct { float *memory; long room; } kept[3];
+    if (kept[which].room < count) {
+        free(kept[which].memory);
+        kept[which].memory = aligned_alloc(64, (count * 4 + 63) / 64 * 64);
+        kept[which].room = count;
+    }
+    return kept[which].memory;
+}
+
+/* Copy `n` columns of `b` from column `j` on, `width` words per row, filled up with zeros. */
+static ALWAYS_INLINE void
+pack(int half, Matrix b, long depth, long j, long n, long width, Word *restrict to)
+{
+    const float *begin = b.at + j * b.column;
+    long whole = half ? depth / 2 : depth, rows = half ? (depth + 1) / 2 : depth;
+    long step = half ? 2 * b.row : b.row;
+    if (n < width) memset(to, 0, rows * width * 4);
+    if (b.column == 1)
+        for (long k = 0; k < whole; k++)
+            for (long q = 0; q < n; q++) to[k * width + q] = word(half, begin + k * step + q, b.row);
+    else
+        for (long block = 0; block < whole; block += 16)
+            for (long q = 0; q < n; q++)
+                for (long k = block; k < minimum(block + 16, whole); k++)
+                    to[k * width + q] = word(half, begin + k * step + q * b.column, b.row);
+    for (long k = whole; k < rows; k++) /* the last row of an odd number */
+        for (long q = 0; q < n; q++) to[k * width + q] = pair(begin[k * step + q * b.column], 0);
+}
+
+static ALWAYS_INLINE Vector
+multiply_add(Vector sum, Word a, Vector b, int half)
+{
+#ifdef __AVX512BF16__
+    if (half)
+        return (Vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(a.bits), (__m512bh)b);
+#endif
+    return sum + a.number * b;
+}
+
+/* Store the first `n` of each row of sums. */
+static __attribute__((noinline)) void
+store(int rows, long stride, const float *sums, long n, float *c, long c_stride, Finish finish)
+{
+    for (int r = 0; r < rows; r++, sums += stride, c += c_stride, finish.positive += finish.stride)
+        for (long q = 0; q < n; q++) {
+            float sum = sums[q] + (finish.bias ? finish.bias[q] : 0);
+            if (finish.relu && sum < 0) sum = 0; /* keeps NaN */
+            if (finish.stride && !(finish.positive[q] > 0)) sum = 0;
+            c[q] = finish.add ? c[q] + sum : sum;
+        }
+}
+
+/* `rows` x `n` sums. `rows`, `vectors` and `half` are constants wherever this is called. */
+static ALWAYS_INLINE void
+tile(int rows, int vectors, int half, long n, long depth, const Word *a, long a_row, long a_column,
+     const float *b, float *c, long c_stride, Finish finish)
+{
+    Vector sums[TILE_ROWS][VECTORS];
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) sums[r][v] = (Vector){0};
+    for (long k = 0; k < depth; k++) {
+        Vector of_b[VECTORS];
+        for (int v = 0; v < vectors; v++) of_b[v] = ((const Vector *)b)[k * vectors + v];
+        for (int r = 0; r < rows; r++) {
+            Word of_a = a[r * a_row + k * a_column];
+            for (int v = 0; v < vectors; v++)
+                sums[r][v] = multiply_add(sums[r][v], of_a, of_b[v], half);
+        }
+    }
+    Vector kept[TILE_ROWS][VECTORS];
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) kept[r][v] = sums[r][v];
+    store(rows, VECTORS * LANES, (const float *)kept, n, c, c_stride, finish);
+}
+
+/* c[m, n] = finish(a[m, depth] b[depth, n]) */
+static ALWAYS_INLINE void
+product_in(int half, long m, long n, long depth, Matrix a, Matrix b, float *c, long c_stride, Finish finish)
+{
+    const Word *words = (const Word *)a.at;
+    long words_deep = depth;
+    if (half) { /* pairs along the depth */
+        words_deep = (depth + 1) / 2;
+        Word *to = (Word *)workspace(1, words_deep * m);
+        if (a.row == 1) pack(half, (Matrix){a.at, a.column, 1}, depth, 0, m, m, to);
+        else
+            for (long i = 0; i < m; i++)
+                for (long k = 0; k < words_deep; k++) {
+                    const float *at = a.at + i * a.row + 2 * k;
+                    to[i * words_deep + k] = pair(at[0], 2 * k + 1 < depth ? at[1] : 0);
+                }
+        words = to;
+        if (a.row == 1) a.column = m;
+        else a.row = words_deep;
+    }
+    Word *packed = (Word *)workspace(0, words_deep * VECTORS * LANES);
+    for (long j = 0, columns; j < n; j += columns) {
+        int is_wide = n - j > LANES;
+        long width = is_wide ? VECTORS * LANES : LANES;
+        columns = n - j < width ? n - j : width;
+        pack(half, b, depth, j, columns, width, packed);
+        Finish here = finish;
+        if (here.bias) here.bias += j;
+        if (here.stride) here.positive += j;
+        long i = 0;
+#define TILES(rows, vectors)                                                                       \
+    for (; i + rows <= m; i += rows) {                                                             \
+        tile(rows, vectors, half, columns, words_deep, words + i * a.row, a.row, a.column,         \
+             (const float *)packed, c + i * c_stride + j, c_stride, here);                         \
+        here.positive += rows * here.stride;                                                       \
+    }
+        if (is_wide) { TILES(TILE_ROWS, VECTORS) TILES(2, VECTORS) TILES(1, VECTORS) }
+        else { TILES(TILE_ROWS, 1) TILES(2, 1) TILES(1, 1) }
+#undef TILES
+    }
+}
+
+/* A product of layer `l`; those of the output layer are exact. */
+static void product(const Network *net, long l, long m, long n, long depth, Matrix a, Matrix b,
+                    float *c, long c_stride, Finish finish)
+{
+    if (net->half && l + 1 < net->layers) product_in(1, m, n, depth, a, b, c, c_stride, finish);
+    else product_in(0, m, n, depth, a, b, c, c_stride, finish);
+}
+
+static void add_columns(const float *restrict rows, long count, long width, float *restrict to)
+{
+    for (long r = 0; r < count; r++)
+        for (long j = 0; j < width; j++) to[j] += rows[r * width + j];
+}
+
+static Matrix weight(const Network *net, long layer, long copy)
+{
+    const float *at = net->weights[layer] + copy * net->widths[layer] * net->widths[layer + 1];
+    return (Matrix){at, net->in_strides[layer], net->out_strides[layer]};
+}
+
+void forward(const Network *net)
+{
+    const long *widths = net->widths, blocks = (net->rows + BLOCK - 1) / BLOCK;
+#pragma omp parallel for num_threads(net->threads) schedule(static)
+    for (long task = 0; task < net->copies * blocks; task++) {
+        long copy = task / blocks, first = task % blocks * BLOCK;
+        long rows = minimum(BLOCK, net->rows - first);
+        const float *in = net->x + copy * net->x_stride + first * widths[0];
+        for (long l = 0; l < net->layers; l++) {
+            long width = widths[l + 1];
+            float *out = net->outputs[l] + (copy * net->rows + first) * width;
+            Finish finish = {.bias = net->biases[l] + copy * width, .relu = l + 1 < net->layers};
+            product(net, l, rows, width, widths[l], (Matrix){in, widths[l], 1},
+                    weight(net, l, copy), out, width, finish);
+            in = out;
+        }
+    }
+}
+
+/* The gradients of the weights of layer `l` from some rows; `in` and `of_out` begin at the first. */
+static void add_weights(const Network *net, long l, long rows, const float *in, const float *of_out,
+                        float *weights, float *biases, int add)
+{
+    long fan_in = net->widths[l], fan_out = net->widths[l + 1];
+    Finish finish = {.add = add};
+    if (net->out_strides[l] == 1)
+        product(net, l, fan_in, fan_out, rows, (Matrix){in, 1, fan_in},
+                (Matrix){of_out, fan_out, 1}, weights, fan_out, finish);
+    else
+        product(net, l, fan_out, fan_in, rows, (Matrix){of_out, 1, fan_out},
+                (Matrix){in, fan_in, 1}, weights, fan_in, finish);
+    if (!add) memset(biases, 0, fan_out * 4);
+    add_columns(of_out, rows, fan_out, biases);
+}
+
+void backward(const Network *net, const Gradients *to)
+{
+    const long *widths = net->widths, part = (net->rows + PARTS - 1) / PARTS;
+    long size = 0, widest = 0; /* of a copy */
+    for (long l = 0; l < net->layers; l++) {
+        size += (widths[l] + 1) * widths[l + 1];
+        if (widths[l] > widest) widest = widths[l];
+    }
+#pragma omp parallel for num_threads(net->threads) schedule(static)
+    for (long task = 0; task < net->copies * PARTS; task++) {
+        long copy = task / PARTS, begin = task % PARTS * part;
+        long end = minimum(begin + part, net->rows);
+        for (long first = begin; first < end; first += BLOCK) {
+            long rows = minimum(BLOCK, end - first), row = copy * net->rows + first;
+            const float *of_out = to->outputs + row * widths[net->layers];
+            float *other = to->scratch + copy * size; /* the sums of the second part */
+            for (long l = net->layers - 1; l >= 0; l--) {
+                long fan_in = widths[l], fan_out = widths[l + 1];
+                const float *in = l ? net->outputs[l - 1] + row * fan_in
+                                    : net->x + copy * net->x_stride + first * fan_in;
+                if (to->weights) {
+                    float *weights = begin ? other : to->weights[l] + copy * fan_in * fan_out;
+                    float *biases = begin ? other + fan_in * fan_out : to->biases[l] + copy * fan_out;
+                    add_weights(net, l, rows, in, of_out, weights, biases, first > begin);
+                    other += (fan_in + 1) * fan_out;
+                }
+                if (l == 0 && !to->x) break;
+                Matrix transposed = weight(net, l, copy);
+                transposed = (Matrix){transposed.at, transposed.column, transposed.row};
+                Finish finish = {.positive = in, .stride = l ? fan_in : 0};
+                float *of_in = l ? workspace(2, 2 * BLOCK * widest) + l % 2 * BLOCK * widest
+                                 : to->x + row * fan_in;
+                product(net, l, rows, fan_in, fan_out, (Matrix){of_out, fan_out, 1}, transposed,
+                        of_in, fan_in, finish);
+                of_out = of_in;
+            }
+        }
+    }
+    if (!to->weights || part >= net->rows) return;
+#pragma omp parallel for num_threads(net->threads) schedule(static)
+    for (long copy = 0; copy < net->copies; copy++) {
+        const float *other = to->scratch + copy * size;
+        for (long l = net->layers - 1; l >= 0; l--) {
+            long count = widths[l] * widths[l + 1];
+            add_columns(other, 1, count, to->weights[l] + copy * count);
+            add_columns(other + count, 1, widths[l + 1], to->biases[l] + copy * widths[l + 1]);
+            other += count + widths[l + 1];
+        }
+    }
+}
