@@ -7,9 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-# One torch thread per process: two threads on contended cores are several times slower.
+# One torch thread per process, and no spinning while threads wait: both are several times slower on
+# contended cores.
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
+export OMP_WAIT_POLICY ?= PASSIVE
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DO_NOT_TRACK := 1
 export DVC_NO_ANALYTICS := 1

@@ -28,7 +28,7 @@ README = {
     "go1_flat_ratio_vs_mjlab_cpu": "Go1: steps per second",
     "ppo_halfcheetah_ratio_vs_sb3": "PPO on HalfCheetah: steps per second",
     "reader_ratio_vs_lerobot": "frames read from a LeRobot v3 dataset",
-    "sac_ratio_vs_sbx": "**slower**: SAC on HalfCheetah, steps per second",
+    "sac_ratio_vs_sbx": "SAC on HalfCheetah: steps per second",
     "envpool_ratio_vs_gymnasium": "**slower**: HalfCheetah stepped by EnvPool, steps per second",
 }
 """The numbers in the README, the unflattering ones last, and what each is about."""

@@ -12,9 +12,12 @@ _NUMERICS = ("metaworld", "numpy", "torch", "warp-lang")
 
 
 def source_digest() -> str:
-    """One digest over all Python files of this package as they are on disk, committed or not."""
+    """One digest over all Python and C files of this package as they are on disk, committed or
+    not.
+    """
     root = Path(__file__).parent
-    files = {p.relative_to(root).as_posix(): atomic.sha256(p) for p in root.rglob("*.py")}
+    paths = [*root.rglob("*.py"), *root.rglob("*.c")]
+    files = {p.relative_to(root).as_posix(): atomic.sha256(p) for p in paths}
     return atomic.digest_of(files)
 
 

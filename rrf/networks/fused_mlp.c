@@ -225,22 +225,18 @@ static Matrix weight(const Network *net, long layer, long copy)
     return (Matrix){at, net->in_strides[layer], net->out_strides[layer]};
 }
 
-void forward(const Network *net)
+/* All layers for some rows of a copy. */
+static void forward_rows(const Network *net, long copy, long first, long rows)
 {
-    const long *widths = net->widths, blocks = (net->rows + BLOCK - 1) / BLOCK;
-#pragma omp parallel for num_threads(net->threads) schedule(static)
-    for (long task = 0; task < net->copies * blocks; task++) {
-        long copy = task / blocks, first = task % blocks * BLOCK;
-        long rows = minimum(BLOCK, net->rows - first);
-        const float *in = net->x + copy * net->x_stride + first * widths[0];
-        for (long l = 0; l < net->layers; l++) {
-            long width = widths[l + 1];
-            float *out = net->outputs[l] + (copy * net->rows + first) * width;
-            Finish finish = {.bias = net->biases[l] + copy * width, .relu = l + 1 < net->layers};
-            product(net, l, rows, width, widths[l], (Matrix){in, widths[l], 1},
-                    weight(net, l, copy), out, width, finish);
-            in = out;
-        }
+    const long *widths = net->widths;
+    const float *in = net->x + copy * net->x_stride + first * widths[0];
+    for (long l = 0; l < net->layers; l++) {
+        long width = widths[l + 1];
+        float *out = net->outputs[l] + (copy * net->rows + first) * width;
+        Finish finish = {.bias = net->biases[l] + copy * width, .relu = l + 1 < net->layers};
+        product(net, l, rows, width, widths[l], (Matrix){in, widths[l], 1}, weight(net, l, copy),
+                out, width, finish);
+        in = out;
     }
 }
 
@@ -260,53 +256,83 @@ static void add_weights(const Network *net, long l, long rows, const float *in, 
     add_columns(of_out, rows, fan_out, biases);
 }
 
+static long rows_per_part(const Network *net) { return (net->rows + PARTS - 1) / PARTS; }
+
+/* Numbers of the weights and biases of a copy. */
+static long size_of_copy(const Network *net)
+{
+    long size = 0;
+    for (long l = 0; l < net->layers; l++) size += (net->widths[l] + 1) * net->widths[l + 1];
+    return size;
+}
+
+/* All layers backward for the rows of a part of a copy. */
+static void backward_part(const Network *net, const Gradients *to, long copy, long part)
+{
+    const long *widths = net->widths;
+    long begin = part * rows_per_part(net), end = minimum(begin + rows_per_part(net), net->rows);
+    long widest = 0;
+    for (long l = 0; l < net->layers; l++)
+        if (widths[l] > widest) widest = widths[l];
+    for (long first = begin; first < end; first += BLOCK) {
+        long rows = minimum(BLOCK, end - first), row = copy * net->rows + first;
+        const float *of_out = to->outputs + row * widths[net->layers];
+        float *other = to->scratch + copy * size_of_copy(net); /* the sums of the second part */
+        for (long l = net->layers - 1; l >= 0; l--) {
+            long fan_in = widths[l], fan_out = widths[l + 1];
+            const float *in = l ? net->outputs[l - 1] + row * fan_in
+                                : net->x + copy * net->x_stride + first * fan_in;
+            if (to->weights) {
+                float *weights = part ? other : to->weights[l] + copy * fan_in * fan_out;
+                float *biases = part ? other + fan_in * fan_out : to->biases[l] + copy * fan_out;
+                add_weights(net, l, rows, in, of_out, weights, biases, first > begin);
+                other += (fan_in + 1) * fan_out;
+            }
+            if (l == 0 && !to->x) break;
+            Matrix transposed = weight(net, l, copy);
+            transposed = (Matrix){transposed.at, transposed.column, transposed.row};
+            Finish finish = {.positive = in, .stride = l ? fan_in : 0};
+            float *of_in = l ? workspace(2, 2 * BLOCK * widest) + l % 2 * BLOCK * widest
+                             : to->x + row * fan_in;
+            product(net, l, rows, fan_in, fan_out, (Matrix){of_out, fan_out, 1}, transposed, of_in,
+                    fan_in, finish);
+            of_out = of_in;
+        }
+    }
+}
+
+/* Add the sums of the second part to those of the first. */
+static void add_parts(const Network *net, const Gradients *to, long copy)
+{
+    const float *other = to->scratch + copy * size_of_copy(net);
+    if (rows_per_part(net) >= net->rows) return;
+    for (long l = net->layers - 1; l >= 0; l--) {
+        long count = net->widths[l] * net->widths[l + 1], width = net->widths[l + 1];
+        add_columns(other, 1, count, to->weights[l] + copy * count);
+        add_columns(other + count, 1, width, to->biases[l] + copy * width);
+        other += count + width;
+    }
+}
+
+void forward(const Network *net)
+{
+    const long blocks = (net->rows + BLOCK - 1) / BLOCK;
+#pragma omp parallel for num_threads(net->threads) schedule(static)
+    for (long task = 0; task < net->copies * blocks; task++) {
+        long first = task % blocks * BLOCK;
+        forward_rows(net, task / blocks, first, minimum(BLOCK, net->rows - first));
+    }
+}
+
 void backward(const Network *net, const Gradients *to)
 {
-    const long *widths = net->widths, part = (net->rows + PARTS - 1) / PARTS;
-    long size = 0, widest = 0; /* of a copy */
-    for (long l = 0; l < net->layers; l++) {
-        size += (widths[l] + 1) * widths[l + 1];
-        if (widths[l] > widest) widest = widths[l];
-    }
-#pragma omp parallel for num_threads(net->threads) schedule(static)
-    for (long task = 0; task < net->copies * PARTS; task++) {
-        long copy = task / PARTS, begin = task % PARTS * part;
-        long end = minimum(begin + part, net->rows);
-        for (long first = begin; first < end; first += BLOCK) {
-            long rows = minimum(BLOCK, end - first), row = copy * net->rows + first;
-            const float *of_out = to->outputs + row * widths[net->layers];
-            float *other = to->scratch + copy * size; /* the sums of the second part */
-            for (long l = net->layers - 1; l >= 0; l--) {
-                long fan_in = widths[l], fan_out = widths[l + 1];
-                const float *in = l ? net->outputs[l - 1] + row * fan_in
-                                    : net->x + copy * net->x_stride + first * fan_in;
-                if (to->weights) {
-                    float *weights = begin ? other : to->weights[l] + copy * fan_in * fan_out;
-                    float *biases = begin ? other + fan_in * fan_out : to->biases[l] + copy * fan_out;
-                    add_weights(net, l, rows, in, of_out, weights, biases, first > begin);
-                    other += (fan_in + 1) * fan_out;
-                }
-                if (l == 0 && !to->x) break;
-                Matrix transposed = weight(net, l, copy);
-                transposed = (Matrix){transposed.at, transposed.column, transposed.row};
-                Finish finish = {.positive = in, .stride = l ? fan_in : 0};
-                float *of_in = l ? workspace(2, 2 * BLOCK * widest) + l % 2 * BLOCK * widest
-                                 : to->x + row * fan_in;
-                product(net, l, rows, fan_in, fan_out, (Matrix){of_out, fan_out, 1}, transposed,
-                        of_in, fan_in, finish);
-                of_out = of_in;
-            }
-        }
-    }
-    if (!to->weights || part >= net->rows) return;
-#pragma omp parallel for num_threads(net->threads) schedule(static)
-    for (long copy = 0; copy < net->copies; copy++) {
-        const float *other = to->scratch + copy * size;
-        for (long l = net->layers - 1; l >= 0; l--) {
-            long count = widths[l] * widths[l + 1];
-            add_columns(other, 1, count, to->weights[l] + copy * count);
-            add_columns(other + count, 1, widths[l + 1], to->biases[l] + copy * widths[l + 1]);
-            other += count + widths[l + 1];
-        }
+#pragma omp parallel num_threads(net->threads)
+    {
+#pragma omp for schedule(static)
+        for (long task = 0; task < net->copies * PARTS; task++)
+            backward_part(net, to, task / PARTS, task % PARTS);
+        if (to->weights)
+#pragma omp for schedule(static)
+            for (long copy = 0; copy < net->copies; copy++) add_parts(net, to, copy);
     }
 }

@@ -1,8 +1,8 @@
 """Perceptrons in compiled code: all layers in one call.
 
-`fused_mlp.c` is compiled once per machine, by its own C compiler. Within `fused(...)`, networks that
-the code knows use it: float32 weights on the CPU, ReLU between the layers, nothing else. All other
-networks compute with torch, and so does everything on machines without a compiler.
+`fused_mlp.c` is compiled once per machine, by its own C compiler. Within `fused(...)`, networks
+that the code knows use it: float32 weights on the CPU, ReLU between the layers, nothing else. All
+other networks compute with torch, and so does everything on machines without a compiler.
 
 The code runs on up to two cores, and results do not depend on their number. They cannot be
 differentiated twice.
@@ -13,11 +13,7 @@ Legend: K copies of a network, B batch, I input width, O output width, L layers.
 import contextlib
 import ctypes
 import functools
-import hashlib
 import os
-import platform
-import subprocess
-import tempfile
 import typing
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -27,11 +23,10 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from rrf import compilation
+
 Products = typing.Literal["fp32", "bf16"]
 
-_SOURCE = Path(__file__).with_suffix(".c")
-_FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
-_FLAGS += ["-fopenmp", "-shared", "-fPIC"]
 _MOST_THREADS = 2  # "PARTS" of the code
 _products: ContextVar[Products | None] = ContextVar("products", default=None)
 
@@ -84,76 +79,10 @@ def parameters(layers: nn.Sequential) -> list[nn.Parameter]:
     return [one for some in every for one in some if one is not None]
 
 
-class _Perceptron(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, *parameters):  # pyright: ignore[reportIncompatibleMethodOverride]
-        call = _Call(x.float().contiguous(), parameters)
-        outputs = call.forward()
-        ctx.call = call
-        ctx.save_for_backward(call.x, *parameters)
-        return outputs
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient):  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx.saved_tensors  # raises an error if one of them was changed meanwhile
-        needs_x, needs_weights = ctx.needs_input_grad[0], any(ctx.needs_input_grad[1:])
-        return ctx.call.backward(gradient.contiguous(), needs_x, needs_weights)
-
-
-class _Call:
-    """The arguments of the compiled code for one pass. It holds the tensors to which they point."""
-
-    def __init__(self, x: torch.Tensor, parameters: Sequence[torch.Tensor]):
-        self.x, self.parameters = x, parameters
-        weights = parameters[::2]
-        self.are_copies = weights[0].dim() == 3
-        ins, outs = (1, 2) if self.are_copies else (1, 0)
-        widths = [weights[0].shape[ins], *(weight.shape[outs] for weight in weights)]
-        self.copies = weights[0].shape[0] if self.are_copies else 1
-        rows = x.shape[-2]
-        self.outputs = [torch.empty(self.copies, rows, width) for width in widths[1:]]
-        self.network = _Network(
-            copies=self.copies,
-            rows=rows,
-            layers=len(weights),
-            widths=_longs(widths),
-            x=x.data_ptr(),
-            x_stride=rows * widths[0] if x.dim() == 3 else 0,
-            weights=_addresses(weights),
-            in_strides=_longs([weight.stride(ins) for weight in weights]),
-            out_strides=_longs([weight.stride(outs) for weight in weights]),
-            biases=_addresses(parameters[1::2]),
-            outputs=_addresses(self.outputs),
-            half=_products.get() == "bf16" and library().multiplies_half(),
-            threads=num_threads(),
-        )
-
-    def forward(self) -> torch.Tensor:
-        """Compute and return the outputs."""
-        library().forward(ctypes.byref(self.network))
-        *self.outputs, found = self.outputs
-        return found if self.are_copies else found[0]
-
-    def backward(
-        self, gradient: torch.Tensor, needs_x: bool, needs_weights: bool
-    ) -> tuple[torch.Tensor | None, ...]:
-        """The gradients of x and of the parameters, from that of the outputs."""
-        rows, width = self.x.shape[-2:]
-        of_x = torch.empty(self.copies, rows, width) if needs_x else None
-        found = [torch.empty_like(one) for one in self.parameters] if needs_weights else []
-        scratch = torch.empty(sum(one.numel() for one in found))
-        gradients = _Gradients(
-            outputs=gradient.data_ptr(),
-            x=of_x.data_ptr() if of_x is not None else None,
-            weights=_addresses(found[::2]) if found else None,
-            biases=_addresses(found[1::2]) if found else None,
-            scratch=scratch.data_ptr(),
-        )
-        library().backward(ctypes.byref(self.network), ctypes.byref(gradients))
-        if of_x is not None and self.x.dim() == 2:
-            of_x = of_x.sum(0) if self.copies > 1 else of_x[0]
-        return of_x, *(found or [None] * len(self.parameters))
+@functools.cache
+def library() -> typing.Any:
+    """The compiled code; None where it cannot be compiled."""
+    return compilation.library(Path(__file__).with_suffix(".c"))
 
 
 @functools.cache
@@ -164,8 +93,8 @@ def num_threads() -> int:
     return min(_MOST_THREADS, cores)
 
 
-class _Network(ctypes.Structure):
-    """As in fused_mlp.c."""
+class NetworkStruct(ctypes.Structure):
+    """`Network` of fused_mlp.c."""
 
     _fields_: typing.ClassVar = [
         ("copies", ctypes.c_long),
@@ -184,8 +113,8 @@ class _Network(ctypes.Structure):
     ]
 
 
-class _Gradients(ctypes.Structure):
-    """As in fused_mlp.c."""
+class GradientsStruct(ctypes.Structure):
+    """`Gradients` of fused_mlp.c."""
 
     _fields_: typing.ClassVar = [
         ("outputs", ctypes.c_void_p),
@@ -196,60 +125,87 @@ class _Gradients(ctypes.Structure):
     ]
 
 
+class Pass:
+    """The arguments of a pass through a network, and the tensors to which they point."""
+
+    def __init__(self, x: torch.Tensor, parameters: Sequence[torch.Tensor], products: Products):
+        """
+        Args:
+            x: float32, contiguous; see `perceptron`.
+            parameters: Weight and bias of each layer.
+        """
+        self.x, self.parameters = x, parameters
+        weights = parameters[::2]
+        self.are_copies = weights[0].dim() == 3
+        ins, outs = (1, 2) if self.are_copies else (1, 0)
+        widths = [weights[0].shape[ins], *(weight.shape[outs] for weight in weights)]
+        self.copies = weights[0].shape[0] if self.are_copies else 1
+        rows = x.shape[-2]
+        self.outputs = [torch.empty(self.copies, rows, width) for width in widths[1:]]
+        self.struct = NetworkStruct(
+            copies=self.copies,
+            rows=rows,
+            layers=len(weights),
+            widths=_longs(widths),
+            x=x.data_ptr(),
+            x_stride=rows * widths[0] if x.dim() == 3 else 0,
+            weights=_addresses(weights),
+            in_strides=_longs([weight.stride(ins) for weight in weights]),
+            out_strides=_longs([weight.stride(outs) for weight in weights]),
+            biases=_addresses(parameters[1::2]),
+            outputs=_addresses(self.outputs),
+            half=products == "bf16" and library().multiplies_half(),
+            threads=num_threads(),
+        )
+
+
+class PassGradients:
+    """The gradients that the code computes for a pass, not yet computed."""
+
+    def __init__(self, of: Pass, outputs: torch.Tensor, needs_x: bool, needs_weights: bool):
+        """
+        Args:
+            outputs: The gradient of the outputs, contiguous.
+        """
+        self.outputs = outputs
+        self.x = torch.empty(of.copies, *of.x.shape[-2:]) if needs_x else None
+        self.parameters = [torch.empty_like(one) for one in of.parameters if needs_weights]
+        self.scratch = torch.empty(sum(one.numel() for one in self.parameters))
+        self.struct = GradientsStruct(
+            outputs=outputs.data_ptr(),
+            x=None if self.x is None else self.x.data_ptr(),
+            weights=_addresses(self.parameters[::2]) if needs_weights else None,
+            biases=_addresses(self.parameters[1::2]) if needs_weights else None,
+            scratch=self.scratch.data_ptr(),
+        )
+
+
+class _Perceptron(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, *parameters):  # pyright: ignore[reportIncompatibleMethodOverride]
+        call = Pass(x.float().contiguous(), parameters, _products.get() or "fp32")
+        library().forward(ctypes.byref(call.struct))
+        ctx.save_for_backward(call.x, *parameters)
+        ctx.call = call
+        *call.outputs, found = call.outputs  # what autograd returns must not be kept here as well
+        return found if call.are_copies else found[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):  # pyright: ignore[reportIncompatibleMethodOverride]
+        _ = ctx.saved_tensors  # raises an error if one of them was changed meanwhile
+        call, (needs_x, *needs_weights) = ctx.call, ctx.needs_input_grad
+        found = PassGradients(call, gradient.contiguous(), needs_x, any(needs_weights))
+        library().backward(ctypes.byref(call.struct), ctypes.byref(found.struct))
+        of_x = found.x
+        if of_x is not None and call.x.dim() == 2:  # one input for all copies
+            of_x = of_x.sum(0) if call.copies > 1 else of_x[0]
+        return of_x, *(found.parameters or [None] * len(needs_weights))
+
+
 def _longs(numbers: Sequence[int]) -> ctypes.Array:
     return (ctypes.c_long * len(numbers))(*numbers)
 
 
 def _addresses(tensors: Sequence[torch.Tensor]) -> ctypes.Array:
     return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
-
-
-# ------------------------------------------------------------------------------- compilation
-
-
-@functools.cache
-def library() -> typing.Any:
-    """The compiled code; None where it cannot be compiled."""
-    try:
-        return ctypes.CDLL(str(_compiled()))
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _compiled() -> Path:
-    """The path of the compiled code. It is compiled anew if the code or the machine is another."""
-    compiler = os.environ.get("CC", "cc")
-    facts = [compiler, *_FLAGS, _SOURCE.read_text(), platform.machine(), _processor()]
-    digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-    kept = _own_folder() / f"fused_mlp-{digest}.so"
-    if not kept.is_file():
-        with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
-            made = Path(scratch) / kept.name
-            words = [compiler, *_FLAGS, str(_SOURCE), "-o", str(made)]
-            subprocess.run(words, check=True, capture_output=True, timeout=120)
-            made.replace(kept)
-    return kept
-
-
-def _processor() -> str:
-    """What the processor can do; the code is compiled for exactly this one."""
-    cpu_info = Path("/proc/cpuinfo")  # exists on Linux only
-    if not cpu_info.is_file():
-        return platform.processor()
-    lines = cpu_info.read_text().splitlines()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
-
-
-def _own_folder() -> Path:
-    """The user's cache. What is loaded from it runs, so nobody else may write there.
-
-    Raises:
-        OSError: If somebody else may, or if there is no such folder and none can be made.
-    """
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(cache) / "rrf"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise PermissionError(f"others may write to {folder}")
-    return folder

@@ -1,0 +1,71 @@
+"""C code of this project, compiled on the machine that runs it, by its own compiler (`$CC` or cc).
+
+A compiled library is kept in the user's cache and made anew when code or machine are others.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+_FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
+_FLAGS += ["-fopenmp", "-shared", "-fPIC"]
+_INCLUDE = re.compile(r'^#include "(.+)"$', re.MULTILINE)
+
+
+@functools.cache
+def library(source: Path) -> ctypes.CDLL | None:
+    """The library of a C file; None where it cannot be compiled or loaded."""
+    try:
+        return ctypes.CDLL(str(_compiled(source)))
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _compiled(source: Path) -> Path:
+    compiler = os.environ.get("CC", "cc")
+    facts = [compiler, *_FLAGS, _text(source), platform.machine(), _processor()]
+    digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+    kept = _own_folder() / f"{source.stem}-{digest}.so"
+    if not kept.is_file():
+        with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
+            made = Path(scratch) / kept.name
+            words = [compiler, *_FLAGS, str(source), "-lm", "-o", str(made)]
+            subprocess.run(words, check=True, capture_output=True, timeout=120)
+            made.replace(kept)
+    return kept
+
+
+def _text(source: Path) -> str:
+    """The code of a file and of the files that it includes."""
+    own = source.read_text()
+    return own + "".join(_text(source.parent / name) for name in _INCLUDE.findall(own))
+
+
+def _processor() -> str:
+    """What the processor can do; the code is compiled for exactly this one."""
+    cpu_info = Path("/proc/cpuinfo")  # exists on Linux only
+    if not cpu_info.is_file():
+        return platform.processor()
+    lines = cpu_info.read_text().splitlines()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+def _own_folder() -> Path:
+    """The user's cache. What is loaded from it runs, so nobody else may write there.
+
+    Raises:
+        OSError: If somebody else may, or if there is no such folder and none can be made.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(cache) / "rrf"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"others may write to {folder}")
+    return folder
