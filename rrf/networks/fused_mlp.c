@@ -66,22 +66,36 @@ int multiplies_half(void)
 #endif
 }
 
-static inline uint32_t rounded(float number)
+#ifdef __AVX512BF16__
+
+static inline __mmask16 lanes(long count) { return count < 16 ? (1u << count) - 1 : 0xffff; }
+
+/* Words of two numbers that follow one another, from `count` numbers. */
+static void pairs_along(const float *from, long count, Word *to)
 {
-    Word word = {number};
-    return (word.bits + 0x7fff + (word.bits >> 16 & 1)) >> 16; /* to nearest, ties to even */
+    for (long k = 0; k < count; k += 32) {
+        __m512 low = _mm512_maskz_loadu_ps(lanes(count - k), from + k), high = _mm512_setzero_ps();
+        if (count - k > 16) high = _mm512_maskz_loadu_ps(lanes(count - k - 16), from + k + 16);
+        __m512i words = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+        _mm512_mask_storeu_epi32(to + k / 2, lanes((count - k + 1) / 2), words);
+    }
 }
 
-static inline Word pair(float first, float second)
+/* Words of two numbers, one of each row; there may be no second row. */
+static void pairs_across(const float *first, const float *second, long count, Word *to)
 {
-    return (Word){.bits = rounded(first) | rounded(second) << 16};
+    for (long q = 0; q < count; q += 16) {
+        __mmask16 here = lanes(count - q);
+        __m512 high = second ? _mm512_maskz_loadu_ps(here, second + q) : _mm512_setzero_ps();
+        __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, _mm512_maskz_loadu_ps(here, first + q));
+        __m512i words = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(both, 1));
+        words = _mm512_slli_epi32(words, 16);
+        words |= _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(both, 0));
+        _mm512_mask_storeu_epi32(to + q, here, words);
+    }
 }
 
-/* The number at `at`, or that and the one `next` further on. */
-static ALWAYS_INLINE Word word(int half, const float *at, long next)
-{
-    return half ? pair(at[0], at[next]) : (Word){at[0]};
-}
+#endif
 
 static long minimum(long a, long b) { return a < b ? a : b; }
 
@@ -98,24 +112,38 @@ static float *workspace(int which, long count)
 }
 
 /* Copy `n` columns of `b` from column `j` on, `width` words per row, filled up with zeros. */
-static ALWAYS_INLINE void
-pack(int half, Matrix b, long depth, long j, long n, long width, Word *restrict to)
+static void pack(Matrix b, long depth, long j, long n, long width, Word *restrict to)
 {
-    const float *begin = b.at + j * b.column;
-    long whole = half ? depth / 2 : depth, rows = half ? (depth + 1) / 2 : depth;
-    long step = half ? 2 * b.row : b.row;
-    if (n < width) memset(to, 0, rows * width * 4);
+    const float *from = b.at + j * b.column;
+    if (n < width) memset(to, 0, depth * width * 4);
     if (b.column == 1)
-        for (long k = 0; k < whole; k++)
-            for (long q = 0; q < n; q++) to[k * width + q] = word(half, begin + k * step + q, b.row);
+        for (long k = 0; k < depth; k++) memcpy(to + k * width, from + k * b.row, n * 4);
     else
-        for (long block = 0; block < whole; block += 16)
+        for (long block = 0; block < depth; block += 16)
             for (long q = 0; q < n; q++)
-                for (long k = block; k < minimum(block + 16, whole); k++)
-                    to[k * width + q] = word(half, begin + k * step + q * b.column, b.row);
-    for (long k = whole; k < rows; k++) /* the last row of an odd number */
-        for (long q = 0; q < n; q++) to[k * width + q] = pair(begin[k * step + q * b.column], 0);
+                for (long k = block; k < minimum(block + 16, depth); k++)
+                    to[k * width + q].number = from[k * b.row + q * b.column];
 }
+
+#ifdef __AVX512BF16__
+/* The same in pairs along the depth. */
+static void pack_pairs(Matrix b, long depth, long j, long n, long width, Word *restrict to)
+{
+    const float *from = b.at + j * b.column;
+    Word words[16];
+    if (n < width) memset(to, 0, (depth + 1) / 2 * width * 4);
+    if (b.column == 1)
+        for (long k = 0; k < depth; k += 2, from += 2 * b.row, to += width)
+            pairs_across(from, k + 1 < depth ? from + b.row : NULL, n, to);
+    else
+        for (long block = 0; block < depth; block += 32)
+            for (long q = 0; q < n; q++) {
+                long count = minimum(32, depth - block);
+                pairs_along(from + block + q * b.column, count, words);
+                for (long k = 0; k < (count + 1) / 2; k++) to[(block / 2 + k) * width + q] = words[k];
+            }
+}
+#endif
 
 static ALWAYS_INLINE Vector
 multiply_add(Vector sum, Word a, Vector b, int half)
@@ -168,27 +196,30 @@ static ALWAYS_INLINE void
 product_in(int half, long m, long n, long depth, Matrix a, Matrix b, float *c, long c_stride, Finish finish)
 {
     const Word *words = (const Word *)a.at;
-    long words_deep = depth;
-    if (half) { /* pairs along the depth */
-        words_deep = (depth + 1) / 2;
+    long words_deep = half ? (depth + 1) / 2 : depth;
+#ifdef __AVX512BF16__
+    if (half) {
         Word *to = (Word *)workspace(1, words_deep * m);
-        if (a.row == 1) pack(half, (Matrix){a.at, a.column, 1}, depth, 0, m, m, to);
-        else
-            for (long i = 0; i < m; i++)
-                for (long k = 0; k < words_deep; k++) {
-                    const float *at = a.at + i * a.row + 2 * k;
-                    to[i * words_deep + k] = pair(at[0], 2 * k + 1 < depth ? at[1] : 0);
-                }
         words = to;
-        if (a.row == 1) a.column = m;
-        else a.row = words_deep;
+        if (a.row == 1) {
+            pack_pairs((Matrix){a.at, a.column, 1}, depth, 0, m, m, to);
+            a.column = m;
+        } else {
+            for (long i = 0; i < m; i++) pairs_along(a.at + i * a.row, depth, to + i * words_deep);
+            a.row = words_deep;
+        }
     }
+#endif
     Word *packed = (Word *)workspace(0, words_deep * VECTORS * LANES);
     for (long j = 0, columns; j < n; j += columns) {
         int is_wide = n - j > LANES;
         long width = is_wide ? VECTORS * LANES : LANES;
         columns = n - j < width ? n - j : width;
-        pack(half, b, depth, j, columns, width, packed);
+#ifdef __AVX512BF16__
+        if (half) pack_pairs(b, depth, j, columns, width, packed);
+        else
+#endif
+            pack(b, depth, j, columns, width, packed);
         Finish here = finish;
         if (here.bias) here.bias += j;
         if (here.stride) here.positive += j;
