@@ -30,7 +30,7 @@ from rrf.algorithms.on_policy.extension import Extension
 from rrf.algorithms.on_policy.losses import adapted_learning_rate, clipped_surrogate, value_errors
 from rrf.algorithms.on_policy.rsl_rl_interface import RslRlAlgorithm, construct
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
-from rrf.algorithms.precision import autocast, is_bf16
+from rrf.algorithms.precision import autocast, compiled, is_bf16
 from rrf.algorithms.returns import add_time_limit_bootstrap, gae
 from rrf.policies.control.actor_critic import ActorCritic
 from rrf.policies.control.distributions import Distribution
@@ -241,7 +241,7 @@ class PPO:
         """
         actor, rollout = self.policy.actor, self.rollout
         if is_bf16(self.cfg.precision, self.device):
-            with autocast(self.cfg.precision, self.device):
+            with compiled(self.cfg.precision, self.device):
                 outputs, _ = actor.sequence(
                     rollout["actor_obs"][:-1], rollout.memories["actor"], rollout.starts[:-1]
                 )
@@ -315,11 +315,12 @@ class PPO:
 
     def _critic_gradients(self, batch: Batch) -> dict[str, torch.Tensor]:
         cfg, critic = self.cfg, self.policy.critic
-        with autocast(self.cfg.precision, self.device):
+        with compiled(self.cfg.precision, self.device):
             if critic.memory is None:
                 values = critic.value(batch.critic_obs)
             else:
                 values = self._sequences(critic, "critic", batch, batch.critic_obs).squeeze(-1)
+        with autocast(self.cfg.precision, self.device):
             value_loss = self.value_losses(batch, values.float()).mean()
             loss = cfg.value_loss_coef * value_loss
             extra = self.critic_penalty(batch, values)
@@ -339,7 +340,7 @@ class PPO:
     def distribution_in(self, x_so: torch.Tensor) -> Distribution:
         """An actor's distribution in given states, in the update's precision; for no memory."""
         actor = self.policy.actor
-        with autocast(self.cfg.precision, self.device):
+        with compiled(self.cfg.precision, self.device):
             outputs = actor(x_so)
         return actor.distribution(outputs.float())
 
