@@ -1,11 +1,13 @@
 """Learning from recordings, as D4RL scores: `python -m benchmarks.offline_scores DATASET ...
-[--algorithms iql cql td3-bc bc] [--seeds 0 1 2] [--updates 100000] [--peers PYTHON]`.
+[--algorithms iql cql td3-bc bc] [--seeds 0 1 2] [--updates 100000] [--peers PYTHON]
+[--source CHECKOUT]`.
 
 Each algorithm is trained on each dataset; the last checkpoints play the episodes of a protocol of
 `configs/protocols`. A score is 100 (R - R_min) / (R_max - R_min), arXiv:2004.07219. Printed are the
 interquartile mean over seeds with bootstrap bounds of 95 % (arXiv:2108.13264), the mean return of
 what was recorded, and what CORL publishes for D4RL's dataset of the same name, which holds other
-recordings. With `--peers`, d3rlpy learns from the same files. Finished runs are reused.
+recordings. With `--peers`, d3rlpy learns from the same files, and so does CORL's own code with
+`--source`, a checkout of github.com/tinkoff-ai/CORL. Finished runs are reused.
 """
 
 import argparse
@@ -16,14 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.rl_pace import Bench, judged, protocol_of
+from benchmarks.rl_pace import Bench, corl_command, judged, measured_apart, protocol_of
 from benchmarks.vla_experiments import train
 from rrf import atomic, workspace
 from rrf.data.transitions import read_transitions
 from rrf.presets.offline import OFFLINE
 
 NUM_EPISODES = 20
-_PEER_TASK = {"iql": "d3rlpy-iql", "cql": "d3rlpy-cql"}
+_OF_PEERS = ("iql", "cql")  # the algorithms that peers learn with
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,23 +98,28 @@ def ours(dataset: str, algorithm: str, seed: int, updates: int) -> float:
     return found.mean_metrics()["return"]
 
 
-def theirs(bench: Bench, dataset: str, algorithm: str, seed: int, updates: int) -> float:
-    """The same of d3rlpy, on the recorded files themselves; kept for later calls."""
+def theirs(bench: Bench, peer: str, dataset: str, algorithm: str, seed: int, updates: int) -> float:
+    """The same of "d3rlpy" or "corl", on the recorded files themselves; kept for later calls."""
     task = TASKS[dataset.partition("-")[0]]
     kept = workspace.state() / "benchmarks" / "offline_scores"
-    path = kept / f"d3rlpy-{dataset}-{algorithm}-{updates}-seed{seed}.json"
+    path = kept / f"{peer}-{dataset}-{algorithm}-{updates}-seed{seed}.json"
     if not path.is_file():
-        levels = dataset.removesuffix("-medium-expert")
-        names = [dataset] if levels == dataset else [f"{levels}-medium", f"{levels}-expert"]
-        files = [
-            str(file)
-            for name in names
-            for file in sorted((workspace.home() / "datasets" / "raw" / name).glob("*.hdf5"))
-        ]
         words = ("--task", task.id, "--seed", seed, "--updates", updates)
-        words = (*words, "--episodes", NUM_EPISODES, "--data", *files)
-        atomic.write_json(path, bench.peer(_PEER_TASK[algorithm], *words))
+        words = (*words, "--episodes", NUM_EPISODES, "--data", *_files(dataset))
+        if peer == "corl":
+            found = measured_apart(peer, corl_command(bench, algorithm, *words))
+        else:
+            found = bench.peer(f"{peer}-{algorithm}", *words)
+        atomic.write_json(path, found)
     return json.loads(path.read_text())["return"]
+
+
+def _files(dataset: str) -> list[str]:
+    """The recorded files of a dataset."""
+    levels = dataset.removesuffix("-medium-expert")
+    names = [dataset] if levels == dataset else [f"{levels}-medium", f"{levels}-expert"]
+    raw = workspace.home() / "datasets" / "raw"
+    return [str(file) for name in names for file in sorted((raw / name).glob("*.hdf5"))]
 
 
 def main() -> None:
@@ -125,9 +132,14 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=(0, 1, 2))
     parser.add_argument("--updates", type=int, default=100_000)
     parser.add_argument("--peers", metavar="PYTHON")
+    parser.add_argument("--source", type=Path, metavar="CHECKOUT")
     words = parser.parse_args()
-    print("| dataset | algorithm | score | 95 % | return | recorded | d3rlpy | CORL on D4RL's |")
-    print("|---|---|---|---|---|---|---|---|", flush=True)
+    bench = Bench(words.peers or "", sources=[words.source] if words.source else [])
+    peers = {"d3rlpy": bool(words.peers), "corl": words.source is not None}
+    print(
+        "| dataset | algorithm | score | 95 % | return | recorded | d3rlpy | CORL | CORL, D4RL's |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for dataset in words.datasets:
         task = TASKS.get(dataset.partition("-")[0])
         if task is None:
@@ -136,18 +148,17 @@ def main() -> None:
         for algorithm in words.algorithms:
             returns = [ours(dataset, algorithm, seed, words.updates) for seed in words.seeds]
             middle, low, high = interquartile([score(task, one) for one in returns])
-            beside = ""
-            if words.peers and algorithm in _PEER_TASK:
-                bench = Bench(words.peers)
-                found = [
-                    score(task, theirs(bench, dataset, algorithm, seed, words.updates))
-                    for seed in words.seeds
+            beside = []
+            for peer, is_given in peers.items():
+                scores = [
+                    score(task, theirs(bench, peer, dataset, algorithm, seed, words.updates))
+                    for seed in (words.seeds if is_given and algorithm in _OF_PEERS else ())
                 ]
-                beside = f"{interquartile(found)[0]:.1f}"
+                beside.append(f"{interquartile(scores)[0]:.1f}" if scores else "")
             print(
                 f"| {dataset} | {algorithm} | {middle:.1f} | {low:.1f} to {high:.1f} "
-                f"| {statistics.fmean(returns):.0f} | {score(task, recorded):.1f} | {beside} "
-                f"| {CORL.get((dataset, algorithm), '')} |",
+                f"| {statistics.fmean(returns):.0f} | {score(task, recorded):.1f} "
+                f"| {' | '.join(beside)} | {CORL.get((dataset, algorithm), '')} |",
                 flush=True,
             )
 

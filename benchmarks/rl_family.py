@@ -1,11 +1,12 @@
 """Offline, model-based and imitation learning beside their peers: `python -m benchmarks.rl_family
-[ID ...] [--peers PYTHON] [--source CHECKOUT]`.
+[ID ...] [--peers PYTHON] [--source CHECKOUT ...]`.
 
 Peers run in the same call, in separate processes with the interpreter of `--peers`, which needs
 their packages: `uv pip install d3rlpy==2.8.1`; for GAIL `uv pip install imitation==1.0.1
 stable-baselines3==2.2.1 'gymnasium[mujoco]' 'setuptools<80'`. TD-MPC2 needs a checkout of the
-official code. Ratios are of CPU-seconds on one thread. `--small` only checks that everything runs,
-and saves nothing.
+official code (github.com/nicklashansen/tdmpc2), and IQL and CQL compare with CORL too if there is
+one (github.com/tinkoff-ai/CORL). Ratios are of CPU-seconds on one thread. `--small` only checks
+that everything runs, and saves nothing.
 """
 
 import statistics
@@ -15,10 +16,10 @@ from collections.abc import Callable, Sequence
 
 from benchmarks import rl_family_gail, rl_family_tdmpc
 from benchmarks.record import number
-from benchmarks.rl_pace import SEED, Bench, measure_ids
+from benchmarks.rl_pace import SEED, Bench, corl_command, measure_ids, measured_apart
 from rrf import workspace
 
-D3RLPY = "d3rlpy 2.8.1"
+D3RLPY, CORL = "d3rlpy 2.8.1", "CORL 6afec90"
 _COMMAND = "python -m benchmarks.rl_family"
 _OBSERVATIONS, _ACTIONS, _TRANSITIONS = 17, 6, 20_000
 _WIDTHS = [256, 256]
@@ -35,17 +36,24 @@ def cql_updates_ratio_vs_d3rlpy(bench: Bench) -> list[dict]:
 
 
 def _offline_ratio(bench: Bench, algorithm: str, updates: int) -> dict:
+    """The peer is the faster one of d3rlpy and CORL."""
     words = ("--updates", updates, "--hidden", *_WIDTHS)
-    ours, theirs = [], []
-    for _ in range(bench.size(3, 1)):  # in turns, so that both meet the same load
-        ours.append(_offline_pace(algorithm, updates))
-        theirs.append(bench.peer(f"d3rlpy-{algorithm}", *words)["updates_per_cpu_s"])
-    value, peer = statistics.median(ours), statistics.median(theirs)
+    paces: dict[str, list[float]] = {"ours": [], D3RLPY: [], CORL: []}
+    for _ in range(bench.size(3, 1)):  # in turns, so that all meet the same load
+        paces["ours"].append(_offline_pace(algorithm, updates))
+        paces[D3RLPY].append(bench.peer(f"d3rlpy-{algorithm}", *words)["updates_per_cpu_s"])
+        command = corl_command(bench, algorithm, "--updates", updates)
+        if command:
+            paces[CORL].append(measured_apart(CORL, command)["updates_per_cpu_s"])
+    found = {name: statistics.median(several) for name, several in paces.items() if several}
+    value = found.pop("ours")
+    peer = max(found, key=lambda name: found[name])
     id = f"{algorithm}_updates_ratio_vs_d3rlpy"
-    return number(
-        id, value, "updates/CPU-s", command=f"{_COMMAND} {id}", peer=D3RLPY, peer_value=peer,
-        ratio=value / peer, seeds=[SEED],
+    row = number(
+        id, value, "updates/CPU-s", command=f"{_COMMAND} {id}", peer=peer,
+        peer_value=found[peer], ratio=value / found[peer], seeds=[SEED],
     )  # fmt: skip
+    return row | {"peers": {name: round(one, 2) for name, one in found.items()}}
 
 
 def _offline_pace(algorithm: str, updates: int) -> float:

@@ -2,15 +2,13 @@
 (`tdmpc_peer`), with the same model of 1M parameters, in turns. For `benchmarks.rl_family`.
 """
 
-import json
 import statistics
-import subprocess
 
 import torch
 from tensordict import TensorDict
 
 from benchmarks.record import ROOT, number
-from benchmarks.rl_pace import SEED, Bench, NotMeasuredError, preset
+from benchmarks.rl_pace import SEED, Bench, NotMeasuredError, measured_apart, preset
 from benchmarks.tdmpc_peer import median_cpu_s
 from rrf.algorithms.planning.tdmpc2 import TDMPC2
 from rrf.envs.control_env import Interface
@@ -79,17 +77,14 @@ def _algorithm() -> TDMPC2:
 
 def _official_s(bench: Bench) -> tuple[float, float]:
     """The median CPU-seconds of the official plan and update, measured in a process of its own."""
-    if bench.source is None:
+    source = bench.source("tdmpc2/tdmpc2.py")
+    if source is None:
         raise NotMeasuredError(f"{OFFICIAL}: {_ADVICE}")
     words = ("--samples", SAMPLES, "--elites", ELITES, "--policy-samples", POLICY_SAMPLES)
     sizes = ("--plans", bench.size(30, 1), "--updates", bench.size(15, 1), "--batch", BATCH)
     peer = ROOT / "benchmarks" / "tdmpc_peer.py"
-    command = [bench.python, peer, bench.source, *words, *sizes, "--plan-iterations", ITERATIONS]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
-        raise NotMeasuredError(f"{OFFICIAL}: {said[-1]}; {_ADVICE}")
-    found = json.loads(done.stdout.splitlines()[-1])
+    command = [bench.python, peer, source, *words, *sizes, "--plan-iterations", ITERATIONS]
+    found = measured_apart(OFFICIAL, list(map(str, command)))
     return found["plan_s"], found["update_s"]
 
 

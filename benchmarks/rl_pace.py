@@ -50,12 +50,16 @@ class Bench:
     """The interpreter that has the peers' packages."""
     is_small: bool = False
     """Only check that everything runs."""
-    source: Path | None = None
-    """A checkout of a peer that is no package."""
+    sources: Sequence[Path] = ()
+    """Checkouts of peers that are no packages."""
 
     def size(self, full: _Size, small: _Size) -> _Size:
         """Choose between the full size of a measurement and the small one."""
         return small if self.is_small else full
+
+    def source(self, file: str) -> Path | None:
+        """The checkout that has this file."""
+        return next((one for one in self.sources if (one / file).is_file()), None)
 
     def peer(self, peer: str, *words: str | int) -> dict:
         """Measure a peer of `rl_peers` in a separate process.
@@ -64,22 +68,34 @@ class Bench:
             NotMeasuredError: If its packages are missing or it fails; the message has its last
                 line of output.
         """
-        done = subprocess.run(
-            peer_command(self.python, peer, *words),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            said = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
-            raise NotMeasuredError(f"{peer}: {said[-1]}; choose another interpreter with --peers")
-        return json.loads(done.stdout.splitlines()[-1])
+        return measured_apart(peer, peer_command(self.python, peer, *words))
+
+
+def measured_apart(name: str, command: Sequence[str]) -> dict:
+    """The JSON object that a command prints as its last line.
+
+    Raises:
+        NotMeasuredError: If it fails; the message has `name` and the command's last line.
+    """
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+        raise NotMeasuredError(f"{name}: {said[-1]}; choose another interpreter with --peers")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def peer_command(python: str, peer: str, *words: str | int) -> list[str]:
     """The command line of a peer."""
     return [python, str(ROOT / "benchmarks" / "rl_peers.py"), peer, *map(str, words)]
+
+
+def corl_command(bench: Bench, algorithm: str, *words: str | int) -> list[str]:
+    """The command line of `corl_peer` with this interpreter; empty without a checkout of CORL."""
+    source = bench.source(f"algorithms/offline/{algorithm}.py")
+    if source is None:
+        return []
+    peer = ROOT / "benchmarks" / "corl_peer.py"
+    return list(map(str, [sys.executable, peer, source, algorithm, *words]))
 
 
 def preset(name: str, overrides: Sequence[str]) -> "ControlRunnerCfg":
@@ -205,7 +221,13 @@ def measure_ids(
     )
     parser.add_argument("ids", nargs="*", metavar="ID", help=", ".join(known))
     parser.add_argument("--peers", default=sys.executable, metavar="PYTHON")
-    parser.add_argument("--source", type=Path, help="a checkout of a peer that is no package")
+    parser.add_argument(
+        "--source",
+        type=Path,
+        action="append",
+        default=[],
+        help="a checkout of a peer that is no package; may be given several times",
+    )
     parser.add_argument("--small", action="store_true")
     words = parser.parse_args(arguments)
     for id in words.ids:

@@ -244,7 +244,7 @@ def _d3rlpy(algorithm: str) -> Callable[[argparse.Namespace], dict]:
     def measure(words: argparse.Namespace) -> dict:
         library = _require("d3rlpy")
         library.seed(words.seed)
-        dataset = library.dataset.MDPDataset(**_transitions(words))
+        dataset = library.dataset.MDPDataset(**transitions(words))
         config = getattr(library.algos, f"{algorithm}Config")
         scaler = library.preprocessing.StandardObservationScaler
         options: dict[str, Any] = {"observation_scaler": scaler()} if words.data else {}
@@ -273,7 +273,7 @@ def _d3rlpy(algorithm: str) -> Callable[[argparse.Namespace], dict]:
     return measure
 
 
-def _transitions(words: argparse.Namespace) -> dict[str, Any]:
+def transitions(words: argparse.Namespace) -> dict[str, Any]:
     """Arrays as d3rlpy takes them."""
     numpy = _require("numpy")
     if not words.data:

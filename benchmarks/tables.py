@@ -29,7 +29,7 @@ README = {
     "ppo_halfcheetah_ratio_vs_sb3": "PPO on HalfCheetah: steps per second",
     "reader_ratio_vs_lerobot": "frames read from a LeRobot v3 dataset",
     "sac_ratio_vs_sbx": "SAC on HalfCheetah: steps per second",
-    "envpool_ratio_vs_gymnasium": "**slower**: HalfCheetah stepped by EnvPool, steps per second",
+    "envpool_ratio_vs_gymnasium": "HalfCheetah stepped by EnvPool: steps per second",
 }
 """The numbers in the README, the unflattering ones last, and what each is about."""
 _PRECISIONS = {  # column -> folder of its curve
@@ -103,7 +103,8 @@ def strongest(numbers: list[dict]) -> str:
         if row := rows.get(name):
             peer = f"{row['peer']}: {row['peer_value']:,g}" if row["peer"] else ""
             ratio = f"{row['ratio']:g}×" if row["ratio"] is not None else ""
-            lines.append(f"| {what} | {_readable(row)} | {peer} | {ratio} |")
+            slower = "**slower**: " if (row["ratio"] or 1) < 1 else ""
+            lines.append(f"| {slower}{what} | {_readable(row)} | {peer} | {ratio} |")
     return "\n".join(lines) + "\n"
 
 

@@ -41,7 +41,7 @@ def test_the_readme_shows_what_others_do_better_too():
     ]
     assert tables.strongest(rows).splitlines()[2:] == [
         "| all 50 tasks of Meta-World, one policy of 1.4 million parameters | 96.0% solved |  |  |",
-        "| **slower**: SAC on HalfCheetah, steps per second | 1,139.8 env-steps/s | SBX: 195.1 "
+        "| **slower**: SAC on HalfCheetah: steps per second | 1,139.8 env-steps/s | SBX: 195.1 "
         "| 0.716× |",
     ]
 
