@@ -1,4 +1,5 @@
-"""Learning curves as a picture: a line per seed, the band of what others published behind them."""
+"""Learning curves as a picture: a line per seed or algorithm, and the band of what others published
+behind them."""
 
 import dataclasses
 import io
@@ -14,11 +15,12 @@ _STYLE = {"svg.fonttype": "none", "svg.hashsalt": "rrf", "text.parse_math": Fals
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """The greedy return after so many steps."""
+    """The greedy return after so many steps, and the bounds that are drawn around it."""
 
     steps: int
     mean: float
-    std: float
+    low: float
+    high: float
 
 
 def chart(
@@ -26,14 +28,18 @@ def chart(
     curves: Mapping[str, Sequence[Point]],
     band: tuple[float, float] | None = None,
     band_label: str = "",
+    of_steps: str = "steps of all environments",
+    is_log: bool = False,
 ) -> str:
     """An SVG document with the legend below the lines.
 
     Args:
         title: Stands above the picture.
-        curves: Label -> points; the standard deviation over episodes is drawn around the line.
+        curves: Label -> points.
         band: Lowest and highest published value.
         band_label: Who published them.
+        of_steps: What is counted.
+        is_log: Whether to draw the steps on a logarithmic axis.
     """
     with rc_context(_STYLE):  # pyright: ignore[reportArgumentType]
         figure = Figure((7.4, 3.9), layout="constrained")
@@ -42,13 +48,15 @@ def chart(
         for number, (label, points) in enumerate(curves.items()):
             color, steps = COLORS[number % len(COLORS)], [point.steps for point in points]
             means = [point.mean for point in points]
-            low, high = ([p.mean + sign * p.std for p in points] for sign in (-1, 1))
+            low, high = [point.low for point in points], [point.high for point in points]
             axes.fill_between(steps, low, high, color=color, alpha=0.12, linewidth=0)
             [labelled[label]] = axes.plot(steps, means, color=color, gid=label, linewidth=1.6)
         if band is not None:
             labelled[band_label] = axes.axhspan(*band, color="#fde68a", alpha=0.5, zorder=0)
         axes.set_title(title, loc="left")
-        axes.set_xlabel("steps of all environments")
+        axes.set_xlabel(of_steps)
+        if is_log:
+            axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.yaxis.set_major_formatter("{x:,.0f}")
         axes.grid(color="#e5e7eb")

@@ -129,7 +129,7 @@ class Curve:
         """Called after each iteration of training."""
         if self.rows is None:
             # A row beyond the resumed checkpoint is measured again.
-            self.rows = [row for row in read(self.path) if row.steps < progress.num_steps]
+            self.rows = [row for row in read(self.path) if row.steps < _steps(progress)]
             last = self.rows[-1:]
             self._wall_s = last[0].wall_s if last else 0.0
             self._cpu_s = last[0].cpu_s if last else 0.0
@@ -145,7 +145,7 @@ class Curve:
         returns = greedy_returns(self.runner)
         train = progress.metrics.get("rollout/return")
         row = Row(
-            progress.num_steps,
+            _steps(progress),
             round(self._wall_s, 2),
             round(self._cpu_s, 2),
             None if train is None else round(train, 2),
@@ -155,6 +155,11 @@ class Curve:
         self.rows.append(row)
         write(self.path, self.rows)
         print(f"{self.path.stem}: {row}", flush=True)
+
+
+def _steps(progress: "ControlProgress") -> int:
+    """Steps of all environments so far; gradient steps where a dataset is learned from."""
+    return progress.num_steps or int(progress.metrics["train/num_updates"])
 
 
 def greedy_returns(runner: "ControlRunner", num_episodes: int = NUM_EPISODES) -> list[float]:
@@ -210,7 +215,11 @@ def train(cfg: "ControlRunnerCfg", path: Path, run_dir: Path) -> list[Row]:
 
 def is_complete(rows: Sequence[Row], cfg: "ControlRunnerCfg") -> bool:
     """Whether these are the rows of a complete run."""
+    from rrf.runners.control.configs import OfflineRunnerCfg
+
     per_iteration: int = cfg.env.num_envs * cfg.num_steps_per_env  # type: ignore[attr-defined]
+    if isinstance(cfg, OfflineRunnerCfg):
+        per_iteration = cfg.updates_per_iteration
     return bool(rows) and rows[-1].steps >= cfg.max_iterations * per_iteration
 
 
@@ -266,7 +275,8 @@ def draw(preset: str, curves: dict[int, list[Row]], folder: Path) -> Path:
 
 def to_points(rows: Iterable[Row]) -> list[Point]:
     """Greedy returns as points of a chart."""
-    return [Point(row.steps, row.return_greedy_mean, row.return_greedy_std) for row in rows]
+    bounds = ((row, row.return_greedy_mean, row.return_greedy_std) for row in rows)
+    return [Point(row.steps, mean, mean - std, mean + std) for row, mean, std in bounds]
 
 
 def number_row(preset: str, curves: dict[int, list[Row]]) -> dict:

@@ -31,7 +31,7 @@ def acrobot_sac() -> OffPolicyRunnerCfg:
 
 
 def lunarlander_sac() -> OffPolicyRunnerCfg:
-    """LunarLander-v3, 400,000 steps. It needs Box2D: pip install "gymnasium[box2d]"."""
+    """LunarLander-v3, 400,000 steps. It needs the extra "box2d"."""
     return discrete_sac("lunarlander-sac", "LunarLander-v3", 400)
 
 

@@ -226,8 +226,8 @@ def test_published_returns_are_those_of_presets():
 
 def test_a_picture_shows_the_band_and_every_seed():
     curves = {
-        "seed 0": [Point(0, 0.0, 0.0), Point(100, 50.0, 0.0)],
-        "seed <1>": [Point(100, 10, 5)],
+        "seed 0": [Point(0, 0.0, 0.0, 0.0), Point(100, 50.0, 50.0, 50.0)],
+        "seed <1>": [Point(100, 10, 5, 15)],
     }
     svg = chart("a & b", curves, band=(20.0, 100.0), band_label="published")
     root = ElementTree.fromstring(svg)

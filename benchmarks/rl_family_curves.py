@@ -1,0 +1,102 @@
+"""Learning curves of several algorithms in one picture each: `python -m benchmarks.rl_family_curves
+[PICTURE ...] [--seeds 0 1 2]`.
+
+Presets are trained by `rl_curves`, which also keeps the curves. A line is the interquartile mean over
+seeds of the greedy returns, with bootstrap bounds of 95 % (arXiv:2108.13264). The pictures belong to
+the pages of `docs/algorithms`. The same command continues a killed run and repeats no finished one.
+"""
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+from benchmarks import rl_curves
+from benchmarks.offline_scores import interquartile
+from benchmarks.rl_curve_chart import Point, chart
+from rrf import atomic, workspace
+from rrf.config import did_you_mean
+
+FOLDER = rl_curves.CURVES / "family"
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A chart and its lines."""
+
+    title: str
+    presets: tuple[str, ...]
+    of_steps: str = "steps of all environments"
+    is_log: bool = False
+
+
+PICTURES = {
+    "offline": Picture(
+        "Pendulum, from recordings of a half-trained policy",
+        ("pendulum-iql", "pendulum-cql", "pendulum-td3-bc", "pendulum-bc"),
+        "gradient steps",
+    ),
+    "model-based": Picture(
+        "Pendulum",
+        ("pendulum-mbpo", "pendulum-sac", "pendulum-model-ppo", "pendulum-ppo"),
+        is_log=True,
+    ),
+    "planning": Picture(
+        "Pendulum", ("pendulum-tdmpc2", "pendulum-tdmpc", "pendulum-mbpo", "pendulum-sac")
+    ),
+    "slow-sensors": Picture(
+        "Pendulum, its velocity every 10 steps",
+        ("pendulum-belief-flow", "pendulum-gru-d", "pendulum-hold"),
+    ),
+    "discrete": Picture("CartPole", ("cartpole-sac", "cartpole-ppo")),
+    "blocks": Picture("Pendulum", ("pendulum-moe", "pendulum-vae", "pendulum-fft", "pendulum-ppo")),
+}
+
+
+def line(curves: list[list[rl_curves.Row]]) -> list[Point]:
+    """The interquartile mean over seeds, at the steps that all of them were evaluated at."""
+    together = zip(*curves, strict=False)
+    return [
+        Point(rows[0].steps, *interquartile([row.return_greedy_mean for row in rows]))
+        for rows in together
+    ]
+
+
+def measured(preset: str, seeds: list[int]) -> list[list[rl_curves.Row]]:
+    """The curves of a preset, one per seed; trained if they are not known yet."""
+    curves = []
+    for seed in seeds:
+        run_dir = workspace.state() / "curves" / "family" / f"{preset}-seed{seed}"
+        cfg = rl_curves.config(preset, seed)
+        curves.append(rl_curves.train(cfg, FOLDER / f"{preset}-seed{seed}.csv", run_dir))
+    return curves
+
+
+def draw(name: str, seeds: list[int]) -> Path:
+    """Measure and write a picture; returns its path."""
+    picture = PICTURES[name]
+    lines = {preset: line(measured(preset, seeds)) for preset in picture.presets}
+    path = FOLDER / f"{name}.svg"
+    title = f"{picture.title}: greedy return, {len(seeds)} seeds"
+    drawn = chart(title, lines, of_steps=picture.of_steps, is_log=picture.is_log)
+    atomic.write_text(path, drawn)
+    return path
+
+
+def main() -> None:
+    """Measure and draw the given pictures, or all of them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help=", ".join(PICTURES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    words = parser.parse_args()
+    for name in words.pictures:
+        if name not in PICTURES:
+            parser.error(f"no picture '{name}'{did_you_mean(name, PICTURES)}")
+    for name in words.pictures or PICTURES:
+        print(f"{name}: {draw(name, words.seeds)}", flush=True)
+
+
+if __name__ == "__main__":
+    workspace.settle_environment()
+    main()
