@@ -1,9 +1,10 @@
 """Learning curves of several algorithms in one picture each: `python -m benchmarks.rl_family_curves
 [PICTURE ...] [--seeds 0 1 2]`.
 
-Presets are trained by `rl_curves`, which also keeps the curves. A line is the interquartile mean over
-seeds of the greedy returns, with bootstrap bounds of 95 % (arXiv:2108.13264). The pictures belong to
-the pages of `docs/algorithms`. The same command continues a killed run and repeats no finished one.
+Presets are trained by `rl_curves`, which also keeps the curves. A line is the interquartile mean
+over seeds of the greedy returns, with bootstrap bounds of 95 % (arXiv:2108.13264). The pictures
+belong to the pages of `docs/algorithms`. The same command continues a killed run and repeats no
+finished one.
 """
 
 import argparse
