@@ -27,8 +27,8 @@ TaskOption = Annotated[
 AlgorithmOption = Annotated[
     str | None,
     typer.Option(
-        help="The algorithm for --task: ppo (the default) or sac; with dataset=NAME also gail, "
-        "iql, cql, td3-bc or bc."
+        help="The algorithm for --task: ppo (the default), sac, mbpo or tdmpc2; with dataset=NAME "
+        "also gail, iql, cql, td3-bc or bc."
     ),
 ]
 

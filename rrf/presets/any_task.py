@@ -11,8 +11,12 @@ import re
 from collections.abc import Callable
 
 from rrf.algorithms.imitation.configs import GAILCfg
+from rrf.algorithms.model_based.configs import MBPOCfg
 from rrf.algorithms.off_policy.configs import SACCfg
+from rrf.algorithms.offline.configs import CloningCfg, CQLCfg, IQLCfg, TD3BCCfg
 from rrf.algorithms.on_policy.configs import PPOCfg
+from rrf.algorithms.planning.configs import TDMPC2Cfg
+from rrf.config import Cfg
 from rrf.envs.configs import task_id
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg, RegisteredEnvCfg
 from rrf.envs.gymnasium.registered import TaskKind
@@ -26,22 +30,24 @@ from rrf.policies.control.configs import (
 from rrf.presets import PRESETS
 from rrf.presets.discrete import discrete_sac
 from rrf.presets.gymnasium import as_variant, ppo_of_eight
+from rrf.presets.model_based import mbpo
 from rrf.presets.offline import OFFLINE, offline
-from rrf.runners.control.configs import (
-    ControlRunnerCfg,
-    OfflineRunnerCfg,
-    OffPolicyRunnerCfg,
-    OnPolicyRunnerCfg,
-)
+from rrf.presets.planning import tdmpc2
+from rrf.runners.control.configs import ControlRunnerCfg, OffPolicyRunnerCfg, OnPolicyRunnerCfg
 from rrf.runners.control.imitation_configs import ImitationRunnerCfg
 
-ALGORITHMS: dict[str, type[ControlRunnerCfg]] = {
-    "ppo": OnPolicyRunnerCfg,
-    "sac": OffPolicyRunnerCfg,
-    "gail": ImitationRunnerCfg,
-    **dict.fromkeys(OFFLINE, OfflineRunnerCfg),
+ALGORITHMS: dict[str, type[Cfg]] = {
+    "ppo": PPOCfg,
+    "sac": SACCfg,
+    "mbpo": MBPOCfg,
+    "tdmpc2": TDMPC2Cfg,
+    "gail": GAILCfg,
+    "iql": IQLCfg,
+    "cql": CQLCfg,
+    "td3-bc": TD3BCCfg,
+    "bc": CloningCfg,
 }
-"""The names of --algorithm -> the class of the configs that train with it."""
+"""The names of --algorithm -> the class of their settings."""
 _SMALL = plain_mlp([64, 64], "Tanh")
 _WALKER = plain_mlp([512, 256, 128], "ELU")
 
@@ -89,8 +95,15 @@ def defaults_for(task: str, kind: TaskKind, algorithm: str) -> Choice:
         if kind.num_choices is not None:
             cfg = discrete_sac(name, task, max_iterations=500)
             return Choice(cfg, f"SAC's defaults for {kind.num_choices} actions")
-        made: dict[str, Callable[[str], ControlRunnerCfg]] = {"sac": _real_sac, "gail": _gail}
-        cfg = made[algorithm](task) if algorithm in made else offline(name, task, algorithm)
+        if algorithm in OFFLINE:
+            return Choice(offline(name, task, algorithm), f"{shown}'s defaults for real actions")
+        made: dict[str, Callable[[str, str], ControlRunnerCfg]] = {
+            "sac": _real_sac,
+            "gail": _gail,
+            "mbpo": mbpo,
+            "tdmpc2": tdmpc2,
+        }
+        cfg = made[algorithm](name, task)
         return Choice(cfg, f"{shown}'s defaults for real actions")
     if kind.is_mjlab:
         return Choice(_mjlab_ppo(task), "PPO's defaults for robots of mjlab")
@@ -127,10 +140,10 @@ def _mjlab_ppo(task: str) -> OnPolicyRunnerCfg:
     )
 
 
-def _real_sac(task: str) -> OffPolicyRunnerCfg:
+def _real_sac(name: str, task: str) -> OffPolicyRunnerCfg:
     """Half a million steps; an iteration has 1,000."""
     return OffPolicyRunnerCfg(
-        experiment_name=_name(task, "sac"),
+        experiment_name=name,
         env=GymnasiumEnvCfg(task=task),
         algorithm=SACCfg(warmup_steps=10_000),
         max_iterations=500,
@@ -140,10 +153,10 @@ def _real_sac(task: str) -> OffPolicyRunnerCfg:
     )
 
 
-def _gail(task: str) -> ImitationRunnerCfg:
+def _gail(name: str, task: str) -> ImitationRunnerCfg:
     """A million steps."""
     actor = StateIndStdActorCfg(backbone_cfg=_SMALL)
-    cfg = ppo_of_eight(_name(task, "gail"), task, actor, max_iterations=489, save_interval=50)
+    cfg = ppo_of_eight(name, task, actor, max_iterations=489, save_interval=50)
     shared = {name: value for name, value in vars(cfg).items() if name != "algorithm"}
     return ImitationRunnerCfg(**shared, algorithm=as_variant(cfg.algorithm, GAILCfg))
 

@@ -68,6 +68,17 @@ def pendulum_model_ppo() -> OnPolicyRunnerCfg:
     )
 
 
+def mbpo(name: str, task: str) -> OffPolicyRunnerCfg:
+    """125,000 steps of any task with real actions."""
+    algorithm = MBPOCfg(
+        warmup_steps=5000,
+        updates_per_step=20.0,
+        precision="auto",
+        model_cfg=EnsembleCfg(precision="auto"),
+    )
+    return _mbpo(name, task, 500, algorithm, plain_mlp([256, 256], "ReLU"))
+
+
 def halfcheetah_mbpo() -> OffPolicyRunnerCfg:
     """HalfCheetah-v5, 400,000 steps, with the paper's settings (40 gradient steps per step)."""
     algorithm = MBPOCfg(

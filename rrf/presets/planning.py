@@ -64,6 +64,11 @@ def halfcheetah_tdmpc2() -> PlanningRunnerCfg:
     return _run("halfcheetah-tdmpc2", "HalfCheetah-v5", 1000, algorithm, model)
 
 
+def tdmpc2(name: str, task: str) -> PlanningRunnerCfg:
+    """A million steps of any task with real actions, with a model of 5M parameters."""
+    return _run(name, task, 1000, TDMPC2Cfg(precision="auto"), WorldModelCfg())
+
+
 def _run(
     name: str, task: str, max_iterations: int, algorithm: TDMPC2Cfg, model: WorldModelCfg
 ) -> PlanningRunnerCfg:

@@ -98,6 +98,26 @@ def test_any_task_with_real_actions_trains_with_sac(rrf, tasks, task, origin):
 
 
 @pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        ("mbpo", ("algorithm.model_cfg.max_updates=2", "algorithm.branches_per_training=50")),
+        ("tdmpc2", ("policy.actor_cfg.latent_dim=16", "algorithm.pretraining_updates=2")),
+    ],
+)
+def test_any_task_with_real_actions_trains_with_a_model(rrf, tasks, algorithm, words):
+    words = (*words, "algorithm.updates_per_step=0.1", "algorithm.batch_size=16")
+    said = rrf("train", "--task", "Goal-v0", "--algorithm", algorithm, *TINY_SAC, *words, *tasks)
+    assert f"Goal-v0 trains with {algorithm.upper()}'s defaults for real actions" in said.err
+    config = yaml.safe_load((said.checkpoint / "config.yaml").read_text())
+    assert config["algorithm"]["type"].lower().endswith(f":{algorithm}cfg")
+
+
+def test_the_config_of_another_algorithm_is_not_taken_for_the_asked_one(rrf, tasks):
+    said = rrf("show", "--task", "any_tasks:MySac-v0", "--algorithm", "mbpo", *tasks)
+    assert yaml.safe_load(said.out)["algorithm"]["type"].endswith(":MBPOCfg")
+
+
+@pytest.mark.parametrize(
     ("task", "origin"),
     [("CartPole-v1", "preset cartpole-sac"), ("Nested-v0", "SAC's defaults for 3 actions")],
 )
