@@ -97,7 +97,9 @@ def _choice(task: str, algorithm: str | None) -> "Choice":
         raise ValueError(f"no --algorithm '{algorithm}'{did_you_mean(algorithm, ALGORITHMS)}")
     asked = algorithm or "ppo"
     cfg = None if task.startswith("Mjlab-") else registered_cfg(task)  # mjlab's own have none
-    if cfg is not None and (algorithm is None or isinstance(cfg.algorithm, ALGORITHMS[algorithm])):
+    if cfg is not None and (
+        algorithm is None or isinstance(getattr(cfg, "algorithm", None), ALGORITHMS[algorithm])
+    ):
         return Choice(cfg, "the config that it is registered with")
     return preset_for(task, asked) or defaults_for(task, kind_of(task), asked)
 
