@@ -245,6 +245,42 @@ def test_train_locomotion_refuses_what_is_worse(live: Checkout, balanced: str):
     assert [row.split()[-3] for row in rows[1:3]] == ["fail", "pass"]
 
 
+SWING = """
+name: swing
+env: {type: "rrf.envs.gymnasium.configs:GymnasiumEnvCfg", task: Pendulum-v1, num_envs: 4}
+seed: 4242
+episodes_per_task: 4
+max_episode_steps: 200
+success: {return: {min: -2000}}
+"""
+
+
+@pytest.mark.slow
+def test_train_offline_from_recordings_makes_a_champion(live: Checkout):
+    """The recordings come from DVC's remote; cloning needs no more than a thousand steps here."""
+    (live.root / "configs/protocols/swing.yaml").write_text(SWING)
+    gate = "name: any\nprotocol: swing\noverall_lower_bound: 0.0\nlooks: [4]\n"
+    (live.root / "configs/gates/any.yaml").write_text(gate)
+    values = {"preset": "pendulum-bc", "gate": "configs/gates/any.yaml", "model": "swing"}
+    values = {name: json.dumps(value) for name, value in values.items()}
+    values["overrides"] = json.dumps({"max_iterations": 1})
+    words = [word for name, value in values.items() for word in ("-p", f"{name}={value}")]
+    printed = live.run("prefect", "deployment", "run", "train-offline", "--watch", *words)
+    assert "'train-offline/train-offline'" in printed
+    assert "Completed" in printed
+    [listed] = [
+        row for row in live.run("rrf", "models", "list", "swing").splitlines() if " 1 " in row
+    ]
+    assert "@champion" in listed
+    [run] = live.flow_runs("train-offline")[:1]
+    assert run["name"] == "train-offline swing version 1: pendulum-bc on pendulum-medium"
+    tasks = live.request("/task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
+    expected = {"pull recordings", "reproduce pendulum-medium", "train offline pendulum-bc"}
+    assert {one["name"] for one in tasks} >= expected
+    program = "from rrf.tracking import registry; print(registry.find('swing/1').tags)"
+    assert "pendulum-medium" in live.run(sys.executable, "-c", program)
+
+
 @pytest.mark.slow
 def test_a_night_of_a_state_based_champion_is_measured(live: Checkout, balanced: str):
     night = live.start(
