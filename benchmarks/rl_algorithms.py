@@ -155,6 +155,13 @@ ALGORITHMS = {
         *_UPRIGHT,
         "sac",
     ),
+    "mbpo-balance": Algorithm(
+        "MBPO, 5,000 steps",
+        _arxiv("1906.08253"),
+        "model_based/mbpo.py",
+        "inverted-pendulum-mbpo",
+        *("inverted-pendulum", "InvertedPendulum"),
+    ),
     "model-ppo": Algorithm(
         "PPO with imagined rollouts",
         "",
