@@ -347,9 +347,9 @@ static void add_parts(const Network *net, const Gradients *to, long copy)
 
 void forward(const Network *net)
 {
-    const long blocks = (net->rows + BLOCK - 1) / BLOCK;
-#pragma omp parallel for num_threads(net->threads) schedule(static)
-    for (long task = 0; task < net->copies * blocks; task++) {
+    const long blocks = (net->rows + BLOCK - 1) / BLOCK, tasks = net->copies * blocks;
+#pragma omp parallel for num_threads(minimum(net->threads, tasks)) schedule(static) if (tasks > 1)
+    for (long task = 0; task < tasks; task++) {
         long first = task % blocks * BLOCK;
         forward_rows(net, task / blocks, first, minimum(BLOCK, net->rows - first));
     }
