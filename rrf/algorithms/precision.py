@@ -34,9 +34,13 @@ def compiled(precision: Precision, device: torch.device) -> Iterator[None]:
 
     Only for passes that are differentiated once.
     """
-    products = "fp32" if precision == "fp32" else "bf16"
-    with fused_mlp.fused(products), autocast(precision, device):
+    with fused_mlp.fused(products(precision, device)), autocast(precision, device):
         yield
+
+
+def products(precision: Precision, device: torch.device) -> fused_mlp.Products:
+    """The factors that `precision` means on this device, for compiled code."""
+    return "bf16" if is_bf16(precision, device) else "fp32"
 
 
 def is_bf16(precision: Precision, device: torch.device) -> bool:

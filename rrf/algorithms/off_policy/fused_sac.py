@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from rrf import compilation
-from rrf.algorithms.precision import is_bf16
+from rrf.algorithms.precision import products
 from rrf.networks import fused_mlp
 from rrf.networks.fused_mlp import GradientsStruct, NetworkStruct, Pass, PassGradients
 from rrf.policies.control.batched_critics import QNetwork
@@ -94,16 +94,16 @@ class FusedSAC:
         self.sac = sac
         cfg, actor, critic = sac.cfg, sac.policy.actor, sac.policy.critic
         self.batch_size, self.width = cfg.batch_size, actor.num_actions
-        products = "bf16" if is_bf16(cfg.precision, sac.device) else "fp32"
+        factors = products(cfg.precision, sac.device)
         of_actor, of_critic, of_target = (
             fused_mlp.parameters(network.backbone.layers)
             for network in (actor, critic, sac.target_critic)
         )
         states = [torch.empty(self.batch_size, actor.num_features) for _ in range(2)]
         inputs = [torch.empty(self.batch_size, critic.num_features + self.width) for _ in range(3)]
-        self.actor, self.next_actor = (Pass(x, of_actor, products) for x in states)
-        self.critic, self.judge = (Pass(x, of_critic, products) for x in inputs[:2])
-        self.target = Pass(inputs[2], of_target, products)
+        self.actor, self.next_actor = (Pass(x, of_actor, factors) for x in states)
+        self.critic, self.judge = (Pass(x, of_critic, factors) for x in inputs[:2])
+        self.target = Pass(inputs[2], of_target, factors)
         gradients = [
             PassGradients(made, torch.empty_like(made.outputs[-1]), needs_x, not needs_x)
             for made, needs_x in ((self.actor, False), (self.critic, False), (self.judge, True))
