@@ -61,7 +61,7 @@ def main() -> None:
             **options,
         )
     )
-    pace = (len(marks) - _WARM_UP) / (marks[words.updates + _WARM_UP - 1] - marks[_WARM_UP - 1])
+    pace = words.updates / (marks[-1] - marks[_WARM_UP - 1])
     found = {"updates_per_cpu_s": pace, "return": statistics.fmean(scores) if scores else None}
     print(json.dumps(found))
 
@@ -86,7 +86,7 @@ def _modules(words: argparse.Namespace, marks: list[float], scores: list[float])
         wrappers=types.SimpleNamespace(TransformObservation=_Transformed),
     )
     d4rl = types.ModuleType("d4rl")
-    d4rl.__dict__["qlearning_dataset"] = lambda env: _with_next(transitions(words), words)
+    d4rl.__dict__["qlearning_dataset"] = lambda env: _with_next(transitions(words))
     pyrallis = types.ModuleType("pyrallis")
     pyrallis.__dict__["wrap"] = lambda: lambda function: function
     wandb = types.ModuleType("wandb")
@@ -98,7 +98,7 @@ def _modules(words: argparse.Namespace, marks: list[float], scores: list[float])
     return {"gym": gym, "d4rl": d4rl, "pyrallis": pyrallis, "wandb": wandb}
 
 
-def _with_next(found: dict[str, Any], words: argparse.Namespace) -> dict[str, Any]:
+def _with_next(found: dict[str, Any]) -> dict[str, Any]:
     """As d4rl.qlearning_dataset: without the last transition of an episode that ran out of time,
     whose next observation D4RL does not have."""
     keeps = ~(found["timeouts"] & ~found["terminals"].astype(bool))

@@ -27,7 +27,7 @@ from rrf import compilation
 
 Products = typing.Literal["fp32", "bf16"]
 
-_MOST_THREADS = 2  # "PARTS" of the code
+PARTS = 2  # as in fused_mlp.c; the most threads
 _products: ContextVar[Products | None] = ContextVar("products", default=None)
 
 
@@ -90,7 +90,7 @@ def num_threads() -> int:
     """Threads of the compiled code, the calling one included."""
     has_affinity = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return min(_MOST_THREADS, cores)
+    return min(PARTS, cores)
 
 
 class NetworkStruct(ctypes.Structure):

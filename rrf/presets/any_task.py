@@ -95,15 +95,14 @@ def defaults_for(task: str, kind: TaskKind, algorithm: str) -> Choice:
         if kind.num_choices is not None:
             cfg = discrete_sac(name, task, max_iterations=500)
             return Choice(cfg, f"SAC's defaults for {kind.num_choices} actions")
-        if algorithm in OFFLINE:
-            return Choice(offline(name, task, algorithm), f"{shown}'s defaults for real actions")
         made: dict[str, Callable[[str, str], ControlRunnerCfg]] = {
             "sac": _real_sac,
             "gail": _gail,
             "mbpo": mbpo,
             "tdmpc2": tdmpc2,
         }
-        cfg = made[algorithm](name, task)
+        is_offline = algorithm in OFFLINE
+        cfg = offline(name, task, algorithm) if is_offline else made[algorithm](name, task)
         return Choice(cfg, f"{shown}'s defaults for real actions")
     if kind.is_mjlab:
         return Choice(_mjlab_ppo(task), "PPO's defaults for robots of mjlab")

@@ -42,6 +42,11 @@ def parameters(gate: str, seed: int = 0, rl: str | None = None) -> list[str]:
     if rl:
         overrides |= REINFORCE
     values = {"pretrain": None, "rl": rl, "gate": gate, "model": MODEL, "overrides": overrides}
+    return as_words(values)
+
+
+def as_words(values: dict) -> list[str]:
+    """Parameters of a flow as words for `prefect deployment run`."""
     return [word for key, value in values.items() for word in ("-p", f"{key}={json.dumps(value)}")]
 
 
@@ -196,8 +201,7 @@ def balancing(gate: str, seed: int) -> list[str]:
     """A training of two iterations, as words for `prefect deployment run`."""
     overrides = {"max_iterations": 2, "num_steps_per_env": 32, "seed": seed}
     values = {"preset": "cartpole-ppo", "gate": gate, "model": "balance", "overrides": overrides}
-    words = [word for key, value in values.items() for word in ("-p", f"{key}={json.dumps(value)}")]
-    return ["deployment", "run", "train-locomotion", "--watch", *words]
+    return ["deployment", "run", "train-locomotion", "--watch", *as_words(values)]
 
 
 @pytest.fixture(scope="module")
@@ -262,9 +266,7 @@ def test_train_offline_from_recordings_makes_a_champion(live: Checkout):
     gate = "name: any\nprotocol: swing\noverall_lower_bound: 0.0\nlooks: [4]\n"
     (live.root / "configs/gates/any.yaml").write_text(gate)
     values = {"preset": "pendulum-bc", "gate": "configs/gates/any.yaml", "model": "swing"}
-    values = {name: json.dumps(value) for name, value in values.items()}
-    values["overrides"] = json.dumps({"max_iterations": 1})
-    words = [word for name, value in values.items() for word in ("-p", f"{name}={value}")]
+    words = as_words(values | {"overrides": {"max_iterations": 1}})
     printed = live.run("prefect", "deployment", "run", "train-offline", "--watch", *words)
     assert "'train-offline/train-offline'" in printed
     assert "Completed" in printed

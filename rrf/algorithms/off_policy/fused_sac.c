@@ -103,7 +103,7 @@ static void critic_part(const Update *job, long part, float alpha)
     const float *outputs = job->next_actor.outputs[job->next_actor.layers - 1];
     for (long r = first; r < first + rows; r++)
         job->log_probs[r] = sampled(job, outputs + 2 * width * r, job->next_noise + width * r,
-                                       width, (float *)job->target.x + inputs * (r + 1) - width);
+                                    width, (float *)job->target.x + inputs * (r + 1) - width);
     all_copies(&job->target, first, rows);
     all_copies(critic, first, rows);
     const float *next = job->target.outputs[job->target.layers - 1];
@@ -133,7 +133,7 @@ static void actor_part(const Update *job, long part, float alpha)
     const float *outputs = actor->outputs[actor->layers - 1];
     for (long r = first; r < first + rows; r++)
         job->log_probs[r] = sampled(job, outputs + 2 * width * r, job->noise + width * r, width,
-                                       (float *)judge->x + inputs * (r + 1) - width);
+                                    (float *)judge->x + inputs * (r + 1) - width);
     all_copies(judge, first, rows);
     const float *values = judge->outputs[judge->layers - 1];
     for (long r = first; r < first + rows; r++) {

@@ -11,7 +11,6 @@ Legend: B batch, K critics, O observation width, A action width, I input width o
 import ctypes
 import functools
 import typing
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -26,7 +25,7 @@ from rrf.policies.control.off_policy_actors import SACActor
 
 _METRICS = ("loss/critic", "value/mean", "loss/actor", "policy/entropy", "loss/alpha")
 _METRICS += ("policy/alpha",)
-_NUM_SUMS, _PARTS = 4, 2  # as in fused_sac.c
+_NUM_SUMS = 4  # as in fused_sac.c
 
 
 @functools.cache
@@ -115,7 +114,10 @@ class FusedSAC:
             "alpha": _Learning(optimizers["alpha"], [sac.temperature.log_alpha]),
         }
         self.log_probs = torch.empty(self.batch_size)
-        self.sums, self.metrics = torch.empty(_PARTS, _NUM_SUMS), torch.empty(len(_METRICS))
+        self.sums, self.metrics = (
+            torch.empty(fused_mlp.PARTS, _NUM_SUMS),
+            torch.empty(len(_METRICS)),
+        )
         passes = (self.actor, self.next_actor, self.target, self.critic, self.judge)
         self._gradients = gradients  # hold the memory to which the struct points
         self.struct = _Update(
@@ -171,10 +173,12 @@ class _Learning:
         self.steps = [state["step"] for state in states]
         self.count = int(self.steps[0])
         copies = parameters[0].shape[0] if parameters[0].dim() == 3 else 1
+        # As in the scratch memory: the last layer first, and of each the weight first.
+        order = sorted(range(len(parameters)), key=lambda index: (-(index // 2), index))
         entries = []
         for copy in range(copies):
             second = 0 if gradients is None else gradients.scratch.numel() // copies * copy
-            for index in _backwards(len(parameters)):
+            for index in order:
                 tensors = [parameters[index], states[index]["exp_avg"], states[index]["exp_avg_sq"]]
                 count = parameters[index].numel() // copies
                 entry = _Learned(count, *(one.data_ptr() + 4 * copy * count for one in tensors))
@@ -192,14 +196,6 @@ class _Learning:
         self.count += 1
         torch._foreach_add_(self.steps, 1)
         return self.count, self.group["lr"]
-
-
-def _backwards(count: int) -> Iterator[int]:
-    """The order of weights and biases in the scratch memory: the last layer is the first."""
-    for weight in range(count - count % 2 - 2, -1, -2):
-        yield from (weight, weight + 1)
-    if count % 2:
-        yield count - 1
 
 
 def _state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict:
