@@ -135,6 +135,8 @@ def main() -> None:
     parser.add_argument("--source", type=Path, metavar="CHECKOUT")
     words = parser.parse_args()
     bench = Bench(words.peers or "", sources=[words.source] if words.source else [])
+    if words.source and not corl_command(bench, "iql"):
+        parser.error(f"{words.source} is no checkout of CORL: it has no algorithms/offline/iql.py")
     peers = {"d3rlpy": bool(words.peers), "corl": words.source is not None}
     print(
         "| dataset | algorithm | score | 95 % | return | recorded | d3rlpy | CORL | CORL, D4RL's |"

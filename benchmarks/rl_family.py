@@ -5,8 +5,8 @@ Peers run in the same call, in separate processes with the interpreter of `--pee
 their packages: `uv pip install d3rlpy==2.8.1`; for GAIL `uv pip install imitation==1.0.1
 stable-baselines3==2.2.1 'gymnasium[mujoco]' 'setuptools<80'`. TD-MPC2 needs a checkout of the
 official code (github.com/nicklashansen/tdmpc2), and IQL and CQL compare with CORL too if there is
-one (github.com/tinkoff-ai/CORL). Ratios are of CPU-seconds, those of all threads together. `--small`
-only checks that everything runs, and saves nothing.
+one (github.com/tinkoff-ai/CORL). Ratios are of CPU-seconds, those of all threads together.
+`--small` only checks that everything runs, and saves nothing.
 """
 
 import statistics
