@@ -1,5 +1,5 @@
-"""Run CORL's IQL or CQL on a CPU: `PYTHON benchmarks/corl_peer.py SOURCE iql|cql [--data FILE ...]
-[--task ID] [--updates N] [--seed N] [--episodes N]`.
+"""Run CORL's IQL or CQL: `PYTHON benchmarks/corl_peer.py SOURCE iql|cql [--data FILE ...]
+[--task ID] [--updates N] [--seed N] [--episodes N] [--device cpu]`.
 
 SOURCE is a checkout of github.com/tinkoff-ai/CORL, and PYTHON any interpreter that has torch, h5py
 and gymnasium. Their `train` runs unchanged, on files of D4RL or, without `--data`, on random
@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--device", default="cpu")
     words = parser.parse_args()
     import torch
 
@@ -51,7 +52,7 @@ def main() -> None:
         options["normalize_reward"] = words.algorithm == "iql"  # as in their configs
     theirs.train(
         theirs.TrainConfig(
-            device="cpu",
+            device=words.device,
             env=words.task.lower(),
             seed=words.seed,
             max_timesteps=words.updates + _WARM_UP,

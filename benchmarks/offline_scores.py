@@ -1,19 +1,21 @@
 """Learning from recordings, as D4RL scores: `python -m benchmarks.offline_scores DATASET ...
 [--algorithms iql cql td3-bc bc] [--seeds 0 1 2] [--updates 100000] [--peers PYTHON]
-[--source CHECKOUT]`.
+[--source CHECKOUT] [--device cpu] [--jobs 1]`.
 
 Each algorithm is trained on each dataset; the last checkpoints play the episodes of a protocol of
 `configs/protocols`. A score is 100 (R - R_min) / (R_max - R_min), arXiv:2004.07219. Printed are the
 interquartile mean over seeds with bootstrap bounds of 95 % (arXiv:2108.13264), the mean return of
 what was recorded, and what CORL publishes for D4RL's dataset of the same name, which holds other
 recordings. With `--peers`, d3rlpy learns from the same files, and so does CORL's own code with
-`--source`, a checkout of github.com/tinkoff-ai/CORL. Finished runs are reused.
+`--source`, a checkout of github.com/tinkoff-ai/CORL. Finished runs are reused, each a file of
+`.rrf/benchmarks/offline_scores`.
 """
 
 import argparse
 import dataclasses
+import itertools
 import json
-import statistics
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,11 @@ from rrf.presets.offline import OFFLINE
 
 NUM_EPISODES = 20
 _OF_PEERS = ("iql", "cql")  # the algorithms that peers learn with
+_AS_PEERS = [  # CQL with two hidden layers, as d3rlpy; CORL's critics get as many
+    f"policy.{network}.backbone_cfg.{words}"
+    for network in ("actor_cfg", "critic_cfg")
+    for words in ("hidden_features=[256, 256]", "activations=[[[ReLU, {}]], [[ReLU, {}]], []]")
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,34 +91,51 @@ def _middle(scores: np.ndarray) -> float:
     return float(np.sort(scores)[cut : len(scores) - cut].mean())
 
 
-def ours(dataset: str, algorithm: str, seed: int, updates: int) -> float:
-    """The return of a policy that learned from a dataset."""
-    task = TASKS[dataset.partition("-")[0]]
-    name = f"{dataset}-{algorithm}-{updates}-seed{seed}"
-    run_dir = workspace.state() / "benchmarks" / "offline_scores" / name
-    words = [f"--task={task.id}", f"--algorithm={algorithm}", f"dataset={dataset}"]
-    words += [f"max_iterations={updates // 1000}", f"seed={seed}"]
-    if algorithm == "iql":
-        words.append(f"algorithm.actor_decay_updates={updates}")
-    result = train(words[0], run_dir, words[1:])
-    found = judged(Path(result["checkpoint"]), protocol_of(task.protocol))
-    return found.mean_metrics()["return"]
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One training, and the episodes after it."""
 
+    who: str  # "rrf", "d3rlpy" or "corl"
+    dataset: str
+    algorithm: str
+    seed: int
+    updates: int
+    device: str
 
-def theirs(bench: Bench, peer: str, dataset: str, algorithm: str, seed: int, updates: int) -> float:
-    """The same of "d3rlpy" or "corl", on the recorded files themselves; kept for later calls."""
-    task = TASKS[dataset.partition("-")[0]]
-    kept = workspace.state() / "benchmarks" / "offline_scores"
-    path = kept / f"{peer}-{dataset}-{algorithm}-{updates}-seed{seed}.json"
-    if not path.is_file():
-        words = ("--task", task.id, "--seed", seed, "--updates", updates)
-        words = (*words, "--episodes", NUM_EPISODES, "--data", *_files(dataset))
-        if peer == "corl":
-            found = measured_apart(peer, corl_command(bench, algorithm, *words))
-        else:
-            found = bench.peer(f"{peer}-{algorithm}", *words)
-        atomic.write_json(path, found)
-    return json.loads(path.read_text())["return"]
+    @property
+    def task(self) -> Task:
+        """The task of its dataset."""
+        return TASKS[self.dataset.partition("-")[0]]
+
+    def score(self, bench: Bench) -> float:
+        """The D4RL score of its episodes' mean return, which is kept for later calls."""
+        kept = workspace.state() / "benchmarks" / "offline_scores"
+        name = f"{self.who}-{self.dataset}-{self.algorithm}-{self.updates}-seed{self.seed}"
+        path = kept / f"{name}.json"
+        if not path.is_file():
+            found = self._ours(kept / name) if self.who == "rrf" else self._of_peer(bench)
+            atomic.write_json(path, found | dataclasses.asdict(self))
+        return score(self.task, json.loads(path.read_text())["return"])
+
+    def _ours(self, run_dir: Path) -> dict:
+        words = [f"--algorithm={self.algorithm}", f"dataset={self.dataset}"]
+        words += [f"max_iterations={self.updates // 1000}", f"seed={self.seed}"]
+        words += [f"device={self.device}"]
+        if self.algorithm == "iql":
+            words.append(f"algorithm.actor_decay_updates={self.updates}")
+        if self.algorithm == "cql":
+            words += _AS_PEERS
+        result = train(f"--task={self.task.id}", run_dir, words)
+        found = judged(Path(result["checkpoint"]), protocol_of(self.task.protocol))
+        return {"return": found.mean_metrics()["return"]}
+
+    def _of_peer(self, bench: Bench) -> dict:
+        words = ("--task", self.task.id, "--seed", self.seed, "--updates", self.updates)
+        words += ("--episodes", NUM_EPISODES, "--device", self.device)
+        words += ("--data", *_files(self.dataset))
+        if self.who == "corl":
+            return measured_apart(self.who, corl_command(bench, self.algorithm, *words))
+        return bench.peer(f"{self.who}-{self.algorithm}", *words)
 
 
 def _files(dataset: str) -> list[str]:
@@ -133,36 +157,53 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=100_000)
     parser.add_argument("--peers", metavar="PYTHON")
     parser.add_argument("--source", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     words = parser.parse_args()
     bench = Bench(words.peers or "", sources=[words.source] if words.source else [])
     if words.source and not corl_command(bench, "iql"):
         parser.error(f"{words.source} is no checkout of CORL: it has no algorithms/offline/iql.py")
-    peers = {"d3rlpy": bool(words.peers), "corl": words.source is not None}
-    print(
-        "| dataset | algorithm | score | 95 % | return | recorded | d3rlpy | CORL | CORL, D4RL's |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for dataset in words.datasets:
-        task = TASKS.get(dataset.partition("-")[0])
-        if task is None:
+        if dataset.partition("-")[0] not in TASKS:
             parser.error(f"{dataset} is of no known task; known: {', '.join(TASKS)}")
-        recorded = read_transitions(workspace.dataset(dataset)).returns.mean()
-        for algorithm in words.algorithms:
-            returns = [ours(dataset, algorithm, seed, words.updates) for seed in words.seeds]
-            middle, low, high = interquartile([score(task, one) for one in returns])
-            beside = []
-            for peer, is_given in peers.items():
-                scores = [
-                    score(task, theirs(bench, peer, dataset, algorithm, seed, words.updates))
-                    for seed in (words.seeds if is_given and algorithm in _OF_PEERS else ())
-                ]
-                beside.append(f"{interquartile(scores)[0]:.1f}" if scores else "")
-            print(
-                f"| {dataset} | {algorithm} | {middle:.1f} | {low:.1f} to {high:.1f} "
-                f"| {statistics.fmean(returns):.0f} | {score(task, recorded):.1f} "
-                f"| {' | '.join(beside)} | {CORL.get((dataset, algorithm), '')} |",
-                flush=True,
-            )
+    peers = {"d3rlpy": bool(words.peers), "corl": words.source is not None}
+
+    def runs(who: str, dataset: str, algorithm: str) -> list[Run]:
+        if not (who == "rrf" or (peers[who] and algorithm in _OF_PEERS)):
+            return []
+        options = (words.updates, words.device)
+        return [Run(who, dataset, algorithm, seed, *options) for seed in words.seeds]
+
+    rows = list(itertools.product(words.datasets, words.algorithms))
+    with ThreadPoolExecutor(words.jobs) as pool:
+        scores = {
+            run: pool.submit(run.score, bench)
+            for row in rows
+            for who in ("rrf", *peers)
+            for run in runs(who, *row)
+        }
+        print(
+            "| dataset | algorithm | score | recorded | d3rlpy | CORL | CORL, D4RL's |\n"
+            "|---|---|---|---|---|---|---|",
+            flush=True,
+        )
+        for dataset, algorithm in rows:
+            found = [
+                [scores[run].result() for run in runs(who, dataset, algorithm)]
+                for who in ("rrf", *peers)
+            ]
+            recorded = read_transitions(workspace.dataset(dataset)).returns.mean()
+            task = TASKS[dataset.partition("-")[0]]
+            cells = [dataset, algorithm, _cell(found[0]), f"{score(task, recorded):.1f}"]
+            cells += [*map(_cell, found[1:]), str(CORL.get((dataset, algorithm), ""))]
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def _cell(scores: list[float]) -> str:
+    if not scores:
+        return ""
+    middle, low, high = interquartile(scores)
+    return f"{middle:.1f} ({low:.1f} to {high:.1f})"
 
 
 if __name__ == "__main__":

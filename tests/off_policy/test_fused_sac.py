@@ -14,6 +14,7 @@ from rrf.networks import fused_mlp
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.off_policy_configs import ActorQPackCfg, QNetworkCfg, SACActorCfg
 from rrf.storage.replay import Transitions
+from tests.off_policy.learner_states import assert_close, state
 
 needs_compiler = pytest.mark.skipif(
     fused_sac.library() is None, reason="this machine has no C compiler"
@@ -64,20 +65,8 @@ def a_batch(sac: SAC, seed: int) -> tuple[Batch, Noise]:
     return batch, Noise(noise[0], noise[1], torch.empty(0, size))
 
 
-def state(sac: SAC) -> dict[str, torch.Tensor]:
-    """Everything that a gradient step changes."""
-    return sac.state()[0] | {name: one.clone() for name, one in sac.policy.state_dict().items()}
-
-
 def steps(sac: SAC, count: int, first: int = 0) -> list[dict[str, torch.Tensor]]:
     return [sac.learn(*a_batch(sac, seed)) for seed in range(first, first + count)]
-
-
-def assert_close(found: dict, expected: dict, tolerance: float = 2e-5) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        if not name.startswith("replay/"):
-            torch.testing.assert_close(found[name], value, atol=tolerance, rtol=tolerance)
 
 
 @needs_compiler

@@ -66,6 +66,15 @@ def test_mish_and_its_slope_are_those_of_torch(dtype, atol):
     torch.testing.assert_close(slope.double(), wanted, atol=atol, rtol=0)
 
 
+def test_mish_of_huge_numbers_and_of_none():
+    x = torch.tensor([-1e30, -200.0, -88.0, 0.0, 88.0, 1e30, torch.inf, torch.nan])
+    wanted = torch.tensor([0.0, 0.0, 0.0, 0.0, 88.0, 1e30, torch.inf, torch.nan])
+    torch.testing.assert_close(Mish()(x), wanted, atol=1e-7, rtol=0, equal_nan=True)
+    finite = x[:-2].requires_grad_()
+    (slopes,) = torch.autograd.grad(Mish()(finite).sum(), finite)
+    torch.testing.assert_close(slopes, torch.tensor([0, 0, 0, 0.6, 1, 1]), atol=1e-7, rtol=0)
+
+
 def test_a_new_model_expects_rewards_and_values_of_zero():
     model = MODEL.build(Interface({"policy": 2}, 1))
     z, actions = model.encode_state(torch.randn(5, 2)), torch.rand(5, 1)

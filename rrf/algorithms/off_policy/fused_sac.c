@@ -7,23 +7,7 @@
  * Legend: B rows of the batch, K critics, O observation width, A action width.
  */
 
-#include "../../networks/fused_mlp.c"
-
-#include <math.h>
-
-typedef struct {
-    long count;
-    float *weights, *mean, *square; /* Adam's moments */
-    const float *first, *second; /* sums of the gradient's two parts */
-    float *slow; /* the slow copy; or NULL */
-} Learned;
-
-typedef struct {
-    long count; /* of tensors */
-    const Learned *tensors;
-    long step; /* number of this gradient step, from 1 */
-    float rate;
-} Learner;
+#include "fused_step.c"
 
 typedef struct {
     Network actor, next_actor, target, critic, judge; /* judge: the critics on the policy's actions */
@@ -39,8 +23,6 @@ typedef struct {
 } Update;
 
 enum { CRITIC_LOSS, VALUE, ACTOR_LOSS, LOG_PROB, NUM_SUMS };
-
-static const double BETA1 = 0.9, BETA2 = 0.999, EPSILON = 1e-8;
 
 /* The policy's action in a state, from its outputs: means, then logarithms of standard deviations.
  * Returns the logarithm of the action's probability; see tanh_gaussian.py. */
@@ -73,30 +55,12 @@ static void through_sample(const Update *job, const float *outputs, const float 
     }
 }
 
-static float lowest(const Network *critic, const float *values, long row)
-{
-    float least = values[row];
-    for (long k = 1; k < critic->copies; k++) {
-        float value = values[k * critic->rows + row];
-        if (!(value >= least)) least = value; /* keeps NaN */
-    }
-    return least;
-}
-
-/* A network with K copies on the rows of a part. */
-static void all_copies(const Network *net, long first, long rows)
-{
-    for (long k = 0; k < net->copies; k++)
-        for (long at = 0; at < rows; at += BLOCK)
-            forward_rows(net, k, first + at, minimum(BLOCK, rows - at));
-}
-
 /* The critics' gradients from the rows of a part. */
 static void critic_part(const Update *job, long part, float alpha)
 {
     const Network *critic = &job->critic;
-    long batch = critic->rows, first = part * rows_per_part(critic);
-    long rows = minimum(rows_per_part(critic), batch - first);
+    long first = part * rows_per_part(critic);
+    long rows = minimum(rows_per_part(critic), critic->rows - first);
     long inputs = critic->widths[0], width = job->actor.widths[job->actor.layers] / 2;
     float *sums = job->sums + part * NUM_SUMS;
     all_copies(&job->next_actor, first, rows);
@@ -107,16 +71,10 @@ static void critic_part(const Update *job, long part, float alpha)
     all_copies(&job->target, first, rows);
     all_copies(critic, first, rows);
     const float *next = job->target.outputs[job->target.layers - 1];
-    const float *values = critic->outputs[critic->layers - 1];
     for (long r = first; r < first + rows; r++) {
         float value = lowest(critic, next, r) - alpha * job->log_probs[r];
         float target = job->rewards[r] + job->discounts[r] * value;
-        for (long k = 0; k < critic->copies; k++) {
-            float error = values[k * batch + r] - target;
-            ((float *)job->of_critic.outputs)[k * batch + r] = error / batch;
-            sums[CRITIC_LOSS] += 0.5f * error * error / batch;
-            sums[VALUE] += values[k * batch + r] / (batch * critic->copies);
-        }
+        regress(critic, &job->of_critic, r, target, sums + CRITIC_LOSS, sums + VALUE);
     }
     for (long k = 0; k < critic->copies; k++) backward_part(critic, &job->of_critic, k, part);
 }
@@ -159,35 +117,6 @@ static void actor_part(const Update *job, long part, float alpha)
     backward_part(actor, &job->of_actor, 0, part);
 }
 
-/* Adam (arXiv:1412.6980) and then Polyak's average, on the numbers from `begin` to `end`. */
-static void adam(const Learner *learner, const Learned *of, long begin, long end, float tau)
-{
-    float by_mean = learner->rate / (1 - pow(BETA1, learner->step));
-    float by_square = 1 / sqrt(1 - pow(BETA2, learner->step));
-    const float mean_rate = 1 - BETA1, square_rate = 1 - BETA2, beta2 = BETA2, epsilon = EPSILON;
-    float *restrict weights = of->weights, *restrict mean = of->mean, *restrict square = of->square;
-    float *restrict slow = of->slow;
-    for (long i = begin; i < end; i++) {
-        float gradient = of->first[i] + (of->second ? of->second[i] : 0);
-        mean[i] += mean_rate * (gradient - mean[i]);
-        square[i] = beta2 * square[i] + square_rate * gradient * gradient;
-        weights[i] -= by_mean * mean[i] / (sqrtf(square[i]) * by_square + epsilon);
-        if (slow) slow[i] += tau * (weights[i] - slow[i]);
-    }
-}
-
-/* Called by all threads. */
-static void learn(const Update *job, const Learner *learner)
-{
-    for (long t = 0; t < learner->count; t++) {
-        const Learned *tensor = learner->tensors + t;
-#pragma omp for schedule(static) nowait
-        for (long begin = 0; begin < tensor->count; begin += 1024)
-            adam(learner, tensor, begin, minimum(begin + 1024, tensor->count), job->tau);
-    }
-#pragma omp barrier
-}
-
 void update(const Update *job)
 {
     Learned temperature = job->alpha_learner.tensors[0];
@@ -197,13 +126,12 @@ void update(const Update *job)
     {
 #pragma omp for schedule(static)
         for (long part = 0; part < PARTS; part++) critic_part(job, part, alpha);
-        learn(job, &job->critic_learner);
+        learn(&job->critic_learner, job->tau);
 #pragma omp for schedule(static)
         for (long part = 0; part < PARTS; part++) actor_part(job, part, alpha);
-        learn(job, &job->actor_learner);
+        learn(&job->actor_learner, job->tau);
     }
-    for (long i = 0; i < NUM_SUMS; i++)
-        for (long part = 1; part < PARTS; part++) job->sums[i] += job->sums[part * NUM_SUMS + i];
+    add_sums(job->sums, NUM_SUMS);
     float of_log_alpha = -(job->sums[LOG_PROB] + job->target_entropy);
     temperature.first = &of_log_alpha;
     if (job->learns_alpha) adam(&job->alpha_learner, &temperature, 0, 1, 0);

@@ -14,9 +14,9 @@ import typing
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from rrf import compilation
+from rrf.algorithms.off_policy.fused_step import LearnerStruct, Learning, is_known
 from rrf.algorithms.precision import products
 from rrf.networks import fused_mlp
 from rrf.networks.fused_mlp import GradientsStruct, NetworkStruct, Pass, PassGradients
@@ -43,10 +43,8 @@ def knows(sac: typing.Any) -> bool:
         sac.device.type == "cpu"
         and type(actor) is SACActor
         and type(critic) is QNetwork
-        and actor.memory is None
-        and critic.memory is None
-        and actor.backbone.is_known
-        and critic.backbone.is_known
+        and is_known(actor)
+        and is_known(critic)
         and cfg.policy_delay == 1
         and cfg.max_grad_norm is None
         and cfg.batch_size > 1
@@ -54,26 +52,11 @@ def knows(sac: typing.Any) -> bool:
     )
 
 
-class _Learned(ctypes.Structure):
-    _fields_: typing.ClassVar = [("count", ctypes.c_long)] + [
-        (name, ctypes.c_void_p) for name in ("weights", "mean", "square", "first", "second", "slow")
-    ]
-
-
-class _Learner(ctypes.Structure):
-    _fields_: typing.ClassVar = [
-        ("count", ctypes.c_long),
-        ("tensors", ctypes.POINTER(_Learned)),
-        ("step", ctypes.c_long),
-        ("rate", ctypes.c_float),
-    ]
-
-
 class _Update(ctypes.Structure):
     _fields_: typing.ClassVar = [
         *((name, NetworkStruct) for name in ("actor", "next_actor", "target", "critic", "judge")),
         *((name, GradientsStruct) for name in ("of_actor", "of_critic", "of_judge")),
-        *((name, _Learner) for name in ("actor_learner", "critic_learner", "alpha_learner")),
+        *((name, LearnerStruct) for name in ("actor_learner", "critic_learner", "alpha_learner")),
         *((name, ctypes.c_void_p) for name in ("noise", "next_noise", "rewards", "discounts")),
         *((name, ctypes.c_void_p) for name in ("log_probs", "sums", "metrics")),
         *((name, ctypes.c_float) for name in ("target_entropy", "limit")),
@@ -109,9 +92,9 @@ class FusedSAC:
         ]
         optimizers = sac.optimizers
         self.learners = {
-            "actor": _Learning(optimizers["actor"], of_actor, gradients[0]),
-            "critic": _Learning(optimizers["critic"], of_critic, gradients[1], of_target),
-            "alpha": _Learning(optimizers["alpha"], [sac.temperature.log_alpha]),
+            "actor": Learning(optimizers["actor"], of_actor, gradients[0]),
+            "critic": Learning(optimizers["critic"], of_critic, gradients[1], of_target),
+            "alpha": Learning(optimizers["alpha"], [sac.temperature.log_alpha]),
         }
         self.log_probs = torch.empty(self.batch_size)
         self.sums, self.metrics = (
@@ -156,53 +139,3 @@ class FusedSAC:
         library().update(ctypes.byref(struct))
         sac.num_updates += 1
         return dict(zip(_METRICS, self.metrics.clone().unbind(), strict=True))
-
-
-class _Learning:
-    """The weights that an optimizer moves, and the state that it keeps of them."""
-
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        parameters: list[nn.Parameter],
-        gradients: PassGradients | None = None,
-        slow: list[nn.Parameter] | None = None,
-    ):
-        self.group = optimizer.param_groups[0]
-        states = [_state(optimizer, one) for one in parameters]
-        self.steps = [state["step"] for state in states]
-        self.count = int(self.steps[0])
-        copies = parameters[0].shape[0] if parameters[0].dim() == 3 else 1
-        # As in the scratch memory: the last layer first, and of each the weight first.
-        order = sorted(range(len(parameters)), key=lambda index: (-(index // 2), index))
-        entries = []
-        for copy in range(copies):
-            second = 0 if gradients is None else gradients.scratch.numel() // copies * copy
-            for index in order:
-                tensors = [parameters[index], states[index]["exp_avg"], states[index]["exp_avg_sq"]]
-                count = parameters[index].numel() // copies
-                entry = _Learned(count, *(one.data_ptr() + 4 * copy * count for one in tensors))
-                if gradients is not None:
-                    entry.first = gradients.parameters[index].data_ptr() + 4 * copy * count
-                    entry.second = gradients.scratch.data_ptr() + 4 * second
-                if slow is not None:
-                    entry.slow = slow[index].data_ptr() + 4 * copy * count
-                entries.append(entry)
-                second += count
-        self.struct = _Learner(len(entries), (_Learned * len(entries))(*entries))
-
-    def next_step(self) -> tuple[int, float]:
-        """Count a step; returns its number and the learning rate."""
-        self.count += 1
-        torch._foreach_add_(self.steps, 1)
-        return self.count, self.group["lr"]
-
-
-def _state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict:
-    """What Adam keeps of a parameter; made as torch makes it if there was no step yet."""
-    state = optimizer.state[parameter]
-    if not state:
-        state["step"] = torch.zeros(())
-        state["exp_avg"] = torch.zeros_like(parameter.detach())
-        state["exp_avg_sq"] = torch.zeros_like(parameter.detach())
-    return state

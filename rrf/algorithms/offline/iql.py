@@ -9,6 +9,7 @@ The order of a gradient step is that of CORL: V(s') and u are of the networks be
 Legend: B batch, K critics.
 """
 
+import functools
 import math
 import typing
 from collections.abc import Iterator
@@ -18,7 +19,9 @@ from torch import nn
 
 from rrf.algorithms.off_policy.learner import Batch, OffPolicyLearner, polyak
 from rrf.algorithms.off_policy.losses import critic_loss
+from rrf.algorithms.offline import fused_iql
 from rrf.algorithms.offline.configs import IQLCfg
+from rrf.algorithms.offline.fused_iql import FusedIQL
 from rrf.algorithms.offline.losses import advantage_weights, expectile_loss
 from rrf.policies.control.bounded_actors import BoundedActor
 from rrf.policies.control.offline_policies import ActorQV
@@ -55,6 +58,9 @@ class IQL(OffPolicyLearner):
 
     def learn(self, batch: Batch) -> dict[str, torch.Tensor]:
         """One gradient step of all networks."""
+        self.optimizers["actor"].param_groups[0]["lr"] = self._actor_lr()
+        if self._fused and batch.discounts.shape[0] == self._fused.batch_size:
+            return self._fused.learn(batch)
         steps, policy = batch.steps, self.policy
         seen = policy.critic.normalized(steps.critic_obs)
         with torch.no_grad(), self.precision():
@@ -80,13 +86,22 @@ class IQL(OffPolicyLearner):
             "advantage/mean": errors.detach().mean(),
         }
 
+    @functools.cached_property
+    def _fused(self) -> FusedIQL | None:
+        """The compiled gradient step, where it equals this one."""
+        return FusedIQL(self) if type(self) is IQL and fused_iql.knows(self) else None
+
+    def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
+        """See `OffPolicyLearner.load_state`."""
+        super().load_state(tensors, facts)
+        self.__dict__.pop("_fused", None)  # the optimizers' states are others now
+
     def _imitate(self, steps: typing.Any, advantages: torch.Tensor) -> torch.Tensor:
         cfg, actor = self.cfg, typing.cast(BoundedActor, self.policy.actor)
         weights = advantage_weights(advantages, cfg.beta, cfg.max_weight)
         with self.precision():
             outputs = actor(steps.actor_obs)
         loss = (weights * actor.distribution(outputs).imitation_loss(steps.actions)).mean()
-        self.optimizers["actor"].param_groups[0]["lr"] = self._actor_lr()
         self.step(loss, "actor")
         return loss.detach()
 

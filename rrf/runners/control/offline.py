@@ -36,15 +36,13 @@ class OfflineRunner(OffPolicyRunner):
         cfg: OfflineRunnerCfg = self.cfg
         cfg.require_dataset()
         data = read_transitions(workspace.dataset(cfg.dataset))
-        rows = self._rows(data)
+        rows = self._rows(data).to(self.device)
         observations = rows[:, : self.algorithm.layout.actor_width]
         for network, part in self.algorithm.parts(observations):
             if network.normalizer is not None:
                 network.normalizer.update(part)
         self.algorithm.learns_normalizers = False
-        self.algorithm.replay = DatasetReplay(
-            rows.to(self.device), self.algorithm.replay, cfg.algorithm.gamma
-        )
+        self.algorithm.replay = DatasetReplay(rows, self.algorithm.replay, cfg.algorithm.gamma)
 
     @property
     def _replay_size(self) -> int:

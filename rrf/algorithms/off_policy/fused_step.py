@@ -1,0 +1,98 @@
+"""What the compiled gradient steps share: Adam on the weights and the states that torch keeps."""
+
+import ctypes
+import typing
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from rrf.networks.fused_mlp import PassGradients
+
+
+class LearnedStruct(ctypes.Structure):
+    """`Learned` of fused_step.c."""
+
+    _fields_: typing.ClassVar = [("count", ctypes.c_long)] + [
+        (name, ctypes.c_void_p) for name in ("weights", "mean", "square", "first", "second", "slow")
+    ]
+
+
+class LearnerStruct(ctypes.Structure):
+    """`Learner` of fused_step.c."""
+
+    _fields_: typing.ClassVar = [
+        ("count", ctypes.c_long),
+        ("tensors", ctypes.POINTER(LearnedStruct)),
+        ("step", ctypes.c_long),
+        ("rate", ctypes.c_float),
+    ]
+
+
+class Learning:
+    """The weights that an optimizer moves, and the state that it keeps of them."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: list[nn.Parameter],
+        gradients: PassGradients | None = None,
+        slow: list[nn.Parameter] | None = None,
+        others: Sequence[tuple[nn.Parameter, torch.Tensor]] = (),
+    ):
+        """
+        Args:
+            parameters: Weight and bias of each layer.
+            slow: Those of the slow copy.
+            others: Parameters outside of layers, and the parts of their gradients, [PARTS, ...].
+        """
+        self.group = optimizer.param_groups[0]
+        states = [_state(optimizer, one) for one in parameters]
+        self.steps = [state["step"] for state in states]
+        self.count = int(self.steps[0])
+        copies = parameters[0].shape[0] if parameters[0].dim() == 3 else 1
+        # As in the scratch memory: the last layer first, and of each the weight first.
+        order = sorted(range(len(parameters)), key=lambda index: (-(index // 2), index))
+        entries = []
+        for copy in range(copies):
+            second = 0 if gradients is None else gradients.scratch.numel() // copies * copy
+            for index in order:
+                tensors = [parameters[index], states[index]["exp_avg"], states[index]["exp_avg_sq"]]
+                count = parameters[index].numel() // copies
+                entry = LearnedStruct(
+                    count, *(one.data_ptr() + 4 * copy * count for one in tensors)
+                )
+                if gradients is not None:
+                    entry.first = gradients.parameters[index].data_ptr() + 4 * copy * count
+                    entry.second = gradients.scratch.data_ptr() + 4 * second
+                if slow is not None:
+                    entry.slow = slow[index].data_ptr() + 4 * copy * count
+                entries.append(entry)
+                second += count
+        for parameter, parts in others:
+            state = _state(optimizer, parameter)
+            self.steps.append(state["step"])
+            tensors = [parameter, state["exp_avg"], state["exp_avg_sq"], *parts]
+            entries.append(LearnedStruct(parameter.numel(), *(one.data_ptr() for one in tensors)))
+        self.struct = LearnerStruct(len(entries), (LearnedStruct * len(entries))(*entries))
+
+    def next_step(self) -> tuple[int, float]:
+        """Count a step; returns its number and the learning rate."""
+        self.count += 1
+        torch._foreach_add_(self.steps, 1)
+        return self.count, self.group["lr"]
+
+
+def is_known(network: typing.Any) -> bool:
+    """Whether the code can compute an actor's or critic's outputs from normalised observations."""
+    return network.memory is None and network.backbone.is_known
+
+
+def _state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict:
+    """What Adam keeps of a parameter; made as torch makes it if there was no step yet."""
+    state = optimizer.state[parameter]
+    if not state:
+        state["step"] = torch.zeros(())
+        state["exp_avg"] = torch.zeros_like(parameter.detach())
+        state["exp_avg_sq"] = torch.zeros_like(parameter.detach())
+    return state

@@ -1,0 +1,145 @@
+"""The compiled gradient step of IQL against `IQL.learn` on torch's operators. Cases are drawn."""
+
+import random
+
+import pytest
+import torch
+
+from rrf.algorithms.off_policy.learner import Batch
+from rrf.algorithms.offline import fused_iql
+from rrf.algorithms.offline.configs import IQLCfg
+from rrf.algorithms.offline.iql import IQL
+from rrf.envs.control_env import Interface
+from rrf.networks import fused_mlp
+from rrf.networks.configs import plain_mlp
+from rrf.policies.control.configs import VNetworkCfg
+from rrf.policies.control.off_policy_configs import QNetworkCfg
+from rrf.policies.control.offline_configs import BoundedActorCfg, IQLPackCfg
+from rrf.storage.replay import Transitions
+from tests.off_policy.learner_states import assert_close, state
+
+needs_compiler = pytest.mark.skipif(
+    fused_iql.library() is None, reason="this machine has no C compiler"
+)
+
+
+def build(seed: int, is_fused: bool, **changes) -> IQL:
+    """IQL with drawn widths and settings; the same for the same seed."""
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+
+    def network() -> dict:
+        hidden = [draw.choice((5, 16, 33, 64)) for _ in range(draw.randrange(3))]
+        is_normalized = draw.random() < 0.5
+        return {"backbone_cfg": plain_mlp(hidden, "ReLU"), "obs_normalization": is_normalized}
+
+    dims = {"policy": draw.randrange(1, 20)} | ({"critic": 7} if draw.random() < 0.5 else {})
+    low, high = draw.choice(((-20.0, 2.0), (-0.4, -0.1)))  # the latter excludes the first value
+    pack = IQLPackCfg(
+        actor_cfg=BoundedActorCfg(
+            min_log_std=low,
+            max_log_std=high,
+            action_limit=draw.choice((1.0, 0.7)),
+            is_deterministic=draw.random() < 0.4,
+            **network(),
+        ),
+        critic_cfg=QNetworkCfg(num_critics=draw.choice((1, 2, 3)), **network()),
+        value_cfg=VNetworkCfg(**network()),
+    )
+    cfg = IQLCfg(
+        batch_size=draw.choice((2, 3, 31, 256, 300)),
+        tau=draw.choice((0.005, 0.3)),
+        expectile=draw.choice((0.7, 0.9)),
+        beta=draw.choice((3.0, 10.0)),
+        max_weight=draw.choice((100.0, 2.0)),
+        actor_decay_updates=draw.choice((None, 5)),
+        actor_lr=1e-3,
+        value_lr=2e-3,
+    )
+    policy = pack.build(Interface(dims, num_actions=draw.randrange(1, 9)))
+    iql = IQL(cfg.replace(**changes), policy, 1, 10, torch.Generator())
+    for part in (policy.actor, policy.critic, policy.value):
+        if part.normalizer is not None:
+            part.normalizer.update(torch.randn(50, part.width) * 3 + 1)
+    if not is_fused:
+        iql.__dict__["_fused"] = None
+    return iql
+
+
+def a_batch(iql: IQL, seed: int) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    size = iql.cfg.batch_size
+    rows = torch.randn(size, iql.layout.width, generator=generator)
+    discounts = 0.99 * (torch.rand(size, generator=generator) < 0.9)
+    return Batch(Transitions(rows, iql.layout), discounts, torch.arange(size))
+
+
+def steps(iql: IQL, count: int, first: int = 0) -> list[dict[str, torch.Tensor]]:
+    return [iql.learn(a_batch(iql, seed)) for seed in range(first, first + count)]
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(12))
+def test_equals_torch(seed):
+    compiled, plain = build(seed, True), build(seed, False)
+    assert compiled._fused is not None
+    for of_compiled, of_plain in zip(steps(compiled, 4), steps(plain, 4), strict=True):
+        assert_close(of_compiled, of_plain, 5e-5)
+    assert_close(state(compiled), state(plain), 5e-5)
+
+
+@needs_compiler
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_number_of_threads_changes_no_bit(precision, monkeypatch):
+    found = []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(fused_mlp, "num_threads", lambda threads=threads: threads)
+        iql = build(4, True, precision=precision, batch_size=300)
+        found.append((steps(iql, 3), state(iql)))
+    for metrics, tensors in found[1:]:
+        assert metrics == found[0][0]
+        assert all(torch.equal(one, found[0][1][name]) for name, one in tensors.items())
+
+
+@needs_compiler
+def test_continues_bit_for_bit_from_its_state():
+    whole, first, second = (build(5, True) for _ in range(3))
+    steps(whole, 6)
+    steps(first, 3)
+    tensors, facts = first.state()
+    steps(second, 1)  # so that it holds addresses that the state replaces
+    second.policy.load_state_dict(first.policy.state_dict())
+    second.load_state(tensors, facts)
+    steps(second, 3, first=3)
+    expected, found = state(whole), state(second)
+    for name in expected.keys() - {"replay/rows"}:
+        assert torch.equal(found[name], expected[name]), name
+
+
+@needs_compiler
+def test_a_lowered_learning_rate_is_used():
+    compiled, plain = build(7, True), build(7, False)
+    for iql in (compiled, plain):
+        steps(iql, 2)
+        iql.slow_down(0.1)
+        steps(iql, 2, first=2)
+    assert_close(state(compiled), state(plain), 5e-5)
+
+
+@needs_compiler
+def test_a_diverged_batch_shows():
+    iql = build(8, True)
+    batch = a_batch(iql, 0)
+    batch.steps.rewards[0] = float("nan")
+    assert iql.learn(batch)["loss/critic"].isnan()
+
+
+@needs_compiler
+def test_what_learns_in_another_way_is_left_to_torch():
+    class Other(IQL):
+        pass
+
+    iql = build(9, True)
+    for change in ({"max_grad_norm": 1.0}, {"batch_size": 1}):
+        assert build(9, True, **change)._fused is None
+    assert Other(iql.cfg, iql.policy, 1, 10, torch.Generator())._fused is None
