@@ -11,7 +11,8 @@ from torch import nn
 
 from rrf.networks import fused_mlp
 from rrf.networks.configs import MLPCfg, is_plain, without_dropout
-from rrf.networks.mlp import activation, with_exact_outputs
+from rrf.networks.mish import mish, normed_mish
+from rrf.networks.mlp import activation, in_pairs, with_exact_outputs
 
 
 class BatchedMLP(nn.Module):
@@ -29,7 +30,8 @@ class BatchedMLP(nn.Module):
         for fan_in, fan_out, after in zip(widths, widths[1:], layers_after, strict=False):
             self.output = len(layers)  # after the loop: the index of the output layer
             layers.append(BatchedLinear(num_copies, fan_in, fan_out))
-            layers.extend(_layer(name, given, num_copies, fan_out) for name, given in after)
+            pairs = in_pairs(after)
+            layers.extend(_layer(name, given, num_copies, fan_out) for name, given in pairs)
         self.layers = nn.Sequential(*layers)
         self.is_known = is_plain(cfg, "ReLU")  # to the compiled code
 
@@ -95,9 +97,19 @@ class BatchedLayerNorm(nn.Module):
         return torch.addcmul(self.bias, normal, self.weight)
 
 
+class BatchedNormedMish(BatchedLayerNorm):
+    """`BatchedLayerNorm`, then Mish."""
+
+    def forward(self, x_kbi: torch.Tensor) -> torch.Tensor:
+        found = normed_mish(x_kbi, self.weight, self.bias, self.eps)
+        return mish(super().forward(x_kbi)) if found is None else found
+
+
 def _layer(name: str, given: dict, num_copies: int, width: int) -> nn.Module:
     if name == "LayerNorm":
         return BatchedLayerNorm(num_copies, width, **given)
+    if name == "NormedMish":
+        return BatchedNormedMish(num_copies, width, **given)
     if name == "ReLU":  # in place is safe: nothing else uses the result of the batched product
         return nn.ReLU(inplace=True)
     return activation(name, given)

@@ -1,5 +1,8 @@
-/* Mish and its derivative, elementwise. See mish.py, which compiles this file. */
+/* Mish and its derivative, elementwise, and layer normalisation followed by Mish. See mish.py, which
+ * compiles this file.
+ */
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -43,4 +46,56 @@ void mish(const float *restrict x, float *restrict values, float *restrict slope
             values[i] = x[i] * t;
             slopes[i] = t + x[i] * (1 - t * t) * (e / (1 + e));
         }
+}
+
+/* Numbers from float32, or from bfloat16 if `half`. */
+static void widen(const void *from, long at, int half, float *restrict to, long count)
+{
+    if (!half) {
+        memcpy(to, (const float *)from + at, count * 4);
+        return;
+    }
+    for (long i = 0; i < count; i++) {
+        uint32_t bits = (uint32_t)((const uint16_t *)from)[at + i] << 16;
+        memcpy(to + i, &bits, 4);
+    }
+}
+
+/* To bfloat16: rounds to the nearest number, to the even one of two. */
+static void narrow(const float *from, uint16_t *restrict to, long count)
+{
+    for (long i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, from + i, 4);
+        to[i] = from[i] != from[i] ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    }
+}
+
+/* Normalises each row of [copies, rows, width], then scales and shifts it with the numbers of its
+ * copy, [copies, width]; then Mish. `half_...`: whether they are bfloat16 instead of float32. */
+void normed_mish(const void *x, const void *scales, const void *shifts, void *values, long copies,
+                 long rows, long width, float epsilon, long half_x, long half_scales,
+                 long half_values)
+{
+    float scale[width], shift[width], row[width], e;
+    for (long at = 0; at < copies * rows; at++) {
+        if (at % rows == 0) {
+            widen(scales, at / rows * width, half_scales, scale, width);
+            widen(shifts, at / rows * width, half_scales, shift, width);
+        }
+        widen(x, at * width, half_x, row, width);
+        float sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+        for (long i = 0; i < width; i++) sum += row[i];
+        float mean = sum / width;
+#pragma omp simd reduction(+ : squares)
+        for (long i = 0; i < width; i++) squares += (row[i] - mean) * (row[i] - mean);
+        float rate = 1 / sqrtf(squares / width + epsilon);
+        float *to = half_values ? row : (float *)values + at * width;
+        for (long i = 0; i < width; i++) {
+            float normal = (row[i] - mean) * rate * scale[i] + shift[i];
+            to[i] = normal * gate(normal, &e);
+        }
+        if (half_values) narrow(row, (uint16_t *)values + at * width, width);
+    }
 }

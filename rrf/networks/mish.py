@@ -17,17 +17,60 @@ from torch.nn import functional
 
 from rrf import compilation
 
+_IN_C = {torch.float32, torch.bfloat16}
+
 
 class Mish(nn.Module):
     """x tanh(softplus(x)), elementwise."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.device.type != "cpu" or library() is None:
-            return functional.mish(x)
-        if torch.is_grad_enabled() and x.requires_grad:
-            return typing.cast(torch.Tensor, _Mish.apply(x))
-        value, _ = _computed(x, needs_slope=False)
-        return value.to(x.dtype)
+        return mish(x)
+
+
+class NormedMish(nn.LayerNorm):
+    """Layer normalisation, then Mish."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = normed_mish(x, self.weight, self.bias, self.eps)
+        return mish(super().forward(x)) if found is None else found
+
+
+def mish(x: torch.Tensor) -> torch.Tensor:
+    """x tanh(softplus(x)), elementwise."""
+    if not _is_usable(x):
+        return functional.mish(x)
+    if torch.is_grad_enabled() and x.requires_grad:
+        return typing.cast(torch.Tensor, _Mish.apply(x))
+    value, _ = _computed(x, needs_slope=False)
+    return value.to(x.dtype)
+
+
+def normed_mish(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
+) -> torch.Tensor | None:
+    """Mish of a layer normalisation, in one pass.
+
+    Args:
+        x: [..., D], or [K, B, D] with different scales for each of K copies.
+        weight: The scale, [D] or [K, 1, D].
+        bias: The shift, of the same shape.
+        eps: Added to the variance.
+
+    Returns:
+        The shape and type of `x`; float32 under autocast. None if a gradient is needed, and where
+        the code cannot run.
+    """
+    needs_gradient = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    if needs_gradient or not _is_usable(x) or not {x.dtype, weight.dtype} <= _IN_C:
+        return None
+    dtype = torch.float32 if torch.is_autocast_enabled("cpu") else x.dtype
+    x, value = x.contiguous(), torch.empty(x.shape, dtype=dtype)
+    copies, width = (len(weight) if weight.dim() == 3 else 1), x.shape[-1]
+    sizes = (copies, x.numel() // (copies * width), width)
+    halves = [one.dtype == torch.bfloat16 for one in (x, weight, value)]
+    addresses = [one.data_ptr() for one in (x, weight, bias, value)]
+    library().normed_mish(*addresses, *sizes, eps, *halves)
+    return value
 
 
 @functools.cache
@@ -36,7 +79,15 @@ def library() -> typing.Any:
     found = compilation.library(Path(__file__).with_suffix(".c"))
     if found is not None:
         found.mish.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_long]
+        of_sizes = [ctypes.c_long] * 3
+        found.normed_mish.argtypes = [*[ctypes.c_void_p] * 4, *of_sizes, ctypes.c_float, *of_sizes]
     return found
+
+
+def _is_usable(x: torch.Tensor) -> bool:
+    """Whether the compiled code can be called; graphs of operators cannot contain it."""
+    is_graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return x.device.type == "cpu" and not is_graph and library() is not None
 
 
 class _Mish(torch.autograd.Function):

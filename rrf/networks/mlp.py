@@ -1,11 +1,13 @@
 """Multi-layer perceptron. Legend: B batch, I input width, O output width."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
 from rrf.networks import fused_mlp
 from rrf.networks.configs import MLPCfg, is_plain
-from rrf.networks.mish import Mish
+from rrf.networks.mish import Mish, NormedMish
 from rrf.networks.simnorm import SimNorm
 
 
@@ -22,7 +24,7 @@ class MLP(nn.Module):
         for fan_in, fan_out, after in zip(widths, widths[1:], cfg.activations, strict=False):
             self.output = len(layers)  # after the loop: the index of the output layer
             layers.append(nn.Linear(fan_in, fan_out))
-            layers.extend(_layer(name, arguments, fan_out) for name, arguments in after)
+            layers.extend(_layer(name, arguments, fan_out) for name, arguments in in_pairs(after))
         self.layers = nn.Sequential(*layers)
         self.is_known = is_plain(cfg, "ReLU")  # to the compiled code
 
@@ -52,9 +54,18 @@ def with_exact_outputs(layers: nn.Sequential, output: int, x: torch.Tensor) -> t
     return x
 
 
+def in_pairs(after: Sequence[tuple[str, dict]]) -> list[tuple[str, dict]]:
+    """The same layers, with a LayerNorm and the Mish behind it as one, and none in place of the
+    other, so that all layers keep their numbers."""
+    names = [name for name, _ in after]
+    if names == ["LayerNorm", "Mish"] and after[0][1].keys() <= {"eps"}:
+        return [("NormedMish", after[0][1]), ("Identity", {})]
+    return list(after)
+
+
 def _layer(name: str, arguments: dict, width: int) -> nn.Module:
-    if name == "LayerNorm":
-        return nn.LayerNorm(width, **arguments)
+    if name in ("LayerNorm", "NormedMish"):
+        return (nn.LayerNorm if name == "LayerNorm" else NormedMish)(width, **arguments)
     return activation(name, arguments)
 
 

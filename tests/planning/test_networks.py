@@ -1,5 +1,6 @@
 """The parts of world models, by hand."""
 
+import copy
 import math
 
 import pytest
@@ -8,7 +9,10 @@ from torch.nn import functional
 
 from rrf.algorithms.planning.configs import discount_for
 from rrf.envs.control_env import Interface
+from rrf.networks.batched_mlp import BatchedMLP
+from rrf.networks.configs import MLPCfg
 from rrf.networks.mish import Mish
+from rrf.networks.mlp import MLP
 from rrf.networks.simnorm import SimNorm
 from rrf.networks.two_hot import TwoHot, symexp, symlog
 from rrf.policies import PlannerCfg, WorldModelCfg
@@ -64,6 +68,44 @@ def test_mish_and_its_slope_are_those_of_torch(dtype, atol):
     (slope,) = torch.autograd.grad(ours.sum(), x)
     (wanted,) = torch.autograd.grad(theirs.sum(), exact)
     torch.testing.assert_close(slope.double(), wanted, atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize("copies", [None, 3])
+@pytest.mark.parametrize("width", [1, 5, 16, 100])
+def test_layer_normalisation_and_mish_in_one_pass_are_those_of_torch(copies, width):
+    generator = torch.Generator().manual_seed(width)
+    after = [("LayerNorm", {"eps": 1e-3}), ("Mish", {})]
+    cfg = MLPCfg(hidden_features=[width], activations=[after, []])
+    network = MLP(cfg, 4, 2) if copies is None else BatchedMLP(cfg, copies, 4, 2)
+    for parameter in network.parameters():
+        parameter.data.normal_(generator=generator)
+    assert list(network.state_dict()) == [f"layers.{name}" for name in _names(0, 1, 3)]
+    x = torch.randn(7, 4, generator=generator)
+    with torch.no_grad():
+        found = network(x)
+    expected = network(x)
+    assert expected.requires_grad
+    torch.testing.assert_close(found, expected.detach(), atol=2e-5, rtol=2e-5)
+    hidden = network.layers[0](x.expand(copies or 1, 7, 4) if copies else x)
+    norm = network.layers[1]
+    normal = functional.layer_norm(hidden.double(), [width], eps=1e-3) * norm.weight + norm.bias
+    wanted = network.layers[3](functional.mish(normal).float())
+    torch.testing.assert_close(expected, wanted, atol=2e-5, rtol=2e-5)
+
+
+def test_one_pass_in_bfloat16_rounds_once_and_keeps_the_type():
+    cfg = MLPCfg(hidden_features=[32], activations=[[("LayerNorm", {}), ("Mish", {})], []])
+    network, x = MLP(cfg, 4, 2).requires_grad_(False), torch.randn(7, 4)
+    half = copy.deepcopy(network).bfloat16()
+    torch.testing.assert_close(half(x.bfloat16()).float(), network(x), atol=0.02, rtol=0.02)
+    hidden = half.layers[0](x.bfloat16())
+    assert half.layers[1](hidden).dtype == torch.bfloat16
+    with torch.autocast("cpu", torch.bfloat16):
+        assert half.layers[1](hidden).dtype == torch.float32
+
+
+def _names(*numbers: int) -> list[str]:
+    return [f"{number}.{name}" for number in numbers for name in ("weight", "bias")]
 
 
 def test_mish_of_huge_numbers_and_of_none():
