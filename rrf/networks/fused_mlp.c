@@ -1,4 +1,4 @@
-/* Perceptrons with ReLU, tanh or ELU between their layers: all layers forward, and all layers backward, in one
+/* Perceptrons with ReLU between their layers: all layers forward, and all layers backward, in one
  * call each. See fused_mlp.py, which compiles this file.
  *
  * Rows are processed in blocks that stay in the processor's cache through all layers. The blocks
@@ -9,9 +9,9 @@
  * rounded to 16 bits, two per 32-bit word; sums and all that is stored are float32.
  */
 
-#include "exponential.c"
-
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #ifdef __AVX512BF16__
 #include <immintrin.h>
 #endif
@@ -29,8 +29,6 @@
 #define PARTS 2 /* partial sums of a gradient, for as many threads */
 
 typedef float Vector __attribute__((vector_size(LANES * 4)));
-enum { NONE, RELU, TANH, ELU };
-
 typedef union { float number; uint32_t bits; } Word; /* a float32, or two bfloat16 */
 
 typedef struct {
@@ -42,7 +40,6 @@ typedef struct {
     const long *in_strides, *out_strides; /* per layer, from input to input, output to output */
     float *const *biases; /* per layer, [copies, width] */
     float *const *outputs; /* per layer, [copies, rows, width] */
-    long activation; /* between the layers: RELU, TANH or ELU */
     long half; /* whether to multiply in bfloat16 */
     long threads;
 } Network;
@@ -56,14 +53,9 @@ typedef struct {
 
 typedef struct { const float *at; long row, column; } Matrix; /* a number, and the strides */
 
-/* What happens to a sum before it is stored: bias and activation; or the gradient through an
- * activation with these outputs (and a stride from row to row); or addition to what is there. */
-typedef struct {
-    const float *bias;
-    const float *outputs;
-    long stride, activation;
-    int add;
-} Finish;
+/* What happens to a sum before it is stored: bias, ReLU, zero where another number (with a stride
+ * from row to row) is not positive, addition to what is there. */
+typedef struct { const float *bias; int relu; const float *positive; long stride; int add; } Finish;
 
 int multiplies_half(void)
 {
@@ -163,45 +155,17 @@ multiply_add(Vector sum, Word a, Vector b, int half)
     return sum + a.number * b;
 }
 
-/* All comparisons keep NaN. */
-static void activate(long activation, float *row, long n)
-{
-    if (activation == RELU)
-        for (long q = 0; q < n; q++) row[q] = row[q] < 0 ? 0 : row[q];
-    if (activation == TANH)
-        for (long q = 0; q < n; q++) {
-            float twice = row[q] < -20 ? -40 : 2 * row[q];
-            row[q] = 1 - 2 / (exponential(twice > 40 ? 40 : twice) + 1);
-        }
-    if (activation == ELU)
-        for (long q = 0; q < n; q++) {
-            float low = row[q] > 0 ? 0 : row[q];
-            row[q] = row[q] > 0 ? row[q] : exponential(low < -87 ? -87 : low) - 1;
-        }
-}
-
-/* Multiply gradients by the slope, which the outputs of an activation tell. */
-static void deactivate(long activation, const float *outputs, float *row, long n)
-{
-    if (activation == RELU)
-        for (long q = 0; q < n; q++) row[q] = outputs[q] > 0 ? row[q] : 0;
-    if (activation == TANH)
-        for (long q = 0; q < n; q++) row[q] *= 1 - outputs[q] * outputs[q];
-    if (activation == ELU)
-        for (long q = 0; q < n; q++) row[q] *= outputs[q] > 0 ? 1 : outputs[q] + 1;
-}
-
 /* Store the first `n` of each row of sums. */
 static __attribute__((noinline)) void
 store(int rows, long stride, const float *sums, long n, float *c, long c_stride, Finish finish)
 {
-    float row[VECTORS * LANES];
-    for (int r = 0; r < rows; r++, sums += stride, c += c_stride, finish.outputs += finish.stride) {
-        for (long q = 0; q < n; q++) row[q] = sums[q] + (finish.bias ? finish.bias[q] : 0);
-        if (finish.stride) deactivate(finish.activation, finish.outputs, row, n);
-        else if (finish.activation) activate(finish.activation, row, n);
-        for (long q = 0; q < n; q++) c[q] = finish.add ? c[q] + row[q] : row[q];
-    }
+    for (int r = 0; r < rows; r++, sums += stride, c += c_stride, finish.positive += finish.stride)
+        for (long q = 0; q < n; q++) {
+            float sum = sums[q] + (finish.bias ? finish.bias[q] : 0);
+            if (finish.relu && sum < 0) sum = 0; /* keeps NaN */
+            if (finish.stride && !(finish.positive[q] > 0)) sum = 0;
+            c[q] = finish.add ? c[q] + sum : sum;
+        }
 }
 
 /* `rows` x `n` sums. `rows`, `vectors` and `half` are constants wherever this is called. */
@@ -258,13 +222,13 @@ product_in(int half, long m, long n, long depth, Matrix a, Matrix b, float *c, l
             pack(b, depth, j, columns, width, packed);
         Finish here = finish;
         if (here.bias) here.bias += j;
-        if (here.stride) here.outputs += j;
+        if (here.stride) here.positive += j;
         long i = 0;
 #define TILES(rows, vectors)                                                                       \
     for (; i + rows <= m; i += rows) {                                                             \
         tile(rows, vectors, half, columns, words_deep, words + i * a.row, a.row, a.column,         \
              (const float *)packed, c + i * c_stride + j, c_stride, here);                         \
-        here.outputs += rows * here.stride;                                                        \
+        here.positive += rows * here.stride;                                                       \
     }
         if (is_wide) { TILES(TILE_ROWS, VECTORS) TILES(2, VECTORS) TILES(1, VECTORS) }
         else { TILES(TILE_ROWS, 1) TILES(2, 1) TILES(1, 1) }
@@ -300,8 +264,7 @@ static void forward_rows(const Network *net, long copy, long first, long rows)
     for (long l = 0; l < net->layers; l++) {
         long width = widths[l + 1];
         float *out = net->outputs[l] + (copy * net->rows + first) * width;
-        Finish finish = {.bias = net->biases[l] + copy * width,
-                         .activation = l + 1 < net->layers ? net->activation : NONE};
+        Finish finish = {.bias = net->biases[l] + copy * width, .relu = l + 1 < net->layers};
         product(net, l, rows, width, widths[l], (Matrix){in, widths[l], 1}, weight(net, l, copy),
                 out, width, finish);
         in = out;
@@ -359,7 +322,7 @@ static void backward_part(const Network *net, const Gradients *to, long copy, lo
             if (l == 0 && !to->x) break;
             Matrix transposed = weight(net, l, copy);
             transposed = (Matrix){transposed.at, transposed.column, transposed.row};
-            Finish finish = {.outputs = in, .stride = l ? fan_in : 0, .activation = l ? net->activation : NONE};
+            Finish finish = {.positive = in, .stride = l ? fan_in : 0};
             float *of_in = l ? workspace(2, 2 * BLOCK * widest) + l % 2 * BLOCK * widest
                              : to->x + row * fan_in;
             product(net, l, rows, fan_in, fan_out, (Matrix){of_out, fan_out, 1}, transposed, of_in,

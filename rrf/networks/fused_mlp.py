@@ -1,9 +1,8 @@
 """Perceptrons in compiled code: all layers in one call.
 
 `fused_mlp.c` is compiled once per machine, by its own C compiler. Within `fused(...)`, networks
-that the code knows use it: float32 weights on the CPU, one of `ACTIVATIONS` between the layers,
-nothing else. All other networks compute with torch, and so does everything on machines without a
-compiler.
+that the code knows use it: float32 weights on the CPU, ReLU between the layers, nothing else. All
+other networks compute with torch, and so does everything on machines without a compiler.
 
 The code runs on up to two cores, and results do not depend on their number. They cannot be
 differentiated twice.
@@ -28,7 +27,6 @@ from rrf import compilation
 
 Products = typing.Literal["fp32", "bf16"]
 
-ACTIVATIONS = {"ReLU": 1, "Tanh": 2, "ELU": 3}  # as in fused_mlp.c
 PARTS = 2  # as in fused_mlp.c; the most threads
 _products: ContextVar[Products | None] = ContextVar("products", default=None)
 
@@ -52,7 +50,7 @@ def is_wanted(layers: nn.Sequential, x: torch.Tensor) -> bool:
     """Whether to compute with `perceptron`, here and now.
 
     Args:
-        layers: Linear ones with the same of `ACTIVATIONS` between them.
+        layers: Linear ones with ReLU between them.
         x: The inputs.
     """
     if _products.get() is None or x.numel() == 0:
@@ -63,7 +61,7 @@ def is_wanted(layers: nn.Sequential, x: torch.Tensor) -> bool:
 
 
 def perceptron(layers: nn.Sequential, x: torch.Tensor) -> torch.Tensor:
-    """Outputs of linear layers with an activation between them.
+    """Outputs of linear layers with ReLU between them.
 
     Args:
         layers: Of type nn.Linear; or BatchedLinear, for copies of a network.
@@ -72,8 +70,7 @@ def perceptron(layers: nn.Sequential, x: torch.Tensor) -> torch.Tensor:
     Returns:
         float32 [B, O], or [K, B, O] for copies of a network.
     """
-    found = _Perceptron.apply(x, _activation(layers), *parameters(layers))
-    return typing.cast(torch.Tensor, found)
+    return typing.cast(torch.Tensor, _Perceptron.apply(x, *parameters(layers)))
 
 
 def parameters(layers: nn.Sequential) -> list[nn.Parameter]:
@@ -111,7 +108,6 @@ class NetworkStruct(ctypes.Structure):
         ("out_strides", ctypes.POINTER(ctypes.c_long)),
         ("biases", ctypes.POINTER(ctypes.c_void_p)),
         ("outputs", ctypes.POINTER(ctypes.c_void_p)),
-        ("activation", ctypes.c_long),
         ("half", ctypes.c_long),
         ("threads", ctypes.c_long),
     ]
@@ -132,18 +128,11 @@ class GradientsStruct(ctypes.Structure):
 class Pass:
     """The arguments of a pass through a network, and the tensors to which they point."""
 
-    def __init__(
-        self,
-        x: torch.Tensor,
-        parameters: Sequence[torch.Tensor],
-        products: Products,
-        activation: int,
-    ):
+    def __init__(self, x: torch.Tensor, parameters: Sequence[torch.Tensor], products: Products):
         """
         Args:
             x: float32, contiguous; see `perceptron`.
             parameters: Weight and bias of each layer.
-            activation: One of the values of `ACTIVATIONS`.
         """
         self.x, self.parameters = x, parameters
         weights = parameters[::2]
@@ -165,16 +154,9 @@ class Pass:
             out_strides=_longs([weight.stride(outs) for weight in weights]),
             biases=_addresses(parameters[1::2]),
             outputs=_addresses(self.outputs),
-            activation=activation,
             half=products == "bf16" and library().multiplies_half(),
             threads=num_threads(),
         )
-
-
-def pass_of(network: typing.Any, x: torch.Tensor, products: Products) -> Pass:
-    """A pass through a network that the code knows (its `is_known`)."""
-    layers = network.layers
-    return Pass(x, parameters(layers), products, _activation(layers))
 
 
 class PassGradients:
@@ -200,8 +182,8 @@ class PassGradients:
 
 class _Perceptron(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, activation, *parameters):  # pyright: ignore[reportIncompatibleMethodOverride]
-        call = Pass(x.float().contiguous(), parameters, _products.get() or "fp32", activation)
+    def forward(ctx, x, *parameters):  # pyright: ignore[reportIncompatibleMethodOverride]
+        call = Pass(x.float().contiguous(), parameters, _products.get() or "fp32")
         library().forward(ctypes.byref(call.struct))
         ctx.save_for_backward(call.x, *parameters)
         ctx.call = call
@@ -212,17 +194,13 @@ class _Perceptron(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, gradient):  # pyright: ignore[reportIncompatibleMethodOverride]
         _ = ctx.saved_tensors  # raises an error if one of them was changed meanwhile
-        call, (needs_x, _, *needs_weights) = ctx.call, ctx.needs_input_grad
+        call, (needs_x, *needs_weights) = ctx.call, ctx.needs_input_grad
         found = PassGradients(call, gradient.contiguous(), needs_x, any(needs_weights))
         library().backward(ctypes.byref(call.struct), ctypes.byref(found.struct))
         of_x = found.x
         if of_x is not None and call.x.dim() == 2:  # one input for all copies
             of_x = of_x.sum(0) if call.copies > 1 else of_x[0]
-        return of_x, None, *(found.parameters or [None] * len(needs_weights))
-
-
-def _activation(layers: nn.Sequential) -> int:
-    return ACTIVATIONS[type(layers[1]).__name__ if len(layers) > 1 else "ReLU"]
+        return of_x, *(found.parameters or [None] * len(needs_weights))
 
 
 def _longs(numbers: Sequence[int]) -> ctypes.Array:

@@ -27,8 +27,7 @@ def case(request):
     def size() -> int:
         return _SIZES[int(torch.randint(len(_SIZES), ()))]
 
-    activation = ("ReLU", "Tanh", "ELU")[request.param // 4]
-    cfg = plain_mlp([size() for _ in range(request.param % 4)], activation)
+    cfg = plain_mlp([size() for _ in range(request.param % 4)], "ReLU")
     rows, width, outputs = size() + size(), size(), size()
     if request.param % 3 == 0:
         return MLP(cfg, width, outputs), torch.randn(rows, width)
@@ -122,7 +121,7 @@ def test_is_used_only_where_it_may_be(monkeypatch):
     relu, x = MLP(plain_mlp([8], "ReLU"), 3, 2), torch.randn(6, 3)
     relu(x)
     with fused_mlp.fused("fp32"):
-        MLP(plain_mlp([8], "GELU"), 3, 2)(x)
+        MLP(plain_mlp([8], "ELU"), 3, 2)(x)
         relu.double()(x.double())
         relu.float()(x[:0])
         assert not calls

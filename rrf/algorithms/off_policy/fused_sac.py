@@ -1,6 +1,6 @@
 """A gradient step of plain SAC in compiled code: `SAC.learn` in a third of its time.
 
-`fused_sac.c` knows actors and critics that `fused_mlp` knows, on the CPU, and Adam. It
+`fused_sac.c` knows actors and critics with ReLU between their layers, on the CPU, and Adam. It
 works on the weights, slow copies and optimizer states themselves, so everything else (checkpoints,
 learning rates) is as without it. Results do not depend on the number of threads, and equal those of
 `SAC.learn` but for rounding.
@@ -19,7 +19,7 @@ from rrf import compilation
 from rrf.algorithms.off_policy.fused_step import LearnerStruct, Learning, is_known
 from rrf.algorithms.precision import products
 from rrf.networks import fused_mlp
-from rrf.networks.fused_mlp import GradientsStruct, NetworkStruct, PassGradients, pass_of
+from rrf.networks.fused_mlp import GradientsStruct, NetworkStruct, Pass, PassGradients
 from rrf.policies.control.batched_critics import QNetwork
 from rrf.policies.control.off_policy_actors import SACActor
 
@@ -83,9 +83,9 @@ class FusedSAC:
         )
         states = [torch.empty(self.batch_size, actor.num_features) for _ in range(2)]
         inputs = [torch.empty(self.batch_size, critic.num_features + self.width) for _ in range(3)]
-        self.actor, self.next_actor = (pass_of(actor.backbone, x, factors) for x in states)
-        self.critic, self.judge = (pass_of(critic.backbone, x, factors) for x in inputs[:2])
-        self.target = pass_of(sac.target_critic.backbone, inputs[2], factors)
+        self.actor, self.next_actor = (Pass(x, of_actor, factors) for x in states)
+        self.critic, self.judge = (Pass(x, of_critic, factors) for x in inputs[:2])
+        self.target = Pass(inputs[2], of_target, factors)
         gradients = [
             PassGradients(made, torch.empty_like(made.outputs[-1]), needs_x, not needs_x)
             for made, needs_x in ((self.actor, False), (self.critic, False), (self.judge, True))

@@ -14,7 +14,7 @@ from rrf import compilation
 from rrf.algorithms.off_policy.fused_step import LearnerStruct, Learning, is_known
 from rrf.algorithms.precision import products
 from rrf.networks import fused_mlp
-from rrf.networks.fused_mlp import GradientsStruct, NetworkStruct, PassGradients, pass_of
+from rrf.networks.fused_mlp import GradientsStruct, NetworkStruct, Pass, PassGradients
 from rrf.policies.control.batched_critics import QNetwork
 from rrf.policies.control.bounded_actors import BoundedActor
 from rrf.policies.control.critics import VNetwork
@@ -75,13 +75,13 @@ class FusedIQL:
             for network in (policy.value, critic, actor, iql.target_critic)
         )
         self.value, self.next_value = (
-            pass_of(policy.value.backbone, torch.empty(size, policy.value.width), factors)
-            for _ in range(2)
+            Pass(torch.empty(size, policy.value.width), of_value, factors) for _ in range(2)
         )
-        width = critic.num_features + actor.num_actions
-        self.critic = pass_of(critic.backbone, torch.empty(size, width), factors)
-        self.target = pass_of(iql.target_critic.backbone, self.critic.x, factors)
-        self.actor = pass_of(actor.backbone, torch.empty(size, actor.num_features), factors)
+        self.critic = Pass(
+            torch.empty(size, critic.num_features + actor.num_actions), of_critic, factors
+        )
+        self.target = Pass(self.critic.x, of_target, factors)
+        self.actor = Pass(torch.empty(size, actor.num_features), of_actor, factors)
         # What follows is kept because the struct points to its memory.
         self._gradients = [
             PassGradients(made, torch.empty_like(made.outputs[-1]), False, True)
