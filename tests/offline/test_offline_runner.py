@@ -75,6 +75,15 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path, dataset, name, online):
     assert_same(everything(whole), everything(cfg.build(tmp_path / "stopped").run()))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_it_learns_on_a_gpu(tmp_path, dataset, name):
+    online = 0 if name == "cloning" else 1
+    result = run_cfg(name, dataset, online_iterations=online, device="cuda").build(tmp_path).run()
+    weights = checkpoint.read_weights(result["checkpoint"])
+    assert all(torch.as_tensor(one).isfinite().all() for one in weights.values())
+
+
 def test_online_iterations_add_transitions_and_keep_the_recorded_ones(tmp_path, dataset):
     runner = run_cfg("iql", dataset, online_iterations=1).build(tmp_path)
     recorded = runner.algorithm.replay.recorded.clone()
