@@ -204,6 +204,12 @@ def config(preset: str, seed: int, overrides: Sequence[str] = ()) -> "ControlRun
     )
 
 
+def places(preset: str, seed: int, out: Path = CURVES) -> tuple[Path, Path]:
+    """Where a curve is kept, and the directory of its run."""
+    variant, name = "" if out == CURVES else out.name, f"{preset}-seed{seed}"
+    return out / f"{name}.csv", workspace.state() / "curves" / variant / name
+
+
 def train(cfg: "ControlRunnerCfg", path: Path, run_dir: Path) -> list[Row]:
     """Train to the end, continuing a killed run if there is one; returns the rows of `path`."""
     if not is_complete(read(path), cfg):
@@ -329,14 +335,11 @@ def main() -> None:
     for preset in words.presets:
         curves = {}
         for seed in words.seeds:
-            cfg = config(preset, seed, words.override)
-            path = words.out / f"{preset}-seed{seed}.csv"
-            variant = "" if words.out == CURVES else words.out.name
-            run_dir = workspace.state() / "curves" / variant / f"{preset}-seed{seed}"
+            path, run_dir = places(preset, seed, words.out)
             if words.fresh:
                 shutil.rmtree(run_dir, ignore_errors=True)
                 path.unlink(missing_ok=True)
-            curves[seed] = train(cfg, path, run_dir)
+            curves[seed] = train(config(preset, seed, words.override), path, run_dir)
         if words.out == CURVES:
             curves = known(preset)
             save("rl", [number_row(preset, curves)])

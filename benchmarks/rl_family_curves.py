@@ -64,12 +64,10 @@ def line(curves: list[list[rl_curves.Row]]) -> list[Point]:
 
 def measured(preset: str, seeds: list[int]) -> list[list[rl_curves.Row]]:
     """The curves of a preset, one per seed; trained if they are not known yet."""
-    curves = []
-    for seed in seeds:
-        run_dir = workspace.state() / "curves" / "family" / f"{preset}-seed{seed}"
-        cfg = rl_curves.config(preset, seed)
-        curves.append(rl_curves.train(cfg, FOLDER / f"{preset}-seed{seed}.csv", run_dir))
-    return curves
+    return [
+        rl_curves.train(rl_curves.config(preset, seed), *rl_curves.places(preset, seed, FOLDER))
+        for seed in seeds
+    ]
 
 
 def draw(name: str, seeds: list[int]) -> Path:
