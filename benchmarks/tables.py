@@ -29,6 +29,9 @@ README = {
     "ppo_halfcheetah_ratio_vs_sb3": "PPO on HalfCheetah: steps per second",
     "reader_ratio_vs_lerobot": "frames read from a LeRobot v3 dataset",
     "sac_ratio_vs_sbx": "SAC on HalfCheetah: steps per second",
+    "iql_updates_ratio_vs_d3rlpy": "IQL: gradient steps",
+    "cql_updates_ratio_vs_d3rlpy": "CQL: gradient steps",
+    "tdmpc2_ratio_vs_official": "TD-MPC2: steps, each with a plan and an update",
     "envpool_ratio_vs_gymnasium": "HalfCheetah stepped by EnvPool: steps per second",
 }
 """The numbers in the README, the unflattering ones last, and what each is about."""
