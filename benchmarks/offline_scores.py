@@ -20,7 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.rl_pace import Bench, corl_command, judged, measured_apart, protocol_of
+from benchmarks.rl_pace import (
+    Bench,
+    NotMeasuredError,
+    corl_command,
+    judged,
+    measured_apart,
+    protocol_of,
+)
 from benchmarks.vla_experiments import train
 from rrf import atomic, workspace
 from rrf.data.transitions import read_transitions
@@ -160,6 +167,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     words = parser.parse_args()
+    if words.updates < 1000 or words.updates % 1000:
+        parser.error(f"--updates is {words.updates}, allowed: a multiple of 1000")
     bench = Bench(words.peers or "", sources=[words.source] if words.source else [])
     if words.source and not corl_command(bench, "iql"):
         parser.error(f"{words.source} is no checkout of CORL: it has no algorithms/offline/iql.py")
@@ -188,10 +197,14 @@ def main() -> None:
             flush=True,
         )
         for dataset, algorithm in rows:
-            found = [
-                [scores[run].result() for run in runs(who, dataset, algorithm)]
-                for who in ("rrf", *peers)
-            ]
+            try:
+                found = [
+                    [scores[run].result() for run in runs(who, dataset, algorithm)]
+                    for who in ("rrf", *peers)
+                ]
+            except NotMeasuredError as error:
+                pool.shutdown(cancel_futures=True)
+                parser.exit(1, f"{error}\n")
             recorded = read_transitions(workspace.dataset(dataset)).returns.mean()
             task = TASKS[dataset.partition("-")[0]]
             cells = [dataset, algorithm, _cell(found[0]), f"{score(task, recorded):.1f}"]

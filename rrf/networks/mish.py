@@ -30,9 +30,9 @@ class Mish(nn.Module):
 class NormedMish(nn.LayerNorm):
     """Layer normalisation, then Mish."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found = normed_mish(x, self.weight, self.bias, self.eps)
-        return mish(super().forward(x)) if found is None else found
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        found = normed_mish(input, self.weight, self.bias, self.eps)
+        return mish(super().forward(input)) if found is None else found
 
 
 def mish(x: torch.Tensor) -> torch.Tensor:
