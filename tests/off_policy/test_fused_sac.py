@@ -1,5 +1,6 @@
 """The compiled gradient step of SAC against `SAC.learn` on torch's operators. Cases are drawn."""
 
+import functools
 import random
 
 import pytest
@@ -10,11 +11,16 @@ from rrf.algorithms.off_policy.configs import SACCfg
 from rrf.algorithms.off_policy.learner import Batch
 from rrf.algorithms.off_policy.sac import SAC, Noise
 from rrf.envs.control_env import Interface
-from rrf.networks import fused_mlp
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.off_policy_configs import ActorQPackCfg, QNetworkCfg, SACActorCfg
 from rrf.storage.replay import Transitions
-from tests.off_policy.learner_states import assert_close, state
+from tests.off_policy.learner_states import (
+    assert_close,
+    assert_continues,
+    assert_slow_alike,
+    assert_threads_change_no_bit,
+    state,
+)
 
 needs_compiler = pytest.mark.skipif(
     fused_sac.library() is None, reason="this machine has no C compiler"
@@ -92,29 +98,13 @@ def test_bfloat16_stays_near_it():
 @needs_compiler
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_number_of_threads_changes_no_bit(precision, monkeypatch):
-    found = []
-    for threads in (1, 2, 3):
-        monkeypatch.setattr(fused_mlp, "num_threads", lambda threads=threads: threads)
-        sac = build(4, True, precision=precision, batch_size=300)
-        found.append((steps(sac, 3), state(sac)))
-    for metrics, tensors in found[1:]:
-        assert metrics == found[0][0]
-        assert all(torch.equal(one, found[0][1][name]) for name, one in tensors.items())
+    made = functools.partial(build, 4, True, precision=precision, batch_size=300)
+    assert_threads_change_no_bit(monkeypatch, made, steps)
 
 
 @needs_compiler
 def test_continues_bit_for_bit_from_its_state():
-    whole, first, second = (build(5, True) for _ in range(3))
-    steps(whole, 6)
-    steps(first, 3)
-    tensors, facts = first.state()
-    steps(second, 1)  # so that it holds addresses that the state replaces
-    second.policy.load_state_dict(first.policy.state_dict())
-    second.load_state(tensors, facts)
-    steps(second, 3, first=3)
-    expected, found = state(whole), state(second)
-    for name in expected.keys() - {"replay/rows"}:
-        assert torch.equal(found[name], expected[name]), name
+    assert_continues(functools.partial(build, 5, True), steps)
 
 
 @needs_compiler
@@ -131,12 +121,7 @@ def test_a_state_of_torch_is_continued_by_the_code_and_back():
 
 @needs_compiler
 def test_a_lowered_learning_rate_is_used():
-    compiled, plain = build(7, True), build(7, False)
-    for sac in (compiled, plain):
-        steps(sac, 2)
-        sac.slow_down(0.1)
-        steps(sac, 2, first=2)
-    assert_close(state(compiled), state(plain))
+    assert_slow_alike(build(7, True), build(7, False), steps)
 
 
 @needs_compiler

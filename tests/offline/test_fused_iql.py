@@ -1,5 +1,6 @@
 """The compiled gradient step of IQL against `IQL.learn` on torch's operators. Cases are drawn."""
 
+import functools
 import random
 
 import pytest
@@ -10,13 +11,18 @@ from rrf.algorithms.offline import fused_iql
 from rrf.algorithms.offline.configs import IQLCfg
 from rrf.algorithms.offline.iql import IQL
 from rrf.envs.control_env import Interface
-from rrf.networks import fused_mlp
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.configs import VNetworkCfg
 from rrf.policies.control.off_policy_configs import QNetworkCfg
 from rrf.policies.control.offline_configs import BoundedActorCfg, IQLPackCfg
 from rrf.storage.replay import Transitions
-from tests.off_policy.learner_states import assert_close, state
+from tests.off_policy.learner_states import (
+    assert_close,
+    assert_continues,
+    assert_slow_alike,
+    assert_threads_change_no_bit,
+    state,
+)
 
 needs_compiler = pytest.mark.skipif(
     fused_iql.library() is None, reason="this machine has no C compiler"
@@ -91,39 +97,18 @@ def test_equals_torch(seed):
 @needs_compiler
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_number_of_threads_changes_no_bit(precision, monkeypatch):
-    found = []
-    for threads in (1, 2, 3):
-        monkeypatch.setattr(fused_mlp, "num_threads", lambda threads=threads: threads)
-        iql = build(4, True, precision=precision, batch_size=300)
-        found.append((steps(iql, 3), state(iql)))
-    for metrics, tensors in found[1:]:
-        assert metrics == found[0][0]
-        assert all(torch.equal(one, found[0][1][name]) for name, one in tensors.items())
+    made = functools.partial(build, 4, True, precision=precision, batch_size=300)
+    assert_threads_change_no_bit(monkeypatch, made, steps)
 
 
 @needs_compiler
 def test_continues_bit_for_bit_from_its_state():
-    whole, first, second = (build(5, True) for _ in range(3))
-    steps(whole, 6)
-    steps(first, 3)
-    tensors, facts = first.state()
-    steps(second, 1)  # so that it holds addresses that the state replaces
-    second.policy.load_state_dict(first.policy.state_dict())
-    second.load_state(tensors, facts)
-    steps(second, 3, first=3)
-    expected, found = state(whole), state(second)
-    for name in expected.keys() - {"replay/rows"}:
-        assert torch.equal(found[name], expected[name]), name
+    assert_continues(functools.partial(build, 5, True), steps)
 
 
 @needs_compiler
 def test_a_lowered_learning_rate_is_used():
-    compiled, plain = build(7, True), build(7, False)
-    for iql in (compiled, plain):
-        steps(iql, 2)
-        iql.slow_down(0.1)
-        steps(iql, 2, first=2)
-    assert_close(state(compiled), state(plain), 5e-5)
+    assert_slow_alike(build(7, True), build(7, False), steps, 5e-5)
 
 
 @needs_compiler
