@@ -55,6 +55,7 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
         "start_noise": 1.0,
         "trains_padding": True,
     },
+    "rrf.envs.control_configs:MotionEnvCfg": {"reference_init": 0.0},
     "rrf.envs.metaworld:MetaWorldCfg": {"horizons": {}},
     "rrf.evaluation.protocol:ProtocolCfg": {
         "env_options": {},

@@ -101,4 +101,6 @@ def _pendulum(algorithm: str) -> OfflineRunnerCfg:
     changes: dict[str, typing.Any] = {"gamma": 0.95, "actor_lr": 1e-3, "critic_lr": 1e-3}
     if algorithm == "iql":
         changes["value_lr"] = 1e-3
+    if algorithm == "cql":
+        changes["alpha_lr"] = 3e-4
     return cfg.replace(algorithm=cfg.algorithm.replace(**changes))

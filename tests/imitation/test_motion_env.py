@@ -51,6 +51,29 @@ def test_frames_follow_the_steps_and_their_ends(env):
     assert (final - observations["amp"][1])[joints].abs().max() < 0.2
 
 
+def test_a_share_of_the_episodes_begins_in_states_of_the_clip():
+    count, share = 200, 0.7
+    env = MotionEnvCfg(num_envs=count, reference_init=share).build(seed=0)
+    try:
+        references, begun = env.reference_frames()[0], env.frames()
+        nearest = torch.cdist(begun, references).amin(1)
+        data, origins = env.env.scene["robot"].data, env.env.scene.env_origins
+        places = (data.root_link_pos_w - origins)[:, :2]
+    finally:
+        env.close()
+    of_clip = nearest < 0.01
+    assert abs(of_clip.float().mean() - share) < 5 * (share * (1 - share) / count) ** 0.5
+    assert (nearest[~of_clip] > 1).all()  # in the task's own pose, at rest
+    assert places.abs().max() < 0.5  # where the task put it
+    assert places.std() > 0.2
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1])
+def test_a_share_of_episodes_is_from_0_to_1(share):
+    with pytest.raises(ValueError, match=f"reference_init is {share}, allowed: 0 to 1"):
+        MotionEnvCfg(reference_init=share)
+
+
 def test_a_clip_of_another_robot_is_refused(tmp_path):
     clip = read(CLIP)
     names = [f"left_{name}" for name in clip.joint_names]

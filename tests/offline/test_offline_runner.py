@@ -9,6 +9,7 @@ import torch
 
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.transitions import read_transitions
+from rrf.policies.control.normalizer import EmpiricalNormalizer
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import load_control_policy
 from rrf.runners.interruption import Interrupted, SignalWatch
@@ -100,12 +101,16 @@ def test_online_iterations_add_transitions_and_keep_the_recorded_ones(tmp_path, 
     assert torch.equal(discounts, 0.5 * (1 - steps.terminated))
 
 
-def test_observations_are_normalised_by_those_of_the_dataset(tmp_path, dataset):
-    runner = run_cfg("iql", dataset).build(tmp_path)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_network_normalises_observations_by_those_of_the_dataset(tmp_path, dataset, name):
+    runner = run_cfg(name, dataset).build(tmp_path)
     data = read_transitions(dataset)
-    for network in (runner.policy.actor, runner.policy.critic):
-        np.testing.assert_allclose(network.normalizer.mean, data.observations.mean(0), rtol=1e-5)
-        np.testing.assert_allclose(network.normalizer.std, data.observations.std(0), rtol=1e-5)
+    networks = runner.policy.modules()
+    normalizers = [one for one in networks if isinstance(one, EmpiricalNormalizer)]
+    assert normalizers
+    for normalizer in normalizers:
+        np.testing.assert_allclose(normalizer.mean, data.observations.mean(0), rtol=1e-5)
+        np.testing.assert_allclose(normalizer.std, data.observations.std(0), rtol=1e-5)
 
 
 def test_the_last_frame_is_a_transition_only_where_the_task_ended(tmp_path):

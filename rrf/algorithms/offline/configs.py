@@ -68,6 +68,7 @@ class CQLCfg(SACCfg):
 
     warmup_steps = 0
     actor_lr = 3e-5
+    alpha_lr = 3e-5  # a temperature that falls faster costs most of the return
     cql_alpha: float = 10.0
     """Weight of the conservative term."""
     num_actions: int = 10

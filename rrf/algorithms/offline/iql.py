@@ -52,6 +52,11 @@ class IQL(OffPolicyLearner):
             "value": (policy.value, cfg.value_lr),
         }
 
+    def parts(self, joined: torch.Tensor) -> Iterator[tuple[typing.Any, torch.Tensor]]:
+        """See `OffPolicyLearner.parts`; also the value network."""
+        yield from super().parts(joined)
+        yield self.policy.value, joined[:, -self.policy.value.width :]
+
     def slow_copies(self) -> Iterator[tuple[nn.Module, nn.Module]]:
         """See `OffPolicyLearner.slow_copies`."""
         yield self.target_critic, self.policy.critic

@@ -63,6 +63,14 @@ class MotionEnvCfg(MjlabEnvCfg):
     """Files and folders with motion clips (rrf.envs.motions.clip)."""
     feet: list[str] = ["FR", "FL", "RR", "RL"]
     """Sites of the robot that are its feet."""
+    reference_init: float = 0.0
+    """Share of the episodes that begin in a state of the clips, drawn anew (reference state
+    initialization, arXiv:1804.02717); the others begin as the task says."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.reference_init <= 1:
+            raise ValueError(f"reference_init is {self.reference_init}, allowed: 0 to 1")
 
 
 @configclass(builds="rrf.envs.mjlab.tracking_env:build")

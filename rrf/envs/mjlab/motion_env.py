@@ -6,8 +6,11 @@ order and units, without noise.
 
 import functools
 
+import numpy as np
 import torch
 from mjlab.envs import ManagerBasedRlEnv
+from mjlab.managers.event_manager import EventTermCfg
+from mjlab.managers.manager_base import ManagerTermBase
 from mjlab.managers.observation_manager import ObservationGroupCfg, ObservationTermCfg
 from mjlab.managers.scene_entity_config import SceneEntityCfg
 from mjlab.utils.lab_api.math import quat_apply_inverse
@@ -16,7 +19,7 @@ from rrf.envs.mjlab import env as mjlab_env
 from rrf.envs.mjlab.configs import MotionEnvCfg
 from rrf.envs.mjlab.env import MjlabEnv
 from rrf.envs.mjlab.task import registered
-from rrf.envs.motions.clip import Clip, read_all
+from rrf.envs.motions.clip import Clip, read_all, rotate
 from rrf.envs.motions.rig import Rig, frames
 
 GROUP = "amp"
@@ -35,6 +38,9 @@ def build(cfg: MotionEnvCfg, seed: int = 0, device: torch.device | str = "cpu") 
     feet = SceneEntityCfg(_ROBOT, site_names=tuple(cfg.feet), preserve_order=True)
     term = ObservationTermCfg(func=motion_frame, params={"feet": feet})
     task.observations[GROUP] = ObservationGroupCfg(terms={"frame": term}, enable_corruption=False)
+    if cfg.reference_init:
+        begin = {"clips": clips, "feet": cfg.feet, "share": cfg.reference_init}
+        task.events["reference_init"] = EventTermCfg(ReferenceInit, mode="reset", params=begin)
     return MotionEnv(mjlab_env.build(cfg.replace(play=False), seed, device, task), clips)
 
 
@@ -61,6 +67,40 @@ class MotionEnv(MjlabEnv):
 
     def reference_frames(self) -> list[torch.Tensor]:
         return self._references
+
+
+class ReferenceInit(ManagerTermBase):
+    """A reset event of mjlab: a share of the episodes begins in states of the clips. The base keeps
+    the place that earlier events gave it, but has the clip's height, orientation and velocities."""
+
+    def __init__(self, cfg: EventTermCfg, env: ManagerBasedRlEnv):
+        super().__init__(env)
+        self.robot = env.scene[_ROBOT]
+        rig = Rig(env.sim.mj_model, cfg.params["feet"], prefix=f"{_ROBOT}/")
+        parts = [_states(one.with_joints(rig.joint_names)) for one in cfg.params["clips"]]
+        self.states = torch.from_numpy(np.concatenate(parts)).float().to(env.device)
+        self.num_joints = len(rig.joint_names)
+        self.place = self.robot.indexing.free_joint_q_adr[:2]
+
+    def __call__(
+        self, env: ManagerBasedRlEnv, env_ids: torch.Tensor, share: float, **built: object
+    ) -> None:
+        begins = torch.rand(len(env_ids), device=self.device) < share
+        rows = torch.randint(len(self.states), (len(env_ids),), device=self.device)[begins]
+        chosen = env_ids[begins]
+        stance, speeds, joints = self.states[rows].split([5, 6, 2 * self.num_joints], 1)
+        place = env.sim.data.qpos[chosen][:, self.place]
+        self.robot.write_root_link_pose_to_sim(torch.cat([place, stance], 1), env_ids=chosen)
+        self.robot.write_root_link_velocity_to_sim(speeds, env_ids=chosen)
+        self.robot.write_joint_state_to_sim(*joints.chunk(2, 1), env_ids=chosen)
+
+
+def _states(clip: Clip) -> np.ndarray:
+    """Height and orientation of the base, its velocities in the world, joints and their velocities,
+    [T, 11 + 2 J]."""
+    spin = rotate(clip.root_quat, clip.root_ang_vel())
+    parts = [clip.root_pos[:, 2:], clip.root_quat, clip.root_lin_vel(), spin]
+    return np.concatenate([*parts, clip.joint_pos, clip.joint_vel()], 1)
 
 
 def motion_frame(env: ManagerBasedRlEnv, feet: SceneEntityCfg) -> torch.Tensor:
