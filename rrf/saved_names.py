@@ -55,7 +55,12 @@ ADDED_FIELDS: dict[str, dict[str, typing.Any]] = {
         "start_noise": 1.0,
         "trains_padding": True,
     },
-    "rrf.envs.control_configs:MotionEnvCfg": {"reference_init": 0.0},
+    "rrf.envs.control_configs:MotionEnvCfg": {
+        "frame_parts": [
+            *("joint_pos", "joint_vel", "height", "lin_vel", "ang_vel", "gravity", "feet"),
+        ],
+        "reference_init": 0.0,
+    },
     "rrf.envs.metaworld:MetaWorldCfg": {"horizons": {}},
     "rrf.evaluation.protocol:ProtocolCfg": {
         "env_options": {},

@@ -10,15 +10,19 @@ pytest.importorskip("mjlab")
 
 from rrf.envs.mjlab.configs import MotionEnvCfg
 from rrf.envs.motions.clip import read
+from rrf.envs.motions.frame_parts import FRAME_PARTS
 from rrf.envs.motions.motion_env import MotionEnv
 
 CLIP = "configs/motions/go1-trot.npz"
 AT = [100, 700, 1500]
 
 
-@pytest.fixture(scope="module")
-def env():
-    made = MotionEnvCfg(num_envs=len(AT)).build(seed=0)
+SOME = ["joint_pos", "feet", "lin_vel"]
+
+
+@pytest.fixture(scope="module", params=[list(FRAME_PARTS), SOME], ids=["every part", "some"])
+def env(request):
+    made = MotionEnvCfg(num_envs=len(AT), frame_parts=request.param).build(seed=0)
     yield made
     made.close()
 
@@ -66,6 +70,12 @@ def test_a_share_of_the_episodes_begins_in_states_of_the_clip():
     assert (nearest[~of_clip] > 1).all()  # in the task's own pose, at rest
     assert places.abs().max() < 0.5  # where the task put it
     assert places.std() > 0.2
+
+
+@pytest.mark.parametrize("parts", [[], ["feet"], ["joint_pos", "tail"]])
+def test_parts_of_a_frame_are_known_and_begin_with_the_joints(parts):
+    with pytest.raises(ValueError, match=r"frame_parts is .*, allowed: joint_pos, then"):
+        MotionEnvCfg(frame_parts=parts)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1])

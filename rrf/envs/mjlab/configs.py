@@ -4,6 +4,7 @@ import typing
 
 from rrf.config import configclass
 from rrf.envs.configs import ControlEnvCfg
+from rrf.envs.motions.frame_parts import FRAME_PARTS
 
 
 @configclass(builds="rrf.envs.mjlab.env:build")
@@ -63,12 +64,22 @@ class MotionEnvCfg(MjlabEnvCfg):
     """Files and folders with motion clips (rrf.envs.motions.clip)."""
     feet: list[str] = ["FR", "FL", "RR", "RL"]
     """Sites of the robot that are its feet."""
+    frame_parts: list[str] = list(FRAME_PARTS)
+    """What the group sees of a frame (rrf.envs.motions.rig.frames); joint_pos must come first.
+    Leave out what is unreal in the clips: a discriminator would look at nothing else. The base of
+    an animation, for example, never shakes."""
     reference_init: float = 0.0
     """Share of the episodes that begin in a state of the clips, drawn anew (reference state
     initialization, arXiv:1804.02717); the others begin as the task says."""
 
     def __post_init__(self):
         super().__post_init__()
+        unknown = [part for part in self.frame_parts if part not in FRAME_PARTS]
+        if unknown or self.frame_parts[:1] != ["joint_pos"]:
+            raise ValueError(
+                f"frame_parts is {self.frame_parts}, allowed: joint_pos, then any of "
+                f"{', '.join(FRAME_PARTS[1:])}"
+            )
         if not 0 <= self.reference_init <= 1:
             raise ValueError(f"reference_init is {self.reference_init}, allowed: 0 to 1")
 

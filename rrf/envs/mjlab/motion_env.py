@@ -5,6 +5,7 @@ order and units, without noise.
 """
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -36,7 +37,8 @@ def build(cfg: MotionEnvCfg, seed: int = 0, device: torch.device | str = "cpu") 
     clips = read_all(cfg.clips)
     task = registered(cfg.task, cfg.play)
     feet = SceneEntityCfg(_ROBOT, site_names=tuple(cfg.feet), preserve_order=True)
-    term = ObservationTermCfg(func=motion_frame, params={"feet": feet})
+    seen = {"feet": feet, "parts": cfg.frame_parts}
+    term = ObservationTermCfg(func=motion_frame, params=seen)
     task.observations[GROUP] = ObservationGroupCfg(terms={"frame": term}, enable_corruption=False)
     if cfg.reference_init:
         begin = {"clips": clips, "feet": cfg.feet, "share": cfg.reference_init}
@@ -62,7 +64,8 @@ class MotionEnv(MjlabEnv):
     @functools.cached_property
     def _references(self) -> list[torch.Tensor]:
         rate = 1 / self.interface.step_dt
-        made = [frames(one.resampled(rate), self.rig) for one in self.clips]
+        clips = [one.resampled(rate) for one in self.clips]
+        made = [frames(one, self.rig, self.cfg.frame_parts) for one in clips]
         return [torch.from_numpy(one).float().to(self.device) for one in made]
 
     def reference_frames(self) -> list[torch.Tensor]:
@@ -103,19 +106,25 @@ def _states(clip: Clip) -> np.ndarray:
     return np.concatenate([*parts, clip.joint_pos, clip.joint_vel()], 1)
 
 
-def motion_frame(env: ManagerBasedRlEnv, feet: SceneEntityCfg) -> torch.Tensor:
+def motion_frame(
+    env: ManagerBasedRlEnv, feet: SceneEntityCfg, parts: Sequence[str]
+) -> torch.Tensor:
     """A term of mjlab: `rrf.envs.motions.rig.frames` of the current states, [N, D]."""
     data = env.scene[feet.name].data
     origin = data.root_link_pos_w
-    feet_w = data.site_pos_w[:, feet.site_ids] - origin[:, None]
-    quat = data.root_link_quat_w[:, None].expand(-1, feet_w.shape[1], -1)
-    parts = [
-        data.joint_pos,
-        data.joint_vel,
-        (origin - env.scene.env_origins)[:, 2:],
-        data.root_link_lin_vel_b,
-        data.root_link_ang_vel_b,
-        data.projected_gravity_b,
-        quat_apply_inverse(quat, feet_w).flatten(1),
-    ]
-    return torch.cat(parts, dim=1)
+
+    def feet_in_base() -> torch.Tensor:
+        feet_w = data.site_pos_w[:, feet.site_ids] - origin[:, None]
+        quat = data.root_link_quat_w[:, None].expand(-1, feet_w.shape[1], -1)
+        return quat_apply_inverse(quat, feet_w).flatten(1)
+
+    every = {
+        "joint_pos": lambda: data.joint_pos,
+        "joint_vel": lambda: data.joint_vel,
+        "height": lambda: (origin - env.scene.env_origins)[:, 2:],
+        "lin_vel": lambda: data.root_link_lin_vel_b,
+        "ang_vel": lambda: data.root_link_ang_vel_b,
+        "gravity": lambda: data.projected_gravity_b,
+        "feet": feet_in_base,
+    }
+    return torch.cat([every[part]() for part in parts], dim=1)

@@ -12,6 +12,7 @@ import mujoco
 import numpy as np
 
 from rrf.envs.motions.clip import Clip, quat_conjugate, rotate
+from rrf.envs.motions.frame_parts import FRAME_PARTS
 
 _DAMPING = 1e-3
 _MAX_STEPS = 60
@@ -193,23 +194,27 @@ def _axes(turns_f33: np.ndarray) -> np.ndarray:
     return (low - high) / 2
 
 
-def frames(clip: Clip, rig: Rig) -> np.ndarray:
-    """What an adversarial motion prior sees of every frame, [T, 2 J + 10 + 3 F].
+def frames(clip: Clip, rig: Rig, parts: typing.Sequence[str] = FRAME_PARTS) -> np.ndarray:
+    """What an adversarial motion prior sees of every frame: these parts in this order, [T, D].
 
-    Joint positions (rad) and velocities (rad/s); height of the base (m); its linear (m/s) and
-    angular velocity (rad/s) and the direction of gravity, all three in its own frame; positions of
-    the feet relative to the base, in its frame (m).
+    joint_pos   [J], rad
+    joint_vel   [J], rad/s
+    height      [1] of the base, m
+    lin_vel     [3] of the base in its own frame, m/s
+    ang_vel     [3] of the base in its own frame, rad/s
+    gravity     [3], its direction in the frame of the base
+    feet        [3 F], positions relative to the base in its frame, m
     """
     clip = clip.with_joints(rig.joint_names)
     inverse = quat_conjugate(clip.root_quat)
     down = np.broadcast_to([0.0, 0.0, -1.0], clip.root_pos.shape)
-    parts = [
-        clip.joint_pos,
-        clip.joint_vel(),
-        clip.root_pos[:, 2:],
-        rotate(inverse, clip.root_lin_vel()),
-        clip.root_ang_vel(),
-        rotate(inverse, down),
-        rig.foot_positions(clip.joint_pos).reshape(len(inverse), -1),
-    ]
-    return np.concatenate(parts, axis=1)
+    every = {
+        "joint_pos": clip.joint_pos,
+        "joint_vel": clip.joint_vel(),
+        "height": clip.root_pos[:, 2:],
+        "lin_vel": rotate(inverse, clip.root_lin_vel()),
+        "ang_vel": clip.root_ang_vel(),
+        "gravity": rotate(inverse, down),
+        "feet": rig.foot_positions(clip.joint_pos).reshape(len(inverse), -1),
+    }
+    return np.concatenate([every[part] for part in parts], axis=1)
