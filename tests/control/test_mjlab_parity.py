@@ -22,11 +22,13 @@ FORCE_TERMS = (
 )  # fmt: skip
 SLOW = pytest.mark.slow
 NUM_STEPS = 105
+ENOUGH_FOR_RESETS = 25
 
 
 @pytest.mark.parametrize(
     ("task", "num_envs", "num_steps"),
     [
+        ("Mjlab-Velocity-Flat-Unitree-Go1", 4, ENOUGH_FOR_RESETS),
         ("Mjlab-Cartpole-Balance", 16, NUM_STEPS),
         pytest.param("Mjlab-Velocity-Flat-Unitree-Go1", 16, NUM_STEPS, marks=SLOW),
         pytest.param("Mjlab-Velocity-Flat-Unitree-G1", 8, NUM_STEPS, marks=SLOW),

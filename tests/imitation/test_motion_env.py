@@ -15,8 +15,6 @@ from rrf.envs.motions.motion_env import MotionEnv
 
 CLIP = "configs/motions/go1-trot.npz"
 AT = [100, 700, 1500]
-
-
 SOME = ["joint_pos", "feet", "lin_vel"]
 
 

@@ -41,7 +41,7 @@ def build(cfg: MotionEnvCfg, seed: int = 0, device: torch.device | str = "cpu") 
     term = ObservationTermCfg(func=motion_frame, params=seen)
     task.observations[GROUP] = ObservationGroupCfg(terms={"frame": term}, enable_corruption=False)
     if cfg.reference_init:
-        begin = {"clips": clips, "feet": cfg.feet, "share": cfg.reference_init}
+        begin = {"clips": clips, "share": cfg.reference_init}
         task.events["reference_init"] = EventTermCfg(ReferenceInit, mode="reset", params=begin)
     return MotionEnv(mjlab_env.build(cfg.replace(play=False), seed, device, task), clips)
 
@@ -79,15 +79,16 @@ class ReferenceInit(ManagerTermBase):
     def __init__(self, cfg: EventTermCfg, env: ManagerBasedRlEnv):
         super().__init__(env)
         self.robot = env.scene[_ROBOT]
-        rig = Rig(env.sim.mj_model, cfg.params["feet"], prefix=f"{_ROBOT}/")
-        parts = [_states(one.with_joints(rig.joint_names)) for one in cfg.params["clips"]]
+        names = self.robot.joint_names
+        parts = [_states(one.with_joints(names)) for one in cfg.params["clips"]]
         self.states = torch.from_numpy(np.concatenate(parts)).float().to(env.device)
-        self.num_joints = len(rig.joint_names)
+        self.num_joints = len(names)
         self.place = self.robot.indexing.free_joint_q_adr[:2]
 
     def __call__(
-        self, env: ManagerBasedRlEnv, env_ids: torch.Tensor, share: float, **built: object
+        self, env: ManagerBasedRlEnv, env_ids: torch.Tensor, share: float, clips: list[Clip]
     ) -> None:
+        del clips  # their states were computed when the term was made
         begins = torch.rand(len(env_ids), device=self.device) < share
         rows = torch.randint(len(self.states), (len(env_ids),), device=self.device)[begins]
         chosen = env_ids[begins]
@@ -112,19 +113,15 @@ def motion_frame(
     """A term of mjlab: `rrf.envs.motions.rig.frames` of the current states, [N, D]."""
     data = env.scene[feet.name].data
     origin = data.root_link_pos_w
-
-    def feet_in_base() -> torch.Tensor:
-        feet_w = data.site_pos_w[:, feet.site_ids] - origin[:, None]
-        quat = data.root_link_quat_w[:, None].expand(-1, feet_w.shape[1], -1)
-        return quat_apply_inverse(quat, feet_w).flatten(1)
-
+    feet_w = data.site_pos_w[:, feet.site_ids] - origin[:, None]
+    quat = data.root_link_quat_w[:, None].expand(-1, feet_w.shape[1], -1)
     every = {
-        "joint_pos": lambda: data.joint_pos,
-        "joint_vel": lambda: data.joint_vel,
-        "height": lambda: (origin - env.scene.env_origins)[:, 2:],
-        "lin_vel": lambda: data.root_link_lin_vel_b,
-        "ang_vel": lambda: data.root_link_ang_vel_b,
-        "gravity": lambda: data.projected_gravity_b,
-        "feet": feet_in_base,
+        "joint_pos": data.joint_pos,
+        "joint_vel": data.joint_vel,
+        "height": (origin - env.scene.env_origins)[:, 2:],
+        "lin_vel": data.root_link_lin_vel_b,
+        "ang_vel": data.root_link_ang_vel_b,
+        "gravity": data.projected_gravity_b,
+        "feet": quat_apply_inverse(quat, feet_w).flatten(1),
     }
-    return torch.cat([every[part]() for part in parts], dim=1)
+    return torch.cat([every[part] for part in parts], dim=1)
