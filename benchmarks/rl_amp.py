@@ -1,13 +1,15 @@
 """AMP beside PPO on Go1: `python -m benchmarks.rl_amp [--seeds 0 1 2] [WORD ...]`.
 
-Both presets are trained from scratch with the same words, e.g. env.physics=fast max_iterations=200,
-and evaluated with exact physics under the protocol go1-flat-motion: tracking errors, falls, and the
-distance to the clip. It prints a table and the mean ratio of the distances. A run that was stopped
-is resumed; a finished one is used again.
+PPO trains a walker. From its checkpoint, PPO and AMP go on for as long once more, so that both have
+had the same steps. All are trained with the same words, e.g. env.physics=fast, and evaluated with
+exact physics under the protocol go1-flat-motion: tracking errors, falls, and the distance to the
+clip. It prints a table and the mean ratio of the distances. A run that was stopped is resumed; a
+finished one is used again.
 """
 
 import argparse
 import statistics
+import typing
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,38 +17,52 @@ from benchmarks.rl_pace import judged, protocol_of
 from benchmarks.vla_experiments import train
 from rrf import workspace
 
-PRESETS = ("go1-flat-ppo", "go1-flat-amp")
 COLUMNS = ("tracking_error_xy", "tracking_error_yaw", "fall", "motion_distance", "power")
 
 
-def measured(preset: str, seed: int, words: Sequence[str]) -> dict[str, float]:
-    """Train with one seed; means over all episodes, and the training's steps and CPU seconds."""
-    name = "-".join([preset, str(seed), *(word.replace("/", "_") for word in words)])
-    run_dir = workspace.state() / "benchmarks" / name
-    trained = train(preset, run_dir, [f"seed={seed}", *words])
-    found = judged(Path(trained["checkpoint"]), protocol_of("go1-flat-motion")).mean_metrics()
-    return {column: found[column] for column in COLUMNS} | {
-        "steps": float(trained["num_steps"]),
-        "cpu_s": float(trained["cpu_s"]),
-    }
+def trained(
+    name: str, seed: int, words: Sequence[str], other: str | None = None
+) -> dict[str, typing.Any]:
+    """Run the preset that `name` begins with; returns the content of result.json, with the
+    checkpoint where it is found now.
+
+    Args:
+        other: A further override, e.g. with the checkpoint of another run.
+    """
+    folder = "-".join([name.replace(" ", "-"), str(seed), *(w.replace("/", "_") for w in words)])
+    run_dir = workspace.state() / "benchmarks" / folder
+    overrides = [f"seed={seed}", *words, *([other] if other else [])]
+    result = train(name.split()[0], run_dir, overrides)
+    return result | {"checkpoint": str(run_dir / Path(result["checkpoint"]).name)}
+
+
+def row(name: str, seed: int, result: dict) -> dict[str, float]:
+    """Print a row of the table; returns its means over all episodes."""
+    report = judged(Path(result["checkpoint"]), protocol_of("go1-flat-motion"))
+    found = report.mean_metrics()
+    numbers = [*(found[column] for column in COLUMNS), result["num_steps"], result["cpu_s"]]
+    print(f"| {name} | {seed} |", " | ".join(f"{x:.4g}" for x in numbers), "|", flush=True)
+    return found
 
 
 def main(seeds: Sequence[int], words: Sequence[str]) -> None:
-    print("| preset | seed |", " | ".join((*COLUMNS, "steps", "cpu_s")), "|")
+    print("| run | seed |", " | ".join((*COLUMNS, "steps", "cpu_s")), "|")
     print("|---" * (len(COLUMNS) + 4) + "|")
-    distances: dict[str, list[float]] = {preset: [] for preset in PRESETS}
+    rows: dict[str, list[dict[str, float]]] = {"go1-flat-ppo continued": [], "go1-flat-amp": []}
     for seed in seeds:
-        for preset in PRESETS:
-            row = measured(preset, seed, words)
-            distances[preset].append(row["motion_distance"])
-            print(f"| {preset} | {seed} |", " | ".join(f"{x:.4g}" for x in row.values()), "|")
-    ppo, amp = (statistics.mean(distances[preset]) for preset in PRESETS)
-    print(f"\nmotion distance of AMP / PPO: {amp / ppo:.3f}")
+        walker = trained("go1-flat-ppo", seed, words)
+        row("go1-flat-ppo", seed, walker)
+        for name in rows:
+            result = trained(name, seed, words, f"init_from={walker['checkpoint']}")
+            rows[name].append(row(name, seed, result))
+    for column in COLUMNS:
+        ppo, amp = (statistics.mean(found[column] for found in rows[name]) for name in rows)
+        print(f"{column}: PPO {ppo:.4g}, AMP {amp:.4g}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("words", nargs="*", help="overrides for both presets")
+    parser.add_argument("words", nargs="*", help="overrides for all runs")
     given = parser.parse_args()
     main(given.seeds, given.words)

@@ -129,7 +129,7 @@ class Curve:
         """Called after each iteration of training."""
         if self.rows is None:
             # A row beyond the resumed checkpoint is measured again.
-            self.rows = [row for row in read(self.path) if row.steps < _steps(progress)]
+            self.rows = [row for row in read(self.path) if row.steps < self._steps(progress)]
             last = self.rows[-1:]
             self._wall_s = last[0].wall_s if last else 0.0
             self._cpu_s = last[0].cpu_s if last else 0.0
@@ -145,7 +145,7 @@ class Curve:
         returns = greedy_returns(self.runner)
         train = progress.metrics.get("rollout/return")
         row = Row(
-            _steps(progress),
+            self._steps(progress),
             round(self._wall_s, 2),
             round(self._cpu_s, 2),
             None if train is None else round(train, 2),
@@ -156,10 +156,13 @@ class Curve:
         write(self.path, self.rows)
         print(f"{self.path.stem}: {row}", flush=True)
 
+    def _steps(self, progress: "ControlProgress") -> int:
+        """Steps of all environments so far; gradient steps where a dataset is learned from."""
+        from rrf.runners.control.configs import OfflineRunnerCfg
 
-def _steps(progress: "ControlProgress") -> int:
-    """Steps of all environments so far; gradient steps where a dataset is learned from."""
-    return progress.num_steps or int(progress.metrics["train/num_updates"])
+        if isinstance(self.runner.cfg, OfflineRunnerCfg):
+            return int(progress.metrics["train/num_updates"])
+        return progress.num_steps
 
 
 def greedy_returns(runner: "ControlRunner", num_episodes: int = NUM_EPISODES) -> list[float]:

@@ -36,6 +36,11 @@ PICTURES = {
         ("pendulum-iql", "pendulum-cql", "pendulum-td3-bc", "pendulum-bc"),
         "gradient steps",
     ),
+    "offline-to-online": Picture(
+        "Pendulum, from recordings, then in the environment",
+        ("pendulum-iql-online", "pendulum-cal-ql", "pendulum-cql-online"),
+        "gradient steps; as many steps in the environment from 10,000 on",
+    ),
     "model-based": Picture(
         "Pendulum",
         ("pendulum-mbpo", "pendulum-sac", "pendulum-model-ppo", "pendulum-ppo"),

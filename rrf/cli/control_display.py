@@ -18,6 +18,7 @@ _COLUMNS = {  # a column is shown if the run has its metric
     "alpha": ("policy/alpha", "{:.3g}"),
     "value loss": ("loss/value", "{:.3g}"),
     "critic loss": ("loss/critic", "{:.3g}"),
+    "style": ("amp/style_reward", "{:.3f}"),
 }
 
 

@@ -25,7 +25,10 @@ _OFF_POLICY = (
     *("halfcheetah-sac", "hopper-sac", "walker2d-sac", "ant-sac", "humanoid-sac"),
     "halfcheetah-dsact",
 )
-_OFFLINE = ("pendulum-bc", "pendulum-td3-bc", "pendulum-iql", "pendulum-cql")
+_OFFLINE = (
+    *("pendulum-bc", "pendulum-td3-bc", "pendulum-iql", "pendulum-cql"),
+    *("pendulum-iql-online", "pendulum-cql-online", "pendulum-cal-ql"),
+)
 _BELIEF = ("pendulum-belief-flow", "pendulum-gru-d", "pendulum-hold")
 _PLANNING = ("pendulum-tdmpc2", "pendulum-tdmpc", "halfcheetah-tdmpc2")
 _MODEL_BASED = (

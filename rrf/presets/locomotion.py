@@ -50,13 +50,7 @@ def go1_flat_ppo() -> OnPolicyRunnerCfg:
     mjlab's own rewards. There are twice the environments and half the steps per rollout, because
     mjlab's terms cost the same time for 512 and for 1,024 environments.
     """
-    cfg = _velocity("go1-flat-ppo", "Flat-Unitree-Go1", max_iterations=250)
-    algorithm = cfg.algorithm.replace(entropy_coef=0.005, desired_kl=0.02, precision="auto")
-    return cfg.replace(
-        env=cfg.env.replace(num_envs=1024, overrides=_GO1_IN_MINUTES, fresh_contacts=False),
-        num_steps_per_env=12,
-        algorithm=algorithm,
-    )
+    return _in_minutes(_velocity("go1-flat-ppo", "Flat-Unitree-Go1", max_iterations=250))
 
 
 def go1_flat_amp() -> AMPRunnerCfg:
@@ -87,8 +81,8 @@ def go1_flat_amp() -> AMPRunnerCfg:
 
 
 def go1_rough_ppo() -> OnPolicyRunnerCfg:
-    """A quadruped on stairs, slopes and rubble."""
-    return _velocity("go1-rough-ppo", "Rough-Unitree-Go1", max_iterations=1500)
+    """A quadruped on stairs, slopes and rubble that it sees, with the settings of go1-flat-ppo."""
+    return _in_minutes(_velocity("go1-rough-ppo", "Rough-Unitree-Go1", max_iterations=500))
 
 
 def g1_flat_ppo() -> OnPolicyRunnerCfg:
@@ -118,4 +112,14 @@ def _velocity(name: str, task: str, max_iterations: int) -> OnPolicyRunnerCfg:
         algorithm=PPOCfg(entropy_coef=0.01, learning_rate=1e-3, desired_kl=0.01),
         num_steps_per_env=24,
         max_iterations=max_iterations,
+    )
+
+
+def _in_minutes(cfg: OnPolicyRunnerCfg) -> OnPolicyRunnerCfg:
+    """A run of Go1 with the settings for a laptop."""
+    algorithm = cfg.algorithm.replace(entropy_coef=0.005, desired_kl=0.02, precision="auto")
+    return cfg.replace(
+        env=cfg.env.replace(num_envs=1024, overrides=_GO1_IN_MINUTES, fresh_contacts=False),
+        num_steps_per_env=12,
+        algorithm=algorithm,
     )

@@ -44,6 +44,21 @@ def pendulum_cql() -> OfflineRunnerCfg:
     return _pendulum("cql")
 
 
+def pendulum_iql_online() -> OfflineRunnerCfg:
+    """The first half of pendulum-iql, then 10,000 steps in the environment."""
+    return _online("pendulum-iql-online", pendulum_iql(), actor_decay_updates=None)
+
+
+def pendulum_cql_online() -> OfflineRunnerCfg:
+    """The first half of pendulum-cql, then 10,000 steps in the environment."""
+    return _online("pendulum-cql-online", pendulum_cql())
+
+
+def pendulum_cal_ql() -> OfflineRunnerCfg:
+    """The same, calibrated by the recorded returns (Cal-QL, arXiv:2303.05479)."""
+    return _online("pendulum-cal-ql", pendulum_cql(), calibrates=True)
+
+
 def offline(
     name: str,
     task: str,
@@ -102,3 +117,10 @@ def _pendulum(algorithm: str) -> OfflineRunnerCfg:
     changes: dict[str, typing.Any] = {"gamma": 0.95, "actor_lr": 1e-3, "critic_lr": 1e-3}
     changes |= {"iql": {"value_lr": 1e-3}, "cql": {"alpha_lr": 3e-4}}.get(algorithm, {})
     return cfg.replace(algorithm=cfg.algorithm.replace(**changes))
+
+
+def _online(name: str, cfg: OfflineRunnerCfg, **changes: typing.Any) -> OfflineRunnerCfg:
+    """The second half of the iterations learns in the environment."""
+    algorithm = cfg.algorithm.replace(**changes)
+    half = cfg.max_iterations // 2
+    return cfg.replace(experiment_name=name, algorithm=algorithm, online_iterations=half)

@@ -35,9 +35,10 @@ def go1_rough_student() -> DistillationRunnerCfg:
         experiment_name="go1-rough-student",
         env=env,
         policy=StudentCfg(actor_cfg=actor),
-        num_steps_per_env=120,
-        max_iterations=300,
-        save_interval=25,
+        algorithm=DistillationCfg(num_learning_epochs=4),
+        num_steps_per_env=60,
+        max_iterations=60,
+        save_interval=10,
     )
 
 

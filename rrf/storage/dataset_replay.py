@@ -17,14 +17,24 @@ class DatasetReplay:
     Checkpoints hold the new transitions only.
     """
 
-    def __init__(self, recorded_fw: torch.Tensor, new: Replay, gamma: float):
+    def __init__(
+        self,
+        recorded_fw: torch.Tensor,
+        new: Replay,
+        gamma: float,
+        reward_scale: float = 1.0,
+        reward_shift: float = 0.0,
+    ):
         """
         Args:
-            recorded_fw: Rows in the order of time, episode by episode.
+            recorded_fw: Rows in the order of time, episode by episode. Their rewards are scaled and
+                shifted already.
             gamma: Discount factor of `returns_to_go`.
+            reward_scale: Factor on the rewards of new transitions.
+            reward_shift: Added to them after scaling.
         """
         self.recorded, self.new, self.layout = recorded_fw, new, new.layout
-        self._gamma = gamma
+        self._gamma, self._scale, self._shift = gamma, reward_scale, reward_shift
 
     def __len__(self) -> int:
         return len(self.recorded) + len(self.new)
@@ -34,9 +44,9 @@ class DatasetReplay:
         """Memory of a full replay in bytes."""
         return self.recorded.nbytes + self.new.num_bytes
 
-    def write(self, **step: torch.Tensor) -> None:
+    def write(self, *, rewards: torch.Tensor, **step: torch.Tensor) -> None:
         """See `Replay.write`."""
-        self.new.write(**step)
+        self.new.write(rewards=rewards * self._scale + self._shift, **step)
 
     def cut(self) -> None:
         """See `Replay.cut`."""

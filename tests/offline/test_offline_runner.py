@@ -13,6 +13,7 @@ from rrf.policies.control.normalizer import EmpiricalNormalizer
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import load_control_policy
 from rrf.runners.interruption import Interrupted, SignalWatch
+from rrf.storage.replay import Transitions
 from tests.control.toy import Corridor, CorridorCfg
 from tests.off_policy.test_off_policy_runner import assert_same, everything
 from tests.offline.corridor import ALGORITHMS, SCHEMA, record, run_cfg, walk
@@ -139,6 +140,24 @@ def test_rewards_are_scaled_by_the_range_of_returns(tmp_path, dataset):
     spread = data.returns.max() - data.returns.min()
     rewards = runner.algorithm.replay.recorded[:, 2]  # after the position and the action
     np.testing.assert_allclose(rewards, data.rewards * 1000 / spread - 1, rtol=1e-5)
+
+
+def test_new_rewards_are_scaled_like_the_recorded_ones(tmp_path, dataset):
+    changes = {"scales_by_returns": True, "reward_scale": 2.0, "reward_shift": -1.0}
+    runner = run_cfg("iql", dataset, online_iterations=1, **changes).build(tmp_path)
+    found, step = [], runner.env.step
+
+    def watched(actions):
+        output = step(actions)
+        found.append(output[1].clone())
+        return output
+
+    runner.env.step = watched
+    runner.run()
+    new = runner.algorithm.replay.new
+    spread = np.ptp(read_transitions(dataset).returns)
+    got = Transitions(new.rows[: len(new)], new.layout).rewards
+    np.testing.assert_allclose(got, torch.cat(found) * 2000 / spread - 1, rtol=1e-5)
 
 
 def broken(tmp_path, **changes):

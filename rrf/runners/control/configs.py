@@ -188,7 +188,7 @@ class OfflineRunnerCfg(OffPolicyRunnerCfg):
     replay_size = 250_000
     """Number of new transitions that the replay holds, beside the recorded ones."""
     reward_scale: float = 1.0
-    """Factor on rewards."""
+    """Factor on rewards, recorded and new."""
     reward_shift: float = 0.0
     """Added to rewards after scaling, e.g. -1 for mazes."""
     scales_by_returns: bool = False

@@ -36,20 +36,36 @@ class OfflineRunner(OffPolicyRunner):
         cfg: OfflineRunnerCfg = self.cfg
         cfg.require_dataset()
         data = read_transitions(workspace.dataset(cfg.dataset))
-        rows = self._rows(data).to(self.device)
+        scale, shift = self._reward_scale(data), cfg.reward_shift
+        rows = self._rows(data, scale, shift).to(self.device)
         observations = rows[:, : self.algorithm.layout.actor_width]
         for network, part in self.algorithm.parts(observations):
             if network.normalizer is not None:
                 network.normalizer.update(part)
         self.algorithm.learns_normalizers = False
-        self.algorithm.replay = DatasetReplay(rows, self.algorithm.replay, cfg.algorithm.gamma)
+        new, gamma = self.algorithm.replay, cfg.algorithm.gamma
+        self.algorithm.replay = DatasetReplay(rows, new, gamma, scale, shift)
 
     @property
     def _replay_size(self) -> int:
         return self.cfg.replay_size if self.cfg.online_iterations else self.env.num_envs
 
-    def _rows(self, data: RecordedTransitions) -> torch.Tensor:
-        """The transitions as rows of a replay, [F, W]."""
+    def _reward_scale(self, data: RecordedTransitions) -> float:
+        """The factor on recorded and new rewards."""
+        cfg = self.cfg
+        if not cfg.scales_by_returns:
+            return cfg.reward_scale
+        spread = float(np.ptp(data.returns))
+        if spread == 0:
+            raise ValueError(
+                f"all {len(data.returns)} episodes of {cfg.dataset} have the return "
+                f"{data.returns[0]:g}, so rewards cannot be scaled by their range; set "
+                "scales_by_returns=false"
+            )
+        return cfg.reward_scale * _PAPERS_RANGE / spread
+
+    def _rows(self, data: RecordedTransitions, scale: float, shift: float) -> torch.Tensor:
+        """The transitions as rows of a replay, [F, W]; rewards become scale * r + shift."""
         cfg, layout = self.cfg, self.algorithm.layout
         require_widths(data, cfg.dataset, self.env, layout.actor_width)
         if layout.critic_width is not None:
@@ -57,17 +73,7 @@ class OfflineRunner(OffPolicyRunner):
                 "the critics read other observations than the actor, but a dataset has one state; "
                 f"set policy.critic_cfg.observation_groups={self.algorithm.policy.actor.groups}"
             )
-        scale = cfg.reward_scale
-        if cfg.scales_by_returns:
-            spread = float(np.ptp(data.returns))
-            if spread == 0:
-                raise ValueError(
-                    f"all {len(data.returns)} episodes of {cfg.dataset} have the return "
-                    f"{data.returns[0]:g}, so rewards cannot be scaled by their range; set "
-                    "scales_by_returns=false"
-                )
-            scale *= _PAPERS_RANGE / spread
-        rewards = data.rewards * scale + cfg.reward_shift
+        rewards = data.rewards * scale + shift
         flags = [flag.astype(np.float32)[:, None] for flag in (data.terminated, data.ended)]
         actions = actions_of(data, cfg.dataset, self.env)
         columns = [data.observations, actions, rewards[:, None], *flags]
