@@ -1,10 +1,9 @@
-"""AMP beside PPO on Go1: `python -m benchmarks.rl_amp [--seeds 0 1 2] [WORD ...]`.
+"""AMP beside PPO on Go1: `python -m benchmarks.rl_amp [WORD ...] [--seeds 0 1 2]`.
 
-PPO trains a walker. From its checkpoint, PPO and AMP go on for as long once more, so that both have
-had the same steps. All are trained with the same words, e.g. env.physics=fast, and evaluated with
-exact physics under the protocol go1-flat-motion: tracking errors, falls, and the distance to the
-clip. It prints a table and the mean ratio of the distances. A run that was stopped is resumed; a
-finished one is used again.
+PPO trains a walker. From its checkpoint, PPO and AMP go on for the same number of steps. All are
+trained with the same words, e.g. env.physics=fast, and evaluated with exact physics under the
+protocol go1-flat-motion: tracking errors, falls, and the distance to the clip. It prints a table,
+and the means over seeds. A run that was stopped is resumed; a finished one is used again.
 """
 
 import argparse
@@ -16,6 +15,8 @@ from pathlib import Path
 from benchmarks.rl_pace import judged, protocol_of
 from benchmarks.vla_experiments import train
 from rrf import workspace
+from rrf.config import parse_overrides
+from rrf.presets import resolve
 
 COLUMNS = ("tracking_error_xy", "tracking_error_yaw", "fall", "motion_distance", "power")
 
@@ -49,11 +50,13 @@ def main(seeds: Sequence[int], words: Sequence[str]) -> None:
     print("| run | seed |", " | ".join((*COLUMNS, "steps", "cpu_s")), "|")
     print("|---" * (len(COLUMNS) + 4) + "|")
     rows: dict[str, list[dict[str, float]]] = {"go1-flat-ppo continued": [], "go1-flat-amp": []}
+    further = resolve("go1-flat-amp", parse_overrides(words)).max_iterations
     for seed in seeds:
         walker = trained("go1-flat-ppo", seed, words)
         row("go1-flat-ppo", seed, walker)
         for name in rows:
-            result = trained(name, seed, words, f"init_from={walker['checkpoint']}")
+            start = f"init_from={walker['checkpoint']}"
+            result = trained(name, seed, [*words, f"max_iterations={further}"], start)
             rows[name].append(row(name, seed, result))
     for column in COLUMNS:
         ppo, amp = (statistics.mean(found[column] for found in rows[name]) for name in rows)

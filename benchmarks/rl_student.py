@@ -1,4 +1,4 @@
-"""A blind Go1 beside its teacher: `python -m benchmarks.rl_student [--seeds 0 1 2] [WORD ...]`.
+"""A blind Go1 beside its teacher: `python -m benchmarks.rl_student [WORD ...] [--seeds 0 1 2]`.
 
 The teacher, go1-rough-ppo, has a height scan of the ground; the student, go1-rough-student, has
 none. Both are trained with the same words, e.g. env.physics=fast, and evaluated with exact physics
