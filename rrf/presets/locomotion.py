@@ -1,7 +1,8 @@
 """Robots that walk at commanded velocities: mjlab's tasks, networks and reward weights.
 
-The presets fit two CPU cores (512 environments, native MuJoCo). On a GPU, mjlab itself steps the
-environments: `rrf train go1-flat-ppo device=cuda:0 env.num_envs=4096 max_iterations=1500`.
+The presets fit two CPU cores (native MuJoCo). Those of Go1 also change rewards, for a training of
+minutes. On a GPU, mjlab itself steps the environments: `rrf train go1-flat-ppo device=cuda:0
+env.num_envs=4096 max_iterations=1500`.
 """
 
 from rrf.algorithms.imitation.amp_configs import AMPCfg

@@ -12,6 +12,8 @@ from rrf.envs.mjlab.configs import MotionEnvCfg
 from rrf.envs.motions.clip import read
 from rrf.envs.motions.frame_parts import FRAME_PARTS
 from rrf.envs.motions.motion_env import MotionEnv
+from rrf.presets import resolve
+from rrf.runners.checkpoints.checkpoint import read_weights
 
 CLIP = "configs/motions/go1-trot.npz"
 AT = [100, 700, 1500]
@@ -89,3 +91,13 @@ def test_a_clip_of_another_robot_is_refused(tmp_path):
     cfg = MotionEnvCfg(num_envs=1, clips=[str(tmp_path / "other.npz")])
     with pytest.raises(ValueError, match=r"other\.npz is of another robot"):
         cfg.build()
+
+
+@pytest.mark.slow
+def test_a_walker_goes_on_with_a_style(tmp_path):
+    few = ["env.num_envs=4", "max_iterations=1", "num_steps_per_env=4", "trackers=[]"]
+    walker = resolve("go1-flat-ppo", few).build(tmp_path / "walker").save()
+    runner = resolve("go1-flat-amp", [*few, f"init_from={walker}"]).build(tmp_path / "trot")
+    own = runner.policy.state_dict()
+    assert all(torch.equal(own[name], value) for name, value in read_weights(walker).items())
+    assert 0 < runner.run()["metrics"]["amp/style_reward"] < 1
