@@ -12,11 +12,9 @@ import typing
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.rl_pace import judged, protocol_of
+from benchmarks.rl_pace import judged, preset, protocol_of
 from benchmarks.vla_experiments import train
 from rrf import workspace
-from rrf.config import parse_overrides
-from rrf.presets import resolve
 
 COLUMNS = ("tracking_error_xy", "tracking_error_yaw", "fall", "motion_distance", "power")
 
@@ -50,7 +48,7 @@ def main(seeds: Sequence[int], words: Sequence[str]) -> None:
     print("| run | seed |", " | ".join((*COLUMNS, "steps", "cpu_s")), "|")
     print("|---" * (len(COLUMNS) + 4) + "|")
     rows: dict[str, list[dict[str, float]]] = {"go1-flat-ppo continued": [], "go1-flat-amp": []}
-    further = resolve("go1-flat-amp", parse_overrides(words)).max_iterations
+    further = preset("go1-flat-amp", words).max_iterations
     for seed in seeds:
         walker = trained("go1-flat-ppo", seed, words)
         row("go1-flat-ppo", seed, walker)

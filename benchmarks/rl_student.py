@@ -1,6 +1,6 @@
 """A blind Go1 beside its teacher: `python -m benchmarks.rl_student [WORD ...] [--seeds 0 1 2]`.
 
-The teacher, go1-rough-ppo, has a height scan of the ground; the student, go1-rough-student, has
+The teacher, go1-rough-teacher, has a height scan of the ground; the student, go1-rough-student, has
 none. Both are trained with the same words, e.g. env.physics=fast, and evaluated with exact physics
 under the protocol go1-rough. Mean returns are printed beside that of a robot that only stands,
 because standing is rewarded too. A run that was stopped is resumed; a finished one is used again.
@@ -46,7 +46,7 @@ def main(seeds: Sequence[int], words: Sequence[str]) -> None:
     print("|---" * (len(COLUMNS) + 4) + "|")
     ratios, gains = [], []
     for seed in seeds:
-        teacher = trained("go1-rough-ppo", seed, words)
+        teacher = trained("go1-rough-teacher", seed, words)
         path = Path(teacher["checkpoint"])
         student = trained("go1-rough-student", seed, words, f"teacher={path}")
         protocol = protocol_of(_PROTOCOL)

@@ -9,7 +9,7 @@ from rrf.registry import Registry
 from rrf.runners.configs import RunnerCfg
 
 _LOCOMOTION = (
-    *("go1-flat-ppo", "go1-rough-ppo", "g1-flat-ppo", "g1-rough-ppo"),
+    *("go1-flat-ppo", "go1-rough-ppo", "go1-rough-teacher", "g1-flat-ppo", "g1-rough-ppo"),
     *("go1-flat-amp", "g1-tracking-ppo"),
 )
 _GYMNASIUM = (

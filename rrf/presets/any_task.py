@@ -125,7 +125,7 @@ def _real_ppo(task: str, kind: TaskKind) -> OnPolicyRunnerCfg:
 
 
 def _mjlab_ppo(task: str) -> OnPolicyRunnerCfg:
-    """The settings of g1-flat-ppo, for as many environments as the task was registered with."""
+    """The settings of go1-rough-ppo, for as many environments as the task was registered with."""
     return OnPolicyRunnerCfg(
         experiment_name=_name(task, "ppo"),
         env=RegisteredEnvCfg(task=task),

@@ -1,6 +1,6 @@
 """Robots that walk at commanded velocities: mjlab's tasks, networks and reward weights.
 
-The presets fit two CPU cores (native MuJoCo). Those of Go1 also change rewards, for a training of
+The presets fit two CPU cores (native MuJoCo). Some of Go1 also change rewards, for a training of
 minutes. On a GPU, mjlab itself steps the environments: `rrf train go1-flat-ppo device=cuda:0
 env.num_envs=4096 max_iterations=1500`.
 """
@@ -89,8 +89,13 @@ def go1_flat_amp() -> AMPRunnerCfg:
 
 
 def go1_rough_ppo() -> OnPolicyRunnerCfg:
-    """A quadruped on stairs, slopes and rubble that it sees, with the settings of go1-flat-ppo."""
-    return _in_minutes(_velocity("go1-rough-ppo", "Rough-Unitree-Go1", max_iterations=500))
+    """A quadruped on stairs, slopes and rubble."""
+    return _velocity("go1-rough-ppo", "Rough-Unitree-Go1", max_iterations=1500)
+
+
+def go1_rough_teacher() -> OnPolicyRunnerCfg:
+    """The same, with the settings of go1-flat-ppo for a laptop."""
+    return _in_minutes(_velocity("go1-rough-teacher", "Rough-Unitree-Go1", max_iterations=500))
 
 
 def g1_flat_ppo() -> OnPolicyRunnerCfg:

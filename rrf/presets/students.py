@@ -4,7 +4,7 @@ from rrf.algorithms.distillation.configs import DAggerCfg, DistillationCfg
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.configs import MemoryCfg
 from rrf.policies.control.student_configs import BlindActorCfg, StudentCfg
-from rrf.presets.locomotion import go1_rough_ppo
+from rrf.presets.locomotion import go1_rough_teacher
 from rrf.runners.control.distillation_configs import DistillationRunnerCfg
 
 _ANGULAR_VELOCITY = [2]  # column of Pendulum-v1's observation: cosine, sine, angular velocity
@@ -24,8 +24,8 @@ def pendulum_hidden_dagger() -> DistillationRunnerCfg:
 
 
 def go1_rough_student() -> DistillationRunnerCfg:
-    """A blind recurrent student of go1-rough-ppo: it does not read the height scan."""
-    env = go1_rough_ppo().env
+    """A blind recurrent student of go1-rough-teacher: it does not read the height scan."""
+    env = go1_rough_teacher().env
     actor = BlindActorCfg(
         backbone_cfg=plain_mlp([256, 128], "ELU"),
         memory=MemoryCfg(hidden_size=256),

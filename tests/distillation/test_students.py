@@ -295,7 +295,7 @@ def test_a_blind_robot_learns_from_one_that_sees(tmp_path):
     from rrf.presets import resolve
 
     few = ["env.num_envs=4", "max_iterations=2"]
-    seeing = resolve("go1-rough-ppo", [*few, "num_steps_per_env=4"])
+    seeing = resolve("go1-rough-teacher", [*few, "num_steps_per_env=4"])
     env = seeing.env.build(seed=0, device="cpu")
     teacher = seeing.build(tmp_path / "teacher", env=env).save()
     cfg = resolve("go1-rough-student", [*few, "num_steps_per_env=30", f"teacher={teacher}"])

@@ -90,8 +90,8 @@ class CQLCfg(SACCfg):
     """Whether targets use the best of `num_actions` actions in the next state."""
     calibrates: bool = False
     """Do not push the value of the policy's actions below the recorded return (Cal-QL,
-    arXiv:2303.05479). Set it if training goes on in the environment: without it, the policy first
-    unlearns when it finds the values of new transitions to be higher."""
+    arXiv:2303.05479). For training that goes on in the environment, where a policy may first
+    unlearn when it finds the values of new transitions to be higher."""
     cloning_updates: int = 0
     """First gradient steps, in which the actor imitates the recorded actions."""
 
