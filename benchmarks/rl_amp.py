@@ -6,33 +6,14 @@ protocol go1-flat-motion: tracking errors, falls, and the distance to the clip. 
 and the means over seeds. A run that was stopped is resumed; a finished one is used again.
 """
 
-import argparse
 import statistics
-import typing
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.rl_pace import judged, preset, protocol_of
-from benchmarks.vla_experiments import train
-from rrf import workspace
+from benchmarks.rl_runs import called, trained
 
 COLUMNS = ("tracking_error_xy", "tracking_error_yaw", "fall", "motion_distance", "power")
-
-
-def trained(
-    name: str, seed: int, words: Sequence[str], other: str | None = None
-) -> dict[str, typing.Any]:
-    """Run the preset that `name` begins with; returns the content of result.json, with the
-    checkpoint where it is found now.
-
-    Args:
-        other: A further override, e.g. with the checkpoint of another run.
-    """
-    folder = "-".join([name.replace(" ", "-"), str(seed), *(w.replace("/", "_") for w in words)])
-    run_dir = workspace.state() / "benchmarks" / folder
-    overrides = [f"seed={seed}", *words, *([other] if other else [])]
-    result = train(name.split()[0], run_dir, overrides)
-    return result | {"checkpoint": str(run_dir / Path(result["checkpoint"]).name)}
 
 
 def row(name: str, seed: int, result: dict) -> dict[str, float]:
@@ -62,8 +43,4 @@ def main(seeds: Sequence[int], words: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("words", nargs="*", help="overrides for all runs")
-    given = parser.parse_args()
-    main(given.seeds, given.words)
+    called(main, __doc__)

@@ -6,15 +6,14 @@ under the protocol go1-rough. Mean returns are printed beside that of a robot th
 because standing is rewarded too. A run that was stopped is resumed; a finished one is used again.
 """
 
-import argparse
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from benchmarks.rl_amp import trained
 from benchmarks.rl_pace import judged, protocol_of
+from benchmarks.rl_runs import called, trained
 from rrf.evaluation.control.evaluate import evaluate_control
 from rrf.evaluation.results import EvaluationReport
 from rrf.runners.checkpoints.control import load_control_policy
@@ -60,8 +59,4 @@ def main(seeds: Sequence[int], words: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("words", nargs="*", help="overrides for teacher and student")
-    given = parser.parse_args()
-    main(given.seeds, given.words)
+    called(main, __doc__)
