@@ -39,6 +39,8 @@ class Interface:
     num_choices: int | None = None  # number of discrete actions; None: actions are real
     step_dt: float = 0.02  # seconds between actions
     task: str = ""  # e.g. "Mjlab-Velocity-Flat-Unitree-Go1", "HalfCheetah-v5"
+    observation_terms: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
+    # group -> the terms joined in it, in their order -> width; empty if the simulator has none
     robot: dict[str, typing.Any] = dataclasses.field(default_factory=dict)
     # for mjlab tasks: joint_names, joint_stiffness, joint_damping, default_joint_pos,
     # command_names, observation_names, action_scale, as mjlab writes them into its ONNX files

@@ -22,7 +22,7 @@ from rrf.envs.control_env import EnvState, Interface, check_actions
 from rrf.envs.mjlab import held_command
 from rrf.envs.mjlab.configs import MjlabEnvCfg
 from rrf.envs.mjlab.global_randomness import GlobalRandomness
-from rrf.envs.mjlab.metadata import robot_metadata
+from rrf.envs.mjlab.metadata import observation_terms, robot_metadata
 from rrf.envs.mjlab.task import quiet, task_config
 
 if typing.TYPE_CHECKING:
@@ -103,6 +103,7 @@ class MjlabEnv:
             num_actions=self.num_actions,
             step_dt=env.step_dt,
             task=cfg.task,
+            observation_terms=observation_terms(env.observation_manager),
             robot=robot_metadata(env),
         )
 

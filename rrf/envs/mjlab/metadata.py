@@ -23,12 +23,23 @@ def robot_metadata(env: typing.Any) -> dict[str, typing.Any]:
         "joint_damping": (-model.actuator_biasprm[ids, 2]).tolist(),
         "default_joint_pos": robot.data.default_joint_pos[0].tolist(),
         "command_names": list(env.command_manager.active_terms),
-        **_observation_terms(env.observation_manager),
+        **_actor_terms(env.observation_manager),
         "action_scale": scale[0].tolist() if isinstance(scale, torch.Tensor) else scale,
     }
 
 
-def _observation_terms(manager: typing.Any) -> dict[str, list]:
+def observation_terms(manager: typing.Any) -> dict[str, dict[str, int]]:
+    """The widths of the terms of an observation manager of mjlab, group -> term -> width."""
+    return {
+        group: {
+            name: math.prod(shape)
+            for name, shape in zip(names, manager.group_obs_term_dim[group], strict=True)
+        }
+        for group, names in manager.active_terms.items()
+    }
+
+
+def _actor_terms(manager: typing.Any) -> dict[str, list]:
     group = "actor" if "actor" in manager.active_terms else next(iter(manager.active_terms))
     names = list(manager.active_terms[group])
     terms = [manager.get_term_cfg(group, name) for name in names]

@@ -28,8 +28,9 @@ from rrf.networks import tensor_files
 from rrf.policies.control.actor_critic import Deployed
 from rrf.runners import process_group
 from rrf.runners.checkpoints import checkpoint
-from rrf.runners.checkpoints.control import INTERFACE, interface_text
+from rrf.runners.checkpoints.control import INTERFACE, interface_text, load_interface
 from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.checkpoints.widening import widened
 from rrf.runners.control.allocation import keep_freed_memory
 from rrf.runners.control.configs import ControlRunnerCfg
 from rrf.runners.control.divergence import DivergenceAlarm
@@ -112,12 +113,20 @@ class ControlRunner:
         with torch.random.fork_rng():
             torch.manual_seed(cfg.seed)
             self._build()
+        self.observations = self.env.get_observations()
         if cfg.init_from:
             parent = checkpoint.find(cfg.init_from)
             self.lineage["parent_checkpoint"] = deployable_digest(parent)
-            checkpoint.load_weights(self.policy, parent)
+            self._begin_from(parent)
         self.policy.to(self.device)
-        self.observations = self.env.get_observations()
+
+    def _begin_from(self, parent: Path) -> None:
+        """Fill the policy with the weights of a checkpoint, whose policy may see less."""
+        weights = checkpoint.read_weights(parent)
+        if (parent / INTERFACE).is_file():
+            before, now = load_interface(parent), self.env.interface
+            weights = widened(weights, self.policy, before, now, self.observations.cpu())
+        checkpoint.fill(self.policy, weights, what=str(parent))
 
     def _build_env(self, seed: int) -> ControlEnv:
         try:
