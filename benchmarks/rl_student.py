@@ -1,8 +1,8 @@
 """A blind Go1 beside its teacher: `python -m benchmarks.rl_student [WORD ...] [--seeds 0 1 2]`.
 
-The teacher, go1-rough-teacher, has a height scan of the ground; the student, go1-rough-student, has
-none. Both are trained with the same words, e.g. env.physics=fast, and evaluated with exact physics
-under the protocol go1-rough. Mean returns are printed beside that of a robot that only stands,
+The teacher, go1-rough-teacher, goes on from a walker of go1-flat-ppo and has a height scan of the
+ground; the student, go1-rough-student, has none. All are trained with the same words, e.g.
+env.physics=fast, and evaluated with exact physics under the protocol go1-rough. Mean returns are printed beside that of a robot that only stands,
 because standing is rewarded too. A run that was stopped is resumed; a finished one is used again.
 """
 
@@ -45,7 +45,8 @@ def main(seeds: Sequence[int], words: Sequence[str]) -> None:
     print("|---" * (len(COLUMNS) + 4) + "|")
     ratios, gains = [], []
     for seed in seeds:
-        teacher = trained("go1-rough-teacher", seed, words)
+        walker = trained("go1-flat-ppo", seed, words)
+        teacher = trained("go1-rough-teacher", seed, words, f"init_from={walker['checkpoint']}")
         path = Path(teacher["checkpoint"])
         student = trained("go1-rough-student", seed, words, f"teacher={path}")
         protocol = protocol_of(_PROTOCOL)

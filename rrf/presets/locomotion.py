@@ -94,8 +94,18 @@ def go1_rough_ppo() -> OnPolicyRunnerCfg:
 
 
 def go1_rough_teacher() -> OnPolicyRunnerCfg:
-    """The same, with the settings of go1-flat-ppo for a laptop."""
-    return _in_minutes(_velocity("go1-rough-teacher", "Rough-Unitree-Go1", max_iterations=500))
+    """A walker of go1-flat-ppo gets a height scan and learns to walk on stairs, slopes and rubble.
+
+    Give its checkpoint as init_from=PATH. A robot that walks already keeps walking under mjlab's
+    own penalty on changes of the actions, which makes it move smoothly.
+    """
+    cfg = _in_minutes(_velocity("go1-rough-teacher", "Rough-Unitree-Go1", max_iterations=600))
+    overrides = dict(_GO1_IN_MINUTES)
+    del overrides["rewards.action_rate_l2.weight"]
+    return cfg.replace(
+        env=cfg.env.replace(overrides=overrides),
+        algorithm=cfg.algorithm.replace(entropy_coef=0.002),
+    )
 
 
 def g1_flat_ppo() -> OnPolicyRunnerCfg:
