@@ -32,13 +32,16 @@ class Algorithm:
     paper: str
     file: str
     words: str
-    """The arguments of `rrf train`: a preset and overrides."""
+    """The arguments of `rrf train`: a preset and overrides. "…" stands for the checkpoint of
+    `teacher`, with the same seed."""
     protocol: str
     task: str
     beside: str | None = None
     """Key of the algorithm that it is compared with."""
     is_smoother: bool = False
     """Whether to compare the smoothness of actions too."""
+    teacher: str | None = None
+    """Key of the algorithm whose policy is the teacher."""
 
 
 def _arxiv(number: str) -> str:
@@ -49,6 +52,8 @@ _UPRIGHT = ("pendulum", "Pendulum")
 _HIDDEN = ("pendulum-hidden", "Pendulum without its velocity")
 _GOALS = ("two-goals", "two goals")
 _RECORDED = ("pendulum", "Pendulum, from recordings of a half-trained policy")
+_EXPERT = ("pendulum", "Pendulum, from recordings of an expert")
+_BLIND = ("pendulum", "Pendulum, from a teacher that sees its velocity")
 _SLOW = ("pendulum-slow", "Pendulum, its velocity every 10 steps")
 _LIPS = "[ICML 2023](https://proceedings.mlr.press/v202/song23b.html)"
 _MIRRORS = "algorithm.symmetry_cfg.mirrors=rrf.algorithms.mirrors:pendulum"
@@ -201,6 +206,34 @@ ALGORITHMS = {
     "cql": Algorithm(
         "CQL", _arxiv("2006.04779"), "offline/cql.py", "pendulum-cql", *_RECORDED, "bc"
     ),
+    "gail": Algorithm(
+        "GAIL", _arxiv("1606.03476"), "imitation/gail.py", "pendulum-gail", *_EXPERT, "bc-expert"
+    ),
+    "bc-expert": Algorithm(
+        "Behaviour cloning",
+        "",
+        "offline/cloning.py",
+        "pendulum-bc dataset=pendulum-expert",
+        *_EXPERT,
+    ),
+    "distillation": Algorithm(
+        "Distillation",
+        "",
+        "distillation/distillation.py",
+        "pendulum-hidden-distill teacher=…",
+        *_BLIND,
+        "sac",
+        teacher="sac",
+    ),
+    "dagger": Algorithm(
+        "DAgger",
+        _arxiv("1011.0686"),
+        "distillation/dagger.py",
+        "pendulum-hidden-dagger teacher=…",
+        *_BLIND,
+        "sac",
+        teacher="sac",
+    ),
     "moe": Algorithm(
         "PPO, mixture of experts", "", "on_policy/auxiliary.py", "pendulum-moe", *_UPRIGHT, "ppo"
     ),
@@ -297,7 +330,10 @@ def _result(key: str) -> Result:
 
 
 def _trained(key: str, seed: int) -> dict:
-    preset, *overrides = ALGORITHMS[key].words.split()
+    words, teacher = ALGORITHMS[key].words, ALGORITHMS[key].teacher
+    if teacher:
+        words = words.replace("…", _trained(teacher, seed)["checkpoint"])
+    preset, *overrides = words.split()
     measured = commit()
     run_dir = workspace.state() / "benchmarks" / "algorithms" / f"{measured}-{key}-seed{seed}"
     if measured.endswith("+"):  # uncommitted changes: an earlier run may be of other code

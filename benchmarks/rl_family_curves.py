@@ -28,6 +28,8 @@ class Picture:
     presets: tuple[str, ...]
     of_steps: str = "steps of all environments"
     is_log: bool = False
+    teacher: str | None = None
+    """The preset whose policy of the same seed the others learn from."""
 
 
 PICTURES = {
@@ -54,6 +56,15 @@ PICTURES = {
         ("pendulum-belief-flow", "pendulum-gru-d", "pendulum-hold"),
     ),
     "discrete": Picture("CartPole", ("cartpole-sac", "cartpole-ppo")),
+    "imitation": Picture(
+        "Pendulum, GAIL without its reward, PPO with it", ("pendulum-gail", "pendulum-ppo")
+    ),
+    "distillation": Picture(
+        "Pendulum, students of SAC that do not see its velocity",
+        ("pendulum-hidden-dagger", "pendulum-hidden-distill"),
+        is_log=True,
+        teacher="pendulum-sac",
+    ),
     "blocks": Picture("Pendulum", ("pendulum-moe", "pendulum-vae", "pendulum-fft", "pendulum-ppo")),
 }
 
@@ -67,18 +78,24 @@ def line(curves: list[list[rl_curves.Row]]) -> list[Point]:
     ]
 
 
-def measured(preset: str, seeds: list[int]) -> list[list[rl_curves.Row]]:
+def measured(preset: str, seeds: list[int], teacher: str | None) -> list[list[rl_curves.Row]]:
     """The curves of a preset, one per seed; trained if they are not known yet."""
-    return [
-        rl_curves.train(rl_curves.config(preset, seed), *rl_curves.places(preset, seed, FOLDER))
-        for seed in seeds
-    ]
+    return [_curve(preset, seed, teacher) for seed in seeds]
+
+
+def _curve(preset: str, seed: int, teacher: str | None = None) -> list[rl_curves.Row]:
+    words = []
+    if teacher:
+        _curve(teacher, seed)
+        words = [f"teacher={rl_curves.places(teacher, seed, FOLDER)[1]}"]
+    cfg = rl_curves.config(preset, seed, words)
+    return rl_curves.train(cfg, *rl_curves.places(preset, seed, FOLDER))
 
 
 def draw(name: str, seeds: list[int]) -> Path:
     """Measure and write a picture; returns its path."""
     picture = PICTURES[name]
-    lines = {preset: line(measured(preset, seeds)) for preset in picture.presets}
+    lines = {preset: line(measured(preset, seeds, picture.teacher)) for preset in picture.presets}
     path = FOLDER / f"{name}.svg"
     title = f"{picture.title}: greedy return, {len(seeds)} seeds"
     drawn = chart(title, lines, of_steps=picture.of_steps, is_log=picture.is_log)

@@ -2,8 +2,9 @@
 
 The teacher, go1-rough-teacher, goes on from a walker of go1-flat-ppo and has a height scan of the
 ground; the student, go1-rough-student, has none. All are trained with the same words, e.g.
-env.physics=fast, and evaluated with exact physics under the protocol go1-rough. Mean returns are printed beside that of a robot that only stands,
-because standing is rewarded too. A run that was stopped is resumed; a finished one is used again.
+env.physics=fast, and evaluated with exact physics under the protocol go1-rough. Mean returns are
+printed beside that of a robot that only stands, because standing is rewarded too. A run that was
+stopped is resumed; a finished one is used again.
 """
 
 import statistics

@@ -36,6 +36,7 @@ _MODEL_BASED = (
     *("pendulum-dynamics", "pendulum-dynamics-transformer"),
 )
 _DISCRETE = ("cartpole-sac", "acrobot-sac", "lunarlander-sac")
+_IMITATION = ("pendulum-gail",)
 _STUDENTS = ("pendulum-hidden-distill", "pendulum-hidden-dagger", "go1-rough-student")
 _OPENVLA = ("openvla-sft", "openvla-oft-sft", "openvla-laptop", "openvla-oft-laptop")
 _QWEN = (
@@ -107,6 +108,7 @@ PRESETS = Registry(
     | _functions("planning", _PLANNING)
     | _functions("model_based", _MODEL_BASED)
     | _functions("discrete", _DISCRETE)
+    | _functions("imitation", _IMITATION)
     | _functions("students", _STUDENTS)
     | _functions("qwen", _QWEN)
     | _functions("openvla", _OPENVLA)
