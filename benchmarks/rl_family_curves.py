@@ -26,6 +26,7 @@ class Picture:
 
     title: str
     presets: tuple[str, ...]
+    """Presets, each with overrides behind it where it has any."""
     of_steps: str = "steps of all environments"
     is_log: bool = False
     teacher: str | None = None
@@ -47,6 +48,14 @@ PICTURES = {
         "Pendulum",
         ("pendulum-mbpo", "pendulum-sac", "pendulum-model-ppo", "pendulum-ppo"),
         is_log=True,
+    ),
+    "halfcheetah": Picture(
+        "HalfCheetah, 12,000 steps, a thousand of them random",
+        (
+            "halfcheetah-mbpo max_iterations=48 algorithm.updates_per_step=20 "
+            "algorithm.warmup_steps=1000",
+            "halfcheetah-sac max_iterations=12 algorithm.warmup_steps=1000",
+        ),
     ),
     "planning": Picture(
         "Pendulum", ("pendulum-tdmpc2", "pendulum-tdmpc", "pendulum-mbpo", "pendulum-sac")
@@ -78,24 +87,26 @@ def line(curves: list[list[rl_curves.Row]]) -> list[Point]:
     ]
 
 
-def measured(preset: str, seeds: list[int], teacher: str | None) -> list[list[rl_curves.Row]]:
+def measured(words: str, seeds: list[int], teacher: str | None) -> list[list[rl_curves.Row]]:
     """The curves of a preset, one per seed; trained if they are not known yet."""
-    return [_curve(preset, seed, teacher) for seed in seeds]
+    return [_curve(words, seed, teacher) for seed in seeds]
 
 
-def _curve(preset: str, seed: int, teacher: str | None = None) -> list[rl_curves.Row]:
-    words = []
+def _curve(words: str, seed: int, teacher: str | None = None) -> list[rl_curves.Row]:
+    preset, *overrides = words.split()
     if teacher:
         _curve(teacher, seed)
-        words = [f"teacher={rl_curves.places(teacher, seed, FOLDER)[1]}"]
-    cfg = rl_curves.config(preset, seed, words)
+        overrides.append(f"teacher={rl_curves.places(teacher, seed, FOLDER)[1]}")
+    cfg = rl_curves.config(preset, seed, overrides)
     return rl_curves.train(cfg, *rl_curves.places(preset, seed, FOLDER))
 
 
 def draw(name: str, seeds: list[int]) -> Path:
     """Measure and write a picture; returns its path."""
     picture = PICTURES[name]
-    lines = {preset: line(measured(preset, seeds, picture.teacher)) for preset in picture.presets}
+    lines = {
+        words.split()[0]: line(measured(words, seeds, picture.teacher)) for words in picture.presets
+    }
     path = FOLDER / f"{name}.svg"
     title = f"{picture.title}: greedy return, {len(seeds)} seeds"
     drawn = chart(title, lines, of_steps=picture.of_steps, is_log=picture.is_log)

@@ -106,7 +106,7 @@ def test_what_cannot_be_matched_is_refused(before, forget):
 
 
 def test_a_walker_of_flat_ground_gets_a_height_scan(tmp_path):
-    few = {"env.num_envs": 4, "max_iterations": 1, "num_steps_per_env": 2, "trackers": []}
+    few = {"env.num_envs": 2, "max_iterations": 1, "num_steps_per_env": 2, "trackers": []}
     flat = resolve("go1-flat-ppo", few).build(tmp_path / "flat").run()["checkpoint"]
     known = load_interface(flat)
     assert list(known.observation_terms["actor"]) == known.robot["observation_names"]
