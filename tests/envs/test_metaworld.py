@@ -242,6 +242,7 @@ def test_state_is_hand_position_and_gripper_opening(env):
     assert step.observation.state[0, 3] < 0.9  # closing
 
 
+@pytest.mark.slow
 def test_no_more_engines_are_kept_than_asked_for():
     env = MetaWorldCfg(num_envs=1, max_engines=2, cameras=[]).build()
     first = env.reset([InitialState("reach-v3", 42, 3)])

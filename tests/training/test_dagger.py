@@ -150,6 +150,7 @@ def _stopped(cfg, run_dir, stage: str, done: int, error: Exception | None = None
     cfg.build(run_dir).run(None, on_progress, signals)
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_changes_nothing(short, tmp_path):
     one = short.build(tmp_path / "one").run()
     two = short.replace(num_workers=2).build(tmp_path / "two").run()
