@@ -84,6 +84,14 @@ def without_names(known: Interface) -> Interface:
     return dataclasses.replace(known, observation_terms={})
 
 
+def test_a_policy_from_before_terms_were_saved_keeps_its_weights():
+    walker, same = policy(NOW), policy(NOW)
+    walker.actor.normalizer.count.fill_(10**9)
+    before = without_names(walker.interface)
+    weights = widened(walker.state_dict(), same, before, same.interface, observations(NOW, 8))
+    assert weights["actor.normalizer.count"] == 10**9
+
+
 @pytest.mark.parametrize(
     ("before", "forget"),
     [

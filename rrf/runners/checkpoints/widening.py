@@ -39,7 +39,7 @@ def widened(
         if not isinstance(network, StateNetwork):
             continue
         old, new = (list(_columns(interface, network.groups)) for interface in (before, now))
-        if len(old) >= len(new) or len(new) != network.width or not set(old) <= set(new):
+        if not old or len(new) != network.width or not set(old) < set(new):
             continue
         places = [new.index(column) for column in old]
         fresh = _moments(network.read(observations))
