@@ -1,5 +1,5 @@
 """Run CORL's IQL or CQL: `PYTHON benchmarks/corl_peer.py SOURCE iql|cql [--data FILE ...]
-[--task ID] [--updates N] [--seed N] [--episodes N] [--device cpu]`.
+[--task ID] [--updates N] [--seed N] [--episodes N] [--points N] [--device cpu]`.
 
 SOURCE is a checkout of github.com/tinkoff-ai/CORL, and PYTHON any interpreter that has torch, h5py
 and gymnasium. Their `train` runs unchanged, on files of D4RL or, without `--data`, on random
@@ -7,13 +7,13 @@ transitions of HalfCheetah's sizes. Four modules that it imports are replaced: g
 behind the old interface, d4rl by a reader of the given files, pyrallis and wandb by nothing.
 
 The last line of output is JSON: `updates_per_cpu_s`, without the first 20, and `return`, the mean
-of the episodes that CORL plays at the end; null without `--data`.
+of the episodes that CORL plays at the end; null without `--data`. With `--points`, they are played
+that often, and `curve` has the steps and mean returns.
 """
 
 import argparse
 import importlib.util
 import json
-import statistics
 import sys
 import time
 import types
@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--points", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     words = parser.parse_args()
     import torch
@@ -50,20 +51,22 @@ def main() -> None:
     options: dict[str, Any] = {"q_n_hidden_layers": 2} if words.algorithm == "cql" else {}
     if words.data:
         options["normalize_reward"] = words.algorithm == "iql"  # as in their configs
+    interval = (words.updates + _WARM_UP) // words.points
     theirs.train(
         theirs.TrainConfig(
             device=words.device,
             env=words.task.lower(),
             seed=words.seed,
             max_timesteps=words.updates + _WARM_UP,
-            eval_freq=words.updates + _WARM_UP if words.data else 10**9,
+            eval_freq=interval if words.data else 10**9,
             n_episodes=words.episodes,
             buffer_size=2_000_000 if words.data else 50_000,
             **options,
         )
     )
     pace = words.updates / (marks[-1] - marks[_WARM_UP - 1])
-    found = {"updates_per_cpu_s": pace, "return": statistics.fmean(scores) if scores else None}
+    curve = [(interval * (k + 1), value) for k, value in enumerate(scores)]
+    found = {"updates_per_cpu_s": pace, "return": scores[-1] if scores else None, "curve": curve}
     print(json.dumps(found))
 
 

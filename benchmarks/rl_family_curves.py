@@ -1,23 +1,38 @@
 """Learning curves of several algorithms in one picture each: `python -m benchmarks.rl_family_curves
-[PICTURE ...] [--seeds 0 1 2]`.
+[PICTURE ...] [--seeds 0 1 2] [--peers PYTHON] [--source CHECKOUT]`.
 
 Presets are trained by `rl_curves`, which also keeps the curves. A line is the interquartile mean
 over seeds of the greedy returns, with bootstrap bounds of 95 % (arXiv:2108.13264). The pictures
 belong to the pages of `docs/algorithms`. The same command continues a killed run and repeats no
 finished one.
+
+Peers learn with the defaults of their libraries. Those of `rl_peers` run with the interpreter of
+`--peers`, CORL with its `--source`; what they found is kept beside the curves.
 """
 
 import argparse
 import dataclasses
+import json
 from pathlib import Path
 
 from benchmarks import rl_curves
 from benchmarks.offline_scores import interquartile
 from benchmarks.rl_curve_chart import Point, chart
+from benchmarks.rl_pace import SB3, SBX, Bench, NotMeasuredError, corl_command, measured_apart
 from rrf import atomic, workspace
 from rrf.config import did_you_mean
 
 FOLDER = rl_curves.CURVES / "family"
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """A line of somebody else."""
+
+    label: str
+    key: str
+    """Of `rl_peers`, or "corl-iql"."""
+    words: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +46,15 @@ class Picture:
     is_log: bool = False
     teacher: str | None = None
     """The preset whose policy of the same seed the others learn from."""
+    peers: tuple[Peer, ...] = ()
+
+
+def _on_pendulum(*words: str) -> tuple[str, ...]:
+    return ("--task", "Pendulum-v1", *words)
+
+
+def _recorded(name: str) -> str:
+    return f"datasets/raw/{name}/0.hdf5"
 
 
 PICTURES = {
@@ -38,6 +62,22 @@ PICTURES = {
         "Pendulum, from recordings of a half-trained policy",
         ("pendulum-iql", "pendulum-cql", "pendulum-td3-bc", "pendulum-bc"),
         "gradient steps",
+        peers=tuple(
+            Peer(
+                f"{name} IQL",
+                f"{name.lower()}-iql",
+                _on_pendulum("--updates", "20000", "--data", _recorded("pendulum-medium")),
+            )
+            for name in ("d3rlpy", "CORL")
+        ),
+    ),
+    "sac": Picture(
+        "Pendulum",
+        ("pendulum-sac",),
+        peers=(
+            Peer(f"{SB3} SAC", "sb3-sac", _on_pendulum("--steps", "20000", "--updates", "0")),
+            Peer(f"{SBX} SAC", "sbx-sac", _on_pendulum("--steps", "20000", "--updates", "0")),
+        ),
     ),
     "offline-to-online": Picture(
         "Pendulum, from recordings, then in the environment",
@@ -66,7 +106,15 @@ PICTURES = {
     ),
     "discrete": Picture("CartPole", ("cartpole-sac", "cartpole-ppo")),
     "imitation": Picture(
-        "Pendulum, GAIL without its reward, PPO with it", ("pendulum-gail", "pendulum-ppo")
+        "Pendulum, GAIL without its reward, PPO with it",
+        ("pendulum-gail", "pendulum-ppo"),
+        peers=(
+            Peer(
+                "GAIL of imitation 1.0.1",
+                "imitation-gail",
+                _on_pendulum("--steps", "204800", "--data", _recorded("pendulum-expert")),
+            ),
+        ),
     ),
     "distillation": Picture(
         "Pendulum, students of SAC that do not see its velocity",
@@ -101,12 +149,43 @@ def _curve(words: str, seed: int, teacher: str | None = None) -> list[rl_curves.
     return rl_curves.train(cfg, *rl_curves.places(preset, seed, FOLDER))
 
 
-def draw(name: str, seeds: list[int]) -> Path:
+def of_peer(peer: Peer, seeds: list[int], bench: Bench) -> list[Point]:
+    """The line of a peer; measured where it is not known yet.
+
+    Raises:
+        NotMeasuredError: If the peer is missing or fails.
+    """
+    curves = [_found(peer, seed, bench)["curve"] for seed in seeds]
+    return [
+        Point(together[0][0], *interquartile([mean for _, mean in together]))
+        for together in zip(*curves, strict=False)
+    ]
+
+
+def _found(peer: Peer, seed: int, bench: Bench) -> dict:
+    path = FOLDER / f"{peer.key}-seed{seed}.json"
+    if not path.is_file():
+        words = (*peer.words, "--seed", seed, "--points", rl_curves.NUM_EVALUATIONS)
+        words += ("--episodes", rl_curves.NUM_EPISODES)
+        who, _, algorithm = peer.key.partition("-")
+        if who == "corl":
+            command = corl_command(bench, algorithm, *words)
+            if not command:
+                raise NotMeasuredError(f"{peer.label}: give a checkout of it with --source")
+            found = measured_apart(peer.label, command)
+        else:
+            found = bench.peer(peer.key, *words)
+        atomic.write_json(path, found)
+    return json.loads(path.read_text())
+
+
+def draw(name: str, seeds: list[int], bench: Bench) -> Path:
     """Measure and write a picture; returns its path."""
     picture = PICTURES[name]
     lines = {
         words.split()[0]: line(measured(words, seeds, picture.teacher)) for words in picture.presets
     }
+    lines |= {peer.label: of_peer(peer, seeds, bench) for peer in picture.peers}
     path = FOLDER / f"{name}.svg"
     title = f"{picture.title}: greedy return, {len(seeds)} seeds"
     drawn = chart(title, lines, of_steps=picture.of_steps, is_log=picture.is_log)
@@ -121,12 +200,20 @@ def main() -> None:
     )
     parser.add_argument("pictures", nargs="*", metavar="PICTURE", help=", ".join(PICTURES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument(
+        "--peers", metavar="PYTHON", default=Bench.python, help="has their packages"
+    )
+    parser.add_argument("--source", type=Path, metavar="CHECKOUT", help="of CORL")
     words = parser.parse_args()
+    bench = Bench(words.peers, sources=[words.source] if words.source else [])
     for name in words.pictures:
         if name not in PICTURES:
             parser.error(f"no picture '{name}'{did_you_mean(name, PICTURES)}")
     for name in words.pictures or PICTURES:
-        print(f"{name}: {draw(name, words.seeds)}", flush=True)
+        try:
+            print(f"{name}: {draw(name, words.seeds, bench)}", flush=True)
+        except NotMeasuredError as error:
+            parser.exit(1, f"{error}\n")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@
 `steps_per_s` and `steps_per_cpu_s` (environment steps, including learning if the peer learns),
 `updates_per_cpu_s` (gradient steps alone) and `return` (of `--episodes` greedy episodes after
 training). A number that a peer does not have is null. CPU-seconds count all threads of the process.
+With `--points`, SB3, SBX, d3rlpy and imitation play the episodes that often on the way, and
+`curve` has the steps and mean returns; the speed then includes the episodes.
 
 Each peer uses the defaults of its library for the task. Torch gets one thread unless `--threads`
 says otherwise, because two threads make such small networks slower. JAX does not have this problem
@@ -32,6 +34,7 @@ _INSTALL = {  # package to import -> packages to install
     "envpool": "envpool",
     "gymnasium": "'gymnasium[mujoco]'",
     "imitation": "imitation==1.0.1 stable-baselines3==2.2.1 'gymnasium[mujoco]' 'setuptools<80'",
+    "h5py": "h5py",
 }
 MJLAB_TASK = "Mjlab-Velocity-Flat-Unitree-Go1"
 ROLLOUT = 2048
@@ -69,8 +72,7 @@ def _ppo(package: str) -> Callable[[argparse.Namespace], dict]:
             seed=words.seed,
             device="cpu",
         )
-        paced = _learned(model, 0 if words.episodes else ROLLOUT, words.steps)
-        return paced | {"return": _greedy_return(model, words)}
+        return _learned(model, 0 if words.episodes else ROLLOUT, words)
 
     return measure
 
@@ -84,15 +86,14 @@ def _sac(package: str) -> Callable[[argparse.Namespace], dict]:
         if not words.episodes:
             options["learning_starts"] = 200
         model = library.SAC("MlpPolicy", words.task, seed=words.seed, device="cpu", **options)
-        paced = _learned(model, 0 if words.episodes else 400, words.steps)
+        found = _learned(model, 0 if words.episodes else 400, words)
         begin = time.process_time()
         for _ in range(words.updates):
             model.train(gradient_steps=1, batch_size=256)
         cpu_s = time.process_time() - begin
         arrays = [a for a in vars(model.replay_buffer).values() if hasattr(a, "nbytes")]
-        return paced | {
+        return found | {
             "updates_per_cpu_s": words.updates / cpu_s if words.updates else None,
-            "return": _greedy_return(model, words),
             "replay_mb": sum(array.nbytes for array in arrays) / 1e6,
         }
 
@@ -103,7 +104,7 @@ def _gail(words: argparse.Namespace) -> dict:
     """GAIL of `imitation`, whose networks, learning rates and discount are those of its manual.
 
     8 environments of 256 steps; PPO: five epochs of mini-batches of 64; the discriminator: 8 steps
-    of 1,024. The expert's transitions are random numbers.
+    of 1,024. The expert's transitions are random numbers without `--data`.
     """
     numpy, types = _require("numpy"), _require("imitation.data.types")
     gail = _require("imitation.algorithms.adversarial.gail")
@@ -113,15 +114,16 @@ def _gail(words: argparse.Namespace) -> dict:
     )
     library, env_util = _require("stable_baselines3"), _require("stable_baselines3.common.env_util")
     env = env_util.make_vec_env(words.task, n_envs=words.num_envs, seed=words.seed)
-    draws = numpy.random.default_rng(words.seed)
-    shapes = env.observation_space.shape, env.action_space.shape
-    states = draws.normal(size=(_EXPERT, *shapes[0])).astype(numpy.float32)
+    sizes = env.observation_space.shape[0], env.action_space.shape[0]
+    found = transitions(words, *sizes, _EXPERT)
+    states = found["observations"]
+    keeps = ~found["timeouts"]  # what comes after the others stands in the next row
     expert = types.Transitions(
-        obs=states,
-        acts=draws.uniform(-1, 1, (_EXPERT, *shapes[1])).astype(numpy.float32),
-        infos=numpy.array([{}] * _EXPERT),
-        next_obs=numpy.roll(states, -1, 0),
-        dones=numpy.zeros(_EXPERT, bool),
+        obs=states[keeps],
+        acts=found["actions"][keeps],
+        infos=numpy.array([{}] * keeps.sum()),
+        next_obs=numpy.roll(states, -1, 0)[keeps],
+        dones=found["terminals"][keeps].astype(bool),
     )
     trainer = gail.GAIL(
         demonstrations=expert,
@@ -144,29 +146,58 @@ def _gail(words: argparse.Namespace) -> dict:
             env.observation_space, env.action_space, normalize_input_layer=networks.RunningNorm
         ),
     )
-    trainer.train(ROLLOUT)
-    rounds, watch = max(1, words.steps // ROLLOUT), _Stopwatch()
-    trainer.train(rounds * ROLLOUT)
-    return watch.pace(rounds * ROLLOUT)
+    if not words.episodes:
+        trainer.train(ROLLOUT)
+    rounds, curve = max(1, words.steps // ROLLOUT), _Curve(words, _greedy(trainer.gen_algo, words))
+    watch = _Stopwatch()
+    trainer.train(rounds * ROLLOUT, callback=lambda round: curve.reach((round + 1) * ROLLOUT))
+    return watch.pace(rounds * ROLLOUT) | curve.found()
 
 
-def _learned(model: Any, warm_up_steps: int, num_steps: int) -> dict[str, float]:
-    """The pace of learning for at least `num_steps`."""
+class _Curve:
+    """Plays greedy episodes `--points` times while a peer learns, and after its last step."""
+
+    def __init__(self, words: argparse.Namespace, play: Callable[[], float]):
+        self.words, self.play, self.points = words, play, []
+
+    def reach(self, num_steps: int) -> None:
+        """Called while learning, at least once per point."""
+        if self.words.points * num_steps >= (len(self.points) + 1) * self.words.steps:
+            self.points.append((num_steps, self.play()))
+
+    def found(self) -> dict[str, Any]:
+        """The last return, and all of them."""
+        if not self.words.points:
+            return {"return": self.play() if self.words.episodes else None}
+        return {"return": self.points[-1][1], "curve": self.points}
+
+
+def _learned(model: Any, warm_up_steps: int, words: argparse.Namespace) -> dict[str, Any]:
+    """The pace of learning for at least `--steps`, and the returns."""
     if warm_up_steps:
         model.learn(warm_up_steps)
+    curve = _Curve(words, _greedy(model, words))
+
+    def observe(*_: Any) -> bool:
+        curve.reach(model.num_timesteps)
+        return True
+
     first, watch = model.num_timesteps, _Stopwatch()
-    model.learn(num_steps, reset_num_timesteps=not warm_up_steps)
-    return watch.pace(model.num_timesteps - first)
+    model.learn(words.steps, observe, reset_num_timesteps=not warm_up_steps)
+    return watch.pace(model.num_timesteps - first) | curve.found()
 
 
-def _greedy_return(model: Any, words: argparse.Namespace) -> float | None:
-    if not words.episodes:
-        return None
-    env_util = _require("stable_baselines3.common.env_util")
-    evaluation = _require("stable_baselines3.common.evaluation")
-    env = env_util.make_vec_env(words.task, n_envs=1, seed=words.seed + 10_000)
-    mean, _ = evaluation.evaluate_policy(model, env, n_eval_episodes=words.episodes)
-    return float(mean)
+def _greedy(model: Any, words: argparse.Namespace) -> Callable[[], float]:
+    """A function that plays `--episodes` greedy episodes and returns their mean return."""
+
+    def play() -> float:
+        env_util = _require("stable_baselines3.common.env_util")
+        evaluation = _require("stable_baselines3.common.evaluation")
+        env = env_util.make_vec_env(words.task, n_envs=1, seed=words.seed + 10_000)
+        mean, _ = evaluation.evaluate_policy(model, env, n_eval_episodes=words.episodes)
+        return float(mean)
+
+    return play
 
 
 def _mjlab_ppo(words: argparse.Namespace) -> dict:
@@ -263,24 +294,28 @@ def _d3rlpy(algorithm: str) -> Callable[[argparse.Namespace], dict]:
                 scaler.fit_with_transition_picker(dataset.episodes, dataset.transition_picker)
         for _ in range(20):  # the first ones allocate
             learner.update(dataset.sample_transition_batch(256))
-        watch = _Stopwatch()
-        for _ in range(words.updates):
+        words.steps = words.updates
+        curve, watch = _Curve(words, lambda: _d3rlpy_return(learner, words)), _Stopwatch()
+        for update in range(words.updates):
             learner.update(dataset.sample_transition_batch(256))
+            curve.reach(update + 1)
         pace = watch.pace(words.updates)
         found = {f"updates_{name.removeprefix('steps_')}": one for name, one in pace.items()}
-        return found | {"return": _d3rlpy_return(learner, words) if words.episodes else None}
+        return found | curve.found()
 
     return measure
 
 
-def transitions(words: argparse.Namespace) -> dict[str, Any]:
-    """Arrays as d3rlpy takes them."""
+def transitions(
+    words: argparse.Namespace, num_observed: int = 17, num_actions: int = 6, count: int = 20_000
+) -> dict[str, Any]:
+    """Arrays as d3rlpy takes them: of the D4RL files `--data`, or random numbers."""
     numpy = _require("numpy")
     if not words.data:
-        draws, count = numpy.random.default_rng(words.seed), 20_000
+        draws = numpy.random.default_rng(words.seed)
         return {
-            "observations": draws.normal(size=(count, 17)).astype(numpy.float32),
-            "actions": draws.uniform(-1, 1, (count, 6)).astype(numpy.float32),
+            "observations": draws.normal(size=(count, num_observed)).astype(numpy.float32),
+            "actions": draws.uniform(-1, 1, (count, num_actions)).astype(numpy.float32),
             "rewards": draws.normal(size=count).astype(numpy.float32),
             "terminals": numpy.zeros(count, bool),
             "timeouts": numpy.arange(1, count + 1) % 1000 == 0,
@@ -357,7 +392,8 @@ def _words(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=3, help="for mjlab-ppo")
     parser.add_argument("--updates", type=int, default=300, help="gradient steps timed alone")
     parser.add_argument("--episodes", type=int, default=0, help="greedy, after training")
-    parser.add_argument("--data", nargs="*", default=[], help="files of D4RL, for d3rlpy")
+    parser.add_argument("--points", type=int, default=0, help="of a curve; needs --episodes")
+    parser.add_argument("--data", nargs="*", default=[], help="files of D4RL, for d3rlpy and GAIL")
     parser.add_argument("--hidden", nargs="*", type=int, default=[], help="widths, for d3rlpy")
     parser.add_argument("--num-envs", type=int, default=8)
     parser.add_argument("--task", default="HalfCheetah-v5")
@@ -370,6 +406,8 @@ def _words(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(
             f"--iterations is {words.iterations}, allowed: 2 or more; the first is not counted"
         )
+    if words.points and not words.episodes:
+        parser.error(f"--points is {words.points}, but --episodes is 0: there is nothing to draw")
     return words
 
 

@@ -8,7 +8,16 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from benchmarks import offline_scores, record, rl, rl_algorithms, rl_curves, rl_family, rl_peers
+from benchmarks import (
+    offline_scores,
+    record,
+    rl,
+    rl_algorithms,
+    rl_curves,
+    rl_family,
+    rl_family_curves,
+    rl_peers,
+)
 from benchmarks.rl_curve_chart import Point, chart
 from benchmarks.rl_pace import Bench, NotMeasuredError, Pace, alternating, median_pace, ratio_row
 from benchmarks.rl_pace import peer_command as peer_command_of
@@ -126,6 +135,30 @@ def test_a_peer_that_fails_is_a_number_not_measured(tmp_path):
     failing.chmod(0o755)
     with pytest.raises(NotMeasuredError, match="sb3-ppo: not installed; type: x"):
         Bench(str(failing)).peer("sb3-ppo")
+
+
+def test_a_peer_is_evaluated_as_often_as_asked_while_it_learns(capsys):
+    words = rl_peers._words(["sb3-sac", "--steps", "100", "--points", "4", "--episodes", "2"])
+    curve = rl_peers._Curve(words, play=lambda: -1.0)
+    for steps in range(8, 105, 8):  # more than asked, as PPO does
+        curve.reach(steps)
+    points = [(32, -1.0), (56, -1.0), (80, -1.0), (104, -1.0)]
+    assert curve.found() == {"return": -1.0, "curve": points}
+    with pytest.raises(SystemExit):
+        rl_peers._words(["sb3-sac", "--points", "4"])
+    assert "--episodes is 0" in capsys.readouterr().err
+
+
+def test_a_peers_line_is_the_middle_of_what_was_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(rl_family_curves, "FOLDER", tmp_path)
+    peer = rl_family_curves.Peer("CORL IQL", "corl-iql", ())
+    with pytest.raises(NotMeasuredError, match="CORL IQL: give a checkout of it with --source"):
+        rl_family_curves.of_peer(peer, [0], Bench())
+    for seed in range(4):
+        found = {"curve": [[50, 1.0 * seed], [100, 10.0 * seed**2]]}
+        (tmp_path / f"corl-iql-seed{seed}.json").write_text(json.dumps(found))
+    line = rl_family_curves.of_peer(peer, [0, 1, 2, 3], Bench())
+    assert [(point.steps, point.mean) for point in line] == [(50, 1.5), (100, 25.0)]
 
 
 def test_what_a_peer_prints_last_is_what_it_found(tmp_path):
