@@ -30,6 +30,7 @@ def chart(
     band_label: str = "",
     of_steps: str = "steps of all environments",
     is_log: bool = False,
+    is_log_upwards: bool = False,
 ) -> str:
     """An SVG document with the legend below the lines.
 
@@ -40,6 +41,7 @@ def chart(
         band_label: Who published them.
         of_steps: What is counted.
         is_log: Whether to draw the steps on a logarithmic axis.
+        is_log_upwards: Whether to draw the values on one; they are all above 0.
     """
     with rc_context(_STYLE):  # pyright: ignore[reportArgumentType]
         figure = Figure((7.4, 3.9), layout="constrained")
@@ -57,8 +59,10 @@ def chart(
         axes.set_xlabel(of_steps)
         if is_log:
             axes.set_xscale("log")
+        if is_log_upwards:
+            axes.set_yscale("log")
         axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.yaxis.set_major_formatter("{x:g}" if is_log_upwards else "{x:,.0f}")
         axes.grid(color="#e5e7eb")
         axes.spines[["top", "right"]].set_visible(False)
         figure.legend(

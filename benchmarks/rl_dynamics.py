@@ -40,7 +40,8 @@ def main(seeds: Sequence[int], words: Sequence[str]) -> None:
             lines[label] = [Point(h, *interquartile(list(found))) for h, found in by_horizon]
     title = f"Pendulum, errors in % of standard deviations, {len(seeds)} seeds"
     path = FOLDER / "dynamics.svg"
-    atomic.write_text(path, chart(title, lines, of_steps="steps in open loop", is_log=True))
+    drawn = chart(title, lines, of_steps="steps in open loop", is_log=True, is_log_upwards=True)
+    atomic.write_text(path, drawn)
     print(path)
 
 

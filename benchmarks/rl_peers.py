@@ -34,7 +34,6 @@ _INSTALL = {  # package to import -> packages to install
     "envpool": "envpool",
     "gymnasium": "'gymnasium[mujoco]'",
     "imitation": "imitation==1.0.1 stable-baselines3==2.2.1 'gymnasium[mujoco]' 'setuptools<80'",
-    "h5py": "h5py",
 }
 MJLAB_TASK = "Mjlab-Velocity-Flat-Unitree-Go1"
 ROLLOUT = 2048
