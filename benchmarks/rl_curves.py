@@ -1,7 +1,8 @@
 """Complete learning curves: `python -m benchmarks.rl_curves PRESET ... [--seeds 0 1 2]`.
 
 Each preset is trained for its own number of steps. About twenty times on the way, its greedy policy
-plays twenty episodes; the time for these is not counted. The results are kept in
+plays twenty episodes; the time for these is not counted. Policies that plan need far more time to
+play, so they do so five times, for at most 5,000 steps. The results are kept in
 `docs/benchmarks/curves/<preset>-seed<k>.csv` and drawn as `<preset>.svg` beside it, and the last
 returns go to `docs/benchmarks/rl.json`.
 
@@ -34,6 +35,7 @@ if typing.TYPE_CHECKING:
 CURVES = RESULTS / "curves"
 COMMAND = "python -m benchmarks.rl_curves"
 NUM_EVALUATIONS = 20
+_NUM_EVALUATIONS_OF_PLANS, _PLANNED_STEPS = 5, 5000
 NUM_EPISODES = 20
 _SEED = 4242  # seed of the evaluation episodes; training uses other seeds
 
@@ -171,7 +173,11 @@ def greedy_returns(runner: "ControlRunner", num_episodes: int = NUM_EPISODES) ->
     from rrf.evaluation.control.evaluate import evaluate_control
     from rrf.evaluation.control.protocol import ControlProtocolCfg
     from rrf.evaluation.protocols.limits import LimitCfg
+    from rrf.runners.control.configs import PlanningRunnerCfg
 
+    if isinstance(runner.cfg, PlanningRunnerCfg):
+        fitting = _PLANNED_STEPS // runner.env.max_episode_length
+        num_episodes = min(num_episodes, max(1, fitting))
     env = runner.cfg.env.replace(num_envs=num_episodes)
     if isinstance(env, MjlabEnvCfg):
         env = env.replace(backend="native", physics="exact")
@@ -190,16 +196,18 @@ def greedy_returns(runner: "ControlRunner", num_episodes: int = NUM_EPISODES) ->
 
 def config(preset: str, seed: int, overrides: Sequence[str] = ()) -> "ControlRunnerCfg":
     """The config for the curve of a preset. Raises ValueError if it is not state-based control."""
-    from rrf.runners.control.configs import ControlRunnerCfg
+    from rrf.runners.control.configs import ControlRunnerCfg, PlanningRunnerCfg
 
     cfg = resolve(preset, parse_overrides(overrides))
     if not isinstance(cfg, ControlRunnerCfg):
         raise ValueError(
             f"{preset} trains a policy that sees images; use `benchmarks.vla_rl` for those"
         )
+    plans = isinstance(cfg, PlanningRunnerCfg)
+    number = _NUM_EVALUATIONS_OF_PLANS if plans else NUM_EVALUATIONS
     return cfg.replace(
         seed=seed,
-        save_interval=max(1, cfg.max_iterations // NUM_EVALUATIONS),
+        save_interval=max(1, cfg.max_iterations // number),
         num_checkpoints_kept=1,
         log_interval=1,
         video_interval=None,

@@ -95,6 +95,12 @@ PICTURES = {
             "halfcheetah-mbpo max_iterations=48 algorithm.updates_per_step=20 "
             "algorithm.warmup_steps=1000",
             "halfcheetah-sac max_iterations=12 algorithm.warmup_steps=1000",
+            "halfcheetah-tdmpc2 max_iterations=12 algorithm.warmup_steps=1000 "
+            "algorithm.pretraining_updates=1000 policy.actor_cfg.latent_dim=128 "
+            "policy.actor_cfg.backbone_cfg.hidden_features=[384,384] "
+            "policy.actor_cfg.num_critics=2 policy.actor_cfg.planner.num_samples=128 "
+            "policy.actor_cfg.planner.num_elites=32 policy.actor_cfg.planner.num_policy_samples=12 "
+            "policy.actor_cfg.planner.iterations=4",
         ),
     ),
     "planning": Picture(
