@@ -31,6 +31,7 @@ def chart(
     of_steps: str = "steps of all environments",
     is_log: bool = False,
     is_log_upwards: bool = False,
+    decimals: int = 0,
 ) -> str:
     """An SVG document with the legend below the lines.
 
@@ -42,6 +43,7 @@ def chart(
         of_steps: What is counted.
         is_log: Whether to draw the steps on a logarithmic axis.
         is_log_upwards: Whether to draw the values on one; they are all above 0.
+        decimals: Of the numbers at the vertical axis.
     """
     with rc_context(_STYLE):  # pyright: ignore[reportArgumentType]
         figure = Figure((7.4, 3.9), layout="constrained")
@@ -62,7 +64,7 @@ def chart(
         if is_log_upwards:
             axes.set_yscale("log")
         axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.yaxis.set_major_formatter("{x:g}" if is_log_upwards else "{x:,.0f}")
+        axes.yaxis.set_major_formatter("{x:g}" if is_log_upwards else f"{{x:,.{decimals}f}}")
         axes.grid(color="#e5e7eb")
         axes.spines[["top", "right"]].set_visible(False)
         figure.legend(

@@ -22,7 +22,7 @@ def trained(
     name: str, seed: int, words: Sequence[str], other: str | None = None
 ) -> dict[str, typing.Any]:
     """Run the preset that `name` begins with; returns the content of result.json, with the
-    checkpoint where it is found now.
+    checkpoint where it is found now. The metrics of its iterations are in tensorboard's files.
 
     Args:
         other: A further override, e.g. with the checkpoint of another run.
@@ -30,5 +30,5 @@ def trained(
     folder = "-".join([name.replace(" ", "-"), str(seed), *(w.replace("/", "_") for w in words)])
     run_dir = workspace.state() / "benchmarks" / folder
     overrides = [f"seed={seed}", *words, *([other] if other else [])]
-    result = train(name.split()[0], run_dir, overrides)
+    result = train(name.split()[0], run_dir, overrides, trackers=["tensorboard"])
     return result | {"checkpoint": str(run_dir / Path(result["checkpoint"]).name)}

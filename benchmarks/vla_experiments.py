@@ -399,9 +399,16 @@ def _dataset(name: str, recordings: Recordings) -> tuple[Path, float]:
     return root / "published", json.loads(seconds.read_text())
 
 
-def train(preset: str, run_dir: Path, overrides: Sequence[str] = (), threads: int = 1) -> dict:
+def train(
+    preset: str,
+    run_dir: Path,
+    overrides: Sequence[str] = (),
+    threads: int = 1,
+    trackers: Sequence[str] = (),
+) -> dict:
     """Run `rrf train` in a separate process; returns the content of result.json."""
-    run_rrf("train", preset, *overrides, "trackers=[]", "--run-dir", str(run_dir), threads=threads)
+    words = [*overrides, f"trackers=[{','.join(trackers)}]", "--run-dir", str(run_dir)]
+    run_rrf("train", preset, *words, threads=threads)
     return json.loads((run_dir / "result.json").read_text())
 
 
