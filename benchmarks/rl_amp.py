@@ -11,9 +11,8 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.offline_scores import interquartile
-from benchmarks.rl_curve_chart import Point, chart
-from benchmarks.rl_family_curves import FOLDER
+from benchmarks.rl_curve_chart import chart
+from benchmarks.rl_family_curves import FOLDER, line
 from benchmarks.rl_pace import judged, preset, protocol_of
 from benchmarks.rl_runs import called, trained
 from rrf import atomic
@@ -41,8 +40,7 @@ def style_rewards(run_dir: Path) -> list[float]:
 
 def draw(curves: list[list[float]]) -> Path:
     """Draw the style rewards of several seeds; returns the picture's path."""
-    together = enumerate(zip(*curves, strict=True), 1)
-    lines = {"go1-flat-amp": [Point(k, *interquartile(list(found))) for k, found in together]}
+    lines = {"go1-flat-amp": line(enumerate(rewards, 1) for rewards in curves)}
     path = FOLDER / "amp.svg"
     title = f"Go1, style reward of a frame: {len(curves)} seeds"
     drawn = chart(title, lines, of_steps="iterations", decimals=2)

@@ -13,6 +13,7 @@ Peers learn with the defaults of their libraries. Those of `rl_peers` run with t
 import argparse
 import dataclasses
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks import rl_curves
@@ -132,18 +133,16 @@ PICTURES = {
 }
 
 
-def line(curves: list[list[rl_curves.Row]]) -> list[Point]:
-    """The interquartile mean over seeds, at the steps that all of them were evaluated at."""
+def line(curves: Iterable[Iterable[tuple[int, float]]]) -> list[Point]:
+    """The interquartile mean over seeds of (steps, value), as far as all of them go."""
     together = zip(*curves, strict=False)
-    return [
-        Point(rows[0].steps, *interquartile([row.return_greedy_mean for row in rows]))
-        for rows in together
-    ]
+    return [Point(found[0][0], *interquartile([value for _, value in found])) for found in together]
 
 
-def measured(words: str, seeds: list[int], teacher: str | None) -> list[list[rl_curves.Row]]:
+def measured(words: str, seeds: list[int], teacher: str | None) -> list[list[tuple[int, float]]]:
     """The curves of a preset, one per seed; trained if they are not known yet."""
-    return [_curve(words, seed, teacher) for seed in seeds]
+    curves = [_curve(words, seed, teacher) for seed in seeds]
+    return [[(row.steps, row.return_greedy_mean) for row in rows] for rows in curves]
 
 
 def _curve(words: str, seed: int, teacher: str | None = None) -> list[rl_curves.Row]:
@@ -161,11 +160,7 @@ def of_peer(peer: Peer, seeds: list[int], bench: Bench) -> list[Point]:
     Raises:
         NotMeasuredError: If the peer is missing or fails.
     """
-    curves = [_found(peer, seed, bench)["curve"] for seed in seeds]
-    return [
-        Point(together[0][0], *interquartile([mean for _, mean in together]))
-        for together in zip(*curves, strict=False)
-    ]
+    return line(_found(peer, seed, bench)["curve"] for seed in seeds)
 
 
 def _found(peer: Peer, seed: int, bench: Bench) -> dict:
