@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from rrf.networks import fused_mlp
-from rrf.networks.configs import MLPCfg, is_plain, without_dropout
+from rrf.networks.configs import MLPCfg, without_dropout
 from rrf.networks.mish import mish, normed_mish
 from rrf.networks.mlp import activation, in_pairs, with_exact_outputs
 
@@ -33,12 +33,12 @@ class BatchedMLP(nn.Module):
             pairs = in_pairs(after)
             layers.extend(_layer(name, given, num_copies, fan_out) for name, given in pairs)
         self.layers = nn.Sequential(*layers)
-        self.is_known = is_plain(cfg, "ReLU")  # to the compiled code
+        self.activation: fused_mlp.Activation | None = fused_mlp.known_activation(cfg)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs [K, B, O] for inputs [K, B, I], or for inputs [B, I] that all copies share."""
-        if self.is_known and fused_mlp.is_wanted(self.layers, x):
-            return fused_mlp.perceptron(self.layers, x)
+        if self.activation and fused_mlp.is_wanted(self.layers, x):
+            return fused_mlp.perceptron(self.layers, x, self.activation)
         if x.dim() == 2:
             x = x.expand(self.num_copies, -1, -1)
         if not self.has_exact_outputs:

@@ -1,4 +1,4 @@
-/* Perceptrons with ReLU between their layers: all layers forward, and all layers backward, in one
+/* Perceptrons with ReLU or tanh between their layers: all layers forward, and all layers backward, in one
  * call each. See fused_mlp.py, which compiles this file.
  *
  * Rows are processed in blocks that stay in the processor's cache through all layers. The blocks
@@ -9,6 +9,7 @@
  * rounded to 16 bits, two per 32-bit word; sums and all that is stored are float32.
  */
 
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,7 @@ typedef struct {
     float *const *biases; /* per layer, [copies, width] */
     float *const *outputs; /* per layer, [copies, rows, width] */
     long half; /* whether to multiply in bfloat16 */
+    long activation; /* between the layers */
     long threads;
 } Network;
 
@@ -53,9 +55,17 @@ typedef struct {
 
 typedef struct { const float *at; long row, column; } Matrix; /* a number, and the strides */
 
-/* What happens to a sum before it is stored: bias, ReLU, zero where another number (with a stride
- * from row to row) is not positive, addition to what is there. */
-typedef struct { const float *bias; int relu; const float *positive; long stride; int add; } Finish;
+enum { NONE, LINEAR, RELU, TANH }; /* activations, as in fused_mlp.py */
+
+/* What happens to a sum before it is stored: bias and activation; or the product with the slope at
+ * an activation's output (with a stride from row to row); or addition to what is there. */
+typedef struct {
+    const float *bias;
+    int activation, slope;
+    const float *activated;
+    long stride;
+    int add;
+} Finish;
 
 int multiplies_half(void)
 {
@@ -155,17 +165,63 @@ multiply_add(Vector sum, Word a, Vector b, int half)
     return sum + a.number * b;
 }
 
+/* tanh with an error below 1e-7, in operations that the compiler turns into vectors. The
+ * polynomials were fitted: x + x^3 p(x^2) near 0, and 2^x in [-0.5, 0.5] for exp(-2 |x|). */
+static ALWAYS_INLINE float tanh_of(float x)
+{
+    float size = fabsf(x), square = x * x;
+    float near = -6.28246801e-3f;
+    near = near * square + 2.10777516e-2f;
+    near = near * square - 5.38538585e-2f;
+    near = near * square + 1.33326021e-1f;
+    near = near * square - 3.33333182e-1f;
+    near = x + x * square * near;
+    float power = (size < 12 ? size : 12) * -2.88539008f, whole = rintf(power), part = power - whole;
+    float small = 1.54780178e-4f;
+    small = small * part + 1.34004317e-3f;
+    small = small * part + 9.61799453e-3f;
+    small = small * part + 5.55032722e-2f;
+    small = small * part + 2.40226515e-1f;
+    small = small * part + 6.93147207e-1f;
+    small = small * part + 1;
+    Word scale = {.bits = (uint32_t)((int32_t)whole + 127) << 23};
+    small *= scale.number;
+    float far = copysignf((1 - small) / (1 + small), x);
+    return size < 0.55f || x != x ? near : far;
+}
+
+/* `store` with constants in place of the finish's. */
+static ALWAYS_INLINE void
+store_as(int rows, long stride, const float *sums, long n, float *c, long c_stride, Finish finish,
+         int activation, int slope, int add)
+{
+    for (int r = 0; r < rows; r++, sums += stride, c += c_stride, finish.activated += finish.stride) {
+        float *restrict to = c;
+        for (long q = 0; q < n; q++) {
+            float sum = activation ? sums[q] + finish.bias[q] : sums[q];
+            if (activation == RELU && sum < 0) sum = 0; /* keeps NaN */
+            if (activation == TANH) sum = tanh_of(sum);
+            if (slope == RELU && !(finish.activated[q] > 0)) sum = 0;
+            if (slope == TANH) sum *= 1 - finish.activated[q] * finish.activated[q];
+            to[q] = add ? to[q] + sum : sum;
+        }
+    }
+}
+
 /* Store the first `n` of each row of sums. */
 static __attribute__((noinline)) void
 store(int rows, long stride, const float *sums, long n, float *c, long c_stride, Finish finish)
 {
-    for (int r = 0; r < rows; r++, sums += stride, c += c_stride, finish.positive += finish.stride)
-        for (long q = 0; q < n; q++) {
-            float sum = sums[q] + (finish.bias ? finish.bias[q] : 0);
-            if (finish.relu && sum < 0) sum = 0; /* keeps NaN */
-            if (finish.stride && !(finish.positive[q] > 0)) sum = 0;
-            c[q] = finish.add ? c[q] + sum : sum;
-        }
+#define AS(activation, slope, add)                                                                 \
+    store_as(rows, stride, sums, n, c, c_stride, finish, activation, slope, add)
+    if (finish.activation == LINEAR) AS(LINEAR, NONE, 0);
+    else if (finish.activation == RELU) AS(RELU, NONE, 0);
+    else if (finish.activation == TANH) AS(TANH, NONE, 0);
+    else if (finish.slope == RELU) AS(NONE, RELU, 0);
+    else if (finish.slope == TANH) AS(NONE, TANH, 0);
+    else if (finish.add) AS(NONE, NONE, 1);
+    else AS(NONE, NONE, 0);
+#undef AS
 }
 
 /* `rows` x `n` sums. `rows`, `vectors` and `half` are constants wherever this is called. */
@@ -222,13 +278,13 @@ product_in(int half, long m, long n, long depth, Matrix a, Matrix b, float *c, l
             pack(b, depth, j, columns, width, packed);
         Finish here = finish;
         if (here.bias) here.bias += j;
-        if (here.stride) here.positive += j;
+        if (here.stride) here.activated += j;
         long i = 0;
 #define TILES(rows, vectors)                                                                       \
     for (; i + rows <= m; i += rows) {                                                             \
         tile(rows, vectors, half, columns, words_deep, words + i * a.row, a.row, a.column,         \
              (const float *)packed, c + i * c_stride + j, c_stride, here);                         \
-        here.positive += rows * here.stride;                                                       \
+        here.activated += rows * here.stride;                                                       \
     }
         if (is_wide) { TILES(TILE_ROWS, VECTORS) TILES(2, VECTORS) TILES(1, VECTORS) }
         else { TILES(TILE_ROWS, 1) TILES(2, 1) TILES(1, 1) }
@@ -264,7 +320,8 @@ static void forward_rows(const Network *net, long copy, long first, long rows)
     for (long l = 0; l < net->layers; l++) {
         long width = widths[l + 1];
         float *out = net->outputs[l] + (copy * net->rows + first) * width;
-        Finish finish = {.bias = net->biases[l] + copy * width, .relu = l + 1 < net->layers};
+        Finish finish = {.bias = net->biases[l] + copy * width,
+                         .activation = l + 1 < net->layers ? net->activation : LINEAR};
         product(net, l, rows, width, widths[l], (Matrix){in, widths[l], 1}, weight(net, l, copy),
                 out, width, finish);
         in = out;
@@ -322,7 +379,8 @@ static void backward_part(const Network *net, const Gradients *to, long copy, lo
             if (l == 0 && !to->x) break;
             Matrix transposed = weight(net, l, copy);
             transposed = (Matrix){transposed.at, transposed.column, transposed.row};
-            Finish finish = {.positive = in, .stride = l ? fan_in : 0};
+            Finish finish = {.activated = in, .stride = l ? fan_in : 0,
+                             .slope = l ? net->activation : NONE};
             float *of_in = l ? workspace(2, 2 * BLOCK * widest) + l % 2 * BLOCK * widest
                              : to->x + row * fan_in;
             product(net, l, rows, fan_in, fan_out, (Matrix){of_out, fan_out, 1}, transposed, of_in,

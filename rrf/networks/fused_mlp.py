@@ -1,8 +1,8 @@
 """Perceptrons in compiled code: all layers in one call.
 
 `fused_mlp.c` is compiled once per machine, by its own C compiler. Within `fused(...)`, networks
-that the code knows use it: float32 weights on the CPU, ReLU between the layers, nothing else. All
-other networks compute with torch, and so does everything on machines without a compiler.
+that the code knows use it: float32 weights on the CPU, ReLU or tanh between the layers, nothing
+else. All other networks compute with torch, and so does everything on machines without a compiler.
 
 The code runs on up to two cores, and results do not depend on their number. They cannot be
 differentiated twice.
@@ -24,11 +24,19 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from rrf import compilation
+from rrf.networks.configs import MLPCfg, is_plain
 
 Products = typing.Literal["fp32", "bf16"]
+Activation = typing.Literal["ReLU", "Tanh"]
 
 PARTS = 2  # as in fused_mlp.c; the most threads
+_ACTIVATIONS: dict[Activation, int] = {"ReLU": 2, "Tanh": 3}  # as in fused_mlp.c
 _products: ContextVar[Products | None] = ContextVar("products", default=None)
+
+
+def known_activation(cfg: MLPCfg) -> Activation | None:
+    """The activation of a network that the code knows; None if it does not know the network."""
+    return next((name for name in _ACTIVATIONS if is_plain(cfg, name)), None)
 
 
 @contextlib.contextmanager
@@ -50,7 +58,7 @@ def is_wanted(layers: nn.Sequential, x: torch.Tensor) -> bool:
     """Whether to compute with `perceptron`, here and now.
 
     Args:
-        layers: Linear ones with ReLU between them.
+        layers: See `perceptron`.
         x: The inputs.
     """
     if _products.get() is None or x.numel() == 0:
@@ -60,17 +68,18 @@ def is_wanted(layers: nn.Sequential, x: torch.Tensor) -> bool:
     return is_usual and library() is not None
 
 
-def perceptron(layers: nn.Sequential, x: torch.Tensor) -> torch.Tensor:
-    """Outputs of linear layers with ReLU between them.
+def perceptron(layers: nn.Sequential, x: torch.Tensor, activation: Activation) -> torch.Tensor:
+    """Outputs of linear layers with an activation between them.
 
     Args:
         layers: Of type nn.Linear; or BatchedLinear, for copies of a network.
         x: [B, I]; or [K, B, I], for copies of a network.
+        activation: The name of the other layers.
 
     Returns:
         float32 [B, O], or [K, B, O] for copies of a network.
     """
-    return typing.cast(torch.Tensor, _Perceptron.apply(x, *parameters(layers)))
+    return typing.cast(torch.Tensor, _Perceptron.apply(x, activation, *parameters(layers)))
 
 
 def parameters(layers: nn.Sequential) -> list[nn.Parameter]:
@@ -109,6 +118,7 @@ class NetworkStruct(ctypes.Structure):
         ("biases", ctypes.POINTER(ctypes.c_void_p)),
         ("outputs", ctypes.POINTER(ctypes.c_void_p)),
         ("half", ctypes.c_long),
+        ("activation", ctypes.c_long),
         ("threads", ctypes.c_long),
     ]
 
@@ -128,7 +138,13 @@ class GradientsStruct(ctypes.Structure):
 class Pass:
     """The arguments of a pass through a network, and the tensors to which they point."""
 
-    def __init__(self, x: torch.Tensor, parameters: Sequence[torch.Tensor], products: Products):
+    def __init__(
+        self,
+        x: torch.Tensor,
+        parameters: Sequence[torch.Tensor],
+        activation: Activation,
+        products: Products,
+    ):
         """
         Args:
             x: float32, contiguous; see `perceptron`.
@@ -155,6 +171,7 @@ class Pass:
             biases=_addresses(parameters[1::2]),
             outputs=_addresses(self.outputs),
             half=products == "bf16" and library().multiplies_half(),
+            activation=_ACTIVATIONS[activation],
             threads=num_threads(),
         )
 
@@ -182,8 +199,9 @@ class PassGradients:
 
 class _Perceptron(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, *parameters):  # pyright: ignore[reportIncompatibleMethodOverride]
-        call = Pass(x.float().contiguous(), parameters, _products.get() or "fp32")
+    def forward(ctx, x, activation, *parameters):  # pyright: ignore[reportIncompatibleMethodOverride]
+        products = _products.get() or "fp32"
+        call = Pass(x.float().contiguous(), parameters, activation, products)
         library().forward(ctypes.byref(call.struct))
         ctx.save_for_backward(call.x, *parameters)
         ctx.call = call
@@ -194,13 +212,13 @@ class _Perceptron(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, gradient):  # pyright: ignore[reportIncompatibleMethodOverride]
         _ = ctx.saved_tensors  # raises an error if one of them was changed meanwhile
-        call, (needs_x, *needs_weights) = ctx.call, ctx.needs_input_grad
+        call, (needs_x, _, *needs_weights) = ctx.call, ctx.needs_input_grad
         found = PassGradients(call, gradient.contiguous(), needs_x, any(needs_weights))
         library().backward(ctypes.byref(call.struct), ctypes.byref(found.struct))
         of_x = found.x
         if of_x is not None and call.x.dim() == 2:  # one input for all copies
             of_x = of_x.sum(0) if call.copies > 1 else of_x[0]
-        return of_x, *(found.parameters or [None] * len(needs_weights))
+        return of_x, None, *(found.parameters or [None] * len(needs_weights))
 
 
 def _longs(numbers: Sequence[int]) -> ctypes.Array:

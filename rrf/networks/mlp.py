@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from rrf.networks import fused_mlp
-from rrf.networks.configs import MLPCfg, is_plain
+from rrf.networks.configs import MLPCfg
 from rrf.networks.mish import Mish, NormedMish
 from rrf.networks.simnorm import SimNorm
 
@@ -26,11 +26,11 @@ class MLP(nn.Module):
             layers.append(nn.Linear(fan_in, fan_out))
             layers.extend(_layer(name, arguments, fan_out) for name, arguments in in_pairs(after))
         self.layers = nn.Sequential(*layers)
-        self.is_known = is_plain(cfg, "ReLU")  # to the compiled code
+        self.activation: fused_mlp.Activation | None = fused_mlp.known_activation(cfg)
 
     def forward(self, x_bi: torch.Tensor) -> torch.Tensor:
-        if self.is_known and fused_mlp.is_wanted(self.layers, x_bi):
-            outputs = fused_mlp.perceptron(self.layers, x_bi.flatten(0, -2))
+        if self.activation and fused_mlp.is_wanted(self.layers, x_bi):
+            outputs = fused_mlp.perceptron(self.layers, x_bi.flatten(0, -2), self.activation)
             return outputs.unflatten(0, x_bi.shape[:-1])
         if not self.has_exact_outputs:
             return self.layers(x_bi)

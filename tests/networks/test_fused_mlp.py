@@ -27,7 +27,8 @@ def case(request):
     def size() -> int:
         return _SIZES[int(torch.randint(len(_SIZES), ()))]
 
-    cfg = plain_mlp([size() for _ in range(request.param % 4)], "ReLU")
+    name = "Tanh" if request.param in (2, 3, 7, 9) else "ReLU"
+    cfg = plain_mlp([size() for _ in range(request.param % 4)], name)
     rows, width, outputs = size() + size(), size(), size()
     if request.param % 3 == 0:
         return MLP(cfg, width, outputs), torch.randn(rows, width)
@@ -104,10 +105,10 @@ def test_sequences_of_rows():
 
 @needs_compiler
 @pytest.mark.parametrize("products", ["fp32", "bf16"])
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_diverged_network_shows(products, bad):
-    network, x = MLP(plain_mlp([32, 32], "ReLU"), 3, 2), torch.randn(9, 3)
-    x[4, 1] = bad
+@pytest.mark.parametrize(("activation", "bad"), [("ReLU", "nan"), ("ReLU", "inf"), ("Tanh", "nan")])
+def test_a_diverged_network_shows(products, activation, bad):
+    network, x = MLP(plain_mlp([32, 32], activation), 3, 2), torch.randn(9, 3)
+    x[4, 1] = float(bad)
     with fused_mlp.fused(products):
         found = network(x)
     assert not found[4].isfinite().all()
@@ -115,9 +116,21 @@ def test_a_diverged_network_shows(products, bad):
 
 
 @needs_compiler
+def test_tanh_everywhere():
+    network = MLP(plain_mlp([1], "Tanh"), 1, 1).requires_grad_(False)
+    for parameter, value in zip(network.parameters(), (1.0, 0.0, 1.0, 0.0), strict=True):
+        parameter.fill_(value)
+    whole = torch.linspace(-20, 20, 40_001).unsqueeze(-1)
+    x = torch.cat([whole, whole * 1e-6, torch.tensor([[float("inf")], [-float("inf")], [3e38]])])
+    with fused_mlp.fused("fp32"):
+        found = network(x)
+    torch.testing.assert_close(found.double(), x.double().tanh(), atol=2e-7, rtol=3e-7)
+
+
+@needs_compiler
 def test_is_used_only_where_it_may_be(monkeypatch):
     calls = []
-    monkeypatch.setattr(fused_mlp, "perceptron", lambda layers, x: calls.append(x) or x[..., :2])
+    monkeypatch.setattr(fused_mlp, "perceptron", lambda _, x, __: calls.append(x) or x[..., :2])
     relu, x = MLP(plain_mlp([8], "ReLU"), 3, 2), torch.randn(6, 3)
     relu(x)
     with fused_mlp.fused("fp32"):

@@ -1,6 +1,6 @@
 """A gradient step of plain SAC in compiled code: `SAC.learn` in a third of its time.
 
-`fused_sac.c` knows actors and critics with ReLU between their layers, on the CPU, and Adam. It
+`fused_sac.c` knows actors and critics that `fused_mlp` knows, on the CPU, and Adam. It
 works on the weights, slow copies and optimizer states themselves, so everything else (checkpoints,
 learning rates) is as without it. Results do not depend on the number of threads, and equal those of
 `SAC.learn` but for rounding.
@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 
 from rrf import compilation
-from rrf.algorithms.off_policy.fused_step import LearnerStruct, Learning, is_known
+from rrf.algorithms.off_policy.fused_step import LearnerStruct, Learning, is_known, pass_through
 from rrf.algorithms.precision import products
 from rrf.networks import fused_mlp
-from rrf.networks.fused_mlp import GradientsStruct, NetworkStruct, Pass, PassGradients
+from rrf.networks.fused_mlp import GradientsStruct, NetworkStruct, PassGradients
 from rrf.policies.control.batched_critics import QNetwork
 from rrf.policies.control.off_policy_actors import SACActor
 
@@ -77,23 +77,21 @@ class FusedSAC:
         cfg, actor, critic = sac.cfg, sac.policy.actor, sac.policy.critic
         self.batch_size, self.width = cfg.batch_size, actor.num_actions
         factors = products(cfg.precision, sac.device)
-        of_actor, of_critic, of_target = (
-            fused_mlp.parameters(network.backbone.layers)
-            for network in (actor, critic, sac.target_critic)
-        )
         states = [torch.empty(self.batch_size, actor.num_features) for _ in range(2)]
         inputs = [torch.empty(self.batch_size, critic.num_features + self.width) for _ in range(3)]
-        self.actor, self.next_actor = (Pass(x, of_actor, factors) for x in states)
-        self.critic, self.judge = (Pass(x, of_critic, factors) for x in inputs[:2])
-        self.target = Pass(inputs[2], of_target, factors)
+        self.actor, self.next_actor = (pass_through(actor, x, factors) for x in states)
+        self.critic, self.judge = (pass_through(critic, x, factors) for x in inputs[:2])
+        self.target = pass_through(sac.target_critic, inputs[2], factors)
         gradients = [
             PassGradients(made, torch.empty_like(made.outputs[-1]), needs_x, not needs_x)
             for made, needs_x in ((self.actor, False), (self.critic, False), (self.judge, True))
         ]
         optimizers = sac.optimizers
         self.learners = {
-            "actor": Learning(optimizers["actor"], of_actor, gradients[0]),
-            "critic": Learning(optimizers["critic"], of_critic, gradients[1], of_target),
+            "actor": Learning(optimizers["actor"], self.actor.parameters, gradients[0]),
+            "critic": Learning(
+                optimizers["critic"], self.critic.parameters, gradients[1], self.target.parameters
+            ),
             "alpha": Learning(optimizers["alpha"], [sac.temperature.log_alpha]),
         }
         self.log_probs = torch.empty(self.batch_size)

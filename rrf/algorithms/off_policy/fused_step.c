@@ -4,8 +4,6 @@
 
 #include "../../networks/fused_mlp.c"
 
-#include <math.h>
-
 typedef struct {
     long count;
     float *weights, *mean, *square; /* Adam's moments */
@@ -17,10 +15,11 @@ typedef struct {
     long count; /* of tensors */
     const Learned *tensors;
     long step; /* number of this gradient step, from 1 */
-    float rate;
+    float rate, epsilon;
+    float scale; /* by which gradients are multiplied */
 } Learner;
 
-static const double BETA1 = 0.9, BETA2 = 0.999, EPSILON = 1e-8;
+static const double BETA1 = 0.9, BETA2 = 0.999;
 
 static float lowest(const Network *critic, const float *values, long row)
 {
@@ -58,11 +57,12 @@ static void adam(const Learner *learner, const Learned *of, long begin, long end
 {
     float by_mean = learner->rate / (1 - pow(BETA1, learner->step));
     float by_square = 1 / sqrt(1 - pow(BETA2, learner->step));
-    const float mean_rate = 1 - BETA1, square_rate = 1 - BETA2, beta2 = BETA2, epsilon = EPSILON;
+    const float mean_rate = 1 - BETA1, square_rate = 1 - BETA2, beta2 = BETA2;
+    const float epsilon = learner->epsilon, scale = learner->scale;
     float *restrict weights = of->weights, *restrict mean = of->mean, *restrict square = of->square;
     float *restrict slow = of->slow;
     for (long i = begin; i < end; i++) {
-        float gradient = of->first[i] + (of->second ? of->second[i] : 0);
+        float gradient = scale * (of->first[i] + (of->second ? of->second[i] : 0));
         mean[i] += mean_rate * (gradient - mean[i]);
         square[i] = beta2 * square[i] + square_rate * gradient * gradient;
         weights[i] -= by_mean * mean[i] / (sqrtf(square[i]) * by_square + epsilon);

@@ -5,9 +5,9 @@ import typing
 from collections.abc import Sequence
 
 import torch
-from torch import nn
 
-from rrf.networks.fused_mlp import PassGradients
+from rrf.networks import fused_mlp
+from rrf.networks.fused_mlp import Pass, PassGradients, Products
 
 
 class LearnedStruct(ctypes.Structure):
@@ -26,6 +26,8 @@ class LearnerStruct(ctypes.Structure):
         ("tensors", ctypes.POINTER(LearnedStruct)),
         ("step", ctypes.c_long),
         ("rate", ctypes.c_float),
+        ("epsilon", ctypes.c_float),
+        ("scale", ctypes.c_float),
     ]
 
 
@@ -35,10 +37,10 @@ class Learning:
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
-        parameters: list[nn.Parameter],
+        parameters: Sequence[torch.Tensor],
         gradients: PassGradients | None = None,
-        slow: list[nn.Parameter] | None = None,
-        others: Sequence[tuple[nn.Parameter, torch.Tensor]] = (),
+        slow: Sequence[torch.Tensor] | None = None,
+        others: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
     ):
         """
         Args:
@@ -74,21 +76,33 @@ class Learning:
             self.steps.append(state["step"])
             tensors = [parameter, state["exp_avg"], state["exp_avg_sq"], *parts]
             entries.append(LearnedStruct(parameter.numel(), *(one.data_ptr() for one in tensors)))
-        self.struct = LearnerStruct(len(entries), (LearnedStruct * len(entries))(*entries))
+        self.struct = LearnerStruct(
+            count=len(entries),
+            tensors=(LearnedStruct * len(entries))(*entries),
+            epsilon=self.group["eps"],
+            scale=1,
+        )
 
-    def next_step(self) -> tuple[int, float]:
-        """Count a step; returns its number and the learning rate."""
-        self.count += 1
-        torch._foreach_add_(self.steps, 1)
-        return self.count, self.group["lr"]
+    def next_step(self, steps: int = 1) -> tuple[int, float]:
+        """Count `steps` steps; returns the number of the first and the learning rate."""
+        first = self.count + 1
+        self.count += steps
+        torch._foreach_add_(self.steps, steps)
+        return first, self.group["lr"]
 
 
 def is_known(network: typing.Any) -> bool:
     """Whether the code can compute an actor's or critic's outputs from normalised observations."""
-    return network.memory is None and network.backbone.is_known
+    return network.memory is None and network.backbone.activation is not None
 
 
-def _state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict:
+def pass_through(network: typing.Any, x: torch.Tensor, products: Products) -> Pass:
+    """A pass of an actor or critic that `is_known`, from normalised observations."""
+    backbone = network.backbone
+    return Pass(x, fused_mlp.parameters(backbone.layers), backbone.activation, products)
+
+
+def _state(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict:
     """What Adam keeps of a parameter; made as torch makes it if there was no step yet."""
     state = optimizer.state[parameter]
     if not state:

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 
 from rrf import compilation
-from rrf.algorithms.off_policy.fused_step import LearnerStruct, Learning, is_known
+from rrf.algorithms.off_policy.fused_step import LearnerStruct, Learning, is_known, pass_through
 from rrf.algorithms.precision import products
 from rrf.networks import fused_mlp
-from rrf.networks.fused_mlp import GradientsStruct, NetworkStruct, Pass, PassGradients
+from rrf.networks.fused_mlp import GradientsStruct, NetworkStruct, PassGradients
 from rrf.policies.control.batched_critics import QNetwork
 from rrf.policies.control.bounded_actors import BoundedActor
 from rrf.policies.control.critics import VNetwork
@@ -70,18 +70,15 @@ class FusedIQL:
         actor, critic = policy.actor, policy.critic
         size = self.batch_size = cfg.batch_size
         factors = products(cfg.precision, iql.device)
-        of_value, of_critic, of_actor, of_target = (
-            fused_mlp.parameters(network.backbone.layers)
-            for network in (policy.value, critic, actor, iql.target_critic)
-        )
         self.value, self.next_value = (
-            Pass(torch.empty(size, policy.value.width), of_value, factors) for _ in range(2)
+            pass_through(policy.value, torch.empty(size, policy.value.width), factors)
+            for _ in range(2)
         )
-        self.critic = Pass(
-            torch.empty(size, critic.num_features + actor.num_actions), of_critic, factors
+        inputs = torch.empty(size, critic.num_features + actor.num_actions)
+        self.critic, self.target = (
+            pass_through(one, inputs, factors) for one in (critic, iql.target_critic)
         )
-        self.target = Pass(self.critic.x, of_target, factors)
-        self.actor = Pass(torch.empty(size, actor.num_features), of_actor, factors)
+        self.actor = pass_through(actor, torch.empty(size, actor.num_features), factors)
         # What follows is kept because the struct points to its memory.
         self._gradients = [
             PassGradients(made, torch.empty_like(made.outputs[-1]), False, True)
@@ -91,9 +88,11 @@ class FusedIQL:
         others = [] if actor.log_std is None else [(actor.log_std, self._of_log_std)]
         to_value, to_critic, to_actor = self._gradients
         self.learners = {
-            "value": Learning(optimizers["value"], of_value, to_value),
-            "critic": Learning(optimizers["critic"], of_critic, to_critic, of_target),
-            "actor": Learning(optimizers["actor"], of_actor, to_actor, others=others),
+            "value": Learning(optimizers["value"], self.value.parameters, to_value),
+            "critic": Learning(
+                optimizers["critic"], self.critic.parameters, to_critic, self.target.parameters
+            ),
+            "actor": Learning(optimizers["actor"], self.actor.parameters, to_actor, others=others),
         }
         self._sums = torch.empty(fused_mlp.PARTS, _NUM_SUMS)
         self.metrics = torch.empty(_NUM_SUMS)

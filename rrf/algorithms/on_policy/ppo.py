@@ -25,8 +25,10 @@ from tensordict import TensorDict
 from torch import nn
 
 from rrf.algorithms import distributed
+from rrf.algorithms.on_policy import fused_ppo
 from rrf.algorithms.on_policy.configs import PPOCfg
 from rrf.algorithms.on_policy.extension import Extension
+from rrf.algorithms.on_policy.fused_ppo import FusedPPO
 from rrf.algorithms.on_policy.losses import adapted_learning_rate, clipped_surrogate, value_errors
 from rrf.algorithms.on_policy.rsl_rl_interface import RslRlAlgorithm, construct
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
@@ -38,6 +40,9 @@ from rrf.policies.control.normalizer import RewardScaler
 from rrf.policies.control.population import MEMBER
 from rrf.policies.control.state_network import forget
 from rrf.storage.rollout import Batch, ControlStep, Rollout, Samples
+
+_OVERRIDABLE = ("batches", "penalty", "critic_penalty", "surrogate", "value_losses")
+_OVERRIDABLE += ("entropy_bonus",)
 
 
 class PPO:
@@ -92,6 +97,7 @@ class PPO:
         self.learning_rate = torch.tensor(cfg.learning_rate, device=self.device)
         self.actor_optimizer = self._optimizer(policy.actor)
         self.critic_optimizer = self._optimizer(policy.critic)
+        self._compiled: FusedPPO | None = None
         self._critic_thread = ThreadPoolExecutor(1) if cfg.learner_threads == 2 else None
         options = {"rnd": cfg.rnd_cfg, "symmetry": cfg.symmetry_cfg}
         self.extensions: dict[str, Extension] = {
@@ -141,15 +147,10 @@ class PPO:
             extensions.
         """
         samples = self.returns(observations)
-        sums: dict[str, torch.Tensor] = {}
-        count = 0
-        for batch in self.batches(samples):
-            for name, value in self._learn(batch).items():
-                sums[name] = sums.get(name, torch.zeros((), device=self.device)) + value
-            count += 1
+        fused = self._fused(len(samples))
+        metrics = fused.learn(samples) if fused else self._learn_all(samples)
         self._update_normalizers(samples)
         self.rollout.restart()
-        metrics = {name: value.item() / count for name, value in sums.items()}
         for extension in self.extensions.values():
             metrics |= extension.learn()
         metrics |= self.policy.actor.exploration()
@@ -173,14 +174,17 @@ class PPO:
         cfg, num_envs = self.cfg, self.rollout.num_envs
         count = num_envs if self.is_recurrent else len(samples)
         for _ in range(cfg.num_learning_epochs):
-            order = torch.randperm(count, generator=self.generator, device=self.device)
-            for part in order.tensor_split(cfg.num_mini_batches):
+            for part in self.order(count).tensor_split(cfg.num_mini_batches):
                 if not self.is_recurrent:
                     yield samples.rows(part)
                     continue
                 times = torch.arange(self.rollout.num_steps, device=self.device)
                 rows = times.unsqueeze(1) * num_envs + part
                 yield samples.rows(rows.flatten(), part)
+
+    def order(self, count: int) -> torch.Tensor:
+        """A random order of the samples or sequences of an epoch, int64 [count]."""
+        return torch.randperm(count, generator=self.generator, device=self.device)
 
     def penalty(
         self, batch: Batch, distribution: Distribution
@@ -265,6 +269,26 @@ class PPO:
         if memories:  # the memory before the observation that follows the last step was read
             self.critic_memory = forget(memories[-2], rollout["dones"][-1])
         return values, final_values
+
+    def _fused(self, num_samples: int) -> FusedPPO | None:
+        """The compiled update, where it equals `_learn_all`."""
+        if self._compiled and self._compiled.num_samples == num_samples:
+            return self._compiled
+        is_own = all(getattr(type(self), name) is getattr(PPO, name) for name in _OVERRIDABLE)
+        adds = any(type(one).penalty is not Extension.penalty for one in self.extensions.values())
+        is_known = is_own and not adds and fused_ppo.knows(self, num_samples)
+        self._compiled = FusedPPO(self, num_samples) if is_known else None
+        return self._compiled
+
+    def _learn_all(self, samples: Samples) -> dict[str, float]:
+        """Learn from all mini-batches; returns the means of their metrics."""
+        sums: dict[str, torch.Tensor] = {}
+        count = 0
+        for batch in self.batches(samples):
+            for name, value in self._learn(batch).items():
+                sums[name] = sums.get(name, torch.zeros((), device=self.device)) + value
+            count += 1
+        return {name: value.item() / count for name, value in sums.items()}
 
     def _learn(self, batch: Batch) -> dict[str, torch.Tensor]:
         """One optimizer step of actor and critic. The critic may run in its own thread."""
@@ -404,6 +428,7 @@ class PPO:
         for (module, optimizer), name in zip(self._learners(), ("actor", "critic"), strict=True):
             prefix = f"optimizer/{name}/"
             restore_optimizer(optimizer, module, beneath(tensors, prefix))
+        self._compiled = None  # the optimizers' states are others now
         for name, extension in self.extensions.items():
             extension.load_state(beneath(tensors, f"{name}/"))
 
