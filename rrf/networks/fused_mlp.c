@@ -1,5 +1,5 @@
-/* Perceptrons with ReLU or tanh between their layers: all layers forward, and all layers backward, in one
- * call each. See fused_mlp.py, which compiles this file.
+/* Perceptrons with ReLU, tanh or ELU between their layers: all layers forward, and all layers
+ * backward, in one call each. See fused_mlp.py, which compiles this file.
  *
  * Rows are processed in blocks that stay in the processor's cache through all layers. The blocks
  * that are summed into a gradient, and their order, do not depend on the number of threads, so
@@ -55,7 +55,7 @@ typedef struct {
 
 typedef struct { const float *at; long row, column; } Matrix; /* a number, and the strides */
 
-enum { NONE, LINEAR, RELU, TANH }; /* activations, as in fused_mlp.py */
+enum { NONE, LINEAR, RELU, TANH, ELU }; /* activations, as in fused_mlp.py */
 
 /* What happens to a sum before it is stored: bias and activation; or the product with the slope at
  * an activation's output (with a stride from row to row); or addition to what is there. */
@@ -165,8 +165,23 @@ multiply_add(Vector sum, Word a, Vector b, int half)
     return sum + a.number * b;
 }
 
-/* tanh with an error below 1e-7, in operations that the compiler turns into vectors. The
- * polynomials were fitted: x + x^3 p(x^2) near 0, and 2^x in [-0.5, 0.5] for exp(-2 |x|). */
+/* exp(x) for x <= 0 and NaN, with a relative error below 1e-7, in operations that the compiler turns
+ * into vectors. The polynomial was fitted to 2^x in [-0.5, 0.5]. */
+static ALWAYS_INLINE float exp_of(float x)
+{
+    float power = (x < -80 ? -80 : x) * 1.44269504f, whole = rintf(power), part = power - whole;
+    float sum = 1.54780178e-4f;
+    sum = sum * part + 1.34004317e-3f;
+    sum = sum * part + 9.61799453e-3f;
+    sum = sum * part + 5.55032722e-2f;
+    sum = sum * part + 2.40226515e-1f;
+    sum = sum * part + 6.93147207e-1f;
+    sum = sum * part + 1;
+    Word scale = {.bits = (uint32_t)((int32_t)whole + 127) << 23};
+    return sum * scale.number;
+}
+
+/* tanh with an error below 2e-7; near 0 by x + x^3 p(x^2), where p was fitted. */
 static ALWAYS_INLINE float tanh_of(float x)
 {
     float size = fabsf(x), square = x * x;
@@ -176,17 +191,7 @@ static ALWAYS_INLINE float tanh_of(float x)
     near = near * square + 1.33326021e-1f;
     near = near * square - 3.33333182e-1f;
     near = x + x * square * near;
-    float power = (size < 12 ? size : 12) * -2.88539008f, whole = rintf(power), part = power - whole;
-    float small = 1.54780178e-4f;
-    small = small * part + 1.34004317e-3f;
-    small = small * part + 9.61799453e-3f;
-    small = small * part + 5.55032722e-2f;
-    small = small * part + 2.40226515e-1f;
-    small = small * part + 6.93147207e-1f;
-    small = small * part + 1;
-    Word scale = {.bits = (uint32_t)((int32_t)whole + 127) << 23};
-    small *= scale.number;
-    float far = copysignf((1 - small) / (1 + small), x);
+    float small = exp_of(-2 * size), far = copysignf((1 - small) / (1 + small), x);
     return size < 0.55f || x != x ? near : far;
 }
 
@@ -201,8 +206,10 @@ store_as(int rows, long stride, const float *sums, long n, float *c, long c_stri
             float sum = activation ? sums[q] + finish.bias[q] : sums[q];
             if (activation == RELU && sum < 0) sum = 0; /* keeps NaN */
             if (activation == TANH) sum = tanh_of(sum);
+            if (activation == ELU) sum = sum > 0 ? sum : exp_of(sum) - 1;
             if (slope == RELU && !(finish.activated[q] > 0)) sum = 0;
             if (slope == TANH) sum *= 1 - finish.activated[q] * finish.activated[q];
+            if (slope == ELU) sum *= finish.activated[q] > 0 ? 1 : 1 + finish.activated[q];
             to[q] = add ? to[q] + sum : sum;
         }
     }
@@ -217,8 +224,10 @@ store(int rows, long stride, const float *sums, long n, float *c, long c_stride,
     if (finish.activation == LINEAR) AS(LINEAR, NONE, 0);
     else if (finish.activation == RELU) AS(RELU, NONE, 0);
     else if (finish.activation == TANH) AS(TANH, NONE, 0);
+    else if (finish.activation == ELU) AS(ELU, NONE, 0);
     else if (finish.slope == RELU) AS(NONE, RELU, 0);
     else if (finish.slope == TANH) AS(NONE, TANH, 0);
+    else if (finish.slope == ELU) AS(NONE, ELU, 0);
     else if (finish.add) AS(NONE, NONE, 1);
     else AS(NONE, NONE, 0);
 #undef AS

@@ -1,8 +1,9 @@
 """Perceptrons in compiled code: all layers in one call.
 
 `fused_mlp.c` is compiled once per machine, by its own C compiler. Within `fused(...)`, networks
-that the code knows use it: float32 weights on the CPU, ReLU or tanh between the layers, nothing
-else. All other networks compute with torch, and so does everything on machines without a compiler.
+that the code knows use it: float32 weights on the CPU; ReLU, tanh or ELU between the layers,
+nothing else. All other networks compute with torch, and so does everything on machines without a
+compiler.
 
 The code runs on up to two cores, and results do not depend on their number. They cannot be
 differentiated twice.
@@ -27,10 +28,10 @@ from rrf import compilation
 from rrf.networks.configs import MLPCfg, is_plain
 
 Products = typing.Literal["fp32", "bf16"]
-Activation = typing.Literal["ReLU", "Tanh"]
+Activation = typing.Literal["ReLU", "Tanh", "ELU"]
 
 PARTS = 2  # as in fused_mlp.c; the most threads
-_ACTIVATIONS: dict[Activation, int] = {"ReLU": 2, "Tanh": 3}  # as in fused_mlp.c
+_ACTIVATIONS: dict[Activation, int] = {"ReLU": 2, "Tanh": 3, "ELU": 4}  # as in fused_mlp.c
 _products: ContextVar[Products | None] = ContextVar("products", default=None)
 
 

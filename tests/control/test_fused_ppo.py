@@ -30,7 +30,7 @@ def build(seed: int, is_fused: bool, **changes) -> PPO:
     def network() -> dict:
         hidden = [draw.choice((5, 16, 33, 64)) for _ in range(draw.randrange(3))]
         is_normalized = draw.random() < 0.5
-        activation = draw.choice(("ReLU", "Tanh"))
+        activation = draw.choice(("ReLU", "Tanh", "ELU"))
         return {"backbone_cfg": plain_mlp(hidden, activation), "obs_normalization": is_normalized}
 
     dims = {"policy": draw.randrange(1, 20)} | ({"critic": 7} if draw.random() < 0.5 else {})
@@ -166,6 +166,21 @@ def test_continues_bit_for_bit_from_its_state():
     updates(second, 3, first=3)
     expected, found = state(whole), state(second)
     assert all(torch.equal(found[name], one) for name, one in expected.items())
+
+
+@needs_compiler
+def test_rewards_in_double_precision():
+    compiled, plain = build(3, True), build(3, False)
+    for ppo in (compiled, plain):
+        samples = drawn_samples(ppo, 0)
+        samples.returns, samples.advantages = samples.returns.double(), samples.advantages.double()
+        fused = ppo._fused(len(samples))
+        assert (fused is None) == (ppo is plain)
+        if fused:
+            fused.learn(samples)
+        else:
+            ppo._learn_all(samples)
+    close(state(compiled), state(plain))
 
 
 @needs_compiler

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from rrf.algorithms import PPOCfg
+from rrf.algorithms.on_policy import fused_ppo
+from rrf.algorithms.on_policy.ppo import PPO
 from rrf.algorithms.returns import add_time_limit_bootstrap, gae
 from rrf.envs.control_env import Interface
 from rrf.networks import plain_mlp
@@ -104,6 +106,37 @@ def test_update(case, threads):
     settings = SETTINGS[case]["ppo"]
     if threads == 1:
         ppo._critic_thread = None
+    samples, order = golden_samples(case)
+    sums = {"surrogate": 0.0, "value": 0.0, "entropy": 0.0}
+    parts = order.chunk(settings["num_mini_batches"])
+    count = settings["num_learning_epochs"] * len(parts)
+    for _ in range(settings["num_learning_epochs"]):
+        for part in parts:
+            metrics = ppo._learn(samples.rows(part))
+            for name in sums:
+                sums[name] += float(metrics[f"loss/{name}"]) / count
+    for name, value in sums.items():
+        assert value == pytest.approx(tensor(f"{case}/losses.{name}").item(), rel=2e-7, abs=2e-7)
+    assert_learned(ppo, case, 5e-7)
+
+
+@pytest.mark.skipif(fused_ppo.library() is None, reason="this machine has no C compiler")
+@pytest.mark.parametrize("case", CASES)
+def test_compiled_update(case):
+    ppo = algorithm(case)
+    samples, order = golden_samples(case)
+    ppo.order = lambda count: order
+    fused = ppo._fused(len(samples))
+    assert fused is not None
+    metrics = fused.learn(samples)
+    for name in ("surrogate", "value", "entropy"):
+        expected = tensor(f"{case}/losses.{name}").item()
+        assert metrics[f"loss/{name}"] == pytest.approx(expected, rel=2e-6, abs=2e-6)
+    assert_learned(ppo, case, 5e-6)
+
+
+def golden_samples(case: str) -> tuple[Samples, torch.Tensor]:
+    """The samples of the rollout, and their order in every epoch."""
     policy_obs = tensor(f"{case}/rollout.policy").flatten(0, 1)
     critic_obs = torch.cat([policy_obs, tensor(f"{case}/rollout.privileged").flatten(0, 1)], dim=-1)
     mean, std = tensor(f"{case}/rollout.mean"), tensor(f"{case}/rollout.std")
@@ -120,17 +153,11 @@ def test_update(case, threads):
         returns=tensor(f"{case}/returns").flatten(),
         advantages=tensor(f"{case}/advantages").flatten(),
     )
-    order = tensor(f"{case}/minibatch_permutation")
-    sums = {"surrogate": 0.0, "value": 0.0, "entropy": 0.0}
-    parts = order.chunk(settings["num_mini_batches"])
-    count = settings["num_learning_epochs"] * len(parts)
-    for _ in range(settings["num_learning_epochs"]):
-        for part in parts:
-            metrics = ppo._learn(samples.rows(part))
-            for name in sums:
-                sums[name] += float(metrics[f"loss/{name}"]) / count
-    for name, value in sums.items():
-        assert value == pytest.approx(tensor(f"{case}/losses.{name}").item(), rel=2e-7, abs=2e-7)
+    return samples, tensor(f"{case}/minibatch_permutation")
+
+
+def assert_learned(ppo: PPO, case: str, tolerance: float) -> None:
+    """Fail unless learning rate and weights are those of rsl_rl."""
     assert float(ppo.learning_rate) == pytest.approx(
         tensor(f"{case}/learning_rate_after").item(), abs=1e-9
     )
@@ -138,7 +165,7 @@ def test_update(case, threads):
     for ours, theirs in ours_by_golden(case).items():
         if "normalizer" not in theirs:
             expected = tensor(f"{case}/params_after.{theirs}")
-            torch.testing.assert_close(after[ours], expected, atol=5e-7, rtol=0)
+            torch.testing.assert_close(after[ours], expected, atol=tolerance, rtol=0)
 
 
 def test_observation_statistics():

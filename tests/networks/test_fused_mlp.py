@@ -27,7 +27,7 @@ def case(request):
     def size() -> int:
         return _SIZES[int(torch.randint(len(_SIZES), ()))]
 
-    name = "Tanh" if request.param in (2, 3, 7, 9) else "ReLU"
+    name = {2: "Tanh", 3: "Tanh", 5: "ELU", 6: "ELU", 7: "Tanh"}.get(request.param, "ReLU")
     cfg = plain_mlp([size() for _ in range(request.param % 4)], name)
     rows, width, outputs = size() + size(), size(), size()
     if request.param % 3 == 0:
@@ -105,7 +105,9 @@ def test_sequences_of_rows():
 
 @needs_compiler
 @pytest.mark.parametrize("products", ["fp32", "bf16"])
-@pytest.mark.parametrize(("activation", "bad"), [("ReLU", "nan"), ("ReLU", "inf"), ("Tanh", "nan")])
+@pytest.mark.parametrize(
+    ("activation", "bad"), [("ReLU", "nan"), ("ReLU", "inf"), ("Tanh", "nan"), ("ELU", "nan")]
+)
 def test_a_diverged_network_shows(products, activation, bad):
     network, x = MLP(plain_mlp([32, 32], activation), 3, 2), torch.randn(9, 3)
     x[4, 1] = float(bad)
@@ -116,15 +118,16 @@ def test_a_diverged_network_shows(products, activation, bad):
 
 
 @needs_compiler
-def test_tanh_everywhere():
-    network = MLP(plain_mlp([1], "Tanh"), 1, 1).requires_grad_(False)
+@pytest.mark.parametrize("name", ["ReLU", "Tanh", "ELU"])
+def test_activations_everywhere(name):
+    network = MLP(plain_mlp([1], name), 1, 1).requires_grad_(False)
     for parameter, value in zip(network.parameters(), (1.0, 0.0, 1.0, 0.0), strict=True):
         parameter.fill_(value)
-    whole = torch.linspace(-20, 20, 40_001).unsqueeze(-1)
+    whole = torch.linspace(-120, 120, 240_001).unsqueeze(-1)
     x = torch.cat([whole, whole * 1e-6, torch.tensor([[float("inf")], [-float("inf")], [3e38]])])
     with fused_mlp.fused("fp32"):
         found = network(x)
-    torch.testing.assert_close(found.double(), x.double().tanh(), atol=2e-7, rtol=3e-7)
+    torch.testing.assert_close(found.double(), getattr(nn, name)()(x.double()), atol=2e-7, rtol=0)
 
 
 @needs_compiler
@@ -134,7 +137,7 @@ def test_is_used_only_where_it_may_be(monkeypatch):
     relu, x = MLP(plain_mlp([8], "ReLU"), 3, 2), torch.randn(6, 3)
     relu(x)
     with fused_mlp.fused("fp32"):
-        MLP(plain_mlp([8], "ELU"), 3, 2)(x)
+        MLP(plain_mlp([8], "GELU"), 3, 2)(x)
         relu.double()(x.double())
         relu.float()(x[:0])
         assert not calls

@@ -136,7 +136,6 @@ class FusedPPO:
         """All epochs on the samples of a rollout; returns the means of the metrics."""
         ppo, struct, policy = self.ppo, self.struct, self.ppo.policy
         given = {
-            "order": torch.stack([ppo.order(self.num_samples) for _ in range(struct.epochs)]),
             "actor_x": policy.actor.normalized(samples.actor_obs),
             "critic_x": policy.critic.normalized(samples.critic_obs),
             "actions": samples.actions,
@@ -146,7 +145,8 @@ class FusedPPO:
             "returns": samples.returns,
             "advantages": samples.advantages,
         }
-        given = {name: tensor.contiguous() for name, tensor in given.items()}
+        given = {name: tensor.float().contiguous() for name, tensor in given.items()}
+        given["order"] = torch.stack([ppo.order(self.num_samples) for _ in range(struct.epochs)])
         for name, tensor in given.items():
             setattr(struct, name, tensor.data_ptr())
         struct.low_rate = ppo.slowness * ppo.cfg.min_learning_rate
