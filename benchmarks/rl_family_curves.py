@@ -34,6 +34,8 @@ class Peer:
     key: str
     """Of `rl_peers`, or "corl-iql"."""
     words: tuple[str, ...]
+    recorded: str | None = None
+    """The dataset whose recordings it learns from."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +56,6 @@ def _on_pendulum(*words: str) -> tuple[str, ...]:
     return ("--task", "Pendulum-v1", *words)
 
 
-def _recorded(name: str) -> str:
-    return f"datasets/raw/{name}/0.hdf5"
-
-
 PICTURES = {
     "offline": Picture(
         "Pendulum, from recordings of a half-trained policy",
@@ -67,7 +65,8 @@ PICTURES = {
             Peer(
                 f"{name} IQL",
                 f"{name.lower()}-iql",
-                _on_pendulum("--updates", "20000", "--data", _recorded("pendulum-medium")),
+                _on_pendulum("--updates", "20000"),
+                "pendulum-medium",
             )
             for name in ("d3rlpy", "CORL")
         ),
@@ -119,7 +118,8 @@ PICTURES = {
             Peer(
                 "GAIL of imitation 1.0.1",
                 "imitation-gail",
-                _on_pendulum("--steps", "204800", "--data", _recorded("pendulum-expert")),
+                _on_pendulum("--steps", "204800"),
+                "pendulum-expert",
             ),
         ),
     ),
@@ -168,6 +168,9 @@ def _found(peer: Peer, seed: int, bench: Bench) -> dict:
     if not path.is_file():
         words = (*peer.words, "--seed", seed, "--points", rl_curves.NUM_EVALUATIONS)
         words += ("--episodes", rl_curves.NUM_EPISODES)
+        if peer.recorded:
+            raw = workspace.home() / "datasets" / "raw" / peer.recorded
+            words += ("--data", str(raw / "0.hdf5"))
         who, _, algorithm = peer.key.partition("-")
         if who == "corl":
             command = corl_command(bench, algorithm, *words)
