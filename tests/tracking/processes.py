@@ -164,13 +164,13 @@ def import_what_registering_needs() -> None:
     import rrf.runners.checkpoints.deployed_vla  # noqa: F401
 
 
-def kill_everywhere(operation, snapshot: Path) -> list[dict]:
-    """The end state of the undisturbed operation, then after a kill before each write and a
-    rerun.
+def kill_everywhere(operation, snapshot: Path, stride: int) -> list[dict]:
+    """The end state of the undisturbed operation, then after a kill before each `stride`th write
+    and a rerun.
     """
     state = workspace.state()
     states = []
-    for kill_at in range(100):
+    for kill_at in range(0, 100, stride):
         shutil.rmtree(state)
         shutil.copytree(snapshot, state)
         if kill_at:
@@ -207,7 +207,7 @@ if __name__ == "__main__":
         if sys.argv[2] == "register":
             import_what_registering_needs()
         operations = {"promote": promote, "rollback": rollback, "register": register}
-        result = kill_everywhere(operations[sys.argv[2]], Path(sys.argv[3]))
+        result = kill_everywhere(operations[sys.argv[2]], Path(sys.argv[3]), int(sys.argv[4]))
     else:
         result = race(int(sys.argv[2]))
     sys.stdout.write(json.dumps(result))
