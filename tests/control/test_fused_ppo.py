@@ -11,11 +11,16 @@ from rrf.algorithms import GAILCfg, PPOCfg
 from rrf.algorithms.on_policy import fused_ppo
 from rrf.algorithms.on_policy.ppo import PPO
 from rrf.envs.control_env import Interface
-from rrf.networks import fused_mlp, plain_mlp
+from rrf.networks import plain_mlp
 from rrf.policies import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
 from rrf.policies.control.distributions import DiagonalGaussian
 from rrf.storage.rollout import Samples
-from tests.off_policy.learner_states import assert_close
+from tests.off_policy.learner_states import (
+    assert_close,
+    assert_slow_alike,
+    assert_threads_change_no_bit,
+    state,
+)
 
 needs_compiler = pytest.mark.skipif(
     fused_ppo.library() is None, reason="this machine has no C compiler"
@@ -102,12 +107,6 @@ def updates(ppo: PPO, count: int, first: int = 0) -> list[dict[str, float]]:
     return made
 
 
-def state(ppo: PPO) -> dict[str, torch.Tensor]:
-    """Everything that an update changes."""
-    weights = {name: one.clone() for name, one in ppo.policy.state_dict().items()}
-    return {name: one.clone() for name, one in ppo.state()[0].items()} | weights
-
-
 def close(found: dict, expected: dict) -> None:
     first, second = (
         {name: torch.as_tensor(one) for name, one in of.items()} for of in (found, expected)
@@ -143,13 +142,8 @@ def test_the_cases_clip_and_adapt():
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_number_of_threads_changes_no_bit(precision, monkeypatch):
     monkeypatch.setattr(fused_ppo, "_FEW", 0)
-    found = []
-    for threads in (1, 2):
-        monkeypatch.setattr(fused_mlp, "num_threads", lambda threads=threads: threads)
-        ppo = build(4, True, precision=precision)
-        found.append((updates(ppo, 3), state(ppo)))
-    assert found[0][0] == found[1][0]
-    assert all(torch.equal(one, found[1][1][name]) for name, one in found[0][1].items())
+    made = functools.partial(build, 4, True, precision=precision)
+    assert_threads_change_no_bit(monkeypatch, made, updates)
 
 
 @needs_compiler
@@ -185,12 +179,8 @@ def test_rewards_in_double_precision():
 
 @needs_compiler
 def test_a_lowered_learning_rate_is_used():
-    compiled, plain = build(7, True, schedule="adaptive"), build(7, False, schedule="adaptive")
-    for ppo in (compiled, plain):
-        updates(ppo, 1)
-        ppo.slow_down(0.1)
-        updates(ppo, 2, first=1)
-    close(state(compiled), state(plain))
+    compiled, plain = (build(7, is_fused, schedule="adaptive") for is_fused in (True, False))
+    assert_slow_alike(compiled, plain, updates, 5e-5)
 
 
 @needs_compiler

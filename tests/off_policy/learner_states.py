@@ -1,4 +1,4 @@
-"""Compare what gradient steps of two off-policy learners left behind.
+"""Compare what gradient steps of two learners of state-based control left behind.
 
 `steps` makes so many gradient steps, the first on the batch with this number.
 """
@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from rrf.algorithms.off_policy.learner import OffPolicyLearner
+from rrf.algorithms.on_policy.ppo import PPO
 from rrf.networks import fused_mlp
 
-Steps = Callable[..., list[dict[str, torch.Tensor]]]
+Steps = Callable[..., list]
 
 
-def state(learner: OffPolicyLearner) -> dict[str, torch.Tensor]:
+def state(learner: OffPolicyLearner | PPO) -> dict[str, torch.Tensor]:
     """Everything that a gradient step changes."""
     weights = {name: one.clone() for name, one in learner.policy.state_dict().items()}
     return learner.state()[0] | weights
@@ -59,7 +60,10 @@ def assert_continues(build: Callable[[], typing.Any], steps: Steps) -> None:
 
 
 def assert_slow_alike(
-    compiled: OffPolicyLearner, plain: OffPolicyLearner, steps: Steps, tolerance: float = 2e-5
+    compiled: OffPolicyLearner | PPO,
+    plain: OffPolicyLearner | PPO,
+    steps: Steps,
+    tolerance: float = 2e-5,
 ) -> None:
     """Fail unless both learn the same after their learning rates were lowered."""
     for learner in (compiled, plain):
