@@ -10,7 +10,7 @@ from rrf.networks.configs import normed_mlp
 from rrf.networks.mlp import MLP
 from rrf.networks.simnorm import SimNorm
 from rrf.networks.two_hot import TwoHot, symexp, symlog
-from rrf.policies.control.mppi import PlanNoise
+from rrf.policies.control.mppi import PlanNoise, follow
 from rrf.policies.control.tanh_gaussian import TanhGaussian
 from rrf.policies.control.world_model import WorldModel
 from rrf.policies.control.world_model_configs import (
@@ -187,7 +187,8 @@ def test_values_of_action_sequences(updated):
     pair = drawn(case, "randperm")[0][:2]
     noise = drawn(case, "randn_like")[0]
     with torch.no_grad():
-        found = algorithm.model.returns(case["z"], case["actions"], noise, pair)
+        rollouts = follow(algorithm.model, case["z"], case["actions"].unsqueeze(2), lambda _, a: a)
+        found = rollouts.returns(algorithm.model, noise, pair)
     close(found, case["value"].squeeze(-1), 2e-6)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from rrf.envs.control_env import Interface
 from rrf.policies import PlannerCfg
-from rrf.policies.control.mppi import draw_noise, elite_weights, plan, weighted_moments
+from rrf.policies.control.mppi import draw_noise, elite_weights, follow, plan, weighted_moments
 from rrf.policies.control.world_model import WorldModel
 from tests.planning.toy import MODEL, PLAIN_MODEL, PLANNER
 
@@ -15,15 +15,13 @@ from tests.planning.toy import MODEL, PLAIN_MODEL, PLANNER
 class Line:
     """A point on a line; the return is minus its final distance to 1, after steps of 0.5 a."""
 
-    def next_states(self, z, a):
-        return z + 0.5 * a
+    def step(self, z, a):
+        return torch.zeros(len(z)), z + 0.5 * a, torch.tensor(1.0)
 
     def policy(self, z, noise):
         return 0.1 * noise, noise[:, 0]
 
-    def returns(self, z, actions, noise, pair):
-        for a in actions:
-            z = self.next_states(z, a)
+    def expected(self, z, noise, pair):
         return -(z - 1).abs()[:, 0]
 
 
@@ -90,8 +88,8 @@ def test_a_predicted_termination_ends_the_rewards_of_a_plan():
     model.rewards.forward = lambda x: torch.zeros(len(x), 101)
     model.numbers = lambda outputs: torch.ones(outputs.shape[:-1])  # each reward and value is 1
     model.terminations.forward = lambda z: torch.tensor([[-1.0], [1.0]])
-    arguments = torch.rand(2, 16), torch.zeros(2, 2, 1), torch.zeros(2, 1), torch.tensor([0, 1])
-    found = model.returns(*arguments)
+    rollouts = follow(model, torch.rand(2, 16), torch.zeros(2, 2, 1, 1), lambda _, a: a)
+    found = rollouts.returns(model, torch.zeros(2, 1), torch.tensor([0, 1]))
     assert found.tolist() == pytest.approx([1 + 0.9 + 0.81, 1.0])
 
 

@@ -8,12 +8,13 @@ some from the learned policy. The E best ones, weighted by
 give the next mean and standard deviation. After the last iteration, one of them is drawn with these
 weights, and its first action is executed. All environments are planned in one batch.
 
-Legend: H steps of a plan, N environments, S samples, P of them from the policy, E elites, A action
-dimension, D latent width, I iterations.
+Legend: B batch, H steps of a plan, N environments, S samples, P of them from the policy, E elites,
+A action dimension, D latent width, I iterations.
 """
 
 import dataclasses
 import typing
+from collections.abc import Callable
 
 import torch
 
@@ -23,19 +24,36 @@ from rrf.policies.control.world_model_configs import PlannerCfg
 class Model(typing.Protocol):
     """What planning needs of a world model; see `rrf.policies.control.world_model.WorldModel`."""
 
-    def next_states(self, z_bd: torch.Tensor, a_ba: torch.Tensor) -> torch.Tensor: ...
+    def step(
+        self, z_bd: torch.Tensor, a_ba: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]: ...
 
     def policy(
         self, z_bd: torch.Tensor, noise_ba: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
-    def returns(
-        self,
-        z_bd: torch.Tensor,
-        actions_hba: torch.Tensor,
-        noise_ba: torch.Tensor,
-        pair: torch.Tensor,
+    def expected(
+        self, z_bd: torch.Tensor, noise_ba: torch.Tensor, pair: torch.Tensor
     ) -> torch.Tensor: ...
+
+
+class Rollouts(typing.NamedTuple):
+    """Sequences of actions, and what became of them in the model."""
+
+    actions: torch.Tensor  # [B, H, A]
+    rewards: torch.Tensor  # [B], the discounted sum
+    weights: torch.Tensor  # [B], the discount of what comes afterwards; 0 after a termination
+    states: torch.Tensor  # [B, D], the last ones
+
+    def returns(self, model: Model, noise_ba: torch.Tensor, pair: torch.Tensor) -> torch.Tensor:
+        """The returns [B] if the learned policy acts afterwards."""
+        return self.rewards + self.weights * model.expected(self.states, noise_ba, pair)
+
+    def beside(self, others: "Rollouts", num_envs: int) -> "Rollouts":
+        """These and others, with those of an environment together."""
+        pairs = zip(self, others, strict=True)
+        grouped = ([one.unflatten(0, (num_envs, -1)) for one in pair] for pair in pairs)
+        return Rollouts(*(torch.cat(pair, 1).flatten(0, 1) for pair in grouped))
 
 
 @dataclasses.dataclass
@@ -103,21 +121,20 @@ def plan(
     Returns:
         Actions [N, A] between -1 and 1, and the mean of the plan [H, N, A].
     """
-    num_steps, num_envs, width = previous_hna.shape
-    sequences = previous_hna.new_empty(num_steps, num_envs, cfg.num_samples, width)
-    sequences[:, :, : cfg.num_policy_samples] = _of_policy(model, z_nd, noise.policy)
+    num_envs = len(z_nd)
+    # The policy's sequences are the same in every iteration; only what comes after them is not.
+    proposed = follow(model, z_nd, noise.policy, lambda z, noise: model.policy(z, noise)[0])
     mean = torch.cat([previous_hna[1:], torch.zeros_like(previous_hna[:1])])
     std = torch.full_like(mean, cfg.max_std)
-    starts = z_nd.repeat_interleave(cfg.num_samples, 0)
     weights = elites = torch.empty(0)
     for samples, last, pair in zip(noise.samples, noise.last, noise.pairs, strict=True):
-        drawn = torch.addcmul(mean.unsqueeze(2), std.unsqueeze(2), samples)
-        sequences[:, :, cfg.num_policy_samples :] = drawn.clamp_(-1, 1)
-        flat = sequences.flatten(1, 2), last.flatten(0, 1)
-        returns = model.returns(starts, *flat, pair).view(num_envs, -1)
+        drawn = torch.addcmul(mean.unsqueeze(2), std.unsqueeze(2), samples).clamp_(-1, 1)
+        rollouts = proposed.beside(follow(model, z_nd, drawn, lambda _, a: a), num_envs)
+        returns = rollouts.returns(model, last.flatten(0, 1), pair).view(num_envs, -1)
         best, index = returns.topk(cfg.num_elites, 1)
         weights = elite_weights(best, cfg.temperature)
-        where = index.view(1, num_envs, -1, 1).expand(num_steps, -1, -1, width)
+        sequences = rollouts.actions.unflatten(0, (num_envs, -1)).permute(2, 0, 1, 3)
+        where = index.view(1, num_envs, -1, 1).expand(len(mean), -1, -1, mean.shape[-1])
         elites = sequences.gather(2, where)
         fresh, std = weighted_moments(elites, weights)
         std = std.clamp(cfg.min_std, cfg.max_std)
@@ -145,12 +162,24 @@ def weighted_moments(
     return mean, (weights * squares).sum(2).sqrt()
 
 
-def _of_policy(model: Model, z_nd: torch.Tensor, noise_hnpa: torch.Tensor) -> torch.Tensor:
-    """Action sequences [H, N, P, A] of the learned policy in the model."""
-    z = z_nd.repeat_interleave(noise_hnpa.shape[2], 0)
+def follow(
+    model: Model,
+    z_nd: torch.Tensor,
+    numbers_hnsa: torch.Tensor,
+    choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> Rollouts:
+    """S sequences of each environment in the model.
+
+    Args:
+        choose: Makes actions [B, A] of latent states [B, D] and the numbers [B, A] of a step.
+    """
+    z_bd = z_nd.repeat_interleave(numbers_hnsa.shape[2], 0)
+    total = z_bd.new_zeros(len(z_bd), dtype=torch.float32)
+    weight = torch.ones_like(total)
     actions: list[torch.Tensor] = []
-    for noise in noise_hnpa.flatten(1, 2):
-        if actions:
-            z = model.next_states(z, actions[-1])
-        actions.append(model.policy(z, noise)[0])
-    return torch.stack(actions).view_as(noise_hnpa)
+    for numbers_ba in numbers_hnsa.flatten(1, 2):
+        actions.append(choose(z_bd, numbers_ba))
+        rewards, z_bd, discounts = model.step(z_bd, actions[-1])
+        total = total + weight * rewards
+        weight = weight * discounts
+    return Rollouts(torch.stack(actions, 1), total, weight, z_bd)

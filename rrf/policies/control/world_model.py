@@ -121,10 +121,6 @@ class WorldModel(EncodedNetwork):
         dtype = next(self.encoder.parameters()).dtype
         return self.encoder(self.normalized(x_bo).to(dtype))
 
-    def next_states(self, z_bd: torch.Tensor, a_ba: torch.Tensor) -> torch.Tensor:
-        """Latent states [B, D] after actions."""
-        return self.dynamics(_joined(z_bd, a_ba))
-
     def numbers(self, outputs: torch.Tensor) -> torch.Tensor:
         """The rewards or values [...] that outputs [..., C] stand for."""
         outputs = outputs.float()
@@ -179,24 +175,25 @@ class WorldModel(EncodedNetwork):
         q_kb = self.pair_values(self.critics, z_bd, a_ba, pair)
         return q_kb.amin(0) if self.cfg.takes_lowest else q_kb.mean(0)
 
-    def returns(
-        self,
-        z_bd: torch.Tensor,
-        actions_hba: torch.Tensor,
-        noise_ba: torch.Tensor,
-        pair: torch.Tensor,
+    def step(
+        self, z_bd: torch.Tensor, a_ba: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The rewards [B] of actions, the latent states [B, D] after them, and the discounts.
+
+        A discount ([B], or [] for all) is 0 where the task is expected to terminate.
+        """
+        x = _joined(z_bd, a_ba)
+        rewards, z_bd, discounts = self.numbers(self.rewards(x)), self.dynamics(x), self.discount
+        if self.terminations is not None:
+            discounts = discounts * (self.terminations(z_bd).squeeze(-1) <= 0)
+        return rewards, z_bd, discounts
+
+    def expected(
+        self, z_bd: torch.Tensor, noise_ba: torch.Tensor, pair: torch.Tensor
     ) -> torch.Tensor:
-        """The discounted return [B] of action sequences, followed by the learned policy."""
-        total, weight = torch.zeros(len(z_bd), device=z_bd.device), 1.0
-        for a_ba in actions_hba:
-            x = _joined(z_bd, a_ba)
-            total = total + weight * self.numbers(self.rewards(x))
-            z_bd = self.dynamics(x)
-            weight = weight * self.discount
-            if self.terminations is not None:
-                weight = weight * (self.terminations(z_bd).squeeze(-1) <= 0)
+        """The return [B] of the learned policy."""
         a_ba, _ = self.policy(z_bd, noise_ba)
-        return total + weight * self.values(z_bd, a_ba, pair)
+        return self.values(z_bd, a_ba, pair)
 
 
 def _joined(z_bd: torch.Tensor, a_ba: torch.Tensor) -> torch.Tensor:
