@@ -1,4 +1,5 @@
 import json
+import os
 
 import av
 import numpy as np
@@ -164,6 +165,13 @@ def test_a_codec_and_a_keyframe_interval_can_be_asked_for(tmp_path, codec):
     images = LeRobotReader(tmp_path / "a", 1).episode(1).images["front"]
     error = np.abs(images.astype(int) - draw(1, 7, 64)).mean()
     assert error < 6
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="this system does not tell")
+def test_an_encoder_leaves_the_process_without_real_time_priority(tmp_path):
+    before = os.sched_getscheduler(0)
+    write_dataset(tmp_path, make_schema(64), [make_episode(0, 3, 64)], Encoding("video", "av1"))
+    assert os.sched_getscheduler(0) == before
 
 
 def test_the_episode_table_is_written_in_row_groups(tmp_path, monkeypatch):

@@ -9,9 +9,10 @@ resolution, so height and width must be even.
 Legend: T frames, H height, W width.
 """
 
+import contextlib
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -69,12 +70,30 @@ def encode_video(
         assert isinstance(stream, VideoStream)
         (stream.height, stream.width), stream.pix_fmt = size, "yuv420p"
         stream.thread_count = 1
+        with _same_scheduling():
+            stream.codec_context.open()
         for index, image in enumerate(images):
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")
             frame.pts, frame.time_base = index, Fraction(1, fps)
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def _same_scheduling() -> Iterator[None]:
+    """Keep the scheduling policy of this thread.
+
+    As root, SVT-AV1 gives real-time priority to the thread that opens an encoder, and leaves it so:
+    whatever it and its child processes do later would keep all others from running.
+    """
+    if not hasattr(os, "sched_getscheduler"):  # not on macOS
+        yield
+        return
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    yield
+    if os.sched_getscheduler(0) != policy:
+        os.sched_setscheduler(0, policy, parameters)
 
 
 def cut_video(path: Path, fps: int, first: int, num_frames: int) -> bytes:

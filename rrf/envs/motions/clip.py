@@ -17,13 +17,14 @@ Legend: T frames, J joints.
 """
 
 import dataclasses
+import io
 import typing
 import zipfile
 from pathlib import Path
 
 import numpy as np
 
-from rrf import workspace
+from rrf import atomic, workspace
 
 _ARRAYS = {"root_pos": 3, "root_quat": 4, "joint_pos": None}  # name -> width
 _FIELDS = ("fps", "joint_names", *_ARRAYS, "source", "licence")
@@ -80,8 +81,9 @@ class Clip:
 
     def write(self, path: Path) -> None:
         """Write the file that `read` reads."""
+        content = io.BytesIO()
         np.savez_compressed(
-            path,
+            content,
             fps=np.float64(self.fps),
             joint_names=np.array(self.joint_names),
             root_pos=self.root_pos.astype(np.float32),
@@ -90,6 +92,7 @@ class Clip:
             source=np.array(self.source),
             licence=np.array(self.licence),
         )
+        atomic.write_bytes(path, content.getvalue())
 
     def resampled(self, fps: float) -> "Clip":
         """The same motion at another frame rate.

@@ -12,6 +12,7 @@ Legend: T frames, F feet, K steps of one foot.
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -119,15 +120,20 @@ def _smooth(part: np.ndarray) -> np.ndarray:
     return part * part * (3 - 2 * part)
 
 
+def go1_rig(feet: Sequence[str]) -> Rig:
+    """The joints of mjlab's model of Unitree's Go1, and its feet in this order."""
+    from mjlab.asset_zoo.robots import get_go1_robot_cfg
+    from mjlab.entity import Entity
+
+    return Rig(Entity(get_go1_robot_cfg()).compile(), feet)
+
+
 def go1_trot(seed: int = 0, num_targets: int = 24, fps: float = 50.0) -> Clip:
     """A trot of Unitree's Go1 at drawn velocities, in the ranges of the preset go1-flat-ppo.
 
     It never stands: a policy that stands still would be in style for no effort.
     """
-    from mjlab.asset_zoo.robots import get_go1_robot_cfg
-    from mjlab.entity import Entity
-
-    rig = Rig(Entity(get_go1_robot_cfg()).compile(), ["FR", "FL", "RR", "RL"])
+    rig = go1_rig(["FR", "FL", "RR", "RL"])
     random = np.random.default_rng(seed)
     targets = random.uniform([-1.0, -0.7, -0.7], [1.0, 0.7, 0.7], (num_targets, 3))
     targets[::4, 1:] = 0.0  # it also walks straight
