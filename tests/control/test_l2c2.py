@@ -45,6 +45,7 @@ def test_mixes_are_drawn_from_minus_one_to_one_for_every_batch():
     assert 0.9 < drawn.max() <= 1
 
 
+@pytest.mark.slow
 def test_a_second_thread_changes_nothing():
     weights = []
     for threads in (1, 2):

@@ -136,7 +136,14 @@ def test_a_textured_mesh_without_texture_coordinates_does_not_crash():
     assert done.stdout == done.stderr == ""  # and nothing is printed
 
 
-@pytest.mark.parametrize("task", ["drawer-open-v3", "pick-place-v3", "window-open-v3"])
+@pytest.mark.parametrize(
+    "task",
+    [
+        "drawer-open-v3",
+        pytest.param("pick-place-v3", marks=pytest.mark.slow),
+        pytest.param("window-open-v3", marks=pytest.mark.slow),
+    ],
+)
 def test_the_ray_tracer_agrees_with_opengl(task):
     """Mean absolute difference of a pixel below 12 of 255, correlation above 0.95.
 

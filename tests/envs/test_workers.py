@@ -47,7 +47,11 @@ def play(env):
 
 @pytest.mark.parametrize(
     ("num_workers", "cameras"),
-    [pytest.param(1, [], marks=pytest.mark.slow), (2, ["corner2"]), (3, [])],
+    [
+        pytest.param(1, [], marks=pytest.mark.slow),
+        (2, ["corner2"]),
+        pytest.param(3, [], marks=pytest.mark.slow),
+    ],
 )
 def test_results_do_not_depend_on_the_number_of_workers(num_workers, cameras):
     cfg = MetaWorldCfg(num_envs=4, max_episode_steps=5, image_size=32, cameras=cameras)

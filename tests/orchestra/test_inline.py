@@ -44,6 +44,7 @@ def test_killed_workers_are_replaced_and_their_episodes_are_played_again(one_wor
     assert backend.num_restarts == 2
 
 
+@pytest.mark.slow
 def test_a_worker_that_died_before_its_first_job_is_replaced(one_worker_round):
     def kill(backend, _):
         os.kill(backend.pids()[1], signal.SIGKILL)

@@ -118,7 +118,8 @@ class PPOCfg(Cfg):
     """Precision of the update's forward and backward pass. auto: bf16 where the processor
     multiplies it faster, that is with AMX, or with AVX512-BF16 on AMD."""
     learner_threads: typing.Literal[1, 2] = 2
-    """With 2, actor and critic learn in parallel. The result is bit for bit the same."""
+    """With 2, actor and critic learn in parallel, or in compiled code the two halves of a large
+    mini-batch. The result is bit for bit the same."""
     rnd_cfg: RNDCfg | None = None
     """Extra reward for states that are new (random network distillation); null for none."""
     symmetry_cfg: SymmetryCfg | None = None
