@@ -42,7 +42,7 @@ def draw(curves: list[list[float]]) -> Path:
     """Draw the style rewards of several seeds; returns the picture's path."""
     lines = {"go1-flat-amp": line(enumerate(rewards, 1) for rewards in curves)}
     path = FOLDER / "amp.svg"
-    title = f"Go1, style reward of a frame: {len(curves)} seeds"
+    title = f"Go1, style reward of a frame: {len(curves)} {'seed' if len(curves) == 1 else 'seeds'}"
     drawn = chart(title, lines, of_steps="iterations", decimals=2)
     atomic.write_text(path, drawn)
     return path
