@@ -19,7 +19,7 @@ from rrf.presets import resolve
 from tests.control import linear
 from tests.control.toy import CorridorCfg
 
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2, 3, 4)  # with three, the ratio of Sm varies by 15 %
 QUARTER = 25  # of the presets' hundred iterations
 MLP = plain_mlp([16, 16], "Tanh")
 LEARNING = {
