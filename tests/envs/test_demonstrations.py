@@ -200,6 +200,7 @@ def test_every_task_can_be_demonstrated(tmp_path):
     assert all(result.frames > 0 for result in results)
 
 
+@pytest.mark.slow
 def test_several_cameras_are_recorded_side_by_side(tmp_path):
     def one_demo(folder, cameras):
         cfg = config(tmp_path / folder, {"cameras": cameras}, tasks=TASKS[:1], episodes=1)

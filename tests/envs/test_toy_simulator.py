@@ -54,6 +54,7 @@ def imitated(home) -> str:
     return rrf("train", "toy-sft").splitlines()[-1].removeprefix("checkpoint ")
 
 
+@pytest.mark.slow
 def test_it_trains_improves_and_passes_its_gate(home, imitated):
     gate = ("--gate", "configs/gates/toy.yaml")
     said = rrf("eval", imitated, *gate, "--num-videos", 0)

@@ -83,6 +83,7 @@ def artifacts_of(run_id: str) -> dict[str, tuple[str, str]]:
     return {one.key: (one.description or "", str(one.data)) for one in found if one.key}
 
 
+@pytest.mark.slow
 def test_train_locomotion_names_its_runs_and_links_to_mlflow_and_back(server, home, ran):
     gate_file = str(home / "configs/gates/g.yaml")
     ended = train_locomotion("cartpole-ppo", gate_file, "balance", return_state=True)

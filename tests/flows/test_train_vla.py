@@ -141,6 +141,7 @@ def ruled_by(model: str) -> str:
     return found.file
 
 
+@pytest.mark.slow
 def test_a_model_is_judged_by_no_other_gate_than_its_own(server, gates, made):  # noqa: F811
     hard, easy = str(gates / "hard.yaml"), str(gates / "easy.yaml")
     train_vla("demo", None, "b", None, gate=hard, model="reach")

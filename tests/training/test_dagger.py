@@ -125,6 +125,7 @@ def test_the_lineage_names_datasets_and_recorded_rounds(finished):
     assert not list(run_dir.glob("round_*/training"))  # optimizer states of finished rounds
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_and_ends_the_same(short, tmp_path):
     undisturbed = short.build(tmp_path / "undisturbed").run()
     for stage, done in (("record", 2), ("train", 5), ("validate", 0)):

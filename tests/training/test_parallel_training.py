@@ -57,6 +57,7 @@ def assert_same_bits(first, second):
         assert [name for name in mine if not torch.equal(mine[name], other[name])] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["replicated", "parts", "single_validation_batch"])
 def test_two_processes_equal_one_bit_for_bit(left, dataset, tmp_path, name):
     cfg_of(dataset, name).build(tmp_path).run()
