@@ -91,9 +91,11 @@ def _same_scheduling() -> Iterator[None]:
         yield
         return
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
-    yield
-    if os.sched_getscheduler(0) != policy:
-        os.sched_setscheduler(0, policy, parameters)
+    try:
+        yield
+    finally:
+        if os.sched_getscheduler(0) != policy:
+            os.sched_setscheduler(0, policy, parameters)
 
 
 def cut_video(path: Path, fps: int, first: int, num_frames: int) -> bytes:
