@@ -18,8 +18,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-
+from benchmarks.rl_curve_chart import interquartile
 from benchmarks.rl_pace import (
     Bench,
     NotMeasuredError,
@@ -83,19 +82,6 @@ CORL = {  # last scores, github.com/tinkoff-ai/CORL
 def score(task: Task, episode_return: float) -> float:
     """The D4RL score of a return."""
     return 100 * (episode_return - task.lowest) / (task.highest - task.lowest)
-
-
-def interquartile(scores: list[float], seed: int = 0) -> tuple[float, float, float]:
-    """The interquartile mean, and its bootstrap bounds of 95 %."""
-    draws = np.random.default_rng(seed).choice(scores, (2000, len(scores)))
-    low, high = np.percentile([_middle(one) for one in draws], [2.5, 97.5])
-    return _middle(np.array(scores)), float(low), float(high)
-
-
-def _middle(scores: np.ndarray) -> float:
-    """The mean without the lowest and the highest quarter."""
-    cut = len(scores) // 4
-    return float(np.sort(scores)[cut : len(scores) - cut].mean())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ import dataclasses
 import io
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
@@ -21,6 +22,19 @@ class Point:
     mean: float
     low: float
     high: float
+
+
+def interquartile(scores: list[float], seed: int = 0) -> tuple[float, float, float]:
+    """The interquartile mean, and its bootstrap bounds of 95 %."""
+    draws = np.random.default_rng(seed).choice(scores, (2000, len(scores)))
+    low, high = np.percentile([_middle(one) for one in draws], [2.5, 97.5])
+    return _middle(np.array(scores)), float(low), float(high)
+
+
+def _middle(scores: np.ndarray) -> float:
+    """The mean without the lowest and the highest quarter."""
+    cut = len(scores) // 4
+    return float(np.sort(scores)[cut : len(scores) - cut].mean())
 
 
 def chart(

@@ -7,8 +7,7 @@ beside those of persistence, and drawn: interquartile means over seeds with boun
 
 from collections.abc import Sequence
 
-from benchmarks.offline_scores import interquartile
-from benchmarks.rl_curve_chart import Point, chart
+from benchmarks.rl_curve_chart import Point, chart, interquartile
 from benchmarks.rl_family_curves import FOLDER
 from benchmarks.rl_runs import called, trained
 from rrf import atomic

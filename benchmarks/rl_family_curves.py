@@ -17,8 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks import rl_curves
-from benchmarks.offline_scores import interquartile
-from benchmarks.rl_curve_chart import Point, chart
+from benchmarks.rl_curve_chart import Point, chart, interquartile
 from benchmarks.rl_pace import SB3, SBX, Bench, NotMeasuredError, corl_command, measured_apart
 from rrf import atomic, workspace
 from rrf.config import did_you_mean

@@ -116,6 +116,18 @@ def test_it_continues_where_one_environment_was_just_reset_and_another_was_not(t
     assert_equal(*runs)
 
 
+def test_a_simulator_that_takes_only_short_seeds():
+    class Short(Broken):
+        def reset(self, *, seed=None, options=None):
+            self.random = np.random.RandomState(seed)
+            return self.random.rand(2), {}
+
+    gymnasium.register("Short-v0", entry_point=Short, max_episode_steps=8)
+    shown = build("Short-v0", seed=3).get_observations()["policy"]
+    expected = [np.random.RandomState(mixed_seed(3, index) % 2**32).rand(2) for index in range(2)]
+    np.testing.assert_array_equal(shown.numpy(), np.float32(expected))
+
+
 def test_steps_and_resets_are_those_of_the_task_itself():
     ours = build("Hopper-v5", num_envs=2, seed=3)
     theirs = [gymnasium.make("Hopper-v5") for _ in range(2)]

@@ -18,7 +18,7 @@ from benchmarks import (
     rl_family_curves,
     rl_peers,
 )
-from benchmarks.rl_curve_chart import Point, chart
+from benchmarks.rl_curve_chart import Point, chart, interquartile
 from benchmarks.rl_pace import Bench, NotMeasuredError, Pace, alternating, median_pace, ratio_row
 from benchmarks.rl_pace import peer_command as peer_command_of
 from rrf.evaluation.protocols.files import load_protocol
@@ -51,7 +51,7 @@ def test_d4rl_scores_are_0_for_random_actions_and_100_for_an_expert():
     hopper = offline_scores.TASKS["hopper"]
     assert offline_scores.score(hopper, hopper.lowest) == 0
     assert offline_scores.score(hopper, hopper.highest) == 100
-    middle, low, high = offline_scores.interquartile([1.0, 2.0, 3.0, 100.0])
+    middle, low, high = interquartile([1.0, 2.0, 3.0, 100.0])
     assert middle == 2.5
     assert low < middle < high
 

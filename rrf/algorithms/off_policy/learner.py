@@ -86,8 +86,9 @@ class OffPolicyLearner:
         self.generator, self.device = generator, torch.device(device)
         self.check_policy()
         self.build()
+        on_gpu = self.device.type == "cuda"
         self.optimizers = {
-            name: torch.optim.Adam(list(module.parameters()), lr=rate, fused=True)
+            name: torch.optim.Adam(module.parameters(), lr=rate, fused=True, capturable=on_gpu)
             for name, (module, rate) in self.learners().items()
         }
         actor, critic = policy.actor, policy.critic

@@ -24,6 +24,7 @@ K critics, N environments.
 
 import copy
 import dataclasses
+import functools
 import typing
 from collections.abc import Iterator
 
@@ -32,9 +33,11 @@ from tensordict import TensorDict
 from torch import nn
 from torch.nn import functional
 
+from rrf.algorithms.cuda_graphs import Replayed
 from rrf.algorithms.off_policy.learner import OffPolicyLearner, polyak
 from rrf.algorithms.planning.configs import TDMPC2Cfg
 from rrf.algorithms.precision import autocast, is_bf16
+from rrf.policies.control.mppi import PlanNoise
 from rrf.policies.control.state_network import forget
 from rrf.policies.control.world_model import Critics, WorldModel
 from rrf.storage.replay import RowLayout, Transitions
@@ -90,6 +93,9 @@ class TDMPC2(OffPolicyLearner):
                 parameter.data = parameter.data.bfloat16()
         self.horizon = self.model.cfg.planner.horizon
         self.weights = self.cfg.rho ** torch.arange(self.horizon + 1.0, device=self.device)
+        self.quantiles = torch.tensor(_QUANTILES, device=self.device)
+        self.make_plans = Replayed(self._make_plans)
+        self._forget_recordings()
 
     def check_policy(self) -> None:
         """See `OffPolicyLearner.check_policy`."""
@@ -120,12 +126,17 @@ class TDMPC2(OffPolicyLearner):
             return self.random_actions()
         x = self.model.read(observations).to(self.device)
         noise = self.model.draw_noise(self.num_envs, self.generator)
+        actions, self.plans = self.make_plans(x, self.plans, noise)
+        return actions
+
+    def _make_plans(
+        self, x_no: torch.Tensor, plans: torch.Tensor, noise: PlanNoise
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         if self.planner is not self.model:  # faster than casting the weights for each product
             copies: list[torch.Tensor] = list(self.planner.parameters())
             originals: list[torch.Tensor] = list(self.model.parameters())
             torch._foreach_copy_(copies, originals)
-        actions, self.plans = self.planner.act(x, self.plans, False, noise)
-        return actions
+        return self.planner.act(x_no, plans, False, noise)
 
     @torch.no_grad()
     def observe(self, step: ControlStep) -> None:
@@ -201,6 +212,10 @@ class TDMPC2(OffPolicyLearner):
 
     def learn(self, batch: Sequences, noise: Noise) -> dict[str, torch.Tensor]:
         """One gradient step of the model and its critics, then of the policy."""
+        self.num_updates += 1
+        return self._steps[self.num_updates % self.cfg.policy_delay == 0](batch, noise)
+
+    def _step(self, batch: Sequences, noise: Noise, learns_policy: bool) -> dict[str, torch.Tensor]:
         cfg, model = self.cfg, self.model
         next_z, targets = self.targets(batch, noise)
         with self.precision():
@@ -214,8 +229,7 @@ class TDMPC2(OffPolicyLearner):
             loss = loss + cfg.termination_coef * terms["loss/termination"]
         metrics = {name: value.detach() for name, value in terms.items()}
         metrics["gradient/norm"] = self._step_model(loss)
-        self.num_updates += 1
-        if self.num_updates % cfg.policy_delay == 0:
+        if learns_policy:
             with self.precision():
                 of_actor = self.policy_objective(states.detach(), noise)
             self.step(of_actor, "actor")
@@ -276,7 +290,7 @@ class TDMPC2(OffPolicyLearner):
 
     def update_scale(self, values: torch.Tensor) -> None:
         """Move the scale towards the range of new values [B], which is at least 1."""
-        low, high = values.quantile(values.new_tensor(_QUANTILES))
+        low, high = values.quantile(self.quantiles)
         self.scale.lerp_((high - low).clamp(min=1), self.cfg.tau)
 
     def _step_model(self, loss: torch.Tensor) -> torch.Tensor:
@@ -321,6 +335,18 @@ class TDMPC2(OffPolicyLearner):
         super().load_state(tensors, facts)
         self.scale.copy_(tensors["scale"])
         self.plans = tensors["plans"].to(self.device)
+
+    def set_slowness(self, factor: float) -> None:
+        """See `OffPolicyLearner.set_slowness`."""
+        super().set_slowness(factor)
+        self._forget_recordings()
+
+    def _forget_recordings(self) -> None:
+        """Record gradient steps anew: rates or the tensors of an optimizer have changed."""
+        self._steps = {
+            learns_policy: Replayed(functools.partial(self._step, learns_policy=learns_policy))
+            for learns_policy in (False, True)
+        }
 
     def episodes_cut(self) -> None:
         """See `OffPolicyLearner.episodes_cut`."""

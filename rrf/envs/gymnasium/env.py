@@ -40,6 +40,7 @@ _REWARD_PREFIX = "reward_"
 _REST = "reward_rest"
 _NUM_SCRATCH_STEPS = 3
 _BOOLS = (bool, np.bool_)
+_SHORT = 2**32  # some simulators (dm-control) take smaller seeds only
 _OF_STEP = (
     "the 5 values that Gymnasium defines: observation, reward, terminated, truncated, info (the "
     "older gym returned 4 values, which end in done, info)"
@@ -318,7 +319,12 @@ class GymnasiumEnv:
                 "reset(self, *, seed=None, options=None)"
             )
         try:
-            result = gym_env.reset(seed=seed)
+            try:
+                result = gym_env.reset(seed=seed)
+            except (ValueError, OverflowError):
+                if seed is None or seed < _SHORT:
+                    raise
+                result = gym_env.reset(seed=seed % _SHORT)
         except Exception as error:  # the code is not ours and may raise anything
             raise failed(f"reset of {self.cfg.task}, environment {env},", error) from error
         if not isinstance(result, tuple) or len(result) != 2:
