@@ -1,6 +1,7 @@
 """Pictures and videos of environments: what is drawn, from where, and where it is written."""
 
 import av
+import gymnasium
 import mujoco
 import numpy as np
 import pytest
@@ -171,10 +172,66 @@ def test_mjlabs_robots_are_drawn_with_their_command(tmp_path):
     env.close()
 
 
-@pytest.mark.parametrize("task", ["MountainCar-v0", "Acrobot-v1"])
-def test_what_cannot_be_drawn_is_refused_with_what_can(task):
-    with pytest.raises(ValueError, match=f"{task} of GymnasiumEnv cannot be drawn; only Gymnasium"):
-        EpisodeFilm(build(task), [0])
+class DrawsItself(gymnasium.Env):
+    """Red from the left edge to where it is; `mode` is what it claims to support."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, mode="rgb_array", fault=None, render_mode=None):
+        self.metadata = {"render_modes": [mode]}
+        self.fault, self.render_mode, self.position = fault, render_mode, 0.25
+
+    def reset(self, *, seed=None, options=None):
+        return np.array([self.position]), {}
+
+    def step(self, action):
+        self.position = 0.5
+        return np.array([self.position]), 0.0, False, False, {}
+
+    def render(self):
+        assert self.render_mode == "rgb_array"
+        if self.fault == "raises":
+            raise ModuleNotFoundError("No module named 'brush'")
+        picture = np.zeros((100, 200, 3), np.uint8)
+        picture[:, : round(200 * self.position), 0] = 255
+        return picture if self.fault is None else picture[..., 0]
+
+
+@pytest.fixture
+def _draws_itself(monkeypatch):
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    monkeypatch.setattr(gymnasium, "registry", gymnasium.envs.registration.registry)
+    gymnasium.register("DrawsItself-v0", entry_point=DrawsItself, max_episode_steps=9)
+
+
+@pytest.mark.usefixtures("_draws_itself")
+def test_a_task_that_draws_itself_keeps_its_proportions():
+    env = build("DrawsItself-v0")
+    film = EpisodeFilm(env, [0], image_size=(120, 160))
+    for red in (40, 80):  # of 160 columns; the picture is twice as wide as high
+        (picture,) = film.frame()
+        assert picture.shape == (120, 160, 3)
+        rows, columns = np.nonzero((picture[..., 0] > 200) & (picture[..., 1] < 50))
+        assert (rows.min(), rows.max()) == (20, 99)
+        assert columns.max() + 1 == pytest.approx(red, abs=1)
+        env.step(torch.zeros(3, 1))
+
+
+@pytest.mark.usefixtures("_draws_itself")
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"mode": "human"}, "it has no render mode 'rgb_array'"),
+        ({"fault": "raises"}, "ModuleNotFoundError: No module named 'brush'"),
+        ({"fault": "grey"}, r"render\(\) returned uint8 \[100, 200\] instead"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_with_the_reason(kwargs, message):
+    with pytest.raises(
+        ValueError, match=f"DrawsItself-v0 of GymnasiumEnv cannot be drawn: {message}"
+    ):
+        EpisodeFilm(build("DrawsItself-v0", kwargs=kwargs), [0])
 
 
 def test_envpools_tasks_cannot_be_drawn():

@@ -1,7 +1,7 @@
-"""Pictures and videos of any environment of state-based control, without OpenGL.
+"""Pictures and videos of environments of state-based control, without OpenGL.
 
 Environments on MuJoCo (Gymnasium's MuJoCo tasks and mjlab's tasks) are drawn by the ray tracer,
-with a camera that follows the robot. CartPole and Pendulum are drawn from their state.
+with a camera that follows the robot; Gymnasium's other tasks by `drawing`.
 
 An environment on MuJoCo has `mj_spec` and `mj_datas(env_ids)`. If it also has `command` [N, C] and
 `body_velocity()` [N, 3], the captions show them.
@@ -22,7 +22,7 @@ import torch
 from tensordict import TensorDict
 
 from rrf.envs.control_env import ControlEnv
-from rrf.envs.gymnasium import classic_drawing
+from rrf.envs.gymnasium import drawing
 from rrf.envs.gymnasium.env import GymnasiumEnv
 from rrf.envs.rendering import tracking_camera
 from rrf.envs.rendering.renderers import make_renderer
@@ -88,7 +88,7 @@ class EpisodeFilm:
         self._renderer = None
         spec = getattr(self._env, "mj_spec", None)
         if spec is None:
-            _check_can_be_drawn(self._env, self._cameras)
+            _check_can_be_drawn(self._env, self._cameras, image_size)
             return
         self._tracked = tracking_camera.add_tracking_camera(spec)
         self._scratch = [mujoco.MjData(self._tracked.model) for _ in self._env_ids]
@@ -114,7 +114,7 @@ class EpisodeFilm:
         env_ids = self._env_ids if env_ids is None else env_ids
         if self._renderer is None:
             bare = [self._env.gym_envs[index] for index in env_ids]
-            drawn = [classic_drawing.draw(env, self._image_size) for env in bare]
+            drawn = [drawing.draw(env, self._image_size) for env in bare]
             return {TRACKING: np.stack(drawn)}
         datas = self._env.mj_datas(env_ids)
         posed = tracking_camera.posed(self._tracked, datas, self._scratch)
@@ -198,15 +198,14 @@ def _forward_velocity(env: typing.Any, index: int) -> float | None:
     return float(in_base[0])
 
 
-def _check_can_be_drawn(env: typing.Any, cameras: list[str]) -> None:
-    is_classic = isinstance(env, GymnasiumEnv) and isinstance(
-        env.gym_envs[0].unwrapped, classic_drawing.DRAWN
-    )
-    if not is_classic:
-        raise ValueError(
-            f"{env.interface.task or type(env).__name__} of {type(env).__name__} cannot be drawn; "
-            "only Gymnasium's MuJoCo tasks, CartPole, Pendulum and mjlab's tasks can"
-        )
+def _check_can_be_drawn(env: typing.Any, cameras: list[str], image_size: tuple[int, int]) -> None:
+    what = f"{env.interface.task or type(env).__name__} of {type(env).__name__}"
+    if not isinstance(env, GymnasiumEnv):
+        raise ValueError(f"{what} cannot be drawn; only Gymnasium's and mjlab's tasks can")
+    try:
+        drawing.draw(env.gym_envs[0], image_size)
+    except ValueError as error:
+        raise ValueError(f"{what} cannot be drawn: {error}") from error
     if cameras != [TRACKING]:
         raise ValueError(
             f"{env.interface.task} has only the camera '{TRACKING}', but the cameras asked for are "

@@ -1,6 +1,7 @@
-"""Pictures of CartPole and Pendulum, drawn with PIL from their state.
+"""Pictures of Gymnasium's environments that have no MuJoCo model.
 
-Legend: K environments drawn.
+CartPole and Pendulum are drawn with PIL from their state. Other tasks draw themselves, for which
+Gymnasium's own (Acrobot, MountainCar, LunarLander) need the package pygame.
 """
 
 import typing
@@ -8,19 +9,25 @@ import typing
 import gymnasium
 import numpy as np
 from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageOps
 
-DRAWN = (CartPoleEnv, PendulumEnv)
-"""The environments that this file can draw."""
+_ARRAY = "rgb_array"  # Gymnasium's name of the mode in which tasks return their picture
 _PAPER, _INK, _CART, _ROD = (245, 245, 245), (30, 30, 30), (60, 90, 140), (190, 110, 50)
 _OVERSAMPLING = 2  # PIL draws without anti-aliasing
 
 
 def draw(env: gymnasium.Env, image_size: tuple[int, int]) -> np.ndarray:
-    """A picture of an environment in `DRAWN`, uint8 [H, W, 3].
+    """A picture of an environment that was reset, uint8 [H, W, 3].
 
     `image_size` is (height, width) in pixels.
+
+    Raises:
+        ValueError: For an environment that does not draw itself, or that fails to.
     """
+    if not isinstance(env.unwrapped, CartPoleEnv | PendulumEnv):
+        size = image_size[1], image_size[0]
+        picture = ImageOps.pad(Image.fromarray(_own_picture(env)), size, color=_PAPER)
+        return np.asarray(picture)
     height, width = _OVERSAMPLING * image_size[0], _OVERSAMPLING * image_size[1]
     image = Image.new("RGB", (width, height), _PAPER)
     canvas = ImageDraw.Draw(image)
@@ -30,6 +37,23 @@ def draw(env: gymnasium.Env, image_size: tuple[int, int]) -> np.ndarray:
     else:
         _draw_pendulum(canvas, bare, width, height)
     return np.asarray(image.resize((image_size[1], image_size[0]), Image.Resampling.BOX))
+
+
+def _own_picture(env: gymnasium.Env) -> np.ndarray:
+    """What the task draws, uint8 [H, W, 3]."""
+    bare: typing.Any = env.unwrapped
+    if _ARRAY not in env.metadata.get("render_modes", ()):
+        raise ValueError(f"it has no render mode '{_ARRAY}'")
+    bare.render_mode = _ARRAY  # it was made without one: most environments are never drawn
+    try:
+        picture = np.asarray(env.render())
+    except Exception as error:  # the code is not ours and may raise anything
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+        raise ValueError(
+            f"render() returned {picture.dtype} {list(picture.shape)} instead of uint8 [H, W, 3]"
+        )
+    return picture
 
 
 def _draw_cart_pole(canvas: ImageDraw.ImageDraw, env: typing.Any, width: int, height: int) -> None:
