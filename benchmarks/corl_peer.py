@@ -20,7 +20,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from rl_peers import transitions  # beside this file
+from rl_peers import scaled_task, scaled_transitions  # beside this file
 
 _WARM_UP = 20
 
@@ -90,7 +90,7 @@ def _modules(words: argparse.Namespace, marks: list[float], scores: list[float])
         wrappers=types.SimpleNamespace(TransformObservation=_Transformed),
     )
     d4rl = types.ModuleType("d4rl")
-    d4rl.__dict__["qlearning_dataset"] = lambda env: _with_next(transitions(words))
+    d4rl.__dict__["qlearning_dataset"] = lambda env: _with_next(scaled_transitions(words))
     pyrallis = types.ModuleType("pyrallis")
     pyrallis.__dict__["wrap"] = lambda: lambda function: function
     wandb = types.ModuleType("wandb")
@@ -117,9 +117,7 @@ class _OldEnv:
     """A task of gymnasium behind the interface that gym had before it."""
 
     def __init__(self, task: str, scores: list[float]):
-        import gymnasium
-
-        self.env, self.scores, self.next_seed = gymnasium.make(task), scores, 0
+        self.env, self.scores, self.next_seed = scaled_task(task), scores, 0
         self.observation_space, self.action_space = (
             self.env.observation_space,
             self.env.action_space,

@@ -274,7 +274,7 @@ def _d3rlpy(algorithm: str) -> Callable[[argparse.Namespace], dict]:
     def measure(words: argparse.Namespace) -> dict:
         library = _require("d3rlpy")
         library.seed(words.seed)
-        dataset = library.dataset.MDPDataset(**transitions(words))
+        dataset = library.dataset.MDPDataset(**scaled_transitions(words))
         config = getattr(library.algos, f"{algorithm}Config")
         scaler = library.preprocessing.StandardObservationScaler
         options: dict[str, Any] = {"observation_scaler": scaler()} if words.data else {}
@@ -330,8 +330,21 @@ def transitions(
     }
 
 
+def scaled_transitions(words: argparse.Namespace) -> dict[str, Any]:
+    """`transitions` with actions in [-1, 1], as the actors of d3rlpy and CORL give them."""
+    found = transitions(words)
+    limit = _require("gymnasium").make(words.task).action_space.high if words.data else 1.0
+    return found | {"actions": found["actions"] / limit}
+
+
+def scaled_task(task: str) -> Any:
+    """The task with actions in [-1, 1]."""
+    gymnasium = _require("gymnasium")
+    return gymnasium.wrappers.RescaleAction(gymnasium.make(task), -1.0, 1.0)
+
+
 def _d3rlpy_return(learner: Any, words: argparse.Namespace) -> float:
-    env, returns = _require("gymnasium").make(words.task), []
+    env, returns = scaled_task(words.task), []
     for episode in range(words.episodes):
         observation, _ = env.reset(seed=words.seed + 10_000 + episode)
         total, is_over = 0.0, False
