@@ -22,7 +22,8 @@ import torch
 
 from benchmarks import rl_curves
 from benchmarks.cheetah_run_task import EPISODE, REPEATS
-from benchmarks.rl_curve_chart import Point, chart, interquartile
+from benchmarks.rl_curve_chart import Point, chart
+from benchmarks.rl_family_curves import FOLDER, line
 from rrf import atomic, workspace
 from rrf.algorithms.cuda_graphs import Replayed
 from rrf.algorithms.planning.configs import discount_for
@@ -34,7 +35,6 @@ from rrf.runners.control.loop import ControlProgress, ControlRunner
 
 TASK = "benchmarks.cheetah_run_task:CheetahRunTwice-v0"
 NAME = "cheetah-run-tdmpc2"
-FOLDER = rl_curves.CURVES / "family"
 NUM_ACTIONS, EVERY, NUM_EPISODES = 50_000, 10_000, 10
 _WARM_UP = 2500  # five episodes, as the authors have it
 _EVALUATION = 4242
@@ -143,13 +143,8 @@ def _train(runner: ControlRunner, curve: Curve) -> None:
 def draw(seeds: Sequence[int], folder: Path) -> Path:
     """Write the picture; returns its path."""
     curves = [rl_curves.read(folder / f"{NAME}-seed{seed}.csv") for seed in seeds]
-    together = zip(*curves, strict=False)
-    lines = {
-        f"TD-MPC2, {len(seeds)} seeds": [
-            Point(rows[0].steps, *interquartile([row.return_greedy_mean for row in rows]))
-            for rows in together
-        ]
-    }
+    ours = line([(row.steps, row.return_greedy_mean) for row in rows] for rows in curves)
+    lines = {f"TD-MPC2, {len(seeds)} seeds": ours}
     for label, returns in PUBLISHED.items():
         mean = statistics.fmean(returns)
         lines[label] = [
