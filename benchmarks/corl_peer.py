@@ -1,5 +1,6 @@
 """Run CORL's IQL or CQL: `PYTHON benchmarks/corl_peer.py SOURCE iql|cql [--data FILE ...]
-[--task ID] [--updates N] [--seed N] [--episodes N] [--points N] [--device cpu]`.
+[--task ID] [--updates N] [--seed N] [--episodes N] [--starts SEED ...] [--points N]
+[--device cpu]`.
 
 SOURCE is a checkout of github.com/tinkoff-ai/CORL, and PYTHON any interpreter that has torch, h5py
 and gymnasium. Their `train` runs unchanged, on files of D4RL or, without `--data`, on random
@@ -20,7 +21,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from rl_peers import scaled_task, scaled_transitions  # beside this file
+from rl_peers import scaled_task, scaled_transitions, starts  # beside this file
 
 _WARM_UP = 20
 
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--starts", nargs="*", type=int, default=[], help="seeds of these episodes")
     parser.add_argument("--points", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     words = parser.parse_args()
@@ -59,7 +61,7 @@ def main() -> None:
             seed=words.seed,
             max_timesteps=words.updates + _WARM_UP,
             eval_freq=interval if words.data else 10**9,
-            n_episodes=words.episodes,
+            n_episodes=len(starts(words)),
             buffer_size=2_000_000 if words.data else 50_000,
             **options,
         )
@@ -86,7 +88,7 @@ def _modules(words: argparse.Namespace, marks: list[float], scores: list[float])
     gym = types.ModuleType("gym")
     gym.__dict__.update(
         Env=object,
-        make=lambda task: _OldEnv(words.task, scores),
+        make=lambda task: _OldEnv(words.task, scores, starts(words)),
         wrappers=types.SimpleNamespace(TransformObservation=_Transformed),
     )
     d4rl = types.ModuleType("d4rl")
@@ -116,19 +118,21 @@ def _with_next(found: dict[str, Any]) -> dict[str, Any]:
 class _OldEnv:
     """A task of gymnasium behind the interface that gym had before it."""
 
-    def __init__(self, task: str, scores: list[float]):
-        self.env, self.scores, self.next_seed = scaled_task(task), scores, 0
+    def __init__(self, task: str, scores: list[float], starts: list[int]):
+        self.env, self.scores = scaled_task(task), scores
+        self.starts, self.next = starts, 0
         self.observation_space, self.action_space = (
             self.env.observation_space,
             self.env.action_space,
         )
 
     def seed(self, seed: int) -> None:
-        self.next_seed = seed + 10_000
+        self.next = 0
 
     def reset(self) -> Any:
-        self.next_seed += 1
-        return self.env.reset(seed=self.next_seed)[0]
+        start = self.starts[self.next % len(self.starts)]
+        self.next += 1
+        return self.env.reset(seed=start)[0]
 
     def step(self, action: Any) -> tuple:
         observation, reward, terminated, truncated, facts = self.env.step(action)

@@ -26,6 +26,7 @@ from benchmarks.record import RESULTS, number, save
 from benchmarks.rl_curve_chart import Point, chart
 from rrf import atomic, workspace
 from rrf.config import parse_overrides
+from rrf.data.sampling import mixed_seed
 from rrf.presets import resolve
 
 if typing.TYPE_CHECKING:
@@ -37,7 +38,7 @@ COMMAND = "python -m benchmarks.rl_curves"
 NUM_EVALUATIONS = 20
 _NUM_EVALUATIONS_OF_PLANS, _PLANNED_STEPS = 5, 5000
 NUM_EPISODES = 20
-_SEED = 4242  # seed of the evaluation episodes; training uses other seeds
+SEED = 4242  # seed of the evaluation episodes; training uses other seeds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +185,7 @@ def greedy_returns(runner: "ControlRunner", num_episodes: int = NUM_EPISODES) ->
     protocol = ControlProtocolCfg(
         name="curve",
         env=env,
-        seed=_SEED,
+        seed=SEED,
         episodes_per_task=num_episodes,
         max_episode_steps=runner.env.max_episode_length,
         success={"length": LimitCfg(min=1)},
@@ -192,6 +193,14 @@ def greedy_returns(runner: "ControlRunner", num_episodes: int = NUM_EPISODES) ->
     policy = copy.deepcopy(runner.policy).eval().deployable()
     report = evaluate_control(policy, runner.env.interface, protocol)
     return [episode.episode_return for episode in report.episodes]
+
+
+def starts() -> list[int]:
+    """The seeds that these episodes of a Gymnasium task begin with."""
+    from rrf.evaluation.control.evaluate import block_seed
+
+    seed = block_seed(SEED, block=0)
+    return [mixed_seed(seed, episode) for episode in range(NUM_EPISODES)]
 
 
 def config(preset: str, seed: int, overrides: Sequence[str] = ()) -> "ControlRunnerCfg":

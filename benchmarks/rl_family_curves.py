@@ -6,8 +6,9 @@ over seeds of the greedy returns, with bootstrap bounds of 95 % (arXiv:2108.1326
 belong to the pages of `docs/algorithms`. The same command continues a killed run and repeats no
 finished one.
 
-Peers learn with the defaults of their libraries. Those of `rl_peers` run with the interpreter of
-`--peers`, CORL with its `--source`; what they found is kept beside the curves.
+Peers learn with the defaults of their libraries and play the same episodes. Those of `rl_peers`
+run with the interpreter of `--peers`, CORL with its `--source`; what they found is kept beside the
+curves.
 """
 
 import argparse
@@ -166,7 +167,7 @@ def _found(peer: Peer, seed: int, bench: Bench) -> dict:
     path = FOLDER / f"{peer.key}-seed{seed}.json"
     if not path.is_file():
         words = (*peer.words, "--seed", seed, "--points", rl_curves.NUM_EVALUATIONS)
-        words += ("--episodes", rl_curves.NUM_EPISODES)
+        words += ("--starts", *rl_curves.starts())
         if peer.recorded:
             raw = workspace.home() / "datasets" / "raw" / peer.recorded
             words += ("--data", str(raw / "0.hdf5"))

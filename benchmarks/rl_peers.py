@@ -3,9 +3,10 @@
 `PYTHON benchmarks/rl_peers.py PEER [--steps N ...]` prints JSON as its last line. It has
 `steps_per_s` and `steps_per_cpu_s` (environment steps, including learning if the peer learns),
 `updates_per_cpu_s` (gradient steps alone) and `return` (of `--episodes` greedy episodes after
-training). A number that a peer does not have is null. CPU-seconds count all threads of the process.
-With `--points`, SB3, SBX, d3rlpy and imitation play the episodes that often on the way, and
-`curve` has the steps and mean returns; the speed then includes the episodes.
+training, or of those that begin with the seeds `--starts`). A number that a peer does not have is
+null. CPU-seconds count all threads of the process. With `--points`, SB3, SBX, d3rlpy and imitation
+play the episodes that often on the way, and `curve` has the steps and mean returns; the speed then
+includes the episodes.
 
 Each peer uses the defaults of its library for the task. Torch gets one thread unless `--threads`
 says otherwise, because two threads make such small networks slower. JAX does not have this problem
@@ -187,16 +188,27 @@ def _learned(model: Any, warm_up_steps: int, words: argparse.Namespace) -> dict[
 
 
 def _greedy(model: Any, words: argparse.Namespace) -> Callable[[], float]:
-    """A function that plays `--episodes` greedy episodes and returns their mean return."""
+    """A function that plays greedy episodes and returns their mean return."""
+    env = _require("gymnasium").make(words.task)
+    return lambda: _played(env, lambda x: model.predict(x, deterministic=True)[0], words)
 
-    def play() -> float:
-        env_util = _require("stable_baselines3.common.env_util")
-        evaluation = _require("stable_baselines3.common.evaluation")
-        env = env_util.make_vec_env(words.task, n_envs=1, seed=words.seed + 10_000)
-        mean, _ = evaluation.evaluate_policy(model, env, n_eval_episodes=words.episodes)
-        return float(mean)
 
-    return play
+def _played(env: Any, act: Callable[[Any], Any], words: argparse.Namespace) -> float:
+    """The mean return of an episode from each start."""
+    returns = []
+    for seed in starts(words):
+        observation, _ = env.reset(seed=seed)
+        total, is_over = 0.0, False
+        while not is_over:
+            observation, reward, terminated, truncated, _ = env.step(act(observation))
+            total, is_over = total + float(reward), terminated or truncated
+        returns.append(total)
+    return statistics.fmean(returns)
+
+
+def starts(words: argparse.Namespace) -> list[int]:
+    """The seeds that episodes are reset with."""
+    return words.starts or [words.seed + 10_000 + episode for episode in range(words.episodes)]
 
 
 def _mjlab_ppo(words: argparse.Namespace) -> dict:
@@ -294,7 +306,12 @@ def _d3rlpy(algorithm: str) -> Callable[[argparse.Namespace], dict]:
         for _ in range(20):  # the first ones allocate
             learner.update(dataset.sample_transition_batch(256))
         words.steps = words.updates
-        curve, watch = _Curve(words, lambda: _d3rlpy_return(learner, words)), _Stopwatch()
+        env = scaled_task(words.task)
+
+        def act(observation: Any) -> Any:
+            return learner.predict(observation[None].astype("float32"))[0]
+
+        curve, watch = _Curve(words, lambda: _played(env, act, words)), _Stopwatch()
         for update in range(words.updates):
             learner.update(dataset.sample_transition_batch(256))
             curve.reach(update + 1)
@@ -341,19 +358,6 @@ def scaled_task(task: str) -> Any:
     """The task with actions in [-1, 1]."""
     gymnasium = _require("gymnasium")
     return gymnasium.wrappers.RescaleAction(gymnasium.make(task), -1.0, 1.0)
-
-
-def _d3rlpy_return(learner: Any, words: argparse.Namespace) -> float:
-    env, returns = scaled_task(words.task), []
-    for episode in range(words.episodes):
-        observation, _ = env.reset(seed=words.seed + 10_000 + episode)
-        total, is_over = 0.0, False
-        while not is_over:
-            action = learner.predict(observation[None].astype("float32"))[0]
-            observation, reward, terminated, truncated, _ = env.step(action)
-            total, is_over = total + float(reward), terminated or truncated
-        returns.append(total)
-    return statistics.fmean(returns)
 
 
 PEERS: dict[str, Callable[[argparse.Namespace], dict]] = {
@@ -404,6 +408,7 @@ def _words(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=3, help="for mjlab-ppo")
     parser.add_argument("--updates", type=int, default=300, help="gradient steps timed alone")
     parser.add_argument("--episodes", type=int, default=0, help="greedy, after training")
+    parser.add_argument("--starts", nargs="*", type=int, default=[], help="seeds of these episodes")
     parser.add_argument("--points", type=int, default=0, help="of a curve; needs --episodes")
     parser.add_argument("--data", nargs="*", default=[], help="files of D4RL, for d3rlpy and GAIL")
     parser.add_argument("--hidden", nargs="*", type=int, default=[], help="widths, for d3rlpy")
@@ -414,6 +419,7 @@ def _words(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     parser.add_argument("--env-threads", type=int, default=2, help="of EnvPool")
     words = parser.parse_args(arguments)
+    words.episodes = len(words.starts) or words.episodes
     if words.iterations < 2:
         parser.error(
             f"--iterations is {words.iterations}, allowed: 2 or more; the first is not counted"

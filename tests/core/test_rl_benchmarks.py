@@ -6,6 +6,8 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
+import gymnasium
+import numpy as np
 import pytest
 
 from benchmarks import (
@@ -21,7 +23,11 @@ from benchmarks import (
 from benchmarks.rl_curve_chart import Point, chart, interquartile
 from benchmarks.rl_pace import Bench, NotMeasuredError, Pace, alternating, median_pace, ratio_row
 from benchmarks.rl_pace import peer_command as peer_command_of
+from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.evaluation.control.evaluate import block_env
+from rrf.evaluation.control.protocol import ControlProtocolCfg
 from rrf.evaluation.protocols.files import load_protocol
+from rrf.evaluation.protocols.limits import LimitCfg
 from rrf.presets import PRESETS, resolve
 
 NAMED = (
@@ -147,6 +153,31 @@ def test_a_peer_is_evaluated_as_often_as_asked_while_it_learns(capsys):
     with pytest.raises(SystemExit):
         rl_peers._words(["sb3-sac", "--points", "4"])
     assert "--episodes is 0" in capsys.readouterr().err
+
+
+def test_peers_play_the_episodes_of_our_curves():
+    seeds = rl_curves.starts()
+    words = rl_peers._words(["sb3-sac", "--starts", *map(str, seeds)])
+    env = gymnasium.make("Pendulum-v1")
+    begun = []
+
+    def act(observation):
+        begun.append(observation)
+        return np.zeros(1, np.float32)
+
+    mean = rl_peers._played(env, act, words)
+    assert -1700 < mean < -500
+    cfg = GymnasiumEnvCfg(task="Pendulum-v1", num_envs=rl_curves.NUM_EPISODES)
+    protocol = ControlProtocolCfg(
+        name="curve",
+        env=cfg,
+        seed=rl_curves.SEED,
+        episodes_per_task=len(seeds),
+        max_episode_steps=200,
+        success={"length": LimitCfg(min=1)},
+    )
+    with block_env(protocol, block=0) as ours:
+        np.testing.assert_array_equal(begun[::200], ours.get_observations()["policy"].numpy())
 
 
 def test_a_peers_line_is_the_middle_of_what_was_found(tmp_path, monkeypatch):

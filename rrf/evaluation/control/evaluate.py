@@ -125,12 +125,16 @@ def run_block(
 def block_env(protocol: "ControlProtocolCfg", block: int) -> Iterator[ControlEnv]:
     """Build the environments of a block from its seed, and close them when the block ends."""
     device = "cuda" if protocol.env.prefers_gpu and torch.cuda.is_available() else "cpu"
-    seed = mixed_seed(protocol.seed, _ENVIRONMENTS, block)
-    env = protocol.env.build(seed=seed, device=device)
+    env = protocol.env.build(seed=block_seed(protocol.seed, block), device=device)
     try:
         yield env
     finally:
         env.close()
+
+
+def block_seed(seed: int, block: int) -> int:
+    """The seed of a block's environments, from that of the protocol."""
+    return mixed_seed(seed, _ENVIRONMENTS, block)
 
 
 def begin(env: ControlEnv, command: torch.Tensor | None):
