@@ -117,6 +117,7 @@ def test_each_stage_starts_from_the_one_before_and_the_last_one_is_judged(
     assert Path(result["evaluation"], "baseline-before-training.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_new_model_is_judged_by_the_gate_of_its_last_stage_and_keeps_that_gate(
     server,  # noqa: F811
     gates,
