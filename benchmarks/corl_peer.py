@@ -120,19 +120,17 @@ class _OldEnv:
 
     def __init__(self, task: str, scores: list[float], starts: list[int]):
         self.env, self.scores = scaled_task(task), scores
-        self.starts, self.next = starts, 0
+        self.starts, self.left = starts, iter(starts)
         self.observation_space, self.action_space = (
             self.env.observation_space,
             self.env.action_space,
         )
 
     def seed(self, seed: int) -> None:
-        self.next = 0
+        self.left = iter(self.starts)
 
     def reset(self) -> Any:
-        start = self.starts[self.next % len(self.starts)]
-        self.next += 1
-        return self.env.reset(seed=start)[0]
+        return self.env.reset(seed=next(self.left))[0]
 
     def step(self, action: Any) -> tuple:
         observation, reward, terminated, truncated, facts = self.env.step(action)

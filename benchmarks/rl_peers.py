@@ -189,8 +189,11 @@ def _learned(model: Any, warm_up_steps: int, words: argparse.Namespace) -> dict[
 
 def _greedy(model: Any, words: argparse.Namespace) -> Callable[[], float]:
     """A function that plays greedy episodes and returns their mean return."""
-    env = _require("gymnasium").make(words.task)
-    return lambda: _played(env, lambda x: model.predict(x, deterministic=True)[0], words)
+
+    def act(observation: Any) -> Any:
+        return model.predict(observation, deterministic=True)[0]
+
+    return lambda: _played(_require("gymnasium").make(words.task), act, words)
 
 
 def _played(env: Any, act: Callable[[Any], Any], words: argparse.Namespace) -> float:
@@ -306,12 +309,12 @@ def _d3rlpy(algorithm: str) -> Callable[[argparse.Namespace], dict]:
         for _ in range(20):  # the first ones allocate
             learner.update(dataset.sample_transition_batch(256))
         words.steps = words.updates
-        env = scaled_task(words.task)
 
         def act(observation: Any) -> Any:
             return learner.predict(observation[None].astype("float32"))[0]
 
-        curve, watch = _Curve(words, lambda: _played(env, act, words)), _Stopwatch()
+        curve = _Curve(words, lambda: _played(scaled_task(words.task), act, words))
+        watch = _Stopwatch()
         for update in range(words.updates):
             learner.update(dataset.sample_transition_batch(256))
             curve.reach(update + 1)
