@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rrf.cli.options import Imports, PolicyArgument
+from rrf.cli.options import DeviceOption, Imports, MaxMemory, Offload, PolicyArgument
 
 if TYPE_CHECKING:
     from rrf.evaluation.candidate import Candidate
@@ -105,6 +105,9 @@ def eval_(
     renderer: Renderer = "warp",
     held_out: HeldOut = None,
     fitted_q: FittedQData = None,
+    device: DeviceOption = "cpu",
+    max_memory: MaxMemory = None,
+    offload: Offload = None,
     imports: Imports = None,
 ) -> None:
     """Evaluate a policy under a fixed protocol; writes evaluation.json, videos and report.html.
@@ -119,15 +122,16 @@ def eval_(
     from rrf.cli.options import import_modules
     from rrf.evaluation.directory import Evaluator
     from rrf.evaluation.protocols.base import Resources
+    from rrf.runners.checkpoints.placement import choose
     from rrf.tracking.fetching import is_reference
     from rrf.tracking.links import policy_links, report_links
 
     import_modules(imports)
     if held_out or fitted_q:
-        if protocol or gate or register:
+        if protocol or gate or register or device != "cpu":
             option = "--held-out" if held_out else "--fitted-q"
             raise ValueError(
-                f"{option} runs no simulation; leave out --protocol, --gate, --register"
+                f"{option} runs no simulation; leave out --protocol, --gate, --register, --device"
             )
         candidate = _candidate(checkpoint)
         if held_out:
@@ -139,10 +143,12 @@ def eval_(
     gate_cfg = _gate(gate, champion, register)
     candidate = _candidate(checkpoint)
     cfg = _protocol(candidate, protocol, gate_cfg)
-    cfg = cfg.with_options(slots=slots, baselines=baselines or None).extended(extra_episodes)
+    place = choose(device, max_memory or [], offload)
+    given = {"slots": slots, "baselines": baselines, "device": place if place != "cpu" else None}
+    cfg = cfg.with_options(**given).extended(extra_episodes)
     if register:
         judging.require_registrable(candidate.path, register, candidate.lineage, gate)
-    evaluator = Evaluator(cfg, Resources(workers, renderer), showing, echo)
+    evaluator = Evaluator(cfg, Resources(workers, renderer, place), showing, echo)
     folder = out or evaluator.folder(candidate)
     named = checkpoint if is_reference(checkpoint) else str(candidate.path.resolve())
     links = policy_links(named) | report_links(None, candidate.lineage)

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from rrf import code_digest, workspace
+from rrf.atomic import digest_of
 from rrf.config import first_error
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
@@ -38,8 +39,12 @@ class Evaluator:
 
     @functools.cached_property
     def source(self) -> str:
-        """Digest of the code, computed once because someone may edit the code meanwhile."""
-        return self.protocol.source()
+        """Digest of the code, computed once because someone may edit the code meanwhile.
+
+        On another kind of processor a policy's numbers round differently, as with other code.
+        """
+        source, processor = self.protocol.source(), self.resources.processor
+        return source if processor == "cpu" else digest_of([source, processor])
 
     def folder(self, candidate: Candidate) -> Path:
         """The default directory for the evaluation of a policy."""

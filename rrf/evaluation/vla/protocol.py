@@ -35,7 +35,7 @@ class ProtocolCfg(BaseProtocolCfg):
     """What every policy evaluated under this protocol has to do."""
 
     policy_kind: typing.ClassVar[str] = "vla"
-    options: typing.ClassVar[Collection[str]] = ("slots", "baselines")
+    options: typing.ClassVar[Collection[str]] = ("slots", "baselines", "device")
     num_videos: typing.ClassVar[int] = 12
     play_options: typing.ClassVar[Mapping[str, typing.Any]] = {
         "protocol": None,
@@ -199,7 +199,7 @@ class ProtocolCfg(BaseProtocolCfg):
 
         if candidate.policy is None:
             self._check_policy(candidate.config)
-        policy = candidate.policy or load_policy(candidate.path)
+        policy = candidate.policy or load_policy(candidate.path, resources.device)
         cpu = cpu_seconds()
         env = self.environment(resources.workers, renderer=resources.renderer)
         try:

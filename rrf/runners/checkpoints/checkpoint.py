@@ -15,6 +15,7 @@ global_step_N/
 
 import dataclasses
 import json
+import typing
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -28,6 +29,9 @@ from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.checkpoints.deployable import KIND, TRAINER_STATE, copy_deployable
 from rrf.runners.configs import RunnerCfg
 from rrf.saved_names import current, settled, without_added
+
+if typing.TYPE_CHECKING:
+    from rrf.runners.checkpoints.placement import Placement
 
 CONFIG, WEIGHTS, NORM_STATS = "config.yaml", "model.safetensors", "norm_stats.json"
 _OPTIMIZER = "optimizer.safetensors"
@@ -143,12 +147,16 @@ def load_norm_stats(checkpoint: str | Path) -> dict:
     return json.loads((Path(checkpoint) / NORM_STATS).read_text())
 
 
-def load_policy(checkpoint: str | Path, device: str = "cpu") -> nn.Module:
+def load_policy(checkpoint: str | Path, device: "str | Placement" = "cpu") -> nn.Module:
     """The policy in a checkpoint, in evaluation mode.
 
+    Args:
+        checkpoint: A checkpoint directory.
+        device: A device, or how the weights are spread over several.
+
     Raises:
-        ValueError: If a file is missing, changed or unlisted, if the weights do not fit the config,
-            or if the policy was trained on several robots and acts as none of them.
+        ValueError: If a file is missing, changed or unlisted, if the weights do not fit the config
+            or the devices, or if the policy was trained on several robots and acts as none of them.
     """
     atomic.check_manifest(checkpoint)
     try:
@@ -158,7 +166,12 @@ def load_policy(checkpoint: str | Path, device: str = "cpu") -> nn.Module:
             f"{checkpoint}/{CONFIG} has no valid policy config: {first_error(error)}"
         ) from error
     cfg.require_one_robot()
-    policy = cfg.rebuild(load_norm_stats(checkpoint), Path(checkpoint))
+    norm_stats, path = load_norm_stats(checkpoint), Path(checkpoint)
+    if not isinstance(device, str):
+        from rrf.runners.checkpoints.placement import load_spread
+
+        return load_spread(cfg, norm_stats, path, device).eval()
+    policy = cfg.rebuild(norm_stats, path)
     load_weights(policy, checkpoint)
     return policy.to(device).eval()
 
@@ -194,9 +207,15 @@ def fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> N
     Raises:
         ValueError: If names or shapes do not agree exactly. The message names the differences.
     """
+    check_architecture(policy, tensor_files.shapes_of(weights), what)
+    policy.load_state_dict(dict(weights))
+
+
+def check_architecture(policy: nn.Module, shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
+    """Raise ValueError if `shapes` are not those of the policy's tensors, name by name."""
     wrong = tensor_files.differences(
         tensor_files.shapes_of(policy.state_dict()),
-        tensor_files.shapes_of(weights),
+        shapes,
         missing="{} is not in the checkpoint",
         unexpected="{} is only in the checkpoint",
     )
@@ -205,7 +224,6 @@ def fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> N
             f"{what} does not have the architecture of the configured policy: "
             f"{tensor_files.listed(wrong)}"
         )
-    policy.load_state_dict(dict(weights))
 
 
 def load_trainer_state(checkpoint: str | Path) -> TrainerState:

@@ -5,7 +5,7 @@ layers that bring it to the width of Qwen3. Features are Qwen3's last hidden sta
 norm.
 
 What is certain: the arithmetic of connector and language model equals the code that NVIDIA
-published (its port in huggingface/lerobot), which a test runs beside this. What could not be
+published (its port in huggingface/lerobot 0.4.4), by golden numbers. What could not be
 verified, because no weights of GR00T N1.5 were at hand: the sizes (those of the models that the
 publication names), whether the published vision tower is taken after its last layer, the number of
 tokens per image, the exact chat template, and with it the values of a real checkpoint.
@@ -96,6 +96,9 @@ class EagleBackbone(Backbone[EagleCfg]):
         shown = torch.stack(images, 1)[view.is_shown].to(dtype)
         patches_npv = self.vision_model(pixel_values=shown).last_hidden_state
         return self.mlp1(joined_patches(patches_npv))
+
+    def blocks(self) -> list[nn.Module]:
+        return [*self.vision_model.vision_model.encoder.layers, *self._qwen.layers]
 
     def assets(self) -> dict[str, str]:
         return self.tokenizer.assets()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from torch import nn
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from rrf.networks.vlm.backbone import Backbone, Features, View
@@ -133,6 +134,9 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
             sequence = sequence.extended(new)
         self.language_model.train(was_training)
         return torch.stack(chosen, dim=1)
+
+    def blocks(self) -> list[nn.Module]:
+        return [*self.vision_backbone.blocks(), *self.language_model.model.layers]
 
     def assets(self) -> dict[str, str]:
         return self.tokenizer.assets()
