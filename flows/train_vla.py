@@ -1,7 +1,5 @@
 """`train-vla`: train a policy from a dataset, judge and register it; promote it if it passes."""
 
-import json
-from pathlib import Path
 from typing import Annotated
 
 from prefect import flow
@@ -13,8 +11,9 @@ from flows.gate import gate_for, protocol_file
 from flows.ingest import DatasetName, bring_dataset, describe
 from flows.promote import ModelName
 from flows.training import GateFile, TrainFile, conclude, train
-from rrf import atomic, workspace
+from rrf import workspace
 from rrf.config import did_you_mean
+from rrf.runners.checkpoints.deployable import manifest_of
 from rrf.tracking.lineage import datasets_of
 
 NEW_MODEL_GATE = "configs/gates/metaworld-demo.yaml"
@@ -79,7 +78,7 @@ def train_vla(
 
 def datasets_behind(checkpoint: str) -> list[str]:
     """The datasets that the policy in a checkpoint was trained on, according to its manifest."""
-    return datasets_of(json.loads((Path(checkpoint) / atomic.MANIFEST).read_text())["lineage"])
+    return datasets_of(manifest_of(checkpoint)["lineage"])
 
 
 def by_stage(overrides: dict) -> dict[str, dict]:

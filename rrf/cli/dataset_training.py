@@ -97,10 +97,8 @@ class VLARLTraining(SupervisedTraining):
 def run_inputs(config: dict, dataset: str | None, source: str, parent: str | None) -> dict:
     """Digests of everything that decides a run's result."""
     from rrf import atomic
-    from rrf.saved_names import settled
 
-    config = {name: value for name, value in config.items() if name not in _PLACES}
-    digest = atomic.digest_of(settled(config))
+    digest = atomic.digest_of({k: value for k, value in config.items() if k not in _PLACES})
     return {"config": digest, "dataset": dataset, "source": source, "parent": parent}
 
 

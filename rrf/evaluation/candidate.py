@@ -4,7 +4,6 @@ import dataclasses
 import typing
 from pathlib import Path
 
-from rrf import atomic
 from rrf.runners.checkpoints.deployable import deployable_digest, kind_of
 
 
@@ -32,9 +31,7 @@ def candidate_at(path: Path, label: str) -> Candidate:
     Raises:
         ValueError: If a file of the checkpoint is missing, changed or not in its manifest.
     """
-    from rrf.runners.checkpoints.checkpoint import load_config
+    from rrf.runners.checkpoints.checkpoint import load_config, load_lineage
 
-    lineage = atomic.check_manifest(path).get("lineage") or {}
-    return Candidate(
-        path, label, kind_of(path), deployable_digest(path), load_config(path), lineage
-    )
+    digest = deployable_digest(path)  # checks the files, before one of them is read
+    return Candidate(path, label, kind_of(path), digest, load_config(path), load_lineage(path))

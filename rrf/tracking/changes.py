@@ -16,7 +16,6 @@ While a claim exists, aliases may be behind the ledger. Without one, a differenc
 and ledger means that somebody changed one of them behind our back (`rrf.tracking.standing`).
 """
 
-import json
 from typing import TYPE_CHECKING
 
 from rrf.tracking import ledger
@@ -170,10 +169,11 @@ def _find(client: "MlflowClient", name: str, index: int) -> "RegisteredModel | N
 def _finish(client: "MlflowClient", name: str, claim: "RegisteredModel") -> None:
     from mlflow.exceptions import MlflowException
 
-    entry = Entry(**json.loads(claim.tags[_ENTRY]))
+    text = claim.tags[_ENTRY]
+    entry = ledger.entry_of(text, claim.name)
     entries = ledger.read(client, name)  # after the claim, see above
     if entry.index == len(entries) + 1 and entry.parent == ledger.end_of(entries):
-        client.set_registered_model_tag(name, ledger.key_of(entry.index), entry.text())
+        client.set_registered_model_tag(name, ledger.key_of(entry.index), text)
         client.set_registered_model_tag(name, ledger.HEAD, entry.hash)
     set_aliases(client, name)
     try:

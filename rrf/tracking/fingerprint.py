@@ -4,7 +4,7 @@ They are tags of the model version and of its logged model:
 
 checkpoint_digest   digest of the deployable files, on both (`rrf.runners.checkpoints.deployable`)
 manifest_digest     SHA-256 of manifest.json, on the logged model; it covers the kind of policy, the
-                    step and the lineage. Models packaged before December 2026 do not have it.
+                    step and the lineage
 
 Files are copied to a place where nobody else writes, and the copy is checked. So files that are
 exchanged in the store at that moment cannot get past the check.
@@ -98,14 +98,11 @@ def of_logged_model(client: "MlflowClient", model_id: str) -> Fingerprint:
     """The fingerprint of a logged model.
 
     Raises:
-        ValueError: If it has no digest.
+        ValueError: If it lacks one of the digests.
         MlflowException: If there is no such model.
     """
     tags = client.get_logged_model(model_id).tags
-    if CHECKPOINT_DIGEST not in tags:
-        raise ValueError(
-            f"logged model {model_id} has no tag {CHECKPOINT_DIGEST}; rrf did not make it"
-        )
-    return Fingerprint(
-        f"logged model {model_id}", tags[CHECKPOINT_DIGEST], tags.get(MANIFEST_DIGEST)
-    )
+    for name in (CHECKPOINT_DIGEST, MANIFEST_DIGEST):
+        if name not in tags:
+            raise ValueError(f"logged model {model_id} has no tag {name}; rrf did not make it")
+    return Fingerprint(f"logged model {model_id}", tags[CHECKPOINT_DIGEST], tags[MANIFEST_DIGEST])

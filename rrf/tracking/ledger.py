@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf import atomic, workspace
+from rrf import atomic, formats, workspace
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 PREFIX = "ledger."
 HEAD = "ledger.head"
 GENESIS = "0" * 64
-_LATER_FIELDS = ("gate", "lost")  # left out of the hash where they are None, as in older ledgers
 
 
 class DamagedError(ValueError):
@@ -79,8 +78,17 @@ class Entry:
         return json.dumps(self._content())
 
     def _content(self) -> dict:
-        content = dataclasses.asdict(self)
-        return {k: v for k, v in content.items() if k not in _LATER_FIELDS or v is not None}
+        return formats.LEDGER.mark | dataclasses.asdict(self)
+
+
+def entry_of(text: str, where: str) -> Entry:
+    """The entry in a tag; whether it was edited is not checked.
+
+    Raises:
+        NewerFormatError: If a newer rrf wrote it.
+        ValueError, TypeError: If it is unreadable.
+    """
+    return Entry(**formats.LEDGER.read(dict(json.loads(text)), where))
 
 
 def read(client: "MlflowClient", name: str) -> list[Entry]:
@@ -115,17 +123,24 @@ def parse(name: str, tags: Mapping[str, str]) -> list[Entry]:
 
 
 def readable(tags: Mapping[str, str]) -> tuple[list[Entry], str]:
-    """The entries up to the first that is damaged, and what is wrong with that one, or ""."""
+    """The entries up to the first that is damaged, and what is wrong with that one, or "".
+
+    Raises:
+        NewerFormatError: If a newer rrf wrote an entry, which is no damage.
+    """
     entries: list[Entry] = []
     keys = sorted(key for key in tags if key.startswith(PREFIX) and key != HEAD)
     for position, key in enumerate(keys, start=1):
         if key != key_of(position):
             return entries, f"entry {position} was removed"
         try:
-            entry = Entry(**json.loads(tags[key]))
+            entry = entry_of(tags[key], f"entry {position} of the promotion ledger")
+        except formats.NewerFormatError:
+            raise
         except (ValueError, TypeError) as error:
             return entries, f"entry {position} is unreadable ({error})"
-        if entry.sealed() != entry or entry.parent != end_of(entries) or entry.index != position:
+        sealed = atomic.digest_of(json.loads(tags[key]) | {"hash": ""})
+        if (entry.hash, entry.parent, entry.index) != (sealed, end_of(entries), position):
             return entries, f"entry {position} was edited"
         entries.append(entry)
     return entries, ""

@@ -16,7 +16,6 @@ import yaml
 
 from rrf import atomic, code_digest, workspace
 from rrf.data.files import RemotePath, open_dataset_root
-from rrf.saved_names import settled
 
 REQUIRED = ("dataset_md5", "git_revision", "validation")
 REQUIRED_WITHOUT_DATASET = ("environment.task", "environment.config_digest", "git_revision")
@@ -61,7 +60,7 @@ def environment_lineage(env: Mapping) -> dict:
     home, missing = workspace.home(), []
     environment = {
         "task": env.get("task"),
-        "config_digest": atomic.digest_of(settled(env)),
+        "config_digest": atomic.digest_of(env),
         "packages": code_digest.simulator_versions(),
     }
     lineage = {"environment": environment} | _git(home, missing)

@@ -18,13 +18,12 @@ _LONGEST_NAME = 100
 def kept(run_dir: Path, tracker: str, run_name: str) -> tuple[str, str, bool]:
     """The id and the first name of this run in `tracker`, and whether it is new there.
 
-    Id and name are kept in `<run_dir>/<tracker>_run.json`. A file without a name is from the time
-    when runs were named after their directory.
+    Id and name are kept in `<run_dir>/<tracker>_run.json`.
     """
     path = run_dir / f"{tracker}_run.json"
     if path.is_file():
         known = json.loads(path.read_text())
-        return known["id"], known.get("name", run_dir.name), False
+        return known["id"], known["name"], False
     made = secrets.token_hex(8)
     atomic.write_json(path, {"id": made, "name": run_name})
     return made, run_name, True

@@ -1,8 +1,5 @@
 """Package a checkpoint as an MLflow model: files that are data, a tensor signature, and explicit
 requirements. The model contains no code and no pickle; `LOADER` loads it.
-
-Models packaged before December 2026 contain the code that MLflow runs to load them
-("models-from-code"). `rrf.load_policy` and `rrf models fetch` do not use that code.
 """
 
 import importlib.metadata
@@ -26,9 +23,7 @@ if TYPE_CHECKING:
 
 PLACE = "artifacts/checkpoint"  # of the checkpoint, in the model
 LOADER = "rrf.tracking.policy_model"  # the module that MLflow calls to load a policy
-_LOADER_TAG = "loader"
 MODEL_TYPE = "policy"
-RESET = "reset"  # imported by models registered up to November 2026
 _REQUIRED = ("rrf", "mlflow", "torch", "tensordict", "numpy", "safetensors", "pydantic", "pyyaml")
 
 
@@ -81,7 +76,6 @@ def log_model(
     tags = {
         CHECKPOINT_DIGEST: digest,
         MANIFEST_DIGEST: atomic.sha256(copy / atomic.MANIFEST),
-        _LOADER_TAG: LOADER,
     }
     logged = client.create_logged_model(
         experiment, "policy", run_id, tags=tags, model_type=MODEL_TYPE
@@ -94,10 +88,9 @@ def log_model(
 def _complete(client: "MlflowClient", experiment: str, digest: str) -> "LoggedModel | None":
     """A logged model of this checkpoint whose artifacts have all arrived.
 
-    MLflow's filter cannot ask for the status: SQLite finds nothing, PostgreSQL refuses. A model
-    whose artifacts contain code, from before December 2026, is not used again.
+    MLflow's filter cannot ask for the status: SQLite finds nothing, PostgreSQL refuses.
     """
-    wanted = f"tags.{CHECKPOINT_DIGEST} = '{digest}' AND tags.{_LOADER_TAG} = '{LOADER}'"
+    wanted = f"tags.{CHECKPOINT_DIGEST} = '{digest}'"
     found = client.search_logged_models([experiment], wanted)
     return next((model for model in found if str(model.status) == "READY"), None)
 

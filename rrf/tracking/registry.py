@@ -102,7 +102,7 @@ def register(
         evaluation: The directory written by `rrf eval`; it is stored with the run.
         flow_run: The Prefect flow run that registers the version; by default the one that started
             this process, if any.
-        gate: The gate that rules the model from now on, if none does and it has no champion.
+        gate: The gate that rules the model from now on, if none does.
 
     Raises:
         ValueError: For a name with invalid characters, a model of another task, an unknown run, a
@@ -121,7 +121,7 @@ def register(
     with _changing(client, name):
         _create_model(client, name)
         now = _settled(client, name)
-        if gate and now.champion is None:
+        if gate:
             first = rules.model_gate(gate)
             now = _record_gate(client, name, first, "the gate of its first candidate", first=True)
         version = _version_with(client, name, digest) or _add_version(

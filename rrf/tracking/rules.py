@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf import workspace
+from rrf import atomic, workspace
 from rrf.evaluation import judging
 from rrf.evaluation.gates.gate import GateCfg, Rival, load_gate, verdict
 from rrf.evaluation.gates.verdicts import Verdict
@@ -44,16 +44,15 @@ def gate_of(standing: Standing) -> GateCfg | None:
     """The gate on record as a config; None if there is none.
 
     Raises:
-        ValueError: If this version of rrf cannot read it, or reads another gate.
+        ValueError: If this version of rrf cannot read it, or it is not the gate that was recorded.
     """
     gate, model = standing.gate, standing.name
     if gate is None:
         return None
     try:
-        found = GateCfg.from_dict(gate.config)
-        if found.hash == gate.hash:
-            return found
-        error = f"its hash is {found.hash[:12]}, not {gate.hash[:12]}"
+        if (digest := atomic.digest_of(gate.config)) == gate.hash:
+            return GateCfg.from_dict(gate.config)
+        error = f"its hash is {digest[:12]}, not {gate.hash[:12]}"
     except ValueError as problem:
         error = str(problem)
     raise ValueError(
@@ -173,13 +172,10 @@ def _success(version: Version, base_hash: str | None) -> float:
 
 def differing(standing: Standing, file: str | Path) -> str:
     """Why a candidate that is judged by this gate cannot be promoted, or ""."""
-    mine, gate = load_gate(file), standing.gate
-    if gate is None and standing.champion is None:
+    mine, gate, recorded = load_gate(file), gate_of(standing), standing.gate
+    if gate is None or recorded is None or gate.hash == mine.hash:
         return ""
-    if gate is not None and gate.hash == mine.hash:
-        return ""
-    ruled = f"is ruled by {gate.file} ({gate.hash[:12]})" if gate else "has a champion but no gate"
     return (
-        f"'{standing.name}' {ruled}, not by {file} ({mine.hash[:12]}); to change that: rrf models "
-        f"gate {standing.name} {file} --reason '...'"
+        f"'{standing.name}' is ruled by {recorded.file} ({gate.hash[:12]}), not by {file} "
+        f"({mine.hash[:12]}); to change that: rrf models gate {standing.name} {file} --reason '...'"
     )

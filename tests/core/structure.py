@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"
 GROUND = (
-    "saved_names", "config", "atomic", "code_digest", "compilation", "workspace", "processes",
+    "formats", "config", "atomic", "code_digest", "compilation", "workspace", "processes",
     "service_records", "registry",
 )  # fmt: skip
 """Modules that every layer may import; the table leaves them out of its imports."""

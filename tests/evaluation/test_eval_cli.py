@@ -97,8 +97,7 @@ def test_evaluations_of_another_version_are_named_and_left_out(home, rrf, monkey
     whole = (home / "g/0/evaluation.json").read_text()
     for number, text in enumerate(
         (
-            json.dumps(json.loads(whole) | {"schema_version": 0}),
-            # As the first release wrote it: the code that evaluated was not recorded.
+            json.dumps(json.loads(whole) | {"format_version": 2}),
             json.dumps({k: v for k, v in json.loads(whole).items() if k != "source_digest"}),
             whole[: len(whole) // 2],
             whole.replace('"greedy"', '"greediness"'),
@@ -111,7 +110,7 @@ def test_evaluations_of_another_version_are_named_and_left_out(home, rrf, monkey
     notes = [line for line in output.splitlines() if line.startswith("not reusing")]
     assert len(notes) == 4
     assert f"{home / 'g/1'}/evaluation.json: " in notes[0]
-    assert "schema_version is 0, but this version of rrf reads 1" in notes[0]
+    assert "evaluation.json was written by a newer rrf" in notes[0]
     assert "damaged: KeyError 'source_digest'" in notes[1]
     assert "not JSON" in notes[2]
     assert "greediness" in notes[3]

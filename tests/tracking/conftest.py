@@ -134,7 +134,7 @@ def make_checkpoint(path: Path, seed: int = 0, lineage: dict | None = None) -> P
         (root / "norm_stats.json").write_text("{}")
         (root / "trainer_state").mkdir()
         (root / "trainer_state/state.json").write_text("{}")
-        atomic.write_manifest(root, step=seed, lineage=lineage or {})
+        atomic.write_manifest(root, kind="vla", step=seed, lineage=lineage or {})
     return path
 
 

@@ -45,7 +45,6 @@ from rrf.evaluation.protocols.limits import LimitCfg, check_metrics
 from rrf.evaluation.results import EpisodeResult, EvaluationReport, Rate, wins_and_losses
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-_LATER_FIELDS = ("task_margin", "forbid_git_dirty", "forbid_unpushed_data")
 
 
 @configclass
@@ -114,14 +113,8 @@ class GateCfg(Cfg):
 
     @property
     def hash(self) -> str:
-        """Hex SHA-256 of the whole gate. A field that was added later counts if it is not at its
-        default, so that a gate on record stays the same gate.
-        """
-        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name in _LATER_FIELDS}
-        content = self.identity()
-        return atomic.digest_of(
-            {k: v for k, v in content.items() if k not in defaults or v != defaults[k]}
-        )
+        """Hex SHA-256 of the whole gate."""
+        return atomic.digest_of(self.to_dict())
 
 
 def load_gate(path: str | Path) -> GateCfg:

@@ -135,7 +135,7 @@ class ProtocolCfg(BaseProtocolCfg):
 
     @property
     def hash(self) -> str:
-        return digest_of({k: v for k, v in self.identity().items() if k not in _NOT_IN_HASH})
+        return digest_of({k: v for k, v in self.to_dict().items() if k not in _NOT_IN_HASH})
 
     @property
     def _num_initial_states(self) -> int:

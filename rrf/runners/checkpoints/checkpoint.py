@@ -6,7 +6,7 @@ global_step_N/
                             above 5 GB several files and an index, see `rrf.networks.tensor_files`
     norm_stats.json         the statistics with which the policy normalises
     interface.json          the environment's interface; only for state-based policies
-    manifest.json           SHA-256 of every file, kind of policy, step, lineage
+    manifest.json           SHA-256 of every file, kind of policy, step, lineage, format_version
     trainer_state/          only needed for training; a deployable checkpoint does not have it
         optimizer.safetensors   optimizer state; under "weights/" the weights being trained, if
                                 averaged weights are deployed
@@ -22,13 +22,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from rrf import atomic
+from rrf import atomic, formats
 from rrf.config import first_error, read_yaml
 from rrf.networks import tensor_files
 from rrf.policies.vla.configs import PolicyCfg
-from rrf.runners.checkpoints.deployable import KIND, TRAINER_STATE, copy_deployable
+from rrf.runners.checkpoints.deployable import (
+    KIND,
+    TRAINER_STATE,
+    copy_deployable,
+    manifest_of,
+)
 from rrf.runners.configs import RunnerCfg
-from rrf.saved_names import current, settled, without_added
 
 if typing.TYPE_CHECKING:
     from rrf.runners.checkpoints.placement import Placement
@@ -72,8 +76,8 @@ def save(
         (root / TRAINER_STATE / "state.json").write_text(
             json.dumps(trainer_state.facts, indent=2) + "\n"
         )
-        facts = {"format": 1, "step": step, "lineage": dict(lineage), KIND: config.policy_kind}
-        atomic.write_manifest(root, **facts)
+        facts = {"step": step, "lineage": dict(lineage), KIND: config.policy_kind}
+        atomic.write_manifest(root, **formats.CHECKPOINT.mark, **facts)
     return path
 
 
@@ -118,20 +122,18 @@ def load_config(checkpoint: str | Path) -> dict:
 
     Raises ValueError like `read_yaml`.
     """
-    return current(read_yaml(Path(checkpoint) / CONFIG))
+    return read_yaml(Path(checkpoint) / CONFIG)
 
 
 def load_lineage(checkpoint: str | Path | None) -> dict:
     """The lineage of a checkpoint, from its manifest; empty if `checkpoint` is None."""
     if checkpoint is None:
         return {}
-    manifest = json.loads((Path(checkpoint) / atomic.MANIFEST).read_text())
-    return manifest.get("lineage", {})
+    return manifest_of(checkpoint).get("lineage") or {}
 
 
 def config_differences(saved: Mapping, current: Mapping, free: Collection[str] = ()) -> list[str]:
     """The differences of two configs, as "algorithm.gamma: 0.99 -> 0.98". Ignores fields `free`."""
-    saved, current = without_added(saved), without_added(current)
     lines = []
     for name in sorted({*saved, *current} - set(free)):
         old, new = saved.get(name), current.get(name)
@@ -262,7 +264,7 @@ def require_new(out: Path) -> None:
 
 def changed_fields(path: Path, cfg: RunnerCfg, free: Collection[str] = ()) -> list[str]:
     """The top-level fields, apart from `free`, in which the config of a checkpoint differs."""
-    saved, now = settled(load_config(path)), cfg.identity()
+    saved, now = load_config(path), cfg.to_dict()
     names = {*saved, *now} - set(free)
     return sorted(name for name in names if saved.get(name) != now.get(name))
 
