@@ -73,7 +73,7 @@ def test_a_policy_reused_from_a_run_without_mlflow_is_refused_before_it_is_evalu
 def test_a_policy_stands_on_all_datasets_in_its_manifest(tmp_path):
     one, other = {"dataset": "demo", "card": None}, {"dataset": "lab"}
     for lineage, names in ((one, ["demo"]), ({"datasets": [one, other]}, ["demo", "lab"])):
-        (tmp_path / "manifest.json").write_text(json.dumps({"lineage": lineage}))
+        (tmp_path / "manifest.json").write_text(json.dumps({"files": {}, "lineage": lineage}))
         assert datasets_behind(str(tmp_path)) == names
 
 
