@@ -49,5 +49,5 @@ def _fields(file: str) -> frozenset[str]:
 def _root() -> Path:
     found = importlib.util.find_spec("lerobot")
     if found is None or not found.submodule_search_locations:
-        raise ValueError("lerobot is not installed; type: pip install lerobot==0.4.4")
+        raise ValueError("lerobot is not installed; type: pip install lerobot==0.6.1")
     return Path(next(iter(found.submodule_search_locations)))
