@@ -25,7 +25,8 @@ def report() -> bool:
     """Print the table. Returns whether it shows no problem."""
     store = _store()
     rows = [
-        _python(), _packages(), _cores(), _disk(), *_renderers(), _gpu(), _data(), store,
+        _python(), _packages(), _cores(), _workspace(), _disk(), *_renderers(), _gpu(), _data(),
+        store,
         *(ledgers() if store[0] == _OK else []),
         server("Prefect server", "prefect", "/api/health"),
         server("MLflow server", "mlflow", "/health"),
@@ -65,7 +66,9 @@ def _cores() -> tuple[str, str, str]:
 
 
 def _disk() -> tuple[str, str, str]:
-    free_gb = shutil.disk_usage(workspace.home()).free / 1e9
+    home = workspace.home()
+    there = next(folder for folder in (home, *home.parents) if folder.exists())
+    free_gb = shutil.disk_usage(there).free / 1e9
     return (_OK if free_gb > 2 else _BAD), "free disk", f"{free_gb:.0f} GB"
 
 
@@ -92,10 +95,17 @@ def _gpu() -> tuple[str, str, str]:
     return _WARN, "GPU", "none; everything in the demo runs on the CPU"
 
 
+def _workspace() -> tuple[str, str, str]:
+    if root := workspace.root():
+        return _OK, "workspace", str(root)
+    return _WARN, "workspace", f"none, so {workspace.home()} is used; make one: rrf init FOLDER"
+
+
 def _data() -> tuple[str, str, str]:
     raw = workspace.home() / "datasets" / "raw"
     if not raw.is_dir() or not any(raw.rglob("*.hdf5")):
-        return _WARN, "raw data", "not here yet; run: dvc pull datasets.dvc"
+        how = "; run: dvc pull datasets.dvc" if (workspace.home() / "datasets.dvc").exists() else ""
+        return _WARN, "raw data", f"not here yet{how}"
     ready = sorted(
         p.parent.parent.name for p in (workspace.home() / "datasets").glob("*/meta/info.json")
     )

@@ -47,7 +47,7 @@ def policy_links(policy: str) -> dict[str, str]:
     directory, it is the run. For any other checkpoint the result is empty.
 
     Args:
-        policy: NAME@champion, NAME/3, or a checkpoint directory relative to the repository's root.
+        policy: NAME@champion, NAME/3, or a checkpoint directory relative to the workspace.
     """
     if is_reference(policy):
         version = find(policy)

@@ -28,14 +28,17 @@ def model_gate(file: str | Path) -> ModelGate:
     """A gate file as the ledger records it.
 
     Raises:
-        ValueError: If the gate cannot be read, or lies outside the repository, where other machines
-            and the flows would not find it.
+        ValueError: If the gate cannot be read, or is neither in the workspace nor one that rrf
+            ships, so that other machines and the flows would not find it.
     """
-    gate, path, home = load_gate(file), Path(file).resolve(), workspace.home()
+    gate, path = load_gate(file), workspace.find(file).resolve()
+    home, shipped = workspace.home().resolve(), workspace.shipped()
+    if path.is_relative_to(shipped / workspace.CONFIGS):  # an environment may lie in the workspace
+        home = shipped
     if not path.is_relative_to(home):
         raise ValueError(
-            f"the gate {path} lies outside the repository {home}, so no other machine would find "
-            "it; copy it to configs/gates/, and its protocol to configs/protocols/"
+            f"the gate {path} lies outside the workspace {home}, so no other machine would find it;"
+            " copy it to configs/gates/, and its protocol to configs/protocols/"
         )
     return ModelGate(str(path.relative_to(home)), gate.hash, gate.to_dict())
 

@@ -27,7 +27,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rrf import atomic
+from rrf import atomic, workspace
 from rrf.config import Cfg, configclass, first_error, read_yaml
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.gates.verdicts import Check, Outcome, Verdict
@@ -120,21 +120,35 @@ class GateCfg(Cfg):
 def load_gate(path: str | Path) -> GateCfg:
     """Load a gate from YAML.
 
-    In configs/gates/, `protocol: NAME` stands for the file configs/protocols/NAME.yaml.
+    `protocol: NAME` stands for the file that `protocol_path` finds.
 
     Raises:
         ValueError: For a missing file, an unknown field or a value out of range; the message names
             the file.
     """
+    path = workspace.find(path)
     data = read_yaml(path)
     try:
         if isinstance(name := data.get("protocol"), str):
-            data["protocol"] = load_protocol(Path(path).parent.parent / f"protocols/{name}.yaml")
+            data["protocol"] = load_protocol(protocol_path(path, name))
         elif isinstance(name, Mapping):
             data["protocol"] = parse_protocol(name)
         return GateCfg.from_dict(data)
     except ValueError as error:
         raise ValueError(f"{path}: {first_error(error)}") from error
+
+
+def protocol_path(gate: str | Path, name: str) -> Path:
+    """The file of the protocol that a gate's file names: protocols/NAME.yaml in the folder of its
+    own folder, or else configs/protocols/NAME.yaml of the workspace, or else of those that rrf
+    ships. For a gate that rrf ships, the workspace comes first.
+    """
+    gate = workspace.find(gate)
+    beside = gate.parent.parent / "protocols" / f"{name}.yaml"
+    is_shipped = gate.resolve().is_relative_to(workspace.shipped())
+    if beside.is_file() and not is_shipped:
+        return beside
+    return workspace.configs("protocols").get(name, beside)
 
 
 @dataclasses.dataclass(frozen=True)
