@@ -14,7 +14,7 @@ from flows.this_run import name_version, this_run
 from rrf.runners.run_directory import RESULT, read_facts
 from rrf.tracking import registry
 
-TrainFile = Annotated[str, Field(description="A preset, or a file in configs/train/.")]
+TrainFile = Annotated[str, Field(description="A preset, or a training file in YAML.")]
 GateFile = Annotated[str, Field(description="A file in configs/gates/.")]
 
 

@@ -38,7 +38,7 @@ app.add_typer(orchestra.app, name="orchestra")
 @app.command()
 def show(
     target: Annotated[
-        str | None, typer.Argument(help="A preset name or a configs/train/*.yaml file.")
+        str | None, typer.Argument(help="A preset, or a YAML file with a preset and overrides.")
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Dotted overrides: optimizer.lr=1e-3")
