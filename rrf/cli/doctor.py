@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rrf import service_records, workspace
+from rrf.extras import install_command
 
 _PACKAGES = (
     "prefect", "dvc", "torch", "transformers", "peft", "accelerate", "gymnasium", "mujoco",
@@ -55,7 +56,7 @@ def _packages() -> tuple[str, str, str]:
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
     if missing:
-        return _BAD, "packages", f"missing {', '.join(missing)}; run: make setup"
+        return _BAD, "packages", f"missing {', '.join(missing)}; run: {install_command()}"
     return _OK, "packages", ", ".join(found)
 
 
@@ -144,12 +145,12 @@ def ledgers() -> list[tuple[str, str, str]]:
 
 
 def server(what: str, name: str, path: str) -> tuple[str, str, str]:
-    """The row about a server of `make up`: whether it answers at `path`, and where."""
+    """The row about a server of `rrf services up`: whether it answers at `path`, and where."""
     port = service_records.port(name)
     with socket.socket() as probe:
         probe.settimeout(0.5)
         if probe.connect_ex(("127.0.0.1", port)) != 0:
-            return _WARN, what, f"not running on port {port}; run: make up"
+            return _WARN, what, f"not running on port {port}; run: rrf services up"
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
             return _OK, what, f"http://127.0.0.1:{port} answers {answer.status}"

@@ -281,7 +281,8 @@ def test_a_simulator_that_is_not_installed(rrf, monkeypatch, preset, env, packag
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     error = one_line(rrf("train", preset, "trackers=[]", *env))
-    assert f"'{package}' is not installed; it comes with: uv pip install -e '.[{extra}]'" in error
+    assert f"'{package}' is not installed; it comes with: uv pip install -e '" in error
+    assert f"[{extra}]'" in error
 
 
 def test_a_run_directory_of_another_config_shows_what_differs(rrf):
