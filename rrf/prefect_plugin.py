@@ -2,7 +2,7 @@
 deployment, and every Prefect command finds the server of `make up`.
 
 Prefect 3.8 itself accepts only FLOW/DEPLOYMENT. The entry point `prefect.plugins` loads this module
-in every Prefect process that is started in the repository (`[tool.prefect.plugins]` in
+in every Prefect process that is started in a workspace (`[tool.prefect.plugins]` in its
 pyproject.toml enables plugins). The plugin wraps one client method.
 
 It also lets runs survive a server that is away. Prefect's clients repeat a request that finds no
@@ -35,7 +35,7 @@ def setup_environment(*, ctx: Any) -> SetupResult | None:
     """Called by Prefect at start-up. Prefect requires `ctx` to be keyword-only.
 
     Returns:
-        The address of this checkout's server, unless the shell or a profile names one. If that
+        The address of this workspace's server, unless the shell or a profile names one. If that
         holds user and password, they move to Prefect's own setting, so that they are never shown.
     """
     if ctx.prefect_version.startswith(_TESTED):
@@ -49,7 +49,7 @@ def setup_environment(*, ctx: Any) -> SetupResult | None:
         return None
     try:
         record = service_records.read("prefect")
-    except ValueError:  # not in a checkout
+    except ValueError:  # a workspace of a newer version
         return None
     return SetupResult({_API: f"http://127.0.0.1:{record.port}/api"}) if record else None
 

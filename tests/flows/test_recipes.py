@@ -23,7 +23,6 @@ from flows import (
     artifacts,
     commands,
     fitting,
-    prefect_plugin,
     progress,
     train_locomotion,
     train_offline,
@@ -35,6 +34,7 @@ from flows.train_vla import by_stage, datasets_behind
 from flows.training import conclude
 from infra import demo, services
 from infra.display import Display
+from rrf import prefect_plugin
 from rrf.config import locate
 from rrf.envs.rendering.video import write_video
 from rrf.evaluation.results import EvaluationReport

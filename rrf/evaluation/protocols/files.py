@@ -62,8 +62,8 @@ def find_protocol(candidate: Candidate) -> Path:
         raise ValueError(f"several protocols are for {what}: {names}; choose one with --protocol")
     example = workspace.shipped() / "configs/protocols/cartpole.yaml"
     raise ValueError(
-        f"no protocol in {folder} is for {what}; write one there like {example}, or choose one with "
-        "--protocol"
+        f"no protocol in {folder} is for {what}; write one there like {example}, or choose one "
+        "with --protocol"
     )
 
 
