@@ -12,7 +12,7 @@ from setuptools.command.build_py import build_py
 
 PLACE = Path("rrf", "_workspace")  # rrf.workspace.SHIPPED
 _SHIPPED = (
-    *("configs/**/*", "flows/*.py", "infra/workspace/**/*"),
+    *("configs/**/*", "flows/*.py", ".dvc/plots/*.json", "infra/workspace/**/*"),
     *(f"infra/{name}.py" for name in ("__init__", "deployments", "ports", "services")),
 )
 
