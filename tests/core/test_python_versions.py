@@ -325,3 +325,25 @@ def test_a_good_environment_stays(checkout):
     (checkout.home / "requirements.lock").touch()
     (checkout.home / ".venv" / ".installed").unlink()
     assert checkout.made_with() == "3.12"
+
+
+# ------------------------------------------------------------------------------------ a checkout
+
+
+def test_an_older_python_gets_one_line_from_a_checkout():
+    names = [f"python3.{minor}" for minor in range(8, 12)]
+    olds = [name for name in names if shutil.which(name) and runs(name)]
+    if not olds:
+        pytest.skip("this machine has no Python older than 3.12")
+    for old in olds:
+        done = subprocess.run(
+            [old, "-m", "rrf", "doctor"], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("error: rrf needs Python 3.12 or newer, but /")
+        assert line.endswith(f" is {old.removeprefix('python')}")
+
+
+def runs(python: str) -> bool:
+    return subprocess.run([python, "-c", ""], capture_output=True).returncode == 0
