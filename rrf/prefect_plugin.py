@@ -1,5 +1,5 @@
 """A Prefect plugin: with it, `prefect deployment run train-vla` accepts the bare name of a
-deployment, and every Prefect command finds the server of `make up`.
+deployment, and every Prefect command finds the server of `rrf services up`.
 
 Prefect 3.8 itself accepts only FLOW/DEPLOYMENT. The entry point `prefect.plugins` loads this module
 in every Prefect process that is started in a workspace (`[tool.prefect.plugins]` in its
@@ -8,7 +8,7 @@ pyproject.toml enables plugins). The plugin wraps one client method.
 It also lets runs survive a server that is away. Prefect's clients repeat a request that finds no
 server only if this very client has reached it before, and most requests of a run come from clients
 of their own. With the plugin it is enough that any client of the process has reached the server, or
-that `make up` started the process. `client.max_retries` in pyproject.toml says how often.
+that `rrf services up` started the process. `client.max_retries` in pyproject.toml says how often.
 
 With a Prefect version that it was not tested with, the plugin changes nothing of this.
 """
@@ -86,7 +86,7 @@ def _with_bare_names(method):
                 return await method(self, name)
             return await _read_bare(self, name)
         except (httpx.ConnectError, httpx.ConnectTimeout):
-            _fail(f"no Prefect server answers at {self.api_url}; start it with `make up`")
+            _fail(f"no Prefect server answers at {self.api_url}; start it with `rrf services up`")
 
     return read_deployment_by_name
 
@@ -102,7 +102,9 @@ async def _read_bare(client, name: str):
         full = [f"{(await client.read_flow(one.flow_id)).name}/{one.name}" for one in found]
         _fail(f"{len(found)} deployments are named '{name}'; choose one: {', '.join(sorted(full))}")
     known = ", ".join(sorted(one.name for one in await client.read_deployments())) or "none"
-    return _fail(f"no deployment '{name}' at {client.api_url} (known: {known}); run `make up`")
+    return _fail(
+        f"no deployment '{name}' at {client.api_url} (known: {known}); run `rrf services up`"
+    )
 
 
 def _fail(message: str) -> NoReturn:

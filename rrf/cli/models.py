@@ -33,7 +33,9 @@ def list_(
 
     found = registry.versions(name)
     if not found:
-        typer.echo("no models yet; `make demo` makes one, `rrf models register` adds a checkpoint")
+        typer.echo(
+            "no models yet; `rrf models register` or `rrf eval --register` adds a checkpoint"
+        )
         return
     table = Table(box=None, header_style="bold")
     for column in (

@@ -1,7 +1,7 @@
 """Addresses of MLflow's web pages, and the links in reports.
 
 The pages belong to the server that `MLFLOW_TRACKING_URI` names. For a local store, they belong to
-the server that `make up` starts.
+the server that `rrf services up` starts.
 """
 
 from collections.abc import Mapping

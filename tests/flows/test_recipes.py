@@ -325,7 +325,7 @@ def test_a_second_demo_in_the_same_checkout_is_refused(tmp_path, monkeypatch):
     refused = pytest.raises(ValueError, match=rf"another `make demo` \(pid {os.getpid()}\)")
     with demo.only_one(), refused, demo.only_one():
         pass
-    with demo.only_one(), pytest.raises(ValueError, match="`make up` when it is done"):
+    with demo.only_one(), pytest.raises(ValueError, match="`rrf services up` when it is done"):
         services.check_no_demo()
     services.check_no_demo()
     with demo.only_one():
