@@ -123,14 +123,16 @@ class EagleBackbone(Backbone[EagleCfg]):
         from transformers import SiglipVisionConfig, SiglipVisionModel
 
         cfg = self.cfg
-        config = SiglipVisionConfig(
-            hidden_size=cfg.vision_width,
-            intermediate_size=cfg.vision_intermediate,
-            num_hidden_layers=cfg.vision_depth,
-            num_attention_heads=cfg.vision_heads,
-            image_size=cfg.image.size[0],
-            patch_size=cfg.patch_size,
-            vision_use_head=False,
+        config = SiglipVisionConfig.from_dict(
+            {
+                "hidden_size": cfg.vision_width,
+                "intermediate_size": cfg.vision_intermediate,
+                "num_hidden_layers": cfg.vision_depth,
+                "num_attention_heads": cfg.vision_heads,
+                "image_size": cfg.image.size[0],
+                "patch_size": cfg.patch_size,
+                "vision_use_head": False,
+            }
         )
         return SiglipVisionModel(config)
 
@@ -138,15 +140,17 @@ class EagleBackbone(Backbone[EagleCfg]):
         from transformers import Qwen3Config, Qwen3Model
 
         cfg = self.cfg
-        config = Qwen3Config(
-            vocab_size=cfg.vocab_size,
-            hidden_size=cfg.hidden_size,
-            intermediate_size=cfg.intermediate_size,
-            num_hidden_layers=cfg.num_layers,
-            num_attention_heads=cfg.num_heads,
-            num_key_value_heads=cfg.num_kv_heads,
-            head_dim=cfg.head_dim,
-            rope_theta=cfg.rope_theta,
+        config = Qwen3Config.from_dict(
+            {
+                "vocab_size": cfg.vocab_size,
+                "hidden_size": cfg.hidden_size,
+                "intermediate_size": cfg.intermediate_size,
+                "num_hidden_layers": cfg.num_layers,
+                "num_attention_heads": cfg.num_heads,
+                "num_key_value_heads": cfg.num_kv_heads,
+                "head_dim": cfg.head_dim,
+                "rope_theta": cfg.rope_theta,
+            }
         )
         return Qwen3Model(config)
 

@@ -252,15 +252,17 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
 
 
 def _llama(cfg: LlamaCfg) -> LlamaConfig:
-    return LlamaConfig(
-        vocab_size=cfg.vocabulary_size,
-        hidden_size=cfg.width,
-        intermediate_size=cfg.mlp_features,
-        num_hidden_layers=cfg.depth,
-        num_attention_heads=cfg.num_heads,
-        num_key_value_heads=cfg.num_key_value_heads,
-        max_position_embeddings=cfg.max_tokens,
-        rms_norm_eps=cfg.norm_eps,
-        rope_theta=cfg.rope_theta,
-        attn_implementation="sdpa",
+    return LlamaConfig.from_dict(
+        {
+            "vocab_size": cfg.vocabulary_size,
+            "hidden_size": cfg.width,
+            "intermediate_size": cfg.mlp_features,
+            "num_hidden_layers": cfg.depth,
+            "num_attention_heads": cfg.num_heads,
+            "num_key_value_heads": cfg.num_key_value_heads,
+            "max_position_embeddings": cfg.max_tokens,
+            "rms_norm_eps": cfg.norm_eps,
+            "rope_theta": cfg.rope_theta,
+            "attn_implementation": "sdpa",
+        }
     )
