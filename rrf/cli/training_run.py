@@ -160,11 +160,14 @@ def _require_intact(run_dir: Path, path: Path) -> None:
     Raises:
         ValueError: For a damaged checkpoint. The message names the newest intact one and what to
             type.
+        NewerFormatError: For one that a newer rrf wrote, which is not damaged.
     """
-    from rrf import atomic
+    from rrf import atomic, formats
 
     try:
         atomic.check_manifest(path)
+    except formats.NewerFormatError:
+        raise
     except ValueError as error:
         raise ValueError(f"{error}. {_way_on(run_dir, path)}") from error
 

@@ -21,6 +21,7 @@ from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
 from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.results import FILE_NAME, EpisodeResult, EvaluationReport
+from rrf.formats import NewerFormatError
 
 Showing = Callable[[str, int], AbstractContextManager[OnEpisode]]
 """Shows the progress of an evaluation, given its title and the number of episodes."""
@@ -54,10 +55,15 @@ class Evaluator:
     def finished(self, candidate: Candidate, folder: Path) -> EvaluationReport | None:
         """The evaluation at `folder` if it has this policy, protocol and code; otherwise None.
 
-        An evaluation that cannot be read counts as missing.
+        An evaluation that cannot be read counts as missing, and is replaced.
+
+        Raises:
+            NewerFormatError: If a newer rrf wrote it, which must not be replaced.
         """
         try:
             report = EvaluationReport.load(folder)
+        except NewerFormatError:
+            raise
         except (OSError, ValueError):
             return None  # `_known` says why
         found = (report.checkpoint_digest, report.protocol_hash, report.source_digest)

@@ -1,5 +1,6 @@
 """What goes wrong ends in one line that says what, where, and what to do; exit code 2."""
 
+import json
 import shutil
 import sys
 
@@ -234,6 +235,18 @@ def test_a_run_whose_newest_checkpoint_is_damaged_says_how_to_go_on(rrf, home):
     assert one_line(rrf(*words)) == message.format("run/global_step_4")
     (home / "run/global_step_2/config.yaml").write_text("")
     assert "; start over with --no-resume" in one_line(rrf(*words))
+
+
+def test_what_a_newer_rrf_wrote_is_not_called_damaged(rrf, home):
+    words = ("train", *TINY_PPO, "--run-dir", "run")
+    path = rrf(*words).checkpoint
+    file = path / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format_version": 2}))
+    for command in (words, ("play", path), ("train", *TINY_PPO, f"init_from={path}")):
+        assert one_line(rrf(*command)).endswith(
+            "manifest.json was written by a newer rrf (checkpoint of version 2, this rrf reads up "
+            "to 1); install a newer rrf"
+        )
 
 
 def test_going_on_from_the_checkpoint_before_a_damaged_one_works_as_told(rrf, home):
