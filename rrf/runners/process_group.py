@@ -6,7 +6,6 @@ import os
 import torch
 import torch.distributed as dist
 
-
 _OF_ACCELERATE = {
     "ACCELERATE_MIXED_PRECISION": "precision=bf16",
     "ACCELERATE_USE_FSDP": "sharding={}",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"
+TEMPLATE = ROOT / "infra/workspace"
 GROUND = (
     "formats", "config", "atomic", "workspace", "code_digest", "compilation", "processes",
     "service_records", "prefect_plugin", "extras", "registry",
@@ -33,9 +34,11 @@ def folder(layer: str) -> Path:
 
 
 def files(layer: str) -> list[Path]:
-    """All Python files of a layer."""
+    """All Python files of a layer, without what `rrf init` copies."""
     where = folder(layer)
-    return sorted(where.rglob("*.py")) if where.is_dir() else [where]
+    if not where.is_dir():
+        return [where]
+    return sorted(p for p in where.rglob("*.py") if not p.is_relative_to(TEMPLATE))
 
 
 def imports(path: Path) -> Iterator[str]:

@@ -195,7 +195,7 @@ class ProtocolCfg(BaseProtocolCfg):
     ) -> EvaluationReport:
         """See `BaseProtocolCfg.evaluate`."""
         from rrf.evaluation.vla.evaluate import evaluate
-        from rrf.runners.checkpoints.checkpoint import load_policy
+        from rrf.runners.checkpoints.placement import load_policy
 
         if candidate.policy is None:
             self._check_policy(candidate.config)

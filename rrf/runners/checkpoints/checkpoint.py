@@ -15,7 +15,6 @@ global_step_N/
 
 import dataclasses
 import json
-import typing
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -33,9 +32,6 @@ from rrf.runners.checkpoints.deployable import (
     manifest_of,
 )
 from rrf.runners.configs import RunnerCfg
-
-if typing.TYPE_CHECKING:
-    from rrf.runners.checkpoints.placement import Placement
 
 CONFIG, WEIGHTS, NORM_STATS = "config.yaml", "model.safetensors", "norm_stats.json"
 _OPTIMIZER = "optimizer.safetensors"
@@ -149,17 +145,23 @@ def load_norm_stats(checkpoint: str | Path) -> dict:
     return json.loads((Path(checkpoint) / NORM_STATS).read_text())
 
 
-def load_policy(checkpoint: str | Path, device: "str | Placement" = "cpu") -> nn.Module:
-    """The policy in a checkpoint, in evaluation mode.
-
-    Args:
-        checkpoint: A checkpoint directory.
-        device: A device, or how the weights are spread over several.
+def load_policy(checkpoint: str | Path, device: str = "cpu") -> nn.Module:
+    """The policy in a checkpoint, in evaluation mode, on one device. For weights that one cannot
+    hold, see `rrf.runners.checkpoints.placement`.
 
     Raises:
-        ValueError: If a file is missing, changed or unlisted, if the weights do not fit the config
-            or the devices, or if the policy was trained on several robots and acts as none of them.
+        ValueError: If a file is missing, changed or unlisted, if the weights do not fit the config,
+            or if the policy was trained on several robots and acts as none of them.
     """
+    cfg = deployed_cfg(checkpoint)
+    policy = cfg.rebuild(load_norm_stats(checkpoint), Path(checkpoint))
+    load_weights(policy, checkpoint)
+    return policy.to(device).eval()
+
+
+def deployed_cfg(checkpoint: str | Path) -> PolicyCfg:
+    """The config of the policy in a checkpoint, whose files are checked. Raises like
+    `load_policy`."""
     atomic.check_manifest(checkpoint)
     try:
         cfg = PolicyCfg.from_dict(load_config(checkpoint)["policy"])
@@ -168,14 +170,7 @@ def load_policy(checkpoint: str | Path, device: "str | Placement" = "cpu") -> nn
             f"{checkpoint}/{CONFIG} has no valid policy config: {first_error(error)}"
         ) from error
     cfg.require_one_robot()
-    norm_stats, path = load_norm_stats(checkpoint), Path(checkpoint)
-    if not isinstance(device, str):
-        from rrf.runners.checkpoints.placement import load_spread
-
-        return load_spread(cfg, norm_stats, path, device).eval()
-    policy = cfg.rebuild(norm_stats, path)
-    load_weights(policy, checkpoint)
-    return policy.to(device).eval()
+    return cfg
 
 
 def load_weights(policy: nn.Module, checkpoint: str | Path, may_lack: str = "") -> None:

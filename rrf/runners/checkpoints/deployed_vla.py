@@ -4,7 +4,6 @@ Legend: B observations, H W height and width, D width of the state, C steps in a
 an action.
 """
 
-import typing
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,11 +13,9 @@ from rrf.config import read_yaml
 from rrf.data.history import Past
 from rrf.data.schema import IMAGE_PREFIX, STATE, Observation
 from rrf.policies.policy import ResumablePolicy
-from rrf.runners.checkpoints.checkpoint import CONFIG, load_policy
+from rrf.runners.checkpoints.checkpoint import CONFIG
 from rrf.runners.checkpoints.deployed import Signature, Tensor
-
-if typing.TYPE_CHECKING:
-    from rrf.runners.checkpoints.placement import Placement
+from rrf.runners.checkpoints.placement import Placement, load_policy
 
 _INSTRUCTION = "instruction"
 
@@ -28,7 +25,7 @@ class DeployedVLA:
 
     has_memory = False
 
-    def __init__(self, checkpoint: str | Path, device: "str | Placement" = "cpu"):
+    def __init__(self, checkpoint: str | Path, device: str | Placement = "cpu"):
         """
         Raises:
             ValueError: Like `rrf.runners.checkpoints.checkpoint.load_policy`.

@@ -19,8 +19,14 @@ from torch import nn
 
 from rrf.networks import tensor_files
 from rrf.networks.vlm.build import BASE
-from rrf.policies.vla.configs import PolicyCfg
-from rrf.runners.checkpoints.checkpoint import WEIGHTS, check_architecture, load_weights
+from rrf.runners.checkpoints.checkpoint import (
+    WEIGHTS,
+    check_architecture,
+    deployed_cfg,
+    load_norm_stats,
+    load_weights,
+)
+from rrf.runners.checkpoints.checkpoint import load_policy as load_on_one
 
 AUTO = "auto"
 Device = str | int  # "cpu", "disk", or the number of a GPU
@@ -67,26 +73,28 @@ def choose(device: str, max_memory: list[str], offload: Path | None) -> str | Pl
     return Placement({name: _bytes(size) for name, _, size in pairs}, offload)
 
 
-def load_spread(
-    cfg: PolicyCfg, norm_stats: Mapping, checkpoint: Path, placement: Placement
-) -> nn.Module:
-    """The policy in a checkpoint, for inference, on the devices that have room for it.
+def load_policy(checkpoint: str | Path, device: str | Placement) -> nn.Module:
+    """The policy in a checkpoint, for inference, on a device or on those that have room for it.
 
     Raises:
-        ValueError: If the weights do not fit the config or the devices, which says what is missing.
+        ValueError: Like `rrf.runners.checkpoints.checkpoint.load_policy`, and if the weights do not
+            fit the devices, which says what is missing.
     """
+    if isinstance(device, str):
+        return load_on_one(checkpoint, device)
     from accelerate import init_empty_weights
 
-    if (checkpoint / BASE).is_file():  # adapters without their base: the two meet in main memory
-        policy: typing.Any = cfg.rebuild(norm_stats, checkpoint)
+    cfg, norm_stats, path = deployed_cfg(checkpoint), load_norm_stats(checkpoint), Path(checkpoint)
+    if (path / BASE).is_file():  # adapters without their base: the two meet in main memory
+        policy: typing.Any = cfg.rebuild(norm_stats, path)
         load_weights(policy, checkpoint)
-        return _spread(policy, policy.blocks(), None, placement)
+        return _spread(policy, policy.blocks(), None, device).eval()
     with init_empty_weights(include_buffers=False):
-        policy = cfg.rebuild(norm_stats, checkpoint)
-    file = checkpoint / WEIGHTS
+        policy = cfg.rebuild(norm_stats, path)
+    file = path / WEIGHTS
     check_architecture(policy, tensor_files.stored_shapes(file), str(checkpoint))
     index = tensor_files.index_of(file)
-    return _spread(policy, policy.blocks(), index if index.is_file() else file, placement)
+    return _spread(policy, policy.blocks(), index if index.is_file() else file, device).eval()
 
 
 def _spread(

@@ -352,7 +352,11 @@ class ControlRunner:
         step = self._last_step
         if step is None:
             return None
-        tensors = {"actions": step.actions, "rewards": step.rewards, "dones": step.dones}
+        tensors: dict[str, typing.Any] = {
+            "actions": step.actions,
+            "rewards": step.rewards,
+            "dones": step.dones,
+        }
         for kind in ("observations", "next_observations"):
             observations: TensorDict = getattr(step, kind)
             tensors |= {f"{kind}/{name}": value for name, value in observations.items()}
