@@ -143,6 +143,9 @@ class DatasetCfg(Cfg):
     terminated: str | None = None
     """Raw key of the flag that the task itself ended with the action, not by its time limit; none
     if not recorded. Offline reinforcement learning needs it."""
+    language: typing.Literal["keep", "drop"] = "keep"
+    """Keep the language annotations of LeRobot recordings (subtasks, plans, questions), or leave
+    them out."""
     modality: ModalityCfg | None = None
     """Write GR00T's meta/modality.json too; {} takes the parts from the dimensions' names."""
     robot_type: str = "unknown"

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from pathlib import Path
 
+from rrf.data.language import DTYPE
 from rrf.data.schema import INDEX_KEYS
 from rrf.data.summary import (
     START,
@@ -114,7 +115,8 @@ def diff_datasets(
     new = summarise(after, on_after, with_digests=True, with_images=with_images)
     cameras = [key for key in old.cameras if key in new.cameras] if with_images else []
     vectors = [key for key in _vectors(old) if key in _vectors(new)]
-    keys = [*vectors, *cameras, TASK]
+    said = [DTYPE] if all(DTYPE in one.episodes[0].digests for one in (old, new)) else []
+    keys = [*vectors, *cameras, *said, TASK]
     same, lost, fresh = _equal(old.episodes, new.episodes, keys)
     scalars = [key for key, stats in old.stats.items() if len(stats["mean"]) == 1]
     telling = [key for key in vectors if key not in scalars]
@@ -134,7 +136,7 @@ def diff_datasets(
 
 def _vectors(summary: Summary) -> list[str]:
     """The numeric features."""
-    others = {*summary.cameras, TASK, START}
+    others = {*summary.cameras, DTYPE, TASK, START}
     return [key for key in summary.episodes[0].digests if key not in others]
 
 

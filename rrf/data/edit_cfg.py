@@ -15,6 +15,7 @@ removed: a whole number, or a range "10-14" with both ends. Features go by these
     cameras.NAME, state.NAME, action.NAME    a camera, a dimension of the state or of the action
     maps.NAME                                images that are not RGB, such as depth
     reward, success, terminated              next.reward, next.success, next.terminated
+    language                                 the language annotations
 """
 
 import dataclasses
@@ -26,6 +27,7 @@ from rrf.data.validation.checks_cfg import ChecksCfg
 
 KINDS = ("cameras", "state", "action", "maps")
 FLAGS = ("reward", "success", "terminated")
+LANGUAGE = "language"
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 Episodes = list[int | str]
 

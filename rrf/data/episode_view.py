@@ -1,6 +1,7 @@
 """Episodes to look at, frame by frame: one HTML page that needs no other file. It has the images of
-all cameras, a curve per dimension with the value at the frame shown, the instruction, and what each
-key holds. Raw recordings are shown in their own terms, before anything is converted.
+all cameras, a curve per dimension with the value at the frame shown, the instruction, language
+annotations, and what each key holds. Raw recordings are shown in their own terms, before anything
+is converted.
 
 Legend: T frames, D dimensions, H height, W width.
 """
@@ -15,11 +16,13 @@ import numpy as np
 
 from rrf import atomic
 from rrf.data.dataset_cfg import DatasetCfg
+from rrf.data.depth import depth_map, is_depth
 from rrf.data.edit_cfg import Episodes, numbers
 from rrf.data.episode_view_page import render_page
 from rrf.data.formats.lerobot_files import read_index
 from rrf.data.formats.lerobot_source import LeRobotSource
 from rrf.data.formats.source_audit import NOT_ON_DISK
+from rrf.data.language import Language, describe_row
 from rrf.data.pictures import Pictures, data_url
 from rrf.data.raw import EncodedImages, RawEpisode, Source
 from rrf.data.schema import INDEX_KEYS
@@ -64,7 +67,7 @@ def view_dataset(root: Path, title: str, episodes: Episodes, out: Path) -> None:
     told = _Told(
         types,
         {key: dimension_names(features[key]) for key in keys},
-        {key: str((features[key].get("info") or {}).get("unit", "")) for key in keys},
+        {key: _unit(key, features[key]) for key in keys},
     )
     shown = ((number, source.episode(number, keys)) for number in _checked(episodes))
     _write(out, title, str(root), told, shown)
@@ -154,8 +157,33 @@ def _shown(number: int, raw: RawEpisode, told: _Told) -> dict:
         "frames": frames,
         "cameras": cameras,
         "groups": groups,
+        "language": _annotations(raw.language or Language(), fps),
         "keys": [_key(key, raw, told) for key in told.types],
     }
+
+
+def _unit(key: str, feature: dict) -> str:
+    if is_depth(feature):
+        return depth_map(key, feature).unit
+    return str((feature.get("info") or {}).get("unit", ""))
+
+
+def _annotations(language: Language, fps: float) -> list[dict]:
+    """All language annotations as rows of a table, in the order of time."""
+    timed = [(row["timestamp"], "from then on", row) for row in language.persistent]
+    for frame, rows in language.events.items():
+        timed += [(frame / fps, f"frame {frame}", row) for row in rows]
+    return [
+        {
+            "time": f"{time_s:.2f} s",
+            "when": when,
+            "style": row["style"] or "",
+            "role": row["role"],
+            "camera": row["camera"] or "",
+            "text": describe_row(row),
+        }
+        for time_s, when, row in sorted(timed, key=lambda one: one[0])
+    ]
 
 
 def as_picture(values: np.ndarray) -> np.ndarray | None:

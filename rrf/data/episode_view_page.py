@@ -52,6 +52,12 @@ _TEMPLATE = """<!doctype html>
 <div class="plot"><svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img"></svg><i></i>
 </div><div class="row soft"><span></span><span></span></div></div>{% endfor %}</div>
 {% endfor %}
+{% if episode.language %}<h3>Language</h3>
+<table><tr><th>time</th><th>holds</th><th>style</th><th>role</th><th>camera</th><th>text</th></tr>
+{% for one in episode.language %}<tr><td>{{ one.time }}</td><td>{{ one.when }}</td>
+<td>{{ one.style }}</td><td>{{ one.role }}</td><td><code>{{ one.camera }}</code></td>
+<td>{{ one.text }}</td></tr>
+{% endfor %}</table>{% endif %}
 <h3>Keys</h3>
 <table><tr><th>key</th><th>type</th><th>names</th><th>unit</th><th>text</th></tr>
 {% for one in episode['keys'] %}<tr><td><code>{{ one.key }}</code></td><td>{{ one.type }}</td>

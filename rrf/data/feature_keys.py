@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from rrf.config import did_you_mean
 from rrf.data import lerobot_layout as layout
+from rrf.data.depth import is_depth
 from rrf.data.image_store import Cameras
 from rrf.data.schema import ACTION, IMAGE_PREFIX, SCALARS, STATE, Schema
 
@@ -46,12 +47,17 @@ def feature_keys(
         if theirs not in features:
             hint = did_you_mean(theirs, features)
             raise ValueError(f"keys: {ours}: the dataset has no feature '{theirs}'{hint}")
+        if ours not in _VECTORS:
+            _check_rgb(ours.removeprefix(IMAGE_PREFIX), theirs, features[theirs])
     taken = set(own.values())
     for key in features:
         if key not in own and key not in taken and (key in _VECTORS or _is_image(features, key)):
             own[key] = key
     known = [key.removeprefix(IMAGE_PREFIX) for key in own if key.startswith(IMAGE_PREFIX)]
     for camera in cameras or ():
+        key = f"{IMAGE_PREFIX}{camera}"
+        if key not in own and key in features:
+            _check_rgb(camera, key, features[key])
         if camera not in known:
             raise ValueError(f"no camera '{camera}'{did_you_mean(camera, known)}")
     if cameras is not None:
@@ -71,7 +77,16 @@ def feature_keys(
 
 
 def _is_image(features: dict, key: str) -> bool:
-    return key.startswith(IMAGE_PREFIX) and features[key]["dtype"] in ("image", "video")
+    is_image = key.startswith(IMAGE_PREFIX) and features[key]["dtype"] in ("image", "video")
+    return is_image and not is_depth(features[key])
+
+
+def _check_rgb(camera: str, key: str, feature: Mapping) -> None:
+    if is_depth(feature):
+        raise ValueError(
+            f"camera '{camera}' is {key}, a depth map, which no policy sees; leave it out of the "
+            f"cameras (LeRobotReader(maps=['{key.removeprefix(IMAGE_PREFIX)}']) gives its depth)"
+        )
 
 
 def _in_order(own: Mapping[str, str], features: dict) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@
     data/chunk-000/file-000.parquet                 one row per frame, many episodes per file
     videos/<key>/chunk-000/file-000.mp4             many episodes per file (storage "video")
 
-Verified against what lerobot 0.4.4 writes and reads. Unit and limits of a vector stand under the
+Verified against what lerobot 0.6.1 writes and reads. Unit and limits of a vector stand under the
 feature's "info", which lerobot ignores.
 """
 
@@ -22,6 +22,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rrf.data import language
+from rrf.data.depth import depth_map, is_depth
 from rrf.data.files import RemotePath, open_dataset_root
 from rrf.data.schema import (
     ACTION,
@@ -85,10 +87,10 @@ def features_of(schema: Schema, storage: str, codec: str = "h264") -> dict[str, 
             "video.width": width,
             "video.codec": codec,
             "video.pix_fmt": "yuv420p",
-            "video.is_depth_map": False,
             "video.fps": schema.fps,
             "video.channels": 3,
             "has_audio": False,
+            "is_depth_map": False,
         }
     features = {f"{IMAGE_PREFIX}{camera}": dict(image) for camera in schema.cameras}
     features[STATE] = _vector_feature(schema.state)
@@ -102,16 +104,21 @@ def features_of(schema: Schema, storage: str, codec: str = "h264") -> dict[str, 
             "names": ["height", "width"],
             "info": {"unit": one.unit},
         }
-    return features | {name: _scalar_feature(dtype) for name, dtype in INDEX_FEATURES.items()}
+    features |= {name: _scalar_feature(dtype) for name, dtype in INDEX_FEATURES.items()}
+    if schema.has_language:
+        features |= {key: _scalar_feature(language.DTYPE) for key in language.COLUMNS}
+    return features
 
 
 def schema_of(info: dict) -> Schema:
     """The schema of a dataset written by us or by lerobot.
 
-    Raises ValueError if it lacks state or action, or cameras differ in size.
+    Raises ValueError if it lacks state or action, cameras differ in size, or two maps share a name.
     """
     features = info["features"]
-    cameras = [key for key in features if key.startswith(IMAGE_PREFIX)]
+    cameras = [
+        key for key, one in features.items() if key.startswith(IMAGE_PREFIX) and not is_depth(one)
+    ]
     for key in (STATE, ACTION):
         if key not in features:
             raise ValueError(f"the dataset has no feature '{key}'; it has: {', '.join(features)}")
@@ -127,22 +134,37 @@ def schema_of(info: dict) -> Schema:
         has_reward=REWARD in features,
         has_success=SUCCESS in features,
         has_terminated=TERMINATED in features,
-        maps=maps_of(info),
+        maps=tuple(maps_of(info).values()),
+        has_language=has_language(info),
     )
 
 
-def maps_of(info: dict) -> tuple[PixelMap, ...]:
-    """The images of a dataset that are not RGB."""
-    return tuple(
-        PixelMap(
-            key.removeprefix(MAP_PREFIX),
-            feature["dtype"],
-            (feature["shape"][0], feature["shape"][1]),
-            (feature.get("info") or {}).get("unit", ""),
-        )
-        for key, feature in info["features"].items()
-        if key.startswith(MAP_PREFIX) and len(feature["shape"]) == 2
-    )
+def has_language(info: dict) -> bool:
+    """Whether a dataset has a column of language annotations."""
+    return any(key in info["features"] for key in language.COLUMNS)
+
+
+def maps_of(info: dict) -> dict[str, PixelMap]:
+    """The images of a dataset that are not RGB, by the features that hold them: our own, and depth
+    maps of lerobot.
+
+    Raises ValueError if two have the same name.
+    """
+    maps = {}
+    for key, feature in info["features"].items():
+        if is_depth(feature):
+            maps[key] = depth_map(key, feature)
+        elif key.startswith(MAP_PREFIX) and len(feature["shape"]) == 2:
+            height, width = feature["shape"]
+            unit = (feature.get("info") or {}).get("unit", "")
+            maps[key] = PixelMap(
+                key.removeprefix(MAP_PREFIX), feature["dtype"], (height, width), unit
+            )
+    names = [one.name for one in maps.values()]
+    for key, one in maps.items():
+        if names.count(one.name) > 1:
+            raise ValueError(f"{key} and another feature are both maps called '{one.name}'")
+    return maps
 
 
 def read_info(root: str | Path | RemotePath) -> dict:
@@ -280,7 +302,7 @@ def read_selected(
         root: The dataset's directory.
         key: The column.
         rows_n: The rows, ascending.
-        of: Makes an array of the column of one file.
+        of: Makes an array of what is wanted of the column of one file.
 
     Raises:
         ValueError: Naming the file that cannot be read or lacks the column.
@@ -291,9 +313,34 @@ def read_selected(
             num_rows = file.metadata.num_rows
         inside = rows_n[(rows_n >= first) & (rows_n < first + num_rows)] - first
         if len(inside):
-            parts.append(of(read_table(path, [key])[key])[inside])
+            parts.append(of(read_table(path, [key])[key].take(pa.array(inside))))
         first += num_rows
     return np.concatenate(parts)
+
+
+def read_language(
+    root: str | Path | RemotePath, episodes: Sequence[tuple[int, int]]
+) -> list[dict[str, pa.ChunkedArray]]:
+    """The columns of language annotations that the data files have, of each episode.
+
+    Args:
+        root: The dataset's directory.
+        episodes: First row and end of each, ascending.
+
+    Raises:
+        ValueError: Naming the file that cannot be read.
+    """
+    found, first = [], 0
+    for path in _files(open_dataset_root(root), "data"):
+        with open_parquet(path) as file:
+            num_rows, names = file.metadata.num_rows, file.schema_arrow.names
+        inside = [(a - first, b - a) for a, b in episodes if first <= a < first + num_rows]
+        if inside:
+            table = read_table(path, [key for key in language.COLUMNS if key in names])
+            names = table.column_names
+            found += [{key: table[key].slice(*place) for key in names} for place in inside]
+        first += num_rows
+    return found
 
 
 def as_matrix(column: pa.ChunkedArray) -> np.ndarray:

@@ -22,12 +22,11 @@ from rrf.data.feature_keys import feature_keys
 from rrf.data.files import RemotePath, open_dataset_root
 from rrf.data.history import with_history
 from rrf.data.image_store import CACHE_BYTES, ImageStore, Selection
-from rrf.data.maps import from_column
-from rrf.data.memory import check_fits
+from rrf.data.language import PERSISTENT, Language, check_style, from_columns
+from rrf.data.map_files import read_map
 from rrf.data.sampling import WeightedSampler
 from rrf.data.schema import (
     ACTION,
-    MAP_PREFIX,
     REWARD,
     SCALARS,
     STATE,
@@ -58,13 +57,16 @@ class LeRobotReader:
         image_history: Past images of each camera in a batch, P.
         history_stride: Steps from one past frame to the next.
         maps: Images that are not RGB (depth, masks) to read into memory; none by default.
+        instruction_style: A frame's instruction is what the language annotations say in this style
+            (subtask, plan, memory, motion, task_aug), and the task where they say nothing. By
+            default it is the task.
         keys: Our key -> the dataset's key, where they differ: {"action": "actions",
             "observation.images.front": "image"}.
 
     Raises:
         ValueError: If the dataset is missing (with the commands that bring it), empty or damaged;
-            for an unknown instruction, episode, camera, map or key; if nothing is selected; or if
-            memory cannot hold the maps.
+            for an unknown instruction, episode, camera, map, style or key; if nothing is selected;
+            or if memory cannot hold the maps.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class LeRobotReader:
         history_stride: int = 1,
         maps: Sequence[str] = (),
         keys: dict[str, str] | None = None,
+        instruction_style: str | None = None,
     ):
         if chunk_length < 1:
             raise ValueError(f"chunk_length is {chunk_length}, must be at least 1")
@@ -97,7 +100,12 @@ class LeRobotReader:
         info = layout.read_info(root)
         features = feature_keys(info, keys, cameras)
         wanted = _wanted(info, maps)
-        self.schema = dataclasses.replace(features.schema, maps=wanted)
+        self.schema = dataclasses.replace(
+            features.schema, maps=tuple(wanted.values()), has_language=layout.has_language(info)
+        )
+        self._style = instruction_style
+        if instruction_style is not None:
+            check_style(instruction_style, PERSISTENT in info["features"], str(self.root))
         self._tasks = layout.read_tasks(root)
         self._table = layout.read_episodes(root)
         own = {key: features.own[key] for key in (STATE, ACTION)} | {_TASK: _TASK}
@@ -108,7 +116,13 @@ class LeRobotReader:
         self._selection = selection
         self._columns = {key: columns[name][selection.rows_n] for key, name in own.items()}
         self._check_columns()
-        self._maps = {one.name: self._read_map(one) for one in wanted}
+        chosen = self._table.iloc[selection.episodes].to_dict("records")
+        self._maps = {
+            one.name: read_map(self.root, info, chosen, key, one) for key, one in wanted.items()
+        }
+        self._texts, self._text_n = self._tasks, self._columns[_TASK]
+        if instruction_style is not None:
+            self._texts, self._text_n = self._read_style(instruction_style)
         lengths = np.diff(selection.bounds)
         # first and last frame of each frame's episode
         self._first_n = np.repeat(selection.bounds[:-1], lengths)
@@ -145,8 +159,10 @@ class LeRobotReader:
 
     @property
     def instructions(self) -> list[str]:
-        """The instructions that occur in the selection, in the order of their task_index."""
-        return [self._tasks[index] for index in np.unique(self._columns[_TASK])]
+        """The instructions that occur in the selection, in the order of their task_index; those of
+        annotations in the order of their first frames.
+        """
+        return [self._texts[index] for index in np.unique(self._text_n)]
 
     @property
     def norm_stats(self) -> dict[str, dict[str, list]]:
@@ -205,14 +221,15 @@ class LeRobotReader:
 
     def instructions_of(self, indices: np.ndarray) -> list[str]:
         """The instruction of each frame."""
-        return [self._tasks[task] for task in self._columns[_TASK][self._checked(indices)]]
+        return [self._texts[text] for text in self._text_n[self._checked(indices)]]
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Digests of what the selection is (the dataset's place, episodes), and of its content,
-        judged by sizes and times of files, or by etags.
+        """Digests of what the selection is (the dataset's place, episodes, and the style of its
+        instructions), and of its content, judged by sizes and times of files, or by etags.
         """
-        return self._images.identity
+        what, content = self._images.identity
+        return f"{what}-{self._style}" if self._style else what, content
 
     def chunks(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """State [B, D], action chunk [B, K, A] and padding [B, K] of frames, without images; as in
@@ -263,18 +280,36 @@ class LeRobotReader:
             success=success,
             terminated=terminated,
             maps={name: values[part] for name, values in self._maps.items()},
+            language=self._languages[number] if self.schema.has_language else None,
         )
+
+    @functools.cached_property
+    def _languages(self) -> list[Language]:
+        """The annotations of each episode of the selection."""
+        rows = self._table.iloc[self._selection.episodes]
+        bounds = zip(rows["dataset_from_index"], rows["dataset_to_index"], strict=True)
+        read = layout.read_language(self.root, list(bounds))
+        return [
+            from_columns(columns, f"{self.root}: episode {number}")
+            for number, columns in zip(self.episodes, read, strict=True)
+        ]
+
+    def _read_style(self, style: str) -> tuple[list[str], np.ndarray]:
+        """All instructions, and which of them each frame has, from annotations of one style."""
+        times_n = layout.read_columns(self.root, ["timestamp"])["timestamp"].reshape(-1)
+        texts, bounds = [], self._selection.bounds.tolist()
+        for number, language in enumerate(self._languages):
+            rows = self._selection.rows_n[bounds[number] : bounds[number + 1]]
+            where = f"{self.root}: episode {self.episodes[number]}"
+            texts += language.texts(style, times_n[rows], int(rows[0]), where)
+        tasks = [self._tasks[task] for task in self._columns[_TASK]]
+        texts = [text or task for text, task in zip(texts, tasks, strict=True)]
+        order = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        return list(order), np.array([order[text] for text in texts])
 
     @functools.cached_property
     def _sampler(self) -> WeightedSampler:
         return WeightedSampler(self.weights)
-
-    def _read_map(self, kind: PixelMap) -> np.ndarray:
-        """[N, H, W]."""
-        key, rows_n = f"{MAP_PREFIX}{kind.name}", self._selection.rows_n
-        dtype = np.dtype(kind.dtype)
-        check_fits((len(rows_n), *kind.size), dtype.itemsize, f"{self.root}: {key} {dtype}")
-        return layout.read_selected(self.root, key, rows_n, lambda one: from_column(one, kind))
 
     def _past(self, indices: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The `count` frames before each index, int64 [B, P], and a mask of those that do not
@@ -360,9 +395,10 @@ class LeRobotReader:
         return np.flatnonzero(chosen)
 
 
-def _wanted(info: dict, names: Sequence[str]) -> tuple[PixelMap, ...]:
-    known = {one.name: one for one in layout.maps_of(info)}
+def _wanted(info: dict, names: Sequence[str]) -> dict[str, PixelMap]:
+    """The maps of these names, by their features."""
+    known = {one.name: (key, one) for key, one in layout.maps_of(info).items()}
     for name in names:
         if name not in known:
             raise ValueError(f"no map '{name}'{did_you_mean(name, known)}")
-    return tuple(known[name] for name in names)
+    return dict(known[name] for name in names)

@@ -8,12 +8,15 @@ Legend: T frames, H height, W width.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from rrf.data import language
 from rrf.data.raw import EncodedImages
 from rrf.data.schema import MAP_PREFIX, PixelMap
+from rrf.data.stats import STATISTICS, VectorStats
 
 DTYPES = ("bool", "uint8", "uint16", "int16", "int32", "float32", "float64")
 _ENCODINGS = {
@@ -23,6 +26,7 @@ _ENCODINGS = {
     "float32": "BYTE_STREAM_SPLIT",
     "float64": "BYTE_STREAM_SPLIT",
 }  # of the others, a dictionary is smaller
+_NOTHING = np.zeros(1)
 
 
 def decode_map(images: EncodedImages, where: str) -> np.ndarray:
@@ -91,6 +95,9 @@ def parquet_options(schema: pa.Schema) -> dict:
         if pa.types.is_struct(leaf):
             leaves += [f"{path}.{part.name}" for part in leaf]
             continue
+        if field.name in language.TYPES:
+            leaves += [f"{path}.list.element.{part.name}" for part in leaf.value_type]
+            continue
         while pa.types.is_fixed_size_list(leaf):
             leaf, path = leaf.value_type, f"{path}.list.element"
         is_map = field.name.startswith(MAP_PREFIX)
@@ -108,35 +115,23 @@ def parquet_options(schema: pa.Schema) -> dict:
 class MapStats:
     """Statistics of a map over all pixels that are finite, each of shape [1, 1]; `count` counts
     frames. All are 0 where no pixel is finite.
+
+    Args:
+        folder: Where pixels wait for the quantiles; see `rrf.data.stats.VectorStats`.
     """
 
-    def __init__(self):
-        self._frames = self._pixels = 0
-        self._low, self._high, self._mean, self._squares = np.inf, -np.inf, 0.0, 0.0
+    def __init__(self, folder: Path | None = None):
+        self._frames = 0
+        self._pixels = VectorStats(folder=folder)
 
     def update(self, values_thw: np.ndarray) -> None:
         """Add [T, H, W]."""
         self._frames += len(values_thw)
-        values = values_thw[np.isfinite(values_thw)].astype(np.float64)
-        if not len(values):
-            return
-        mean, total = float(values.mean()), self._pixels + len(values)
-        delta = mean - self._mean
-        self._squares += float(((values - mean) ** 2).sum())
-        self._squares += delta**2 * (self._pixels * len(values) / total)
-        self._mean += delta * len(values) / total
-        self._low = min(self._low, float(values.min()))
-        self._high = max(self._high, float(values.max()))
-        self._pixels = total
+        for values_hw in values_thw:  # a frame at a time: as float64 they are large
+            self._pixels.update(values_hw[np.isfinite(values_hw)].astype(np.float64)[:, None])
 
     def result(self) -> Mapping[str, np.ndarray]:
         """The statistics so far."""
-        is_empty = self._pixels == 0
-        values = {
-            "min": 0.0 if is_empty else self._low,
-            "max": 0.0 if is_empty else self._high,
-            "mean": self._mean,
-            "std": (self._squares / max(self._pixels, 1)) ** 0.5,
-        }
-        found = {name: np.array([[value]]) for name, value in values.items()}
-        return found | {"count": np.array([self._frames])}
+        stats = self._pixels.result() if self._pixels.count else dict.fromkeys(STATISTICS, _NOTHING)
+        shaped = {name: value.reshape(1, 1) for name, value in stats.items() if name != "count"}
+        return shaped | {"count": np.array([self._frames])}

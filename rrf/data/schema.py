@@ -12,6 +12,8 @@
 | next.success              | bool[1]        | task solved after the action (optional)             |
 | next.terminated           | bool[1]        | the task itself ended with the action, not by a     |
 |                           |                | time limit (optional)                               |
+| language_persistent,      | language       | annotations of the episode, and of the frame: see   |
+| language_events           |                | rrf.data.language (optional)                        |
 | timestamp                 | float32        | s since the episode began, frame_index / fps        |
 | frame_index               | int64          | frame within the episode, 0..length-1               |
 | episode_index             | int64          | episode within the dataset                          |
@@ -27,6 +29,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rrf.data.language import Language
 from rrf.data.raw import EncodedImages
 
 STATE = "observation.state"
@@ -85,6 +88,7 @@ class Schema:
     has_success: bool = True
     has_terminated: bool = False
     maps: tuple[PixelMap, ...] = ()
+    has_language: bool = False
 
     @property
     def scalars(self) -> list[str]:
@@ -107,6 +111,7 @@ class Episode:
     terminated: np.ndarray | None = None  # bool [T]
     maps: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Name of a map -> [T, H, W] of the map's dtype, size and unit."""
+    language: Language | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -190,6 +195,11 @@ def check_episode(episode: Episode, schema: Schema) -> None:
                 f"expected uint8{list(shape)}"
             )
     _check_maps(where, episode, schema)
+    if (episode.language is not None) != schema.has_language:
+        raise ValueError(
+            f"{where} has {'' if episode.language else 'no '}language annotations, the dataset "
+            f"{'has them' if schema.has_language else 'has none'}"
+        )
     _check_vectors(f"{where}: {STATE}", episode.state, (length, len(schema.state.names)))
     _check_vectors(f"{where}: {ACTION}", episode.action, (length, len(schema.action.names)))
     for key in schema.scalars:

@@ -23,6 +23,8 @@ from rrf.data.schema import ACTION, STATE
 NORM_STATS = "norm_stats.json"
 NORM_KEYS = ("min", "max", "mean", "std", "q01", "q99", "count")
 QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
+STATISTICS = ("min", "max", "mean", "std", "count", *QUANTILES)
+"""Of every feature in meta/stats.json, as lerobot 0.6.1 writes them."""
 MAX_EXACT_ROWS = 1 << 22
 _BLOCK_ROWS = 1 << 12
 _QUANTILE_BYTES = 32 << 20
@@ -59,6 +61,11 @@ class VectorStats:
         self._stride = 1
         self._max_rows = max_exact_rows
         self._min = self._max = self._mean = self._squares = np.zeros(0)
+
+    @property
+    def count(self) -> int:
+        """The number of rows so far."""
+        return self._count
 
     def update(self, values_nd: np.ndarray) -> None:
         """Add the rows of [N, D]; N may be 0."""

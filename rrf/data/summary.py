@@ -20,11 +20,13 @@ import numpy as np
 from rrf.data import lerobot_layout as layout
 from rrf.data.conversion.conversion_record import read_conversion
 from rrf.data.dataset_cfg import dataset_paths, load_any_cfg
+from rrf.data.depth import depth_map, is_depth
 from rrf.data.formats.lerobot_files import read_index
 from rrf.data.formats.lerobot_source import LeRobotSource
 from rrf.data.images import decode_image
+from rrf.data.language import COLUMNS, DTYPE
 from rrf.data.raw import EncodedImages, RawEpisode
-from rrf.data.schema import INDEX_KEYS, MAP_PREFIX
+from rrf.data.schema import INDEX_KEYS
 from rrf.data.stats import NORM_STATS, VectorStats, plain, read_norm_stats
 
 MAX_EXACT_ROWS = 1 << 18  # quantiles are those of every 2nd, 4th, ... row beyond
@@ -167,9 +169,11 @@ def summarise(
     missing = _missing(index.features, source)
     sizes = _numeric_features(index.features, source)
     large = {key: size for key, size in sizes.items() if size > MAX_DIMENSIONS}
-    described = [key for key in sizes if key not in large and not key.startswith(MAP_PREFIX)]
+    maps = layout.maps_of(index.info)
+    described = [key for key in sizes if key not in large and key not in maps]
     vectors = list(sizes) if with_digests else described
     cameras = [key for key in camera_keys(index.info) if key not in missing]
+    spoken = [key for key in COLUMNS if with_digests and key in source.keys()]  # noqa: SIM118
     streams = {key: VectorStats(MAX_EXACT_ROWS) for key in described}
     episodes: list[EpisodeSummary] = []
     rates: collections.Counter[float] = collections.Counter()
@@ -177,7 +181,7 @@ def summarise(
     total = sum(recording.num_episodes for recording in recordings)
     for recording in recordings:
         places = index.recordings[recording.name]
-        read = source.episodes(recording, [*vectors, *(cameras if with_images else ())])
+        read = source.episodes(recording, [*vectors, *spoken, *(cameras if with_images else ())])
         for place, raw in zip(places, read, strict=True):
             values = {key: _rows_of(raw.arrays[key]) for key in vectors}
             for key, stream in streams.items():
@@ -195,15 +199,16 @@ def summarise(
         f"{root}: '{key}' has {size} dimensions; of more than {MAX_DIMENSIONS} there are no "
         "statistics"
         for key, size in large.items()
-        if not key.startswith(MAP_PREFIX)
+        if key not in maps
     ]
     ((fps, _),) = rates.most_common(1)
     return Summary(root, index.info, fps, missing, episodes, stats, warnings)
 
 
 def camera_keys(info: Mapping) -> list[str]:
-    """The features that are images."""
-    return [key for key, f in info["features"].items() if f.get("dtype") in ("image", "video")]
+    """The features that are RGB images."""
+    features = info["features"].items()
+    return [k for k, f in features if f.get("dtype") in ("image", "video") and not is_depth(f)]
 
 
 def dimension_names(feature: Mapping) -> list[str]:
@@ -229,6 +234,7 @@ def describe_feature(summary: Summary, key: str) -> tuple[str, str, str, str]:
     feature = summary.info["features"][key]
     names = ", ".join(_flat(feature.get("names")))
     unit = str((feature.get("info") or {}).get("unit", ""))
+    unit = depth_map(key, feature).unit if is_depth(feature) else unit
     dtype = f"{feature.get('dtype')}{' (not on disk)' if key in summary.missing else ''}"
     return dtype, str(feature["shape"]), names, unit
 
@@ -274,6 +280,8 @@ def _digests(raw: RawEpisode, values: Mapping[str, np.ndarray]) -> dict[str, str
     for key, images in raw.images.items():
         digests[key] = _sha256(_decoded(images, f"{raw.source}: {key}"))
     digests[START] = _sha256([rows[:1] for rows in numbers.values()])
+    if raw.language is not None:
+        digests[DTYPE] = hashlib.sha256(raw.language.to_json().encode()).hexdigest()
     return digests | {TASK: raw.instruction or ""}
 
 

@@ -188,7 +188,8 @@ def test_edits_and_merges_carry_them(converted, tmp_path):
     reader = LeRobotReader(tmp_path / "e", 1, maps=["wrist_depth", "far"])
     same(reader.episode(0).maps["wrist_depth"], depth_mm(1, 4)[1:-1])
     same(reader.episode(1).maps["far"], recorded(2, 6)["far"][1:-1])
-    assert [one.name for one in layout.maps_of(layout.read_info(tmp_path / "e"))] == [
+    info = layout.read_info(tmp_path / "e")
+    assert [one.name for one in layout.maps_of(info).values()] == [
         "wrist_depth", "far",
     ]  # fmt: skip
     parts = [MergePartCfg(dataset=str(one)) for one in (converted, tmp_path / "e")]
@@ -272,4 +273,5 @@ def test_statistics_of_what_is_never_finite_are_zero():
     stats.update(np.full((2, 3, 3), np.nan, np.float32))
     assert {name: value.tolist() for name, value in stats.result().items()} == {
         "min": [[0.0]], "max": [[0.0]], "mean": [[0.0]], "std": [[0.0]], "count": [2],
+        "q01": [[0.0]], "q10": [[0.0]], "q50": [[0.0]], "q90": [[0.0]], "q99": [[0.0]],
     }  # fmt: skip

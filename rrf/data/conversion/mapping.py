@@ -19,6 +19,7 @@ from rrf.data.conversion.vector_cfg import ConvertCfg, VectorCfg
 from rrf.data.dataset_cfg import DatasetCfg, MapCfg
 from rrf.data.image_header import read_image_header
 from rrf.data.images import decode_image, resize
+from rrf.data.language import Language
 from rrf.data.maps import decode_map
 from rrf.data.memory import check_fits
 from rrf.data.raw import EncodedImages, RawEpisode
@@ -95,7 +96,16 @@ class Mapper:
                 name: self._map(raw, one, f"{raw.source}: {one.key} (maps.{name})", length)[::step]
                 for name, one in cfg.maps.items()
             },
+            language=self._language(raw, step),
         )
+
+    def _language(self, raw: RawEpisode, step: int) -> Language | None:
+        """The annotations, whose events of k frames stand on the one that is kept."""
+        if raw.language is None:
+            return None
+        cameras = {key: f"{IMAGE_PREFIX}{name}" for name, key in self._cfg.cameras.items()}
+        hint = "language: drop in the config"
+        return raw.language.thinned(step).renamed(cameras, raw.source, hint)
 
     def _step(self, raw: RawEpisode) -> int:
         """k: every how many recorded frames there is one in the dataset."""

@@ -14,9 +14,10 @@ from rrf.data import lerobot_layout as layout
 from rrf.data.conversion.video_encoding import cut_video, encode_video
 from rrf.data.encoding import Encoding
 from rrf.data.image_header import read_image_header
-from rrf.data.maps import from_column
+from rrf.data.language import COLUMNS, Language, from_columns
+from rrf.data.map_files import map_of, read_depth_video
 from rrf.data.raw import EncodedImages
-from rrf.data.schema import IMAGE_PREFIX, MAP_PREFIX, Schema
+from rrf.data.schema import IMAGE_PREFIX, Schema
 from rrf.data.stats import ImageStats
 from rrf.data.video import VideoReader
 
@@ -63,10 +64,22 @@ class StoredDataset:
         blobs = column.field("bytes").to_pylist()
         return EncodedImages(blobs, read_image_header(blobs[0]).suffix)
 
-    def map(self, frames: pa.Table, name: str) -> np.ndarray:
-        """Images that are not RGB, [T, H, W]."""
-        (kind,) = (one for one in self.schema.maps if one.name == name)
-        return from_column(frames[f"{MAP_PREFIX}{name}"], kind)
+    def map(
+        self, row: Mapping, frames: pa.Table, name: str, first: int = 0, stop: int | None = None
+    ) -> np.ndarray:
+        """Images that are not RGB, [T, H, W], of `frames`: those from `first` to `stop` of the
+        episode.
+        """
+        maps = layout.maps_of(self.info).items()
+        ((key, kind),) = ((key, one) for key, one in maps if one.name == name)
+        if self.info["features"][key]["dtype"] == "video":
+            return read_depth_video(self.root, self.info, row, key, first, stop)
+        return map_of(frames[key], self.info, key, kind)
+
+    def language(self, frames: pa.Table, where: str) -> Language | None:
+        """The annotations of an episode, given by all its frames; None if the dataset has none."""
+        columns = {key: frames[key] for key in COLUMNS if key in frames.column_names}
+        return from_columns(columns, where) if columns else None
 
     def video(
         self, row: Mapping, camera: str, stats: ImageStats, first: int = 0, stop: int | None = None

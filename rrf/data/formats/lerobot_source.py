@@ -1,8 +1,10 @@
 """LeRobot v2.0, v2.1 (also GR00T's variant) and v3.0 directories as recordings.
 
 Keys are the names of features ("observation.state", "observation.images.front") and of any other
-column. If there is a meta/modality.json, its names are keys, too. They stand for slices and
-cameras: "state.left_arm" for dimensions 0..6 of observation.state, "video.ego_view" for a camera.
+column. Depth maps are numbers in m or mm (see `rrf.data.depth`), not images. The two columns of
+language annotations become `RawEpisode.language`. If there is a meta/modality.json, its names are
+keys, too. They stand for slices and cameras: "state.left_arm" for dimensions 0..6 of
+observation.state, "video.ego_view" for a camera.
 
 What these directories get wrong, and what happens then:
 
@@ -31,6 +33,7 @@ import pyarrow as pa
 
 from rrf.config import Cfg, configclass, did_you_mean
 from rrf.data import lerobot_layout as layout
+from rrf.data.depth import decode_depth, depth_map, is_depth
 from rrf.data.formats import arrow_arrays as arrow
 from rrf.data.formats.lerobot_audit import audit_lerobot
 from rrf.data.formats.lerobot_files import EpisodePlace, path_inside, read_index
@@ -39,6 +42,7 @@ from rrf.data.formats.misnamed_folder import rename_command
 from rrf.data.formats.modality import Modality, Part, read_modality
 from rrf.data.formats.source_audit import NOT_ON_DISK
 from rrf.data.formats.time_stamps import read_time_stamps
+from rrf.data.language import COLUMNS, DTYPE, Language, from_columns
 from rrf.data.raw import EncodedImages, RawEpisode, Recording
 
 _GROOT_TASK = "annotation.human.action.task_description"
@@ -93,6 +97,16 @@ class LeRobotSource:
         """Claims of the metadata that do not match the files."""
         return audit_lerobot(self._index)
 
+    @property
+    def depth_keys(self) -> list[str]:
+        """See `rrf.data.raw.Annotated`."""
+        return [key for key, feature in self._index.features.items() if is_depth(feature)]
+
+    @property
+    def tools(self) -> list[dict]:
+        """See `rrf.data.raw.Annotated`."""
+        return list(self._index.info.get("tools") or [])
+
     def recordings(self) -> list[Recording]:
         """One recording per data file: an episode in v2.0 and v2.1, many in v3.0."""
         recordings = []
@@ -137,7 +151,10 @@ class LeRobotSource:
         table = arrow.read_parquet(first.data, arrow.read_schema(first.data).names, num_rows=1)
         types = {}
         for key, feature in self._index.features.items():
-            if feature.get("dtype") in ("video", "image"):
+            if is_depth(feature):
+                kind = depth_map(key, feature)
+                types[key] = f"{kind.dtype}{list(kind.size)}"
+            elif feature.get("dtype") in ("video", "image"):
                 types[key] = f"image{list(image_size(feature))}"
             else:
                 types[key] = f"{feature.get('dtype')}{feature['shape']}"
@@ -156,6 +173,8 @@ class LeRobotSource:
 
     def _type_of(self, column: pa.ChunkedArray, key: str, declared: str | None, where: str) -> str:
         """The type of a column; the declared type if the values tell nothing or are damaged."""
+        if key in COLUMNS:
+            return DTYPE
         if arrow.is_image(column.type):
             return declared or "image"
         try:
@@ -224,9 +243,11 @@ class LeRobotSource:
         images: dict[str, np.ndarray | EncodedImages] = {}
         for key in keys:
             column, part = self._column_of(key)
+            if column in COLUMNS:
+                continue
             if column not in table.column_names:
-                rate = self._chosen_fps or fps
-                images[key] = self._videos.read(place, column, length, rate, where)
+                values = self._videos.read(place, column, length, self._chosen_fps or fps, where)
+                (arrays if is_depth(self._index.features[column]) else images)[key] = values
                 continue
             values = self._values(table[column], column, where)
             if isinstance(values, EncodedImages):
@@ -240,7 +261,22 @@ class LeRobotSource:
             source=where,
             fps=fps,
             declared_fps=None if fps == self._index.fps else self._index.fps,
+            language=self._language(table, keys, where),
         )
+
+    def _language(self, table: pa.Table, keys: Sequence[str], where: str) -> Language | None:
+        """The annotations, if asked for; a camera is called as the caller does."""
+        columns = {key: table[key] for key in COLUMNS if key in keys}
+        if not columns:
+            return None
+        language = from_columns(columns, where)
+        if "timestamp" in table.column_names:  # rows go by these, which may not begin at 0
+            start_s = float(
+                np.asarray(self._values(table["timestamp"], "timestamp", where)).flat[0]
+            )
+            language = language.earlier(start_s)
+        names = {row["camera"]: row["camera"] for row in language.rows()}
+        return language.renamed(names | {self._column_of(key)[0]: key for key in keys}, where, "")
 
     def _fps(self, table: pa.Table, where: str) -> float:
         """Frames per second of the rows: as the time stamps tell, else as info.json says."""
@@ -279,6 +315,9 @@ class LeRobotSource:
     def _values(self, column: pa.ChunkedArray, key: str, where: str) -> np.ndarray | EncodedImages:
         feature = self._index.features.get(key)
         try:
+            if feature is not None and is_depth(feature) and arrow.is_image(column.type):
+                blobs = [value["bytes"] or b"" for value in column.to_pylist()]
+                return decode_depth(blobs, depth_map(key, feature), f"{where}: {key}")
             if arrow.is_image(column.type):
                 return arrow.encoded_images(
                     column, lambda path: path_inside(self._root, path, f"{where}: {key}")

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from rrf.data import lerobot_layout as layout
 from rrf.data.held_out import split_range
+from rrf.data.language import DTYPE
 from rrf.data.schema import ACTION, IMAGE_PREFIX
 from rrf.data.validation.checks import CheckResult, Finding, result, results
 from rrf.data.validation.checks_cfg import ChecksCfg
@@ -104,6 +105,7 @@ def hold_previous_error(tables: Tables) -> float | None:
 def _feature_findings(info: dict, paths: list[Path]) -> list[Finding]:
     findings = []
     declared = {key: f for key, f in info["features"].items() if f["dtype"] != "video"}
+    guessed = ("image", DTYPE)  # columns whose types Arrow guessed
     for path in paths:
         schema = pq.read_schema(path)
         for key, feature in declared.items():
@@ -115,7 +117,7 @@ def _feature_findings(info: dict, paths: list[Path]) -> list[Finding]:
                 stored = stored.value_type
             scalar = str(stored)
             names = {"float": "float32", "double": "float64"}
-            if feature["dtype"] != "image" and names.get(scalar, scalar) != feature["dtype"]:
+            if feature["dtype"] not in guessed and names.get(scalar, scalar) != feature["dtype"]:
                 findings.append(
                     Finding(
                         key, f"is {schema.field(key).type} in {path.name}, not {feature['dtype']}"

@@ -47,7 +47,14 @@ def evaluate_held_out(candidate: Candidate, place: str | Path) -> tuple[OpenLoop
             "larger dataset"
         )
     known = candidate.config.get("instructions")
-    frames = LeRobotReader(place, cfg.chunk_length, known, kept, **history_options(cfg.past))
+    frames = LeRobotReader(
+        place,
+        cfg.chunk_length,
+        known,
+        kept,
+        instruction_style=candidate.config.get("instruction_style"),
+        **history_options(cfg.past),
+    )
     check_fit(cfg, frames.schema)
     stats = checkpoint.load_norm_stats(candidate.path)
     return open_loop(policy, frames, stats), frames.episodes

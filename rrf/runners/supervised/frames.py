@@ -122,6 +122,7 @@ def split_of(cfg: SupervisedRunnerCfg, added: Sequence[Path] = ()) -> Split:
         cfg.episodes_per_instruction,
         cfg.cache_dir,
         cfg.policy.past,
+        cfg.instruction_style,
     )
     if not cfg.mixture and not cfg.robots and not added:
         return open_split(workspace.dataset(cfg.dataset), *options)
@@ -130,11 +131,11 @@ def split_of(cfg: SupervisedRunnerCfg, added: Sequence[Path] = ()) -> Split:
         from rrf.runners.supervised.robot_frames import robot_split
 
         return Split(*robot_split(cfg, opened))
-    chunk_length, _, fraction, _, cache_dir, past = options
+    chunk_length, _, fraction, _, cache_dir, past, style = options
     readers = [
         *opened.values(),
         *(
-            _open_readers(root, chunk_length, None, fraction, None, cache_dir, past)
+            _open_readers(root, chunk_length, None, fraction, None, cache_dir, past, style)
             for root in added
         ),
     ]
@@ -156,6 +157,7 @@ def open_split(
     episodes_per_instruction: int | None = None,
     cache_dir: str | None = None,
     past: Past = NOTHING,
+    instruction_style: str | None = None,
 ) -> Split:
     """Read a dataset's episodes with the given instructions, split into training and validation.
 
@@ -169,6 +171,7 @@ def open_split(
             statistics.
         cache_dir: Directory for decoded images that do not fit into memory; None for none.
         past: What each frame shows of what came before.
+        instruction_style: See `SupervisedRunnerCfg.instruction_style`.
 
     Raises:
         ValueError: If the dataset is missing or damaged, if it is too small to hold out an episode,
@@ -182,6 +185,7 @@ def open_split(
         episodes_per_instruction,
         cache_dir,
         past,
+        instruction_style,
     )
     stats = None if episodes_per_instruction is None else _norm_stats_of(training)
     return Split(training, validation, stats)
@@ -195,6 +199,7 @@ def _open_readers(
     episodes_per_instruction: int | None,
     cache_dir: str | None,
     past: Past,
+    instruction_style: str | None,
 ) -> "tuple[LeRobotReader, LeRobotReader | None]":
     """The readers of the training episodes and of the held-out episodes."""
     from rrf.data.lerobot_layout import read_info
@@ -212,7 +217,11 @@ def _open_readers(
                 LeRobotReader(root, chunk_length, [instruction], kept), episodes_per_instruction
             )
         ]
-    options = {"cache_dir": cache_dir, **history_options(past)}
+    options = {
+        "cache_dir": cache_dir,
+        "instruction_style": instruction_style,
+        **history_options(past),
+    }
     training = LeRobotReader(root, chunk_length, instructions, kept, **options)
     if not validation_fraction:
         return training, None
