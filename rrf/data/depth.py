@@ -23,7 +23,7 @@ from rrf.data.schema import IMAGE_PREFIX, PixelMap
 
 CODE_FORMAT = "gray12le"  # of the pixels of a depth video
 _MAX_CODE = 4095
-_DEFAULTS = {"depth_min": 0.01, "depth_max": 10.0, "shift": 3.5, "use_log": True}
+_DEFAULTS: dict[str, float] = {"depth_min": 0.01, "depth_max": 10.0, "shift": 3.5, "use_log": True}
 _DTYPES = {"mm": "uint16", "m": "float32"}  # of TIFF files, by unit
 
 
@@ -54,8 +54,8 @@ def metres(codes_thw: np.ndarray, feature: Mapping) -> np.ndarray:
     info = feature.get("info") or {}
     told = {name: info.get(f"video.{name}") for name in _DEFAULTS}
     low, high, shift, use_log = (
-        default if told[name] is None else told[name] for name, default in _DEFAULTS.items()
-    )
+        _DEFAULTS | {k: v for k, v in told.items() if v is not None}
+    ).values()
     if not use_log:
         depth = codes_thw.astype(np.float32) * np.float32((high - low) / _MAX_CODE)
         return np.clip(depth + np.float32(low), low, high, dtype=np.float32)

@@ -204,7 +204,7 @@ def describe_row(row: Mapping) -> str:
     """A row as a line of text."""
     calls = row["tool_calls"]
     told = [row["content"]] if row["content"] is not None else []
-    return " ".join([*told, *(json.dumps(call, ensure_ascii=False) for call in calls or [])])
+    return " ".join([*told, *_texts(calls or [])])
 
 
 def _kind(row: Mapping) -> tuple:
@@ -230,12 +230,15 @@ def _rephrased(wordings: Sequence[str], row: int) -> str:
     return wordings[int.from_bytes(digest, "big") % len(wordings)]
 
 
-def _stored(rows: Sequence[Mapping]) -> list[dict]:
+def _stored(rows: Sequence[dict]) -> list[dict]:
     return [
-        row | {"tool_calls": calls and [json.dumps(call, ensure_ascii=False) for call in calls]}
+        row if row["tool_calls"] is None else row | {"tool_calls": _texts(row["tool_calls"])}
         for row in rows
-        for calls in (row["tool_calls"],)
     ]
+
+
+def _texts(calls: Sequence) -> list[str]:
+    return [json.dumps(call, ensure_ascii=False) for call in calls]
 
 
 def _read(rows: Sequence[Mapping] | None, where: str, more: Sequence[str]) -> list[dict]:
@@ -247,7 +250,7 @@ def _read(rows: Sequence[Mapping] | None, where: str, more: Sequence[str]) -> li
             raise ValueError(f"{where}: a row has no {lacking[0]}: {row}")
         one = {name: row.get(name, default) for name, default in _FIELDS.items()}
         calls = one["tool_calls"]
-        one["tool_calls"] = calls and [_parsed(call) for call in calls]
+        one["tool_calls"] = None if calls is None else [_parsed(call) for call in calls]
         read.append(one | {name: float(np.float32(row[name])) for name in more})
     return read
 

@@ -1,8 +1,8 @@
 """Images that are not RGB: one number per pixel, such as depth, a mask or infrared.
 
 They are stored without loss, as lists of numbers in the parquet files, which lerobot reads as they
-are, too. (It would read a 16-bit PNG as int16, so that what lies beyond 32.767 m of depth in mm
-became negative.) Parquet's encodings for such numbers make them about as small as PNG does.
+are, too. Parquet's encodings for such numbers make them about as small as PNG does. (lerobot's own
+depth maps are in `rrf.data.depth`.)
 
 Legend: T frames, H height, W width.
 """

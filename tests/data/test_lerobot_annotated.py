@@ -129,6 +129,12 @@ def test_a_style_that_is_none_or_nowhere_is_refused(root, tmp_path):
         LeRobotReader(tmp_path / "d", 1, instruction_style="subtask")
 
 
+def annotations(root, number=0) -> Language:
+    language = LeRobotReader(root, 1).episode(number).language
+    assert language is not None
+    return language
+
+
 def assert_same_rows(language, dataset, first_frame, cameras):
     for frame in range(LENGTHS[0]):
         item = dataset[first_frame + frame]
@@ -144,7 +150,7 @@ def assert_same_rows(language, dataset, first_frame, cameras):
 
 
 def test_the_reader_gives_all_rows(root, theirs):
-    language = LeRobotReader(root, 1).episode(0).language
+    language = annotations(root)
     assert_same_rows(language, theirs, 0, {})
     assert language.events[4][0]["tool_calls"] == [CALL]
     assert {row["content"] for row in language.events[1]} == {
@@ -184,7 +190,7 @@ def test_a_conversion_keeps_both_and_lerobot_reads_the_result(
     assert info["tools"] == origin["tools"]
     assert info["features"][PERSISTENT] == origin["features"][PERSISTENT]
     dataset = lerobot_dataset("local/d", root=converted, video_backend="pyav")
-    language = LeRobotReader(converted, 1).episode(0).language
+    language = annotations(converted)
     assert_same_rows(language, dataset, 0, {})
     new = {FRONT: "observation.images.top"}
     assert_same_rows(language, theirs, 0, new)
@@ -220,7 +226,7 @@ def test_what_a_conversion_leaves_out_is_named(root, tmp_path):
 
 def test_a_lower_rate_moves_events_to_the_frame_that_is_kept(root, tmp_path):
     convert(cfg(fps=5), root, tmp_path / "d")
-    language = LeRobotReader(tmp_path / "d", 1).episode(0).language
+    language = annotations(tmp_path / "d")
     assert {frame: len(rows) for frame, rows in language.events.items()} == {0: 2, 2: 1}
     assert [row["timestamp"] for row in language.persistent][-1] == pytest.approx(0.3)
 
@@ -233,13 +239,13 @@ def test_an_edit_keeps_both(root, lerobot_dataset, tmp_path):
     assert top["info"]["video.codec"] == "av1"  # lerobot's video is kept as it is
     reader = LeRobotReader(tmp_path / "e", 1, maps=["front_depth"], instruction_style="subtask")
     assert reader.instructions_of(np.arange(5)) == ["reach", "grasp", "grasp", "reach", "grasp"]
-    episode = reader.episode(0)
-    starts = {row["content"]: row["timestamp"] for row in episode.language.persistent}
+    episode, language = reader.episode(0), annotations(tmp_path / "e")
+    starts = {row["content"]: row["timestamp"] for row in language.persistent}
     assert starts == {
         "reach": 0.0, "was there": 0.0, "please do": 0.0, "go on": 0.0,
         "grasp": pytest.approx(0.1),
     }  # fmt: skip
-    assert list(episode.language.events) == [2]
+    assert list(language.events) == [2]
     origin = LeRobotReader(root, 1, maps=["front_depth"]).episode(0).maps["front_depth"]
     np.testing.assert_array_equal(episode.maps["front_depth"], origin[2:5])
     dataset = lerobot_dataset("local/e", root=tmp_path / "e", video_backend="pyav")
@@ -267,12 +273,11 @@ def test_a_merge_keeps_the_annotations_of_those_that_have_any(root, converted, t
     ]
     merged = MergeCfg(name="m", merge=parts, licence="MIT", provenance="all")
     merge(merged, tmp_path, tmp_path / "m")
-    reader = LeRobotReader(tmp_path / "m", 1)
     for number in (0, 1, 4, 5):
-        language = reader.episode(number).language
+        language = annotations(tmp_path / "m", number)
         assert {row["camera"] for row in language.events[1]} == {FRONT}
-        assert language.persistent == LeRobotReader(root, 1).episode(number % 2).language.persistent
-    assert reader.episode(2).language == Language()
+        assert language.persistent == annotations(root, number % 2).persistent
+    assert annotations(tmp_path / "m", 2) == Language()
     assert layout.read_info(tmp_path / "m")["tools"] == layout.read_info(root)["tools"]
     record = read_conversion(tmp_path / "m")
     assert record is not None

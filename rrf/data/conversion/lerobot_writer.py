@@ -150,9 +150,8 @@ class _Writer:
         self, robot_type: str, provenance: Mapping[str, str], more_info: Mapping
     ) -> None:
         """Write everything under meta/ but the episode table."""
-        tasks = pd.DataFrame(
-            {"task_index": list(self._tasks.values())}, index=pd.Index(list(self._tasks))
-        )
+        numbers = list(self._tasks.values())
+        tasks = pd.DataFrame({"task_index": numbers}, index=pd.Index(list(self._tasks)))
         tasks.to_parquet(self._root / layout.TASKS)
         stats = self._split(self._vector_stats.result())
         streams = self._image_stats | self._map_stats
