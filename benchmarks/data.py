@@ -42,7 +42,7 @@ BATCH_SIZE = 64
 CHUNK_LENGTH = 16
 REPEATS = 3
 SEED = 0
-PEER = "lerobot 0.4.4"
+PEER = "lerobot 0.6.1"
 
 
 def rlds_passthrough_steps_per_cpu_s() -> list[dict]:
@@ -201,10 +201,12 @@ def _write_with_lerobot(episodes: list[Episode], root: Path) -> Cost:
     vector = {"dtype": "float32", "shape": (4,), "names": list("xyzg")}
     pixels = {"dtype": "video", "shape": (SIZE, SIZE, 3), "names": ["height", "width", "channels"]}
     features = {STATE: vector, ACTION: vector, f"{IMAGE_PREFIX}front": pixels}
+    dataset_class = _lerobot_dataset_class()
+    from lerobot.configs import RGBEncoderConfig
+
+    h264 = RGBEncoderConfig(vcodec="h264")
     with _Stopwatch() as watch:
-        dataset = _lerobot_dataset_class().create(
-            "local/peer", FPS, features, root=root, vcodec="h264"
-        )
+        dataset = dataset_class.create("local/peer", FPS, features, root=root, rgb_encoder=h264)
         for episode in episodes:
             images = np.asarray(episode.images["front"])
             for index in range(len(episode)):

@@ -136,7 +136,7 @@ def loader_frames_per_cpu_s_224() -> list[dict]:
             "loader_frames_per_cpu_s_224",
             batch / ours_s,
             "frames/CPU-s",
-            peer="LeRobotDataset of lerobot 0.4.4",
+            peer="LeRobotDataset of lerobot 0.6.1",
             peer_value=batch / theirs_s,
             ratio=theirs_s / ours_s,
             command=f"{COMMAND} loader_frames_per_cpu_s_224",

@@ -1,4 +1,4 @@
-"""lerobot 0.4.4 is the arbiter of the format: what we write, it must read exactly."""
+"""lerobot 0.6.1 is the arbiter of the format: what we write, it must read exactly."""
 
 import numpy as np
 import pytest
