@@ -31,10 +31,11 @@ from benchmarks.data_recordings import FPS, SIZE, dataset_cfg, episodes, schema,
 from benchmarks.record import ROOT, measure_named, number
 from rrf import workspace
 from rrf.data.conversion.convert import convert
+from rrf.data.conversion.dataset_cfg import ChecksCfg
 from rrf.data.conversion.lerobot_writer import write_dataset
-from rrf.data.dataset_cfg import ChecksCfg
-from rrf.data.lerobot_reader import LeRobotReader
-from rrf.data.sampling import batch_indices
+from rrf.data.dataset.opening import open_dataset
+from rrf.data.dataset.reader import LeRobotReader
+from rrf.data.dataset.sampling import batch_indices
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE, Episode
 from rrf.data.validation.validate import validate
 
@@ -95,7 +96,7 @@ def reader_ratio_vs_lerobot() -> list[dict]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "dataset")
         _write(episodes(), root)
-        reader = LeRobotReader(root, CHUNK_LENGTH, cache_bytes=0)
+        reader = open_dataset(root, CHUNK_LENGTH, cache_bytes=0)
         ours = _least(lambda: _epoch(reader))
         peer = _least(_lerobot_epoch(root))
     return [_ratio("reader_ratio_vs_lerobot", ours, peer)]
@@ -106,7 +107,7 @@ def memmap_frames_per_s() -> list[dict]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "dataset")
         _write(episodes(), root)
-        reader = LeRobotReader(root, CHUNK_LENGTH, cache_bytes=0, cache_dir=Path(folder, "cache"))
+        reader = open_dataset(root, CHUNK_LENGTH, cache_bytes=0, cache_dir=Path(folder, "cache"))
         _epoch(reader)
         cost = _least(lambda: _epoch(reader), lambda cost: cost.wall_s)
     value = cost.frames / cost.wall_s

@@ -152,9 +152,9 @@ def convert(
     If it is interrupted, run it again; the finished part is not converted again.
     """
     from rrf.data.conversion.convert import convert
+    from rrf.data.conversion.dataset_cfg import DatasetCfg, MergeCfg, dataset_paths, load_any_cfg
     from rrf.data.conversion.edit import edit
     from rrf.data.conversion.merge import merge
-    from rrf.data.dataset_cfg import DatasetCfg, MergeCfg, dataset_paths, load_any_cfg
 
     cfg = load_any_cfg(name)
     paths = dataset_paths(cfg)
@@ -209,7 +209,7 @@ def validate(name: Name) -> None:
 
     The exit code is 1 if the dataset must not be used.
     """
-    from rrf.data.dataset_cfg import dataset_paths, load_any_cfg
+    from rrf.data.conversion.dataset_cfg import dataset_paths, load_any_cfg
     from rrf.data.validation.validate import HTML_NAME, validate
 
     cfg = load_any_cfg(name)
@@ -235,9 +235,9 @@ def stats(name: Name) -> None:
 
     The statistics that training uses for normalisation are written beside it.
     """
-    from rrf.data.dataset_cfg import dataset_paths, load_any_cfg
-    from rrf.data.publish import publish
-    from rrf.data.summary import read_summary
+    from rrf.data.conversion.dataset_cfg import dataset_paths, load_any_cfg
+    from rrf.data.transport.publish import publish
+    from rrf.data.validation.summary import read_summary
 
     paths = dataset_paths(load_any_cfg(name))
     publish(paths.converted, paths.reports, paths.published)

@@ -14,17 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from rrf.data.language import Language
-
-
-@dataclasses.dataclass(frozen=True)
-class EncodedImages:
-    """Images of one camera that are still compressed, so that they can be passed on as they are."""
-
-    blobs: Sequence[bytes]  # T images, each a whole JPEG or PNG file
-    suffix: typing.Literal["jpg", "png"]
-
-    def __len__(self) -> int:
-        return len(self.blobs)
+from rrf.data.schema import EncodedImages
 
 
 @dataclasses.dataclass

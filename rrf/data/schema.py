@@ -25,12 +25,12 @@ frames of an episode, D state dimension, A action dimension, H W image height an
 """
 
 import dataclasses
+import typing
 from collections.abc import Sequence
 
 import numpy as np
 
 from rrf.data.language import Language
-from rrf.data.raw import EncodedImages
 
 STATE = "observation.state"
 ACTION = "action"
@@ -70,7 +70,7 @@ class PixelMap:
     """Images that are not RGB: one number per pixel. Each map has a size of its own."""
 
     name: str
-    dtype: str  # of numpy, one of rrf.data.maps.DTYPES
+    dtype: str  # of numpy, one of rrf.data.dataset.maps.DTYPES
     size: tuple[int, int]  # (height, width) in pixels
     unit: str
 
@@ -95,6 +95,17 @@ class Schema:
         """Those of `SCALARS` that there are."""
         there = (self.has_reward, self.has_success, self.has_terminated)
         return [key for key, is_there in zip(SCALARS, there, strict=True) if is_there]
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedImages:
+    """Images of one camera that are still compressed, so that they can be passed on as they are."""
+
+    blobs: Sequence[bytes]  # T images, each a whole JPEG or PNG file
+    suffix: typing.Literal["jpg", "png"]
+
+    def __len__(self) -> int:
+        return len(self.blobs)
 
 
 @dataclasses.dataclass
@@ -127,7 +138,7 @@ class Observation:
     """What a policy sees, for B environments or frames."""
 
     images: dict[str, np.ndarray]  # camera name -> uint8 [B, H, W, 3], row 0 on top
-    state: np.ndarray  # float32 [B, D], physical units; with past ones: `rrf.data.history`
+    state: np.ndarray  # float32 [B, D], physical units; with past ones: `rrf.data.dataset.history`
     instruction: list[str]  # B sentences
     maps: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Name of a map -> [B, H, W], if asked for."""

@@ -24,7 +24,12 @@ LAYERS = (
     "orchestra", "client", "evaluation", "tracking", "serving", "presets", "cli", "flows", "infra",
 )  # fmt: skip
 """From the bottom up: each imports only from those before it."""
+ROOMS = {"data": ("dataset", "formats", "conversion", "validation", "pages", "transport")}
+"""Layers whose rooms are in an order too, from the bottom up. The layer's own modules are below."""
 _TOP = ("flows", "infra")  # beside rrf/, not in it
+
+
+_PARENTS = ("rrf", *(f"rrf.{layer}" for layer in ROOMS))  # packages of which rooms are imported
 
 
 def folder(layer: str) -> Path:
@@ -46,8 +51,8 @@ def imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             yield node.module
-            if node.module == "rrf":
-                yield from (f"rrf.{alias.name}" for alias in node.names)
+            if node.module in _PARENTS:
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
@@ -57,6 +62,15 @@ def layer_of(module: str) -> str | None:
     first, _, rest = module.partition(".")
     name = rest.partition(".")[0] if first == "rrf" else first
     return name if name in LAYERS and (first == "rrf" or first in _TOP) else None
+
+
+def room_of(layer: str, module: str) -> int:
+    """The place of a dotted name of an ordered layer in its order: 0 for the layer's own modules,
+    1 for the first room.
+    """
+    name = module.removeprefix(f"rrf.{layer}").removeprefix(".").partition(".")[0]
+    rooms = ROOMS[layer]
+    return rooms.index(name) + 1 if name in rooms else 0
 
 
 def imported_layers(layer: str) -> set[str]:

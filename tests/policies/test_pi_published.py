@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from rrf.data.dataset.transforms import Normalize
 from rrf.data.schema import ACTION, STATE, Observation
-from rrf.data.transforms import Normalize
 from rrf.networks.vlm.configs import LoRACfg, TokenizerCfg
 from rrf.policies.vla.published import openpi, pi_norm_stats
 from rrf.presets.pi import pi0, pi05

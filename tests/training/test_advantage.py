@@ -12,9 +12,9 @@ from rrf import atomic
 from rrf.algorithms.vla import advantage as recap
 from rrf.algorithms.vla.advantage_configs import AdvantageCfg
 from rrf.data.conversion.lerobot_writer import write_dataset
-from rrf.data.labels import read_labels
+from rrf.data.dataset.labels import read_labels
+from rrf.data.dataset.stats import norm_stats
 from rrf.data.schema import Episode, Observation, Schema, Vector
-from rrf.data.stats import norm_stats
 from rrf.networks.vlm.configs import ImageRuleCfg, TokenizerCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
 from rrf.policies.vla.configs import RegressionHeadCfg

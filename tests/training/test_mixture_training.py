@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from rrf.cli.training_run import run_training
-from rrf.data import lerobot_reader
 from rrf.data.conversion.lerobot_writer import write_dataset
-from rrf.data.image_store import ImageStore
+from rrf.data.dataset import opening
+from rrf.data.dataset.image_store import ImageStore
+from rrf.data.dataset.reader import LeRobotReader
+from rrf.data.dataset.stats import norm_stats
 from rrf.data.language import Language
-from rrf.data.lerobot_reader import LeRobotReader
 from rrf.data.schema import STATE
-from rrf.data.stats import norm_stats
 from rrf.runners.supervised.frames import open_split, split_of
 from rrf.tracking.lineage import collect_lineage
 from tests.data.s3_server import s3  # noqa: F401
@@ -95,9 +95,9 @@ def test_a_run_is_known_by_the_content_of_all_its_datasets(dataset, small, tmp_p
 
 def test_images_that_do_not_fit_in_memory_are_kept_in_the_cache(dataset, tmp_path, monkeypatch):
     def small_memory(*args):
-        return ImageStore(*args[:5], 0, args[6])
+        return ImageStore(args[0], 0, args[2])
 
-    monkeypatch.setattr(lerobot_reader, "ImageStore", small_memory)
+    monkeypatch.setattr(opening, "ImageStore", small_memory)
     cfg = tiny_run_cfg(dataset, cache_dir=str(tmp_path / "cache"))
     split, plain = split_of(cfg), split_of(cfg.replace(cache_dir=None))
     for kept, read in ((split.training, plain.training), (split.validation, plain.validation)):

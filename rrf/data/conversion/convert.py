@@ -21,12 +21,12 @@ from rrf import atomic
 from rrf.config import did_you_mean
 from rrf.data.conversion.conversion_processes import ConversionProcesses
 from rrf.data.conversion.conversion_record import write_conversion
+from rrf.data.conversion.dataset_cfg import DatasetCfg
 from rrf.data.conversion.encoded import EncodedEpisode
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.conversion.mapping import check_width, raw_keys
 from rrf.data.conversion.parts import parts_of, read_facts, read_part, remove_others
 from rrf.data.conversion.recordings import Counters, RecordingConverter, schema_of
-from rrf.data.dataset_cfg import DatasetCfg
 from rrf.data.formats.modality import modality_of, write_modality
 from rrf.data.formats.source_audit import audit
 from rrf.data.language import COLUMNS

@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rrf.data import lerobot_layout as layout
 from rrf.data.conversion.conversion_record import read_conversion, write_conversion
+from rrf.data.conversion.edit_cfg import EditCfg, StepCfg
 from rrf.data.conversion.edit_plan import Cut, EditPlan
 from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.conversion.parts import parts_of
 from rrf.data.conversion.stored_dataset import StoredDataset
-from rrf.data.edit_cfg import EditCfg, StepCfg
+from rrf.data.dataset import layout, parquet
+from rrf.data.dataset.held_out import split_range
+from rrf.data.dataset.stats import ImageStats
 from rrf.data.files import content_digest
 from rrf.data.formats.modality import Modality, Part, read_modality, write_modality
-from rrf.data.held_out import split_range
 from rrf.data.language import Language
 from rrf.data.schema import ACTION, IMAGE_PREFIX, REWARD, STATE, SUCCESS, TERMINATED, Episode
-from rrf.data.stats import ImageStats
 
 OnProgress = Callable[[int, int, str], None]  # done, total, what is being worked on
 
@@ -168,8 +168,8 @@ class _Edit:
                 for name, own in self.plan.cameras.items()
                 if not is_video
             },
-            state=layout.as_matrix(frames[STATE])[:, self.plan.columns("state")],
-            action=layout.as_matrix(frames[ACTION])[:, self.plan.columns("action")],
+            state=parquet.as_matrix(frames[STATE])[:, self.plan.columns("state")],
+            action=parquet.as_matrix(frames[ACTION])[:, self.plan.columns("action")],
             instruction=cut.instruction,
             source=f"{source.root}:episode_{cut.number}",
             reward=frames[REWARD].to_numpy() if self.schema.has_reward else None,

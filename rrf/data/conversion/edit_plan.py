@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rrf.config import did_you_mean
-from rrf.data.edit_cfg import (
+from rrf.data.conversion.edit_cfg import (
     FLAGS,
     KINDS,
     LANGUAGE,

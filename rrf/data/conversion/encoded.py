@@ -10,20 +10,20 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from rrf.data.conversion.video_encoding import check_video_size, encode_video
+from rrf.data.dataset.stats import ImageStats
 from rrf.data.encoding import Encoding
 from rrf.data.images import decode_rgb, encode_png
 from rrf.data.language import Language
-from rrf.data.raw import EncodedImages
 from rrf.data.schema import (
     ACTION,
     IMAGE_PREFIX,
     MAP_PREFIX,
     STATE,
+    EncodedImages,
     Episode,
     Schema,
     check_episode,
 )
-from rrf.data.stats import ImageStats
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,14 +19,13 @@ import pyarrow as pa
 
 from rrf import atomic
 from rrf.data import language
-from rrf.data import lerobot_layout as layout
 from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
 from rrf.data.conversion.rolling_files import DataFiles, EpisodeTable, FileLimits, VideoFiles
+from rrf.data.dataset import layout, parquet
+from rrf.data.dataset.maps import MapStats, as_column, column_type
+from rrf.data.dataset.stats import ImageStats, VectorStats, describe, plain
 from rrf.data.encoding import Encoding
-from rrf.data.maps import MapStats, as_column, column_type
-from rrf.data.raw import EncodedImages
-from rrf.data.schema import IMAGE_PREFIX, MAP_PREFIX, Episode, Schema
-from rrf.data.stats import ImageStats, VectorStats, describe, plain
+from rrf.data.schema import IMAGE_PREFIX, MAP_PREFIX, EncodedImages, Episode, Schema
 
 _IMAGE_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
@@ -239,7 +238,7 @@ def _arrow_type(feature: dict) -> pa.DataType:
 
 def _column(values: np.ndarray, arrow_type: pa.DataType) -> pa.Array:
     flat = pa.array(np.ascontiguousarray(values).ravel())
-    if not layout.is_list(arrow_type):
+    if not parquet.is_list(arrow_type):
         return flat
     return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 

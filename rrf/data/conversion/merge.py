@@ -16,17 +16,17 @@ import numpy as np
 import pyarrow as pa
 
 from rrf.config import did_you_mean
-from rrf.data import lerobot_layout as layout
 from rrf.data.conversion.conversion_record import read_conversion, write_conversion
+from rrf.data.conversion.dataset_cfg import MergeCfg, MergePartCfg
 from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.conversion.parts import parts_of
 from rrf.data.conversion.stored_dataset import StoredDataset
 from rrf.data.conversion.video_encoding import encode_video
-from rrf.data.dataset_cfg import MergeCfg, MergePartCfg
+from rrf.data.dataset import layout, parquet
+from rrf.data.dataset.stats import ImageStats
 from rrf.data.encoding import Encoding
 from rrf.data.language import Language
-from rrf.data.raw import EncodedImages
 from rrf.data.schema import (
     ACTION,
     IMAGE_PREFIX,
@@ -34,12 +34,12 @@ from rrf.data.schema import (
     STATE,
     SUCCESS,
     TERMINATED,
+    EncodedImages,
     Episode,
     Schema,
     Vector,
     joined_units,
 )
-from rrf.data.stats import ImageStats
 
 OnProgress = Callable[[int, int, str], None]  # done, total, what is being worked on
 _Value = typing.TypeVar("_Value")
@@ -157,7 +157,7 @@ class _Input(StoredDataset):
     def _aligned(
         self, rows: pa.Table, kind: str, vector: Vector, fill: Mapping[str, float]
     ) -> np.ndarray:
-        recorded = layout.as_matrix(rows[STATE if kind == "state" else ACTION])
+        recorded = parquet.as_matrix(rows[STATE if kind == "state" else ACTION])
         values = np.empty((len(recorded), len(vector.names)), np.float32)
         for index, name in enumerate(vector.names):
             column = self.column(kind, name)

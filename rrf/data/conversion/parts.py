@@ -18,10 +18,9 @@ import pyarrow as pa
 
 from rrf import atomic
 from rrf.data.conversion.encoded import EncodedEpisode
+from rrf.data.dataset.stats import ImageStats
 from rrf.data.language import Language
-from rrf.data.raw import EncodedImages
-from rrf.data.schema import ACTION, IMAGE_PREFIX, MAP_PREFIX, SCALARS, STATE, Schema
-from rrf.data.stats import ImageStats
+from rrf.data.schema import ACTION, IMAGE_PREFIX, MAP_PREFIX, SCALARS, STATE, EncodedImages, Schema
 
 _EPISODES = "episodes.arrow"
 _FACTS = "facts.json"

@@ -5,10 +5,10 @@ import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from rrf.data.conversion.dataset_cfg import DatasetCfg
 from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
 from rrf.data.conversion.mapping import Mapper, raw_keys
 from rrf.data.conversion.parts import write_part
-from rrf.data.dataset_cfg import DatasetCfg
 from rrf.data.language import COLUMNS
 from rrf.data.memory import no_room
 from rrf.data.raw import Recording, Source

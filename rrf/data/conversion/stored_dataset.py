@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from rrf.data import lerobot_layout as layout
 from rrf.data.conversion.video_encoding import cut_video, encode_video
+from rrf.data.dataset import layout, parquet
+from rrf.data.dataset.map_files import map_of, read_depth_video
+from rrf.data.dataset.stats import ImageStats
 from rrf.data.encoding import Encoding
 from rrf.data.image_header import read_image_header
 from rrf.data.language import COLUMNS, Language, from_columns
-from rrf.data.map_files import map_of, read_depth_video
-from rrf.data.raw import EncodedImages
-from rrf.data.schema import IMAGE_PREFIX, Schema
-from rrf.data.stats import ImageStats
+from rrf.data.schema import IMAGE_PREFIX, EncodedImages, Schema
 from rrf.data.video import VideoReader
 
 
@@ -36,9 +35,9 @@ class StoredDataset:
         self.root = root
         self.info = layout.read_info(root)
         self.schema = layout.schema_of(self.info)
-        self.rows: list[dict] = layout.read_episodes(root).to_dict("records")
+        self.rows: list[dict] = parquet.read_episodes(root).to_dict("records")
         self.encoding = _encoding(self.info, self.schema)
-        self._tasks = layout.read_tasks(root)
+        self._tasks = parquet.read_tasks(root)
         self._first_row: dict[tuple[int, int], int] = {}  # of each data file
         for row in self.rows:
             place = (row["data/chunk_index"], row["data/file_index"])
@@ -50,7 +49,7 @@ class StoredDataset:
         place = (row["data/chunk_index"], row["data/file_index"])
         if self._open is None or self._open[0] != place:
             path = self.info["data_path"].format(chunk_index=place[0], file_index=place[1])
-            self._open = place, layout.read_table(self.root / path)
+            self._open = place, parquet.read_table(self.root / path)
         start = row["dataset_from_index"] - self._first_row[place]
         return self._open[1].slice(start, row["length"])
 

@@ -1,9 +1,9 @@
 """LeRobot v2.0, v2.1 (also GR00T's variant) and v3.0 directories as recordings.
 
 Keys are the names of features ("observation.state", "observation.images.front") and of any other
-column. Depth maps are numbers in m or mm (see `rrf.data.depth`), not images. The two columns of
-language annotations become `RawEpisode.language`. If there is a meta/modality.json, its names are
-keys, too. They stand for slices and cameras: "state.left_arm" for dimensions 0..6 of
+column. Depth maps are numbers in m or mm (see `rrf.data.dataset.depth`), not images. The two
+columns of language annotations become `RawEpisode.language`. If there is a meta/modality.json, its
+names are keys, too. They stand for slices and cameras: "state.left_arm" for dimensions 0..6 of
 observation.state, "video.ego_view" for a camera.
 
 What these directories get wrong, and what happens then:
@@ -32,18 +32,20 @@ import numpy as np
 import pyarrow as pa
 
 from rrf.config import Cfg, configclass, did_you_mean
-from rrf.data import lerobot_layout as layout
-from rrf.data.depth import decode_depth, depth_map, is_depth
+from rrf.data.dataset import layout
+from rrf.data.dataset.layout import depth_map, is_depth
 from rrf.data.formats import arrow_arrays as arrow
 from rrf.data.formats.lerobot_audit import audit_lerobot
-from rrf.data.formats.lerobot_files import EpisodePlace, path_inside, read_index
+from rrf.data.formats.lerobot_columns import annotations, column_values, part_of
+from rrf.data.formats.lerobot_files import EpisodePlace, read_index
 from rrf.data.formats.lerobot_videos import EpisodeVideos, image_size
 from rrf.data.formats.misnamed_folder import rename_command
 from rrf.data.formats.modality import Modality, Part, read_modality
 from rrf.data.formats.source_audit import NOT_ON_DISK
 from rrf.data.formats.time_stamps import read_time_stamps
-from rrf.data.language import COLUMNS, DTYPE, Language, from_columns
-from rrf.data.raw import EncodedImages, RawEpisode, Recording
+from rrf.data.language import COLUMNS, DTYPE, Language
+from rrf.data.raw import RawEpisode, Recording
+from rrf.data.schema import EncodedImages
 
 _GROOT_TASK = "annotation.human.action.task_description"
 
@@ -253,7 +255,7 @@ class LeRobotSource:
             if isinstance(values, EncodedImages):
                 images[key] = values
             else:
-                arrays[key] = _slice(values, part, f"{where}: {key}") if part else values
+                arrays[key] = part_of(values, part, f"{where}: {key}") if part else values
         return RawEpisode(
             arrays=arrays,
             images=images,
@@ -265,18 +267,14 @@ class LeRobotSource:
         )
 
     def _language(self, table: pa.Table, keys: Sequence[str], where: str) -> Language | None:
-        """The annotations, if asked for; a camera is called as the caller does."""
         columns = {key: table[key] for key in COLUMNS if key in keys}
         if not columns:
             return None
-        language = from_columns(columns, where)
-        if "timestamp" in table.column_names:  # rows go by these, which may not begin at 0
-            start_s = float(
-                np.asarray(self._values(table["timestamp"], "timestamp", where)).flat[0]
-            )
-            language = language.earlier(start_s)
-        names = {row["camera"]: row["camera"] for row in language.rows()}
-        return language.renamed(names | {self._column_of(key)[0]: key for key in keys}, where, "")
+        start_s = 0.0
+        if "timestamp" in table.column_names:
+            times = np.asarray(self._values(table["timestamp"], "timestamp", where))
+            start_s = float(times.flat[0])
+        return annotations(columns, start_s, {self._column_of(k)[0]: k for k in keys}, where)
 
     def _fps(self, table: pa.Table, where: str) -> float:
         """Frames per second of the rows: as the time stamps tell, else as info.json says."""
@@ -313,36 +311,9 @@ class LeRobotSource:
         return table.slice(rows[0] if len(rows) else 0, len(rows))
 
     def _values(self, column: pa.ChunkedArray, key: str, where: str) -> np.ndarray | EncodedImages:
-        feature = self._index.features.get(key)
-        try:
-            if feature is not None and is_depth(feature) and arrow.is_image(column.type):
-                blobs = [value["bytes"] or b"" for value in column.to_pylist()]
-                return decode_depth(blobs, depth_map(key, feature), f"{where}: {key}")
-            if arrow.is_image(column.type):
-                return arrow.encoded_images(
-                    column, lambda path: path_inside(self._root, path, f"{where}: {key}")
-                )
-            if not arrow.is_text(column.type):
-                values = arrow.numbers(column)
-            else:
-                texts = arrow.texts(column)
-                is_vector = feature is not None and feature.get("dtype") != "string"
-                if not is_vector and not (texts and arrow.is_json_vector(texts[0])):
-                    return np.array(texts, np.str_)
-                values = arrow.parse_vectors(texts)
-                self._warn(f"{where}: {key} is JSON text, converted to float64{[values.shape[1]]}")
-        except ValueError as error:
-            raise ValueError(f"{where}: {key}: {error}") from error
-        if (
-            feature is not None
-            and len(values)
-            and values[0].size != np.prod(feature["shape"], dtype=int)
-        ):
-            raise ValueError(
-                f"{where}: {key} has shape {list(values.shape[1:])} in the table, but "
-                f"{feature['shape']} in meta/info.json"
-            )
-        return values
+        return column_values(
+            column, key, self._index.features.get(key), self._root, where, self._warn
+        )
 
     def _instruction(self, table: pa.Table, where: str) -> str | None:
         candidates = [_GROOT_TASK, "task_index"]
@@ -377,12 +348,3 @@ class LeRobotSource:
 
 def _where(place: EpisodePlace) -> str:
     return f"{place.data}:episode_{place.number}"
-
-
-def _slice(values: np.ndarray, part: Part, where: str) -> np.ndarray:
-    if values.ndim != 2 or part.end > values.shape[1]:
-        raise ValueError(
-            f"{where}: meta/modality.json takes {part.start}..{part.end} of {part.original_key}, "
-            f"which has shape {list(values.shape[1:])}"
-        )
-    return values[:, part.start : part.end]

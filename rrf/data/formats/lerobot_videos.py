@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rrf.data.depth import is_depth, metres
+from rrf.data.dataset.depth import metres
+from rrf.data.dataset.layout import is_depth
 from rrf.data.formats.lerobot_files import EpisodePlace, Index
 from rrf.data.formats.time_stamps import FPS_TOLERANCE
 from rrf.data.formats.video_clip import frame_times, read_clip

@@ -13,7 +13,7 @@ import av
 import numpy as np
 from av.container import InputContainer
 
-from rrf.data.depth import CODE_FORMAT
+from rrf.data.dataset.depth import CODE_FORMAT
 from rrf.data.memory import check_fits
 
 
@@ -37,7 +37,7 @@ def read_clip(
         num_frames: How many, T.
         start_s: The time stamp of the first frame, to within half a frame. By default the clip
             starts at the file's first frame, whatever its time stamp.
-        is_depth: Whether the pixels are codes of `rrf.data.depth`.
+        is_depth: Whether the pixels are codes of `rrf.data.dataset.depth`.
 
     Raises:
         ValueError: If the file is missing, damaged, or holds fewer frames, or if the frames do not

@@ -3,10 +3,10 @@
 import typing
 from pathlib import Path
 
-from rrf.data.held_out import is_held_out
-from rrf.data.history import history_options
-from rrf.data.lerobot_layout import read_info
-from rrf.data.lerobot_reader import LeRobotReader
+from rrf.data.dataset.held_out import is_held_out
+from rrf.data.dataset.history import history_options
+from rrf.data.dataset.layout import read_info
+from rrf.data.dataset.opening import open_dataset
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.open_loop.errors import OpenLoop, open_loop
 from rrf.runners.checkpoints.deployable import VLA, described
@@ -47,7 +47,7 @@ def evaluate_held_out(candidate: Candidate, place: str | Path) -> tuple[OpenLoop
             "larger dataset"
         )
     known = candidate.config.get("instructions")
-    frames = LeRobotReader(
+    frames = open_dataset(
         place,
         cfg.chunk_length,
         known,

@@ -4,10 +4,10 @@ import typing
 from pathlib import Path
 
 from rrf.config import configclass
-from rrf.data.action_representation import Representation
-from rrf.data.history import Past
+from rrf.data.dataset.action_representation import Representation
+from rrf.data.dataset.history import Past
+from rrf.data.dataset.transforms import Mode, ModeOfDimension
 from rrf.data.schema import Schema
-from rrf.data.transforms import Mode, ModeOfDimension
 from rrf.networks.configs import MLPCfg, plain_mlp
 from rrf.networks.vlm.configs import ABILITIES, BackboneCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg

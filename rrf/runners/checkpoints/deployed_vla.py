@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rrf.config import read_yaml
-from rrf.data.history import Past
+from rrf.data.dataset.history import Past
 from rrf.data.schema import IMAGE_PREFIX, STATE, Observation
 from rrf.policies.policy import ResumablePolicy
 from rrf.runners.checkpoints.checkpoint import CONFIG
@@ -38,7 +38,7 @@ class DeployedVLA:
 
         The inputs are observation.images.<camera> uint8 [B, H, W, 3], observation.state float32
         [B, D] and instruction str [B]; with past frames, the views and states of
-        `rrf.data.history`. The output is float32 [B, C, A].
+        `rrf.data.dataset.history`. The output is float32 [B, C, A].
         """
         policy = read_yaml(Path(checkpoint) / CONFIG).get("policy", {})
         try:

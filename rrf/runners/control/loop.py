@@ -21,7 +21,7 @@ from tensordict import TensorDict
 
 from rrf import atomic
 from rrf.algorithms import distributed
-from rrf.data.sampling import mixed_seed
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.envs.control_env import ControlEnv, EnvState, check_final, check_step
 from rrf.envs.failure import EnvError, NotFiniteError, failed, named
 from rrf.networks import tensor_files

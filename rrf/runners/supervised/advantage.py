@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from rrf import atomic
 from rrf.algorithms.vla import advantage as recap
 from rrf.algorithms.vla.advantage_configs import AdvantageCfg
-from rrf.data.labels import read_labels
-from rrf.data.lerobot_reader import LeRobotReader
+from rrf.data.dataset.labels import read_labels
+from rrf.data.dataset.reader import LeRobotReader
 from rrf.data.schema import REWARD, STATE, SUCCESS, Batch
 from rrf.runners import process_group
 from rrf.runners.supervised.configs import SupervisedRunnerCfg

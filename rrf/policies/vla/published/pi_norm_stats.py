@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from rrf.data.dataset.transforms import STATISTICS, Mode
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
-from rrf.data.transforms import STATISTICS, Mode
 from rrf.networks.vlm.paligemma.configs import PaliGemmaCfg
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 from rrf.policies.vla.published.folders import lerobot_statistics
