@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from rrf.algorithms import PPOCfg
-from rrf.algorithms.on_policy import fused_ppo
 from rrf.algorithms.on_policy.ppo import PPO
 from rrf.algorithms.returns import add_time_limit_bootstrap, gae
+from rrf.compiled import ppo as compiled_ppo
+from rrf.compiled.acceleration import accelerate
 from rrf.envs.control_env import Interface
 from rrf.networks import plain_mlp
 from rrf.policies import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
@@ -120,15 +121,14 @@ def test_update(case, threads):
     assert_learned(ppo, case, 5e-7)
 
 
-@pytest.mark.skipif(fused_ppo.library() is None, reason="this machine has no C compiler")
+@pytest.mark.skipif(compiled_ppo.library() is None, reason="this machine has no C compiler")
 @pytest.mark.parametrize("case", CASES)
 def test_compiled_update(case):
     ppo = algorithm(case)
     samples, order = golden_samples(case)
     ppo.order = lambda count: order
-    fused = ppo._fused(len(samples))
-    assert fused is not None
-    metrics = fused.learn(samples)
+    accelerate(ppo)
+    metrics = ppo.compiled.learn(samples)
     for name in ("surrogate", "value", "entropy"):
         expected = tensor(f"{case}/losses.{name}").item()
         assert metrics[f"loss/{name}"] == pytest.approx(expected, rel=2e-6, abs=2e-6)

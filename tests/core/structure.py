@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"
 TEMPLATE = ROOT / "infra/workspace"
 GROUND = (
-    "formats", "config", "atomic", "workspace", "code_digest", "compilation", "processes",
+    "formats", "config", "atomic", "workspace", "code_digest", "precision", "compiled", "processes",
     "service_records", "prefect_plugin", "extras", "registry",
 )  # fmt: skip
 """Modules that every layer may import; the table leaves them out of its imports."""

@@ -25,24 +25,19 @@ from tensordict import TensorDict
 from torch import nn
 
 from rrf.algorithms import distributed
-from rrf.algorithms.on_policy import fused_ppo
 from rrf.algorithms.on_policy.configs import PPOCfg
 from rrf.algorithms.on_policy.extension import Extension
-from rrf.algorithms.on_policy.fused_ppo import FusedPPO
 from rrf.algorithms.on_policy.losses import adapted_learning_rate, clipped_surrogate, value_errors
 from rrf.algorithms.on_policy.rsl_rl_interface import RslRlAlgorithm, construct
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
-from rrf.algorithms.precision import autocast, compiled, is_bf16
 from rrf.algorithms.returns import add_time_limit_bootstrap, gae
 from rrf.policies.control.actor_critic import ActorCritic
 from rrf.policies.control.distributions import Distribution
 from rrf.policies.control.normalizer import RewardScaler
 from rrf.policies.control.population import MEMBER
 from rrf.policies.control.state_network import forget
+from rrf.precision import autocast, fast_pass, is_bf16
 from rrf.storage.rollout import Batch, ControlStep, Rollout, Samples
-
-_OVERRIDABLE = ("batches", "penalty", "critic_penalty", "surrogate", "value_losses")
-_OVERRIDABLE += ("entropy_bonus",)
 
 
 class PPO:
@@ -97,7 +92,8 @@ class PPO:
         self.learning_rate = torch.tensor(cfg.learning_rate, device=self.device)
         self.actor_optimizer = self._optimizer(policy.actor)
         self.critic_optimizer = self._optimizer(policy.critic)
-        self._compiled: FusedPPO | None = None
+        self.compiled: typing.Any = None
+        """Learns from samples in compiled code; `rrf.compiled.acceleration` gives it."""
         self._critic_thread = ThreadPoolExecutor(1) if cfg.learner_threads == 2 else None
         options = {"rnd": cfg.rnd_cfg, "symmetry": cfg.symmetry_cfg}
         self.extensions: dict[str, Extension] = {
@@ -147,8 +143,7 @@ class PPO:
             extensions.
         """
         samples = self.returns(observations)
-        fused = self._fused(len(samples))
-        metrics = fused.learn(samples) if fused else self._learn_all(samples)
+        metrics = self.compiled.learn(samples) if self.compiled else self.learn(samples)
         self._update_normalizers(samples)
         self.rollout.restart()
         for extension in self.extensions.values():
@@ -245,7 +240,7 @@ class PPO:
         """
         actor, rollout = self.policy.actor, self.rollout
         if is_bf16(self.cfg.precision, self.device):
-            with compiled(self.cfg.precision, self.device):
+            with fast_pass(self.cfg.precision, self.device):
                 outputs, _ = actor.sequence(
                     rollout["actor_obs"][:-1], rollout.memories["actor"], rollout.starts[:-1]
                 )
@@ -270,17 +265,7 @@ class PPO:
             self.critic_memory = forget(memories[-2], rollout["dones"][-1])
         return values, final_values
 
-    def _fused(self, num_samples: int) -> FusedPPO | None:
-        """The compiled update, where it equals `_learn_all`."""
-        if self._compiled and self._compiled.num_samples == num_samples:
-            return self._compiled
-        is_own = all(getattr(type(self), name) is getattr(PPO, name) for name in _OVERRIDABLE)
-        adds = any(type(one).penalty is not Extension.penalty for one in self.extensions.values())
-        is_known = is_own and not adds and fused_ppo.knows(self, num_samples)
-        self._compiled = FusedPPO(self, num_samples) if is_known else None
-        return self._compiled
-
-    def _learn_all(self, samples: Samples) -> dict[str, float]:
+    def learn(self, samples: Samples) -> dict[str, float]:
         """Learn from all mini-batches; returns the means of their metrics."""
         sums: dict[str, torch.Tensor] = {}
         count = 0
@@ -339,7 +324,7 @@ class PPO:
 
     def _critic_gradients(self, batch: Batch) -> dict[str, torch.Tensor]:
         cfg, critic = self.cfg, self.policy.critic
-        with compiled(self.cfg.precision, self.device):
+        with fast_pass(self.cfg.precision, self.device):
             if critic.memory is None:
                 values = critic.value(batch.critic_obs)
             else:
@@ -364,7 +349,7 @@ class PPO:
     def distribution_in(self, x_so: torch.Tensor) -> Distribution:
         """An actor's distribution in given states, in the update's precision; for no memory."""
         actor = self.policy.actor
-        with compiled(self.cfg.precision, self.device):
+        with fast_pass(self.cfg.precision, self.device):
             outputs = actor(x_so)
         return actor.distribution(outputs.float())
 
@@ -428,7 +413,8 @@ class PPO:
         for (module, optimizer), name in zip(self._learners(), ("actor", "critic"), strict=True):
             prefix = f"optimizer/{name}/"
             restore_optimizer(optimizer, module, beneath(tensors, prefix))
-        self._compiled = None  # the optimizers' states are others now
+        if self.compiled:
+            self.compiled.rebind()
         for name, extension in self.extensions.items():
             extension.load_state(beneath(tensors, f"{name}/"))
 

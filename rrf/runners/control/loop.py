@@ -21,6 +21,7 @@ from tensordict import TensorDict
 
 from rrf import atomic
 from rrf.algorithms import distributed
+from rrf.compiled.acceleration import accelerate
 from rrf.data.dataset.sampling import mixed_seed
 from rrf.envs.control_env import ControlEnv, EnvState, check_final, check_step
 from rrf.envs.failure import EnvError, NotFiniteError, failed, named
@@ -113,6 +114,7 @@ class ControlRunner:
         with torch.random.fork_rng():
             torch.manual_seed(cfg.seed)
             self._build()
+        accelerate(self.algorithm)
         self.observations = self.env.get_observations()
         if cfg.init_from:
             parent = checkpoint.find(cfg.init_from)

@@ -1,13 +1,13 @@
-/* All mini-batches of an update of PPO in one call. See fused_ppo.py, which compiles this file, and
- * ppo.py, whose loop it equals.
+/* All mini-batches of an update of PPO in one call. See ppo.py, which compiles this file, and
+ * `PPO.learn`, whose loop it equals.
  *
- * The rows of a mini-batch are split into the parts of fused_mlp.c, one per thread. A thread takes
+ * The rows of a mini-batch are split into the parts of perceptron.c, one per thread. A thread takes
  * its rows through both networks.
  *
  * Legend: S samples, B rows of a mini-batch, A action width.
  */
 
-#include "../off_policy/fused_step.c"
+#include "gradient_step.c"
 
 typedef struct {
     Network actor, critic; /* with room for the rows of a mini-batch */

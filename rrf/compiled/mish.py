@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rrf import compilation
+from rrf.compiled import compiler
 
 _IN_C = {torch.float32, torch.bfloat16}
 
@@ -31,8 +31,8 @@ class NormedMish(nn.LayerNorm):
     """Layer normalisation, then Mish."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        found = normed_mish(input, self.weight, self.bias, self.eps)
-        return mish(super().forward(input)) if found is None else found
+        both = normed_mish(input, self.weight, self.bias, self.eps)
+        return mish(super().forward(input)) if both is None else both
 
 
 def mish(x: torch.Tensor) -> torch.Tensor:
@@ -67,8 +67,8 @@ def normed_mish(
     x, value = x.contiguous(), torch.empty(x.shape, dtype=dtype)
     copies, width = (len(weight) if weight.dim() == 3 else 1), x.shape[-1]
     sizes = (copies, x.numel() // (copies * width), width)
-    halves = [one.dtype == torch.bfloat16 for one in (x, weight, value)]
-    addresses = [one.data_ptr() for one in (x, weight, bias, value)]
+    halves = [tensor.dtype == torch.bfloat16 for tensor in (x, weight, value)]
+    addresses = [tensor.data_ptr() for tensor in (x, weight, bias, value)]
     library().normed_mish(*addresses, *sizes, eps, *halves)
     return value
 
@@ -76,12 +76,12 @@ def normed_mish(
 @functools.cache
 def library() -> typing.Any:
     """The compiled code; None where it cannot be compiled."""
-    found = compilation.library(Path(__file__).with_suffix(".c"))
-    if found is not None:
-        found.mish.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_long]
+    code = compiler.library(Path(__file__).with_suffix(".c"))
+    if code is not None:
+        code.mish.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_long]
         of_sizes = [ctypes.c_long] * 3
-        found.normed_mish.argtypes = [*[ctypes.c_void_p] * 4, *of_sizes, ctypes.c_float, *of_sizes]
-    return found
+        code.normed_mish.argtypes = [*[ctypes.c_void_p] * 4, *of_sizes, ctypes.c_float, *of_sizes]
+    return code
 
 
 def _is_usable(x: torch.Tensor) -> bool:

@@ -1,13 +1,13 @@
-/* A gradient step of SAC in one call: critics, policy, temperature, slow copies. See fused_sac.py,
- * which compiles this file, and sac.py, whose `learn` it equals.
+/* A gradient step of SAC in one call: critics, policy, temperature, slow copies. See sac.py,
+ * which compiles this file, and `SAC.learn`, which it equals.
  *
- * The rows of the batch are split into the parts of fused_mlp.c, one per thread. A thread takes its
+ * The rows of the batch are split into the parts of perceptron.c, one per thread. A thread takes its
  * rows through all networks, and waits for the other one only before weights change.
  *
  * Legend: B rows of the batch, K critics, O observation width, A action width.
  */
 
-#include "fused_step.c"
+#include "gradient_step.c"
 
 typedef struct {
     Network actor, next_actor, target, critic, judge; /* judge: the critics on the policy's actions */

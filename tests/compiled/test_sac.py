@@ -6,15 +6,16 @@ import random
 import pytest
 import torch
 
-from rrf.algorithms.off_policy import fused_sac
 from rrf.algorithms.off_policy.configs import SACCfg
 from rrf.algorithms.off_policy.learner import Batch
 from rrf.algorithms.off_policy.sac import SAC, Noise
+from rrf.compiled import sac as compiled_sac
+from rrf.compiled.acceleration import accelerate
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.off_policy_configs import ActorQPackCfg, QNetworkCfg, SACActorCfg
 from rrf.storage.replay import Transitions
-from tests.off_policy.learner_states import (
+from tests.compiled.learner_states import (
     assert_close,
     assert_continues,
     assert_slow_alike,
@@ -23,7 +24,7 @@ from tests.off_policy.learner_states import (
 )
 
 needs_compiler = pytest.mark.skipif(
-    fused_sac.library() is None, reason="this machine has no C compiler"
+    compiled_sac.library() is None, reason="this machine has no C compiler"
 )
 
 
@@ -56,8 +57,8 @@ def build(seed: int, is_fused: bool, **changes) -> SAC:
     for network in (policy.actor, policy.critic):
         if network.normalizer is not None:
             network.normalizer.update(torch.randn(50, network.width) * 3 + 1)
-    if not is_fused:
-        sac.__dict__["_fused"] = None
+    if is_fused:
+        accelerate(sac)
     return sac
 
 
@@ -72,14 +73,15 @@ def a_batch(sac: SAC, seed: int) -> tuple[Batch, Noise]:
 
 
 def steps(sac: SAC, count: int, first: int = 0) -> list[dict[str, torch.Tensor]]:
-    return [sac.learn(*a_batch(sac, seed)) for seed in range(first, first + count)]
+    learner = sac.compiled or sac
+    return [learner.learn(*a_batch(sac, seed)) for seed in range(first, first + count)]
 
 
 @needs_compiler
 @pytest.mark.parametrize("seed", range(10))
 def test_equals_torch(seed):
     compiled, plain = build(seed, True), build(seed, False)
-    assert compiled._fused is not None
+    assert compiled.compiled is not None
     for of_compiled, of_plain in zip(steps(compiled, 4), steps(plain, 4), strict=True):
         assert_close(of_compiled, of_plain)
     of_compiled, of_plain = state(compiled), state(plain)
@@ -112,9 +114,9 @@ def test_a_state_of_torch_is_continued_by_the_code_and_back():
     mixed, plain = build(6, False), build(6, False)
     steps(plain, 6)
     steps(mixed, 2)
-    del mixed.__dict__["_fused"]
+    accelerate(mixed)
     steps(mixed, 2, first=2)
-    mixed.__dict__["_fused"] = None
+    mixed.compiled = None
     steps(mixed, 2, first=4)
     assert_close(state(mixed), state(plain))
 
@@ -129,20 +131,12 @@ def test_a_diverged_batch_shows():
     sac = build(8, True)
     batch, noise = a_batch(sac, 0)
     batch.steps.rewards[0] = float("nan")
-    assert sac.learn(batch, noise)["loss/critic"].isnan()
+    assert sac.compiled.learn(batch, noise)["loss/critic"].isnan()
 
 
 @needs_compiler
-def test_what_learns_in_another_way_is_left_to_torch():
-    class Other(SAC):
-        def critic_features(self, batch):
-            return super().critic_features(batch)
-
+def test_batches_of_another_size_are_left_to_torch():
     sac = build(9, True)
-    changes = ({"policy_delay": 2}, {"max_grad_norm": 1.0}, {"batch_size": 1})
-    for change in changes:
-        assert build(9, True, **change)._fused is None
-    assert Other(sac.cfg, sac.policy, 1, 10, torch.Generator())._fused is None
     smaller, noise = a_batch(build(9, True, batch_size=5), 0)
     assert sac.cfg.batch_size != 5
-    assert sac.learn(smaller, noise)["loss/critic"].isfinite()
+    assert sac.compiled.learn(smaller, noise)["loss/critic"].isfinite()

@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from rrf.networks import fused_mlp
+from rrf.compiled import perceptron
 from rrf.networks.batched_mlp import BatchedMLP
 from rrf.networks.configs import plain_mlp
 from rrf.networks.mlp import MLP
+from rrf.precision import allowing_compiled
 
 needs_compiler = pytest.mark.skipif(
-    fused_mlp.library() is None, reason="this machine has no C compiler"
+    perceptron.library() is None, reason="this machine has no C compiler"
 )
 _SIZES = (1, 2, 5, 6, 7, 15, 16, 17, 33, 64, 65, 70, 128, 129, 200, 256)
 
@@ -55,7 +56,7 @@ def distance(found: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
 @needs_compiler
 def test_equals_torch(case):
     network, x = case
-    with fused_mlp.fused("fp32"):
+    with allowing_compiled("fp32"):
         found = everything(network, x)
     assert distance(found, everything(network, x)) < 1e-6
 
@@ -66,7 +67,7 @@ def test_bfloat16_is_as_exact_as_that_of_torch(case):
     expected = everything(network, x)
     with torch.autocast("cpu", torch.bfloat16):
         of_torch = everything(network, x)
-    with fused_mlp.fused("bf16"):
+    with allowing_compiled("bf16"):
         found = everything(network, x)
     assert distance(found, expected) < 2 * distance(of_torch, expected) + 1e-6
 
@@ -77,8 +78,8 @@ def test_the_number_of_threads_changes_no_bit(case, monkeypatch):
     for products in ("fp32", "bf16"):
         found = []
         for threads in (1, 2, 3):
-            monkeypatch.setattr(fused_mlp, "num_threads", lambda threads=threads: threads)
-            with fused_mlp.fused(products):
+            monkeypatch.setattr(perceptron, "num_threads", lambda threads=threads: threads)
+            with allowing_compiled(products):
                 found.append(everything(network, x))
         for one in found[1:]:
             assert all(torch.equal(a, b) for a, b in zip(one, found[0], strict=True))
@@ -88,7 +89,7 @@ def test_the_number_of_threads_changes_no_bit(case, monkeypatch):
 def test_weights_without_gradient_get_none():
     network = MLP(plain_mlp([16, 16], "ReLU"), 3, 2).requires_grad_(False)
     x = torch.randn(9, 3, requires_grad=True)
-    with fused_mlp.fused("fp32"):
+    with allowing_compiled("fp32"):
         found = torch.autograd.grad(network(x).sum(), x)[0]
     assert torch.allclose(found, torch.autograd.grad(network(x).sum(), x)[0], atol=1e-6)
     assert all(weight.grad is None for weight in network.parameters())
@@ -97,7 +98,7 @@ def test_weights_without_gradient_get_none():
 @needs_compiler
 def test_sequences_of_rows():
     network, x = MLP(plain_mlp([16], "ReLU"), 3, 2), torch.randn(4, 5, 3)
-    with fused_mlp.fused("fp32"):
+    with allowing_compiled("fp32"):
         found = network(x)
     assert found.shape == (4, 5, 2)
     assert torch.allclose(found, network(x), atol=1e-6)
@@ -111,7 +112,7 @@ def test_sequences_of_rows():
 def test_a_diverged_network_shows(products, activation, bad):
     network, x = MLP(plain_mlp([32, 32], activation), 3, 2), torch.randn(9, 3)
     x[4, 1] = float(bad)
-    with fused_mlp.fused(products):
+    with allowing_compiled(products):
         found = network(x)
     assert not found[4].isfinite().all()
     assert found[:4].isfinite().all()
@@ -125,7 +126,7 @@ def test_activations_everywhere(name):
         parameter.fill_(value)
     whole = torch.linspace(-120, 120, 240_001).unsqueeze(-1)
     x = torch.cat([whole, whole * 1e-6, torch.tensor([[float("inf")], [-float("inf")], [3e38]])])
-    with fused_mlp.fused("fp32"):
+    with allowing_compiled("fp32"):
         found = network(x)
     torch.testing.assert_close(found.double(), getattr(nn, name)()(x.double()), atol=2e-7, rtol=0)
 
@@ -133,10 +134,10 @@ def test_activations_everywhere(name):
 @needs_compiler
 def test_is_used_only_where_it_may_be(monkeypatch):
     calls = []
-    monkeypatch.setattr(fused_mlp, "perceptron", lambda _, x, __: calls.append(x) or x[..., :2])
+    monkeypatch.setattr(perceptron, "perceptron", lambda _, x, *__: calls.append(x) or x[..., :2])
     relu, x = MLP(plain_mlp([8], "ReLU"), 3, 2), torch.randn(6, 3)
     relu(x)
-    with fused_mlp.fused("fp32"):
+    with allowing_compiled("fp32"):
         MLP(plain_mlp([8], "GELU"), 3, 2)(x)
         relu.double()(x.double())
         relu.float()(x[:0])
@@ -146,10 +147,59 @@ def test_is_used_only_where_it_may_be(monkeypatch):
     assert len(calls) == 1
 
 
+class Doubled(nn.Linear):
+    def forward(self, input):
+        return 2 * super().forward(input)
+
+
+class Halved(nn.ReLU):
+    def forward(self, input):
+        return super().forward(input) / 2
+
+
+def with_a_layer(place: int, layer: nn.Module) -> MLP:
+    network = MLP(plain_mlp([8], "ReLU"), 3, 2)
+    network.layers[place] = layer
+    return network
+
+
+def with_a_hook() -> MLP:
+    network = MLP(plain_mlp([8], "ReLU"), 3, 2)
+    network.layers[0].register_forward_hook(lambda *call: 3 * call[-1])
+    return network
+
+
+def with_a_parametrisation() -> MLP:
+    network = MLP(plain_mlp([8], "ReLU"), 3, 2)
+    torch.nn.utils.parametrizations.spectral_norm(network.layers[0])
+    return network
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: with_a_layer(0, Doubled(3, 8)),
+        lambda: with_a_layer(2, Doubled(8, 2)),
+        lambda: with_a_layer(1, Halved()),
+        lambda: with_a_layer(1, nn.ELU(alpha=0.5)),
+        with_a_hook,
+        with_a_parametrisation,
+    ],
+)
+def test_a_layer_of_somebody_elses_computes_itself(made):
+    torch.manual_seed(0)
+    network, x = made().eval(), torch.randn(6, 3)
+    with allowing_compiled("fp32"):
+        found = everything(network, x)
+    expected = everything(network, x)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
 @needs_compiler
 def test_cannot_be_differentiated_twice():
     network, x = MLP(plain_mlp([8], "ReLU"), 3, 2), torch.randn(6, 3, requires_grad=True)
-    with fused_mlp.fused("fp32"):
+    with allowing_compiled("fp32"):
         slope = torch.autograd.grad(network(x).sum(), x, create_graph=True)[0]
     with pytest.raises(RuntimeError, match="does not require grad"):
         slope.square().sum().backward()
@@ -158,7 +208,7 @@ def test_cannot_be_differentiated_twice():
 @needs_compiler
 def test_weights_that_changed_before_the_gradient_are_an_error():
     network, x = MLP(plain_mlp([8], "ReLU"), 3, 2), torch.randn(6, 3)
-    with fused_mlp.fused("fp32"):
+    with allowing_compiled("fp32"):
         loss = network(x).sum()
     with torch.no_grad():
         next(network.parameters()).add_(1)
@@ -168,11 +218,13 @@ def test_weights_that_changed_before_the_gradient_are_an_error():
 
 _SCRIPT = """
 import torch
-from rrf.networks import fused_mlp
+from rrf.compiled import perceptron
 from rrf.networks.configs import plain_mlp
 from rrf.networks.mlp import MLP
-with fused_mlp.fused("fp32"):
-    print(MLP(plain_mlp([8], "ReLU"), 3, 2)(torch.ones(4, 3)).shape[0], fused_mlp.library() is None)
+from rrf.precision import allowing_compiled
+with allowing_compiled("fp32"):
+    outputs = MLP(plain_mlp([8], "ReLU"), 3, 2)(torch.ones(4, 3))
+print(len(outputs), perceptron.library() is None)
 """
 
 

@@ -1,8 +1,8 @@
 /* What the compiled gradient steps share: several networks in one call, and Adam. The rows of the
- * batch are split into the parts of fused_mlp.c, one per thread.
+ * batch are split into the parts of perceptron.c, one per thread.
  */
 
-#include "../../networks/fused_mlp.c"
+#include "perceptron.c"
 
 typedef struct {
     long count;

@@ -1,11 +1,11 @@
-/* A gradient step of IQL in one call. See fused_iql.py, which compiles this file, and iql.py, whose
- * `learn` it equals. All losses are of the networks before the step, so each thread takes its rows
- * through all of them, and the threads wait for each other only once.
+/* A gradient step of IQL in one call. See iql.py, which compiles this file, and `IQL.learn`, which it
+ * equals. All losses are of the networks before the step, so each thread takes its rows through all
+ * of them, and the threads wait for each other only once.
  *
  * Legend: B rows of the batch, K critics, A action width.
  */
 
-#include "../off_policy/fused_step.c"
+#include "gradient_step.c"
 
 typedef struct {
     Network value, next_value, target, critic, actor;

@@ -1,4 +1,4 @@
-"""C code of this project, compiled on the machine that runs it, by its own compiler (`$CC` or cc).
+"""Compiles C code of this project with the machine's own compiler (`$CC` or cc).
 
 A compiled library is kept in the user's cache and made anew when code or machine are others.
 """
@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import typing
 from pathlib import Path
 
 _FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
@@ -25,7 +26,7 @@ _reasons: list[str] = []  # why there is no library of a file, as far as this pr
 
 
 @functools.cache
-def library(source: Path) -> ctypes.CDLL | None:
+def library(source: Path) -> typing.Any:
     """The library of a C file; None where it cannot be compiled or loaded. A process says once why,
     and computes without.
     """
@@ -50,20 +51,20 @@ def _compiled(source: Path) -> Path:
         )
     facts = [compiler, *_FLAGS, _text(source), platform.machine(), _processor()]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-    kept = _own_folder() / f"{source.stem}-{digest}.so"
+    kept = _cache_folder() / f"{source.stem}-{digest}.so"
     if not kept.is_file():
         with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
-            made = Path(scratch) / kept.name
-            words = [compiler, *_FLAGS, str(source), "-lm", "-o", str(made)]
+            built = Path(scratch) / kept.name
+            words = [compiler, *_FLAGS, str(source), "-lm", "-o", str(built)]
             subprocess.run(words, check=True, capture_output=True, timeout=120)
-            made.replace(kept)
+            built.replace(kept)
     return kept
 
 
 def _text(source: Path) -> str:
     """The code of a file and of the files that it includes."""
-    own = source.read_text()
-    return own + "".join(_text(source.parent / name) for name in _INCLUDE.findall(own))
+    code = source.read_text()
+    return code + "".join(_text(source.parent / name) for name in _INCLUDE.findall(code))
 
 
 def _processor() -> str:
@@ -75,7 +76,7 @@ def _processor() -> str:
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
-def _own_folder() -> Path:
+def _cache_folder() -> Path:
     """The user's cache. What is loaded from it runs, so nobody else may write there.
 
     Raises:
@@ -84,7 +85,7 @@ def _own_folder() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(cache) / "rrf"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+    facts = folder.stat()
+    if facts.st_uid != os.getuid() or facts.st_mode & 0o022:
         raise PermissionError(f"others may write to {folder}")
     return folder

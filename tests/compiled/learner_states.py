@@ -11,7 +11,7 @@ import torch
 
 from rrf.algorithms.off_policy.learner import OffPolicyLearner
 from rrf.algorithms.on_policy.ppo import PPO
-from rrf.networks import fused_mlp
+from rrf.compiled import perceptron
 
 Steps = Callable[..., list]
 
@@ -36,7 +36,7 @@ def assert_threads_change_no_bit(
     """Fail unless one, two and three threads compute the same."""
     found = []
     for threads in (1, 2, 3):
-        monkeypatch.setattr(fused_mlp, "num_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(perceptron, "num_threads", lambda threads=threads: threads)
         learner = build()
         found.append((steps(learner, 3), state(learner)))
     for metrics, tensors in found[1:]:

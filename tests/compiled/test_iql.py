@@ -7,16 +7,17 @@ import pytest
 import torch
 
 from rrf.algorithms.off_policy.learner import Batch
-from rrf.algorithms.offline import fused_iql
 from rrf.algorithms.offline.configs import IQLCfg
 from rrf.algorithms.offline.iql import IQL
+from rrf.compiled import iql as compiled_iql
+from rrf.compiled.acceleration import accelerate
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.configs import VNetworkCfg
 from rrf.policies.control.off_policy_configs import QNetworkCfg
 from rrf.policies.control.offline_configs import BoundedActorCfg, IQLPackCfg
 from rrf.storage.replay import Transitions
-from tests.off_policy.learner_states import (
+from tests.compiled.learner_states import (
     assert_close,
     assert_continues,
     assert_slow_alike,
@@ -25,7 +26,7 @@ from tests.off_policy.learner_states import (
 )
 
 needs_compiler = pytest.mark.skipif(
-    fused_iql.library() is None, reason="this machine has no C compiler"
+    compiled_iql.library() is None, reason="this machine has no C compiler"
 )
 
 
@@ -67,8 +68,8 @@ def build(seed: int, is_fused: bool, **changes) -> IQL:
     for part in (policy.actor, policy.critic, policy.value):
         if part.normalizer is not None:
             part.normalizer.update(torch.randn(50, part.width) * 3 + 1)
-    if not is_fused:
-        iql.__dict__["_fused"] = None
+    if is_fused:
+        accelerate(iql)
     return iql
 
 
@@ -81,14 +82,15 @@ def a_batch(iql: IQL, seed: int) -> Batch:
 
 
 def steps(iql: IQL, count: int, first: int = 0) -> list[dict[str, torch.Tensor]]:
-    return [iql.learn(a_batch(iql, seed)) for seed in range(first, first + count)]
+    learner = iql.compiled or iql
+    return [learner.learn(a_batch(iql, seed)) for seed in range(first, first + count)]
 
 
 @needs_compiler
 @pytest.mark.parametrize("seed", range(12))
 def test_equals_torch(seed):
     compiled, plain = build(seed, True), build(seed, False)
-    assert compiled._fused is not None
+    assert compiled.compiled is not None
     for of_compiled, of_plain in zip(steps(compiled, 4), steps(plain, 4), strict=True):
         assert_close(of_compiled, of_plain, 5e-5)
     assert_close(state(compiled), state(plain), 5e-5)
@@ -116,15 +118,4 @@ def test_a_diverged_batch_shows():
     iql = build(8, True)
     batch = a_batch(iql, 0)
     batch.steps.rewards[0] = float("nan")
-    assert iql.learn(batch)["loss/critic"].isnan()
-
-
-@needs_compiler
-def test_what_learns_in_another_way_is_left_to_torch():
-    class Other(IQL):
-        pass
-
-    iql = build(9, True)
-    for change in ({"max_grad_norm": 1.0}, {"batch_size": 1}):
-        assert build(9, True, **change)._fused is None
-    assert Other(iql.cfg, iql.policy, 1, 10, torch.Generator())._fused is None
+    assert iql.compiled.learn(batch)["loss/critic"].isnan()

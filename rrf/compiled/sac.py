@@ -1,9 +1,8 @@
 """A gradient step of plain SAC in compiled code: `SAC.learn` in a third of its time.
 
-`fused_sac.c` knows actors and critics that `fused_mlp` knows, on the CPU, and Adam. It
-works on the weights, slow copies and optimizer states themselves, so everything else (checkpoints,
-learning rates) is as without it. Results do not depend on the number of threads, and equal those of
-`SAC.learn` but for rounding.
+`sac.c` works on the weights, slow copies and optimizer states themselves, so everything else
+(checkpoints, learning rates) is as without it. Results do not depend on the number of threads, and
+equal those of `SAC.learn` but for rounding.
 
 Legend: B batch, K critics, O observation width, A action width, I input width of a critic.
 """
@@ -15,41 +14,30 @@ from pathlib import Path
 
 import torch
 
-from rrf import compilation
-from rrf.algorithms.off_policy.fused_step import LearnerStruct, Learning, is_known, pass_through
-from rrf.algorithms.precision import products
-from rrf.networks import fused_mlp
-from rrf.networks.fused_mlp import GradientsStruct, NetworkStruct, PassGradients
-from rrf.policies.control.batched_critics import QNetwork
-from rrf.policies.control.off_policy_actors import SACActor
+from rrf.compiled import compiler, perceptron
+from rrf.compiled.gradient_step import LearnerStruct, Learning, pass_through
+from rrf.compiled.perceptron import GradientsStruct, NetworkStruct, PassGradients
+from rrf.precision import products
 
 _METRICS = ("loss/critic", "value/mean", "loss/actor", "policy/entropy", "loss/alpha")
 _METRICS += ("policy/alpha",)
-_NUM_SUMS = 4  # as in fused_sac.c
+_NUM_SUMS = 4  # as in sac.c
 
 
 @functools.cache
 def library() -> typing.Any:
     """The compiled code; None where it cannot be compiled."""
-    return compilation.library(Path(__file__).with_suffix(".c"))
+    return compiler.library(Path(__file__).with_suffix(".c"))
 
 
-def knows(sac: typing.Any) -> bool:
-    """Whether the code can make the gradient steps of an instance of SAC itself, or of a subclass
-    that learns in the same way.
-    """
-    actor, critic, cfg = sac.policy.actor, sac.policy.critic, sac.cfg
-    return (
-        sac.device.type == "cpu"
-        and type(actor) is SACActor
-        and type(critic) is QNetwork
-        and is_known(actor)
-        and is_known(critic)
-        and cfg.policy_delay == 1
-        and cfg.max_grad_norm is None
-        and cfg.batch_size > 1
-        and library() is not None
-    )
+def unsuited(sac: typing.Any) -> str | None:
+    """Why the code cannot make the gradient steps of an instance; None if it can."""
+    cfg = sac.cfg
+    if sac.device.type != "cpu":
+        return f"it learns on {sac.device}"
+    if cfg.policy_delay != 1 or cfg.max_grad_norm is not None or cfg.batch_size < 2:
+        return "its code knows only policy_delay=1, max_grad_norm=null and batches of 2 or more"
+    return None
 
 
 class _Update(ctypes.Structure):
@@ -65,26 +53,41 @@ class _Update(ctypes.Structure):
     ]
 
 
-class FusedSAC:
-    """Makes the gradient steps of an instance of SAC that `knows` accepts.
+class CompiledSAC:
+    """Makes the gradient steps of an instance of SAC that `acceleration` lets through."""
 
-    It holds the addresses of weights and optimizer states, so it must be made anew where these are
-    replaced.
-    """
+    def __init__(self, sac: typing.Any):
+        self.sac = sac
+        self._step: _Prepared | None = None
+
+    def rebind(self) -> None:
+        """Call it when the optimizers' states have been replaced: the code has their addresses."""
+        self._step = None
+
+    def learn(self, batch: typing.Any, noise: typing.Any) -> dict[str, torch.Tensor]:
+        """See `SAC.learn`, which makes the steps on batches of another size."""
+        if batch.discounts.shape[0] != self.sac.cfg.batch_size:
+            return self.sac.learn(batch, noise)
+        self._step = self._step or _Prepared(self.sac)
+        return self._step.learn(batch, noise)
+
+
+class _Prepared:
+    """The addresses and settings of gradient steps."""
 
     def __init__(self, sac: typing.Any):
         self.sac = sac
         cfg, actor, critic = sac.cfg, sac.policy.actor, sac.policy.critic
-        self.batch_size, self.width = cfg.batch_size, actor.num_actions
+        size, width = cfg.batch_size, actor.num_actions
         factors = products(cfg.precision, sac.device)
-        states = [torch.empty(self.batch_size, actor.num_features) for _ in range(2)]
-        inputs = [torch.empty(self.batch_size, critic.num_features + self.width) for _ in range(3)]
+        states = [torch.empty(size, actor.num_features) for _ in range(2)]
+        inputs = [torch.empty(size, critic.num_features + width) for _ in range(3)]
         self.actor, self.next_actor = (pass_through(actor, x, factors) for x in states)
         self.critic, self.judge = (pass_through(critic, x, factors) for x in inputs[:2])
         self.target = pass_through(sac.target_critic, inputs[2], factors)
         gradients = [
-            PassGradients(made, torch.empty_like(made.outputs[-1]), needs_x, not needs_x)
-            for made, needs_x in ((self.actor, False), (self.critic, False), (self.judge, True))
+            PassGradients(each, torch.empty_like(each.outputs[-1]), needs_x, not needs_x)
+            for each, needs_x in ((self.actor, False), (self.critic, False), (self.judge, True))
         ]
         optimizers = sac.optimizers
         self.learners = {
@@ -94,18 +97,15 @@ class FusedSAC:
             ),
             "alpha": Learning(optimizers["alpha"], [sac.temperature.log_alpha]),
         }
-        self.log_probs = torch.empty(self.batch_size)
-        self.sums, self.metrics = (
-            torch.empty(fused_mlp.PARTS, _NUM_SUMS),
-            torch.empty(len(_METRICS)),
-        )
+        log_probs, self.metrics = torch.empty(size), torch.empty(len(_METRICS))
+        sums = torch.empty(perceptron.PARTS, _NUM_SUMS)
         passes = (self.actor, self.next_actor, self.target, self.critic, self.judge)
-        self._gradients = gradients  # hold the memory to which the struct points
+        self._kept = gradients, log_probs, sums  # the memory to which the struct points
         self.struct = _Update(
-            *(one.struct for one in (*passes, *gradients)),
-            *(one.struct for one in self.learners.values()),
-            log_probs=self.log_probs.data_ptr(),
-            sums=self.sums.data_ptr(),
+            *(each.struct for each in (*passes, *gradients)),
+            *(learning.struct for learning in self.learners.values()),
+            log_probs=log_probs.data_ptr(),
+            sums=sums.data_ptr(),
             metrics=self.metrics.data_ptr(),
             target_entropy=sac.target_entropy,
             limit=actor.action_limit,
@@ -116,19 +116,18 @@ class FusedSAC:
         )
 
     def learn(self, batch: typing.Any, noise: typing.Any) -> dict[str, torch.Tensor]:
-        """See `SAC.learn`."""
-        sac, steps, width, struct = self.sac, batch.steps, self.width, self.struct
-        actor = sac.policy.actor
+        sac, steps, struct = self.sac, batch.steps, self.struct
+        actor, width = sac.policy.actor, sac.policy.actor.num_actions
         self.actor.x.copy_(actor.normalized(steps.actor_obs))
         self.next_actor.x.copy_(actor.normalized(steps.next_actor_obs))
         features = sac.critic_features(batch)
         self.judge.x[:, :-width].copy_(features)
         torch.cat([features, steps.actions], -1, out=self.critic.x)
         self.target.x[:, :-width].copy_(sac.target_features(batch))
-        given = (noise.actions, noise.next_actions, steps.rewards, batch.discounts)
-        given = [one.contiguous() for one in given]
+        tensors = (noise.actions, noise.next_actions, steps.rewards, batch.discounts)
+        tensors = [tensor.contiguous() for tensor in tensors]
         struct.noise, struct.next_noise, struct.rewards, struct.discounts = (
-            one.data_ptr() for one in given
+            tensor.data_ptr() for tensor in tensors
         )
         for name, learning in self.learners.items():
             if name != "alpha" or sac.cfg.learn_alpha:

@@ -1,9 +1,8 @@
 """Perceptrons in compiled code: all layers in one call.
 
-`fused_mlp.c` is compiled once per machine, by its own C compiler. Within `fused(...)`, networks
-that the code knows use it: float32 weights on the CPU; ReLU, tanh or ELU between the layers,
-nothing else. All other networks compute with torch, and so does everything on machines without a
-compiler.
+The code knows linear layers with ReLU, tanh or ELU between them, of exactly these types, with
+float32 weights on the CPU. Networks ask it within `rrf.precision.allowing_compiled`; what it does
+not know they compute with torch.
 
 The code runs on up to two cores, and results do not depend on their number. They cannot be
 differentiated twice.
@@ -11,88 +10,84 @@ differentiated twice.
 Legend: K copies of a network, B batch, I input width, O output width, L layers.
 """
 
-import contextlib
 import ctypes
 import functools
 import os
 import typing
-from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from rrf import compilation
-from rrf.networks.configs import MLPCfg, is_plain
+from rrf.compiled import compiler
+from rrf.precision import Products
 
-Products = typing.Literal["fp32", "bf16"]
 Activation = typing.Literal["ReLU", "Tanh", "ELU"]
 
-PARTS = 2  # as in fused_mlp.c; the most threads
-_ACTIVATIONS: dict[Activation, int] = {"ReLU": 2, "Tanh": 3, "ELU": 4}  # as in fused_mlp.c
-_products: ContextVar[Products | None] = ContextVar("products", default=None)
+PARTS = 2  # as in perceptron.c; the most threads
+_ACTIVATIONS: dict[Activation, int] = {"ReLU": 2, "Tanh": 3, "ELU": 4}  # as in perceptron.c
 
 
-def known_activation(cfg: MLPCfg) -> Activation | None:
-    """The activation of a network that the code knows; None if it does not know the network."""
-    return next((name for name in _ACTIVATIONS if is_plain(cfg, name)), None)
+def known_activation(layers: nn.Sequential, linear: type[nn.Module]) -> Activation | None:
+    """The activation between the layers of a network that the code knows; None if it does not.
 
-
-@contextlib.contextmanager
-def fused(products: Products) -> Iterator[None]:
-    """Use the compiled code within this context.
+    Only the very types count: a subclass, a parametrisation or a hook may compute something else.
 
     Args:
-        products: The precision of the factors in hidden layers. "bf16" is float32 on processors
-            that do not multiply it.
+        linear: The type of the linear layers: nn.Linear, or BatchedLinear for copies of a network.
     """
-    token = _products.set(products)
-    try:
-        yield
-    finally:
-        _products.reset(token)
+    every = list(layers._modules.values())
+    between = every[1::2]
+    kind = type(between[0]) if between else nn.ReLU  # a single layer has any of them
+    is_known = (
+        len(every) % 2 == 1
+        and kind in (nn.ReLU, nn.Tanh, nn.ELU)
+        and all(type(layer) is linear for layer in every[::2])
+        and all(type(layer) is kind and getattr(layer, "alpha", 1.0) == 1.0 for layer in between)
+        and not any(layer._forward_hooks or layer._forward_pre_hooks for layer in (layers, *every))
+    )
+    return typing.cast(Activation, kind.__name__) if is_known else None
 
 
-def is_wanted(layers: nn.Sequential, x: torch.Tensor) -> bool:
-    """Whether to compute with `perceptron`, here and now.
-
-    Args:
-        layers: See `perceptron`.
-        x: The inputs.
-    """
-    if _products.get() is None or x.numel() == 0:
+def is_usable(layers: nn.Sequential, x: torch.Tensor) -> bool:
+    """Whether `perceptron` can be called with layers of a `known_activation` and inputs, here."""
+    if x.numel() == 0:
         return False
     weight = parameters(layers)[0]
-    is_usual = weight.device.type == "cpu" and weight.dtype == torch.float32
-    return is_usual and library() is not None
+    return weight.device.type == "cpu" and weight.dtype == torch.float32 and library() is not None
 
 
-def perceptron(layers: nn.Sequential, x: torch.Tensor, activation: Activation) -> torch.Tensor:
+def perceptron(
+    layers: nn.Sequential, x: torch.Tensor, activation: Activation, products: Products
+) -> torch.Tensor:
     """Outputs of linear layers with an activation between them.
 
     Args:
         layers: Of type nn.Linear; or BatchedLinear, for copies of a network.
         x: [B, I]; or [K, B, I], for copies of a network.
-        activation: The name of the other layers.
+        activation: See `known_activation`.
+        products: The precision of the factors in hidden layers.
 
     Returns:
         float32 [B, O], or [K, B, O] for copies of a network.
     """
-    return typing.cast(torch.Tensor, _Perceptron.apply(x, activation, *parameters(layers)))
+    return typing.cast(
+        torch.Tensor, _Perceptron.apply(x, activation, products, *parameters(layers))
+    )
 
 
 def parameters(layers: nn.Sequential) -> list[nn.Parameter]:
     """Those of `layers.parameters()`, found in a tenth of the time."""
-    every = (layer._parameters.values() for layer in layers._modules.values() if layer)
-    return [one for some in every for one in some if one is not None]
+    tables = (layer._parameters.values() for layer in layers._modules.values() if layer)
+    return [tensor for table in tables for tensor in table if tensor is not None]
 
 
 @functools.cache
 def library() -> typing.Any:
     """The compiled code; None where it cannot be compiled."""
-    return compilation.library(Path(__file__).with_suffix(".c"))
+    return compiler.library(Path(__file__).with_suffix(".c"))
 
 
 @functools.cache
@@ -104,7 +99,7 @@ def num_threads() -> int:
 
 
 class NetworkStruct(ctypes.Structure):
-    """`Network` of fused_mlp.c."""
+    """`Network` of perceptron.c."""
 
     _fields_: typing.ClassVar = [
         ("copies", ctypes.c_long),
@@ -125,7 +120,7 @@ class NetworkStruct(ctypes.Structure):
 
 
 class GradientsStruct(ctypes.Structure):
-    """`Gradients` of fused_mlp.c."""
+    """`Gradients` of perceptron.c."""
 
     _fields_: typing.ClassVar = [
         ("outputs", ctypes.c_void_p),
@@ -187,8 +182,8 @@ class PassGradients:
         """
         self.outputs = outputs
         self.x = torch.empty(of.copies, *of.x.shape[-2:]) if needs_x else None
-        self.parameters = [torch.empty_like(one) for one in of.parameters if needs_weights]
-        self.scratch = torch.empty(sum(one.numel() for one in self.parameters))
+        self.parameters = [torch.empty_like(weight) for weight in of.parameters if needs_weights]
+        self.scratch = torch.empty(sum(gradient.numel() for gradient in self.parameters))
         self.struct = GradientsStruct(
             outputs=outputs.data_ptr(),
             x=None if self.x is None else self.x.data_ptr(),
@@ -200,26 +195,25 @@ class PassGradients:
 
 class _Perceptron(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, activation, *parameters):  # pyright: ignore[reportIncompatibleMethodOverride]
-        products = _products.get() or "fp32"
+    def forward(ctx, x, activation, products, *parameters):  # pyright: ignore[reportIncompatibleMethodOverride]
         call = Pass(x.float().contiguous(), parameters, activation, products)
         library().forward(ctypes.byref(call.struct))
         ctx.save_for_backward(call.x, *parameters)
         ctx.call = call
-        *call.outputs, found = call.outputs  # what autograd returns must not be kept here as well
-        return found if call.are_copies else found[0]
+        *call.outputs, outputs = call.outputs  # what autograd returns must not be kept here as well
+        return outputs if call.are_copies else outputs[0]
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):  # pyright: ignore[reportIncompatibleMethodOverride]
         _ = ctx.saved_tensors  # raises an error if one of them was changed meanwhile
-        call, (needs_x, _, *needs_weights) = ctx.call, ctx.needs_input_grad
-        found = PassGradients(call, gradient.contiguous(), needs_x, any(needs_weights))
-        library().backward(ctypes.byref(call.struct), ctypes.byref(found.struct))
-        of_x = found.x
+        call, (needs_x, _, _, *needs_weights) = ctx.call, ctx.needs_input_grad
+        gradients = PassGradients(call, gradient.contiguous(), needs_x, any(needs_weights))
+        library().backward(ctypes.byref(call.struct), ctypes.byref(gradients.struct))
+        of_x = gradients.x
         if of_x is not None and call.x.dim() == 2:  # one input for all copies
             of_x = of_x.sum(0) if call.copies > 1 else of_x[0]
-        return of_x, None, *(found.parameters or [None] * len(needs_weights))
+        return of_x, None, None, *(gradients.parameters or [None] * len(needs_weights))
 
 
 def _longs(numbers: Sequence[int]) -> ctypes.Array:

@@ -4,13 +4,16 @@ import contextlib
 import functools
 import typing
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 
 import torch
 
-from rrf.networks import fused_mlp
-
 Precision = typing.Literal["fp32", "bf16", "auto"]
+Products = typing.Literal["fp32", "bf16"]
+"""What the factors of a product are rounded to in compiled code."""
+
+_products: ContextVar[Products | None] = ContextVar("products", default=None)
 
 
 def autocast(
@@ -29,16 +32,36 @@ def autocast(
 
 
 @contextlib.contextmanager
-def compiled(precision: Precision, device: torch.device) -> Iterator[None]:
-    """`autocast`, in compiled code where there is some for a network (see `networks.fused_mlp`).
+def fast_pass(precision: Precision, device: torch.device) -> Iterator[None]:
+    """`autocast`, in which perceptrons may compute in compiled code (`rrf.compiled.perceptron`).
 
-    Only for passes that are differentiated once.
+    Only for passes that are differentiated at most once.
     """
-    with fused_mlp.fused(products(precision, device)), autocast(precision, device):
+    with allowing_compiled(products(precision, device)), autocast(precision, device):
         yield
 
 
-def products(precision: Precision, device: torch.device) -> fused_mlp.Products:
+@contextlib.contextmanager
+def allowing_compiled(products: Products) -> Iterator[None]:
+    """Within this context perceptrons that compiled code knows are computed by it.
+
+    Args:
+        products: The precision of the factors in hidden layers. "bf16" is float32 on processors
+            that do not multiply it.
+    """
+    token = _products.set(products)
+    try:
+        yield
+    finally:
+        _products.reset(token)
+
+
+def compiled_products() -> Products | None:
+    """The innermost `allowing_compiled`; None outside of one."""
+    return _products.get()
+
+
+def products(precision: Precision, device: torch.device) -> Products:
     """The factors that `precision` means for compiled code, which does not use AMX."""
     is_half = precision == "bf16" or (precision == "auto" and _avx512_multiplies_bf16(device))
     return "bf16" if is_half else "fp32"

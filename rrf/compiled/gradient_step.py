@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
-from rrf.networks import fused_mlp
-from rrf.networks.fused_mlp import Pass, PassGradients, Products
+from rrf.compiled import perceptron
+from rrf.compiled.perceptron import Pass, PassGradients
+from rrf.precision import Products
 
 
 class LearnedStruct(ctypes.Structure):
-    """`Learned` of fused_step.c."""
+    """`Learned` of gradient_step.c."""
 
     _fields_: typing.ClassVar = [("count", ctypes.c_long)] + [
         (name, ctypes.c_void_p) for name in ("weights", "mean", "square", "first", "second", "slow")
@@ -19,7 +20,7 @@ class LearnedStruct(ctypes.Structure):
 
 
 class LearnerStruct(ctypes.Structure):
-    """`Learner` of fused_step.c."""
+    """`Learner` of gradient_step.c."""
 
     _fields_: typing.ClassVar = [
         ("count", ctypes.c_long),
@@ -49,7 +50,7 @@ class Learning:
             others: Parameters outside of layers, and the parts of their gradients, [PARTS, ...].
         """
         self.group = optimizer.param_groups[0]
-        states = [_state(optimizer, one) for one in parameters]
+        states = [_state(optimizer, parameter) for parameter in parameters]
         self.steps = [state["step"] for state in states]
         self.count = int(self.steps[0])
         copies = parameters[0].shape[0] if parameters[0].dim() == 3 else 1
@@ -62,7 +63,7 @@ class Learning:
                 tensors = [parameters[index], states[index]["exp_avg"], states[index]["exp_avg_sq"]]
                 count = parameters[index].numel() // copies
                 entry = LearnedStruct(
-                    count, *(one.data_ptr() + 4 * copy * count for one in tensors)
+                    count, *(tensor.data_ptr() + 4 * copy * count for tensor in tensors)
                 )
                 if gradients is not None:
                     entry.first = gradients.parameters[index].data_ptr() + 4 * copy * count
@@ -75,7 +76,8 @@ class Learning:
             state = _state(optimizer, parameter)
             self.steps.append(state["step"])
             tensors = [parameter, state["exp_avg"], state["exp_avg_sq"], *parts]
-            entries.append(LearnedStruct(parameter.numel(), *(one.data_ptr() for one in tensors)))
+            addresses = [tensor.data_ptr() for tensor in tensors]
+            entries.append(LearnedStruct(parameter.numel(), *addresses))
         self.struct = LearnerStruct(
             count=len(entries),
             tensors=(LearnedStruct * len(entries))(*entries),
@@ -91,15 +93,13 @@ class Learning:
         return first, self.group["lr"]
 
 
-def is_known(network: typing.Any) -> bool:
-    """Whether the code can compute an actor's or critic's outputs from normalised observations."""
-    return network.memory is None and network.backbone.activation is not None
-
-
 def pass_through(network: typing.Any, x: torch.Tensor, products: Products) -> Pass:
-    """A pass of an actor or critic that `is_known`, from normalised observations."""
-    backbone = network.backbone
-    return Pass(x, fused_mlp.parameters(backbone.layers), backbone.activation, products)
+    """A pass of an actor or critic from normalised observations. Its backbone is a perceptron that
+    the code knows."""
+    layers = network.backbone.layers
+    activation = perceptron.known_activation(layers, type(layers[0]))
+    assert activation is not None, "`acceleration` lets nothing else through"
+    return Pass(x, perceptron.parameters(layers), activation, products)
 
 
 def _state(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict:

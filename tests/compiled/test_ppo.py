@@ -7,15 +7,16 @@ import typing
 import pytest
 import torch
 
-from rrf.algorithms import GAILCfg, PPOCfg
-from rrf.algorithms.on_policy import fused_ppo
+from rrf.algorithms import PPOCfg
 from rrf.algorithms.on_policy.ppo import PPO
+from rrf.compiled import ppo as compiled_ppo
+from rrf.compiled.acceleration import accelerate
 from rrf.envs.control_env import Interface
 from rrf.networks import plain_mlp
 from rrf.policies import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
 from rrf.policies.control.distributions import DiagonalGaussian
 from rrf.storage.rollout import Samples
-from tests.off_policy.learner_states import (
+from tests.compiled.learner_states import (
     assert_close,
     assert_slow_alike,
     assert_threads_change_no_bit,
@@ -23,7 +24,7 @@ from tests.off_policy.learner_states import (
 )
 
 needs_compiler = pytest.mark.skipif(
-    fused_ppo.library() is None, reason="this machine has no C compiler"
+    compiled_ppo.library() is None, reason="this machine has no C compiler"
 )
 
 
@@ -63,8 +64,8 @@ def build(seed: int, is_fused: bool, **changes) -> PPO:
             part.normalizer.update(torch.randn(50, part.width) * 3 + 1)
     num_envs = draw.choice((2, 5, 21))
     ppo = cfg.replace(**changes).build(policy, num_envs, 20, torch.Generator().manual_seed(seed))
-    if not is_fused:
-        ppo._fused = lambda num_samples: None  # pyright: ignore[reportAttributeAccessIssue]
+    if is_fused:
+        accelerate(ppo)
     return ppo
 
 
@@ -101,9 +102,8 @@ def updates(ppo: PPO, count: int, first: int = 0) -> list[dict[str, float]]:
     """So many updates; returns their metrics."""
     made = []
     for seed in range(first, first + count):
-        samples = drawn_samples(ppo, seed)
-        fused = ppo._fused(len(samples))
-        made.append(fused.learn(samples) if fused else ppo._learn_all(samples))
+        learner = ppo.compiled or ppo
+        made.append(learner.learn(drawn_samples(ppo, seed)))
     return made
 
 
@@ -118,7 +118,7 @@ def close(found: dict, expected: dict) -> None:
 @pytest.mark.parametrize("seed", range(16))
 def test_equals_torch(seed):
     compiled, plain = build(seed, True), build(seed, False)
-    assert compiled._fused(num_samples(compiled)) is not None
+    assert compiled.compiled is not None
     for of_compiled, of_plain in zip(updates(compiled, 3), updates(plain, 3), strict=True):
         close(of_compiled, of_plain)
     close(state(compiled), state(plain))
@@ -141,7 +141,7 @@ def test_the_cases_clip_and_adapt():
 @needs_compiler
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_number_of_threads_changes_no_bit(precision, monkeypatch):
-    monkeypatch.setattr(fused_ppo, "_FEW", 0)
+    monkeypatch.setattr(compiled_ppo, "_FEW", 0)
     made = functools.partial(build, 4, True, precision=precision)
     assert_threads_change_no_bit(monkeypatch, made, updates)
 
@@ -168,12 +168,8 @@ def test_rewards_in_double_precision():
     for ppo in (compiled, plain):
         samples = drawn_samples(ppo, 0)
         samples.returns, samples.advantages = samples.returns.double(), samples.advantages.double()
-        fused = ppo._fused(len(samples))
-        assert (fused is None) == (ppo is plain)
-        if fused:
-            fused.learn(samples)
-        else:
-            ppo._learn_all(samples)
+        assert (ppo.compiled is None) == (ppo is plain)
+        (ppo.compiled or ppo).learn(samples)
     close(state(compiled), state(plain))
 
 
@@ -189,26 +185,5 @@ def test_a_diverged_sample_shows():
         ppo = build(8, True)
         samples = drawn_samples(ppo, 0)
         getattr(samples, field)[0] = float("nan")
-        fused = ppo._fused(len(samples))
-        assert fused is not None
-        fused.learn(samples)
+        ppo.compiled.learn(samples)
         assert not all(one.isfinite().all() for one in ppo.policy.parameters())
-
-
-@needs_compiler
-def test_what_learns_in_another_way_is_left_to_torch():
-    class Other(PPO):
-        def penalty(self, batch, distribution):
-            return None
-
-    ppo = build(9, True, num_mini_batches=16)
-    whole = num_samples(ppo)
-    assert ppo._fused(31) is None
-    assert ppo._fused(whole) is ppo._fused(whole)
-    assert Other(ppo.cfg, ppo.policy, 2, 20, torch.Generator())._fused(whole) is None
-
-
-@needs_compiler
-def test_gail_learns_with_it():
-    gail = GAILCfg(num_mini_batches=2).build(build(9, True).policy, 2, 20, torch.Generator())
-    assert gail._fused(40) is not None

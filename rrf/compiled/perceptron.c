@@ -1,5 +1,5 @@
 /* Perceptrons with ReLU, tanh or ELU between their layers: all layers forward, and all layers
- * backward, in one call each. See fused_mlp.py, which compiles this file.
+ * backward, in one call each. See perceptron.py, which compiles this file.
  *
  * Rows are processed in blocks that stay in the processor's cache through all layers. The blocks
  * that are summed into a gradient, and their order, do not depend on the number of threads, so
@@ -55,7 +55,7 @@ typedef struct {
 
 typedef struct { const float *at; long row, column; } Matrix; /* a number, and the strides */
 
-enum { NONE, LINEAR, RELU, TANH, ELU }; /* activations, as in fused_mlp.py */
+enum { NONE, LINEAR, RELU, TANH, ELU }; /* activations, as in perceptron.py */
 
 /* What happens to a sum before it is stored: bias and activation; or the product with the slope at
  * an activation's output (with a stride from row to row); or addition to what is there. */

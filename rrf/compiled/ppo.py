@@ -1,9 +1,8 @@
 """All mini-batches of an update of PPO in compiled code: small ones in a tenth of the time.
 
-`fused_ppo.c` knows Gaussian actors and critics that `fused_mlp` knows, on the CPU, in a single
-process. It works on the weights, optimizer states and the learning rate themselves, so everything
-else (checkpoints, schedules) is as without it. Results do not depend on the number of threads, and
-equal those of the loop in `PPO.update` but for rounding.
+`ppo.c` works on the weights, optimizer states and the learning rate themselves, so everything else
+(checkpoints, schedules) is as without it. Results do not depend on the number of threads, and equal
+those of the loop in `PPO.learn` but for rounding.
 
 Legend: S samples, A action width.
 """
@@ -17,14 +16,10 @@ from pathlib import Path
 import torch
 import torch.distributed
 
-from rrf import compilation
-from rrf.algorithms.off_policy.fused_step import LearnerStruct, Learning, is_known, pass_through
-from rrf.algorithms.precision import products
-from rrf.networks import fused_mlp
-from rrf.networks.fused_mlp import GradientsStruct, NetworkStruct, Pass, PassGradients
-from rrf.policies.control.actors import GaussianActor
-from rrf.policies.control.critics import VNetwork
-from rrf.storage.rollout import Samples
+from rrf.compiled import compiler, perceptron
+from rrf.compiled.gradient_step import LearnerStruct, Learning, pass_through
+from rrf.compiled.perceptron import GradientsStruct, NetworkStruct, Pass, PassGradients
+from rrf.precision import products
 
 _METRICS = ("loss/surrogate", "loss/value", "loss/entropy", "policy/kl", "policy/clip_fraction")
 _FEW = 2**20  # products of a mini-batch with which a second thread costs more than it does
@@ -33,26 +28,19 @@ _FEW = 2**20  # products of a mini-batch with which a second thread costs more t
 @functools.cache
 def library() -> typing.Any:
     """The compiled code; None where it cannot be compiled."""
-    return compilation.library(Path(__file__).with_suffix(".c"))
+    return compiler.library(Path(__file__).with_suffix(".c"))
 
 
-def knows(ppo: typing.Any, num_samples: int) -> bool:
-    """Whether the code can make the updates of an instance of PPO that learns as PPO itself does.
-
-    Args:
-        num_samples: The samples of an update.
-    """
-    policy = ppo.policy
-    return (
-        ppo.device.type == "cpu"
-        and not torch.distributed.is_initialized()
-        and type(policy.actor) is GaussianActor
-        and type(policy.critic) is VNetwork
-        and is_known(policy.actor)
-        and is_known(policy.critic)
-        and num_samples >= 2 * ppo.cfg.num_mini_batches
-        and library() is not None
-    )
+def unsuited(ppo: typing.Any) -> str | None:
+    """Why the code cannot make the updates of an instance; None if it can."""
+    num_samples = ppo.rollout.num_steps * ppo.rollout.num_envs
+    if ppo.device.type != "cpu":
+        return f"it learns on {ppo.device}"
+    if torch.distributed.is_initialized():
+        return "several processes learn together"
+    if num_samples < 2 * ppo.cfg.num_mini_batches:
+        return "some of its mini-batches have a single sample"
+    return None
 
 
 class _Update(ctypes.Structure):
@@ -72,39 +60,53 @@ class _Update(ctypes.Structure):
     ]
 
 
-class FusedPPO:
-    """Makes the updates of an instance of PPO that `knows` accepts.
+class CompiledPPO:
+    """Makes the updates of an instance of PPO that `acceleration` lets through."""
 
-    It holds the addresses of weights and optimizer states, so it must be made anew where these are
-    replaced.
-    """
+    def __init__(self, ppo: typing.Any):
+        self.ppo = ppo
+        self._update: _Prepared | None = None
+
+    def rebind(self) -> None:
+        """Call it when the optimizers' states have been replaced: the code has their addresses."""
+        self._update = None
+
+    @torch.no_grad()
+    def learn(self, samples: typing.Any) -> dict[str, float]:
+        """`PPO.learn`: all epochs on the samples of a rollout; the means of the metrics."""
+        if self._update is None or self._update.struct.samples != len(samples):
+            self._update = _Prepared(self.ppo, len(samples))
+        return self._update.learn(samples)
+
+
+class _Prepared:
+    """The addresses and settings of updates with `num_samples` samples."""
 
     def __init__(self, ppo: typing.Any, num_samples: int):
-        """
-        Args:
-            num_samples: S, the same in all updates.
-        """
-        self.ppo, self.num_samples = ppo, num_samples
+        self.ppo = ppo
         cfg, networks = ppo.cfg, (ppo.policy.actor, ppo.policy.critic)
         rows = math.ceil(num_samples / cfg.num_mini_batches)
         factors = products(cfg.precision, ppo.device)
-        passes = [pass_through(one, torch.empty(rows, one.width), factors) for one in networks]
+        passes = [
+            pass_through(network, torch.empty(rows, network.width), factors) for network in networks
+        ]
         passes[0].struct.threads = self._num_threads(passes, rows)
         gradients = [
-            PassGradients(one, torch.empty_like(one.outputs[-1]), False, True) for one in passes
+            PassGradients(each, torch.empty_like(each.outputs[-1]), False, True) for each in passes
         ]
         spread, low, high = _spread(networks[0])
-        of_spread = torch.empty(fused_mlp.PARTS, len(spread))
-        (of_actor, of_critic), others = (one.parameters for one in passes), [(spread, of_spread)]
+        of_spread = torch.empty(perceptron.PARTS, len(spread))
+        of_actor, of_critic = (each.parameters for each in passes)
+        others = [(spread, of_spread)]
         self.learners = {
             "actor": Learning(ppo.actor_optimizer, of_actor, gradients[0], others=others),
             "critic": Learning(ppo.critic_optimizer, of_critic, gradients[1]),
         }
-        sums = torch.empty(fused_mlp.PARTS, len(_METRICS))
+        sums = torch.empty(perceptron.PARTS, len(_METRICS))
         self.metrics = torch.empty(len(_METRICS))
         self._kept = passes, gradients, of_spread, sums  # the memory to which the struct points
         self.struct = _Update(
-            *(one.struct for one in (*passes, *gradients, *self.learners.values())),
+            *(each.struct for each in (*passes, *gradients, *self.learners.values())),
             batches=cfg.num_mini_batches,
             epochs=cfg.num_learning_epochs,
             samples=num_samples,
@@ -127,15 +129,13 @@ class FusedPPO:
         )
 
     def _num_threads(self, passes: list[Pass], rows: int) -> int:
-        num_weights = sum(one.numel() for each in passes for one in each.parameters)
+        num_weights = sum(weight.numel() for each in passes for weight in each.parameters)
         wanted = 1 if rows * num_weights < _FEW else self.ppo.cfg.learner_threads
-        return min(wanted, fused_mlp.num_threads())
+        return min(wanted, perceptron.num_threads())
 
-    @torch.no_grad()
-    def learn(self, samples: Samples) -> dict[str, float]:
-        """All epochs on the samples of a rollout; returns the means of the metrics."""
+    def learn(self, samples: typing.Any) -> dict[str, float]:
         ppo, struct, policy = self.ppo, self.struct, self.ppo.policy
-        given = {
+        tensors = {
             "actor_x": policy.actor.normalized(samples.actor_obs),
             "critic_x": policy.critic.normalized(samples.critic_obs),
             "actions": samples.actions,
@@ -145,9 +145,9 @@ class FusedPPO:
             "returns": samples.returns,
             "advantages": samples.advantages,
         }
-        given = {name: tensor.float().contiguous() for name, tensor in given.items()}
-        given["order"] = torch.stack([ppo.order(self.num_samples) for _ in range(struct.epochs)])
-        for name, tensor in given.items():
+        tensors = {name: tensor.float().contiguous() for name, tensor in tensors.items()}
+        tensors["order"] = torch.stack([ppo.order(len(samples)) for _ in range(struct.epochs)])
+        for name, tensor in tensors.items():
             setattr(struct, name, tensor.data_ptr())
         struct.low_rate = ppo.slowness * ppo.cfg.min_learning_rate
         struct.high_rate = ppo.slowness * ppo.cfg.max_learning_rate
@@ -158,7 +158,7 @@ class FusedPPO:
         return dict(zip(_METRICS, (self.metrics / count).tolist(), strict=True))
 
 
-def _spread(actor: GaussianActor) -> tuple[torch.nn.Parameter, float, float]:
+def _spread(actor: typing.Any) -> tuple[torch.nn.Parameter, float, float]:
     """The parameter of the standard deviations, [A], and its bounds."""
     low, high = actor.bounds
     if actor.uses_log_std:

@@ -1,4 +1,4 @@
-"""A gradient step of IQL in compiled code: `IQL.learn` in half of its time. See `fused_sac`.
+"""A gradient step of IQL in compiled code: `IQL.learn` in half of its time. See `sac.py`.
 
 Legend: B batch, A action width.
 """
@@ -10,39 +10,29 @@ from pathlib import Path
 
 import torch
 
-from rrf import compilation
-from rrf.algorithms.off_policy.fused_step import LearnerStruct, Learning, is_known, pass_through
-from rrf.algorithms.precision import products
-from rrf.networks import fused_mlp
-from rrf.networks.fused_mlp import GradientsStruct, NetworkStruct, PassGradients
-from rrf.policies.control.batched_critics import QNetwork
-from rrf.policies.control.bounded_actors import BoundedActor
-from rrf.policies.control.critics import VNetwork
+from rrf.compiled import compiler, perceptron
+from rrf.compiled.gradient_step import LearnerStruct, Learning, pass_through
+from rrf.compiled.perceptron import GradientsStruct, NetworkStruct, PassGradients
+from rrf.precision import products
 
 _METRICS = ("loss/value", "loss/critic", "loss/actor", "value/mean", "advantage/mean")
-_NUM_SUMS = 6  # as in fused_iql.c
+_NUM_SUMS = 6  # as in iql.c
 _LEARNERS = ("value", "critic", "actor")
 
 
 @functools.cache
 def library() -> typing.Any:
     """The compiled code; None where it cannot be compiled."""
-    return compilation.library(Path(__file__).with_suffix(".c"))
+    return compiler.library(Path(__file__).with_suffix(".c"))
 
 
-def knows(iql: typing.Any) -> bool:
-    """Whether the code can make the gradient steps of an instance of IQL."""
-    policy, cfg = iql.policy, iql.cfg
-    return (
-        iql.device.type == "cpu"
-        and type(policy.actor) is BoundedActor
-        and type(policy.critic) is QNetwork
-        and type(policy.value) is VNetwork
-        and all(map(is_known, (policy.actor, policy.critic, policy.value)))
-        and cfg.max_grad_norm is None
-        and cfg.batch_size > 1
-        and library() is not None
-    )
+def unsuited(iql: typing.Any) -> str | None:
+    """Why the code cannot make the gradient steps of an instance; None if it can."""
+    if iql.device.type != "cpu":
+        return f"it learns on {iql.device}"
+    if iql.cfg.max_grad_norm is not None or iql.cfg.batch_size < 2:
+        return "its code knows only max_grad_norm=null and batches of 2 or more"
+    return None
 
 
 class _Update(ctypes.Structure):
@@ -57,18 +47,33 @@ class _Update(ctypes.Structure):
     ]
 
 
-class FusedIQL:
-    """Makes the gradient steps of an instance of IQL that `knows` accepts.
+class CompiledIQL:
+    """Makes the gradient steps of an instance of IQL that `acceleration` lets through."""
 
-    It holds the addresses of weights and optimizer states, so it must be made anew where these are
-    replaced.
-    """
+    def __init__(self, iql: typing.Any):
+        self.iql = iql
+        self._step: _Prepared | None = None
+
+    def rebind(self) -> None:
+        """Call it when the optimizers' states have been replaced: the code has their addresses."""
+        self._step = None
+
+    def learn(self, batch: typing.Any) -> dict[str, torch.Tensor]:
+        """See `IQL.learn`, which makes the steps on batches of another size."""
+        if batch.discounts.shape[0] != self.iql.cfg.batch_size:
+            return self.iql.learn(batch)
+        self._step = self._step or _Prepared(self.iql)
+        return self._step.learn(batch)
+
+
+class _Prepared:
+    """The addresses and settings of gradient steps."""
 
     def __init__(self, iql: typing.Any):
         self.iql = iql
         cfg, policy, optimizers = iql.cfg, iql.policy, iql.optimizers
         actor, critic = policy.actor, policy.critic
-        size = self.batch_size = cfg.batch_size
+        size = cfg.batch_size
         factors = products(cfg.precision, iql.device)
         self.value, self.next_value = (
             pass_through(policy.value, torch.empty(size, policy.value.width), factors)
@@ -76,15 +81,15 @@ class FusedIQL:
         )
         inputs = torch.empty(size, critic.num_features + actor.num_actions)
         self.critic, self.target = (
-            pass_through(one, inputs, factors) for one in (critic, iql.target_critic)
+            pass_through(network, inputs, factors) for network in (critic, iql.target_critic)
         )
         self.actor = pass_through(actor, torch.empty(size, actor.num_features), factors)
         # What follows is kept because the struct points to its memory.
         self._gradients = [
-            PassGradients(made, torch.empty_like(made.outputs[-1]), False, True)
-            for made in (self.value, self.critic, self.actor)
+            PassGradients(each, torch.empty_like(each.outputs[-1]), False, True)
+            for each in (self.value, self.critic, self.actor)
         ]
-        self._of_log_std = torch.empty(fused_mlp.PARTS, actor.num_actions)
+        self._of_log_std = torch.empty(perceptron.PARTS, actor.num_actions)
         others = [] if actor.log_std is None else [(actor.log_std, self._of_log_std)]
         to_value, to_critic, to_actor = self._gradients
         self.learners = {
@@ -94,12 +99,12 @@ class FusedIQL:
             ),
             "actor": Learning(optimizers["actor"], self.actor.parameters, to_actor, others=others),
         }
-        self._sums = torch.empty(fused_mlp.PARTS, _NUM_SUMS)
+        self._sums = torch.empty(perceptron.PARTS, _NUM_SUMS)
         self.metrics = torch.empty(_NUM_SUMS)
         passes = (self.value, self.next_value, self.target, self.critic, self.actor)
         self.struct = _Update(
-            *(one.struct for one in (*passes, *self._gradients)),
-            *(one.struct for one in self.learners.values()),
+            *(each.struct for each in (*passes, *self._gradients)),
+            *(learning.struct for learning in self.learners.values()),
             log_std=None if actor.log_std is None else actor.log_std.data_ptr(),
             of_log_std=self._of_log_std.data_ptr(),
             sums=self._sums.data_ptr(),
@@ -114,16 +119,16 @@ class FusedIQL:
         )
 
     def learn(self, batch: typing.Any) -> dict[str, torch.Tensor]:
-        """See `IQL.learn`."""
         steps, policy, struct = batch.steps, self.iql.policy, self.struct
+        self.iql.anneal()
         self.value.x.copy_(policy.value.normalized(steps.critic_obs))
         self.next_value.x.copy_(policy.value.normalized(steps.next_critic_obs))
-        seen = policy.critic.normalized(steps.critic_obs)
-        torch.cat([seen, steps.actions], -1, out=self.critic.x)
+        features = policy.critic.normalized(steps.critic_obs)
+        torch.cat([features, steps.actions], -1, out=self.critic.x)
         self.actor.x.copy_(policy.actor.normalized(steps.actor_obs))
-        given = (steps.actions, steps.rewards, batch.discounts)
-        given = [one.contiguous() for one in given]
-        struct.actions, struct.rewards, struct.discounts = (one.data_ptr() for one in given)
+        tensors = (steps.actions, steps.rewards, batch.discounts)
+        tensors = [tensor.contiguous() for tensor in tensors]
+        struct.actions, struct.rewards, struct.discounts = (t.data_ptr() for t in tensors)
         for name, learning in self.learners.items():
             of_learner = getattr(struct, f"{name}_learner")
             of_learner.step, of_learner.rate = learning.next_step()
