@@ -50,8 +50,8 @@ _CODES = (
             "rrf.algorithms.model_based.model_ppo:ModelPPO",
         ),
         parts={
-            "policy.actor": ("rrf.policies.control.actors:GaussianActor",),
-            "policy.critic": ("rrf.policies.control.critics:VNetwork",),
+            "policy.actor": ("rrf.policies.control.actor_critic:GaussianActor",),
+            "policy.critic": ("rrf.policies.control.actor_critic:VNetwork",),
             "extensions": (
                 "rrf.algorithms.on_policy.rnd:RND",
                 "rrf.algorithms.imitation.amp:Style",
@@ -87,7 +87,7 @@ _CODES = (
         parts={
             "policy.actor": ("rrf.policies.control.bounded_actors:BoundedActor",),
             "policy.critic": ("rrf.policies.control.batched_critics:QNetwork",),
-            "policy.value": ("rrf.policies.control.critics:VNetwork",),
+            "policy.value": ("rrf.policies.control.actor_critic:VNetwork",),
         },
         networks={
             "policy.actor": "rrf.networks.mlp:MLP",

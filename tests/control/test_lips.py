@@ -3,7 +3,7 @@ import torch
 
 from rrf.algorithms import CAPSCfg, LCPCfg, LipsCfg
 from rrf.algorithms.smooth.terms import projected_jacobian
-from rrf.policies.control.actors import GaussianActor
+from rrf.policies.control.actor_critic import GaussianActor
 from tests.control import linear
 
 WEIGHT = [[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]]  # ||W||_F^2 = 1 + 4 + 1 + 9 = 15

@@ -106,14 +106,14 @@ def test_update(case, threads):
     ppo = algorithm(case)
     settings = SETTINGS[case]["ppo"]
     if threads == 1:
-        ppo._critic_thread = None
+        ppo.critic_thread = None
     samples, order = golden_samples(case)
     sums = {"surrogate": 0.0, "value": 0.0, "entropy": 0.0}
     parts = order.chunk(settings["num_mini_batches"])
     count = settings["num_learning_epochs"] * len(parts)
     for _ in range(settings["num_learning_epochs"]):
         for part in parts:
-            metrics = ppo._learn(samples.rows(part))
+            metrics = ppo.step(samples.rows(part))
             for name in sums:
                 sums[name] += float(metrics[f"loss/{name}"]) / count
     for name, value in sums.items():

@@ -18,7 +18,7 @@ from torch import nn
 
 from rrf.algorithms.off_policy.configs import OffPolicyCfg
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
-from rrf.policies.control.actors import CategoricalActor
+from rrf.policies.control.actor_critic import CategoricalActor
 from rrf.precision import fast_pass
 from rrf.storage.replay import Replay, RowLayout, Transitions
 from rrf.storage.rollout import ControlStep

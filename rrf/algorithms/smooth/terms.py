@@ -5,8 +5,7 @@ Legend: B samples, A action width, O observation width.
 
 import torch
 
-from rrf.policies.control.actor_critic import ActorCritic
-from rrf.policies.control.actors import GaussianActor
+from rrf.policies.control.actor_critic import ActorCritic, GaussianActor
 from rrf.policies.control.state_network import StateNetwork
 
 

@@ -1,14 +1,123 @@
-"""An actor and its critic as one module, which on-policy checkpoints store."""
+"""Actors and critics of on-policy algorithms, and both as the module that a checkpoint stores.
+
+Legend: T time, N environments, B batch or environments, O observation width, A action dimension.
+"""
+
+import math
+import typing
 
 import torch
 from tensordict import TensorDict
 from torch import nn
 
-from rrf.envs.control_env import Interface
-from rrf.policies.control.actors import Actor
-from rrf.policies.control.configs import ActorCriticPackCfg
-from rrf.policies.control.critics import VNetwork
-from rrf.policies.control.state_network import forget
+from rrf.policies.control.configs import (
+    ActorCfg,
+    ActorCriticPackCfg,
+    CategoricalActorCfg,
+    StateIndStdActorCfg,
+    VNetworkCfg,
+)
+from rrf.policies.control.distributions import Categorical, DiagonalGaussian
+from rrf.policies.control.state_network import (
+    ACTOR_GROUPS,
+    StateNetwork,
+    critic_groups,
+    forget,
+    groups_of,
+)
+
+if typing.TYPE_CHECKING:
+    from rrf.envs.control_env import Interface
+
+
+class Actor(StateNetwork):
+    """Maps observations to a distribution over actions."""
+
+    distribution_class: type
+
+    def __init__(self, cfg: ActorCfg, interface: "Interface", num_outputs: int):
+        dims = interface.observation_dims
+        super().__init__(
+            cfg, groups_of(cfg.observation_groups, ACTOR_GROUPS, dims, "actor"), dims, num_outputs
+        )
+
+    def distribution(self, outputs: torch.Tensor) -> typing.Any:
+        """The `Distribution` that the backbone's outputs describe."""
+        raise NotImplementedError
+
+    def constrain(self) -> None:
+        """Clamp parameters to their allowed range; called after every optimizer step."""
+
+    def exploration(self) -> dict[str, float]:
+        """Metrics about the randomness of actions, to log."""
+        return {}
+
+
+class GaussianActor(Actor):
+    """A Gaussian whose mean depends on the observation; its standard deviation is one vector."""
+
+    distribution_class = DiagonalGaussian
+
+    def __init__(self, cfg: StateIndStdActorCfg, interface: "Interface"):
+        if interface.num_choices is not None:
+            raise ValueError(
+                f"{interface.task or 'this environment'} has {interface.num_choices} discrete "
+                "actions; use components.CategoricalActorCfg"
+            )
+        super().__init__(cfg, interface, interface.num_actions)
+        self.bounds = (cfg.min_std, cfg.max_std)
+        std = torch.full((interface.num_actions,), cfg.init_std)
+        self.uses_log_std = cfg.use_log_std
+        if cfg.use_log_std:
+            self.log_std = nn.Parameter(std.log())
+        else:
+            self.std = nn.Parameter(std)
+
+    def distribution(self, outputs: torch.Tensor) -> DiagonalGaussian:
+        std = self.log_std.exp() if self.uses_log_std else self.std
+        return DiagonalGaussian(outputs, std.expand_as(outputs))
+
+    @torch.no_grad()
+    def constrain(self) -> None:
+        low, high = self.bounds
+        if self.uses_log_std:
+            self.log_std.clamp_(math.log(low), math.log(high))
+        else:
+            self.std.clamp_(low, high)
+
+    def exploration(self) -> dict[str, float]:
+        std = self.log_std.exp() if self.uses_log_std else self.std
+        return {"policy/std": std.mean().item()}
+
+
+class CategoricalActor(Actor):
+    """Predicts logits of discrete actions."""
+
+    distribution_class = Categorical
+
+    def __init__(self, cfg: CategoricalActorCfg, interface: "Interface"):
+        if interface.num_choices is None:
+            raise ValueError(
+                f"{interface.task or 'this environment'} has continuous actions of "
+                f"{interface.num_actions} numbers; use components.StateIndStdActorCfg"
+            )
+        super().__init__(cfg, interface, interface.num_choices)
+        self.num_actions, self.num_choices = interface.num_actions, interface.num_choices
+
+    def distribution(self, outputs: torch.Tensor) -> Categorical:
+        return Categorical(outputs)
+
+
+class VNetwork(StateNetwork):
+    """Predicts the value of a state; its outputs are [..., 1]."""
+
+    def __init__(self, cfg: VNetworkCfg, interface: "Interface", actor_groups: list[str]):
+        dims = interface.observation_dims
+        super().__init__(cfg, critic_groups(cfg.observation_groups, actor_groups, dims), dims, 1)
+
+    def value(self, x: torch.Tensor) -> torch.Tensor:
+        """Values [...] for joined observations [..., O]; for critics without a memory."""
+        return self(x).squeeze(-1)
 
 
 class Deployed(nn.Module):
@@ -22,7 +131,10 @@ class Deployed(nn.Module):
 class ActorCritic(Deployed):
     """`actor` and `critic` share no parameters, so that each can learn in its own thread."""
 
-    def __init__(self, cfg: ActorCriticPackCfg, interface: Interface):
+    num_members = 1
+    """Members of the population that the networks describe."""
+
+    def __init__(self, cfg: ActorCriticPackCfg, interface: "Interface"):
         super().__init__()
         cfg = cfg.replace(actor_cfg=cfg.actor_cfg.suited(interface.num_choices))
         self.cfg, self.interface = cfg, interface

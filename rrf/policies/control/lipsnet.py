@@ -26,7 +26,7 @@ from rrf.config import did_you_mean
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import without_dropout
 from rrf.networks.mlp import MLP
-from rrf.policies.control.actors import GaussianActor
+from rrf.policies.control.actor_critic import GaussianActor
 from rrf.policies.control.configs import LipsNetActorCfg
 
 # The derivative of an elementwise layer, given its module, input and output.

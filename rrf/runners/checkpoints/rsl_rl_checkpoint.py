@@ -29,7 +29,7 @@ from rrf import atomic
 from rrf.algorithms.on_policy.rsl_rl_interface import STD_NAMES
 from rrf.networks.configs import MLPCfg, plain_mlp
 from rrf.policies.control.actor_critic import ActorCritic
-from rrf.policies.control.actors import GaussianActor
+from rrf.policies.control.actor_critic import GaussianActor
 from rrf.policies.control.configs import (
     ActorCriticPackCfg,
     StateIndStdActorCfg,
