@@ -27,9 +27,8 @@ from rrf.envs.control_env import Interface
 from rrf.networks import plain_mlp
 from rrf.networks.mlp import MLP
 from rrf.policies import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
-from rrf.policies.control.actor_critic import GaussianActor, VNetwork
+from rrf.policies.control.actor_critic import DiagonalGaussian, GaussianActor, VNetwork
 from rrf.policies.control.batched_critics import QNetwork
-from rrf.policies.control.distributions import DiagonalGaussian
 from rrf.policies.control.off_policy_configs import ActorQPackCfg, QNetworkCfg, SACActorCfg
 from rrf.policies.control.offline_configs import BoundedActorCfg, IQLPackCfg
 from tests.compiled import test_iql, test_ppo, test_sac

@@ -14,7 +14,7 @@ from rrf.compiled.acceleration import accelerate
 from rrf.envs.control_env import Interface
 from rrf.networks import plain_mlp
 from rrf.policies import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
-from rrf.policies.control.distributions import DiagonalGaussian
+from rrf.policies.control.actor_critic import DiagonalGaussian
 from rrf.storage.rollout import Samples
 from tests.compiled.learner_states import (
     assert_close,

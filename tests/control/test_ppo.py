@@ -16,7 +16,7 @@ from rrf.policies import (
     StateIndStdActorCfg,
     VNetworkCfg,
 )
-from rrf.policies.control.distributions import Categorical
+from rrf.policies.control.actor_critic import Categorical
 from rrf.storage.rollout import ControlStep
 from tests.control.toy import CorridorCfg
 

@@ -11,7 +11,7 @@ from rrf.compiled.acceleration import accelerate
 from rrf.envs.control_env import Interface
 from rrf.networks import plain_mlp
 from rrf.policies import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
-from rrf.policies.control.distributions import DiagonalGaussian
+from rrf.policies.control.actor_critic import DiagonalGaussian
 from rrf.policies.control.normalizer import EmpiricalNormalizer, RewardScaler
 from rrf.storage.rollout import Samples
 from tests.golden_files import activation, cases, configs, golden

@@ -34,8 +34,7 @@ from rrf.algorithms.on_policy.configs import PPOCfg
 from rrf.algorithms.on_policy.losses import adapted_learning_rate, clipped_surrogate, value_errors
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
 from rrf.algorithms.returns import add_time_limit_bootstrap, gae
-from rrf.policies.control.actor_critic import ActorCritic
-from rrf.policies.control.distributions import Distribution
+from rrf.policies.control.actor_critic import ActorCritic, Distribution
 from rrf.policies.control.normalizer import RewardScaler
 from rrf.policies.control.state_network import StateNetwork, forget
 from rrf.precision import autocast, fast_pass, is_bf16
