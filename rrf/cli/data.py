@@ -10,6 +10,7 @@ from rrf.cli.data_download import bring, download
 from rrf.cli.data_edit import edit as declare_edit
 from rrf.cli.data_push import push
 from rrf.cli.data_record import record_policy
+from rrf.cli.data_score import score
 from rrf.cli.data_view import view as view_episodes
 from rrf.cli.data_views import card, diff, report, show
 from rrf.cli.options import Imports, import_modules, words_of
@@ -247,6 +248,7 @@ def stats(name: Name) -> None:
 app.command("edit")(declare_edit)
 app.command()(download)
 app.command()(push)
+app.command()(score)
 app.command("view")(view_episodes)
 for view in (show, report, diff, card):
     app.command()(view)

@@ -11,7 +11,8 @@ _QWEN += ["<|video_pad|>"]
 _CHAT = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
     "{% for part in m['content'] %}{% if part['type'] == 'image' %}"
-    "<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part['text'] }}{% endif %}"
+    "<|vision_start|><|image_pad|><|vision_end|>{% elif part['type'] == 'video' %}"
+    "<|vision_start|><|video_pad|><|vision_end|>{% else %}{{ part['text'] }}{% endif %}"
     "{% endfor %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
@@ -202,6 +203,15 @@ def write_tiny_wall_x(folder: Path) -> str:
     )
     config.save_pretrained(folder)
     save_file({}, folder / "model.safetensors", {"format": "pt"})
+    return str(folder)
+
+
+def write_tiny_resnet(folder: Path) -> str:
+    """Features of 4 by 4 places for images of 32 by 32 pixels."""
+    from transformers import ResNetConfig, ResNetModel
+
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}
+    _save(ResNetModel(ResNetConfig(**sizes, layer_type="basic")), folder)
     return str(folder)
 
 

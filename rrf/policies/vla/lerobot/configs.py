@@ -16,6 +16,7 @@ _NOT_OPTIONS = {
     "rtc_config": "it belongs to lerobot's own loop of single actions",
     "compile_model": "it renames the weights, so that other programs could not read them",
     "compile_mode": "it belongs to compile_model",
+    "action_tokenizer_path": "it belongs to FAST tokens",
     "drop_n_last_frames": _SAMPLER,
 }
 

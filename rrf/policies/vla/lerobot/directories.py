@@ -23,20 +23,37 @@ def texts_of(option: str, folder: str | Path) -> dict[str, str]:
     """The files of a directory that a checkpoint needs: name in the checkpoint -> content.
 
     Raises:
-        ValueError: If it is no local directory of a model.
+        ValueError: Like `check_local`.
     """
-    path = Path(folder)
-    if not any((path / name).is_file() for name in ("config.json", "tokenizer_config.json")):
-        raise ValueError(
-            f"options.{option} is '{folder}', which is not a local directory with config.json or "
-            f"tokenizer_config.json; fetch the model (hf download {_on_hub(folder)} --local-dir "
-            "DIRECTORY) and give its directory"
-        )
+    path = check_local(f"options.{option}", folder)
     return {
         f"{option}.{file.name}": file.read_text(encoding="utf-8")
         for file in sorted(path.iterdir())
         if file.suffix in _KINDS and file.name not in _NOT_NEEDED
     }
+
+
+def check_local(setting: str, folder: str | Path) -> Path:
+    """The directory of a model that a setting names.
+
+    Raises:
+        ValueError: If it is none, or it has code of its own, which would be run.
+    """
+    path = Path(folder)
+    files = [path / name for name in ("config.json", "tokenizer_config.json")]
+    if not any(file.is_file() for file in files):
+        raise ValueError(
+            f"{setting} is '{folder}', which is not a local directory with config.json or "
+            f"tokenizer_config.json; fetch the model (hf download {_on_hub(folder)} --local-dir "
+            "DIRECTORY) and give its directory"
+        )
+    for file in path.glob("*.json"):
+        if '"auto_map"' in file.read_text(encoding="utf-8"):
+            raise ValueError(
+                f"{file} names Python code in auto_map, which is not run; take a model that "
+                "transformers has itself"
+            )
+    return path
 
 
 def texts_in(checkpoint: str | Path, options: tuple[str, ...]) -> dict[str, str]:

@@ -92,6 +92,7 @@ KINDS: dict[str, Kind] = {
     "wall_x": Kind(
         "Wall-X",
         directories=("pretrained_name_or_path",),
+        refused={"prediction_mode": "only flow matching (diffusion) is taken, no FAST tokens"},
     ),
     "vla_jepa": Kind(
         "VLA-JEPA",
@@ -115,8 +116,8 @@ REFUSED: dict[str, str] = {
         "lerobot builds it from all of NVIDIA's weights at every load; use the preset groot-n17-sft"
     ),
     "molmoact2": (
-        "lerobot builds it from all of the published weights at every load, also where a checkpoint "
-        "brings its own"
+        "lerobot builds it from all of the published weights at every load, also where a "
+        "checkpoint brings its own"
     ),
     "fastwam": "lerobot loads its video autoencoder from the hub by a name that no setting changes",
     "lingbot_va": (

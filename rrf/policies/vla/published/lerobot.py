@@ -71,7 +71,7 @@ def read(
         policy = cfg.build(norm_stats, assets=Path(assets))
     _check_steps(folder, BEFORE, policy.before)
     _check_steps(folder, AFTER, policy.after)
-    _fill(policy.policy, folder / WEIGHTS)
+    fill(policy.policy, folder / WEIGHTS, "the policy of its config.json")
     return policy.eval(), norm_stats
 
 
@@ -229,11 +229,16 @@ def _statistics(folder: Path, name: str) -> NormStats:
     return lerobot_statistics(folder / files[0])
 
 
-def _fill(policy: torch.nn.Module, file: Path) -> None:
+def fill(module: torch.nn.Module, file: Path, what: str) -> None:
+    """Copy the weights in a file of lerobot's into a module of lerobot's.
+
+    Raises:
+        ValueError: If names or shapes do not agree with `what`.
+    """
     tensors = tensors_in(file)
     with safe_open(file, "pt") as opened:
         kept = opened.metadata() or {}  # names that are left out -> those that stand for them too
-    own, same = policy.state_dict(), same_weights(policy)
+    own, same = module.state_dict(), same_weights(module)
     kept |= same | {other: name for name, other in same.items()}
     tensors |= {
         name: tensors[other]
@@ -244,7 +249,7 @@ def _fill(policy: torch.nn.Module, file: Path) -> None:
         shapes_of(own),
         shapes_of(tensors),
         str(file.parent),
-        "the policy of its config.json",
+        what,
     )
     with torch.no_grad():
         for name, tensor in tensors.items():
