@@ -46,6 +46,7 @@ class ProtocolCfg(BaseProtocolCfg):
         "max_episode_steps": None,
         "renderer": "warp",
     }
+    default_video: typing.ClassVar[str | None] = "episode.mp4"
 
     env: str = "metaworld"
     """Name of the environment in `rrf.envs.ENVS`."""
@@ -341,7 +342,7 @@ class ProtocolCfg(BaseProtocolCfg):
 
         protocol = played_protocol(cls, candidate, seed, options)
         resources = Resources(workers=0, renderer=options["renderer"])
-        out = video or Path("episode.mp4")
+        out = video or Path(str(cls.default_video))
         say(film_first(candidate, protocol, out, options["size"], resources))
 
     @staticmethod

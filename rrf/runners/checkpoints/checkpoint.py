@@ -11,19 +11,19 @@ global_step_N/
         optimizer.safetensors   optimizer state; under "weights/" the weights being trained, if
                                 averaged weights are deployed
         state.json              step and accumulated time
+
+Torch is imported by the functions that read or write weights, so that commands find a checkpoint
+without it.
 """
 
 import dataclasses
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING
 
 from rrf import atomic, formats
 from rrf.config import first_error, read_yaml
-from rrf.networks import tensor_files
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.checkpoints.deployable import (
     KIND,
@@ -32,6 +32,10 @@ from rrf.runners.checkpoints.deployable import (
     manifest_of,
 )
 from rrf.runners.configs import RunnerCfg
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 CONFIG, WEIGHTS, NORM_STATS = "config.yaml", "model.safetensors", "norm_stats.json"
 _OPTIMIZER = "optimizer.safetensors"
@@ -42,7 +46,7 @@ _PREFIX = "global_step_"
 class TrainerState:
     """The state that a run needs, besides the deployable weights, to resume exactly."""
 
-    tensors: dict[str, torch.Tensor]
+    tensors: "dict[str, torch.Tensor]"
     facts: dict  # plain data
 
 
@@ -50,7 +54,7 @@ def save(
     run_dir: str | Path,
     step: int,
     config: RunnerCfg,
-    weights: Mapping[str, torch.Tensor],
+    weights: "Mapping[str, torch.Tensor]",
     norm_stats: Mapping,
     trainer_state: TrainerState,
     lineage: Mapping,
@@ -60,6 +64,8 @@ def save(
 
     `texts` are further files to deploy, by name.
     """
+    from rrf.networks import tensor_files
+
     path = Path(run_dir) / f"{_PREFIX}{step}"
     with atomic.directory(path) as root:
         (root / CONFIG).write_text(config.to_yaml(), encoding="utf-8")
@@ -145,7 +151,7 @@ def load_norm_stats(checkpoint: str | Path) -> dict:
     return json.loads((Path(checkpoint) / NORM_STATS).read_text())
 
 
-def load_policy(checkpoint: str | Path, device: str = "cpu") -> nn.Module:
+def load_policy(checkpoint: str | Path, device: str = "cpu") -> "nn.Module":
     """The policy in a checkpoint, in evaluation mode, on one device. For weights that one cannot
     hold, see `rrf.runners.checkpoints.placement`.
 
@@ -173,7 +179,7 @@ def deployed_cfg(checkpoint: str | Path) -> PolicyCfg:
     return cfg
 
 
-def load_weights(policy: nn.Module, checkpoint: str | Path, may_lack: str = "") -> None:
+def load_weights(policy: "nn.Module", checkpoint: str | Path, may_lack: str = "") -> None:
     """Fill `policy` with the deployable weights of a checkpoint.
 
     Args:
@@ -193,23 +199,31 @@ def load_weights(policy: nn.Module, checkpoint: str | Path, may_lack: str = "") 
     fill(policy, weights, what=str(checkpoint))
 
 
-def read_weights(checkpoint: str | Path) -> dict[str, torch.Tensor]:
+def read_weights(checkpoint: str | Path) -> "dict[str, torch.Tensor]":
     """The deployable weights of a checkpoint, by name."""
+    from rrf.networks import tensor_files
+
     return tensor_files.read(Path(checkpoint) / WEIGHTS)
 
 
-def fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> None:
+def fill(policy: "nn.Module", weights: "Mapping[str, torch.Tensor]", what: str) -> None:
     """Copy `weights` into `policy`.
 
     Raises:
         ValueError: If names or shapes do not agree exactly. The message names the differences.
     """
+    from rrf.networks import tensor_files
+
     check_architecture(policy, tensor_files.shapes_of(weights), what)
     policy.load_state_dict(dict(weights))
 
 
-def check_architecture(policy: nn.Module, shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
+def check_architecture(
+    policy: "nn.Module", shapes: Mapping[str, tuple[int, ...]], what: str
+) -> None:
     """Raise ValueError if `shapes` are not those of the policy's tensors, name by name."""
+    from rrf.networks import tensor_files
+
     wrong = tensor_files.differences(
         tensor_files.shapes_of(policy.state_dict()),
         shapes,
@@ -229,6 +243,8 @@ def load_trainer_state(checkpoint: str | Path) -> TrainerState:
     Raises:
         ValueError: If the checkpoint is a deployable one, which has no trainer state.
     """
+    from rrf.networks import tensor_files
+
     root = Path(checkpoint) / TRAINER_STATE
     if not root.is_dir():
         raise ValueError(

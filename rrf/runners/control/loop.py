@@ -33,7 +33,7 @@ from rrf.runners.checkpoints.control import INTERFACE, interface_text, load_inte
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.checkpoints.widening import widened
 from rrf.runners.control.allocation import keep_freed_memory
-from rrf.runners.control.configs import ControlRunnerCfg
+from rrf.runners.control.configs import FREE, ControlRunnerCfg
 from rrf.runners.control.divergence import DivergenceAlarm
 from rrf.runners.control.episode_statistics import EpisodeStatistics
 from rrf.runners.control.thread_tuning import ThreadTuner
@@ -42,12 +42,6 @@ from rrf.runners.interruption import Interrupted, SignalWatch
 from rrf.runners.tracker import NullTracker, Tracker
 from rrf.storage.rollout import ControlStep
 
-# Fields that may change when a run is resumed, because they do not change its results. `guard` only
-# matters when something went wrong.
-FREE = (
-    *("trackers", "experiment_name", "save_interval", "num_checkpoints_kept", "log_interval"),
-    *("video_interval", "init_from", "teacher", "guard"),
-)
 _MADE = "while the environments were made"
 
 
