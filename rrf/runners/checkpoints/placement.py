@@ -14,11 +14,6 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-from torch import nn
-
-from rrf.networks import tensor_files
-from rrf.networks.vlm.build import BASE
 from rrf.runners.checkpoints.checkpoint import (
     WEIGHTS,
     check_architecture,
@@ -27,6 +22,10 @@ from rrf.runners.checkpoints.checkpoint import (
     load_weights,
 )
 from rrf.runners.checkpoints.checkpoint import load_policy as load_on_one
+
+if typing.TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 AUTO = "auto"
 Device = str | int  # "cpu", "disk", or the number of a GPU
@@ -48,6 +47,8 @@ class Placement:
     @property
     def processor(self) -> str:
         """The kind of processor that computes: cuda where there is one."""
+        import torch
+
         return "cuda" if torch.cuda.is_available() else _CPU
 
     def __str__(self) -> str:
@@ -73,7 +74,7 @@ def choose(device: str, max_memory: list[str], offload: Path | None) -> str | Pl
     return Placement({name: _bytes(size) for name, _, size in pairs}, offload)
 
 
-def load_policy(checkpoint: str | Path, device: str | Placement) -> nn.Module:
+def load_policy(checkpoint: str | Path, device: str | Placement) -> "nn.Module":
     """The policy in a checkpoint, for inference, on a device or on those that have room for it.
 
     Raises:
@@ -83,6 +84,9 @@ def load_policy(checkpoint: str | Path, device: str | Placement) -> nn.Module:
     if isinstance(device, str):
         return load_on_one(checkpoint, device)
     from accelerate import init_empty_weights
+
+    from rrf.networks import tensor_files
+    from rrf.networks.vlm.build import BASE
 
     cfg, norm_stats, path = deployed_cfg(checkpoint), load_norm_stats(checkpoint), Path(checkpoint)
     if (path / BASE).is_file():  # adapters without their base: the two meet in main memory
@@ -98,8 +102,8 @@ def load_policy(checkpoint: str | Path, device: str | Placement) -> nn.Module:
 
 
 def _spread(
-    policy: nn.Module, blocks: list[nn.Module], weights: Path | None, placement: Placement
-) -> nn.Module:
+    policy: "nn.Module", blocks: "list[nn.Module]", weights: Path | None, placement: Placement
+) -> "nn.Module":
     """Put the weights of `policy` where there is room; `weights` is their file or index, or None if
     the policy holds them already."""
     from accelerate import dispatch_model, load_checkpoint_and_dispatch
@@ -142,7 +146,7 @@ def _spread(
 
 
 def _device_map(
-    policy: nn.Module, blocks: list[nn.Module], placement: Placement
+    policy: "nn.Module", blocks: "list[nn.Module]", placement: Placement
 ) -> dict[str, Device]:
     """accelerate's map: module or parameter -> GPU's number, "cpu" or "disk"."""
     free = _free_memory(placement)
@@ -173,7 +177,7 @@ def _device_map(
 
 
 def _covered(
-    module: nn.Module, name: str, place: Mapping[int, Device], main: Device
+    module: "nn.Module", name: str, place: Mapping[int, Device], main: Device
 ) -> dict[str, Device]:
     """Entries for a module: one if it lies on one device, or else those of its parts."""
     if id(module) in place:
@@ -189,8 +193,8 @@ def _covered(
 
 
 def _tensors_on(
-    device: Device, policy: nn.Module, device_map: Mapping[str, Device]
-) -> dict[str, torch.Tensor]:
+    device: Device, policy: "nn.Module", device_map: Mapping[str, Device]
+) -> "dict[str, torch.Tensor]":
     places = tuple(f"{name}." for name, place in device_map.items() if place == device)
     tensors = (*policy.named_parameters(), *policy.named_buffers())
     return {name: tensor.detach() for name, tensor in tensors if name.startswith(places)}
@@ -210,7 +214,7 @@ def _free_memory(placement: Placement) -> dict[Device, int]:
     return known
 
 
-def _num_bytes(module: nn.Module) -> int:
+def _num_bytes(module: "nn.Module") -> int:
     tensors = [*module.parameters(), *module.buffers()]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
@@ -227,4 +231,4 @@ def _gib(num_bytes: int) -> str:
 
 
 def _named(device: Device) -> str:
-    return "main memory" if device == _CPU else str(torch.device("cuda", int(device)))
+    return "main memory" if device == _CPU else f"cuda:{device}"
