@@ -6,7 +6,7 @@ import pytest
 
 from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import registry
+from rrf.tracking import registry, rules
 from rrf.tracking.lineage import collect_lineage
 from tests.tracking.conftest import make_checkpoint, make_evaluation, register, write_gate
 
@@ -198,3 +198,10 @@ def test_a_gate_can_forbid_uncommitted_code_and_unpushed_data(home, add):
         registry.promote(NAME, version)
     add(1, git_dirty=False, data_pushed=True)
     assert registry.promote(NAME, version).champion == version
+
+
+def test_a_gate_that_rrf_ships_is_recorded_by_the_name_that_every_workspace_knows(home):
+    registry.check_recordable("new", "configs/gates/pendulum.yaml")
+    found = rules.model_gate("configs/gates/pendulum.yaml")
+    assert found.file == "configs/gates/pendulum.yaml"
+    assert not (home / found.file).exists()

@@ -36,7 +36,7 @@ def test_an_edit_is_declared_and_then_converted_like_any_dataset(home):
     )  # fmt: skip
     assert code == 0
     assert ": 4 episodes, 7 frames of toy" in output
-    line = "clean: {raw: datasets/converted/toy, with: rrf/data/conversion/edit.py}"
+    line = "clean: {raw: datasets/converted/toy, with: requirements.lock}"
     assert f"add to the datasets in dvc.yaml: {line} and run: dvc repro publish@clean" in output
     assert yaml.safe_load((home / "configs/datasets/clean.yaml").read_text()) == {
         "name": "clean",
