@@ -53,7 +53,7 @@ def note_run(run_dir: Path, run_id: str) -> None:
     """Write the id of the MLflow run into run.json, if `rrf train` has made one there."""
     path = run_dir / RUN
     if path.is_file():
-        atomic.write_json(path, read_facts(path) | {"run_id": run_id})
+        write_facts(path, read_facts(path) | {"run_id": run_id})
 
 
 def mlflow_run_of(checkpoint: str | Path) -> str | None:
