@@ -29,10 +29,8 @@ from rrf.policies.vla.flow_matching import (
 )
 from rrf.policies.vla.losses import masked_mean, without_absent
 
-AnyCfg = typing.TypeVar("AnyCfg", bound=FlowHeadCfg)
 
-
-class FlowHead(DenoisingHead, typing.Generic[AnyCfg]):
+class FlowHead[AnyCfg: FlowHeadCfg](DenoisingHead):
     """Denoises a chunk by a velocity. A greedy chunk follows the ODE. A subclass predicts the
     velocity."""
 
