@@ -86,6 +86,12 @@ def test_what_does_not_fit_is_named(tmp_path):
     assert not (tmp_path / "ours").exists()
 
 
+def test_a_kind_that_is_refused_is_refused_with_its_reason(tmp_path):
+    (tmp_path / "config.json").write_text('{"type": "groot"}')
+    error = str(rrf("models", "import", tmp_path, "--out", tmp_path / "ours")[1])
+    assert "is lerobot's policy groot, which is refused: lerobot builds it from all of" in error
+
+
 def test_other_layouts_have_no_place_for_it(tmp_path):
     _, folder = theirs("act", tmp_path)
     assert rrf("models", "import", folder, "--out", tmp_path / "ours")[1] is None
