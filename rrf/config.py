@@ -136,14 +136,17 @@ class Cfg:
         return named(**value)
 
 
-@typing.overload
-@typing.dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
-def configclass[Class](cls: type[Class], /) -> type[Class]: ...
+_Class = typing.TypeVar("_Class")
 
 
 @typing.overload
 @typing.dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
-def configclass[Class](*, builds: str | None = None) -> Callable[[type[Class]], type[Class]]: ...
+def configclass(cls: type[_Class], /) -> type[_Class]: ...
+
+
+@typing.overload
+@typing.dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
+def configclass(*, builds: str | None = None) -> Callable[[type[_Class]], type[_Class]]: ...
 
 
 def configclass(cls: type | None = None, /, *, builds: str | None = None) -> typing.Any:

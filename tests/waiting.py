@@ -3,13 +3,16 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+_T = TypeVar("_T")
 
 
-def wait_for[T](
-    condition: Callable[[], T | None],
+def wait_for(
+    condition: Callable[[], _T | None],
     timeout_s: float = 120,
     found: Callable[[], str] = lambda: "",
-) -> T:
+) -> _T:
     """What `condition` gives, once that is something; the deadline only ends a test that fails.
 
     Args:

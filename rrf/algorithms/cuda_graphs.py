@@ -14,8 +14,10 @@ import torch
 _NUM_LAUNCHED = 3  # calls before the recording: they allocate what later calls reuse
 _recording = threading.Lock()  # a recording begins with a wait for the GPU, which ends another one
 
+Outputs = typing.TypeVar("Outputs", tuple[torch.Tensor, ...], dict[str, torch.Tensor])
 
-class Replayed[Outputs: (tuple[torch.Tensor, ...], dict[str, torch.Tensor])]:
+
+class Replayed(typing.Generic[Outputs]):
     """A function whose kernels are recorded in an early call and replayed by all later ones.
 
     On a CPU, the function itself is called. On a GPU, it must launch the same kernels in every

@@ -4,6 +4,8 @@ Hyperparameters follow those published for each task (CleanRL, Stable-Baselines3
 but with larger mini-batches, which need less CPU time per sample.
 """
 
+import typing
+
 from rrf.algorithms.on_policy.configs import PPOCfg
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.networks.configs import plain_mlp
@@ -16,6 +18,7 @@ from rrf.policies.control.configs import (
 )
 from rrf.runners.control.configs import OnPolicyRunnerCfg
 
+_Variant = typing.TypeVar("_Variant", bound=PPOCfg)
 _SMALL = plain_mlp([64, 64], "Tanh")
 
 
@@ -157,7 +160,7 @@ def ppo_of_eight(
     )
 
 
-def as_variant[Variant: PPOCfg](algorithm: PPOCfg, variant: type[Variant], **changes) -> Variant:
+def as_variant(algorithm: PPOCfg, variant: type[_Variant], **changes) -> _Variant:
     """The same settings for a variant of PPO, with changes."""
     shared = {name: value for name, value in algorithm.to_dict().items() if name != "type"}
     return variant.from_dict(shared).replace(**changes)

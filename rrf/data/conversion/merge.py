@@ -8,6 +8,7 @@ Legend: T frames of an episode, D dimensions.
 """
 
 import dataclasses
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from rrf.data.schema import (
 )
 
 OnProgress = Callable[[int, int, str], None]  # done, total, what is being worked on
+_Value = typing.TypeVar("_Value")
 
 
 def merge(
@@ -244,9 +246,9 @@ def _tools(inputs: Sequence[_Input]) -> dict[str, list[dict]]:
     return {"tools": tools} if tools else {}
 
 
-def _shared[Value](
-    inputs: list[_Input], what: str, of: Callable[[_Input], Value], default: Value
-) -> Value:
+def _shared(
+    inputs: list[_Input], what: str, of: Callable[[_Input], _Value], default: _Value
+) -> _Value:
     """What all datasets must have in common, the default if there are none."""
     if not inputs:
         return default

@@ -54,6 +54,7 @@ INDEX_FEATURES = {
 DATASET_COLUMN = "dataset"  # of the episode table of a merged dataset: where an episode came from
 WEIGHT_COLUMN = "weight"  # the same: how often one of its frames is drawn in training
 ORIGIN_COLUMN = "origin_episode"  # of an edited dataset: the episode's number before the edit
+_Root = typing.TypeVar("_Root", bound=Path | RemotePath)
 _FORMAT_SPEC = re.compile(r"(0?\d{1,2})?d?")
 _DEPTH_DTYPES = {"mm": "uint16", "m": "float32"}  # of TIFF files, by unit
 _INFO_KEYS = ("codebase_version", "fps", "features", "total_episodes", "total_frames")
@@ -211,12 +212,12 @@ def read_norm_stats(root: str | Path | RemotePath) -> dict[str, dict[str, list]]
     return json.loads(path.read_text())
 
 
-def path_inside[Root: Path | RemotePath](root: Root, relative: str, where: str) -> Root:
+def path_inside(root: _Root, relative: str, where: str) -> _Root:
     """`root / relative`. Raises ValueError if `relative` leads out of `root`."""
     parts = PurePosixPath(relative)
     if parts.is_absolute() or ".." in parts.parts or "\0" in relative:
         raise ValueError(f"{where}: the path {relative!r} leads out of {root}")
-    return typing.cast(Root, root / parts)
+    return typing.cast(_Root, root / parts)
 
 
 def fill(template: str, where: str, values: Mapping[str, int | str]) -> str:

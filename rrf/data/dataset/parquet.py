@@ -26,6 +26,7 @@ EPISODE_COLUMNS = (
     "dataset_from_index",
     "dataset_to_index",
 )
+_Root = typing.TypeVar("_Root", bound=Path | RemotePath)
 
 
 def data_files(root: str | Path) -> list[Path]:
@@ -204,11 +205,11 @@ def is_list(arrow_type: pa.DataType) -> bool:
     return pa.types.is_list(arrow_type) or pa.types.is_fixed_size_list(arrow_type)
 
 
-def _files[Root: Path | RemotePath](root: Root, folder: str) -> list[Root]:
+def _files(root: _Root, folder: str) -> list[_Root]:
     paths = sorted((root / folder).glob("*/*.parquet"), key=chunk_and_file)
     if not paths:
         raise ValueError(f"the dataset at {root} has no files in {folder}/; run: dvc repro --pull")
-    return typing.cast(list[Root], paths)
+    return typing.cast(list[_Root], paths)
 
 
 def chunk_and_file(path: Path | RemotePath) -> tuple[int, int]:

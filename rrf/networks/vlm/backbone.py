@@ -5,6 +5,7 @@ a token, V words of the language, T words of an answer.
 """
 
 import dataclasses
+import typing
 from collections.abc import Callable, Sequence
 
 import torch
@@ -54,7 +55,10 @@ class Features:
         return (self.tokens * weight_bl1).sum(1) / weight_bl1.sum(1)
 
 
-class Backbone[AnyCfg: BackboneCfg](nn.Module):
+AnyCfg = typing.TypeVar("AnyCfg", bound=BackboneCfg)
+
+
+class Backbone(nn.Module, typing.Generic[AnyCfg]):
     """The base class of backbones. A family overrides `forward`, and what it has the ability for.
 
     Every subclass is built with (cfg, assets), where `assets` is a checkpoint directory that holds

@@ -29,8 +29,10 @@ from rrf.policies.vla.flow_matching import (
 )
 from rrf.policies.vla.losses import masked_mean, without_absent
 
+AnyCfg = typing.TypeVar("AnyCfg", bound=FlowHeadCfg)
 
-class FlowHead[AnyCfg: FlowHeadCfg](DenoisingHead):
+
+class FlowHead(DenoisingHead, typing.Generic[AnyCfg]):
     """Denoises a chunk by a velocity. A greedy chunk follows the ODE. A subclass predicts the
     velocity."""
 

@@ -22,8 +22,10 @@ from rrf.networks.vlm.tokenizer import build_tokenizer
 _MERGED = 2  # patches per token of the language model, in height and in width
 _FRAMES = 2  # frames that a patch covers; an image is shown twice
 
+QwenCfg = typing.TypeVar("QwenCfg", bound=QwenVLCfg)
 
-class QwenVLBackbone[QwenCfg: QwenVLCfg](Backbone[QwenCfg]):
+
+class QwenVLBackbone(Backbone[QwenCfg]):
     """What both generations have in common. A subclass builds `model`."""
 
     model: typing.Any
