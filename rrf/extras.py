@@ -16,8 +16,7 @@ def install_command(extra: str = "") -> str:
         package = importlib.metadata.distribution("rrf")
     except importlib.metadata.PackageNotFoundError:  # run from a checkout that is not installed
         package = None
-    # In the checkout itself the first that is found is the one that setuptools left there.
-    if package is None or _is_editable(package) or Path(str(package.locate_file(""))) == checkout:
+    if package is None or _is_checkout(package):
         place = "." if Path.cwd() == checkout else checkout
         return f"uv pip install -e '{place}{name}'"
     return f"pip install 'rrf{name}{_from(package)}'"
@@ -29,16 +28,22 @@ def lock() -> str:
     for package in importlib.metadata.distributions():
         name = package.metadata["Name"]
         if name and name not in pins:  # the first is the one that is imported
-            if _is_editable(package):
-                place = _origin(package)["url"].removeprefix("file://")
-                pins[name] = f"-e {place}"
-            else:
-                pins[name] = f"{name}{_from(package) or f'=={package.version}'}"
+            place = _origin(package).get("url", "").removeprefix("file://") or _folder(package)
+            pin = f"{name}{_from(package) or f'=={package.version}'}"
+            pins[name] = f"-e {place}" if _is_checkout(package) else pin
     return "\n".join(pins[name] for name in sorted(pins, key=str.lower)) + "\n"
 
 
-def _is_editable(package: importlib.metadata.Distribution) -> bool:
-    return bool(_origin(package).get("dir_info", {}).get("editable"))
+def _is_checkout(package: importlib.metadata.Distribution) -> bool:
+    """Whether a package is imported from its sources. In their folder, the first that is found is
+    what setuptools left there, which does not say so.
+    """
+    is_editable = bool(_origin(package).get("dir_info", {}).get("editable"))
+    return is_editable or (_folder(package) / "pyproject.toml").is_file()
+
+
+def _folder(package: importlib.metadata.Distribution) -> Path:
+    return Path(str(package.locate_file("")))
 
 
 def _from(package: importlib.metadata.Distribution) -> str:

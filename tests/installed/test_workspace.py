@@ -111,9 +111,12 @@ def served(installed, workspace) -> str:
     watchdog.start()
     try:
         assert server.stdout
-        first = server.stdout.readline()
-        found = re.search(r"ws://127\.0\.0\.1:\d+", first)
-        assert found, first + server.stdout.read()
+        said, found = "", None
+        while found is None:
+            line = server.stdout.readline()
+            assert line, said  # the server has ended
+            said += line
+            found = re.search(r"ws://127\.0\.0\.1:\d+", said)
         (workspace / "client.py").write_text(_CLIENT.format(address=found[0]))
         return installed.run("python client.py", workspace)
     finally:
