@@ -30,8 +30,8 @@ from rrf.algorithms.planning.configs import discount_for
 from rrf.config import parse_overrides
 from rrf.data.dataset.sampling import mixed_seed
 from rrf.presets.planning import tdmpc2
-from rrf.runners.control.configs import PlanningRunnerCfg
 from rrf.runners.control.loop import ControlProgress, ControlRunner
+from rrf.runners.control.off_policy_configs import PlanningRunnerCfg
 
 TASK = "benchmarks.cheetah_run_task:CheetahRunTwice-v0"
 NAME = "cheetah-run-tdmpc2"

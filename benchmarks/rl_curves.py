@@ -161,7 +161,7 @@ class Curve:
 
     def _steps(self, progress: "ControlProgress") -> int:
         """Steps of all environments so far; gradient steps where a dataset is learned from."""
-        from rrf.runners.control.configs import OfflineRunnerCfg
+        from rrf.runners.control.off_policy_configs import OfflineRunnerCfg
 
         if isinstance(self.runner.cfg, OfflineRunnerCfg):
             return int(progress.metrics["train/num_updates"])
@@ -174,7 +174,7 @@ def greedy_returns(runner: "ControlRunner", num_episodes: int = NUM_EPISODES) ->
     from rrf.evaluation.control.evaluate import evaluate_control
     from rrf.evaluation.control.protocol import ControlProtocolCfg
     from rrf.evaluation.protocols.limits import LimitCfg
-    from rrf.runners.control.configs import PlanningRunnerCfg
+    from rrf.runners.control.off_policy_configs import PlanningRunnerCfg
 
     if isinstance(runner.cfg, PlanningRunnerCfg):
         fitting = _PLANNED_STEPS // runner.env.max_episode_length
@@ -205,7 +205,8 @@ def starts() -> list[int]:
 
 def config(preset: str, seed: int, overrides: Sequence[str] = ()) -> "ControlRunnerCfg":
     """The config for the curve of a preset. Raises ValueError if it is not state-based control."""
-    from rrf.runners.control.configs import ControlRunnerCfg, PlanningRunnerCfg
+    from rrf.runners.control.configs import ControlRunnerCfg
+    from rrf.runners.control.off_policy_configs import PlanningRunnerCfg
 
     cfg = resolve(preset, parse_overrides(overrides))
     if not isinstance(cfg, ControlRunnerCfg):
@@ -241,7 +242,7 @@ def train(cfg: "ControlRunnerCfg", path: Path, run_dir: Path) -> list[Row]:
 
 def is_complete(rows: Sequence[Row], cfg: "ControlRunnerCfg") -> bool:
     """Whether these are the rows of a complete run."""
-    from rrf.runners.control.configs import OfflineRunnerCfg
+    from rrf.runners.control.off_policy_configs import OfflineRunnerCfg
 
     per_iteration: int = cfg.env.num_envs * cfg.num_steps_per_env  # type: ignore[attr-defined]
     if isinstance(cfg, OfflineRunnerCfg):

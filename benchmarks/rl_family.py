@@ -63,7 +63,7 @@ def _offline_pace(algorithm: str, updates: int) -> float:
     from rrf.envs.control_env import Interface
     from rrf.networks.configs import plain_mlp
     from rrf.presets.offline import offline
-    from rrf.runners.control.allocation import keep_freed_memory
+    from rrf.runners.control.speed import keep_freed_memory
     from rrf.storage.dataset_replay import DatasetReplay
     from rrf.storage.replay import Replay
 

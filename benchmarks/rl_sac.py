@@ -103,7 +103,7 @@ def _sac_update() -> Callable[[], typing.Any]:
 
     from rrf.envs.control_env import Interface
     from rrf.policies.control.off_policy_configs import ActorQPackCfg
-    from rrf.runners.control.configs import OffPolicyRunnerCfg
+    from rrf.runners.control.off_policy_configs import OffPolicyRunnerCfg
 
     torch.set_num_threads(1)
     torch.manual_seed(SEED)

@@ -52,8 +52,10 @@ class ControlTraining(Training):
 
     def film(self, runner: "ControlRunner", tracker: "Tracker") -> Path | None:
         """See `Training.film`."""
+        from rrf.runners.control.video import film_run
+
         path = runner.run_dir / "videos" / f"iteration_{runner.iteration}.mp4"
-        return path if path.is_file() else runner.film(tracker)
+        return path if path.is_file() else film_run(runner, tracker)
 
     def film_finished(self, result: dict, run_dir: Path) -> Path | None:
         """See `Training.film_finished`."""

@@ -8,7 +8,9 @@ images also needs a name in `rrf.envs.ENVS`.
 import typing
 
 from rrf.config import Cfg, configclass, did_you_mean, trust
-from rrf.envs.vec_env import InitialState
+
+if typing.TYPE_CHECKING:
+    from rrf.envs.vec_env import InitialState
 
 _MAX_ENVS = 1_000_000  # a larger number is a typing error that would fill the memory
 _MAX_SEED = 2**32 - 1
@@ -97,7 +99,7 @@ class VecEnvCfg(Cfg):
         """How many initial states one seed generates for each task. They are numbered from 0."""
         raise NotImplementedError
 
-    def check_initial_state(self, initial_state: InitialState) -> None:
+    def check_initial_state(self, initial_state: "InitialState") -> None:
         """Raise ValueError for an unknown task, or a seed or index out of range."""
         task, seed, index = initial_state.task, initial_state.seed, initial_state.index
         if task not in self.tasks:

@@ -33,8 +33,9 @@ from rrf.presets.gymnasium import as_variant, ppo_of_eight
 from rrf.presets.model_based import mbpo
 from rrf.presets.offline import OFFLINE, offline
 from rrf.presets.planning import tdmpc2
-from rrf.runners.control.configs import ControlRunnerCfg, OffPolicyRunnerCfg, OnPolicyRunnerCfg
+from rrf.runners.control.configs import ControlRunnerCfg, OnPolicyRunnerCfg
 from rrf.runners.control.imitation_configs import ImitationRunnerCfg
+from rrf.runners.control.off_policy_configs import OffPolicyRunnerCfg
 
 ALGORITHMS: dict[str, type[Cfg]] = {
     "ppo": PPOCfg,

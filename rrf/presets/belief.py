@@ -15,7 +15,7 @@ from rrf.policies.control.off_policy_configs import (
     SACActorCfg,
     SequenceEncoderCfg,
 )
-from rrf.runners.control.configs import OffPolicyRunnerCfg
+from rrf.runners.control.off_policy_configs import OffPolicyRunnerCfg
 
 _SMALL = plain_mlp([64, 64], "ReLU")
 _LEARNING: dict[str, typing.Any] = {

@@ -7,7 +7,7 @@ from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.configs import CategoricalActorCfg
 from rrf.policies.control.discrete_configs import DiscreteActorQPackCfg, DiscreteQNetworkCfg
-from rrf.runners.control.configs import OffPolicyRunnerCfg
+from rrf.runners.control.off_policy_configs import OffPolicyRunnerCfg
 
 _FAST: dict[str, typing.Any] = {"actor_lr": 1e-3, "critic_lr": 1e-3, "alpha_lr": 1e-3}
 

@@ -15,8 +15,9 @@ from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.off_policy_configs import ActorQPackCfg, QNetworkCfg, SACActorCfg
 from rrf.presets.gymnasium import pendulum_ppo
-from rrf.runners.control.configs import OffPolicyRunnerCfg, OnPolicyRunnerCfg
+from rrf.runners.control.configs import OnPolicyRunnerCfg
 from rrf.runners.control.dynamics_configs import DynamicsRunnerCfg
+from rrf.runners.control.off_policy_configs import OffPolicyRunnerCfg
 
 _SMALL = plain_mlp([64, 64], "ReLU")
 _MODEL = EnsembleCfg(

@@ -17,7 +17,7 @@ from rrf.policies.control.off_policy_configs import (
     SequenceEncoderCfg,
     TransformerEncoderCfg,
 )
-from rrf.runners.control.configs import OffPolicyRunnerCfg
+from rrf.runners.control.off_policy_configs import OffPolicyRunnerCfg
 
 _ANGULAR_VELOCITY = [2]  # index in Pendulum-v1's observation: cosine, sine, angular velocity
 _SMALL = plain_mlp([64, 64], "ReLU")

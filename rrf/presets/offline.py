@@ -17,7 +17,7 @@ from rrf.policies.control.offline_configs import (
     BoundedActorQPackCfg,
     IQLPackCfg,
 )
-from rrf.runners.control.configs import OfflineRunnerCfg
+from rrf.runners.control.off_policy_configs import OfflineRunnerCfg
 
 OFFLINE = ("iql", "cql", "td3-bc", "bc")
 """The algorithms that `offline` knows."""

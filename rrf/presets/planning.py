@@ -4,7 +4,7 @@ from rrf.algorithms.planning.configs import TDMPC2Cfg, TDMPCCfg, discount_for
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.networks.configs import MLPCfg, normed_mlp, plain_mlp
 from rrf.policies.control.world_model_configs import PlannerCfg, WorldModelCfg, WorldModelPackCfg
-from rrf.runners.control.configs import PlanningRunnerCfg
+from rrf.runners.control.off_policy_configs import PlanningRunnerCfg
 
 _SMALL_PLAN = PlannerCfg(num_samples=128, num_elites=32, num_policy_samples=12, iterations=4)
 

@@ -6,14 +6,16 @@ from rrf.runners.control.configs import (
     ControlRunnerCfg,
     EPOOnPolicyRunnerCfg,
     GuardCfg,
-    OfflineRunnerCfg,
-    OffPolicyRunnerCfg,
     OnPolicyRunnerCfg,
-    PlanningRunnerCfg,
     SAPGOnPolicyRunnerCfg,
 )
 from rrf.runners.control.distillation_configs import DistillationRunnerCfg
 from rrf.runners.control.imitation_configs import ImitationRunnerCfg
+from rrf.runners.control.off_policy_configs import (
+    OfflineRunnerCfg,
+    OffPolicyRunnerCfg,
+    PlanningRunnerCfg,
+)
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 __all__ = [

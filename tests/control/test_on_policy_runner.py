@@ -22,8 +22,9 @@ from rrf.presets import resolve
 from rrf.runners import GuardCfg, OnPolicyRunnerCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import load_control_policy
-from rrf.runners.control.divergence import DivergenceAlarm
-from rrf.runners.control.thread_tuning import ThreadTuner
+from rrf.runners.control.guard import DivergenceAlarm
+from rrf.runners.control.resume import tell_progress
+from rrf.runners.control.speed import ThreadTuner
 from tests.control.toy import Corridor, CorridorCfg, Poisoned
 
 SMALL = plain_mlp([16], "ELU")
@@ -222,13 +223,13 @@ def test_episodes_after_a_resume_begin_anywhere_and_later_in_the_curriculum(tmp_
     with pytest.warns(UserWarning, match="new episodes have begun"):
         runner.run()
     assert again.progress[0] == 3 * 12
-    runner._tell_progress()
+    tell_progress(runner)
     seeds = {again.progress[1]}
     runner.num_steps += 1  # a stop within an iteration
-    runner._tell_progress()
+    tell_progress(runner)
     seeds.add(again.progress[1])
     runner.num_rollbacks += 1
-    runner._tell_progress()
+    tell_progress(runner)
     assert len({*seeds, again.progress[1]}) == 3
     assert len(shown[0].unique()) > 4
 

@@ -99,10 +99,10 @@ def test_a_part_of_an_iteration_is_timed_as_such(tmp_path):
     assert facts["wall_s"] > 0
     rest = cfg.build(tmp_path)
     rest.num_steps = 9 * 4  # of ten steps one is left
-    rest._resume = lambda: True
+    rest.checkpoints.resume = lambda runner: True
     rest.run()
-    assert rest._num_stepped == 4
-    assert not any(rest.threads._times.values())
+    assert rest.num_stepped == 4
+    assert not any(rest.extras[0].threads._times.values())
 
 
 def test_iterations_say_what_was_learned(tmp_path):

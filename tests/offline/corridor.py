@@ -14,7 +14,7 @@ from rrf.policies.control.offline_configs import (
     BoundedActorQPackCfg,
     IQLPackCfg,
 )
-from rrf.runners.control.configs import OfflineRunnerCfg
+from rrf.runners.control.off_policy_configs import OfflineRunnerCfg
 from tests.control.toy import CorridorCfg
 
 SCHEMA = Schema(

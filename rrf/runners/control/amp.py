@@ -18,7 +18,7 @@ class AMPRunner(OnPolicyRunner):
         super()._build()
         if not isinstance(self.env, MotionEnv):
             raise ValueError(
-                f"{self._task} has no reference motions; use rrf.envs.mjlab.configs:MotionEnvCfg, "
+                f"{self.task} has no reference motions; use rrf.envs.mjlab.configs:MotionEnvCfg, "
                 "or an environment that is a rrf.envs.motions.motion_env.MotionEnv"
             )
         self.algorithm.style.follow(self.env.reference_frames())

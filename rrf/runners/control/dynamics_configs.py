@@ -10,7 +10,8 @@ from rrf.algorithms.model_based.dynamics_configs import (
 from rrf.config import configclass
 from rrf.envs.configs import ControlEnvCfg
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
-from rrf.runners.control.configs import ControlRunnerCfg, require_dataset
+from rrf.runners.control.configs import ControlRunnerCfg
+from rrf.runners.control.off_policy_configs import require_dataset
 
 
 @configclass(builds="rrf.runners.control.dynamics:DynamicsRunner")

@@ -73,6 +73,6 @@ class OffPolicyRunner(ControlRunner):
     def _stop_if_told(self) -> None:
         stop = self.signals.received if self.signals else None
         if stop:
-            self._require_finite({})
-            self._read_clocks()
+            self.require_finite({})
+            self.read_clocks()
             raise Interrupted(stop, f"saved {self.save()}")

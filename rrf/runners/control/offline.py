@@ -17,8 +17,8 @@ import torch
 from rrf import workspace
 from rrf.algorithms.off_policy.learner import Means
 from rrf.data.dataset.transitions import RecordedTransitions, read_transitions
-from rrf.runners.control.configs import OfflineRunnerCfg
 from rrf.runners.control.off_policy import OffPolicyRunner
+from rrf.runners.control.off_policy_configs import OfflineRunnerCfg
 from rrf.runners.control.recorded import actions_of, require_widths
 from rrf.storage.dataset_replay import DatasetReplay
 

@@ -31,8 +31,8 @@ class OnPolicyRunner(ControlRunner):
                 device=self.device,
             )
 
-    def _new_episodes(self) -> None:
-        super()._new_episodes()
+    def new_episodes(self) -> None:
+        super().new_episodes()
         self._begin()
 
     def _iterate(self) -> dict[str, float]:

@@ -9,7 +9,7 @@ import pytest
 # Without keep_freed_memory, most processes have tens of thousands of faults here.
 FAULTS = """
 import resource, torch
-from rrf.runners.control.allocation import keep_freed_memory
+from rrf.runners.control.speed import keep_freed_memory
 keep_freed_memory()
 def work():
     for size in range(18, 22):

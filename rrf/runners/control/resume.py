@@ -1,0 +1,149 @@
+"""Checkpoints of state-based training: a run is saved, resumed, or begun from another's weights.
+
+On a CPU, a run that was stopped or killed resumes from its last checkpoint, and its results are bit
+for bit those of an undisturbed run, if its environment can save its state (`ControlEnv.state`).
+Otherwise new episodes begin after resuming, and the run prints a warning.
+"""
+
+import warnings
+from pathlib import Path
+
+from rrf import atomic
+from rrf.data.dataset.sampling import mixed_seed
+from rrf.envs.control_env import EnvState
+from rrf.runners import process_group
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.control import INTERFACE, interface_text, load_interface
+from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.checkpoints.widening import widened
+from rrf.runners.control.configs import FREE
+from rrf.runners.control.loop import Checkpoints, ControlRunner
+
+
+class RunCheckpoints(Checkpoints):
+    """The checkpoints in the directory of a run."""
+
+    def __init__(self, run_dir: str | Path):
+        self.run_dir = Path(run_dir)
+
+    def begin(self, runner: ControlRunner) -> None:
+        """Fill the policy from `cfg.init_from`, whose policy may see less."""
+        if not runner.cfg.init_from:
+            return
+        parent = checkpoint.find(runner.cfg.init_from)
+        runner.lineage["parent_checkpoint"] = deployable_digest(parent)
+        weights = checkpoint.read_weights(parent)
+        if (parent / INTERFACE).is_file():
+            interfaces = load_interface(parent), runner.env.interface
+            weights = widened(weights, runner.policy, *interfaces, runner.observations.cpu())
+        checkpoint.fill(runner.policy, weights, what=str(parent))
+
+    def save(self, runner: ControlRunner) -> Path:
+        """Write a checkpoint of the current iteration and remove the oldest ones."""
+        tensors, of_algorithm = runner.algorithm.state()
+        tensors = tensors | {"generator": runner.generator.get_state()}
+        episodes = {}
+        for name, statistics in runner.all_statistics.items():
+            tensors[name], episodes[name] = statistics.state()
+        env_state = runner.env.state()
+        if env_state is not None:
+            tensors |= {f"env/{name}": value for name, value in env_state.tensors.items()}
+        facts = {
+            "iteration": runner.iteration,
+            "num_steps": runner.num_steps,
+            "num_rollbacks": runner.num_rollbacks,
+            "wall_s": runner.wall_s,
+            "cpu_s": runner.cpu_s,
+            "metrics": runner.metrics,
+            "episodes": episodes,
+            **{extra.key: extra.state() for extra in runner.extras if extra.key},
+            "algorithm": of_algorithm,
+            "env": env_state.facts if env_state is not None else None,
+        }
+        if process_group.rank() == 0:
+            checkpoint.save(
+                self.run_dir,
+                runner.iteration,
+                runner.cfg,
+                runner.policy.state_dict(),
+                {},
+                checkpoint.TrainerState(tensors, facts),
+                runner.lineage,
+                {INTERFACE: interface_text(runner.env.interface)},
+            )
+            checkpoint.prune(self.run_dir, runner.cfg.num_checkpoints_kept)
+        process_group.wait()
+        return self.run_dir / f"global_step_{runner.iteration}"
+
+    def resume(self, runner: ControlRunner) -> bool:
+        """Continue from the newest checkpoint, if there is one.
+
+        Raises:
+            ValueError: If it is damaged, or of another config.
+        """
+        path = checkpoint.latest(self.run_dir)
+        if path is None:
+            return False
+        atomic.check_manifest(path)
+        differences = checkpoint.config_differences(
+            checkpoint.load_config(path), runner.cfg.to_dict(), FREE
+        )
+        if differences:
+            # If the architecture differs, this error names the parameters that differ.
+            checkpoint.load_weights(runner.policy, path)
+            raise ValueError(
+                f"{path} was trained with another config: {'; '.join(differences)}. Give another "
+                "--run-dir, or --no-resume to start over"
+            )
+        self.load(runner, path)
+        return True
+
+    def load(self, runner: ControlRunner, path: Path) -> None:
+        """Bring a run to the state of one of its checkpoints."""
+        state = checkpoint.load_trainer_state(path)
+        facts, tensors = state.facts, dict(state.tensors)
+        checkpoint.load_weights(runner.policy, path)
+        runner.generator.set_state(tensors.pop("generator"))
+        if rank := process_group.rank():  # the saved state is that of the first process
+            seed = mixed_seed(runner.cfg.seed, 1, rank, facts["iteration"])
+            runner.generator.manual_seed(seed)
+        for name, statistics in runner.all_statistics.items():
+            statistics.load_state(tensors.pop(name), facts["episodes"][name])
+        env_names = [name for name in tensors if name.startswith("env/")]
+        env_tensors = {name.removeprefix("env/"): tensors.pop(name) for name in env_names}
+        runner.algorithm.load_state(tensors, facts["algorithm"])
+        runner.iteration, runner.num_steps = facts["iteration"], facts["num_steps"]
+        runner.num_rollbacks = facts["num_rollbacks"]
+        runner.metrics = dict(facts["metrics"])
+        for extra in runner.extras:
+            if extra.key:
+                extra.load_state(facts[extra.key])
+        runner.wall_s, runner.cpu_s = facts["wall_s"], facts["cpu_s"]
+        if facts["env"] is not None and process_group.size() == 1:
+            runner.env.load_state(EnvState(env_tensors, facts["env"]))
+            runner.observations = runner.env.get_observations()
+            return
+        tell_progress(runner)
+        runner.new_episodes()
+        warnings.warn(
+            f"{runner.env.interface.task} cannot resume in the middle of its episodes; new "
+            "episodes have begun",
+            stacklevel=2,
+        )
+
+    def result(self) -> dict:
+        """The newest checkpoint and the digest of what it deploys."""
+        path = checkpoint.latest(self.run_dir)
+        assert path is not None
+        return {"checkpoint": str(path), "checkpoint_digest": deployable_digest(path)}
+
+
+def tell_progress(runner: ControlRunner) -> None:
+    """Tell the environment the number of steps so far, for curricula that depend on it."""
+    env = getattr(runner.env, "unwrapped", runner.env)
+    set_progress = getattr(env, "set_progress", None)
+    if set_progress is not None:
+        num_envs = runner.env.num_envs * process_group.size()
+        position = runner.num_steps, runner.num_rollbacks
+        seed = mixed_seed(runner.cfg.seed, process_group.rank(), *position)
+        set_progress(runner.num_steps // num_envs, seed)
