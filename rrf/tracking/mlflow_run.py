@@ -20,8 +20,10 @@ from pathlib import Path, PurePosixPath
 import yaml
 
 from rrf import atomic, workspace
+from rrf.runners.tracker import Status
 from rrf.tracking import store
 from rrf.tracking.authorship import is_ours, signed
+from rrf.tracking.base import BaseTracker
 from rrf.tracking.lineage import card_place, each, flat
 
 UNSENT = "mlflow_unsent.json"
@@ -49,8 +51,10 @@ class _Point:
     step: int
 
 
-class MLflowTracker:
-    """Implements the tracker protocol for the store of this workspace."""
+class MLflowTracker(BaseTracker):
+    """A run in the store of this workspace. Its outbox guards every call, not the base class."""
+
+    service = "MLflow"
 
     def __init__(
         self,
@@ -80,9 +84,10 @@ class MLflowTracker:
         Raises:
             OSError: If the store cannot be reached.
         """
+        super().__init__()
         self._client = store.connect()
         self._run_dir, self._close_s = Path(run_dir), close_s
-        self.run_id: str = self._open(experiment, run_name, run_id, notes)
+        self.run_id: str = self._open(experiment, run_name, run_id, notes)  # type: ignore[assignment]
         self._outbox = _Outbox(self._send, retry_s, interval_s)
         if notes and self.run_id == run_id:
             self._call(lambda: self._renew(signed(notes)))
@@ -139,7 +144,7 @@ class MLflowTracker:
                 self.log_artifact(workspace.home() / card, folder)
         self.set_tags({f"lineage.{key}": _tag(value) for key, value in flat(lineage).items()})
 
-    def close(self, status: str) -> None:
+    def close(self, status: Status) -> None:
         """Send the rest of the queue, end the run, and keep unsent metrics on disk."""
         self._call(lambda: self._client.set_terminated(self.run_id, status))
         left = self._outbox.close(self._close_s)

@@ -7,11 +7,10 @@ never stops training.
 import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
 
 from rrf.registry import Registry
+from rrf.runners.tracker import Status
 
-Status = Literal["FINISHED", "FAILED", "KILLED"]
 TRACKERS = Registry(
     "tracker",
     {

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rrf.tracking import store
+from rrf.tracking.base import remembered
 from rrf.tracking.flow_run import FlowRun
-from rrf.tracking.local_run import kept
 from rrf.tracking.mlflow_run import MLflowTracker
 from rrf.tracking.runs import open_trackers
 from rrf.tracking.training_facts import run_name, run_notes
@@ -79,11 +79,11 @@ def test_notes_that_a_person_wrote_stay_when_the_run_is_resumed(run_dir):
 
 
 def test_trackers_that_go_on_by_id_keep_the_first_name(run_dir):
-    first = kept(run_dir, "wandb", "reach-grpo, seed 3, 0a1b2c3d")
+    first = remembered(run_dir, "wandb", "reach-grpo, seed 3, 0a1b2c3d")
     assert first[1:] == ("reach-grpo, seed 3, 0a1b2c3d", True)
-    assert kept(run_dir, "wandb", "another") == (first[0], first[1], False)
+    assert remembered(run_dir, "wandb", "another") == (first[0], first[1], False)
     (run_dir / "swanlab_run.json").write_text(json.dumps({"id": "old"}))  # before names were kept
-    assert kept(run_dir, "swanlab", "another") == ("old", "reach-grpo-0a1b2c3d4e5f", False)
+    assert remembered(run_dir, "swanlab", "another") == ("old", "reach-grpo-0a1b2c3d4e5f", False)
 
 
 def test_tensorboard_shows_name_and_notes(run_dir):

@@ -155,7 +155,7 @@ def test_a_removed_tensorboard_directory_keeps_no_other_tracker_open(home, run_d
     tracker = open_trackers(["tensorboard", "mlflow"], "train", "r", run_dir)
     shutil.rmtree(run_dir / "tensorboard")
     tracker.close("FINISHED")
-    assert "TensorBoard's file is lost" in caplog.text
+    assert "TensorBoard is lost" in caplog.text
     assert store.connect().get_run(tracker.run_id).info.status == "FINISHED"
 
 
