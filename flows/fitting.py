@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from rrf import workspace
 from rrf.config import first_error
 from rrf.evaluation.gates.gate import load_gate
+from rrf.lookup import load_plugins
 from rrf.presets import resolve
-from rrf.registry import load_plugins
 from rrf.runners.checkpoints.deployable import CONTROL, described
 from rrf.tracking import registry
 from rrf.tracking.lineage import environment_lineage

@@ -6,13 +6,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rrf.registry import Registry
+from rrf.lookup import Lookup
 
 if TYPE_CHECKING:
     from rrf.runners.configs import RunnerCfg
     from rrf.runners.tracker import Tracker
 
-TRAININGS = Registry(
+TRAININGS = Lookup(
     "way to train",
     {
         "control": "rrf.cli.control_training:ControlTraining",

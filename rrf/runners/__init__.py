@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rrf.registry import lazy_attributes
+from rrf.lookup import lazy_attributes
 from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg
 from rrf.runners.control.configs import (
     ControlRunnerCfg,

@@ -8,10 +8,10 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rrf.registry import Registry
+from rrf.lookup import Lookup
 from rrf.runners.tracker import Status
 
-TRACKERS = Registry(
+TRACKERS = Lookup(
     "tracker",
     {
         "mlflow": "rrf.tracking.mlflow_run:MLflowTracker",

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from rrf.registry import require
+from rrf.lookup import require
 from rrf.runners.tracker import Status
 from rrf.tracking.base import BaseTracker, copy_artifact, project_name, remembered
 

@@ -8,7 +8,7 @@ is full, the tracker logs a warning and training continues.
 import os
 from pathlib import Path
 
-from rrf.registry import require
+from rrf.lookup import require
 from rrf.runners.tracker import Status
 from rrf.tracking.base import BaseTracker, copy_artifact, project_name, remembered
 

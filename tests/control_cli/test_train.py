@@ -271,7 +271,7 @@ def test_a_preset_of_a_plugin_is_shown(rrf, monkeypatch):
         presets.PRESETS.register("plugin-ppo", presets.PRESETS._targets["cartpole-ppo"])
 
     point = SimpleNamespace(load=lambda: register, module="plugin", name="plugin")
-    monkeypatch.setattr("rrf.registry.entry_points", lambda group: [point])
+    monkeypatch.setattr("rrf.lookup.entry_points", lambda group: [point])
     monkeypatch.setattr(presets.PRESETS, "_targets", dict(presets.PRESETS._targets))
     assert "task: CartPole-v1" in rrf("show", "plugin-ppo").out
 

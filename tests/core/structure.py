@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"
 GROUND = (
     "saved_names", "config", "atomic", "code_digest", "compilation", "workspace", "processes",
-    "service_records", "registry",
+    "service_records", "lookup",
 )  # fmt: skip
 """Modules that every layer may import; the table leaves them out of its imports."""
 LAYERS = (

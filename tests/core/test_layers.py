@@ -15,7 +15,7 @@ from tests.core.structure import LAYERS, ROOT, imports
 LIGHT = (
     "rrf",
     "rrf.config",
-    "rrf.registry",
+    "rrf.lookup",
     "rrf.envs.vec_env",
     "rrf.runners.checkpoints.deployable",
     "rrf.evaluation.gates.gate",

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from rrf.data.history import NOTHING, Past
-from rrf.registry import Registry
+from rrf.lookup import Lookup
 from rrf.runners.checkpoints.deployable import kind_of
 
-DEPLOYED = Registry(
+DEPLOYED = Lookup(
     "deployed policy of kind",
     {
         "control": "rrf.runners.checkpoints.deployed_control:DeployedControl",

@@ -1,4 +1,4 @@
-"""Registries of the names that a config file or a command line can use. What a name stands for is
+"""Tables of the names that a config file or a command line can use. What a name stands for is
 imported on first use."""
 
 import importlib
@@ -12,7 +12,7 @@ from rrf.config import did_you_mean, locate, trust
 PLUGIN_GROUP = "rrf.plugins"
 
 
-class Registry:
+class Lookup:
     """A mapping of names to "module:attr" for one kind of object, e.g. environments."""
 
     def __init__(self, kind: str, targets: dict[str, str] | None = None):
