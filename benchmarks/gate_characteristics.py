@@ -18,7 +18,8 @@ import numpy as np
 from benchmarks import tables
 from benchmarks.record import ROOT
 from rrf import atomic
-from rrf.evaluation.gates.gate import GateCfg, Rival, load_gate, share_of, verdict
+from rrf.evaluation.gates.decision import Rival, decide, share_of
+from rrf.evaluation.gates.gate import GateCfg, load_gate
 from rrf.evaluation.intervals import clopper_pearson, noninferiority_p
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
 
@@ -60,7 +61,7 @@ def passes(
         theirs = Rival(report(champion, "champion", gate, look)) if champion is not None else None
         first = Rival(report(best, "best", gate, look)) if best is not None else None
         mine_seen = report(mine, "mine", gate, look)
-        found = verdict(mine_seen, gate, theirs, first, round, attempt)
+        found = decide(mine_seen, gate, theirs, first, round, attempt)
         if found.outcome != "hold":
             return found.passed
     return False

@@ -17,10 +17,9 @@ from rrf import workspace
 from rrf.envs.rendering.video import preview
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.nightly.series import ALL, together
-from rrf.evaluation.reports.report import FILE_NAME as REPORT
-from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import evidence, links, registry
-from rrf.tracking.nights import Series
+from rrf.evaluation.results import REPORT, EvaluationReport
+from rrf.registry import evidence, links, versions
+from rrf.registry.nights import Series
 
 
 def show_training(stage: str, target: str, result: dict) -> None:
@@ -90,7 +89,7 @@ def show_version(model: str, version: str, lineage: Mapping, evaluation: Path) -
     A checkpoint that was trained a second time, to the same bytes, stays a version of its first
     run, and the report lies there.
     """
-    run_id = registry.find(f"{model}/{version}").run_id
+    run_id = versions.find(f"{model}/{version}").run_id
     places = {"version in MLflow": links.version_url(model, version)}
     places |= links.report_links(run_id, lineage)
     stored = evidence.place(EvaluationReport.load(evaluation).digest)

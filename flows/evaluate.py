@@ -13,7 +13,7 @@ from pydantic import Field
 from flows import artifacts, commands, names, slots
 from flows.steps import step
 from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import links
+from rrf.registry import links
 
 PolicyName = Annotated[
     str, Field(min_length=1, description="A checkpoint directory, or NAME@alias from the registry.")

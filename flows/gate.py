@@ -14,8 +14,8 @@ from rrf.evaluation import judging
 from rrf.evaluation.gates import gate as gates
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import links, registry
-from rrf.tracking.versions import Version
+from rrf.registry import links, promotion, registration, versions
+from rrf.registry.versions import Version
 
 EVALUATION, BEFORE = "evaluation.json", "baseline-before-training.json"
 
@@ -23,14 +23,14 @@ EVALUATION, BEFORE = "evaluation.json", "baseline-before-training.json"
 @step(name="champion", task_run_name="champion of {model}")
 def champion_of(model: str) -> dict | None:
     """The champion's version, its name for commands, and its digest; None without a champion."""
-    found = registry.champion(model)
+    found = versions.champion(model)
     return _as_plain(found) if found else None
 
 
 @step(name="rivals", task_run_name="champions of {model}")
 def rivals_of(model: str) -> dict[str, dict]:
     """The champion, and the best champion so far if that is another one, like `champion_of`."""
-    return {role: _as_plain(found) for role, found in registry.rivals(model).items()}
+    return {role: _as_plain(found) for role, found in promotion.rivals(model).items()}
 
 
 def _as_plain(found: Version) -> dict:
@@ -49,15 +49,15 @@ def gate_for(model: str, given: str | None, first: str) -> str:
     Raises:
         ValueError: If another gate rules the model, or the file of its gate is not here.
     """
-    ruling = registry.gate_of(model)
+    ruling = promotion.gate_of(model)
     if ruling and not given and not Path(ruling.file).is_file():
         raise ValueError(
             f"the gate that rules '{model}', {ruling.file}, is not in this checkout; bring the "
             f"file here, or record another one: rrf models gate {model} FILE --reason '...'"
         )
     file = given or (ruling.file if ruling else first)
-    registry.check_recordable(model, file)
-    if why := registry.other_gate(model, file):
+    promotion.check_recordable(model, file)
+    if why := promotion.other_gate(model, file):
         raise ValueError(why)
     return file
 
@@ -106,7 +106,7 @@ def judge(
         cfg,
         {role: (folder, version) for role, (folder, version) in rivals.items()},
         round,
-        registry.attempt_of(model, digest),
+        promotion.attempt_of(model, digest),
         lineage,
         subject=f"candidate for {model}",
         links=addresses,
@@ -136,7 +136,7 @@ def protocol_file(gate: str) -> str:
 def store_evaluations(model: str, rivals: dict[str, list]) -> None:
     """Store the evaluations that a candidate was compared with, for its promotion."""
     for folder, version in rivals.values():
-        registry.store_evaluation(model, version, folder, attempt=False)
+        registration.store_evaluation(model, version, folder, attempt=False)
 
 
 def evaluate_and_judge(

@@ -57,7 +57,7 @@ def _lineage_name() -> str:
 @step(name="lineage", task_run_name=_lineage_name)
 def describe(datasets: list[str]) -> dict:
     """Collect the lineage of published datasets."""
-    from rrf.tracking.lineage import collect_lineage
+    from rrf.registry.lineage_sources import collect_lineage
 
     return collect_lineage(*datasets)
 

@@ -25,8 +25,8 @@ from flows.steps import step
 from flows.this_run import this_run
 from rrf import atomic, workspace
 from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import links, night_record
-from rrf.tracking.nights import series_with
+from rrf.registry import links, night_record
+from rrf.registry.nights import series_with
 
 
 @step(name="record", task_run_name="record {model} version {version}")

@@ -15,7 +15,7 @@ from flows.promote import ModelName
 from flows.training import GateFile, TrainFile, conclude, train
 from rrf import atomic, workspace
 from rrf.config import did_you_mean
-from rrf.tracking.lineage import datasets_of
+from rrf.lineage import datasets_of
 
 NEW_MODEL_GATE = "configs/gates/metaworld-demo.yaml"
 NEW_MODEL_RL_GATE = "configs/gates/metaworld-rl.yaml"

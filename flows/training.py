@@ -11,8 +11,8 @@ from flows.gate import evaluate_and_judge
 from flows.promote import promote_version, refuse_version
 from flows.steps import step
 from flows.this_run import name_version, this_run
+from rrf.registry import promotion, registration
 from rrf.runners.run_directory import RESULT, read_facts
-from rrf.tracking import registry
 
 TrainFile = Annotated[str, Field(description="A preset, or a file in configs/train/.")]
 GateFile = Annotated[str, Field(description="A file in configs/gates/.")]
@@ -37,7 +37,7 @@ def train(stage: str, target: str, overrides: dict) -> dict:
 def register(model: str, policy: dict, evaluation: str, lineage: dict, gate: str) -> str:
     """Register the checkpoint with its evaluation; a known checkpoint gets no second version."""
     progress.reporter("registry")(f"registering {model}")
-    version = registry.register(
+    version = registration.register(
         policy["checkpoint"], model, policy["run_id"], lineage, evaluation, this_run(), gate
     )
     artifacts.show_version(model, version, lineage, Path(evaluation))
@@ -67,7 +67,7 @@ def conclude(model: str, policy: dict, gate: str, lineage: dict, before: str | N
     evaluation, verdict = evaluate_and_judge(policy, gate, model, lineage, before)
     version = register(model, policy, evaluation, lineage, gate)
     name_version(model, version)
-    promoted = verdict.passed and version not in registry.revoked(model)
+    promoted = verdict.passed and version not in promotion.ledger_of(model).revoked
     decide = promote_version if promoted else refuse_version
     return {
         "model": model,

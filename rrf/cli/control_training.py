@@ -32,7 +32,7 @@ class ControlTraining(Training):
         """See `Training.stands_on`. This training uses no dataset."""
         from rrf import atomic
         from rrf.envs.gymnasium.task_source import joined
-        from rrf.tracking.lineage import environment_lineage
+        from rrf.registry.lineage_sources import environment_lineage
 
         config = self.cfg.to_dict()
         lineage = environment_lineage(config["env"])
@@ -91,7 +91,7 @@ class ImitationTraining(ControlTraining):
         """See `Training.stands_on`. This training uses a dataset and an environment."""
         from rrf import workspace
         from rrf.data.files import content_digest
-        from rrf.tracking.lineage import collect_lineage
+        from rrf.registry.lineage_sources import collect_lineage
 
         self.cfg.require_dataset()
         of_env, inputs = super().stands_on(parent, parent_digest)

@@ -30,7 +30,8 @@ class SupervisedTraining(Training):
         """See `Training.stands_on`."""
         from rrf import code_digest, workspace
         from rrf.data.files import content_digest
-        from rrf.tracking.lineage import collect_lineage, each
+        from rrf.lineage import each
+        from rrf.registry.lineage_sources import collect_lineage
 
         lineage = collect_lineage(*self._datasets(parent))
         versions = [
@@ -88,8 +89,8 @@ class VLARLTraining(SupervisedTraining):
         )
 
     def _datasets(self, parent: Path | None) -> Collection[str]:
+        from rrf.lineage import datasets_of
         from rrf.runners.checkpoints import checkpoint
-        from rrf.tracking.lineage import datasets_of
 
         return datasets_of(checkpoint.load_lineage(parent))
 

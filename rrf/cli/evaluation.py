@@ -119,8 +119,8 @@ def eval_(
     from rrf.cli.options import import_modules
     from rrf.evaluation.directory import Evaluator
     from rrf.evaluation.protocols.base import Resources
-    from rrf.tracking.fetching import is_reference
-    from rrf.tracking.links import policy_links, report_links
+    from rrf.registry.links import policy_links, report_links
+    from rrf.registry.versions import is_reference
 
     import_modules(imports)
     if held_out or fitted_q:
@@ -172,8 +172,8 @@ def _gate(path: Path | None, champion: str | None, register: str | None) -> "Gat
 
 def _known(model: str | None) -> str | None:
     """The model if it is registered already."""
-    from rrf.tracking import store
-    from rrf.tracking.versions import exists
+    from rrf.mlflow_store import store
+    from rrf.registry.versions import exists
 
     return model if model and exists(store.connect(), model) else None
 
@@ -217,7 +217,8 @@ def _write(
 ) -> None:
     """Write evaluation, videos and report to `folder`, unless they exist already."""
     from rrf.cli.evaluation_display import summary
-    from rrf.evaluation.reports.report import FILE_NAME, write_report
+    from rrf.evaluation.reports.report import write_report
+    from rrf.evaluation.results import REPORT
 
     folder.mkdir(parents=True, exist_ok=True)  # fails before the episodes run, not after them
     finished = evaluator.finished(candidate, folder)
@@ -228,7 +229,7 @@ def _write(
     for report in evaluator.baselines(candidate, folder) if baselines else ():
         typer.echo(summary(report))
     # An existing report is kept, because it may show more: the gate's verdict, training curves.
-    if finished is None or baselines or not (folder / FILE_NAME).is_file():
+    if finished is None or baselines or not (folder / REPORT).is_file():
         write_report(folder, candidate.lineage, config=candidate.config, links=links)
 
 

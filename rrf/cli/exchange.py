@@ -189,7 +189,7 @@ def _of_task(task: str) -> "ControlRunnerCfg":
 
 def _lineage(cfg: "ControlRunnerCfg", model: Path) -> dict:
     from rrf import atomic
-    from rrf.tracking.lineage import environment_lineage
+    from rrf.registry.lineage_sources import environment_lineage
 
     imported = {"file": model.name, "sha256": atomic.sha256(model)}
     return environment_lineage(cfg.env.to_dict()) | {"imported_from": imported}

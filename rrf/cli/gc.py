@@ -24,7 +24,7 @@ def gc(
     from rich.filesize import decimal
     from rich.table import Table
 
-    from rrf.tracking import garbage
+    from rrf.registry import garbage
 
     found = garbage.find(older_than * _DAY_S)
     total = decimal(sum(leftover.size for leftover in found))

@@ -8,7 +8,7 @@ import typer
 from rrf.cli.tables import print_table, success
 
 if TYPE_CHECKING:
-    from rrf.tracking.nights import Series
+    from rrf.registry.nights import Series
 
 app = typer.Typer(help="The nightly benchmark: its state, and its alarms.", no_args_is_help=True)
 _COLUMNS = ("model", "version", "protocol", "nights", "last night", "success [95 %]", "reference",
@@ -26,11 +26,11 @@ def status(
     from rich.table import Table
 
     from rrf import atomic
-    from rrf.tracking import versions
-    from rrf.tracking.night_record import page_of
-    from rrf.tracking.nights import series_of
+    from rrf.registry import listing
+    from rrf.registry.night_record import page_of
+    from rrf.registry.nights import series_of
 
-    found = [one for each in ([model] if model else versions.models()) for one in series_of(each)]
+    found = [one for each in ([model] if model else listing.models()) for one in series_of(each)]
     if not found:
         typer.echo("no nights yet; the flow nightly-benchmark adds one every night")
         return
@@ -63,7 +63,7 @@ def ack(
     The rules begin anew. A fall that goes on raises another alarm, unless the last night becomes
     the reference.
     """
-    from rrf.tracking.nights import acknowledge
+    from rrf.registry.nights import acknowledge
 
     for one in acknowledge(model, reason, as_reference):
         also = "; its last night is the reference from now on" if as_reference else ""

@@ -24,10 +24,10 @@ def open_run(
         run_id: The MLflow run to continue, if the run was recorded before.
     """
     from rrf import atomic
+    from rrf.mlflow_store.flow_run import FlowRun, flow_run_tags
+    from rrf.registry.training_facts import run_name, run_notes
     from rrf.runners.tracker import NullTracker
-    from rrf.tracking.flow_run import FlowRun, flow_run_tags
     from rrf.tracking.runs import open_trackers
-    from rrf.tracking.training_facts import run_name, run_notes
 
     if not is_first_process():
         return NullTracker()

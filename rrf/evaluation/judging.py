@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from rrf.evaluation.gates import gate as gates
+from rrf.evaluation.gates.decision import Rival, decide
+from rrf.evaluation.gates.gate import GateCfg
 from rrf.evaluation.gates.verdicts import Verdict, verdict_file
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.results import EvaluationReport
@@ -11,7 +12,7 @@ from rrf.evaluation.results import EvaluationReport
 
 def judge(
     evaluation: str | Path,
-    gate: gates.GateCfg,
+    gate: GateCfg,
     rivals: Mapping[str, tuple[str | Path, str | None]] | None = None,
     round: int = 0,
     attempt: int = 1,
@@ -37,20 +38,15 @@ def judge(
         links: Links of the report, title -> address.
 
     Raises:
-        ValueError: For the reasons given in `rrf.evaluation.gates.gate.verdict`.
+        ValueError: For the reasons given in `rrf.evaluation.gates.decision.decide`.
     """
     others = {
-        role: gates.Rival(EvaluationReport.load(folder), version)
+        role: Rival(EvaluationReport.load(folder), version)
         for role, (folder, version) in (rivals or {}).items()
     }
     report, champion = EvaluationReport.load(evaluation), others.get("champion")
-    verdict = gates.verdict(report, gate, champion, others.get("best"), round, attempt)
+    verdict = decide(report, gate, champion, others.get("best"), round, attempt)
     verdict.save(verdict_file(evaluation, gate.name))
-    theirs = champion.report if champion else None
-    write_report(evaluation, lineage, champion=theirs, config=config, subject=subject, links=links)
+    before = champion.report if champion else None
+    write_report(evaluation, lineage, champion=before, config=config, subject=subject, links=links)
     return verdict
-
-
-def round_of(gate: gates.GateCfg, episodes_per_task: int) -> int:
-    """The last look, counted from 0, that `episodes_per_task` episodes are enough for."""
-    return max(0, sum(look <= episodes_per_task for look in gate.looks) - 1)

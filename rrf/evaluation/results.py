@@ -18,6 +18,8 @@ from rrf.evaluation.intervals import wilson
 
 SCHEMA_VERSION = 1
 FILE_NAME = "evaluation.json"
+REPORT = "report.html"
+"""The page about an evaluation, beside its file; see `rrf.evaluation.reports`."""
 
 
 @dataclasses.dataclass(frozen=True)

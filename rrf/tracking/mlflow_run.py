@@ -20,15 +20,13 @@ from pathlib import Path, PurePosixPath
 import yaml
 
 from rrf import atomic, workspace
+from rrf.lineage import card_place, each, flat
+from rrf.mlflow_store import store
+from rrf.mlflow_store.authorship import NOTES, is_ours, signed
 from rrf.runners.tracker import Status
-from rrf.tracking import store
-from rrf.tracking.authorship import is_ours, signed
 from rrf.tracking.base import BaseTracker
-from rrf.tracking.lineage import card_place, each, flat
 
 UNSENT = "mlflow_unsent.json"
-NOTES = "mlflow.note.content"  # the tag that MLflow's pages show as the description of a run
-BATCH = 1000  # metrics per request, MLflow's limit
 _PARAMS = 100  # params per request, MLflow's limit
 _LONGEST_PARAM = 500  # characters
 _MISTAKES = (
@@ -132,7 +130,7 @@ class MLflowTracker(BaseTracker):
         The dataset card becomes the artifact dataset/README.md; with several datasets each card
         becomes dataset/NAME/README.md.
         """
-        from rrf.tracking.dvc_dataset import dataset_input
+        from rrf.mlflow_store.dvc_dataset import dataset_input
 
         datasets = each(lineage)
         entities = [dataset_input(one) for one in datasets]
@@ -264,23 +262,10 @@ class _Outbox:
 
     def _next(self) -> list:
         # Other threads append meanwhile, so the length is read only once.
-        head = [self._items[index] for index in range(min(len(self._items), BATCH))]
+        head = [self._items[index] for index in range(min(len(self._items), store.BATCH))]
         if callable(head[0]):
             return head[:1]
         return list(itertools.takewhile(lambda item: not callable(item), head))
-
-
-def metric_history(
-    run_id: str, names: list[str] | None = None
-) -> dict[str, list[tuple[int, float]]]:
-    """The curves of a run, metric -> (step, value) in order, of all metrics or only of `names`."""
-    client = store.connect()
-    names = sorted(client.get_run(run_id).data.metrics) if names is None else names
-    curves = {}
-    for name in names:
-        points = {m.step: m.value for m in client.get_metric_history(run_id, name)}
-        curves[name] = sorted(points.items())
-    return curves
 
 
 def flatten(cfg: dict, prefix: str = "") -> dict[str, str]:

@@ -15,12 +15,13 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"
 GROUND = (
     "saved_names", "config", "atomic", "code_digest", "compilation", "workspace", "processes",
-    "service_records", "lookup",
+    "service_records", "lookup", "lineage",
 )  # fmt: skip
 """Modules that every layer may import; the table leaves them out of its imports."""
 LAYERS = (
     *GROUND, "data", "envs", "networks", "policies", "storage", "algorithms", "runners",
-    "orchestra", "client", "evaluation", "tracking", "serving", "presets", "cli", "flows", "infra",
+    "orchestra", "client", "evaluation", "mlflow_store", "registry", "tracking", "serving", "presets",
+    "cli", "flows", "infra",
 )  # fmt: skip
 """From the bottom up: each imports only from those before it."""
 _TOP = ("flows", "infra")  # beside rrf/, not in it

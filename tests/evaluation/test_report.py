@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from rrf.evaluation.gates.gate import GateCfg, verdict
+from rrf.evaluation.gates.decision import decide
+from rrf.evaluation.gates.gate import GateCfg
 from rrf.evaluation.reports.charts import COLORS, curves_chart, success_chart
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.reports.videos import choose_for_video, save_videos
@@ -43,7 +44,7 @@ def folder(tmp_path):
     report.videos = save_videos(tmp_path, chosen, frames, fps=10)
     report.save(tmp_path / "evaluation.json")
     gate = GateCfg(name="g", protocol=PROTOCOL, overall_lower_bound=0.6, looks=[5])
-    verdict(report, gate).save(tmp_path / "verdict-g.json")
+    decide(report, gate).save(tmp_path / "verdict-g.json")
     still = GoTowards()
     still.sample = lambda *_, **__: type("S", (), {"actions": np.zeros((1, 4, 2), np.float32)})()
     other = evaluate(
@@ -137,7 +138,7 @@ def with_a_worse_task(folder):
     next(e for e in episodes if e.task == "far" and not e.success).success = True
     champion = dataclasses.replace(report, episodes=episodes, checkpoint_digest="cd" * 32)
     lenient = GateCfg(name="g", protocol=PROTOCOL, overall_lower_bound=0.1, looks=[5])
-    verdict(report, lenient).save(folder / "verdict-g.json")
+    decide(report, lenient).save(folder / "verdict-g.json")
     return champion
 
 

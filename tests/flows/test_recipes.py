@@ -38,14 +38,15 @@ from infra.display import Display
 from rrf.config import locate
 from rrf.envs.rendering.video import write_video
 from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import registry, store
-from rrf.tracking.lineage import collect_lineage
-from tests.tracking.conftest import (
+from rrf.mlflow_store import store
+from rrf.registry import promotion
+from rrf.registry.lineage_sources import collect_lineage
+from tests.registry.conftest import (
     empty_store,  # noqa: F401 (a fixture of `repository`)
     new_run,
     register,
 )
-from tests.tracking.conftest import home as repository  # noqa: F401 (a fixture)
+from tests.registry.conftest import home as repository  # noqa: F401 (a fixture)
 
 
 def test_overrides_go_to_the_stage_they_name():
@@ -207,7 +208,7 @@ def test_flows_judge_by_the_gate_of_the_model_and_say_if_its_file_is_not_here(
     file, first = "configs/gates/g.yaml", "configs/gates/first.yaml"
     with pytest.raises(ValueError, match=r"no file 'configs/gates/first\.yaml'"):
         gate_for("new", None, first)
-    registry.rule("walker", file, "the usual one")
+    promotion.rule("walker", file, "the usual one")
     assert gate_for("walker", None, first) == file
     assert gate_for("walker", str(repository / file), first) == str(repository / file)
     (repository / file).rename(repository / first)

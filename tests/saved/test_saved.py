@@ -25,18 +25,19 @@ from rrf.cli.trainings import training_of
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.schema import Episode, Schema, Vector
 from rrf.data.stats import norm_stats
-from rrf.evaluation.gates.gate import load_gate, verdict
+from rrf.evaluation.gates.decision import decide
+from rrf.evaluation.gates.gate import load_gate
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.protocols.files import load_protocol, parse_protocol
 from rrf.evaluation.results import EvaluationReport
 from rrf.presets import PRESETS, resolve
+from rrf.registry import loading, promotion, versions
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import load_control_policy
 from rrf.runners.checkpoints.deployable import CONTROL, deployable_digest, kind_of
 from rrf.runners.checkpoints.deployed import deployed_class
 from rrf.runners.checkpoints.deployed_control import DeployedControl
 from rrf.runners.configs import RunnerCfg
-from rrf.tracking import registry
 
 ROOT = Path(__file__).parents[2]
 SAVED = Path(__file__).parent / "2026-11-24"
@@ -197,7 +198,7 @@ def test_a_verdict_comes_out_as_it_was():
     folder = SAVED / "evaluations/few"
     written = Verdict.load(folder / "verdict-any.json")
     gate = load_gate(SAVED / "configs/gates/any.yaml")
-    again = verdict(EvaluationReport.load(folder), gate)
+    again = decide(EvaluationReport.load(folder), gate)
     assert written.outcome == "pass"
     assert again.outcome == written.outcome
     assert [check.name for check in again.checks] == [check.name for check in written.checks]
@@ -209,15 +210,15 @@ def test_a_verdict_comes_out_as_it_was():
 
 
 def test_champion_and_candidate_are_found_fetched_and_act(home):
-    champion = registry.champion(CHAMPION)
+    champion = versions.champion(CHAMPION)
     assert champion is not None
     assert champion.version == "1"
-    (entry,) = registry.ledger(CHAMPION)
+    (entry,) = promotion.ledger_of(CHAMPION).entries
     assert (entry.action, entry.version) == ("promote", "1")
     for reference, run in ((f"{CHAMPION}@champion", "ppo"), (f"{CANDIDATE}@candidate", "sft")):
-        version = registry.find(reference)
+        version = versions.find(reference)
         out = home / run
-        registry.fetch(f"{version.name}/{version.version}", out)
+        loading.fetch(f"{version.name}/{version.version}", out)
         result = json.loads((SAVED / "runs" / run / "result.json").read_text())
         assert deployable_digest(out) == result["checkpoint_digest"] == version.checkpoint_digest
 

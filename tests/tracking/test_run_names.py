@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rrf.tracking import store
+from rrf.mlflow_store import store
+from rrf.mlflow_store.flow_run import FlowRun
+from rrf.registry.training_facts import run_name, run_notes
 from rrf.tracking.base import remembered
-from rrf.tracking.flow_run import FlowRun
 from rrf.tracking.mlflow_run import MLflowTracker
 from rrf.tracking.runs import open_trackers
-from rrf.tracking.training_facts import run_name, run_notes
 
 ROOT = Path(__file__).parents[2]
 CONFIG = {

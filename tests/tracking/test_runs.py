@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from rrf.tracking import store
-from rrf.tracking.lineage import collect_lineage
-from rrf.tracking.mlflow_run import UNSENT, MLflowTracker, flatten, metric_history
+from rrf.mlflow_store import store
+from rrf.mlflow_store.store import metric_history
+from rrf.registry.lineage_sources import collect_lineage
+from rrf.tracking.mlflow_run import UNSENT, MLflowTracker, flatten
 from rrf.tracking.runs import Trackers, open_trackers
-from tests.tracking.conftest import add_dataset, write_json
+from tests.registry.conftest import add_dataset, write_json
 from tests.waiting import wait_for
 
 CONFIG = {"seed": 1, "policy": {"type": "x:Y", "words": ["open", "drawer"] * 100, "lr": 0.001}}

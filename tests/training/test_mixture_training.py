@@ -10,8 +10,8 @@ from rrf.data import lerobot_reader
 from rrf.data.image_store import ImageStore
 from rrf.data.lerobot_reader import LeRobotReader
 from rrf.data.schema import STATE
+from rrf.registry.lineage_sources import collect_lineage
 from rrf.runners.supervised.frames import open_split, split_of
-from rrf.tracking.lineage import collect_lineage
 from tests.data.s3_server import s3  # noqa: F401
 from tests.training.conftest import tiny_run_cfg, write_synthetic
 

@@ -18,9 +18,8 @@ from rrf.evaluation.intervals import mcnemar_p, paired_difference
 from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.reports.charts import Curve, curves_chart, interval_bar, success_chart
 from rrf.evaluation.reports.page import badge, escape, key_table, link, page, section, table
-from rrf.evaluation.results import EvaluationReport, wins_and_losses
+from rrf.evaluation.results import REPORT, EvaluationReport, wins_and_losses
 
-FILE_NAME = "report.html"
 BASELINE = "baseline-*.json"
 _NOT_SHOWN = ("train/cpu_s", "train/samples_per_s")
 _FIRST_CHARTS = (
@@ -90,7 +89,7 @@ def write_report(
         "it. "
         "Videos are replays of the evaluated episodes, action by action."
     )
-    path = folder / FILE_NAME
+    path = folder / REPORT
     atomic.write_text(path, page(f"Evaluation of {subject}", header, sections, footer))
     return path
 
