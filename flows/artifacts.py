@@ -18,6 +18,7 @@ from rrf.envs.rendering.video import preview
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.nightly.series import ALL, together
 from rrf.evaluation.results import REPORT, EvaluationReport
+from rrf.lineage import Lineage
 from rrf.registry import evidence, links, versions
 from rrf.registry.nights import Series
 
@@ -83,7 +84,7 @@ def show_verdict(verdict: Verdict, model: str, behind: Mapping[str, str], evalua
     )
 
 
-def show_version(model: str, version: str, lineage: Mapping, evaluation: Path) -> None:
+def show_version(model: str, version: str, lineage: Lineage, evaluation: Path) -> None:
     """Show a registered version: its page in MLflow, the run it belongs to, its report.
 
     A checkpoint that was trained a second time, to the same bytes, stays a version of its first

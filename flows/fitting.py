@@ -43,7 +43,7 @@ def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> 
         raise ValueError(
             f"trackers is {cfg.trackers}; every version belongs to an MLflow run, so add mlflow"
         )
-    if lineage["git_revision"] is None:
+    if lineage.git_revision is None:
         raise ValueError(
             f"{workspace.home()} is not a git repository with a commit, but a promotion needs one; "
             "run `git commit`"

@@ -14,6 +14,7 @@ from rrf.evaluation import judging
 from rrf.evaluation.gates import gate as gates
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.results import EvaluationReport
+from rrf.lineage import Lineage
 from rrf.registry import links, promotion, registration, versions
 from rrf.registry.versions import Version
 
@@ -23,19 +24,20 @@ EVALUATION, BEFORE = "evaluation.json", "baseline-before-training.json"
 @step(name="champion", task_run_name="champion of {model}")
 def champion_of(model: str) -> dict | None:
     """The champion's version, its name for commands, and its digest; None without a champion."""
-    found = versions.champion(model)
-    return _as_plain(found) if found else None
+    champion = versions.champion(model)
+    return _as_plain(champion) if champion else None
 
 
 @step(name="rivals", task_run_name="champions of {model}")
 def rivals_of(model: str) -> dict[str, dict]:
     """The champion, and the best champion so far if that is another one, like `champion_of`."""
-    return {role: _as_plain(found) for role, found in promotion.rivals(model).items()}
+    return {role: _as_plain(version) for role, version in promotion.rivals(model).items()}
 
 
-def _as_plain(found: Version) -> dict:
-    name = f"models:/{found.name}/{found.version}"
-    return {"version": found.version, "policy": name, "digest": found.checkpoint_digest}
+def _as_plain(version: Version) -> dict:
+    name = f"models:/{version.name}/{version.version}"
+    digest = version.checkpoint_digest
+    return {"version": version.version, "policy": name, "checkpoint_digest": digest}
 
 
 def gate_for(model: str, given: str | None, first: str) -> str:
@@ -76,7 +78,7 @@ def judge(
     gate: str,
     round: int,
     rivals: dict[str, list],
-    lineage: dict,
+    lineage: Lineage,
     before: str | None = None,
 ) -> dict:
     """Judge an evaluation, compared with those of the champions on the same initial states.
@@ -140,7 +142,7 @@ def store_evaluations(model: str, rivals: dict[str, list]) -> None:
 
 
 def evaluate_and_judge(
-    policy: dict, gate: str, model: str, lineage: dict, before: str | None = None
+    policy: dict, gate: str, model: str, lineage: Lineage, before: str | None = None
 ) -> tuple[str, Verdict]:
     """Evaluate and judge a policy that `flows.training.train` returned.
 
@@ -155,17 +157,17 @@ def evaluate_and_judge(
     extra_episodes, round = max(0, cfg.looks[0] - cfg.protocol.episodes_per_task), 0
     while True:
         evaluation = run_evaluation(policy["checkpoint"], protocol, extra_episodes, look=round + 1)
-        digest, theirs = EvaluationReport.load(evaluation).checkpoint_digest, {}
+        digest, compared = EvaluationReport.load(evaluation).checkpoint_digest, {}
         for role, rival in rivals.items():
             folder = evaluation
-            if rival["digest"] != digest:
+            if rival["checkpoint_digest"] != digest:
                 folder = run_evaluation(rival["policy"], protocol, extra_episodes, look=round + 1)
-            theirs[role] = [folder, rival["version"]]
-        who = (model, policy["run_id"])
-        answer = judge(*who, evaluation, gate, round, theirs, lineage, before)
-        verdict = Verdict.from_dict(answer)
+            compared[role] = [folder, rival["version"]]
+        verdict = Verdict.from_dict(
+            judge(model, policy["run_id"], evaluation, gate, round, compared, lineage, before)
+        )
         if verdict.outcome != "hold":
-            if theirs:
-                store_evaluations(model, theirs)
+            if compared:
+                store_evaluations(model, compared)
             return evaluation, verdict
         extra_episodes, round = extra_episodes + verdict.more_episodes_per_task, round + 1

@@ -15,7 +15,7 @@ from flows.promote import ModelName
 from flows.training import GateFile, TrainFile, conclude, train
 from rrf import atomic, workspace
 from rrf.config import did_you_mean
-from rrf.lineage import datasets_of
+from rrf.lineage import Lineage
 
 NEW_MODEL_GATE = "configs/gates/metaworld-demo.yaml"
 NEW_MODEL_RL_GATE = "configs/gates/metaworld-rl.yaml"
@@ -79,7 +79,8 @@ def train_vla(
 
 def datasets_behind(checkpoint: str) -> list[str]:
     """The datasets that the policy in a checkpoint was trained on, according to its manifest."""
-    return datasets_of(json.loads((Path(checkpoint) / atomic.MANIFEST).read_text())["lineage"])
+    manifest = json.loads((Path(checkpoint) / atomic.MANIFEST).read_text())
+    return Lineage.from_dict(manifest["lineage"], checkpoint).dataset_names
 
 
 def by_stage(overrides: dict) -> dict[str, dict]:

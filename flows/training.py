@@ -11,6 +11,7 @@ from flows.gate import evaluate_and_judge
 from flows.promote import promote_version, refuse_version
 from flows.steps import step
 from flows.this_run import name_version, this_run
+from rrf.lineage import Lineage
 from rrf.registry import promotion, registration
 from rrf.runners.run_directory import RESULT, read_facts
 
@@ -34,7 +35,7 @@ def train(stage: str, target: str, overrides: dict) -> dict:
 
 
 @step(name="register", task_run_name="register {model}")
-def register(model: str, policy: dict, evaluation: str, lineage: dict, gate: str) -> str:
+def register(model: str, policy: dict, evaluation: str, lineage: Lineage, gate: str) -> str:
     """Register the checkpoint with its evaluation; a known checkpoint gets no second version."""
     progress.reporter("registry")(f"registering {model}")
     version = registration.register(
@@ -44,7 +45,9 @@ def register(model: str, policy: dict, evaluation: str, lineage: dict, gate: str
     return version
 
 
-def conclude(model: str, policy: dict, gate: str, lineage: dict, before: str | None = None) -> dict:
+def conclude(
+    model: str, policy: dict, gate: str, lineage: Lineage, before: str | None = None
+) -> dict:
     """Evaluate, judge and register a trained policy, and promote it if the gate passes it.
 
     Args:
@@ -79,7 +82,7 @@ def conclude(model: str, policy: dict, gate: str, lineage: dict, before: str | N
         "success": verdict.success,
         "before": before,
         "evaluation": evaluation,
-        "lineage": lineage,
+        "lineage": lineage.to_dict(),
     }
 
 

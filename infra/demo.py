@@ -22,6 +22,7 @@ from rich.table import Table
 from infra import services
 from rrf import processes, workspace
 from rrf.evaluation.results import EvaluationReport
+from rrf.lineage import Lineage
 
 if TYPE_CHECKING:
     from rrf.policies.policy import Policy
@@ -167,11 +168,11 @@ def summary(first: dict, second: dict, used: dict) -> Table:
     table = Table(title="What happened", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    lineage = first["lineage"]
+    [dataset] = Lineage.from_dict(first["lineage"]).datasets
     table.add_row(
         "data",
-        f"{lineage['dataset']}: {lineage['num_episodes']} episodes, {lineage['num_frames']} frames,"
-        f" validation {lineage['validation']}, DVC md5 {lineage['dataset_md5']}",
+        f"{dataset.name}: {dataset.num_episodes} episodes, {dataset.num_frames} frames,"
+        f" validation {dataset.validation}, DVC md5 {dataset.md5}",
     )
     for stage, result in first["training"].items():
         reused = ", reused" if result["reused"] else ""

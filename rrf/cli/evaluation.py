@@ -141,10 +141,10 @@ def eval_(
     cfg = _protocol(candidate, protocol, gate_cfg)
     cfg = cfg.with_options(slots=slots, baselines=baselines or None).extended(extra_episodes)
     if register:
-        judging.require_registrable(candidate.path, register, candidate.lineage, gate)
+        judging.require_registrable(candidate.checkpoint, register, candidate.lineage, gate)
     evaluator = Evaluator(cfg, Resources(workers, renderer), showing, echo)
     folder = out or evaluator.folder(candidate)
-    named = checkpoint if is_reference(checkpoint) else str(candidate.path.resolve())
+    named = checkpoint if is_reference(checkpoint) else str(candidate.checkpoint.resolve())
     links = policy_links(named) | report_links(None, candidate.lineage)
     _write(evaluator, candidate, folder, links, num_videos, baselines)
     verdict = None
@@ -154,7 +154,7 @@ def eval_(
         model = champion or _known(register)
         verdict = judging.judged(folder, gate_cfg, model, other, *facts, store=model == register)
     if register:
-        judging.registered(candidate.path, register, folder, gate, verdict, imports or ())
+        judging.registered(candidate.checkpoint, register, folder, gate, verdict, imports or ())
     typer.echo(f"report {folder / 'report.html'}")
 
 

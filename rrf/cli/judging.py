@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from rrf.lineage import Lineage
+
 if TYPE_CHECKING:
     from rrf.evaluation.gates.gate import GateCfg
     from rrf.evaluation.gates.verdicts import Verdict
@@ -21,7 +23,7 @@ def require_model(name: str) -> None:
         raise ValueError(f"--champion: {error}") from error
 
 
-def require_registrable(checkpoint: Path, name: str, lineage: dict, gate: Path | None) -> None:
+def require_registrable(checkpoint: Path, name: str, lineage: Lineage, gate: Path | None) -> None:
     """Raise ValueError if a checkpoint cannot become a version of model `name`.
 
     This is so if the versions of the model were trained on another task, if the checkpoint's
@@ -47,7 +49,7 @@ def judged(
     gate: "GateCfg",
     model: str | None,
     evaluate: Callable[[str], Path],
-    lineage: dict,
+    lineage: Lineage,
     config: dict,
     links: dict[str, str],
     store: bool,
@@ -72,15 +74,15 @@ def judged(
     report, attempt = EvaluationReport.load(folder), 1
     rivals: dict[str, tuple[str | Path, str | None]] = {}
     if model:
-        found = promotion.rivals(model)
-        if not found:
+        rival_versions = promotion.rivals(model)
+        if not rival_versions:
             typer.echo(f"'{model}' has no champion yet; judged without one")
-        for role, rival in found.items():
+        for role, rival in rival_versions.items():
             is_same = rival.checkpoint_digest == report.checkpoint_digest
-            theirs = folder if is_same else evaluate(f"models:/{rival.name}/{rival.version}")
-            rivals[role] = (theirs, rival.version)
+            rival_folder = folder if is_same else evaluate(f"models:/{rival.name}/{rival.version}")
+            rivals[role] = (rival_folder, rival.version)
             if store and not is_same:
-                registration.store_evaluation(model, rival.version, theirs, attempt=False)
+                registration.store_evaluation(model, rival.version, rival_folder, attempt=False)
         attempt = promotion.attempt_of(model, report.checkpoint_digest)
     there_are = report.protocol["episodes_per_task"]
     round = gate.round_of(there_are)

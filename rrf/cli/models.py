@@ -8,6 +8,7 @@ import typer
 from rrf.cli import published
 from rrf.cli.options import Imports, import_modules
 from rrf.cli.tables import print_table, success
+from rrf.lineage import Lineage
 
 app = typer.Typer(
     help="The model registry: list, fetch, promote, roll back, repair. Published models: setup, "
@@ -31,8 +32,8 @@ def list_(
 
     from rrf.registry import listing
 
-    found = listing.versions(name)
-    if not found:
+    versions = listing.versions(name)
+    if not versions:
         typer.echo("no models yet; `make demo` makes one, `rrf models register` adds a checkpoint")
         return
     table = Table(box=None, header_style="bold")
@@ -46,7 +47,7 @@ def list_(
         "stands on",
     ):
         table.add_column(column)
-    for version in found:
+    for version in versions:
         tags = version.tags
         outcome = tags.get("gate.outcome", "")
         table.add_row(
@@ -56,7 +57,7 @@ def list_(
             _success(tags),
             f"[{_OUTCOMES[outcome]}]{outcome}[/]" if outcome else "-",
             version.checkpoint_digest[:12],
-            _stands_on(tags),
+            _trained_on(tags),
         )
     print_table(table)
     for problem in listing.problems(name):
@@ -109,7 +110,7 @@ def register(
         checkpoint, name, run_id or run_of(checkpoint), lineage, evaluation
     )
     tell_standing(name, version)
-    for problem in lineage["missing"]:
+    for problem in lineage.missing:
         typer.echo(f"lineage lacks {problem}")
 
 
@@ -180,17 +181,17 @@ def gate(
     import_modules(imports)
     if file:
         promotion.rule(name, file, reason)
-    found = promotion.gate_of(name)
-    if found is None:
+    gate = promotion.gate_of(name)
+    if gate is None:
         typer.echo(
             f"no gate rules '{name}' yet; record one: rrf models gate {name} FILE --reason '…'"
         )
         return
-    typer.echo(f"{name} is ruled by {found.file} ({found.hash[:12]})")
-    for key, value in found.config.items():
+    typer.echo(f"{name} is ruled by {gate.file} ({gate.hash[:12]})")
+    for key, value in gate.config.items():
         if key not in ("type", "protocol"):
             typer.echo(f"  {key}: {value}")
-    typer.echo(f"  protocol: {found.config['protocol']['name']}")
+    typer.echo(f"  protocol: {gate.config['protocol']['name']}")
 
 
 @app.command()
@@ -254,12 +255,12 @@ def _success(tags: dict[str, str]) -> str:
     return success(rate, low, high, tags["evaluation.episodes"])
 
 
-def _stands_on(tags: dict[str, str]) -> str:
+def _trained_on(tags: dict[str, str]) -> str:
     """The version of the data, or the simulated task, that a version was trained on."""
     return tags.get("lineage.dataset_md5", "")[:12] or tags.get("lineage.environment.task", "-")
 
 
-def lineage_behind(checkpoint: Path, dataset: str | None = None) -> dict:
+def lineage_behind(checkpoint: Path, dataset: str | None = None) -> Lineage:
     """The lineage of a checkpoint.
 
     If it was trained on datasets, their current lineage is collected. Otherwise it is the
@@ -268,15 +269,14 @@ def lineage_behind(checkpoint: Path, dataset: str | None = None) -> dict:
     Raises:
         ValueError: If the checkpoint names neither and no dataset is given.
     """
-    from rrf.lineage import datasets_of
     from rrf.registry.lineage_sources import collect_lineage
     from rrf.runners.checkpoints.checkpoint import load_lineage
 
     written = load_lineage(checkpoint)
-    datasets = [dataset] if dataset else datasets_of(written)
+    datasets = [dataset] if dataset else written.dataset_names
     if datasets:
         return collect_lineage(*datasets)
-    if "environment" in written or "published" in written:
+    if written.environment or written.published:
         return written
     raise ValueError(
         f"{checkpoint} does not name the dataset it was trained on; give it with: rrf models "
@@ -290,7 +290,6 @@ def run_of(checkpoint: Path) -> str:
     Raises:
         ValueError: If there is no such run, or its file is damaged.
     """
-    from rrf.lineage import datasets_of
     from rrf.registry.registration import imported_run
     from rrf.runners.checkpoints.checkpoint import load_lineage
     from rrf.runners.run_directory import mlflow_run_of
@@ -298,7 +297,7 @@ def run_of(checkpoint: Path) -> str:
     if run_id := mlflow_run_of(checkpoint):
         return run_id
     lineage = load_lineage(checkpoint)
-    if "published" in lineage and not datasets_of(lineage):
+    if lineage.published and not lineage.datasets:
         return imported_run(checkpoint)
     raise ValueError(
         f"'{checkpoint}' is not in a run directory with an MLflow run; give the run with: rrf "

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rrf.cli.options import is_first_process
+from rrf.lineage import Lineage
 
 if TYPE_CHECKING:
     from rrf.runners.configs import RunnerCfg
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def open_run(
-    cfg: "RunnerCfg", run_dir: Path, lineage: Mapping, inputs: Mapping, run_id: str | None
+    cfg: "RunnerCfg", run_dir: Path, lineage: Lineage, inputs: Mapping, run_id: str | None
 ) -> "Tracker":
     """Open the trackers of a run. With torchrun, only the first process has trackers.
 

@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from pathlib import Path
 
-from rrf import atomic
+from rrf.lineage import Lineage
 from rrf.runners.checkpoints.deployable import deployable_digest, kind_of
 
 
@@ -12,29 +12,33 @@ from rrf.runners.checkpoints.deployable import deployable_digest, kind_of
 class Candidate:
     """A policy of any kind. It is loaded by the protocol that evaluates it."""
 
-    path: Path
+    checkpoint: Path
     label: str
     """Name shown to people."""
     kind: str
     """One of `rrf.runners.checkpoints.deployable.KINDS`."""
-    digest: str
+    checkpoint_digest: str
     """Digest of the deployable files."""
     config: dict[str, typing.Any]
     """The resolved config of the training run."""
-    lineage: dict[str, typing.Any]
+    lineage: Lineage
     policy: typing.Any = None
     """Policy to evaluate instead of the one in the checkpoint, e.g. a baseline."""
 
 
-def candidate_at(path: Path, label: str) -> Candidate:
+def candidate_at(checkpoint: Path, label: str) -> Candidate:
     """Describe the policy in a checkpoint as a candidate.
 
     Raises:
         ValueError: If a file of the checkpoint is missing, changed or not in its manifest.
     """
-    from rrf.runners.checkpoints.checkpoint import load_config
+    from rrf.runners.checkpoints.checkpoint import load_config, load_lineage
 
-    lineage = atomic.check_manifest(path).get("lineage") or {}
     return Candidate(
-        path, label, kind_of(path), deployable_digest(path), load_config(path), lineage
+        checkpoint,
+        label,
+        kind_of(checkpoint),
+        deployable_digest(checkpoint),  # checks the manifest
+        load_config(checkpoint),
+        load_lineage(checkpoint),
     )

@@ -43,7 +43,7 @@ class Evaluator:
 
     def folder(self, candidate: Candidate) -> Path:
         """The default directory for the evaluation of a policy."""
-        name = f"{candidate.digest[:12]}-{self.protocol.hash[:12]}"
+        name = f"{candidate.checkpoint_digest[:12]}-{self.protocol.hash[:12]}"
         return workspace.state() / "evaluations" / name
 
     def finished(self, candidate: Candidate, folder: Path) -> EvaluationReport | None:
@@ -56,7 +56,7 @@ class Evaluator:
         except (OSError, ValueError):
             return None  # `_known` says why
         found = (report.checkpoint_digest, report.protocol_hash, report.source_digest)
-        wanted = (candidate.digest, self.protocol.hash, self.source)
+        wanted = (candidate.checkpoint_digest, self.protocol.hash, self.source)
         return report if found == wanted else None
 
     def evaluate(
@@ -118,7 +118,7 @@ class Evaluator:
             try:
                 report = EvaluationReport.load(path)
                 facts = (report.checkpoint_digest, report.source_digest)
-                if facts != (candidate.digest, self.source):
+                if facts != (candidate.checkpoint_digest, self.source):
                     continue
                 theirs = parse_protocol(report.protocol).replace(episodes_per_task=1)
             except (OSError, ValueError) as error:

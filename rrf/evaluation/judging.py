@@ -8,6 +8,7 @@ from rrf.evaluation.gates.gate import GateCfg
 from rrf.evaluation.gates.verdicts import Verdict, verdict_file
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.results import EvaluationReport
+from rrf.lineage import Lineage
 
 
 def judge(
@@ -16,7 +17,7 @@ def judge(
     rivals: Mapping[str, tuple[str | Path, str | None]] | None = None,
     round: int = 0,
     attempt: int = 1,
-    lineage: Mapping | None = None,
+    lineage: Lineage | None = None,
     config: Mapping | None = None,
     subject: str | None = None,
     links: Mapping[str, str] | None = None,

@@ -15,14 +15,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rrf import atomic, workspace
-from rrf.lineage import dvc_path
+from rrf.lineage import DatasetLineage
 
 CONTEXT = "mlflow.data.context"
 _MAX_DIGEST = 36  # MLflow's limit; an MD5 of a directory, "<32 hex>.dir", just fits
 
 
-def dataset_input(lineage: Mapping, context: str = "training"):
-    """The `mlflow.entities.DatasetInput` for the lineage of one dataset.
+def dataset_input(dataset: DatasetLineage, revision: str | None, context: str = "training"):
+    """The `mlflow.entities.DatasetInput` for one dataset of a lineage.
 
     A dataset that DVC does not track gets the digest "untracked".
     """
@@ -30,15 +30,15 @@ def dataset_input(lineage: Mapping, context: str = "training"):
 
     source = source_class()(
         {
-            "path": dvc_path(lineage["dataset"]),
-            "revision": lineage.get("git_revision"),
-            "md5": lineage.get("dataset_md5"),
+            "path": dataset.path,
+            "revision": revision,
+            "md5": dataset.md5,
         }
     )
-    size = {key: lineage.get(key) for key in ("num_episodes", "num_frames")}
-    digest = (lineage.get("dataset_md5") or "untracked")[:_MAX_DIGEST]
-    dataset = _dataset_class()(source, lineage["dataset"], digest, size)
-    return DatasetInput(dataset._to_mlflow_entity(), [InputTag(CONTEXT, context)])
+    size = {"num_episodes": dataset.num_episodes, "num_frames": dataset.num_frames}
+    digest = (dataset.md5 or "untracked")[:_MAX_DIGEST]
+    entity = _dataset_class()(source, dataset.name, digest, size)._to_mlflow_entity()
+    return DatasetInput(entity, [InputTag(CONTEXT, context)])
 
 
 def load(facts: Mapping, dst_path: str | Path | None = None) -> Path:
@@ -61,7 +61,7 @@ def load(facts: Mapping, dst_path: str | Path | None = None) -> Path:
         raise ValueError(f"the run recorded no version of {path}, so there is none to load")
     home = workspace.home()
     brought = workspace.state() / "datasets" / md5
-    here = next((one for one in (home / path, brought) if directory_md5(one) == md5), None)
+    here = next((root for root in (home / path, brought) if directory_md5(root) == md5), None)
     target = Path(dst_path) if dst_path else here or brought
     if target.exists() and target != here:
         if dst_path:
@@ -104,9 +104,9 @@ def _get(home: Path, facts: Mapping, folder: Path) -> None:
         check=False,
     )
     if done.returncode:
-        said = done.stderr.strip().splitlines() or ["no reason given"]
+        reasons = done.stderr.strip().splitlines() or ["no reason given"]
         raise ValueError(
-            f"{path} of {revision[:12]} is neither in {home} nor in its DVC remote ({said[0]}). "
+            f"{path} of {revision[:12]} is neither in {home} nor in its DVC remote ({reasons[0]}). "
             "Run `git fetch` if this clone lacks the revision, or set the remote that has the "
             "dataset as the default: dvc remote default NAME. To make it again: "
             f"git worktree add ../{revision[:12]} {revision[:12]}, in it: dvc repro --pull"

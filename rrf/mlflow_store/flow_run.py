@@ -33,8 +33,8 @@ class FlowRun:
 
     @classmethod
     def _from(cls, keys: Mapping[str, str], values: Mapping[str, str]) -> "FlowRun | None":
-        found = {field: values.get(key, "") for field, key in keys.items()}
-        return cls(**found) if found["id"] else None
+        fields = {field: values.get(key, "") for field, key in keys.items()}
+        return cls(**fields) if fields["id"] else None
 
     def environment(self) -> dict[str, str]:
         """Environment variables that name this flow run to a child process."""

@@ -136,8 +136,8 @@ def experiment_id(client: "MlflowClient", name: str) -> str:
     from mlflow.exceptions import MlflowException
 
     with lock("mlflow-store"):
-        if found := client.get_experiment_by_name(name):
-            return found.experiment_id
+        if experiment := client.get_experiment_by_name(name):
+            return experiment.experiment_id
         location = None  # a server decides where; a database would put it below the cwd
         if not workspace.tracking_uri().startswith("http"):
             location = artifacts.address(name)
@@ -146,9 +146,9 @@ def experiment_id(client: "MlflowClient", name: str) -> str:
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
-        found = client.get_experiment_by_name(name)  # another machine was faster
-        assert found
-        return found.experiment_id
+        experiment = client.get_experiment_by_name(name)  # another machine was faster
+        assert experiment
+        return experiment.experiment_id
 
 
 @contextlib.contextmanager
@@ -185,11 +185,11 @@ def unusable(uri: str, error: BaseException) -> OSError:
         root = root.__cause__ or root.__context__
         assert root
     reason = (str(root) or type(root).__name__).strip().splitlines()[0]
-    found = next((hint for mark, hint in _HINTS.items() if mark in reason.lower()), None)
-    if found is None and not uri.startswith("sqlite:"):
+    hint = next((hint for mark, hint in _HINTS.items() if mark in reason.lower()), None)
+    if hint is None and not uri.startswith("sqlite:"):
         return OSError(workspace.shown_uri(f"no MLflow store at {uri}: {reason}; {_START}"))
-    found = found or "check the file and its folder, then repeat"
-    return OSError(workspace.shown_uri(f"the MLflow store at {uri}: {reason}; {found}"))
+    hint = hint or "check the file and its folder, then repeat"
+    return OSError(workspace.shown_uri(f"the MLflow store at {uri}: {reason}; {hint}"))
 
 
 def translating(client: type["MlflowClient"], uri: str) -> "MlflowClient":

@@ -84,16 +84,16 @@ def find(older_than_s: float) -> list[Leftover]:
 def _runs(run_ids: set[str], digests: set[str], before: float) -> Iterator[Leftover]:
     root = workspace.state() / "runs"
     facts = {path.name: read_facts(path / RUN) for path in _folders(root) if (path / RUN).is_file()}
-    wanted = {name for name, run in facts.items() if run.get("run_id") in run_ids}
-    unread = facts.keys() - wanted
-    wanted |= {name for name in unread if _checkpoints(root / name) & digests}
-    ahead = list(wanted)
+    kept = {name for name, run in facts.items() if run.get("run_id") in run_ids}
+    others = facts.keys() - kept
+    kept |= {name for name in others if _checkpoints(root / name) & digests}
+    ahead = list(kept)
     while ahead:  # the runs that those were trained from
         parent = facts[ahead.pop()].get("config", {}).get("init_from")
         names = set(Path(parent).parts) if parent else set()  # a run, or a checkpoint in one
-        ahead += names & facts.keys() - wanted
-        wanted |= names & facts.keys()
-    for name in facts.keys() - wanted:
+        ahead += names & facts.keys() - kept
+        kept |= names & facts.keys()
+    for name in facts.keys() - kept:
         if leftover := _folder("run", root / name, before):
             yield leftover
 

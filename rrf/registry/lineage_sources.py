@@ -1,7 +1,6 @@
-"""The lineage of a run: the data, code and packages that it depends on.
+"""Where a lineage comes from: DVC's files, git, the validation report, the installed packages.
 
-It is read from DVC's files, git and the validation report. Facts that cannot be found are listed
-under "missing"; nothing is guessed.
+Facts that cannot be found are listed in `Lineage.missing`; nothing is guessed.
 """
 
 import hashlib
@@ -9,99 +8,76 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from rrf import atomic, code_digest, workspace
 from rrf.data.files import RemotePath, open_dataset_root
-from rrf.lineage import dvc_path
+from rrf.lineage import DatasetLineage, EnvironmentLineage, Lineage
 from rrf.saved_names import settled
 
 LOCK_FILE = "requirements.lock"
 _PINNED = "hf://"  # the config itself names the version of such a source
-_PARTS = "datasets"
 _REMOTE_S = 60  # a remote that does not answer by then says nothing
 
 
-def collect_lineage(*datasets: str) -> dict:
-    """The lineage of a policy that is trained on `datasets` in this repository, as plain data.
+def collect_lineage(*datasets: str) -> Lineage:
+    """The lineage of a policy that is trained on `datasets` in this repository.
 
-    Datasets are names under datasets/, paths, or s3://bucket/prefix. Without datasets the result
-    is {}.
-
-    Keys: dataset, dataset_md5, raw_md5 (of the recordings; for a merged dataset, the path and md5
-    of each part), git_revision, git_dirty, lock_hash, source_digest, validation ("passed" or
-    "failed"), validation_digest, data_pushed (whether DVC's default remote has the recordings),
-    num_episodes, num_frames, card (the path or address of the dataset card), missing. A value that
-    could not be found is None, and "missing" says which value that is and, where there is one, the
-    command that produces it.
-
-    For several datasets, "datasets" holds the lineage of each, and the other keys describe all of
-    them: numbers are added, other values that differ are joined by ", ", and a value that one of
-    the datasets lacks is None.
+    Datasets are names under datasets/, paths, or s3://bucket/prefix. Without datasets the lineage
+    is empty.
     """
-    found = [_lineage_of(dataset) for dataset in datasets]
-    if len(found) > 1:
-        return _joined(found) | {_PARTS: found}
-    return found[0] if found else {}
+    if not datasets:
+        return Lineage()
+    home, missing = workspace.home(), []
+    collected = []
+    for name in datasets:
+        missing_here: list[str] = []
+        collected.append(_dataset_lineage(home, name, missing_here))
+        missing += [f"{name}: {what}" if len(datasets) > 1 else what for what in missing_here]
+    code = _code(home, missing)
+    return Lineage(datasets=tuple(collected), **code, missing=tuple(missing))
 
 
-def environment_lineage(env: Mapping) -> dict:
-    """The lineage of a policy that was trained in a simulator without a dataset, as plain data.
-
-    Keys: environment (task, digest of its whole config, versions of the installed
-    `rrf.code_digest.SIMULATORS`), git_revision, git_dirty, lock_hash, source_digest, missing.
+def environment_lineage(env: Mapping) -> Lineage:
+    """The lineage of a policy that is trained in a simulator without a dataset.
 
     Args:
         env: The environment's config as plain data.
     """
-    home, missing = workspace.home(), []
-    environment = {
-        "task": env.get("task"),
-        "config_digest": atomic.digest_of(settled(env)),
-        "packages": code_digest.simulator_versions(),
-    }
-    lineage = {"environment": environment} | _git(home, missing)
-    lineage["lock_hash"] = _file_hash(home / LOCK_FILE, missing)
-    return lineage | {"source_digest": code_digest.source_digest(), "missing": missing}
-
-
-def _joined(lineages: Sequence[Mapping]) -> dict:
-    joined: dict = {}
-    for key in lineages[0]:
-        values = [lineage[key] for lineage in lineages]
-        if key == "missing":
-            joined[key] = [f"{one['dataset']}: {what}" for one in lineages for what in one[key]]
-        elif None in values:
-            joined[key] = None
-        elif key in ("num_episodes", "num_frames"):
-            joined[key] = sum(values)
-        else:
-            different = list(dict.fromkeys(values))
-            joined[key] = values[0] if len(different) == 1 else ", ".join(map(str, different))
-    return joined
-
-
-def _lineage_of(dataset: str) -> dict:
-    home, root = workspace.home(), open_dataset_root(workspace.dataset(dataset))
     missing: list[str] = []
-    lineage: dict = {"dataset": dataset}
-    lineage |= _dvc(home, dataset, missing)
-    lineage |= _git(home, missing)
-    lineage["lock_hash"] = _file_hash(home / LOCK_FILE, missing)
-    lineage["source_digest"] = code_digest.source_digest()
-    lineage |= _validation(home / "datasets/reports" / dataset / "validation.json", missing)
-    lineage["data_pushed"] = _is_pushed(home, dataset)
-    lineage |= _size(root / "meta/info.json", missing)
-    lineage["card"] = _card(dataset, root / "README.md", missing)
-    lineage["missing"] = missing
-    return lineage
+    digest = atomic.digest_of(settled(env))
+    environment = EnvironmentLineage(env.get("task"), digest, code_digest.simulator_versions())
+    code = _code(workspace.home(), missing)
+    return Lineage(environment=environment, **code, missing=tuple(missing))
 
 
-def _dvc(home: Path, dataset: str, missing: list[str]) -> dict:
-    path = dvc_path(dataset)
+def _code(home: Path, missing: list[str]) -> dict[str, Any]:
+    """The fields of a lineage about the code and its packages."""
+    return {
+        **_git(home, missing),
+        "lock_hash": _file_hash(home / LOCK_FILE, missing),
+        "source_digest": code_digest.source_digest(),
+    }
+
+
+def _dataset_lineage(home: Path, name: str, missing: list[str]) -> DatasetLineage:
+    root = open_dataset_root(workspace.dataset(name))
+    return DatasetLineage(
+        name,
+        **_dvc(home, name, missing),
+        **_validation(home / "datasets/reports" / name / "validation.json", missing),
+        pushed=_is_pushed(home, name),
+        **_size(root / "meta/info.json", missing),
+        card=_card(name, root / "README.md", missing),
+    )
+
+
+def _dvc(home: Path, dataset: str, missing: list[str]) -> dict[str, Any]:
+    path = DatasetLineage(dataset).path
     entry = _dvc_entry(home, path)
     md5 = _version(entry)
     if md5 is None:
@@ -120,9 +96,9 @@ def _dvc(home: Path, dataset: str, missing: list[str]) -> dict:
                 f"raw_md5: no dvc.lock and no *.dvc file knows {source}; run `dvc repro`"
             )
     if len(versions) == 1:
-        return {"dataset_md5": md5, "raw_md5": versions[sources[0]]}
+        return {"md5": md5, "raw_md5": versions[sources[0]]}
     known = [f"{source} {version}" for source, version in versions.items() if version]
-    return {"dataset_md5": md5, "raw_md5": ", ".join(known) or None}
+    return {"md5": md5, "raw_md5": ", ".join(known) or None}
 
 
 def _is_pushed(home: Path, dataset: str) -> bool | None:
@@ -182,11 +158,11 @@ def _version(entry: dict) -> str | None:
 def _is_as_recorded(folder: Path, entry: dict) -> bool:
     """Whether a directory has as many files and bytes as DVC recorded; True if it is not here."""
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    found = {"nfiles": len(sizes), "size": sum(sizes)}
-    return not sizes or all(entry.get(key, value) == value for key, value in found.items())
+    measured = {"nfiles": len(sizes), "size": sum(sizes)}
+    return not sizes or all(entry.get(key, value) == value for key, value in measured.items())
 
 
-def _git(home: Path, missing: list[str]) -> dict:
+def _git(home: Path, missing: list[str]) -> dict[str, Any]:
     revision = _run_git(home, "rev-parse", "HEAD")
     if revision is None:
         missing.append(f"git_revision: {home} is no git repository with a commit; run `git commit`")
@@ -211,7 +187,7 @@ def _file_hash(path: Path, missing: list[str]) -> str | None:
     return atomic.sha256(path)
 
 
-def _validation(path: Path, missing: list[str]) -> dict:
+def _validation(path: Path, missing: list[str]) -> dict[str, Any]:
     if not path.is_file():
         missing.append(f"validation: there is no {path}; run `dvc repro`")
         return {"validation": None, "validation_digest": None}
@@ -223,7 +199,7 @@ def _validation(path: Path, missing: list[str]) -> dict:
     }
 
 
-def _size(path: Path | RemotePath, missing: list[str]) -> dict:
+def _size(path: Path | RemotePath, missing: list[str]) -> dict[str, Any]:
     if not path.is_file():
         missing.append(f"num_episodes, num_frames: there is no {path}; run `dvc repro`")
         return {"num_episodes": None, "num_frames": None}
@@ -236,7 +212,7 @@ def _card(dataset: str, path: Path | RemotePath, missing: list[str]) -> str | No
         missing.append(f"card: there is no {path}; run `dvc repro`")
         return None
     if "/" not in dataset:
-        return f"{dvc_path(dataset)}/{path.name}"
+        return f"{DatasetLineage(dataset).path}/{path.name}"
     return str(path.resolve() if isinstance(path, Path) else path)
 
 

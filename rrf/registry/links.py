@@ -4,11 +4,10 @@ The pages belong to the server that `MLFLOW_TRACKING_URI` names. For a local sto
 the server that `make up` starts.
 """
 
-from collections.abc import Mapping
 from urllib.parse import quote
 
 from rrf import service_records, workspace
-from rrf.lineage import card_place, each
+from rrf.lineage import Lineage
 from rrf.mlflow_store import store
 from rrf.mlflow_store.flow_run import FlowRun
 from rrf.registry.versions import find, is_reference
@@ -58,7 +57,7 @@ def policy_links(policy: str) -> dict[str, str]:
 
 def report_links(
     run_id: str | None,
-    lineage: Mapping | None,
+    lineage: Lineage,
     flow_run: FlowRun | None = None,
     *,
     is_stored: bool = False,
@@ -77,15 +76,14 @@ def report_links(
     flow_run = flow_run or FlowRun.from_environment()
     if flow_run and flow_run.url:
         links["Prefect run"] = flow_run.url
-    datasets = each(lineage or {})
-    for one in datasets:
-        title = f"dataset {one['dataset']}" if len(datasets) > 1 else "dataset"
-        if not (card := one.get("card")):
+    for dataset in lineage.datasets:
+        title = f"dataset {dataset.name}" if len(lineage.datasets) > 1 else "dataset"
+        if not (card := dataset.card):
             continue
         if "://" in card:
             links[title] = card
         elif run_id and is_stored:
-            links[title] = artifact_url(run_id, card_place(one, datasets))
+            links[title] = artifact_url(run_id, dataset.card_place(lineage))
         else:
             links[title] = (workspace.home() / card).as_uri()
     return links

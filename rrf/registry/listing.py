@@ -41,15 +41,15 @@ def versions(name: str | None = None) -> list[Version]:
     if name and not exists(client, name):
         raise ValueError(f"there is no model '{name}'{did_you_mean(name, _names(client))}")
     names = [name] if name else _names(client)
-    return [version for each in names for version in versions_of(client, each)]
+    return [version for model in names for version in versions_of(client, model)]
 
 
 def problems(name: str | None = None) -> list[str]:
     """Why the ledger or the aliases of a model, or of any model, cannot be believed."""
     client, problems = connect(), []
-    for each in [name] if name else _names(client):
+    for model in [name] if name else _names(client):
         try:
-            changes.agreed(client, each)
+            changes.agreed(client, model)
         except ValueError as error:
             problems.append(str(error))
     return problems
@@ -167,7 +167,7 @@ class _Client:
         columns = "name, alias, version"
         for owner, alias, version in self._select("registered_model_aliases", columns, name):
             aliases.setdefault(owner, {})[alias] = str(version)
-        return [Model(each, tags[each], aliases[each]) for each in sorted(names)]
+        return [Model(model, tags[model], aliases[model]) for model in sorted(names)]
 
     def _select(self, table: str, columns: str, name: str | None, also: str = "") -> list[tuple]:
         """Rows of a table, of one model or of all."""

@@ -121,19 +121,18 @@ def _write(
     earlier: "list[Run]",
     facts: Mapping[str, str],
 ) -> None:
-    own = Reference("the first night", run_id, report.digest)
     reference = nights.next_reference(earlier) if earlier else _at_promotion(champion, report)
-    reference = reference or own
-    others = [reference] if reference is not own else []
+    compared_with = [reference] if reference else []
+    reference = reference or Reference("the first night", run_id, report.digest)
     if earlier and (last := nights.night_of(earlier[-1])).run_id != reference.run_id:
-        others.append(last)
+        compared_with.append(last)
     loaded = [
-        evidence.load(client, dataclasses.replace(champion, run_id=one.run_id), one.digest)
-        for one in others
+        evidence.load(client, dataclasses.replace(champion, run_id=night.run_id), night.digest)
+        for night in compared_with
     ]
-    told = [
-        differences(report, theirs).told(one.what)
-        for one, theirs in zip(others, loaded, strict=True)
+    sentences = [
+        differences(report, earlier_report).told(night.what)
+        for night, earlier_report in zip(compared_with, loaded, strict=True)
     ]
     _log(client, run_id, numbers_of(report) | _counted(report, loaded[0] if loaded else report))
     evidence.store(client, dataclasses.replace(champion, run_id=run_id), folder, report.digest)
@@ -144,9 +143,9 @@ def _write(
         "protocol_hash": report.protocol_hash,
         f"{TAG}protocol": str(report.protocol["name"]),
         f"{TAG}digest": report.digest,
-        f"{TAG}outcomes": json.dumps([one[:_SHOWN] for _, one in sorted(outcomes(report).items())]),
+        f"{TAG}outcomes": json.dumps([o[:_SHOWN] for _, o in sorted(outcomes(report).items())]),
         f"{TAG}reference": json.dumps(dataclasses.asdict(reference)),
-        f"{TAG}differences": json.dumps(told),
+        f"{TAG}differences": json.dumps(sentences),
     }
     for key, value in {**tags, **facts}.items():
         client.set_tag(run_id, key, value)
@@ -155,32 +154,32 @@ def _write(
 def _at_promotion(champion: Version, report: EvaluationReport) -> Reference | None:
     """The evaluation that is stored with a version and has all initial states of this one."""
     protocol = parse_protocol(report.protocol)
-    found = [
-        one
-        for one in evidence.evaluations_of(champion)
-        if one.base_hash == protocol.base_hash
-        and one.episodes_per_task >= protocol.episodes_per_task
+    long_enough = [
+        stored
+        for stored in evidence.evaluations_of(champion)
+        if stored.base_hash == protocol.base_hash
+        and stored.episodes_per_task >= protocol.episodes_per_task
     ]
-    if not found:
+    if not long_enough:
         return None
-    best = max(found, key=lambda one: (bool(one.against), one.episodes_per_task, one.digest))
+    best = max(long_enough, key=lambda e: (bool(e.against), e.episodes_per_task, e.digest))
     return Reference("the evaluation at promotion", champion.run_id, best.digest)
 
 
 def _counted(report: EvaluationReport, reference: EvaluationReport) -> dict[str, float]:
     """The counts of each task as metrics."""
-    theirs, found = reference.successes, {}
+    reference_solved, metrics = reference.successes, {}
     for task, count in counts(report, reference).items():
         states = [e.initial_state for e in report.episodes if e.task == task]
-        found |= {f"{name}/{task}": getattr(count, name) for name in COUNTS}
-        found[f"{REFERENCE}/{task}"] = sum(theirs[state] for state in states)
-    return found
+        metrics |= {f"{name}/{task}": getattr(count, name) for name in COUNTS}
+        metrics[f"{REFERENCE}/{task}"] = sum(reference_solved[state] for state in states)
+    return metrics
 
 
 def _log(client: "MlflowClient", run_id: str, numbers: Mapping[str, float]) -> None:
     from mlflow.entities import Metric
 
-    now = int(datetime.datetime.now().timestamp() * 1000)
-    metrics = [Metric(key, float(value), now, 0) for key, value in numbers.items()]
+    now_ms = int(datetime.datetime.now().timestamp() * 1000)
+    metrics = [Metric(key, float(value), now_ms, 0) for key, value in numbers.items()]
     for start in range(0, len(metrics), store.BATCH):
         client.log_batch(run_id, metrics=metrics[start : start + store.BATCH])

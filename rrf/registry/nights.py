@@ -112,7 +112,7 @@ def series_of(model: str) -> list[Series]:
         return []
     runs = runs_of(store.connect(), model, reign(model, champion.version))
     protocols = dict.fromkeys(run.data.tags["protocol_hash"] for run in runs)
-    return [series(champion, _under(runs, one)) for one in protocols]
+    return [series(champion, _under(runs, protocol_hash)) for protocol_hash in protocols]
 
 
 def series_with(model: str, run_id: str) -> Series:
@@ -172,17 +172,17 @@ def runs_of(
     experiment = client.get_experiment_by_name(experiment_of(model))
     if experiment is None:
         return []
-    wanted = f"attributes.status = 'FINISHED' and tags.`{TAG}reign` = '{reign}'"
-    found, token = [], ""
+    of_reign = f"attributes.status = 'FINISHED' and tags.`{TAG}reign` = '{reign}'"
+    runs, token = [], ""
     while token is not None:
         page = client.search_runs(
-            [experiment.experiment_id], wanted, max_results=_PAGE, page_token=token or None
+            [experiment.experiment_id], of_reign, max_results=_PAGE, page_token=token or None
         )
-        found += page
+        runs += page
         token = page.token or None
-    found.sort(key=lambda run: (run.data.tags[f"{TAG}time"], run.info.run_id))
-    unique = {run.data.tags[f"{TAG}key"]: run for run in reversed(found)}
-    kept = [run for run in found if unique[run.data.tags[f"{TAG}key"]] is run]
+    runs.sort(key=lambda run: (run.data.tags[f"{TAG}time"], run.info.run_id))
+    unique = {run.data.tags[f"{TAG}key"]: run for run in reversed(runs)}
+    kept = [run for run in runs if unique[run.data.tags[f"{TAG}key"]] is run]
     return _under(kept, protocol_hash) if protocol_hash else kept
 
 
@@ -202,23 +202,23 @@ def acknowledge(model: str, reason: str, is_reference: bool = False) -> list[Ser
     """
     if not reason.strip():
         raise ValueError("an acknowledgement needs a reason; give one with --reason '...'")
-    red = [one for one in series_of(model) if one.is_red]
+    red = [series for series in series_of(model) if series.is_red]
     if not red:
         raise ValueError(
             f"no night of '{model}' is red, there is nothing to acknowledge; see: rrf nightly "
             f"status {model}"
         )
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    ack = Ack(now, os.environ.get("USER") or f"uid {os.getuid()}", reason, is_reference)
+    time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    ack = Ack(time, os.environ.get("USER") or f"uid {os.getuid()}", reason, is_reference)
     text = json.dumps(dataclasses.asdict(ack))
     if len(text) > _LONGEST_ACK:
         raise ValueError(
             f"the acknowledgement has {len(text)} characters, but MLflow's tags hold "
             f"{_LONGEST_ACK}; give a shorter reason"
         )
-    for one in red:
+    for series in red:
         key = f"{_ACK}{uuid.uuid4().hex[:12]}"  # of its own, so that nobody overwrites it
-        store.connect().set_tag(one.points[-1].night.id, key, text)
+        store.connect().set_tag(series.points[-1].night.id, key, text)
     return red
 
 
@@ -232,7 +232,7 @@ def _night(run: "Run") -> Night:
     return Night(
         run.info.run_id,
         tags[f"{TAG}time"],
-        {task: Count(*(int(metrics[f"{each}/{task}"]) for each in COUNTS)) for task in tasks},
+        {task: Count(*(int(metrics[f"{name}/{task}"]) for name in COUNTS)) for task in tasks},
         tags[f"{TAG}digest"],
         dict(zip(sorted(tasks), json.loads(tags[f"{TAG}outcomes"]), strict=True)),
         json.loads(tags[f"{TAG}reference"])["digest"],

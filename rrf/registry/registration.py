@@ -6,7 +6,6 @@ checkpoint is one version, however often it is registered.
 
 import re
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from rrf.envs.configs import task_id
 from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.results import EvaluationReport
-from rrf.lineage import TAG, flat
+from rrf.lineage import TAG, Lineage
 from rrf.mlflow_store import store
 from rrf.mlflow_store.flow_run import FlowRun
 from rrf.registry import changes, evidence, links, packaging, rules
@@ -46,7 +45,7 @@ def register(
     checkpoint: str | Path,
     name: str,
     run_id: str,
-    lineage: Mapping,
+    lineage: Lineage,
     evaluation: str | Path | None = None,
     flow_run: FlowRun | None = None,
     gate: str | Path | None = None,
@@ -73,8 +72,7 @@ def register(
     """
     check_task(name, lineage)
     digest = deployable_digest(checkpoint)
-    tags = {f"{TAG}{key}": _text(value) for key, value in flat(lineage).items()}
-    tags |= training_tags(checkpoint)
+    tags = lineage.tags() | training_tags(checkpoint)
     if flow_run := flow_run or FlowRun.from_environment():
         tags |= flow_run.tags()
     report = None if evaluation is None else EvaluationReport.load(evaluation)
@@ -131,7 +129,7 @@ def version_of(checkpoint: str | Path, name: str) -> str | None:
     return version.version if version else None
 
 
-def check_task(name: str, lineage: Mapping) -> None:
+def check_task(name: str, lineage: Lineage) -> None:
     """Raise ValueError if a policy with this lineage must not become a version of model `name`.
 
     The name may contain only certain characters. All versions of a model must be trained on the
@@ -143,7 +141,7 @@ def check_task(name: str, lineage: Mapping) -> None:
             f"model name {name!r} may contain only letters, digits, '.', '_' and '-', and must "
             "begin with a letter or digit"
         )
-    task = flat(lineage).get("environment.task")
+    task = lineage.environment.task if lineage.environment else None
     client = store.connect()
     if task is None or not exists(client, name):
         return
@@ -218,7 +216,7 @@ def _rewrite_report(
     ledger: Ledger,
     evaluation: Path,
     checkpoint: str | Path,
-    lineage: Mapping,
+    lineage: Lineage,
 ) -> None:
     """Render the report of an evaluation again with everything known about the version."""
     flow_run = FlowRun.from_tags(version.tags)
@@ -248,7 +246,3 @@ def _champion_on_same_states(
             except OSError:
                 return None  # deleted: the report is made without it
     return None
-
-
-def _text(value) -> str:
-    return ("true" if value else "false") if isinstance(value, bool) else str(value)

@@ -4,10 +4,11 @@ training of a version.
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rrf import workspace
 from rrf.config import read_yaml
-from rrf.lineage import flat
+from rrf.lineage import Lineage
 from rrf.mlflow_store.flow_run import FlowRun
 from rrf.runners.checkpoints.deployable import kind_of
 
@@ -31,20 +32,20 @@ def run_name(config: Mapping, key: str) -> str:
 
 
 def run_notes(
-    config: Mapping, lineage: Mapping, run_dir: Path, command: str | None, flow_run: FlowRun | None
+    config: Mapping, lineage: Lineage, run_dir: Path, command: str | None, flow_run: FlowRun | None
 ) -> str:
     """The description of a run, in markdown.
 
     Args:
         config: The resolved config.
-        lineage: From `collect_lineage` or `environment_lineage`.
+        lineage: What it is trained on.
         run_dir: The directory of its checkpoints.
         command: The command line that started it.
         flow_run: The Prefect flow run that started it, if any.
     """
     facts = training_of(config)
     lines = [f"Trains a policy: {in_words(facts)}.", ""]
-    lines += [f"- {line}" for line in foundations(flat(lineage))]
+    lines += [f"- {line}" for line in foundations(lineage.facts())]
     lines.append(f"- Checkpoints: `{workspace.relative(run_dir)}`")
     if flow_run:
         lines.append(f"- Prefect flow run: {flow_run}")
@@ -87,11 +88,11 @@ def in_words(facts: Mapping[str, str]) -> str:
     return ", ".join(words) or "not recorded"
 
 
-def foundations(lineage: Mapping) -> list[str]:
+def foundations(lineage: Mapping[str, Any]) -> list[str]:
     """The dataset, the environment and the code of a policy, as one line of markdown each.
 
     Args:
-        lineage: A flat lineage, from `rrf.lineage.flat` or from the tags `lineage.*`.
+        lineage: `Lineage.facts`, or the facts in the tags of a version.
     """
     lines = []
     if "dataset" in lineage:
@@ -109,5 +110,5 @@ def foundations(lineage: Mapping) -> list[str]:
 
 def _details(lineage: Mapping, texts: Mapping[str, str]) -> str:
     """Fill in the texts for which the lineage has a value, e.g. " (DVC md5 01ab, 40 episodes)"."""
-    found = [text.format(lineage[key]) for key, text in texts.items() if key in lineage]
-    return f" ({', '.join(found)})" if found else ""
+    details = [text.format(lineage[key]) for key, text in texts.items() if key in lineage]
+    return f" ({', '.join(details)})" if details else ""

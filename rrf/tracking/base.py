@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rrf import atomic
+from rrf.lineage import Lineage
 from rrf.runners.tracker import Status
 
 ARTIFACTS = "artifacts"
@@ -60,9 +61,9 @@ class BaseTracker(abc.ABC):
         self._tags |= tags
         self._note("tags", dict(self._tags))
 
-    def log_dataset(self, lineage: dict) -> None:
+    def log_dataset(self, lineage: Lineage) -> None:
         """Record what the policy is trained on."""
-        self._note("lineage", lineage)
+        self._note("lineage", lineage.to_dict())
 
     def close(self, status: Status) -> None:
         """Record how the run has ended, and write everything."""

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 import yaml
 
 from rrf import atomic, workspace
-from rrf.lineage import card_place, each, flat
+from rrf.lineage import Lineage
 from rrf.mlflow_store import store
 from rrf.mlflow_store.authorship import NOTES, is_ours, signed
 from rrf.runners.tracker import Status
@@ -110,9 +110,9 @@ class MLflowTracker(BaseTracker):
         self._client.log_batch(self.run_id, params=new)
 
     def log_metrics(self, metrics: dict[str, float], step: int) -> None:
-        now = int(time.time() * 1000)
+        now_ms = int(time.time() * 1000)
         for key, value in metrics.items():
-            self._outbox.put(_Point(key, float(value), now, step))
+            self._outbox.put(_Point(key, float(value), now_ms, step))
 
     def set_tags(self, tags: dict[str, str]) -> None:
         for key, value in tags.items():
@@ -124,7 +124,7 @@ class MLflowTracker(BaseTracker):
         log_it = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
         self._call(lambda: log_it(self.run_id, str(path), folder or None))
 
-    def log_dataset(self, lineage: dict) -> None:
+    def log_dataset(self, lineage: Lineage) -> None:
         """Log each dataset as an input of the run, and the lineage as tags `lineage.*`.
 
         The dataset card becomes the artifact dataset/README.md; with several datasets each card
@@ -132,15 +132,15 @@ class MLflowTracker(BaseTracker):
         """
         from rrf.mlflow_store.dvc_dataset import dataset_input
 
-        datasets = each(lineage)
-        entities = [dataset_input(one) for one in datasets]
+        revision = lineage.git_revision
+        entities = [dataset_input(dataset, revision) for dataset in lineage.datasets]
         self._call(lambda: self._client.log_inputs(self.run_id, entities))
-        for one in datasets:
-            card = one.get("card")
+        for dataset in lineage.datasets:
+            card = dataset.card
             if card and "://" not in card:  # a remote card is not copied, its tag has the address
-                folder = str(PurePosixPath(card_place(one, datasets)).parent)
+                folder = str(PurePosixPath(dataset.card_place(lineage)).parent)
                 self.log_artifact(workspace.home() / card, folder)
-        self.set_tags({f"lineage.{key}": _tag(value) for key, value in flat(lineage).items()})
+        self.set_tags(lineage.tags())
 
     def close(self, status: Status) -> None:
         """Send the rest of the queue, end the run, and keep unsent metrics on disk."""
@@ -287,7 +287,3 @@ def _shortened(value: str) -> str:
         return value
     digest = hashlib.sha256(value.encode()).hexdigest()[:12]
     return f"{value[: _LONGEST_PARAM - 40]}… sha256 {digest}, in config.yaml"
-
-
-def _tag(value) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rrf.lineage import Lineage
 from rrf.lookup import Lookup
 from rrf.runners.tracker import Status
 
@@ -48,7 +49,7 @@ class Trackers:
         for tracker in self.trackers:
             tracker.log_artifact(path, folder)
 
-    def log_dataset(self, lineage: dict) -> None:
+    def log_dataset(self, lineage: Lineage) -> None:
         for tracker in self.trackers:
             tracker.log_dataset(lineage)
 

@@ -47,8 +47,8 @@ def test_a_dataset_is_learned_from(rrf, swings, algorithm):
     assert said.lines[-2].startswith(f"trained pendulum-{algorithm}: 40 gradient steps, loss/")
     assert rrf(*words).checkpoint == said.checkpoint
     lineage = load_lineage(said.checkpoint)
-    assert lineage["dataset"] == "swings"
-    assert lineage["environment"]["task"] == "Pendulum-v1"
+    assert lineage.dataset_names == ["swings"]
+    assert lineage.environment.task == "Pendulum-v1"
 
 
 def test_without_a_dataset_nothing_is_trained(rrf, home):

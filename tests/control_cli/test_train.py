@@ -73,14 +73,14 @@ def test_a_run_ends_with_its_outcome_and_the_checkpoint_in_the_last_line(rrf, ho
     ]
 
 
-def test_the_checkpoint_tells_what_it_stands_on(rrf):
+def test_the_checkpoint_tells_what_it_depends_on(rrf):
     path = rrf("train", *TINY_PPO).checkpoint
     lineage = json.loads((path / "manifest.json").read_text())["lineage"]
     assert lineage["environment"]["task"] == "CartPole-v1"
     assert set(lineage["environment"]["packages"]) >= {"gymnasium", "mujoco"}
     assert len(lineage["environment"]["config_digest"]) == 64
     assert len(lineage["source_digest"]) == 64
-    assert "dataset" not in lineage
+    assert "datasets" not in lineage
     interface = json.loads((path / "interface.json").read_text())
     assert interface["observation_dims"] == {"policy": 4}
     assert interface["num_choices"] == 2

@@ -11,6 +11,7 @@ import yaml
 
 from rrf import code_digest
 from rrf.evaluation.control import evaluate as control_evaluate
+from rrf.lineage import EnvironmentLineage, Lineage
 from tests.evaluation.control_checkpoints import write_control_checkpoint
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -49,7 +50,8 @@ def home(tmp_path_factory):
     (home / "configs/gates/easy.yaml").write_text(GATE.format(name="easy", bound=0.0, least=-1000))
     (home / "configs/gates/hard.yaml").write_text(GATE.format(name="hard", bound=0.0, least=0))
     shutil.copy(CONFIGS / "protocols/tiny.yaml", home / "configs/protocols/images.yaml")
-    lineage = {"environment": {"task": "Pendulum-v1", "config_digest": "12"}, "git_revision": "ab"}
+    environment = EnvironmentLineage("Pendulum-v1", "12")
+    lineage = Lineage(environment=environment, git_revision="ab")
     write_control_checkpoint(home / "run", "Pendulum-v1", lineage)
     return home
 

@@ -13,6 +13,7 @@ from rrf.evaluation.judging import judge
 from rrf.evaluation.protocols.limits import LimitCfg
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.lineage import EnvironmentLineage, Lineage
 
 GATES = Path(__file__).parents[2] / "configs/gates"
 LOCOMOTION = load_gate(GATES / "locomotion.yaml")
@@ -157,7 +158,7 @@ def test_the_digest_of_an_evaluation_without_metrics_is_as_it_always_was():
 def test_judging_writes_the_verdict_and_the_report_with_its_table(tmp_path):
     report([0.1, 0.1, 0.3, 0.3]).save(tmp_path / "evaluation.json")
     write_report(tmp_path)
-    found = judge(tmp_path, GATE, lineage={"environment": {"task": "Go1"}})
+    found = judge(tmp_path, GATE, lineage=Lineage(environment=EnvironmentLineage("Go1")))
     assert Verdict.load(verdict_file(tmp_path, GATE.name)) == found
     page = (tmp_path / "report.html").read_text()
     assert "tracking error xy (m/s)" in page

@@ -38,6 +38,7 @@ from infra.display import Display
 from rrf.config import locate
 from rrf.envs.rendering.video import write_video
 from rrf.evaluation.results import EvaluationReport
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.registry import promotion
 from rrf.registry.lineage_sources import collect_lineage
@@ -68,13 +69,13 @@ def test_a_policy_reused_from_a_run_without_mlflow_is_refused_before_it_is_evalu
     (tmp_path / "result.json").write_text("{}")
     policy = {"checkpoint": str(tmp_path / "global_step_1"), "run_id": None}
     with pytest.raises(ValueError, match=rf"{tmp_path} was trained without MLflow.*move it away"):
-        conclude("walker", policy, "configs/gates/locomotion.yaml", {})
+        conclude("walker", policy, "configs/gates/locomotion.yaml", Lineage())
 
 
-def test_a_policy_stands_on_all_datasets_in_its_manifest(tmp_path):
-    one, other = {"dataset": "demo", "card": None}, {"dataset": "lab"}
-    for lineage, names in ((one, ["demo"]), ({"datasets": [one, other]}, ["demo", "lab"])):
-        (tmp_path / "manifest.json").write_text(json.dumps({"lineage": lineage}))
+def test_a_policy_depends_on_all_datasets_in_its_manifest(tmp_path):
+    for names in (["demo"], ["demo", "lab"]):
+        lineage = Lineage(tuple(DatasetLineage(name) for name in names))
+        (tmp_path / "manifest.json").write_text(json.dumps({"lineage": lineage.to_dict()}))
         assert datasets_behind(str(tmp_path)) == names
 
 

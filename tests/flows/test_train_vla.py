@@ -8,6 +8,7 @@ import pytest
 from flows import commands
 from flows.train_vla import NEW_MODEL_GATE, NEW_MODEL_RL_GATE, STAGES, train_vla
 from rrf import workspace
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.registry import promotion, versions
 from rrf.runners.checkpoints.deployable import deployable_digest
@@ -71,7 +72,7 @@ class Commands:
             return path
         client = store.connect()
         run_id = client.create_run(store.experiment_id(client, stage)).info.run_id
-        lineage = {"dataset": "demo", "dataset_card": None}
+        lineage = Lineage((DatasetLineage("demo"),))
         make_checkpoint(path, STAGES.index(stage) + 10 * self.seed, lineage)
         result = {"checkpoint": str(path), "run_id": run_id, "steps": 3}
         write_json(path.parent / "result.json", result)
@@ -112,8 +113,9 @@ def test_each_stage_starts_from_the_one_before_and_the_last_one_is_judged(
     champion = versions.find("reach@champion")
     assert champion.version == "1"
     assert champion.run_id == result["training"]["rl"]["run_id"]
-    assert result["lineage"]["dataset"] == "demo"
-    assert result["lineage"]["dataset_md5"] == "0123456789abcdef0123456789abcdef.dir"
+    [dataset] = result["lineage"]["datasets"]
+    assert dataset["name"] == "demo"
+    assert dataset["md5"] == "0123456789abcdef0123456789abcdef.dir"
     before = Path(result["before"], "evaluation.json").read_bytes()
     assert Path(result["evaluation"], "baseline-before-training.json").read_bytes() == before
 

@@ -56,8 +56,8 @@ def tracked(home, monkeypatch):
 
 def test_the_md5_of_a_directory_is_that_of_dvc(tracked):
     lineage = collect_lineage("demo")
-    assert lineage["missing"] == []
-    assert directory_md5(tracked / "datasets/demo") == lineage["dataset_md5"]
+    assert lineage.missing == ()
+    assert directory_md5(tracked / "datasets/demo") == lineage.datasets[0].md5
     assert directory_md5(tracked / "datasets/absent") is None
 
 
@@ -93,8 +93,8 @@ def test_the_files_here_are_used_if_they_are_that_version_and_else_fetched(track
     lineage = collect_lineage("demo")
     facts = {
         "path": "datasets/demo",
-        "revision": lineage["git_revision"],
-        "md5": lineage["dataset_md5"],
+        "revision": lineage.git_revision,
+        "md5": lineage.datasets[0].md5,
     }
     assert load(facts) == tracked / "datasets/demo"
     copied = load(facts, tmp_path / "copied")

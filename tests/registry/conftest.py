@@ -17,6 +17,7 @@ from rrf.evaluation.gates.decision import Rival, decide
 from rrf.evaluation.gates.gate import GateCfg
 from rrf.evaluation.results import EpisodeResult, EvaluationReport
 from rrf.evaluation.vla.protocol import ProtocolCfg
+from rrf.lineage import Lineage
 from rrf.mlflow_store import store
 from rrf.registry import registration
 from rrf.registry.lineage_sources import collect_lineage
@@ -84,7 +85,7 @@ def register(
     run_id: str,
     seed: int,
     solved: int,
-    lineage: dict | None = None,
+    lineage: Lineage | None = None,
     gate: str = "g",
 ) -> tuple[str, EvaluationReport]:
     """Register checkpoint number `seed`, of which `solved` episodes of 20 succeeded; returns the
@@ -126,7 +127,7 @@ def write_json(path: Path, data) -> None:
     path.write_text(json.dumps(data))
 
 
-def make_checkpoint(path: Path, seed: int = 0, lineage: dict | None = None) -> Path:
+def make_checkpoint(path: Path, seed: int = 0, lineage: Lineage | None = None) -> Path:
     """A complete checkpoint whose weights depend on `seed`; nothing here needs to run it."""
     with atomic.directory(path) as root:
         policy = {"cameras": ["top"], "image_size": [8, 8], "state_dim": 4, "chunk_length": 2}
@@ -136,7 +137,7 @@ def make_checkpoint(path: Path, seed: int = 0, lineage: dict | None = None) -> P
         (root / "norm_stats.json").write_text("{}")
         (root / "trainer_state").mkdir()
         (root / "trainer_state/state.json").write_text("{}")
-        atomic.write_manifest(root, step=seed, lineage=lineage or {})
+        atomic.write_manifest(root, step=seed, lineage=(lineage or Lineage()).to_dict())
     return path
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from mlflow import MlflowClient
 
 from rrf import workspace
+from rrf.lineage import Lineage
 from rrf.mlflow_store import store
 from rrf.registry import listing, promotion, registration
 
@@ -53,7 +54,7 @@ def rollback() -> None:
 def register() -> None:
     checkpoints = workspace.home() / "checkpoints"
     run_id = (workspace.home() / "run_id").read_text()
-    lineage = json.loads((workspace.home() / "lineage.json").read_text())
+    lineage = Lineage.from_dict(json.loads((workspace.home() / "lineage.json").read_text()))
     registration.register(checkpoints / "9", NAME, run_id, lineage, checkpoints / "evaluation-9")
 
 

@@ -16,7 +16,7 @@ from rrf.evaluation.control.evaluate import evaluate_control
 from rrf.evaluation.control.protocol import ControlProtocolCfg
 from rrf.evaluation.gates.gate import GateCfg
 from rrf.evaluation.protocols.limits import LimitCfg
-from rrf.lineage import flat, lacking
+from rrf.lineage import Lineage, lacking
 from rrf.mlflow_store import store
 from rrf.policies.control.configs import MemoryCfg
 from rrf.registry import loading, promotion, registration, versions
@@ -127,7 +127,7 @@ def test_a_recurrent_model_remembers_until_it_is_reset(champion, model):
 
 def test_an_observation_that_is_not_finite_is_refused_and_not_remembered(tmp_path):
     memory = MemoryCfg(hidden_size=4)
-    path = write_control_checkpoint(tmp_path / "run", "Pendulum-v1", {}, memory)
+    path = write_control_checkpoint(tmp_path / "run", "Pendulum-v1", Lineage(), memory)
     broken, whole = DeployedControl(path), DeployedControl(path)
     seen = SEEN.numpy()
     for deployed in (broken, whole):
@@ -141,7 +141,7 @@ def test_an_observation_that_is_not_finite_is_refused_and_not_remembered(tmp_pat
 
 
 def test_an_interface_of_another_version_is_named(tmp_path):
-    path = write_control_checkpoint(tmp_path / "run", "Pendulum-v1", {})
+    path = write_control_checkpoint(tmp_path / "run", "Pendulum-v1", Lineage())
     data = json.loads((path / "interface.json").read_text())
     for content in (data | {"colour": "red"}, []):
         (path / "interface.json").write_text(json.dumps(content))
@@ -159,7 +159,7 @@ def test_a_fetched_policy_is_the_same_one(home, champion):
 
 def test_a_run_outside_a_commit_is_registered_and_not_promoted(home, monkeypatch):
     whole = environment_lineage(PROTOCOL.env.to_dict())
-    lineage = whole | {"git_revision": None, "git_dirty": None}
+    lineage = whole.replace(git_revision=None, git_dirty=None)
     checkpoint = write_control_checkpoint(home / "checkpoints/run", "Pendulum-v1", lineage)
     version = registered(home, checkpoint, lineage)
     with pytest.raises(ValueError, match=r"lineage lacks git_revision; train it in a git checkout"):
@@ -167,7 +167,7 @@ def test_a_run_outside_a_commit_is_registered_and_not_promoted(home, monkeypatch
 
 
 def test_nothing_gets_around_the_validation_of_its_data_by_naming_an_environment():
-    whole = flat(environment_lineage(PROTOCOL.env.to_dict())) | {"git_revision": "ab"}
+    whole = environment_lineage(PROTOCOL.env.to_dict()).facts() | {"git_revision": "ab"}
     assert lacking(whole) == []
     assert lacking(whole | {"dataset": "demo"}) == ["dataset_md5", "validation"]
     assert lacking({"git_revision": "ab"}) == ["dataset_md5", "validation"]

@@ -23,7 +23,7 @@ def three_versions(home):
     client = store.connect()
     run_id = client.create_run(store.experiment_id(client, "train")).info.run_id
     (home / "run_id").write_text(run_id)
-    (home / "lineage.json").write_text(json.dumps(collect_lineage("demo")))
+    (home / "lineage.json").write_text(json.dumps(collect_lineage("demo").to_dict()))
     reports = {}
     for seed in (1, 2, 3, 9):
         checkpoint = make_checkpoint(home / f"checkpoints/{seed}", seed)

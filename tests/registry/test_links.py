@@ -1,5 +1,6 @@
 """Addresses of MLflow's pages, and what reports link to."""
 
+from rrf.lineage import EnvironmentLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.mlflow_store.flow_run import FlowRun, flow_run_tags
 from rrf.registry import links
@@ -43,7 +44,7 @@ def test_a_report_links_to_its_runs_and_to_every_dataset(home, monkeypatch):
         "dataset demo": card,
         "dataset lab": (home / "datasets/lab/README.md").as_uri(),
     }
-    assert links.report_links(None, {"environment": {"task": "CartPole-v1"}}) == {}
+    assert links.report_links(None, Lineage(environment=EnvironmentLineage("CartPole-v1"))) == {}
 
 
 def test_a_command_knows_the_flow_run_that_started_it(monkeypatch):
@@ -53,7 +54,7 @@ def test_a_command_knows_the_flow_run_that_started_it(monkeypatch):
     for key, value in flow_run.environment().items():
         monkeypatch.setenv(key, value)
     assert FlowRun.from_environment() == flow_run == FlowRun.from_tags(flow_run_tags())
-    assert links.report_links(None, None) == {}  # it has no page: there is no server
+    assert links.report_links(None, Lineage()) == {}  # it has no page: there is no server
 
 
 def test_a_policy_outside_of_a_run_directory_has_no_page(home):

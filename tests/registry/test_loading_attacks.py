@@ -17,6 +17,7 @@ import yaml
 
 import rrf
 from rrf import atomic, workspace
+from rrf.lineage import Lineage
 from rrf.mlflow_store import store
 from rrf.mlflow_store.artifacts import local_folder
 from rrf.registry import loading, packaging, registration, versions
@@ -34,7 +35,9 @@ LOADER = "def _load_pyfunc(path):\n    raise RuntimeError('planted')\n"
 @pytest.fixture
 def checkpoint(home, monkeypatch) -> Path:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home / '.rrf/mlflow.db'}")
-    return write_control_checkpoint(home / "checkpoints/run", "Pendulum-v1", {"git_revision": "a"})
+    return write_control_checkpoint(
+        home / "checkpoints/run", "Pendulum-v1", Lineage(git_revision="a")
+    )
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ def replace_policy(model: Path, home: Path) -> str:
     Returns:
         Its digest.
     """
-    lineage = {"git_revision": "a"}
+    lineage = Lineage(git_revision="a")
     other = write_control_checkpoint(home / "other", "Pendulum-v1", lineage, seed=7)
     shutil.rmtree(model / packaging.PLACE)
     return copy_deployable(other, _empty(model / packaging.PLACE))

@@ -7,6 +7,7 @@ import pytest
 import typer.testing
 
 from rrf.cli.models import app
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.registry import listing, versions
 from tests.registry.conftest import judge, make_checkpoint, make_evaluation, write_json
@@ -115,7 +116,7 @@ def test_there_may_be_more_models_than_the_store_tells_at_once(home, rrf):
 
 
 def test_a_checkpoint_is_registered_with_all_it_was_trained_on(home, rrf, run_dir):
-    lineage = {"datasets": [{"dataset": "demo"}, {"dataset": "lab"}]}
+    lineage = Lineage((DatasetLineage("demo"), DatasetLineage("lab")))
     make_checkpoint(run_dir / "global_step_4", 4, lineage)
     assert "lineage lacks lab: dataset_md5" in rrf("register", run_dir, "m")[0]
     assert versions.find("m/1").tags["lineage.dataset"] == "demo, lab"

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from rrf import workspace
+from rrf.lineage import EnvironmentLineage, Lineage
 from rrf.mlflow_store.artifacts import local_folder
 from rrf.registry import changes, listing, loading, promotion, registration, versions
 from rrf.registry.ledger import Entry, Ledger
@@ -26,7 +27,7 @@ NAME = "policy"
 def add(home, run_id):
     """Register checkpoint number `seed`, of which `solved` episodes of 20 succeeded."""
 
-    def _add(seed: int, solved: int = 18, lineage: dict | None = None):
+    def _add(seed: int, solved: int = 18, lineage: Lineage | None = None):
         return register(home, NAME, run_id, seed, solved, lineage)
 
     return _add
@@ -65,14 +66,14 @@ def test_only_verdicts_of_the_models_gate_are_noted(home, add):
 
 
 def test_a_model_takes_policies_of_one_task_only(add):
-    add(1, lineage={"environment": {"task": "CartPole-v1"}})
-    add(2, lineage={"environment": {"task": "CartPole-v1"}})
+    add(1, lineage=Lineage(environment=EnvironmentLineage("CartPole-v1")))
+    add(2, lineage=Lineage(environment=EnvironmentLineage("CartPole-v1")))
     message = (
         f"'{NAME}' holds policies for CartPole-v1, but this one was trained on Pendulum-v1; give "
         f"another name, e.g. {NAME}-pendulum-v1"
     )
     with pytest.raises(ValueError, match=message):
-        add(3, lineage={"environment": {"task": "Pendulum-v1"}})
+        add(3, lineage=Lineage(environment=EnvironmentLineage("Pendulum-v1")))
     assert len(listing.versions(NAME)) == 2
 
 
@@ -159,10 +160,19 @@ def test_a_candidate_is_compared_with_the_champion_of_today(add):
     assert aliases() == {"champion": "2", "previous": "1", "candidate": "3"}
 
 
+def without(lineage: Lineage, key: str) -> Lineage:
+    """The lineage of one dataset without one of the facts that a promotion needs."""
+    [dataset] = lineage.datasets
+    return {
+        "dataset_md5": lineage.replace(datasets=(dataclasses.replace(dataset, md5=None),)),
+        "git_revision": lineage.replace(git_revision=None),
+        "validation": lineage.replace(datasets=(dataclasses.replace(dataset, validation=None),)),
+    }[key]
+
+
 @pytest.mark.parametrize("key", ["dataset_md5", "git_revision", "validation"])
 def test_incomplete_lineage_is_refused(home, add, key):
-    lineage = {k: v for k, v in collect_lineage("demo").items() if k != key}
-    version, _ = add(1, lineage=lineage)
+    version, _ = add(1, lineage=without(collect_lineage("demo"), key))
     with pytest.raises(ValueError, match=f"its lineage lacks {key}"):
         promotion.promote(NAME, version)
     add(1)

@@ -1,5 +1,6 @@
 """The gate of a model: who may change it, what a promotion believes, and what it counts."""
 
+import dataclasses
 import json
 
 import pytest
@@ -17,10 +18,20 @@ NAME = "policy"
 def add(home, run_id):
     """Register checkpoint number `seed`, of which `solved` episodes of 20 succeeded."""
 
-    def _add(seed: int, solved: int = 20, gate: str = "g", **lineage) -> str:
-        return register(home, NAME, run_id, seed, solved, collect_lineage("demo") | lineage, gate)[
-            0
-        ]
+    def _add(
+        seed: int,
+        solved: int = 20,
+        gate: str = "g",
+        git_dirty: bool = False,
+        data_pushed: bool | None = None,
+    ) -> str:
+        lineage = collect_lineage("demo")
+        [dataset] = lineage.datasets
+        lineage = lineage.replace(
+            datasets=(dataclasses.replace(dataset, pushed=data_pushed),), git_dirty=git_dirty
+        )
+        version, _ = register(home, NAME, run_id, seed, solved, lineage, gate)
+        return version
 
     return _add
 

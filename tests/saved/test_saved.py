@@ -90,7 +90,7 @@ def test_a_preset_is_the_run_it_was(name, monkeypatch):
     assert name in PRESETS
     cfg = resolve(name)
     if name in DIGESTS["environments"]:
-        lineage, inputs = training_of(cfg).stands_on(None, None)
+        lineage, inputs = training_of(cfg).depends_on(None, None)
         assert lineage["environment"]["config_digest"] == DIGESTS["environments"][name]
     else:
         inputs = run_inputs(cfg.to_dict(), None, "", None)

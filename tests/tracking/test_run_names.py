@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.mlflow_store.flow_run import FlowRun
 from rrf.registry.training_facts import run_name, run_notes
@@ -41,7 +42,7 @@ def test_a_run_is_named_by_experiment_seed_and_the_begin_of_its_key():
 
 
 def test_the_notes_say_what_is_trained_from_what_and_how_to_do_it_again():
-    lineage = {"dataset": "demo", "dataset_md5": "77.dir", "git_revision": "ab" * 20}
+    lineage = Lineage((DatasetLineage("demo", "77.dir"),), git_revision="ab" * 20)
     command = "rrf train reach-grpo seed=3"
     parent = "reach-sft-0123456789ab/global_step_40"
     assert run_notes(CONFIG, lineage, Path("/runs/r"), command, FLOW_RUN).splitlines() == [

@@ -279,12 +279,13 @@ def test_recording_a_run_never_loads_torch(home, run_dir):
     write_json(run_dir / "x.json", {})
     program = f"""
 import sys
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.tracking.runs import open_trackers
 tracker = open_trackers(["mlflow", "tensorboard"], "train", "r", {str(run_dir)!r})
 tracker.log_config({{"a": 1}})
 tracker.log_metrics({{"loss": 1.0}}, 1)
 tracker.log_artifact({str(run_dir / "x.json")!r})
-tracker.log_dataset({{"dataset": "demo"}})
+tracker.log_dataset(Lineage((DatasetLineage("demo"),)))
 tracker.close("FINISHED")
 assert "torch" not in sys.modules
 """

@@ -174,7 +174,7 @@ def test_of_contradicting_demonstrations_the_good_action_is_taken(camps, tmp_pat
     assert action_of(policy, -1) == pytest.approx(BAD, abs=0.1)
     assert BAD + 0.2 < action_of(policy, 0) < GOOD - 0.2  # not told: between the two
     lineage = checkpoint.load_lineage(newest(tmp_path))
-    assert lineage["advantage"]["file"] == FILE
+    assert lineage.advantage["file"] == FILE
     table = pd.read_parquet(tmp_path / FILE)
     is_good = np.isin(table["episode_index"], GOOD_EPISODES)
     assert (table["is_positive"].to_numpy() == is_good).mean() > 0.9

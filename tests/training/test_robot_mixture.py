@@ -119,7 +119,7 @@ def test_the_policy_of_one_robot_is_a_checkpoint_like_any_other(folder, trained,
     cfg = read_yaml(out / "config.yaml")
     assert (cfg["dataset"], cfg["mixture"], cfg["robots"]) == (str(folder / "cart"), {}, {})
     assert checkpoint.load_norm_stats(out) == published(folder, "cart")
-    assert "parent_checkpoint" in checkpoint.load_lineage(out)
+    assert checkpoint.load_lineage(out).parent_checkpoint
     policy: typing.Any = checkpoint.load_policy(out)
     frames = split_of(one_dataset(folder, "cart")).training
     assert policy.sample(frames.batch(np.arange(3)).observation).actions.shape == (3, CHUNK, 2)

@@ -167,10 +167,10 @@ class ControlProtocolCfg(BaseProtocolCfg):
         from rrf.runners.checkpoints.control import load_control_policy
 
         return evaluate_control(
-            *load_control_policy(candidate.path),
+            *load_control_policy(candidate.checkpoint),
             self,
             on_episode,
-            checkpoint_digest=candidate.digest,
+            checkpoint_digest=candidate.checkpoint_digest,
             label=candidate.label,
             known=known,
         )
@@ -190,7 +190,7 @@ class ControlProtocolCfg(BaseProtocolCfg):
 
         if not (chosen := choose_for_video(report.episodes, limit)):
             return []
-        return film_episodes(*load_control_policy(candidate.path), self, chosen, folder)
+        return film_episodes(*load_control_policy(candidate.checkpoint), self, chosen, folder)
 
     def check_training(self, cfg: typing.Any) -> None:
         """See `BaseProtocolCfg.check_training`. Builds one training environment and one block."""

@@ -19,6 +19,7 @@ from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.reports.charts import Curve, curves_chart, interval_bar, success_chart
 from rrf.evaluation.reports.page import badge, escape, key_table, link, page, section, table
 from rrf.evaluation.results import REPORT, EvaluationReport, wins_and_losses
+from rrf.lineage import Lineage
 
 BASELINE = "baseline-*.json"
 _NOT_SHOWN = ("train/cpu_s", "train/samples_per_s")
@@ -38,7 +39,7 @@ _CODE = ("git_revision", "git_dirty", "source_digest", "lock_hash")
 
 def write_report(
     folder: str | Path,
-    lineage: Mapping | None = None,
+    lineage: Lineage | None = None,
     curves: Mapping[str, Curve] | None = None,
     champion: EvaluationReport | None = None,
     config: Mapping | None = None,
@@ -50,7 +51,7 @@ def write_report(
     Args:
         folder: Evaluation directory written by `rrf eval`. It also has a verdict-*.json of each
             gate that has judged the evaluation.
-        lineage: From `collect_lineage`, with any further entries to show.
+        lineage: What the policy depends on.
         curves: Metrics of the training run, name -> (step, value) points.
         champion: The champion's evaluation under the same protocol.
         config: The resolved config of the training run.
@@ -73,7 +74,7 @@ def write_report(
         sections.append(_videos(report, folder))
     if curves:
         sections.append(_curves(curves))
-    sections += [_lineage(report, lineage or {}), _protocol(report)]
+    sections += [_lineage(report, lineage or Lineage()), _protocol(report)]
     if config:
         sections.append(_config(config))
     subject = subject or report.policy or report.checkpoint_digest[:12]
@@ -274,14 +275,12 @@ def _chart_of(name: str, curves: Mapping[str, Curve]) -> str:
     return f"{group}{_BY_TASK}" if "/" in group else name
 
 
-def _lineage(report: EvaluationReport, lineage: Mapping) -> str:
+def _lineage(report: EvaluationReport, lineage: Lineage) -> str:
     rows: dict[str, object] = {"checkpoint_digest": report.checkpoint_digest}
-    keys = _CODE if "environment" in lineage else (*_DATASET, *_CODE)
-    rows |= {key: _shown(lineage.get(key)) for key in keys}
-    shown = (*keys, "missing", "datasets")  # the rows already describe all of several datasets
-    rows |= {key: _shown(lineage[key]) for key in lineage if key not in shown}
-    missing = lineage.get("missing") or []
-    note = "".join(f"<p>missing: {escape(str(problem))}</p>" for problem in missing)
+    facts, keys = lineage.facts(), _CODE if lineage.environment else (*_DATASET, *_CODE)
+    rows |= {key: _shown(facts.get(key)) for key in keys}
+    rows |= {key: _shown(facts[key]) for key in facts if key not in (*keys, "missing")}
+    note = "".join(f"<p>missing: {escape(problem)}</p>" for problem in lineage.missing)
     return section("Lineage", key_table(rows), note)
 
 

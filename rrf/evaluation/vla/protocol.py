@@ -199,7 +199,7 @@ class ProtocolCfg(BaseProtocolCfg):
 
         if candidate.policy is None:
             self._check_policy(candidate.config)
-        policy = candidate.policy or load_policy(candidate.path)
+        policy = candidate.policy or load_policy(candidate.checkpoint)
         cpu = cpu_seconds()
         env = self.environment(resources.workers, renderer=resources.renderer)
         try:
@@ -208,7 +208,7 @@ class ProtocolCfg(BaseProtocolCfg):
                 env,
                 self,
                 on_episode,
-                checkpoint_digest=candidate.digest,
+                checkpoint_digest=candidate.checkpoint_digest,
                 label=candidate.label,
                 known=known,
             )
@@ -294,13 +294,15 @@ class ProtocolCfg(BaseProtocolCfg):
         from rrf.runners.checkpoints.checkpoint import load_norm_stats
 
         chunk = candidate.config["policy"]["chunk_length"]
-        mean = np.asarray(load_norm_stats(candidate.path)[ACTION]["mean"], np.float32)
+        mean = np.asarray(load_norm_stats(candidate.checkpoint)[ACTION]["mean"], np.float32)
         policies = {
             "random": RandomPolicy(chunk, len(mean)),
             "mean-action": MeanActionPolicy(chunk, mean),
         }
         return [
-            dataclasses.replace(candidate, policy=policy, digest=f"baseline:{name}", label=name)
+            dataclasses.replace(
+                candidate, policy=policy, checkpoint_digest=f"baseline:{name}", label=name
+            )
             for name, policy in policies.items()
         ]
 

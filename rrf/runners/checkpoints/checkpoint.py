@@ -23,6 +23,7 @@ from torch import nn
 
 from rrf import atomic
 from rrf.config import first_error, read_yaml
+from rrf.lineage import Lineage
 from rrf.networks import tensor_files
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.checkpoints.deployable import KIND, TRAINER_STATE, copy_deployable
@@ -49,7 +50,7 @@ def save(
     weights: Mapping[str, torch.Tensor],
     norm_stats: Mapping,
     trainer_state: TrainerState,
-    lineage: Mapping,
+    lineage: Lineage,
     texts: Mapping[str, str] | None = None,
 ) -> Path:
     """Write `<run_dir>/global_step_<step>` atomically; replaces a checkpoint of the same step.
@@ -68,7 +69,7 @@ def save(
         (root / TRAINER_STATE / "state.json").write_text(
             json.dumps(trainer_state.facts, indent=2) + "\n"
         )
-        facts = {"format": 1, "step": step, "lineage": dict(lineage), KIND: config.policy_kind}
+        facts = {"format": 1, "step": step, "lineage": lineage.to_dict(), KIND: config.policy_kind}
         atomic.write_manifest(root, **facts)
     return path
 
@@ -117,12 +118,12 @@ def load_config(checkpoint: str | Path) -> dict:
     return current(read_yaml(Path(checkpoint) / CONFIG))
 
 
-def load_lineage(checkpoint: str | Path | None) -> dict:
+def load_lineage(checkpoint: str | Path | None) -> Lineage:
     """The lineage of a checkpoint, from its manifest; empty if `checkpoint` is None."""
     if checkpoint is None:
-        return {}
-    manifest = json.loads((Path(checkpoint) / atomic.MANIFEST).read_text())
-    return manifest.get("lineage", {})
+        return Lineage()
+    path = Path(checkpoint) / atomic.MANIFEST
+    return Lineage.from_dict(json.loads(path.read_text()).get("lineage", {}), str(path))
 
 
 def config_differences(saved: Mapping, current: Mapping, free: Collection[str] = ()) -> list[str]:

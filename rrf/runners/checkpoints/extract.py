@@ -40,8 +40,8 @@ def extract(path: Path, embodiment: str, out: Path) -> Path:
         (root / checkpoint.NORM_STATS).write_text(text, encoding="utf-8")
         manifest = atomic.read_manifest(root)
         facts = {key: value for key, value in manifest.items() if key != "files"}
-        lineage = {**facts.get("lineage", {}), "parent_checkpoint": parent}
-        atomic.write_manifest(root, **{**facts, "lineage": lineage})
+        lineage = checkpoint.load_lineage(path).replace(parent_checkpoint=parent)
+        atomic.write_manifest(root, **{**facts, "lineage": lineage.to_dict()})
     return out
 
 

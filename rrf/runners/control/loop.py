@@ -24,6 +24,7 @@ from rrf.algorithms import distributed
 from rrf.data.sampling import mixed_seed
 from rrf.envs.control_env import ControlEnv, EnvState, check_final, check_step
 from rrf.envs.failure import EnvError, NotFiniteError, failed, named
+from rrf.lineage import Lineage
 from rrf.networks import tensor_files
 from rrf.policies.control.actor_critic import Deployed
 from rrf.runners import process_group
@@ -80,7 +81,7 @@ class ControlRunner:
         self,
         cfg: ControlRunnerCfg,
         run_dir: str | Path,
-        lineage: Mapping | None = None,
+        lineage: Lineage | None = None,
         env: ControlEnv | None = None,
     ):
         """
@@ -92,7 +93,7 @@ class ControlRunner:
                 environment fails.
         """
         self.cfg, self.run_dir = cfg, Path(run_dir)
-        self.lineage = dict(lineage or {})
+        self.lineage = lineage or Lineage()
         self.signals: SignalWatch | None = None
         self.device = process_group.join(cfg.device)
         self.threads = ThreadTuner(cfg.num_threads)
@@ -116,7 +117,7 @@ class ControlRunner:
         self.observations = self.env.get_observations()
         if cfg.init_from:
             parent = checkpoint.find(cfg.init_from)
-            self.lineage["parent_checkpoint"] = deployable_digest(parent)
+            self.lineage = self.lineage.replace(parent_checkpoint=deployable_digest(parent))
             self._begin_from(parent)
         self.policy.to(self.device)
 
