@@ -17,7 +17,7 @@ from rrf import workspace
 from rrf.envs.rendering.video import preview
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.nightly.series import ALL, together
-from rrf.evaluation.results import REPORT, EvaluationReport
+from rrf.evaluation.results import REPORT, Evaluation
 from rrf.lineage import Lineage
 from rrf.registry import evidence, links, versions
 from rrf.registry.nights import Series
@@ -34,7 +34,7 @@ def show_training(stage: str, target: str, result: dict) -> None:
         )
 
 
-def show_evaluation(report: EvaluationReport, where: Path, behind: Mapping[str, str]) -> None:
+def show_evaluation(report: Evaluation, where: Path, behind: Mapping[str, str]) -> None:
     """Show the success per task with its bounds, the path of the report, and the policy's links."""
     rates = report.per_task | {"all tasks": report.overall}
     rows = [
@@ -57,7 +57,7 @@ def show_evaluation(report: EvaluationReport, where: Path, behind: Mapping[str, 
     )
 
 
-def show_video(report: EvaluationReport, folder: Path) -> None:
+def show_video(report: Evaluation, folder: Path) -> None:
     """Show the first video of an evaluation as a small animation, with the folder of all videos."""
     first = folder / report.videos[0]["path"] if report.videos else None
     if first is None or not first.is_file():
@@ -93,7 +93,7 @@ def show_version(model: str, version: str, lineage: Lineage, evaluation: Path) -
     run_id = versions.find(f"{model}/{version}").run_id
     places = {"version in MLflow": links.version_url(model, version)}
     places |= links.report_links(run_id, lineage)
-    stored = evidence.place(EvaluationReport.load(evaluation).digest)
+    stored = evidence.place(Evaluation.load(evaluation).digest)
     places["report in MLflow"] = links.artifact_url(run_id, f"{stored}/{REPORT}")
     title = f"{model} version {version}"
     create_markdown_artifact(
@@ -127,7 +127,7 @@ def _markdown(addresses: Mapping[str, str]) -> list[str]:
     return [f"[{title}]({address})" for title, address in addresses.items()]
 
 
-def _means(report: EvaluationReport, task: str | None) -> dict[str, float]:
+def _means(report: Evaluation, task: str | None) -> dict[str, float]:
     return {name: round(mean, 4) for name, mean in report.mean_metrics(task).items()}
 
 

@@ -13,7 +13,7 @@ from rrf.config import read_yaml
 from rrf.evaluation import judging
 from rrf.evaluation.gates import gate as gates
 from rrf.evaluation.gates.verdicts import Verdict
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 from rrf.lineage import Lineage
 from rrf.registry import links, promotion, registration, versions
 from rrf.registry.versions import Version
@@ -101,7 +101,7 @@ def judge(
     if before:
         parent = Path(before, EVALUATION).read_bytes()
         atomic.write_bytes(Path(evaluation) / BEFORE, parent)
-    cfg, digest = gates.load_gate(gate), EvaluationReport.load(evaluation).checkpoint_digest
+    cfg, digest = gates.load_gate(gate), Evaluation.load(evaluation).checkpoint_digest
     addresses = links.report_links(run_id, lineage, this_run())
     verdict = judging.judge(
         evaluation,
@@ -157,7 +157,7 @@ def evaluate_and_judge(
     extra_episodes, round = max(0, cfg.looks[0] - cfg.protocol.episodes_per_task), 0
     while True:
         evaluation = run_evaluation(policy["checkpoint"], protocol, extra_episodes, look=round + 1)
-        digest, compared = EvaluationReport.load(evaluation).checkpoint_digest, {}
+        digest, compared = Evaluation.load(evaluation).checkpoint_digest, {}
         for role, rival in rivals.items():
             folder = evaluation
             if rival["checkpoint_digest"] != digest:

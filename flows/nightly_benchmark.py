@@ -24,7 +24,7 @@ from flows.promote import ModelName
 from flows.steps import step
 from flows.this_run import this_run
 from rrf import atomic, workspace
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 from rrf.registry import links, night_record
 from rrf.registry.nights import series_with
 
@@ -32,7 +32,7 @@ from rrf.registry.nights import series_with
 @step(name="record", task_run_name="record {model} version {version}")
 def record(model: str, version: str, folder: str, night: str) -> str:
     """Store the night in MLflow; returns the id of its run."""
-    report, flow_run = EvaluationReport.load(folder), this_run()
+    report, flow_run = Evaluation.load(folder), this_run()
     protocol = report.protocol["name"]
     notes = (
         f"The champion of `{model}`, version {version}, evaluated in the night of {night} under "
@@ -83,7 +83,7 @@ def nightly_benchmark(
     if alarms := compare(model, run_id, folder):
         how = f"acknowledge it with: rrf nightly ack {model} --reason '...'"
         raise RuntimeError("; ".join([*alarms, how]))
-    return {"version": champion["version"], "success": str(EvaluationReport.load(folder).overall)}
+    return {"version": champion["version"], "success": str(Evaluation.load(folder).overall)}
 
 
 def _stamp() -> str:

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from infra import services
 from rrf import processes, workspace
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 from rrf.lineage import Lineage
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def summary(first: dict, second: dict, used: dict) -> Table:
         unit = "rounds of rollout and update" if "validations" in result else "steps"
         text = f"{result['steps']} {unit}, {result['wall_s']:.0f} s{reused}"
         table.add_row(stage, f"{text}; MLflow run {result['run_id']}")
-    before = EvaluationReport.load(first["before"]).overall
+    before = Evaluation.load(first["before"]).overall
     table.add_row("before rl", f"{before.rate:.0%} of {before.episodes} held-out episodes solved")
     table.add_row("after rl", _success(first))
     table.add_row("gate", f"[green]{first['verdict']}[/]: {first['decision']}")

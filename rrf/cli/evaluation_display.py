@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from rrf.evaluation.protocols.base import OnEpisode
-    from rrf.evaluation.results import EvaluationReport
+    from rrf.evaluation.results import Evaluation
 
 
 @contextlib.contextmanager
@@ -58,7 +58,7 @@ def echo(line: str) -> None:
     typer.echo(line, err=line.startswith("warning:"))
 
 
-def summary(report: "EvaluationReport") -> str:
+def summary(report: "Evaluation") -> str:
     """A report as text: success overall and by task, mean metrics, and the time it took."""
     from rrf.evaluation.protocols.files import parse_protocol
 

@@ -68,37 +68,36 @@ def judged(
             promotion looks for them.
     """
     from rrf.evaluation.judging import judge
-    from rrf.evaluation.results import EvaluationReport
+    from rrf.evaluation.results import Evaluation
     from rrf.registry import promotion, registration
 
-    report, attempt = EvaluationReport.load(folder), 1
+    evaluation, attempt = Evaluation.load(folder), 1
     rivals: dict[str, tuple[str | Path, str | None]] = {}
     if model:
         rival_versions = promotion.rivals(model)
         if not rival_versions:
             typer.echo(f"'{model}' has no champion yet; judged without one")
         for role, rival in rival_versions.items():
-            is_same = rival.checkpoint_digest == report.checkpoint_digest
+            is_same = rival.checkpoint_digest == evaluation.checkpoint_digest
             rival_folder = folder if is_same else evaluate(f"models:/{rival.name}/{rival.version}")
             rivals[role] = (rival_folder, rival.version)
             if store and not is_same:
                 registration.store_evaluation(model, rival.version, rival_folder, attempt=False)
-        attempt = promotion.attempt_of(model, report.checkpoint_digest)
-    there_are = report.protocol["episodes_per_task"]
-    round = gate.round_of(there_are)
-    if there_are > gate.looks[round]:
+        attempt = promotion.attempt_of(model, evaluation.checkpoint_digest)
+    num_episodes = evaluation.protocol["episodes_per_task"]
+    round = gate.round_of(num_episodes)
+    if num_episodes > gate.looks[round]:
         typer.echo(
             f"look {round + 1} of gate {gate.name} judges the first {gate.looks[round]} of "
-            f"{there_are} episodes per task"
+            f"{num_episodes} episodes per task"
         )
     verdict = judge(folder, gate, rivals, round, attempt, lineage, config, links=links)
     typer.echo(f"gate {gate.name}: {verdict.outcome}")
     for reason in verdict.reasons:
         typer.echo(f"  {reason}")
     if verdict.outcome == "hold":
-        judged_on = report.protocol["episodes_per_task"]
         first = max(gate.protocol.episodes_per_task, gate.looks[0])  # without --extra-episodes
-        extra = judged_on + verdict.more_episodes_per_task - first
+        extra = num_episodes + verdict.more_episodes_per_task - first
         typer.echo(f"  undecided; again with --extra-episodes {extra}")
     return verdict
 

@@ -19,7 +19,7 @@ from rrf.config import first_error
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
 from rrf.evaluation.protocols.files import parse_protocol
-from rrf.evaluation.results import FILE_NAME, EpisodeResult, EvaluationReport
+from rrf.evaluation.results import FILE_NAME, EpisodeResult, Evaluation
 
 Showing = Callable[[str, int], AbstractContextManager[OnEpisode]]
 """Shows the progress of an evaluation, given its title and the number of episodes."""
@@ -46,13 +46,13 @@ class Evaluator:
         name = f"{candidate.checkpoint_digest[:12]}-{self.protocol.hash[:12]}"
         return workspace.state() / "evaluations" / name
 
-    def finished(self, candidate: Candidate, folder: Path) -> EvaluationReport | None:
+    def finished(self, candidate: Candidate, folder: Path) -> Evaluation | None:
         """The evaluation at `folder` if it has this policy, protocol and code; otherwise None.
 
         An evaluation that cannot be read counts as missing.
         """
         try:
-            report = EvaluationReport.load(folder)
+            report = Evaluation.load(folder)
         except (OSError, ValueError):
             return None  # `_known` says why
         found = (report.checkpoint_digest, report.protocol_hash, report.source_digest)
@@ -61,7 +61,7 @@ class Evaluator:
 
     def evaluate(
         self, candidate: Candidate, folder: Path, num_videos: int | None = None
-    ) -> EvaluationReport:
+    ) -> Evaluation:
         """Write evaluation.json and videos to `folder`; run only episodes not evaluated yet.
 
         Episodes are reused from the evaluations beside `folder`. The results are written before the
@@ -91,7 +91,7 @@ class Evaluator:
         report.save(folder / FILE_NAME)
         return report
 
-    def baselines(self, candidate: Candidate, folder: Path) -> list[EvaluationReport]:
+    def baselines(self, candidate: Candidate, folder: Path) -> list[Evaluation]:
         """Evaluate the protocol's baselines that are not in `folder` yet; returns their reports."""
         reports = []
         for baseline in self.protocol.baselines(candidate):
@@ -116,7 +116,7 @@ class Evaluator:
         found = {}
         for path in sorted(parent.glob(f"*/{FILE_NAME}")):
             try:
-                report = EvaluationReport.load(path)
+                report = Evaluation.load(path)
                 facts = (report.checkpoint_digest, report.source_digest)
                 if facts != (candidate.checkpoint_digest, self.source):
                     continue

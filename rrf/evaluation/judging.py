@@ -7,12 +7,12 @@ from rrf.evaluation.gates.decision import Rival, decide
 from rrf.evaluation.gates.gate import GateCfg
 from rrf.evaluation.gates.verdicts import Verdict, verdict_file
 from rrf.evaluation.reports.report import write_report
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 from rrf.lineage import Lineage
 
 
 def judge(
-    evaluation: str | Path,
+    folder: str | Path,
     gate: GateCfg,
     rivals: Mapping[str, tuple[str | Path, str | None]] | None = None,
     round: int = 0,
@@ -26,7 +26,7 @@ def judge(
     report.html.
 
     Args:
-        evaluation: Directory written by `rrf eval`.
+        folder: Directory written by `rrf eval`.
         gate: The thresholds.
         rivals: "champion" and "best" (the best champion so far, if that is another one) -> the
             directory of its evaluation, and its version in the registry.
@@ -42,12 +42,12 @@ def judge(
         ValueError: For the reasons given in `rrf.evaluation.gates.decision.decide`.
     """
     others = {
-        role: Rival(EvaluationReport.load(folder), version)
-        for role, (folder, version) in (rivals or {}).items()
+        role: Rival(Evaluation.load(rival_folder), version)
+        for role, (rival_folder, version) in (rivals or {}).items()
     }
-    report, champion = EvaluationReport.load(evaluation), others.get("champion")
-    verdict = decide(report, gate, champion, others.get("best"), round, attempt)
-    verdict.save(verdict_file(evaluation, gate.name))
-    before = champion.report if champion else None
-    write_report(evaluation, lineage, champion=before, config=config, subject=subject, links=links)
+    evaluation, champion = Evaluation.load(folder), others.get("champion")
+    verdict = decide(evaluation, gate, champion, others.get("best"), round, attempt)
+    verdict.save(verdict_file(folder, gate.name))
+    before = champion.evaluation if champion else None
+    write_report(folder, lineage, champion=before, config=config, subject=subject, links=links)
     return verdict

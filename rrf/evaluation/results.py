@@ -68,7 +68,7 @@ class EpisodeResult:
 
 
 @dataclasses.dataclass
-class EvaluationReport:
+class Evaluation:
     """All episodes of one policy under one protocol."""
 
     protocol: dict[str, typing.Any]
@@ -146,7 +146,7 @@ class EvaluationReport:
         }
 
     @classmethod
-    def from_dict(cls, data: dict, where: str = FILE_NAME) -> "EvaluationReport":
+    def from_dict(cls, data: dict, where: str = FILE_NAME) -> "Evaluation":
         """The inverse of `to_dict`.
 
         Raises:
@@ -192,7 +192,7 @@ class EvaluationReport:
         atomic.write_json(path, self.to_dict())
 
     @classmethod
-    def load(cls, path: str | Path) -> "EvaluationReport":
+    def load(cls, path: str | Path) -> "Evaluation":
         """Read evaluation.json, given the file or its directory.
 
         Raises:
@@ -218,7 +218,7 @@ def wins_and_losses(
 
     Args:
         episodes: Episodes of one policy.
-        theirs: The other policy's `EvaluationReport.successes`, with the initial state of each
+        theirs: The other policy's `Evaluation.successes`, with the initial state of each
             episode.
     """
     pairs = [(episode.success, theirs[episode.initial_state]) for episode in episodes]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rrf import workspace
 from rrf.evaluation.gates.verdicts import Verdict, verdicts_of
 from rrf.evaluation.results import FILE_NAME as EVALUATION
-from rrf.evaluation.results import REPORT, EvaluationReport
+from rrf.evaluation.results import REPORT, Evaluation
 from rrf.mlflow_store import artifacts
 from rrf.registry.versions import Version
 
@@ -55,18 +55,18 @@ def evaluations_of(version: Version) -> list[StoredEvaluation]:
     return [StoredEvaluation(**json.loads(text)) for text in texts]
 
 
-def check_is_of(report: EvaluationReport, digest: str) -> None:
+def check_is_of(evaluation: Evaluation, digest: str) -> None:
     """Raise ValueError if the evaluated checkpoint is not the one with this digest."""
-    if report.checkpoint_digest != digest:
+    if evaluation.checkpoint_digest != digest:
         raise ValueError(
-            f"the evaluation is of checkpoint {report.checkpoint_digest[:12] or 'none'}, but this "
-            f"checkpoint is {digest[:12]}; evaluate it with `rrf eval`"
+            f"the evaluation is of checkpoint {evaluation.checkpoint_digest[:12] or 'none'}, but "
+            f"this checkpoint is {digest[:12]}; evaluate it with `rrf eval`"
         )
 
 
 def evaluation_tags(
     version: Version,
-    report: EvaluationReport,
+    evaluation: Evaluation,
     protocol: "BaseProtocolCfg",
     gate_base_hash: str | None,
     champion: str | None,
@@ -75,40 +75,40 @@ def evaluation_tags(
 
     Args:
         version: The version that was evaluated.
-        report: The evaluation.
+        evaluation: The evaluation.
         protocol: Its protocol.
         gate_base_hash: Of the protocol of the gate that rules the model, if one does.
         champion: The version against which this is an attempt, "" if there is no champion; None if
             it is not an attempt.
     """
     earlier = evaluations_of(version)
-    against = {name for e in earlier if e.digest == report.digest for name in e.against}
+    against = {name for e in earlier if e.digest == evaluation.digest for name in e.against}
     if champion is not None:
         against.add(champion)
     stored = StoredEvaluation(
-        report.digest,
-        report.protocol_hash,
+        evaluation.digest,
+        evaluation.protocol_hash,
         protocol.base_hash,
         protocol.episodes_per_task,
-        round(report.overall.rate, 6),
+        round(evaluation.overall.rate, 6),
         sorted(against),
     )
-    tags = {f"{_STORED}{report.digest[:_SHOWN]}": json.dumps(dataclasses.asdict(stored))}
+    tags = {f"{_STORED}{evaluation.digest[:_SHOWN]}": json.dumps(dataclasses.asdict(stored))}
     shown_digest = version.tags.get("evaluation.digest")
     shown_base = next((e.base_hash for e in earlier if e.digest == shown_digest), None)
     wanted = gate_base_hash or shown_base
     if shown_digest is None or wanted in (None, protocol.base_hash):
-        tags |= _figures(report)
+        tags |= _figures(evaluation)
     return tags
 
 
-def _figures(report: EvaluationReport) -> dict[str, str]:
-    rate, tasks = report.overall, ", ".join(report.per_task)
-    means = {f"evaluation.mean.{k}": f"{v:.6g}" for k, v in report.mean_metrics().items()}
+def _figures(evaluation: Evaluation) -> dict[str, str]:
+    rate, tasks = evaluation.overall, ", ".join(evaluation.per_task)
+    means = {f"evaluation.mean.{k}": f"{v:.6g}" for k, v in evaluation.mean_metrics().items()}
     return means | {
-        "evaluation.digest": report.digest,
-        "evaluation.protocol": str(report.protocol["name"]),
-        "evaluation.protocol_hash": report.protocol_hash,
+        "evaluation.digest": evaluation.digest,
+        "evaluation.protocol": str(evaluation.protocol["name"]),
+        "evaluation.protocol_hash": evaluation.protocol_hash,
         "evaluation.success": f"{rate.rate:.6f}",
         "evaluation.low": f"{rate.low:.6f}",
         "evaluation.high": f"{rate.high:.6f}",
@@ -126,15 +126,15 @@ def verdict_tags(verdict: Verdict) -> dict[str, str]:
     }
 
 
-def store(client: "MlflowClient", version: Version, evaluation: Path, digest: str) -> None:
+def store(client: "MlflowClient", version: Version, folder: Path, digest: str) -> None:
     """Add an evaluation to the artifacts of the version's run: numbers, verdicts and report."""
-    files = [evaluation / EVALUATION, *verdicts_of(evaluation, digest), evaluation / REPORT]
+    files = [folder / EVALUATION, *verdicts_of(folder, digest), folder / REPORT]
     for file in files:
         if file.is_file():
             client.log_artifact(version.run_id, str(file), place(digest))
 
 
-def load(client: "MlflowClient", version: Version, digest: str) -> EvaluationReport:
+def load(client: "MlflowClient", version: Version, digest: str) -> Evaluation:
     """The evaluation with this digest that is stored with a version.
 
     Raises:
@@ -158,11 +158,11 @@ def load(client: "MlflowClient", version: Version, digest: str) -> EvaluationRep
                 f"{what} ({file} of run {version.run_id}) cannot be read: {error}"
                 + artifacts.advice(workspace.tracking_uri())
             ) from error
-        report = EvaluationReport.load(path)
-    if report.digest != digest:
+        evaluation = Evaluation.load(path)
+    if evaluation.digest != digest:
         raise ValueError(
             f"{what} was registered as {digest[:12]}, but {file} of run {version.run_id} is "
-            f"{report.digest[:12]}; it was replaced, do not believe it"
+            f"{evaluation.digest[:12]}; it was replaced, do not believe it"
         )
-    check_is_of(report, version.checkpoint_digest)
-    return report
+    check_is_of(evaluation, version.checkpoint_digest)
+    return evaluation

@@ -28,7 +28,7 @@ from rrf import atomic, workspace
 from rrf.data.dataset_cfg import read_any_cfg
 from rrf.data.source_path import is_remote, local_path
 from rrf.evaluation.results import FILE_NAME as EVALUATION
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 from rrf.mlflow_store import artifacts, store
 from rrf.registry import ledger as ledgers
 from rrf.registry import listing, packaging
@@ -113,7 +113,7 @@ def _evaluations(digests: set[str], before: float) -> Iterator[Leftover]:
     for path in _folders(workspace.state() / "evaluations"):
         if (path / EVALUATION).is_file():  # otherwise it was interrupted
             try:
-                is_known = EvaluationReport.load(path).checkpoint_digest in digests
+                is_known = Evaluation.load(path).checkpoint_digest in digests
             except ValueError:
                 continue  # damaged: for a person to look at
             if is_known:

@@ -15,7 +15,7 @@ from rrf.evaluation.nightly.differences import differences, outcomes
 from rrf.evaluation.nightly.page import trend_page
 from rrf.evaluation.nightly.series import counts
 from rrf.evaluation.protocols.files import parse_protocol
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 from rrf.mlflow_store import store
 from rrf.mlflow_store.authorship import NOTES, signed
 from rrf.registry import evidence, links, nights, versions
@@ -33,7 +33,7 @@ _SHOWN = 12
 def record(
     model: str,
     version: str,
-    evaluation: str | Path,
+    folder: str | Path,
     time: str,
     key: str,
     notes: str = "",
@@ -44,7 +44,7 @@ def record(
     Args:
         model: The registered model.
         version: The version that was evaluated; it is or was champion.
-        evaluation: The directory written by `rrf eval`.
+        folder: The directory written by `rrf eval`.
         time: When the night began, for people and for the order of nights; ISO 8601 in UTC.
         key: Identifies the night. Storing the same evaluation under the same key again changes
             nothing.
@@ -55,15 +55,15 @@ def record(
         ValueError: If the evaluation is of another checkpoint, or the version never was champion.
         OSError: If the store, or an evaluation to compare with, cannot be read.
     """
-    client, report = store.connect(), EvaluationReport.load(evaluation)
+    client, evaluation = store.connect(), Evaluation.load(folder)
     champion = versions.find(f"{model}/{version}", client)
-    evidence.check_is_of(report, champion.checkpoint_digest)
+    evidence.check_is_of(evaluation, champion.checkpoint_digest)
     reign = nights.reign(model, version)
-    earlier = nights.runs_of(client, model, reign, report.protocol_hash)
+    earlier = nights.runs_of(client, model, reign, evaluation.protocol_hash)
     for run in earlier:
-        if run.data.tags[f"{TAG}key"] == key and run.data.tags[f"{TAG}digest"] == report.digest:
+        if run.data.tags[f"{TAG}key"] == key and run.data.tags[f"{TAG}digest"] == evaluation.digest:
             return run.info.run_id
-    name = f"{model} version {version}, {report.protocol['name']}, {time}"
+    name = f"{model} version {version}, {evaluation.protocol['name']}, {time}"
     run_id = client.create_run(
         store.experiment_id(client, nights.experiment_of(model)),
         tags={NOTES: signed(notes)} if notes else {},
@@ -72,7 +72,7 @@ def record(
     facts = {f"{TAG}reign": reign, f"{TAG}time": time, f"{TAG}key": key, **(tags or {})}
     status = "FAILED"
     try:
-        _write(client, run_id, champion, Path(evaluation), report, earlier, facts)
+        _write(client, run_id, champion, Path(folder), evaluation, earlier, facts)
         status = "FINISHED"
     finally:
         client.set_terminated(run_id, status)
@@ -100,16 +100,18 @@ def attach(series: Series, run_id: str, page: str | Path) -> None:
     client.set_tag(run_id, f"{TAG}state", "red" if series.is_red else "green")
 
 
-def numbers_of(report: EvaluationReport) -> dict[str, float]:
-    """The numbers of a report for MLflow: success overall (with bounds) and per task, mean metrics,
-    and timings.
+def numbers_of(evaluation: Evaluation) -> dict[str, float]:
+    """The numbers of an evaluation for MLflow: success overall (with bounds) and per task, mean
+    metrics, and timings.
     """
-    rates = {"success": report.overall}
-    rates |= {f"success/{task}": rate for task, rate in report.per_task.items()}
+    rates = {"success": evaluation.overall}
+    rates |= {f"success/{task}": rate for task, rate in evaluation.per_task.items()}
     numbers = {name: rate.rate for name, rate in rates.items()}
-    bounds = {"success_low": report.overall.low, "success_high": report.overall.high}
-    numbers |= {f"mean/{name}": mean for name, mean in report.mean_metrics().items()}
-    return numbers | bounds | {f"timing/{name}": value for name, value in report.timings.items()}
+    bounds = {"success_low": evaluation.overall.low, "success_high": evaluation.overall.high}
+    numbers |= {f"mean/{name}": mean for name, mean in evaluation.mean_metrics().items()}
+    return (
+        numbers | bounds | {f"timing/{name}": value for name, value in evaluation.timings.items()}
+    )
 
 
 def _write(
@@ -117,13 +119,13 @@ def _write(
     run_id: str,
     champion: Version,
     folder: Path,
-    report: EvaluationReport,
+    evaluation: Evaluation,
     earlier: "list[Run]",
     facts: Mapping[str, str],
 ) -> None:
-    reference = nights.next_reference(earlier) if earlier else _at_promotion(champion, report)
+    reference = nights.next_reference(earlier) if earlier else _at_promotion(champion, evaluation)
     compared_with = [reference] if reference else []
-    reference = reference or Reference("the first night", run_id, report.digest)
+    reference = reference or Reference("the first night", run_id, evaluation.digest)
     if earlier and (last := nights.night_of(earlier[-1])).run_id != reference.run_id:
         compared_with.append(last)
     loaded = [
@@ -131,19 +133,23 @@ def _write(
         for night in compared_with
     ]
     sentences = [
-        differences(report, earlier_report).told(night.what)
-        for night, earlier_report in zip(compared_with, loaded, strict=True)
+        differences(evaluation, earlier_evaluation).told(night.what)
+        for night, earlier_evaluation in zip(compared_with, loaded, strict=True)
     ]
-    _log(client, run_id, numbers_of(report) | _counted(report, loaded[0] if loaded else report))
-    evidence.store(client, dataclasses.replace(champion, run_id=run_id), folder, report.digest)
+    _log(
+        client,
+        run_id,
+        numbers_of(evaluation) | _counted(evaluation, loaded[0] if loaded else evaluation),
+    )
+    evidence.store(client, dataclasses.replace(champion, run_id=run_id), folder, evaluation.digest)
     tags = {
         "model": champion.name,
         "version": champion.version,
-        "checkpoint_digest": report.checkpoint_digest,
-        "protocol_hash": report.protocol_hash,
-        f"{TAG}protocol": str(report.protocol["name"]),
-        f"{TAG}digest": report.digest,
-        f"{TAG}outcomes": json.dumps([o[:_SHOWN] for _, o in sorted(outcomes(report).items())]),
+        "checkpoint_digest": evaluation.checkpoint_digest,
+        "protocol_hash": evaluation.protocol_hash,
+        f"{TAG}protocol": str(evaluation.protocol["name"]),
+        f"{TAG}digest": evaluation.digest,
+        f"{TAG}outcomes": json.dumps([o[:_SHOWN] for _, o in sorted(outcomes(evaluation).items())]),
         f"{TAG}reference": json.dumps(dataclasses.asdict(reference)),
         f"{TAG}differences": json.dumps(sentences),
     }
@@ -151,9 +157,9 @@ def _write(
         client.set_tag(run_id, key, value)
 
 
-def _at_promotion(champion: Version, report: EvaluationReport) -> Reference | None:
+def _at_promotion(champion: Version, evaluation: Evaluation) -> Reference | None:
     """The evaluation that is stored with a version and has all initial states of this one."""
-    protocol = parse_protocol(report.protocol)
+    protocol = parse_protocol(evaluation.protocol)
     long_enough = [
         stored
         for stored in evidence.evaluations_of(champion)
@@ -166,11 +172,11 @@ def _at_promotion(champion: Version, report: EvaluationReport) -> Reference | No
     return Reference("the evaluation at promotion", champion.run_id, best.digest)
 
 
-def _counted(report: EvaluationReport, reference: EvaluationReport) -> dict[str, float]:
+def _counted(evaluation: Evaluation, reference: Evaluation) -> dict[str, float]:
     """The counts of each task as metrics."""
     reference_solved, metrics = reference.successes, {}
-    for task, count in counts(report, reference).items():
-        states = [e.initial_state for e in report.episodes if e.task == task]
+    for task, count in counts(evaluation, reference).items():
+        states = [e.initial_state for e in evaluation.episodes if e.task == task]
         metrics |= {f"{name}/{task}": getattr(count, name) for name in COUNTS}
         metrics[f"{REFERENCE}/{task}"] = sum(reference_solved[state] for state in states)
     return metrics

@@ -13,7 +13,7 @@ from rrf.config import read_yaml
 from rrf.envs.configs import task_id
 from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.reports.report import write_report
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 from rrf.lineage import TAG, Lineage
 from rrf.mlflow_store import store
 from rrf.mlflow_store.flow_run import FlowRun
@@ -46,7 +46,7 @@ def register(
     name: str,
     run_id: str,
     lineage: Lineage,
-    evaluation: str | Path | None = None,
+    evaluation_folder: str | Path | None = None,
     flow_run: FlowRun | None = None,
     gate: str | Path | None = None,
 ) -> str:
@@ -61,7 +61,7 @@ def register(
         run_id: The MLflow run that trained the checkpoint.
         lineage: From `collect_lineage`, or from `environment_lineage` for training without a
             dataset.
-        evaluation: The directory written by `rrf eval`; it is stored with the run.
+        evaluation_folder: The directory written by `rrf eval`; it is stored with the run.
         flow_run: The Prefect flow run that registers the version; by default the one that started
             this process, if any.
         gate: The gate that rules the model from now on, if none does and it has no champion.
@@ -75,9 +75,9 @@ def register(
     tags = lineage.tags() | training_tags(checkpoint)
     if flow_run := flow_run or FlowRun.from_environment():
         tags |= flow_run.tags()
-    report = None if evaluation is None else EvaluationReport.load(evaluation)
-    if report is not None:
-        evidence.check_is_of(report, digest)
+    evaluation = Evaluation.load(evaluation_folder) if evaluation_folder else None
+    if evaluation:
+        evidence.check_is_of(evaluation, digest)
     client = store.connect()
     with changing(client, name):
         _create_model(client, name)
@@ -89,35 +89,35 @@ def register(
             client, name, checkpoint, run_id, digest
         )
         tag(client, version, tags)
-        if evaluation is not None and report is not None:
-            version = find(f"{name}/{version.version}", client)
-            _rewrite_report(client, version, ledger, Path(evaluation), checkpoint, lineage)
-            evidence.store(client, version, Path(evaluation), report.digest)
-            tag(client, version, _evaluation_tags(ledger, version, report, attempt=True))
+        if evaluation_folder and evaluation:
+            folder, version = Path(evaluation_folder), find(f"{name}/{version.version}", client)
+            _rewrite_report(client, version, ledger, folder, checkpoint, lineage)
+            evidence.store(client, version, folder, evaluation.digest)
+            tag(client, version, _evaluation_tags(ledger, version, evaluation, attempt=True))
         changes.set_aliases(client, name, candidate=version.version)
     return version.version
 
 
-def store_evaluation(name: str, version: str, evaluation: str | Path, attempt: bool) -> None:
+def store_evaluation(name: str, version: str, folder: str | Path, attempt: bool) -> None:
     """Store an evaluation of a version that is registered already.
 
     Args:
         name: The registered model.
         version: The version.
-        evaluation: The directory written by `rrf eval`.
+        folder: The directory written by `rrf eval`.
         attempt: Whether it is an attempt to become champion, and not only an evaluation that
             candidates are compared with.
 
     Raises:
         ValueError: If it is of another checkpoint.
     """
-    client, report = store.connect(), EvaluationReport.load(evaluation)
+    client, evaluation = store.connect(), Evaluation.load(folder)
     with changing(client, name):
         evaluated = find(f"{name}/{version}", client)
-        evidence.check_is_of(report, evaluated.checkpoint_digest)
+        evidence.check_is_of(evaluation, evaluated.checkpoint_digest)
         ledger = ledgers.read(client, name)
-        evidence.store(client, evaluated, Path(evaluation), report.digest)
-        tag(client, evaluated, _evaluation_tags(ledger, evaluated, report, attempt))
+        evidence.store(client, evaluated, Path(folder), evaluation.digest)
+        tag(client, evaluated, _evaluation_tags(ledger, evaluated, evaluation, attempt))
 
 
 def version_of(checkpoint: str | Path, name: str) -> str | None:
@@ -202,19 +202,19 @@ def _add_version(
 
 
 def _evaluation_tags(
-    ledger: Ledger, version: Version, report: EvaluationReport, attempt: bool
+    ledger: Ledger, version: Version, evaluation: Evaluation, attempt: bool
 ) -> dict[str, str]:
     is_attempt = attempt and ledger.champion != version.version
     against = (ledger.champion or "") if is_attempt else None
-    protocol, gate_base_hash = parse_protocol(report.protocol), rules.base_hash_of(ledger)
-    return evidence.evaluation_tags(version, report, protocol, gate_base_hash, against)
+    protocol, gate_base_hash = parse_protocol(evaluation.protocol), rules.base_hash_of(ledger)
+    return evidence.evaluation_tags(version, evaluation, protocol, gate_base_hash, against)
 
 
 def _rewrite_report(
     client: "MlflowClient",
     version: Version,
     ledger: Ledger,
-    evaluation: Path,
+    folder: Path,
     checkpoint: str | Path,
     lineage: Lineage,
 ) -> None:
@@ -222,10 +222,10 @@ def _rewrite_report(
     flow_run = FlowRun.from_tags(version.tags)
     pages = {"version in MLflow": links.version_url(version.name, version.version)}
     write_report(
-        evaluation,
+        folder,
         lineage,
         curves=store.metric_history(version.run_id),
-        champion=_champion_on_same_states(client, ledger, EvaluationReport.load(evaluation)),
+        champion=_champion_on_same_states(client, ledger, Evaluation.load(folder)),
         config=read_yaml(Path(checkpoint) / "config.yaml"),
         subject=f"{version.name} version {version.version}",
         links=pages | links.report_links(version.run_id, lineage, flow_run, is_stored=True),
@@ -233,14 +233,14 @@ def _rewrite_report(
 
 
 def _champion_on_same_states(
-    client: "MlflowClient", ledger: Ledger, report: EvaluationReport
-) -> EvaluationReport | None:
+    client: "MlflowClient", ledger: Ledger, evaluation: Evaluation
+) -> Evaluation | None:
     """The champion's evaluation on the same initial states, if one is stored."""
     if not ledger.champion:
         return None
     champion = find(f"{ledger.name}/{ledger.champion}", client)
     for stored in evidence.evaluations_of(champion):
-        if stored.protocol_hash == report.protocol_hash and stored.digest != report.digest:
+        if stored.protocol_hash == evaluation.protocol_hash and stored.digest != evaluation.digest:
             try:
                 return evidence.load(client, champion, stored.digest)
             except OSError:

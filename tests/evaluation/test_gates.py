@@ -8,7 +8,7 @@ from rrf import atomic
 from rrf.evaluation.gates.decision import Rival, decide, share_of
 from rrf.evaluation.gates.gate import GateCfg, load_gate
 from rrf.evaluation.gates.verdicts import Verdict
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.evaluation.vla.protocol import ProtocolCfg
 
 PROTOCOL = ProtocolCfg(name="p", tasks=["a", "b"], seed=1, episodes_per_task=20)
@@ -16,14 +16,14 @@ PROTOCOL = ProtocolCfg(name="p", tasks=["a", "b"], seed=1, episodes_per_task=20)
 
 def report(
     *solved: set[int] | int, digest: str = "candidate", episodes: int = 20, **changes
-) -> EvaluationReport:
+) -> Evaluation:
     """One argument per task: which indices are solved, or how many of the first ones."""
     protocol = PROTOCOL.replace(episodes_per_task=episodes).replace(**changes)
     results = []
     for task, which in zip(protocol.tasks, solved, strict=True):
         indices = set(range(which)) if isinstance(which, int) else which
         results += [EpisodeResult(task, 1, i, i in indices, 10, 1.0) for i in range(episodes)]
-    return EvaluationReport(protocol.to_dict(), protocol.hash, digest, results, {})
+    return Evaluation(protocol.to_dict(), protocol.hash, digest, results, {})
 
 
 def gate(**changes) -> GateCfg:

@@ -12,7 +12,7 @@ from rrf.evaluation.gates.verdicts import Verdict, verdict_file
 from rrf.evaluation.judging import judge
 from rrf.evaluation.protocols.limits import LimitCfg
 from rrf.evaluation.reports.report import write_report
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.lineage import EnvironmentLineage, Lineage
 
 GATES = Path(__file__).parents[2] / "configs/gates"
@@ -37,7 +37,7 @@ GATE = GateCfg(
 
 def report(
     errors: list[float | None], digest: str = "candidate", cfg: ControlProtocolCfg = PROTOCOL
-) -> EvaluationReport:
+) -> Evaluation:
     """An episode per error in the order of the protocol; None fell and has none."""
     episodes = []
     for state, error in zip(cfg.initial_states(), errors, strict=True):
@@ -45,7 +45,7 @@ def report(
         episodes.append(
             EpisodeResult(state.task, state.seed, state.index, error is not None, 9, 1.0, found)
         )
-    return EvaluationReport(cfg.to_dict(), cfg.hash, digest, episodes, {})
+    return Evaluation(cfg.to_dict(), cfg.hash, digest, episodes, {})
 
 
 def reasons(found: Verdict) -> str:
@@ -111,7 +111,7 @@ def test_every_gate_of_ours_loads_and_can_be_passed(path):
     episodes = [
         EpisodeResult(s.task, s.seed, s.index, True, 9, 1.0, good) for s in cfg.initial_states()
     ]
-    perfect = EvaluationReport(cfg.to_dict(), cfg.hash, "candidate", episodes, {})
+    perfect = Evaluation(cfg.to_dict(), cfg.hash, "candidate", episodes, {})
     assert decide(perfect, gate).outcome == "pass"
 
 
@@ -141,7 +141,7 @@ def test_limits_are_checked_where_the_gate_is_made():
 def test_an_evaluation_survives_the_disk_and_metrics_belong_to_its_digest(tmp_path):
     first = report([0.1, 0.1, 0.3, 0.3])
     first.save(tmp_path / "evaluation.json")
-    again = EvaluationReport.load(tmp_path)
+    again = Evaluation.load(tmp_path)
     assert again.episodes == first.episodes
     assert again.digest == first.digest
     assert report([0.1, 0.1, 0.3, 0.2]).digest != first.digest
@@ -149,7 +149,7 @@ def test_an_evaluation_survives_the_disk_and_metrics_belong_to_its_digest(tmp_pa
 
 def test_the_digest_of_an_evaluation_without_metrics_is_as_it_always_was():
     episodes = [EpisodeResult("a", 1, 0, True, 10, 1.5)]
-    old = EvaluationReport({}, "p", "c", episodes, {})
+    old = Evaluation({}, "p", "c", episodes, {})
     # sha256 of {"checkpoint_digest":"c","episodes":[{"index":0,"return":1.5,"seed":1,"steps":10,
     # "success":true,"task":"a"}],"protocol_hash":"p"}
     assert old.digest == "de578c1ca7969b7cef372e10dce13f4d23f35fd71d49536a6f6ea2802e0d8f2f"

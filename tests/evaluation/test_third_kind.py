@@ -15,7 +15,7 @@ from rrf.config import configclass, trust
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.protocols.base import BaseProtocolCfg
 from rrf.evaluation.protocols.files import PROTOCOLS
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 
 
 @configclass
@@ -53,7 +53,7 @@ class RobotLogCfg(BaseProtocolCfg):
             on_episode(episode, number, len(episodes))
         timings = {"wall_s": 1.0, "cpu_s": 1.0, "episodes_per_s": 1.0}
         facts = (self.to_dict(), self.hash, candidate.checkpoint_digest)
-        return EvaluationReport(*facts, episodes, timings, candidate.label)
+        return Evaluation(*facts, episodes, timings, candidate.label)
 
     def film(self, candidate, report, limit, folder, resources):
         return []

@@ -37,7 +37,7 @@ from infra import demo, services
 from infra.display import Display
 from rrf.config import locate
 from rrf.envs.rendering.video import write_video
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 from rrf.lineage import DatasetLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.registry import promotion
@@ -242,14 +242,14 @@ def test_a_video_artifact_is_a_small_moving_picture(tmp_path, monkeypatch):
     frames = [np.full((48, 64, 3), level, np.uint8) for level in range(0, 250, 5)]
     write_video(tmp_path / "videos/a.mp4", frames, fps=25)
     entry = {"path": "videos/a.mp4", "task": "go", "index": 0, "success": True}
-    report = EvaluationReport({}, "", "", [], {}, videos=[entry])
+    report = Evaluation({}, "", "", [], {}, videos=[entry])
     artifacts.show_video(report, tmp_path)
     kind, _, content = made[0]["image_url"].partition(",")
     assert kind == "data:image/webp;base64"
     picture = Image.open(io.BytesIO(base64.b64decode(content)))
     assert (picture.size, picture.n_frames) == ((64, 48), 16)  # two seconds, eight per second
     assert made[0]["description"] == f"go, success; all videos: {tmp_path / 'videos'}"
-    artifacts.show_video(EvaluationReport({}, "", "", [], {}), tmp_path)
+    artifacts.show_video(Evaluation({}, "", "", [], {}), tmp_path)
     assert len(made) == 1
 
 

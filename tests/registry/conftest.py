@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from rrf import atomic
 from rrf.evaluation.gates.decision import Rival, decide
 from rrf.evaluation.gates.gate import GateCfg
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.lineage import Lineage
 from rrf.mlflow_store import store
@@ -87,7 +87,7 @@ def register(
     solved: int,
     lineage: Lineage | None = None,
     gate: str = "g",
-) -> tuple[str, EvaluationReport]:
+) -> tuple[str, Evaluation]:
     """Register checkpoint number `seed`, of which `solved` episodes of 20 succeeded; returns the
     version and the evaluation.
     """
@@ -141,10 +141,10 @@ def make_checkpoint(path: Path, seed: int = 0, lineage: Lineage | None = None) -
     return path
 
 
-def make_evaluation(folder: Path, checkpoint: Path, solved: int) -> EvaluationReport:
+def make_evaluation(folder: Path, checkpoint: Path, solved: int) -> Evaluation:
     """An evaluation in which the first `solved` of 20 episodes succeeded, written to `folder`."""
     episodes = [EpisodeResult("a", 1, i, i < solved, 10, 1.0) for i in range(20)]
-    report = EvaluationReport(
+    report = Evaluation(
         PROTOCOL.to_dict(), PROTOCOL.hash, deployable_digest(checkpoint), episodes, {"wall_s": 1.0}
     )
     report.save(folder / "evaluation.json")
@@ -152,8 +152,6 @@ def make_evaluation(folder: Path, checkpoint: Path, solved: int) -> EvaluationRe
     return report
 
 
-def judge(
-    report: EvaluationReport, champion: EvaluationReport | None = None, version: str | None = None
-):
+def judge(report: Evaluation, champion: Evaluation | None = None, version: str | None = None):
     """The verdict of the tests' gate."""
     return decide(report, GATE, Rival(champion, version) if champion else None)

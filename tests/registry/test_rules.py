@@ -6,7 +6,7 @@ import json
 import pytest
 
 from rrf.evaluation.protocols.files import parse_protocol
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 from rrf.registry import promotion, registration, versions
 from rrf.registry.lineage_sources import collect_lineage
 from tests.registry.conftest import make_checkpoint, make_evaluation, register, write_gate
@@ -122,11 +122,11 @@ def test_a_forged_verdict_in_the_tags_promotes_nothing(client, add):
 
 def test_an_evaluation_replaced_in_the_store_is_not_believed(home, client, run_id, add):
     version = add(1, solved=3)
-    report = EvaluationReport.load(home / "checkpoints/evaluation-1")
+    report = Evaluation.load(home / "checkpoints/evaluation-1")
     for episode in report.episodes:
         episode.success = True
     report.save(home / "forged/evaluation.json")
-    digest = EvaluationReport.load(home / "checkpoints/evaluation-1").digest
+    digest = Evaluation.load(home / "checkpoints/evaluation-1").digest
     client.log_artifact(run_id, str(home / "forged/evaluation.json"), f"evaluation/{digest[:12]}")
     with pytest.raises(ValueError, match=r"was registered as .* it was replaced"):
         promotion.promote(NAME, version)
@@ -136,7 +136,7 @@ def test_an_evaluation_under_another_protocol_overwrites_no_figures(home, run_id
     version = add(1, solved=19)
     before = versions.find(f"{NAME}/1").tags
     checkpoint = home / "checkpoints/1"
-    report = EvaluationReport.load(home / "checkpoints/evaluation-1")
+    report = Evaluation.load(home / "checkpoints/evaluation-1")
     protocol = report.protocol | {"name": "easy", "seed": 99}
     report.protocol, report.protocol_hash = protocol, parse_protocol(protocol).hash
     for episode in report.episodes:

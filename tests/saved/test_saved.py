@@ -29,7 +29,7 @@ from rrf.evaluation.gates.decision import decide
 from rrf.evaluation.gates.gate import load_gate
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.protocols.files import load_protocol, parse_protocol
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 from rrf.presets import PRESETS, resolve
 from rrf.registry import loading, promotion, versions
 from rrf.runners.checkpoints import checkpoint
@@ -190,7 +190,7 @@ def _write_dataset(root: Path, cfg) -> None:
 
 @pytest.mark.parametrize("name", ["few", "tiny"])
 def test_evaluations_are_read_and_known_by_the_same_protocol(name):
-    report = EvaluationReport.load(SAVED / "evaluations" / name)
+    report = Evaluation.load(SAVED / "evaluations" / name)
     assert parse_protocol(report.protocol).hash == report.protocol_hash
 
 
@@ -198,7 +198,7 @@ def test_a_verdict_comes_out_as_it_was():
     folder = SAVED / "evaluations/few"
     written = Verdict.load(folder / "verdict-any.json")
     gate = load_gate(SAVED / "configs/gates/any.yaml")
-    again = decide(EvaluationReport.load(folder), gate)
+    again = decide(Evaluation.load(folder), gate)
     assert written.outcome == "pass"
     assert again.outcome == written.outcome
     assert [check.name for check in again.checks] == [check.name for check in written.checks]

@@ -20,7 +20,7 @@ from rrf.envs.vec_env import InitialState
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
 from rrf.evaluation.protocols.limits import LimitCfg, check_metrics
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 
 METRICS = {
     "return": "sum of rewards",
@@ -161,7 +161,7 @@ class ControlProtocolCfg(BaseProtocolCfg):
         resources: Resources,
         on_episode: OnEpisode | None = None,
         known: Sequence[EpisodeResult] = (),
-    ) -> EvaluationReport:
+    ) -> Evaluation:
         """See `BaseProtocolCfg.evaluate`."""
         from rrf.evaluation.control.evaluate import evaluate_control
         from rrf.runners.checkpoints.control import load_control_policy
@@ -178,7 +178,7 @@ class ControlProtocolCfg(BaseProtocolCfg):
     def film(
         self,
         candidate: Candidate,
-        report: EvaluationReport,
+        report: Evaluation,
         limit: int,
         folder: Path,
         resources: Resources,

@@ -35,7 +35,7 @@ from rrf.evaluation.intervals import (
     paired_difference,
     pairs_to_decide,
 )
-from rrf.evaluation.results import EpisodeResult, EvaluationReport, Rate, wins_and_losses
+from rrf.evaluation.results import EpisodeResult, Evaluation, Rate, wins_and_losses
 
 if TYPE_CHECKING:
     from rrf.envs.vec_env import InitialState
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 class Rival:
     """A policy that the candidate is compared with, and its evaluation on the same states."""
 
-    report: EvaluationReport
+    evaluation: Evaluation
     version: str | None = None  # in the registry
 
 
 def decide(
-    report: EvaluationReport,
+    evaluation: Evaluation,
     gate: "GateCfg",
     champion: Rival | None = None,
     best: Rival | None = None,
@@ -64,7 +64,7 @@ def decide(
     are judged. So nobody gains by choosing the number of episodes.
 
     Args:
-        report: The candidate's evaluation under the gate's protocol, extended for later looks.
+        evaluation: The candidate's evaluation under the gate's protocol, extended for later looks.
         gate: The thresholds.
         champion: The champion; None if there is no champion.
         best: The best champion so far, if that is another one.
@@ -81,16 +81,16 @@ def decide(
         raise ValueError(f"gate '{gate.name}' has rounds 0..{rounds - 1}, but not round {round}")
     if attempt < 1:
         raise ValueError(f"attempts are counted from 1, but this is attempt {attempt}")
-    gate.check_evaluation(report, "candidate")
+    gate.check_evaluation(evaluation, "candidate")
     for who, rival in (("champion", champion), ("best champion", best)):
         if rival:
-            _check_comparable(report, rival.report, gate, who)
+            _check_comparable(evaluation, rival.evaluation, gate, who)
     level = gate.alpha * share_of(attempt) / rounds
-    judged = gate.first_episodes(report, gate.looks[round])
+    judged = gate.first_episodes(evaluation, gate.looks[round])
     checks = _judge(judged, gate, champion, best, round, level)
     outcomes = {check.outcome for check in checks}
     outcome: Outcome = "fail" if "fail" in outcomes else "hold" if "hold" in outcomes else "pass"
-    current = report.protocol["episodes_per_task"]
+    current = evaluation.protocol["episodes_per_task"]
     wanted = (
         gate.looks[round] if current < gate.looks[round] else gate.looks[min(round + 1, rounds - 1)]
     )
@@ -98,14 +98,14 @@ def decide(
         outcome=outcome,
         gate=gate.name,
         gate_hash=gate.hash,
-        protocol_hash=report.protocol_hash,
-        checkpoint_digest=report.checkpoint_digest,
-        evaluation_digest=report.digest,
-        champion_digest=champion.report.checkpoint_digest if champion else None,
+        protocol_hash=evaluation.protocol_hash,
+        checkpoint_digest=evaluation.checkpoint_digest,
+        evaluation_digest=evaluation.digest,
+        champion_digest=champion.evaluation.checkpoint_digest if champion else None,
         champion_version=champion.version if champion else None,
-        champion_evaluation=champion.report.digest if champion else None,
+        champion_evaluation=champion.evaluation.digest if champion else None,
         best_version=best.version if best else None,
-        best_evaluation=best.report.digest if best else None,
+        best_evaluation=best.evaluation.digest if best else None,
         attempt=attempt,
         round=round,
         rounds=rounds,
@@ -122,24 +122,24 @@ def share_of(attempt: int) -> float:
 
 
 def _judge(
-    report: EvaluationReport,
+    evaluation: Evaluation,
     gate: "GateCfg",
     champion: Rival | None,
     best: Rival | None,
     round: int,
     level: float,
 ) -> list[Check]:
-    current, look = report.protocol["episodes_per_task"], gate.looks[round]
+    current, look = evaluation.protocol["episodes_per_task"], gate.looks[round]
     if current < look:
         reason = f"{current} episodes per task, look {round + 1} of {len(gate.looks)} needs {look}"
         return [Check("episodes", "hold", reason)]
-    checks = [_threshold_check("overall", report.overall, gate.overall_lower_bound, level)]
-    for task, rate in report.per_task.items():
+    checks = [_threshold_check("overall", evaluation.overall, gate.overall_lower_bound, level)]
+    for task, rate in evaluation.per_task.items():
         checks.append(_threshold_check(task, rate, gate.task_lower_bound, level))
-    checks += _limit_checks(report, gate)
+    checks += _limit_checks(evaluation, gate)
     for name, rival in (("champion", champion), ("best champion", best)):
         if rival:
-            checks += _rival_checks(name, report, rival, gate, level)
+            checks += _rival_checks(name, evaluation, rival, gate, level)
     if round == len(gate.looks) - 1:
         checks = [_closed(check, len(gate.looks)) for check in checks]
     return checks
@@ -158,15 +158,15 @@ def _threshold_check(name: str, rate: Rate, threshold: float, level: float) -> C
     return Check(name, "hold", reason)
 
 
-def _limit_checks(report: EvaluationReport, gate: "GateCfg") -> list[Check]:
+def _limit_checks(evaluation: Evaluation, gate: "GateCfg") -> list[Check]:
     """Checks of `gate.limits`. A mean lies in its range or not, so these checks never hold."""
-    means, checks = report.mean_metrics(), []
+    means, checks = evaluation.mean_metrics(), []
     for name, limit in gate.limits.items():
         if name not in means:
             reason = f"{name}: no episode has it, asked is {limit}"
             checks.append(Check(name, "fail", reason))
             continue
-        count = sum(name in episode.metrics for episode in report.episodes)
+        count = sum(name in episode.metrics for episode in evaluation.episodes)
         outcome: Outcome = "pass" if limit.holds(means[name]) else "fail"
         measured = f"{name}: mean {means[name]:.4g} over {count} episodes"
         checks.append(Check(name, outcome, f"{measured}, asked is {limit}"))
@@ -174,17 +174,19 @@ def _limit_checks(report: EvaluationReport, gate: "GateCfg") -> list[Check]:
 
 
 def _rival_checks(
-    name: str, report: EvaluationReport, rival: Rival, gate: "GateCfg", level: float
+    name: str, evaluation: Evaluation, rival: Rival, gate: "GateCfg", level: float
 ) -> list[Check]:
     """Compare with another policy, over all tasks and, if there are several, on each of them."""
-    if report.checkpoint_digest == rival.report.checkpoint_digest:
+    if evaluation.checkpoint_digest == rival.evaluation.checkpoint_digest:
         reason = f"{name}: the candidate is the {name} itself, 0 wins, 0 losses"
         return [Check(name, "pass", reason)]
-    rival_solved = rival.report.successes
-    checks = [_pairs_check(name, report.episodes, rival_solved, gate.champion_margin, level, level)]
-    tasks = list(report.per_task)
+    rival_solved = rival.evaluation.successes
+    checks = [
+        _pairs_check(name, evaluation.episodes, rival_solved, gate.champion_margin, level, level)
+    ]
+    tasks = list(evaluation.per_task)
     for task in tasks if len(tasks) > 1 else ():
-        episodes = [episode for episode in report.episodes if episode.task == task]
+        episodes = [episode for episode in evaluation.episodes if episode.task == task]
         # With many tasks, one of them looks worse by chance: a fail needs more evidence.
         to_fail = level / len(tasks)
         who = f"{name} on {task}"
@@ -233,12 +235,10 @@ def _closed(check: Check, rounds: int) -> Check:
     return Check(check.name, "fail", f"{check.reason}; undecided after the last of {rounds} looks")
 
 
-def _check_comparable(
-    report: EvaluationReport, rival: EvaluationReport, gate: "GateCfg", who: str
-) -> None:
+def _check_comparable(evaluation: Evaluation, rival: Evaluation, gate: "GateCfg", who: str) -> None:
     gate.check_evaluation(rival, who)
-    if rival.protocol_hash != report.protocol_hash:
+    if rival.protocol_hash != evaluation.protocol_hash:
         raise ValueError(
             f"candidate and {who} were evaluated on different initial states; evaluate the "
-            f"{who} with episodes_per_task {report.protocol['episodes_per_task']} too"
+            f"{who} with episodes_per_task {evaluation.protocol['episodes_per_task']} too"
         )

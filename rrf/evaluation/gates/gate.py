@@ -13,7 +13,7 @@ from rrf.config import Cfg, configclass, first_error, read_yaml
 from rrf.evaluation.protocols.base import BaseProtocolCfg
 from rrf.evaluation.protocols.files import load_protocol, parse_protocol
 from rrf.evaluation.protocols.limits import LimitCfg, check_metrics
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _LATER_FIELDS = ("task_margin", "forbid_git_dirty", "forbid_unpushed_data")
@@ -98,13 +98,13 @@ class GateCfg(Cfg):
         """The last look, counted from 0, that this many episodes are enough for."""
         return max(0, sum(look <= episodes_per_task for look in self.looks) - 1)
 
-    def check_evaluation(self, report: EvaluationReport, who: str) -> None:
+    def check_evaluation(self, evaluation: Evaluation, who: str) -> None:
         """Raise ValueError if an evaluation is incomplete, or not under the gate's protocol.
 
         `who` names the policy in the message.
         """
-        protocol = parse_protocol(report.protocol)
-        if protocol.hash != report.protocol_hash:
+        protocol = parse_protocol(evaluation.protocol)
+        if protocol.hash != evaluation.protocol_hash:
             raise ValueError(
                 f"the {who}'s evaluation has a protocol that does not match its protocol_hash"
             )
@@ -114,22 +114,22 @@ class GateCfg(Cfg):
                 f"needs protocol '{self.protocol.name}'; evaluate with "
                 f"configs/protocols/{self.protocol.name}.yaml"
             )
-        if [e.initial_state for e in report.episodes] != protocol.initial_states():
+        if [e.initial_state for e in evaluation.episodes] != protocol.initial_states():
             raise ValueError(
-                f"the {who}'s evaluation has {len(report.episodes)} episodes, which are not the "
-                f"{len(protocol.initial_states())} episodes of its protocol in order; evaluate "
+                f"the {who}'s evaluation has {len(evaluation.episodes)} episodes, which are not "
+                f"the {len(protocol.initial_states())} episodes of its protocol in order; evaluate "
                 "again"
             )
 
-    def first_episodes(self, report: EvaluationReport, look: int) -> EvaluationReport:
+    def first_episodes(self, evaluation: Evaluation, look: int) -> Evaluation:
         """The first `look` episodes of each task of an evaluation, or all if there are fewer."""
-        protocol = parse_protocol(report.protocol)
+        protocol = parse_protocol(evaluation.protocol)
         if protocol.episodes_per_task <= look:
-            return report
+            return evaluation
         states = set(protocol.replace(episodes_per_task=look).initial_states())
-        episodes = [episode for episode in report.episodes if episode.initial_state in states]
-        shorter = report.protocol | {"episodes_per_task": look}
-        return dataclasses.replace(report, protocol=shorter, episodes=episodes)
+        episodes = [episode for episode in evaluation.episodes if episode.initial_state in states]
+        shorter = evaluation.protocol | {"episodes_per_task": look}
+        return dataclasses.replace(evaluation, protocol=shorter, episodes=episodes)
 
 
 def load_gate(path: str | Path) -> GateCfg:

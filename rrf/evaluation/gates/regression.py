@@ -10,7 +10,7 @@ correction, once for each task.
 import dataclasses
 
 from rrf.evaluation.intervals import mcnemar_p
-from rrf.evaluation.results import EvaluationReport, wins_and_losses
+from rrf.evaluation.results import Evaluation, wins_and_losses
 
 ALPHA = 0.01  # of all tasks together; the tasks share another 0.01
 
@@ -26,7 +26,7 @@ class Comparison:
     regressions: tuple[str, ...]  # one sentence each; empty if nothing got significantly worse
 
 
-def compare(after: EvaluationReport, before: EvaluationReport, alpha: float = ALPHA) -> Comparison:
+def compare(after: Evaluation, before: Evaluation, alpha: float = ALPHA) -> Comparison:
     """Pair the episodes of two evaluations by initial state and test for a loss.
 
     Raises:
@@ -69,16 +69,14 @@ class WorseTask:
         return fewer if self.p_value <= 0.05 else f"{fewer} (may be chance, p {self.p_value:.2f})"
 
 
-def worse_tasks(report: EvaluationReport, other: EvaluationReport) -> list[WorseTask]:
+def worse_tasks(report: Evaluation, other: Evaluation) -> list[WorseTask]:
     """The tasks on which `report` has fewer successes than `other`, the largest loss first.
 
     Only initial states that both evaluations share are compared.
     """
     other_solved, worse = other.successes, []
     for task in report.per_task:
-        pairs = [
-            e for e in report.episodes if e.task == task and e.initial_state in other_solved
-        ]
+        pairs = [e for e in report.episodes if e.task == task and e.initial_state in other_solved]
         wins, losses = wins_and_losses(pairs, other_solved)
         if losses > wins:
             solved = sum(episode.success for episode in pairs)

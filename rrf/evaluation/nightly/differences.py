@@ -9,7 +9,7 @@ and no statistics. They raise no alarm, because most causes do no harm; the rule
 import dataclasses
 
 from rrf import atomic
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Differences:
         )
 
 
-def differences(report: EvaluationReport, other: EvaluationReport) -> Differences:
+def differences(report: Evaluation, other: Evaluation) -> Differences:
     """Compare an evaluation with an earlier one of the same checkpoint and the same conditions.
 
     Raises:
@@ -62,7 +62,7 @@ def differences(report: EvaluationReport, other: EvaluationReport) -> Difference
     )
 
 
-def outcomes(report: EvaluationReport) -> dict[str, str]:
+def outcomes(report: Evaluation) -> dict[str, str]:
     """A digest by task, which two evaluations share if the same initial states were solved."""
     return {
         task: atomic.digest_of(
@@ -72,7 +72,7 @@ def outcomes(report: EvaluationReport) -> dict[str, str]:
     }
 
 
-def _changes(report: EvaluationReport, other: EvaluationReport) -> tuple[str, ...]:
+def _changes(report: Evaluation, other: Evaluation) -> tuple[str, ...]:
     facts = [("code", other.source_digest[:12], report.source_digest[:12])]
     now, then = report.surroundings, other.surroundings
     if now and then:

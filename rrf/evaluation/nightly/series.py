@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 
 from rrf.evaluation.intervals import mcnemar_p
 from rrf.evaluation.nightly.cusum import NIGHTS, Cusum, cusum
-from rrf.evaluation.results import EvaluationReport, Rate, wins_and_losses
+from rrf.evaluation.results import Evaluation, Rate, wins_and_losses
 
 ALL = "all tasks"
 FALSE_ALARM = 0.05
@@ -92,7 +92,7 @@ class Point:
     is_red: bool  # an alarm of this night, or an earlier one that is not acknowledged
 
 
-def counts(report: EvaluationReport, reference: EvaluationReport) -> dict[str, Count]:
+def counts(report: Evaluation, reference: Evaluation) -> dict[str, Count]:
     """The counts of an evaluation by task; wins and losses where the reference has a pair."""
     theirs, found = reference.successes, {}
     for task, rate in report.per_task.items():

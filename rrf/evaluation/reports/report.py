@@ -18,7 +18,7 @@ from rrf.evaluation.intervals import mcnemar_p, paired_difference
 from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.reports.charts import Curve, curves_chart, interval_bar, success_chart
 from rrf.evaluation.reports.page import badge, escape, key_table, link, page, section, table
-from rrf.evaluation.results import REPORT, EvaluationReport, wins_and_losses
+from rrf.evaluation.results import REPORT, Evaluation, wins_and_losses
 from rrf.lineage import Lineage
 
 BASELINE = "baseline-*.json"
@@ -41,7 +41,7 @@ def write_report(
     folder: str | Path,
     lineage: Lineage | None = None,
     curves: Mapping[str, Curve] | None = None,
-    champion: EvaluationReport | None = None,
+    champion: Evaluation | None = None,
     config: Mapping | None = None,
     subject: str | None = None,
     links: Mapping[str, str] | None = None,
@@ -60,10 +60,10 @@ def write_report(
         links: Links to other pages, title -> address.
     """
     folder = Path(folder)
-    report = EvaluationReport.load(folder)
+    report = Evaluation.load(folder)
     verdicts = list(verdicts_of(folder, report.digest).values())
     others = {} if champion is None else {"champion": champion}
-    others |= {path.stem: EvaluationReport.load(path) for path in sorted(folder.glob(BASELINE))}
+    others |= {path.stem: Evaluation.load(path) for path in sorted(folder.glob(BASELINE))}
     sections = [_headline(report, verdicts, others)]
     sections += [*map(_gate, verdicts), _tasks(report, others)]
     if report.mean_metrics():
@@ -95,9 +95,7 @@ def write_report(
     return path
 
 
-def _headline(
-    report: EvaluationReport, verdicts: list[Verdict], others: Mapping[str, EvaluationReport]
-) -> str:
+def _headline(report: Evaluation, verdicts: list[Verdict], others: Mapping[str, Evaluation]) -> str:
     rate = report.overall
     facts = {
         "episodes": str(rate.episodes),
@@ -120,9 +118,7 @@ def _headline(
     )
 
 
-def _worse(
-    report: EvaluationReport, verdicts: list[Verdict], others: Mapping[str, EvaluationReport]
-) -> str:
+def _worse(report: Evaluation, verdicts: list[Verdict], others: Mapping[str, Evaluation]) -> str:
     """A note on the tasks that got worse, shown even if a gate passes."""
     passed = [verdict.gate for verdict in verdicts if verdict.passed]
     lines, names = [], set()
@@ -154,7 +150,7 @@ def _gate(verdict: Verdict) -> str:
     )
 
 
-def _tasks(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> str:
+def _tasks(report: Evaluation, others: Mapping[str, Evaluation]) -> str:
     rates = report.per_task
     marks = {_title(label): other.per_task for label, other in others.items()}
     head = ["task", "solved", "success", "95 % low", "95 % high"]
@@ -173,7 +169,7 @@ def _tasks(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> 
     )
 
 
-def _metrics(report: EvaluationReport) -> str:
+def _metrics(report: Evaluation) -> str:
     """The mean metrics of each task, and the rule for a success."""
     overall, protocol = report.mean_metrics(), parse_protocol(report.protocol)
     units = {name: protocol.metrics[name] for name in overall}
@@ -191,7 +187,7 @@ def _metrics(report: EvaluationReport) -> str:
     return section("Measured", table(head, rows, row("all tasks", overall)), note)
 
 
-def _comparisons(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> str:
+def _comparisons(report: Evaluation, others: Mapping[str, Evaluation]) -> str:
     head = [
         "compared with",
         "its success",
@@ -224,7 +220,7 @@ def _comparisons(report: EvaluationReport, others: Mapping[str, EvaluationReport
     return section("Compared on the same initial states", table(head, rows), note)
 
 
-def _videos(report: EvaluationReport, folder: Path) -> str:
+def _videos(report: Evaluation, folder: Path) -> str:
     """The videos themselves, not links to them. Raises ValueError for a path out of `folder`."""
     figures, where = [], f"a video of the evaluation in {folder}"
     for entry in report.videos:
@@ -275,7 +271,7 @@ def _chart_of(name: str, curves: Mapping[str, Curve]) -> str:
     return f"{group}{_BY_TASK}" if "/" in group else name
 
 
-def _lineage(report: EvaluationReport, lineage: Lineage) -> str:
+def _lineage(report: Evaluation, lineage: Lineage) -> str:
     rows: dict[str, object] = {"checkpoint_digest": report.checkpoint_digest}
     facts, keys = lineage.facts(), _CODE if lineage.environment else (*_DATASET, *_CODE)
     rows |= {key: _shown(facts.get(key)) for key in keys}
@@ -284,7 +280,7 @@ def _lineage(report: EvaluationReport, lineage: Lineage) -> str:
     return section("Lineage", key_table(rows), note)
 
 
-def _protocol(report: EvaluationReport) -> str:
+def _protocol(report: Evaluation) -> str:
     rows = {"hash": report.protocol_hash, "evaluation digest": report.digest}
     rows |= {key: _shown(value) for key, value in report.protocol.items() if key != "type"}
     return section("Protocol", key_table(rows))

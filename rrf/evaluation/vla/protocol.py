@@ -16,7 +16,7 @@ from rrf.envs.vec_env import InitialState, VecEnv
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.cpu_time import cpu_seconds
 from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.evaluation.vla.execution_configs import ExecutionCfg, RecedingHorizonCfg
 from rrf.evaluation.vla.fit import misfit_conventions, misfit_dims
 
@@ -192,7 +192,7 @@ class ProtocolCfg(BaseProtocolCfg):
         resources: Resources,
         on_episode: OnEpisode | None = None,
         known: Sequence[EpisodeResult] = (),
-    ) -> EvaluationReport:
+    ) -> Evaluation:
         """See `BaseProtocolCfg.evaluate`."""
         from rrf.evaluation.vla.evaluate import evaluate
         from rrf.runners.checkpoints.checkpoint import load_policy
@@ -239,7 +239,7 @@ class ProtocolCfg(BaseProtocolCfg):
     def film(
         self,
         candidate: Candidate,
-        report: EvaluationReport,
+        report: Evaluation,
         limit: int,
         folder: Path,
         resources: Resources,
