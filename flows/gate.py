@@ -22,22 +22,15 @@ EVALUATION, BEFORE = "evaluation.json", "baseline-before-training.json"
 
 
 @step(name="champion", task_run_name="champion of {model}")
-def champion_of(model: str) -> dict | None:
-    """The champion's version, its name for commands, and its digest; None without a champion."""
-    champion = versions.champion(model)
-    return _as_plain(champion) if champion else None
+def champion_of(model: str) -> Version | None:
+    """The champion; None if there is none yet."""
+    return versions.champion(model)
 
 
 @step(name="rivals", task_run_name="champions of {model}")
-def rivals_of(model: str) -> dict[str, dict]:
-    """The champion, and the best champion so far if that is another one, like `champion_of`."""
-    return {role: _as_plain(version) for role, version in promotion.rivals(model).items()}
-
-
-def _as_plain(version: Version) -> dict:
-    name = f"models:/{version.name}/{version.version}"
-    digest = version.checkpoint_digest
-    return {"version": version.version, "policy": name, "checkpoint_digest": digest}
+def rivals_of(model: str) -> dict[str, Version]:
+    """The champion, and the best champion so far if that is another one."""
+    return promotion.rivals(model)
 
 
 def gate_for(model: str, given: str | None, first: str) -> str:
@@ -77,10 +70,10 @@ def judge(
     evaluation: str,
     gate: str,
     round: int,
-    rivals: dict[str, list],
+    rivals: dict[str, tuple[str, str]],
     lineage: Lineage,
     before: str | None = None,
-) -> dict:
+) -> Verdict:
     """Judge an evaluation, compared with those of the champions on the same initial states.
 
     Args:
@@ -93,9 +86,6 @@ def judge(
         lineage: The lineage of the candidate.
         before: Directory of the evaluation of the policy that training started from. The report
             compares the candidate with it.
-
-    Returns:
-        The verdict as plain data.
     """
     say = progress.reporter("gate")
     if before:
@@ -106,7 +96,7 @@ def judge(
     verdict = judging.judge(
         evaluation,
         cfg,
-        {role: (folder, version) for role, (folder, version) in rivals.items()},
+        rivals,
         round,
         promotion.attempt_of(model, digest),
         lineage,
@@ -115,7 +105,7 @@ def judge(
     )
     artifacts.show_verdict(verdict, model, addresses, Path(evaluation))
     say(f"look {round + 1} of {verdict.rounds}: {verdict.outcome}")
-    return verdict.to_dict()
+    return verdict
 
 
 def protocol_file(gate: str) -> str:
@@ -135,7 +125,7 @@ def protocol_file(gate: str) -> str:
 
 
 @step(name="store", task_run_name="store evaluations of the champions of {model}")
-def store_evaluations(model: str, rivals: dict[str, list]) -> None:
+def store_evaluations(model: str, rivals: dict[str, tuple[str, str]]) -> None:
     """Store the evaluations that a candidate was compared with, for its promotion."""
     for folder, version in rivals.values():
         registration.store_evaluation(model, version, folder, attempt=False)
@@ -157,15 +147,14 @@ def evaluate_and_judge(
     extra_episodes, round = max(0, cfg.looks[0] - cfg.protocol.episodes_per_task), 0
     while True:
         evaluation = run_evaluation(policy["checkpoint"], protocol, extra_episodes, look=round + 1)
-        digest, compared = Evaluation.load(evaluation).checkpoint_digest, {}
+        digest = Evaluation.load(evaluation).checkpoint_digest
+        compared: dict[str, tuple[str, str]] = {}
         for role, rival in rivals.items():
             folder = evaluation
-            if rival["checkpoint_digest"] != digest:
-                folder = run_evaluation(rival["policy"], protocol, extra_episodes, look=round + 1)
-            compared[role] = [folder, rival["version"]]
-        verdict = Verdict.from_dict(
-            judge(model, policy["run_id"], evaluation, gate, round, compared, lineage, before)
-        )
+            if rival.checkpoint_digest != digest:
+                folder = run_evaluation(rival.reference, protocol, extra_episodes, look=round + 1)
+            compared[role] = (folder, rival.version)
+        verdict = judge(model, policy["run_id"], evaluation, gate, round, compared, lineage, before)
         if verdict.outcome != "hold":
             if compared:
                 store_evaluations(model, compared)

@@ -78,12 +78,12 @@ def nightly_benchmark(
         return Completed(name="NoChampion", message=message)
     night = _stamp()
     out = workspace.state() / "nightly" / model / night / "evaluation"
-    folder = run_evaluation(champion["policy"], protocol, out=str(out))
-    run_id = record(model, champion["version"], folder, night)
+    folder = run_evaluation(champion.reference, protocol, out=str(out))
+    run_id = record(model, champion.version, folder, night)
     if alarms := compare(model, run_id, folder):
         how = f"acknowledge it with: rrf nightly ack {model} --reason '...'"
         raise RuntimeError("; ".join([*alarms, how]))
-    return {"version": champion["version"], "success": str(Evaluation.load(folder).overall)}
+    return {"version": champion.version, "success": str(Evaluation.load(folder).overall)}
 
 
 def _stamp() -> str:

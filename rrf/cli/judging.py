@@ -79,7 +79,7 @@ def judged(
             typer.echo(f"'{model}' has no champion yet; judged without one")
         for role, rival in rival_versions.items():
             is_same = rival.checkpoint_digest == evaluation.checkpoint_digest
-            rival_folder = folder if is_same else evaluate(f"models:/{rival.name}/{rival.version}")
+            rival_folder = folder if is_same else evaluate(rival.reference)
             rivals[role] = (rival_folder, rival.version)
             if store and not is_same:
                 registration.store_evaluation(model, rival.version, rival_folder, attempt=False)

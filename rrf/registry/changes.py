@@ -157,7 +157,7 @@ def check_digest(client: "MlflowClient", name: str, version: str, digest: str) -
             raise ValueError(
                 f"'{name}' version {version} was promoted as checkpoint "
                 f"{(entry.checkpoint_digest or '')[:12]} (change {entry.index} of the ledger), but "
-                f"is {digest[:12]} in MLflow; somebody edited it, do not use it"
+                f"MLflow says it is {digest[:12]}: somebody edited it; do not use it"
             )
 
 
@@ -196,7 +196,7 @@ def aliases_in(model: "RegisteredModel") -> dict[str, str]:
 
 def busy(name: str) -> OSError:
     """The error for a change that came second every time."""
-    return OSError(f"'{name}' is being changed by other processes all the time; try again later")
+    return OSError(f"other processes kept changing '{name}' meanwhile; try again later")
 
 
 def _set_aliases(
@@ -266,7 +266,7 @@ def _claim_name(name: str, index: int) -> str:
 
 
 def _differing(name: str, differences: list[str]) -> ValueError:
-    return ValueError(f"{'; '.join(differences)}; put it right with: rrf models repair {name}")
+    return ValueError(f"{'; '.join(differences)}; to correct it: rrf models repair {name}")
 
 
 def _version(number: str | None) -> str:

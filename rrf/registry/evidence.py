@@ -162,7 +162,7 @@ def load(client: "MlflowClient", version: Version, digest: str) -> Evaluation:
     if evaluation.digest != digest:
         raise ValueError(
             f"{what} was registered as {digest[:12]}, but {file} of run {version.run_id} is "
-            f"{evaluation.digest[:12]}; it was replaced, do not believe it"
+            f"{evaluation.digest[:12]}; it was replaced; do not use it"
         )
     check_is_of(evaluation, version.checkpoint_digest)
     return evaluation

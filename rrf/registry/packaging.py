@@ -165,7 +165,7 @@ class Fingerprint:
         if copied != self.checkpoint:
             raise ValueError(
                 f"{self.of} was registered as checkpoint {self.checkpoint[:12]}, but its artifacts "
-                f"are {copied[:12]}; they were replaced, do not use them"
+                f"are {copied[:12]}; they were replaced; do not use them"
             )
         if self.manifest and atomic.sha256(out / atomic.MANIFEST) != self.manifest:
             raise ValueError(
@@ -194,7 +194,7 @@ def version_fingerprint(client: "MlflowClient", name: str, version: str) -> Fing
         model_id = logged_model_in(registered.source or "")
         logged = logged_model_fingerprint(client, model_id) if model_id else None
     except MlflowException as error:
-        raise ValueError(f"the registry cannot say what {what} is: {error}") from error
+        raise ValueError(f"{what} cannot be read from the registry: {error}") from error
     digest = registered.tags.get(CHECKPOINT_DIGEST)
     if not digest:
         raise ValueError(

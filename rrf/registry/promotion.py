@@ -87,8 +87,8 @@ def _unrevoke(client: "MlflowClient", ledger: Ledger, version: str, reason: str 
     if not (reason or "").strip():
         raise NotPromotedError(
             f"'{name}' version {version} was rolled back ({ledger.revoked[version]}) and is not "
-            f"promoted again; if that is over: rrf models promote {name} {version} --unrevoke "
-            "--reason '...'"
+            f"promoted again; if the reason no longer holds: rrf models promote {name} {version} "
+            "--unrevoke --reason '...'"
         )
     changes.append(client, ledger, action="unrevoke", version=version, reason=reason)
 

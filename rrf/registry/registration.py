@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from rrf.config import read_yaml
 from rrf.envs.configs import task_id
 from rrf.evaluation.protocols.files import parse_protocol
-from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.results import Evaluation
 from rrf.lineage import TAG, Lineage
 from rrf.mlflow_store import store
 from rrf.mlflow_store.flow_run import FlowRun
-from rrf.registry import changes, evidence, links, packaging, rules
+from rrf.registry import changes, evidence, packaging, rules
 from rrf.registry import ledger as ledgers
 from rrf.registry.ledger import Ledger
 from rrf.registry.promotion import changing, finished, record_gate, tag
@@ -219,6 +218,9 @@ def _rewrite_report(
     lineage: Lineage,
 ) -> None:
     """Render the report of an evaluation again with everything known about the version."""
+    from rrf.evaluation.reports.report import write_report  # a page for people: no step needs it
+    from rrf.registry import links
+
     flow_run = FlowRun.from_tags(version.tags)
     pages = {"version in MLflow": links.version_url(version.name, version.version)}
     write_report(

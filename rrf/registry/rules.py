@@ -154,7 +154,7 @@ def judge(
     name, gate = ledger.name, gate_of(ledger)
     if gate is None or ledger.gate is None:
         raise ValueError(
-            f"no gate rules '{name}' yet; say which one does: rrf models gate {name} "
+            f"no gate rules '{name}' yet; record one: rrf models gate {name} "
             "configs/gates/FILE.yaml --reason '...'"
         )
     judged = _longest(candidate, gate.protocol.base_hash)
@@ -176,7 +176,7 @@ def judge(
             raise ValueError(
                 f"the {_ROLES[role]} of '{name}', version {rival.version}, has no evaluation on "
                 f"the {judged.episodes_per_task} initial states per task of version "
-                f"{candidate.version}; judge that one again: rrf eval {name}/{candidate.version} "
+                f"{candidate.version}; evaluate both again: rrf eval {name}/{candidate.version} "
                 f"--gate {ledger.gate.file} --register {name}"
             )
         best = max(same_states, key=lambda evaluation: evaluation.success)

@@ -38,6 +38,11 @@ class Version:
         """The digest of the version's deployable checkpoint."""
         return self.tags.get(CHECKPOINT_DIGEST, "")
 
+    @property
+    def reference(self) -> str:
+        """Its name for commands."""
+        return f"models:/{self.name}/{self.version}"
+
     def __str__(self) -> str:
         return f"'{self.name}' version {self.version}"
 

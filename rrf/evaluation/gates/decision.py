@@ -90,10 +90,6 @@ def decide(
     checks = _judge(judged, gate, champion, best, round, level)
     outcomes = {check.outcome for check in checks}
     outcome: Outcome = "fail" if "fail" in outcomes else "hold" if "hold" in outcomes else "pass"
-    current = evaluation.protocol["episodes_per_task"]
-    wanted = (
-        gate.looks[round] if current < gate.looks[round] else gate.looks[min(round + 1, rounds - 1)]
-    )
     return Verdict(
         outcome=outcome,
         gate=gate.name,
@@ -112,8 +108,15 @@ def decide(
         confidence=1 - level,
         success=dataclasses.asdict(judged.overall),
         checks=tuple(checks),
-        more_episodes_per_task=max(1, wanted - current) if outcome == "hold" else 0,
+        more_episodes_per_task=_missing(evaluation, gate, round) if outcome == "hold" else 0,
     )
+
+
+def _missing(evaluation: Evaluation, gate: "GateCfg", round: int) -> int:
+    """How many more episodes per task a hold asks for: up to this look, or to the next one."""
+    current = evaluation.protocol["episodes_per_task"]
+    next_round = round if current < gate.looks[round] else min(round + 1, len(gate.looks) - 1)
+    return max(1, gate.looks[next_round] - current)
 
 
 def share_of(attempt: int) -> float:
