@@ -32,11 +32,11 @@ from rrf.registry.nights import series_with
 @step(name="record", task_run_name="record {model} version {version}")
 def record(model: str, version: str, folder: str, night: str) -> str:
     """Store the night in MLflow; returns the id of its run."""
-    report, flow_run = Evaluation.load(folder), this_run()
-    protocol = report.protocol["name"]
+    evaluation, flow_run = Evaluation.load(folder), this_run()
+    protocol = evaluation.protocol["name"]
     notes = (
         f"The champion of `{model}`, version {version}, evaluated in the night of {night} under "
-        f"protocol `{protocol}`: {report.overall}.\n\n- Prefect flow run: {flow_run or 'none'}"
+        f"protocol `{protocol}`: {evaluation.overall}.\n\n- Prefect flow run: {flow_run or 'none'}"
     )
     key = flow_run.id if flow_run else f"{socket.gethostname()} {night}"
     tags = flow_run.tags() if flow_run else {}

@@ -163,7 +163,7 @@ class Evaluation:
                 f"rrf reads {SCHEMA_VERSION}; evaluate again with `rrf eval`"
             )
         try:
-            report = cls(
+            evaluation = cls(
                 protocol=data["protocol"],
                 protocol_hash=data["protocol_hash"],
                 checkpoint_digest=data["checkpoint_digest"],
@@ -180,12 +180,12 @@ class Evaluation:
                 f"{where} is damaged: {type(error).__name__} {error}; evaluate again"
             ) from error
         written = data.get("overall", {}).get("successes")
-        if written != report.overall.successes:
+        if written != evaluation.overall.successes:
             raise ValueError(
                 f"{where}: overall.successes is {written}, but its episodes have "
-                f"{report.overall.successes}; the file was edited, evaluate again"
+                f"{evaluation.overall.successes}; the file was edited, evaluate again"
             )
-        return report
+        return evaluation
 
     def save(self, path: str | Path) -> None:
         """Write evaluation.json atomically."""

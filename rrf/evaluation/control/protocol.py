@@ -178,7 +178,7 @@ class ControlProtocolCfg(BaseProtocolCfg):
     def film(
         self,
         candidate: Candidate,
-        report: Evaluation,
+        evaluation: Evaluation,
         limit: int,
         folder: Path,
         resources: Resources,
@@ -188,7 +188,7 @@ class ControlProtocolCfg(BaseProtocolCfg):
         from rrf.evaluation.reports.videos import choose_for_video
         from rrf.runners.checkpoints.control import load_control_policy
 
-        if not (chosen := choose_for_video(report.episodes, limit)):
+        if not (chosen := choose_for_video(evaluation.episodes, limit)):
             return []
         return film_episodes(*load_control_policy(candidate.checkpoint), self, chosen, folder)
 

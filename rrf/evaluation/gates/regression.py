@@ -69,14 +69,16 @@ class WorseTask:
         return fewer if self.p_value <= 0.05 else f"{fewer} (may be chance, p {self.p_value:.2f})"
 
 
-def worse_tasks(report: Evaluation, other: Evaluation) -> list[WorseTask]:
-    """The tasks on which `report` has fewer successes than `other`, the largest loss first.
+def worse_tasks(evaluation: Evaluation, other: Evaluation) -> list[WorseTask]:
+    """The tasks on which `evaluation` has fewer successes than `other`, the largest loss first.
 
     Only initial states that both evaluations share are compared.
     """
     other_solved, worse = other.successes, []
-    for task in report.per_task:
-        pairs = [e for e in report.episodes if e.task == task and e.initial_state in other_solved]
+    for task in evaluation.per_task:
+        pairs = [
+            e for e in evaluation.episodes if e.task == task and e.initial_state in other_solved
+        ]
         wins, losses = wins_and_losses(pairs, other_solved)
         if losses > wins:
             solved = sum(episode.success for episode in pairs)

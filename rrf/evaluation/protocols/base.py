@@ -126,12 +126,12 @@ class BaseProtocolCfg(Cfg):
     def film(
         self,
         candidate: Candidate,
-        report: Evaluation,
+        evaluation: Evaluation,
         limit: int,
         folder: Path,
         resources: Resources,
     ) -> list[dict]:
-        """Write `<folder>/videos/` of at most `limit` episodes of `report`.
+        """Write `<folder>/videos/` of at most `limit` episodes of `evaluation`.
 
         Returns:
             The entries of `Evaluation.videos`.

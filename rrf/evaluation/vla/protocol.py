@@ -203,7 +203,7 @@ class ProtocolCfg(BaseProtocolCfg):
         cpu = cpu_seconds()
         env = self.environment(resources.workers, renderer=resources.renderer)
         try:
-            report = evaluate(
+            evaluation = evaluate(
                 policy,
                 env,
                 self,
@@ -214,8 +214,10 @@ class ProtocolCfg(BaseProtocolCfg):
             )
         finally:
             env.close()
-        report.timings["cpu_s"] = round(cpu_seconds() - cpu, 2)  # includes starting the simulators
-        return report
+        evaluation.timings["cpu_s"] = round(
+            cpu_seconds() - cpu, 2
+        )  # includes starting the simulators
+        return evaluation
 
     def _check_policy(self, config: Mapping) -> None:
         """Compares cameras, dimensions and conventions with those of a policy's training."""
@@ -239,7 +241,7 @@ class ProtocolCfg(BaseProtocolCfg):
     def film(
         self,
         candidate: Candidate,
-        report: Evaluation,
+        evaluation: Evaluation,
         limit: int,
         folder: Path,
         resources: Resources,
@@ -248,7 +250,7 @@ class ProtocolCfg(BaseProtocolCfg):
         `BaseProtocolCfg.film`."""
         from rrf.evaluation.reports.videos import choose_for_video, save_videos
 
-        chosen = choose_for_video([e for e in report.episodes if e.actions is not None], limit)
+        chosen = choose_for_video([e for e in evaluation.episodes if e.actions is not None], limit)
         if not chosen:
             return []
         return save_videos(folder, chosen, *self.pictures(chosen, VIDEO_SIZE, resources))
