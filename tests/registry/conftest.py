@@ -19,10 +19,11 @@ from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.lineage import Lineage
 from rrf.mlflow_store import store
-from rrf.registry import registration
+from rrf.registry import listing, promotion, registration
 from rrf.registry.lineage_sources import collect_lineage
 from rrf.runners.checkpoints.deployable import deployable_digest
 
+NAME = "policy"
 PROTOCOL = ProtocolCfg(name="p", tasks=["a"], seed=1, episodes_per_task=20)
 GATE = GateCfg(
     name="g", protocol=PROTOCOL, overall_lower_bound=0.5, looks=[20], champion_margin=0.5
@@ -73,6 +74,28 @@ def client(home):
 def run_id(client) -> str:
     """A run of MLflow that trained all checkpoints of a test."""
     return new_run(client)
+
+
+@pytest.fixture
+def add(home, run_id):
+    """Register checkpoint number `seed`, of which `solved` episodes of 20 succeeded."""
+
+    def _add(seed: int, solved: int = 18, lineage: Lineage | None = None):
+        return register(home, NAME, run_id, seed, solved, lineage)
+
+    return _add
+
+
+def aliases() -> dict[str, str]:
+    """The aliases of the model in MLflow -> their version."""
+    return {alias: v.version for v in listing.versions(NAME) for alias in v.aliases}
+
+
+def promote_three(add) -> None:
+    for seed in (1, 2, 3):
+        add(seed)
+    for version in ("1", "2", "3"):
+        promotion.promote(NAME, version)
 
 
 def new_run(client) -> str:

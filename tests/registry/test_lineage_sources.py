@@ -1,7 +1,6 @@
 """Lineage from DVC's files, git and the validation report; what is missing is named."""
 
 import importlib.metadata
-import json
 import shutil
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import pytest
 import yaml
 
 from rrf.code_digest import source_digest
-from rrf.lineage import DatasetLineage, EnvironmentLineage, Lineage, facts_in
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.registry.lineage_sources import collect_lineage, environment_lineage
 from tests.registry.conftest import add_dataset, write_json
 
@@ -167,30 +166,6 @@ def test_what_depends_on_several_datasets_has_the_lineage_of_each_and_one_for_al
     lineage = collect_lineage("demo", "lab", "absent")
     assert not {"dataset_md5", "num_frames"} & lineage.facts().keys()
     assert lineage.missing[0].startswith("absent: dataset_md5: dvc.lock has no output")
-
-
-def test_a_lineage_is_the_same_after_a_way_through_json(home):
-    add_dataset(home, "lab", "77.dir", passed=False)
-    environment = EnvironmentLineage("Pendulum-v1", "12", {"gymnasium": "1.0"})
-    lineage = collect_lineage("demo", "lab", "absent").replace(
-        environment=environment, published={"name": "pi0"}, recorded=({"beta": 0.5},)
-    )
-    assert lineage.missing
-    data = json.loads(json.dumps(lineage.to_dict()))
-    assert data == lineage.to_dict()
-    assert Lineage.from_dict(data) == lineage
-    assert Lineage().to_dict() == {}
-    with pytest.raises(ValueError, match=r"manifest.json cannot be read .*'colour'"):
-        Lineage.from_dict({"colour": "red"}, "manifest.json")
-
-
-def test_tags_hold_the_facts_as_text(home):
-    tags = collect_lineage("demo").replace(imported_from={"file": "model.pt"}).tags()
-    assert tags["lineage.git_dirty"] == "false"
-    assert tags["lineage.num_frames"] == "91"
-    assert tags["lineage.imported_from.file"] == "model.pt"
-    assert "lineage.missing" not in tags
-    assert facts_in({"training.seed": "1"} | tags)["validation"] == "passed"
 
 
 def test_a_dataset_given_by_path_is_known_by_that_and_not_by_other_recordings(home, monkeypatch):
