@@ -18,7 +18,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 API = "reference/api"
-_LEFT_OUT = ("rrf.runners.former", "rrf.__main__", "rrf.cli.__main__")  # entry points, old names
+_LEFT_OUT = ("rrf.__main__", "rrf.cli.__main__")  # entry points
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

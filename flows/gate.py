@@ -8,7 +8,7 @@ from flows import artifacts, names, progress
 from flows.evaluate import run_evaluation
 from flows.steps import step
 from flows.this_run import this_run
-from rrf import atomic
+from rrf import atomic, workspace
 from rrf.config import read_yaml
 from rrf.evaluation import judging
 from rrf.evaluation.gates import gate as gates
@@ -45,9 +45,9 @@ def gate_for(model: str, given: str | None, first: str) -> str:
         ValueError: If another gate rules the model, or the file of its gate is not here.
     """
     ruling = promotion.gate_of(model)
-    if ruling and not given and not Path(ruling.file).is_file():
+    if ruling and not given and not workspace.find(ruling.file).is_file():
         raise ValueError(
-            f"the gate that rules '{model}', {ruling.file}, is not in this checkout; bring the "
+            f"the gate that rules '{model}', {ruling.file}, is not in this workspace; bring the "
             f"file here, or record another one: rrf models gate {model} FILE --reason '...'"
         )
     file = given or (ruling.file if ruling else first)
@@ -115,13 +115,13 @@ def protocol_file(gate: str) -> str:
         ValueError: For a gate that cannot be read or that contains its protocol.
     """
     gates.load_gate(gate)
-    name = read_yaml(gate)["protocol"]
+    name = read_yaml(workspace.find(gate))["protocol"]
     if not isinstance(name, str):
         raise ValueError(
             f"{gate} contains its protocol, but flows need the protocol in a file: move it to "
             "configs/protocols/NAME.yaml, and write `protocol: NAME` into the gate"
         )
-    return str(Path(gate).parent.parent / "protocols" / f"{name}.yaml")
+    return str(gates.protocol_path(gate, name))
 
 
 @step(name="store", task_run_name="store evaluations of the champions of {model}")

@@ -2,8 +2,8 @@
 
 If a flow's process is killed, its worker or an automation sets the flow run to Crashed, but Prefect
 leaves its task runs Running for ever. `crash_left_task_runs` is a pull step of every deployment
-(`infra/prefect.yaml`), and `make up` calls it. So they are set right at the latest when the next
-flow run starts.
+(`infra/prefect.yaml`), and `rrf services up` calls it. So they are set right at the latest when the
+next flow run starts.
 """
 
 import datetime

@@ -33,7 +33,7 @@ def check(preset: str, gate: str, model: str, overrides: dict) -> None:
 @step(name="lineage", task_run_name=names.of_task("lineage of {checkpoint}", "checkpoint"))
 def lineage_of(checkpoint: str) -> Lineage:
     """The lineage of a policy, as training wrote it to the checkpoint."""
-    from rrf.runners.checkpoints.checkpoint import load_lineage
+    from rrf.runners.checkpoints.deployable import load_lineage
 
     return load_lineage(checkpoint)
 

@@ -1,7 +1,5 @@
 """`train-vla`: train a policy from a dataset, judge and register it; promote it if it passes."""
 
-import json
-from pathlib import Path
 from typing import Annotated
 
 from prefect import flow
@@ -13,9 +11,9 @@ from flows.gate import gate_for, protocol_file
 from flows.ingest import DatasetName, bring_dataset, describe
 from flows.promote import ModelName
 from flows.training import GateFile, TrainFile, conclude, train
-from rrf import atomic, workspace
+from rrf import workspace
 from rrf.config import did_you_mean
-from rrf.lineage import Lineage
+from rrf.runners.checkpoints.deployable import load_lineage
 
 NEW_MODEL_GATE = "configs/gates/metaworld-demo.yaml"
 NEW_MODEL_RL_GATE = "configs/gates/metaworld-rl.yaml"
@@ -79,8 +77,7 @@ def train_vla(
 
 def datasets_behind(checkpoint: str) -> list[str]:
     """The datasets that the policy in a checkpoint was trained on, according to its manifest."""
-    manifest = json.loads((Path(checkpoint) / atomic.MANIFEST).read_text())
-    return Lineage.from_dict(manifest["lineage"], checkpoint).dataset_names
+    return load_lineage(checkpoint).dataset_names
 
 
 def by_stage(overrides: dict) -> dict[str, dict]:

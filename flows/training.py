@@ -15,7 +15,7 @@ from rrf.lineage import Lineage
 from rrf.registry import promotion, registration
 from rrf.runners.run_directory import RESULT, read_facts
 
-TrainFile = Annotated[str, Field(description="A preset, or a file in configs/train/.")]
+TrainFile = Annotated[str, Field(description="A preset, or a training file in YAML.")]
 GateFile = Annotated[str, Field(description="A file in configs/gates/.")]
 
 

@@ -1,1 +1,1 @@
-"""Infrastructure for the flows: the services of `make up`, deployments, and `make demo`."""
+"""Infrastructure for the flows: the services of `rrf services up`, deployments, and `make demo`."""

@@ -1,9 +1,9 @@
 """`make demo`: from the raw recordings to a champion in use, on this machine alone.
 
-The demo starts a Prefect server for its own duration, or uses the one of `make up`. MLflow writes
-to SQLite and local files, and DVC pulls from a remote inside the repository. Every step recognises
-what an earlier demo has finished. So a second run only checks the results, and an interrupted demo
-continues.
+The demo starts a Prefect server for its own duration, or uses the one of `rrf services up`. MLflow
+writes to SQLite and local files, and DVC pulls from a remote inside the repository. Every step
+recognises what an earlier demo has finished. So a second run only checks the results, and an
+interrupted demo continues.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ def only_one() -> Iterator[None]:
 
 @contextlib.contextmanager
 def prefect_server(console: Console) -> Iterator[None]:
-    """Connect this process to a Prefect server: the one of `make up`, or one for the block only."""
+    """Connect this process to the workspace's Prefect server, or to one for the block only."""
     if services.is_running(services.prefect_service(services.prefect_port())):
         os.environ.update(services.environment(services.prefect_port()))
         yield
@@ -199,7 +199,7 @@ def where_to_look(first: dict, used: dict) -> str:
         f"report    {evaluation}/report.html\n"
         f"videos    {evaluation}/videos and {_shown(used['video'])}\n"
         "registry  rrf models list\n"
-        f"web UIs   make up   (Prefect http://127.0.0.1:{prefect},"
+        f"web UIs   rrf services up (Prefect http://127.0.0.1:{prefect},"
         f" MLflow http://127.0.0.1:{mlflow})"
     )
 

@@ -1,4 +1,4 @@
-"""`make up`, `make down`, `make status`: Prefect server, MLflow server and worker on this machine.
+"""`rrf services up`, `down`, `status`: Prefect server, MLflow server and worker on this machine.
 
 Each service is a separate session with a log in `.rrf/logs` and a record in `.rrf/pids`
 (`rrf.service_records`), by which every shell finds it again.
@@ -157,7 +157,9 @@ def up(console: Console) -> None:
         if launch(worker, env):
             deployments.wait_for_worker(lambda: is_running(worker), START_TIMEOUT_S)
     console.print(f"[green]✓[/] {'worker':<15} pool '{deployments.POOL}'")
-    console.print("Run a flow: [bold]prefect deployment run train-vla --watch[/]; stop: make down")
+    console.print(
+        "Run a flow: [bold]prefect deployment run NAME --watch[/]; stop: rrf services down"
+    )
 
 
 def down(console: Console) -> None:
@@ -184,8 +186,8 @@ def _owner(name: str) -> str:
     if record and record.is_running:
         return f"pid {record.pid}" + (f", port {record.port}" if record.port else "")
     if record and (left := record.processes()):
-        return f"was killed; of it still run: {', '.join(map(str, left))}; type: make up"
-    return "not started by `make up`"
+        return f"was killed; of it still run: {', '.join(map(str, left))}; type: rrf services up"
+    return "not started by `rrf services up`"
 
 
 def end_service(name: str) -> bool:
@@ -244,7 +246,7 @@ def temporary_prefect(home: Path) -> Iterator[dict[str, str]]:
     service = prefect_service(ports.free())
     env = environment(service.port) | {
         "PREFECT_HOME": str(home),
-        # Links to runs are opened later, when the server of `make up` shows the same database.
+        # Links to runs are opened later, when the server of `up` shows the same database.
         "PREFECT_UI_URL": f"http://{ports.HOST}:{prefect_port()}",
         # Leases are forgotten with the server, so a killed run holds no slot after the next start.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": f"{_LEASES}.memory",
@@ -283,7 +285,7 @@ def check_asked_port(service: Service) -> None:
     if is_running(service) and asked not in (None, service.port):
         raise ValueError(
             f"the {service.title} already runs on port {service.port}, not {asked};"
-            f" run `make down` first, or set {_variable(service)}={service.port}"
+            f" run `rrf services down` first, or set {_variable(service)}={service.port}"
         )
 
 
@@ -304,7 +306,7 @@ def check_ports(services: Sequence[Service]) -> None:
     """Raise ValueError for a port that is in use; the message names the variable to change it."""
     for service in services:
         if not ports.is_free(service.port):
-            other = f"{_variable(service)}={service.port + 100} make up"
+            other = f"{_variable(service)}={service.port + 100} rrf services up"
             raise ValueError(
                 f"port {service.port} for the {service.title} is in use by another program;"
                 f" stop that program, or choose another port: {other}"
@@ -321,8 +323,8 @@ def check_no_demo() -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(
-                f"`make demo` (pid {file.read()}) is running in this checkout; run `make up` when "
-                "it is done"
+                f"`make demo` (pid {file.read()}) is running in this checkout; run "
+                "`rrf services up` when it is done"
             ) from None
 
 
@@ -337,7 +339,7 @@ def log_of(name: str) -> Path:
 
 
 def main() -> None:
-    """The command line of `make up`, `make down` and `make status`."""
+    """The command line of `rrf services up`, `down` and `status`."""
     parser = argparse.ArgumentParser(prog="python -m infra.services", description=__doc__)
     parser.add_argument("action", choices=("up", "down", "status"))
     action, console = parser.parse_args().action, Console(highlight=False)

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Make the virtual environment of the Makefile, with uv in it: infra/venv.sh FOLDER [PYTHON]
 #
-# It takes PYTHON, or else the first Python on the PATH, lowest version first, whose version
-# pyproject.toml allows and that can make environments (Debian keeps that part in a package of its own,
-# python3-venv). Where there is none, uv finds one elsewhere or fetches it: the uv on the PATH, or one
-# that another Python installs into build/uv. An environment that is good already stays as it is.
+# PYTHON is an interpreter, or a version such as 3.12. Without it, the newest Python is taken whose
+# version pyproject.toml allows and that can make environments (Debian keeps that part in a package of
+# its own, python3-venv): on the PATH, or among pyenv's. Where there is none, uv finds one elsewhere or
+# fetches it: the uv on the PATH, or one that another Python installs into build/uv. An environment
+# that is good already stays as it is.
 set -euo pipefail
 shopt -s inherit_errexit
 
 folder=$1 wanted=${2:-}
 uv_release=$(grep '^uv==' requirements.lock)
 requires=$(sed -n 's/^requires-python = "\(.*\)"$/\1/p' pyproject.toml)
-IFS=. read -r _ lowest _ end <<< "${requires/,</.}" # >=3.11,<3.14 gives 11 and 14
+IFS=. read -r _ lowest _ end <<< "${requires/,</.}" # >=3.12,<3.14 gives 12 and 14
 needed="Python 3.$lowest to 3.$((end - 1))"
 PATH=${PATH#"$PWD/$folder/bin:"} # the Makefile puts it there, but this looks for what the machine has
 
@@ -38,21 +39,30 @@ is_good() { # also an environment whose making stopped half-way is not
     && { [[ -x $folder/bin/uv ]] || "$folder/bin/python" -m pip --version > /dev/null 2>&1; }
 }
 
+# The first argument is a version such as 3.12, or empty for the newest that is supported.
+find_python() {
+  local minor name
+  for minor in $(seq "$((end - 1))" -1 "$lowest"); do
+    [[ -z $1 || $1 == "3.$minor" ]] || continue
+    for name in "python3.$minor" python3 python $(pyenv_pythons "3.$minor"); do
+      if [[ $(version "$name") == "3.$minor" ]] && makes_environments "$name"; then
+        command -v "$name"
+        return
+      fi
+    done
+  done
+}
+
+pyenv_pythons() { # those of this version, the newest first
+  local folder=${PYENV_ROOT:-${HOME:-}/.pyenv}/versions
+  compgen -G "$folder/$1.*/bin/python$1" | sort -rV || true
+}
+
 check_wanted() {
   version "$wanted" > /dev/null || stop "PYTHON=$wanted does not run; $needed is needed"
   is_supported "$wanted" || stop "PYTHON=$wanted is Python $(version "$wanted"); $needed is needed"
   makes_environments "$wanted" || stop "PYTHON=$wanted has no ensurepip and so makes no virtual" \
     "environments; on Debian and Ubuntu: apt install python$(version "$wanted")-venv"
-}
-
-find_python() {
-  local name
-  for name in $(seq -f 'python3.%g' "$lowest" "$((end - 1))") python3 python; do
-    if is_supported "$name" && makes_environments "$name"; then
-      command -v "$name"
-      return
-    fi
-  done
 }
 
 find_uv() {
@@ -83,17 +93,23 @@ make_with_uv() {
   uv=$(find_uv)
   [[ -n $uv ]] || stop "$needed is needed; found: $here. $advice. Or install uv, which fetches one"
   echo "== $needed is needed; found: $here; uv provides one"
-  "$uv" venv --quiet --clear --python "$requires" "$folder" || stop "uv found none. $advice"
+  "$uv" venv --quiet --clear --python "${1:-$requires}" "$folder" || stop "uv found none. $advice"
   "$uv" pip install --quiet --python "$folder/bin/python" "$uv_release"
 }
 
 if ! is_good; then
-  if [[ -n $wanted ]]; then check_wanted; else wanted=$(find_python); fi
+  only=
+  if [[ $wanted =~ ^3\.[0-9]+$ ]]; then
+    only=$wanted wanted=
+    ((${only#3.} >= lowest && ${only#3.} < end)) || stop "PYTHON=$only; $needed is needed"
+    needed="Python $only"
+  fi
+  if [[ -n $wanted ]]; then check_wanted; else wanted=$(find_python "$only"); fi
   if [[ -n $wanted ]]; then
     echo "== Python $(version "$wanted"): $wanted"
     "$wanted" -m venv --clear "$folder"
   else
-    make_with_uv
+    make_with_uv "$only"
   fi
 fi
 [[ -x $folder/bin/uv ]] || install_uv "$folder"

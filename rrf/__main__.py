@@ -1,5 +1,12 @@
 """`python -m rrf` runs the `rrf` command, e.g. `torchrun --nproc_per_node=2 -m rrf train ...`."""
 
+import sys
+
+if sys.version_info < (3, 12):  # noqa: UP036 (a checkout runs with any; older ones cannot read rrf)
+    found = ".".join(map(str, sys.version_info[:2]))
+    sys.stderr.write(f"error: rrf needs Python 3.12 or newer, but {sys.executable} is {found}\n")
+    raise SystemExit(2)
+
 from rrf.cli import main
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from rrf import formats
+
 MANIFEST = "manifest.json"
 _TMP_PREFIX = ".tmp-"
 _RENAME_EXCHANGE = 2  # of linux/fs.h
@@ -210,7 +212,8 @@ def read_manifest(root: str | Path) -> dict:
     """The manifest of `root`; the files it lists are not checked.
 
     Raises:
-        ValueError: If there is no manifest, it cannot be read, or it names a file outside `root`.
+        ValueError: If there is no manifest, it cannot be read, a newer rrf wrote it, or it names a
+            file outside `root`.
     """
     root = Path(root)
     if not inside(root, MANIFEST, str(root)).is_file():
@@ -224,6 +227,7 @@ def read_manifest(root: str | Path) -> dict:
         raise ValueError(
             f"{root / MANIFEST} is damaged ({error}); fetch the checkpoint again"
         ) from error
+    formats.CHECKPOINT.check(manifest, root / MANIFEST)
     for name in manifest["files"]:
         if not is_plain_name(name):
             raise ValueError(

@@ -5,7 +5,7 @@ import platform
 from collections.abc import Iterable
 from pathlib import Path
 
-from rrf import atomic
+from rrf import atomic, workspace
 
 SIMULATORS = ("envpool", "gymnasium", "mjlab", "mujoco", "mujoco-warp")
 _NUMERICS = ("metaworld", "numpy", "torch", "warp-lang")
@@ -13,12 +13,12 @@ _NUMERICS = ("metaworld", "numpy", "torch", "warp-lang")
 
 def source_digest() -> str:
     """One digest over all Python and C files of this package as they are on disk, committed or
-    not.
+    not. It is the same in a checkout and where its wheel is installed.
     """
     root = Path(__file__).parent
-    paths = [*root.rglob("*.py"), *root.rglob("*.c")]
-    files = {p.relative_to(root).as_posix(): atomic.sha256(p) for p in paths}
-    return atomic.digest_of(files)
+    paths = [p.relative_to(root) for kind in ("*.py", "*.c") for p in root.rglob(kind)]
+    own = [path for path in paths if path.parts[0] != workspace.SHIPPED]
+    return atomic.digest_of({path.as_posix(): atomic.sha256(root / path) for path in own})
 
 
 def simulator_versions() -> dict[str, str]:

@@ -6,9 +6,11 @@ A compiled library is kept in the user's cache and made anew when code or machin
 import ctypes
 import functools
 import hashlib
+import logging
 import os
 import platform
 import re
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -18,17 +20,34 @@ _FLAGS += ["-fopenmp", "-shared", "-fPIC"]
 _INCLUDE = re.compile(r'^#include "(.+)"$', re.MULTILINE)
 
 
+log = logging.getLogger(__name__)
+_reasons: list[str] = []  # why there is no library of a file, as far as this process has tried
+
+
 @functools.cache
 def library(source: Path) -> ctypes.CDLL | None:
-    """The library of a C file; None where it cannot be compiled or loaded."""
+    """The library of a C file; None where it cannot be compiled or loaded. A process says once why,
+    and computes without.
+    """
     try:
         return ctypes.CDLL(str(_compiled(source)))
-    except (OSError, subprocess.SubprocessError):
-        return None
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").splitlines() or ["it says nothing"]
+        line = next((line for line in said if "error" in line), said[0])
+        _reasons.append(f"{error.cmd[0]} fails on {source.name}: {line}")
+    except (OSError, subprocess.SubprocessError) as error:
+        _reasons.append(str(error))
+    if len(_reasons) == 1:
+        log.warning("rrf computes without its C code, which is slower: %s", _reasons[0])
+    return None
 
 
 def _compiled(source: Path) -> Path:
     compiler = os.environ.get("CC", "cc")
+    if shutil.which(compiler) is None:
+        raise FileNotFoundError(
+            f"there is no compiler '{compiler}'; install one, or name yours: CC=/path/to/cc"
+        )
     facts = [compiler, *_FLAGS, _text(source), platform.machine(), _processor()]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
     kept = _own_folder() / f"{source.stem}-{digest}.so"

@@ -23,8 +23,9 @@ import pydantic
 import yaml
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from rrf.saved_names import TYPE_KEY, located, settled
+from rrf import formats
 
+TYPE_KEY = "type"
 _FLAT = "overrides"  # the keys of a mapping with this name are dotted paths
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
 _CHECKED = pydantic.ConfigDict(
@@ -65,11 +66,6 @@ class Cfg:
         """Plain data (dict, list, scalar); every config names its class under "type"."""
         return _dump(self)
 
-    def identity(self) -> dict:
-        """`to_dict` for digests; the result does not change when a class moves to another module
-        (`rrf.saved_names`)."""
-        return settled(self.to_dict())
-
     @classmethod
     def from_dict(cls, data: Mapping) -> typing.Self:
         """The inverse of `to_dict`. A mapping without "type" becomes the declared class.
@@ -106,13 +102,16 @@ class Cfg:
         return type(self).from_dict(data)
 
     def to_yaml(self) -> str:
-        """The config as YAML in declaration order; `from_yaml` reads back an equal config."""
-        return yaml.dump(self.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        """The config as YAML in declaration order, below the version of the format; `from_yaml`
+        reads back an equal config."""
+        data = formats.CONFIG.mark | self.to_dict()
+        return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
     @classmethod
     def from_yaml(cls, text: str) -> typing.Self:
         """The inverse of `to_yaml`. Raises ValueError like `from_dict`."""
-        return cls.from_dict(yaml.load(text, _Loader) or {})
+        data = yaml.load(text, _Loader) or {}
+        return cls.from_dict(formats.CONFIG.read(data, f"this {cls.__name__}"))
 
     @pydantic.model_validator(mode="wrap")
     @classmethod
@@ -285,7 +284,11 @@ def first_error(error: Exception) -> str:
 
 
 def read_yaml(path: str | Path) -> dict:
-    """Read a YAML file that must hold a mapping. Otherwise raises ValueError with the file name."""
+    """Read a YAML file that must hold a mapping, and leave out the version of its format.
+
+    Raises:
+        ValueError: For anything else, or if a newer rrf wrote the file; with the file's name.
+    """
     path = Path(path)
     if not path.is_file():
         near = closest(path.name, [p.name for p in path.parent.glob("*.yaml")])
@@ -297,7 +300,7 @@ def read_yaml(path: str | Path) -> dict:
         raise ValueError(f"{path} is not YAML: {error}") from error
     if not isinstance(data, dict):
         raise ValueError(f"{path} must hold a mapping at top level, found {type(data).__name__}")
-    return data
+    return formats.CONFIG.read(data, path)
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
@@ -335,7 +338,7 @@ def _locate_trusted(path):
     if not is_trusted(path.partition(":")[0]):
         raise ValueError(f"type {path!r} lies outside the trusted packages {sorted(_trusted)}")
     try:
-        return located(path)
+        return locate(path)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"type {path!r} does not exist: {error}") from error
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 
 from rrf.config import did_you_mean, locate, trust
+from rrf.extras import install_command
 
 PLUGIN_GROUP = "rrf.plugins"
 
@@ -67,7 +68,7 @@ def require(package: str, extra: str) -> types.ModuleType:
         return importlib.import_module(package)
     except ImportError as error:
         raise ImportError(
-            f"'{package}' is not installed; it comes with: uv pip install -e '.[{extra}]'"
+            f"'{package}' is not installed; it comes with: {install_command(extra)}"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What `make up` records about each service: pid, start time, port and mark.
+"""What `rrf services up` records about each service: pid, start time, port and mark.
 
 The record is `.rrf/pids/NAME.json`. Pid and start time name the process that was started, so a pid
 that the system has reused for another process is never signalled. The mark is a random word in the

@@ -1,13 +1,25 @@
-"""Where a checkout keeps its state: the repository root, `.rrf/` beside the code, and the tracking
-store in it."""
+"""Where a user's files are: a workspace with configs, data, flows and, in `.rrf/`, its state.
 
+A workspace is a folder whose pyproject.toml says `workspace = 1` in `[tool.rrf]`. `rrf init` makes
+one, and a checkout of rrf is one. Outside of any, the user's data folder stands in for it. Configs
+that a workspace does not have are those that the package ships.
+"""
+
+import functools
 import os
 import re
+import tomllib
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+import platformdirs
+
 HOME_VARIABLE = "RRF_HOME"
-_MARKS = ("dvc.yaml", "configs", "pyproject.toml")
+VERSION = 1
+"""The version of the layout of a workspace that this rrf works with."""
+CONFIGS = "configs"
+SHIPPED = "_workspace"
+"""Folder of the installed package with what a checkout has in its root: configs, flows, infra."""
 SERVERS = ("http://", "https://")  # how the address of a server begins
 # "user@" or "user:password@" after "://"; the password of a database may contain a slash, but what
 # begins with a port and a slash is a path.
@@ -24,22 +36,26 @@ TELEMETRY_OFF = {
 }
 
 
-def home() -> Path:
-    """The repository root: `$RRF_HOME`, or else the nearest directory upwards that looks like one.
+def root() -> Path | None:
+    """The workspace: `$RRF_HOME`, or else the nearest one upwards from here; None outside of any.
 
     Raises:
-        ValueError: If there is none; the message names the command that fixes it.
+        ValueError: If it is of a version that this rrf does not know.
     """
     if named := os.environ.get(HOME_VARIABLE):
-        return Path(named).resolve()
+        folder = Path(named).resolve()
+        _is_workspace(folder)  # it need not be one, but not one of another version
+        return folder
     here = Path.cwd().resolve()
-    for directory in [here, *here.parents]:
-        if all((directory / mark).exists() for mark in _MARKS):
-            return directory
-    raise ValueError(
-        f"{here} is not inside an rrf repository; cd into one, "
-        f"or export {HOME_VARIABLE}=/path/to/it"
-    )
+    return next((folder for folder in [here, *here.parents] if _is_workspace(folder)), None)
+
+
+def home() -> Path:
+    """The workspace, or outside of any the user's data folder, e.g. ~/.local/share/rrf.
+
+    Raises like `root`.
+    """
+    return root() or platformdirs.user_data_path("rrf")
 
 
 def state() -> Path:
@@ -47,12 +63,67 @@ def state() -> Path:
     return home() / ".rrf"
 
 
-def relative(path: str | Path) -> str:
-    """A path as records name it: relative to the repository root if it lies below, so that they
-    still hold when the workspace was moved.
+def _is_workspace(folder: Path) -> bool:
+    file = folder / "pyproject.toml"
+    if not file.is_file():
+        return False
+    version = _version(file, file.stat().st_mtime_ns)
+    if version in (None, VERSION):
+        return version == VERSION
+    raise ValueError(
+        f"{folder} is a workspace of version {version!r}, and this rrf works with version {VERSION}"
+        "; install a newer rrf, or work in another folder"
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _version(file: Path, changed_ns: int) -> object:
+    """What a pyproject.toml says about the workspace in its folder; None if it says nothing."""
+    try:
+        tools = tomllib.loads(file.read_text()).get("tool", {})
+    except ValueError as error:
+        raise ValueError(f"{file} is not TOML ({error}); mend it") from error
+    return tools.get("rrf", {}).get("workspace")
+
+
+def shipped() -> Path:
+    """The folder of what rrf ships for workspaces: of the installed package, or of the checkout."""
+    package = Path(__file__).resolve().parent
+    inside = package / SHIPPED
+    return inside if inside.is_dir() else package.parent
+
+
+def find(path: str | Path) -> Path:
+    """A file as it is named in commands and configs: as it is from the working directory, or else
+    in the workspace, or else, below configs/, among the files that rrf ships.
+
+    What exists nowhere stays as it is named.
     """
-    full, root = Path(path).absolute(), home()
-    return str(full.relative_to(root)) if full.is_relative_to(root) else str(path)
+    path = Path(path)
+    if path.is_absolute() or path.exists():
+        return path
+    places = [home() / path]
+    if path.parts[:1] == (CONFIGS,):
+        places.append(shipped() / path)
+    return next((place for place in places if place.exists()), path)
+
+
+def configs(kind: str, suffix: str = ".yaml") -> dict[str, Path]:
+    """Name -> file of the configs of a kind, e.g. gates. One of the workspace hides the one that
+    rrf ships under the same name.
+    """
+    found: dict[str, Path] = {}
+    for place in (shipped(), home()):
+        found |= {file.stem: file for file in (place / CONFIGS / kind).glob(f"*{suffix}")}
+    return dict(sorted(found.items()))
+
+
+def relative(path: str | Path) -> str:
+    """A path as records name it: relative to the workspace if it lies below, so that they still
+    hold when the workspace was moved.
+    """
+    full, base = Path(path).absolute(), home()
+    return str(full.relative_to(base)) if full.is_relative_to(base) else str(path)
 
 
 def dataset(name: str) -> Path | str:

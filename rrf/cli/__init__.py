@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from rrf import workspace
-from rrf.cli import data, envs, models, nightly, orchestra
+from rrf.cli import data, envs, models, nightly, orchestra, services
 from rrf.cli.evaluation import eval_
 from rrf.cli.exchange import export, import_
 from rrf.cli.gc import gc
+from rrf.cli.init import init
 from rrf.cli.options import AlgorithmOption, Imports, TaskOption, import_modules
 from rrf.cli.playing import play
 from rrf.cli.serving import serve
@@ -21,6 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.command()(init)
 app.add_typer(data.app, name="data")
 app.add_typer(envs.app, name="envs")
 app.command()(train)
@@ -32,13 +34,14 @@ app.command("import")(import_)
 app.add_typer(models.app, name="models")
 app.command()(gc)
 app.add_typer(nightly.app, name="nightly")
+app.add_typer(services.app, name="services")
 app.add_typer(orchestra.app, name="orchestra")
 
 
 @app.command()
 def show(
     target: Annotated[
-        str | None, typer.Argument(help="A preset name or a configs/train/*.yaml file.")
+        str | None, typer.Argument(help="A preset, or a YAML file with a preset and overrides.")
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Dotted overrides: optimizer.lr=1e-3")

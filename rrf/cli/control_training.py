@@ -38,7 +38,7 @@ class ControlTraining(Training):
         config = self.cfg.to_dict()
         lineage = environment_lineage(config["env"])
         assert lineage.environment is not None
-        decides = {k: v for k, v in self.cfg.identity().items() if k not in self.free()}
+        decides = {k: v for k, v in config.items() if k not in self.free()}
         inputs = {
             "config": atomic.digest_of(decides),
             "simulators": atomic.digest_of(lineage.environment.packages),

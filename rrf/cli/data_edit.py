@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from rrf import workspace
 from rrf.cli.data_display import plain, say, shown
 from rrf.cli.options import words_of
 
@@ -89,7 +90,8 @@ def edit(
     for path, plan in written:
         frames = sum(cut.stop - cut.first for cut in plan.cuts)
         say(f"{shown(path)}: {len(plan.cuts)} episodes, {frames} frames of {plain(origin)}")
-    code = "rrf/data/conversion/edit.py"
+    is_checkout = workspace.home() == workspace.shipped()
+    code = "rrf/data/conversion/edit.py" if is_checkout else "requirements.lock"
     names = [path.stem for path, _ in written]
     _print_next(names, [_line(name, f"datasets/converted/{origin}", code) for name in names])
 

@@ -89,18 +89,16 @@ class VLARLTraining(SupervisedTraining):
         )
 
     def _datasets(self, parent: Path | None) -> Collection[str]:
-        from rrf.runners.checkpoints import checkpoint
+        from rrf.runners.checkpoints.deployable import load_lineage
 
-        return checkpoint.load_lineage(parent).dataset_names
+        return load_lineage(parent).dataset_names
 
 
 def run_inputs(config: dict, dataset: str | None, source: str, parent: str | None) -> dict:
     """Digests of everything that decides a run's result."""
     from rrf import atomic
-    from rrf.saved_names import settled
 
-    config = {name: value for name, value in config.items() if name not in _PLACES}
-    digest = atomic.digest_of(settled(config))
+    digest = atomic.digest_of({k: value for k, value in config.items() if k not in _PLACES})
     return {"config": digest, "dataset": dataset, "source": source, "parent": parent}
 
 

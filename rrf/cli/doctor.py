@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rrf import service_records, workspace
+from rrf.extras import install_command
 
 _PACKAGES = (
     "prefect", "dvc", "torch", "transformers", "peft", "accelerate", "gymnasium", "mujoco",
@@ -25,7 +26,8 @@ def report() -> bool:
     """Print the table. Returns whether it shows no problem."""
     store = _store()
     rows = [
-        _python(), _packages(), _cores(), _disk(), *_renderers(), _gpu(), _data(), store,
+        _python(), _packages(), _cores(), _workspace(), _disk(), *_renderers(), _gpu(), _data(),
+        store,
         *(ledgers() if store[0] == _OK else []),
         server("Prefect server", "prefect", "/api/health"),
         server("MLflow server", "mlflow", "/health"),
@@ -54,7 +56,7 @@ def _packages() -> tuple[str, str, str]:
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
     if missing:
-        return _BAD, "packages", f"missing {', '.join(missing)}; run: make setup"
+        return _BAD, "packages", f"missing {', '.join(missing)}; run: {install_command()}"
     return _OK, "packages", ", ".join(found)
 
 
@@ -65,7 +67,9 @@ def _cores() -> tuple[str, str, str]:
 
 
 def _disk() -> tuple[str, str, str]:
-    free_gb = shutil.disk_usage(workspace.home()).free / 1e9
+    home = workspace.home()
+    there = next(folder for folder in (home, *home.parents) if folder.exists())
+    free_gb = shutil.disk_usage(there).free / 1e9
     return (_OK if free_gb > 2 else _BAD), "free disk", f"{free_gb:.0f} GB"
 
 
@@ -92,10 +96,17 @@ def _gpu() -> tuple[str, str, str]:
     return _WARN, "GPU", "none; everything in the demo runs on the CPU"
 
 
+def _workspace() -> tuple[str, str, str]:
+    if root := workspace.root():
+        return _OK, "workspace", str(root)
+    return _WARN, "workspace", f"none, so {workspace.home()} is used; make one: rrf init FOLDER"
+
+
 def _data() -> tuple[str, str, str]:
     raw = workspace.home() / "datasets" / "raw"
     if not raw.is_dir() or not any(raw.rglob("*.hdf5")):
-        return _WARN, "raw data", "not here yet; run: dvc pull datasets.dvc"
+        how = "; run: dvc pull datasets.dvc" if (workspace.home() / "datasets.dvc").exists() else ""
+        return _WARN, "raw data", f"not here yet{how}"
     ready = sorted(
         p.parent.parent.name for p in (workspace.home() / "datasets").glob("*/meta/info.json")
     )
@@ -135,12 +146,12 @@ def ledgers() -> list[tuple[str, str, str]]:
 
 
 def server(what: str, name: str, path: str) -> tuple[str, str, str]:
-    """The row about a server of `make up`: whether it answers at `path`, and where."""
+    """The row about a server of `rrf services up`: whether it answers at `path`, and where."""
     port = service_records.port(name)
     with socket.socket() as probe:
         probe.settimeout(0.5)
         if probe.connect_ex(("127.0.0.1", port)) != 0:
-            return _WARN, what, f"not running on port {port}; run: make up"
+            return _WARN, what, f"not running on port {port}; run: rrf services up"
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
             return _OK, what, f"http://127.0.0.1:{port} answers {answer.status}"

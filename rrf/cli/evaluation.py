@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rrf.cli.options import Imports, PolicyArgument
+from rrf.cli.options import DeviceOption, Imports, MaxMemory, Offload, PolicyArgument
 
 if TYPE_CHECKING:
     from rrf.evaluation.candidate import Candidate
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rrf.evaluation.gates.gate import GateCfg
     from rrf.evaluation.protocols.base import BaseProtocolCfg
 
-_PROTOCOLS, _GATES = Path("configs/protocols"), Path("configs/gates")
 ProtocolFile = Annotated[
     Path | None,
     typer.Option(
@@ -105,6 +104,9 @@ def eval_(
     renderer: Renderer = "warp",
     held_out: HeldOut = None,
     fitted_q: FittedQData = None,
+    device: DeviceOption = "cpu",
+    max_memory: MaxMemory = None,
+    offload: Offload = None,
     imports: Imports = None,
 ) -> None:
     """Evaluate a policy under a fixed protocol; writes evaluation.json, videos and report.html.
@@ -121,13 +123,14 @@ def eval_(
     from rrf.evaluation.protocols.base import Resources
     from rrf.registry.links import policy_links, report_links
     from rrf.registry.versions import is_reference
+    from rrf.runners.checkpoints.placement import choose
 
     import_modules(imports)
     if held_out or fitted_q:
-        if protocol or gate or register:
+        if protocol or gate or register or device != "cpu":
             option = "--held-out" if held_out else "--fitted-q"
             raise ValueError(
-                f"{option} runs no simulation; leave out --protocol, --gate, --register"
+                f"{option} runs no simulation; leave out --protocol, --gate, --register, --device"
             )
         candidate = _candidate(checkpoint)
         if held_out:
@@ -135,14 +138,16 @@ def eval_(
         if fitted_q:
             recorded_evaluation.fitted_q(candidate, fitted_q, out)
         return
-    gate = _at_home(gate, _GATES) if gate else None
+    gate = _found(gate, "gates") if gate else None
     gate_cfg = _gate(gate, champion, register)
     candidate = _candidate(checkpoint)
     cfg = _protocol(candidate, protocol, gate_cfg)
-    cfg = cfg.with_options(slots=slots, baselines=baselines or None).extended(extra_episodes)
+    place = choose(device, max_memory or [], offload)
+    given = {"slots": slots, "baselines": baselines, "device": place if place != "cpu" else None}
+    cfg = cfg.with_options(**given).extended(extra_episodes)
     if register:
         judging.require_registrable(candidate.checkpoint, register, candidate.lineage, gate)
-    evaluator = Evaluator(cfg, Resources(workers, renderer), showing, echo)
+    evaluator = Evaluator(cfg, Resources(workers, renderer, place), showing, echo)
     folder = out or evaluator.folder(candidate)
     named = checkpoint if is_reference(checkpoint) else str(candidate.checkpoint.resolve())
     links = policy_links(named) | report_links(None, candidate.lineage)
@@ -189,7 +194,6 @@ def _protocol(
     candidate: "Candidate", path: Path | None, gate: "GateCfg | None"
 ) -> "BaseProtocolCfg":
     """The protocol in the file, or the gate's protocol, or the default one for this policy."""
-    from rrf import workspace
     from rrf.envs.configs import trust_task
     from rrf.evaluation.protocols.files import find_protocol, load_protocol
 
@@ -199,9 +203,9 @@ def _protocol(
         cfg = gate.protocol
         cfg = cfg.extended(max(0, gate.looks[0] - cfg.episodes_per_task))
     elif path:
-        cfg = load_protocol(_at_home(path, _PROTOCOLS))
+        cfg = load_protocol(_found(path, "protocols"))
     else:
-        cfg = load_protocol(find_protocol(workspace.home() / _PROTOCOLS, candidate))
+        cfg = load_protocol(find_protocol(candidate))
     cfg.check_kind(candidate.kind, candidate.label)
     trust_task(getattr(cfg, "env", None))
     return cfg
@@ -247,19 +251,18 @@ def _evaluate_other(evaluator: "Evaluator", reference: str) -> Path:
     return folder
 
 
-def _at_home(path: Path, usual: Path) -> Path:
-    """A path relative to the working directory if that file exists, or else to the repository.
+def _found(path: Path, kind: str) -> Path:
+    """The file of a config of this kind, as `workspace.find` finds it.
 
     Raises:
-        ValueError: If there is no such file, and the folder `usual` has one with a similar name.
+        ValueError: If there is no such file, but one with a similar name.
     """
     from rrf import workspace
     from rrf.config import closest
 
-    if path.is_file() or path.is_absolute():
-        return path
-    if not (workspace.home() / path).is_file():
-        names = [file.stem for file in (workspace.home() / usual).glob("*.yaml")]
+    path = workspace.find(path)
+    if not path.is_file() and not path.is_absolute():
+        names = workspace.configs(kind)
         if near := closest(path.name.removesuffix(".yaml"), names):
-            raise ValueError(f"no file '{path}'; did you mean '{usual / near}.yaml'?")
-    return workspace.home() / path
+            raise ValueError(f"no file '{path}'; did you mean 'configs/{kind}/{near}.yaml'?")
+    return path

@@ -124,10 +124,9 @@ def _export_onnx(path: Path, label: str, out: Path, any_batch: bool) -> None:
 
 
 def _export_rsl_rl(path: Path, out: Path) -> None:
-    from rrf import atomic
     from rrf.runners.checkpoints import checkpoint, rsl_rl_checkpoint, rsl_rl_students
     from rrf.runners.checkpoints.control import load_module
-    from rrf.runners.checkpoints.deployable import TRAINER_STATE
+    from rrf.runners.checkpoints.deployable import TRAINER_STATE, manifest_of
 
     policy: Any = load_module(path)
     is_student = rsl_rl_students.is_student(policy)
@@ -135,7 +134,7 @@ def _export_rsl_rl(path: Path, out: Path) -> None:
     policy = format_.expressible(policy)
     is_whole = (path / TRAINER_STATE).is_dir()
     tensors = checkpoint.load_trainer_state(path).tensors if is_whole else {}
-    format_.write(out, policy, atomic.read_manifest(path)["step"], tensors)
+    format_.write(out, policy, manifest_of(path)["step"], tensors)
     for who, text in format_.described(policy).items():
         typer.echo(f"{who}: {text}")
     typer.echo(f"rsl_rl {out}")

@@ -34,7 +34,9 @@ def list_(
 
     versions = listing.versions(name)
     if not versions:
-        typer.echo("no models yet; `make demo` makes one, `rrf models register` adds a checkpoint")
+        typer.echo(
+            "no models yet; `rrf models register` or `rrf eval --register` adds a checkpoint"
+        )
         return
     table = Table(box=None, header_style="bold")
     for column in (
@@ -270,7 +272,7 @@ def lineage_behind(checkpoint: Path, dataset: str | None = None) -> Lineage:
         ValueError: If the checkpoint names neither and no dataset is given.
     """
     from rrf.registry.lineage_sources import collect_lineage
-    from rrf.runners.checkpoints.checkpoint import load_lineage
+    from rrf.runners.checkpoints.deployable import load_lineage
 
     written = load_lineage(checkpoint)
     datasets = [dataset] if dataset else written.dataset_names
@@ -291,7 +293,7 @@ def run_of(checkpoint: Path) -> str:
         ValueError: If there is no such run, or its file is damaged.
     """
     from rrf.registry.registration import imported_run
-    from rrf.runners.checkpoints.checkpoint import load_lineage
+    from rrf.runners.checkpoints.deployable import load_lineage
     from rrf.runners.run_directory import mlflow_run_of
 
     if run_id := mlflow_run_of(checkpoint):

@@ -32,6 +32,27 @@ AlgorithmOption = Annotated[
     ),
 ]
 
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        help="Device of the policy: cpu, cuda, cuda:1; or auto: on all GPUs, then in main memory, "
+        "then in --offload."
+    ),
+]
+MaxMemory = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="With --device auto: DEVICE=SIZE, the most that weights take on a GPU (its number) or "
+        "in main memory (cpu), e.g. 0=20GiB. May be repeated."
+    ),
+]
+Offload = Annotated[
+    Path | None,
+    typer.Option(
+        help="With --device auto: a directory for weights that fit nowhere else.", file_okay=False
+    ),
+]
+
 
 def is_first_process() -> bool:
     """Whether this process is the one that writes files and messages, among those of torchrun."""

@@ -65,11 +65,6 @@ def plan(
 
     cfg, metrics = _measured(run)
     last = load(run)
-    if last.workload is None:
-        raise ValueError(
-            f"{run} does not say what its last round played, because it is older than that; train "
-            "at least one more round (max_rounds=…)"
-        )
     sizes = (cfg["env"]["num_envs"], cfg["inference_batch"])
     costs = Costs.of(metrics, last.workload)
     nodes = [int(each) for each in cores.split(",")]

@@ -5,7 +5,14 @@ from typing import Annotated
 
 import typer
 
-from rrf.cli.options import Imports, PolicyArgument, import_modules
+from rrf.cli.options import (
+    DeviceOption,
+    Imports,
+    MaxMemory,
+    Offload,
+    PolicyArgument,
+    import_modules,
+)
 
 
 def serve(
@@ -48,7 +55,9 @@ def serve(
             "May be repeated."
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="Device of the policy: cpu, cuda, cuda:1.")] = "cpu",
+    device: DeviceOption = "cpu",
+    max_memory: MaxMemory = None,
+    offload: Offload = None,
     imports: Imports = None,
 ) -> None:
     """Serve a policy to robots over websockets, to `rrf.client` and to openpi's client.
@@ -75,9 +84,11 @@ def serve(
             err=True,
         )
     import_modules(imports)
+    from rrf.runners.checkpoints.placement import choose
     from rrf.serving.run import serve_checkpoint
 
-    serve_checkpoint(*locate(checkpoint), cfg, token, device, typer.echo)
+    place = choose(device, max_memory or [], offload)
+    serve_checkpoint(*locate(checkpoint), cfg, token, place, typer.echo)
 
 
 def _pairs(words: list[str]) -> dict[str, str]:

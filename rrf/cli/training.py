@@ -20,7 +20,7 @@ from rrf.cli.options import (
 def train(
     context: typer.Context,
     target: Annotated[
-        str | None, typer.Argument(help="A preset name or a configs/train/*.yaml file.")
+        str | None, typer.Argument(help="A preset, or a YAML file with a preset and overrides.")
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Dotted overrides: optimizer.lr=1e-3")

@@ -17,7 +17,14 @@ from rrf.cli.options import is_first_process
 from rrf.cli.recording import open_run
 from rrf.cli.trainings import Training, training_of
 from rrf.lineage import Lineage
-from rrf.runners.run_directory import ENV_ERROR, RESULT, RUN, damaged, read_facts
+from rrf.runners.run_directory import (
+    ENV_ERROR,
+    RESULT,
+    RUN,
+    damaged,
+    read_facts,
+    write_facts,
+)
 
 _PATIENCE_S = 20.0  # time for another training to save a checkpoint when it was told to stop
 _ASIDE = ".replaced"  # folder in the run directory with the files that --no-resume will delete
@@ -65,7 +72,7 @@ def run_training(
                 _require_intact(run_dir, newest)
             result = _train(training, run_dir, lineage, inputs, resume, video)
             if is_first_process():
-                atomic.write_json(run_dir / RESULT, result)
+                write_facts(run_dir / RESULT, result)
         elif video and (path := training.film_finished(result, run_dir)):
             result["video"] = str(path)
     return result
@@ -143,10 +150,9 @@ def _tell_newest(run_dir: Path, training: Training) -> None:
 def _differences(run: dict, training: Training) -> list[str]:
     """The differences between the config of a run and this config, except for free fields."""
     from rrf.runners.checkpoints.checkpoint import config_differences
-    from rrf.saved_names import current
 
     config = training.cfg.to_dict()
-    return config_differences(current(run.get("config", config)), config, training.free())
+    return config_differences(run.get("config", config), config, training.free())
 
 
 def _require_intact(run_dir: Path, path: Path) -> None:
@@ -155,11 +161,14 @@ def _require_intact(run_dir: Path, path: Path) -> None:
     Raises:
         ValueError: For a damaged checkpoint. The message names the newest intact one and what to
             type.
+        NewerFormatError: For one that a newer rrf wrote, which is not damaged.
     """
-    from rrf import atomic
+    from rrf import atomic, formats
 
     try:
         atomic.check_manifest(path)
+    except formats.NewerFormatError:
+        raise
     except ValueError as error:
         raise ValueError(f"{error}. {_way_on(run_dir, path)}") from error
 
@@ -208,7 +217,6 @@ def _finished(run_dir: Path) -> dict | None:
 def _train(
     training: Training, run_dir: Path, lineage: Lineage, inputs: dict, resume: bool, video: bool
 ) -> dict:
-    from rrf import atomic
     from rrf.runners.interruption import SignalWatch
     from rrf.runners.tracker import closing
 
@@ -221,7 +229,7 @@ def _train(
         with closing(tracker), training.shown() as on_progress:
             if is_first_process():
                 run = {"run_id": tracker.run_id, "inputs": inputs, "config": cfg.to_dict()}
-                atomic.write_json(run_dir / RUN, run)
+                write_facts(run_dir / RUN, run)
             tracker.log_config(cfg.to_dict())
             tracker.log_dataset(runner.lineage)
             result = runner.run(tracker, on_progress, signals)
@@ -239,7 +247,6 @@ def _settled(run_dir: Path, resume: bool) -> Iterator[None]:
     Without `resume`, the old files are set aside. They are restored if the block fails, and deleted
     otherwise.
     """
-    from rrf import atomic
     from rrf.runners import process_group
 
     if process_group.rank() > 0:
@@ -250,7 +257,7 @@ def _settled(run_dir: Path, resume: bool) -> Iterator[None]:
     if not resume:
         _move(run_dir, aside)
     if not (run_dir / RUN).is_file():  # from now on the directory counts as a run
-        atomic.write_json(run_dir / RUN, {})
+        write_facts(run_dir / RUN, {})
     process_group.wait()
     try:
         yield

@@ -32,7 +32,7 @@ class SourceCfg(Cfg):
     format: str = "robomimic"
     """File format of the recordings, one of rrf/data/sources.py."""
     path: str
-    """Their directory: relative to the repository root, absolute, s3://bucket/prefix, or
+    """Their directory: relative to the workspace, absolute, s3://bucket/prefix, or
     hf://OWNER/NAME@COMMIT.
     """
     pattern: str | None = None
@@ -274,7 +274,7 @@ AnyDatasetCfg = DatasetCfg | MergeCfg | EditCfg
 
 
 def load_dataset_cfg(name: str) -> DatasetCfg:
-    """The config `configs/datasets/NAME.yaml` of this repository.
+    """The config `configs/datasets/NAME.yaml` of the workspace, or else of those that rrf ships.
 
     Raises:
         ValueError: For an unknown name (with the closest known one), if the dataset is made from
@@ -285,12 +285,11 @@ def load_dataset_cfg(name: str) -> DatasetCfg:
 
 def load_any_cfg(name: str) -> AnyDatasetCfg:
     """As `load_dataset_cfg`, of a merged or edited dataset too."""
-    directory = workspace.home() / "configs" / "datasets"
-    path = directory / f"{name}.yaml"
-    if not path.is_file():
-        known = [file.stem for file in directory.glob("*.yaml")]
-        raise ValueError(f"no dataset '{name}' in {directory}{did_you_mean(name, known)}")
-    return read_any_cfg(path)
+    known = workspace.configs("datasets")
+    if name not in known:
+        place = workspace.home() / "configs" / "datasets"
+        raise ValueError(f"no dataset '{name}' in {place}{did_you_mean(name, known)}")
+    return read_any_cfg(known[name])
 
 
 def read_dataset_cfg(path: str | Path) -> DatasetCfg:
@@ -323,7 +322,7 @@ def check_dataset_name(name: str, where: str) -> None:
 
 
 def dataset_paths(cfg: AnyDatasetCfg) -> DatasetPaths:
-    """Where the forms of `cfg`'s dataset lie in this repository.
+    """Where the forms of `cfg`'s dataset lie in this workspace.
 
     A merged dataset is made of those in `raw`, an edited one of the converted dataset there.
     """

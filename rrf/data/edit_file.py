@@ -132,7 +132,7 @@ def differences(infos: Mapping[str, dict], first: str, other: str) -> list[str]:
 def _write_edits(edits: Mapping[str, list[Mapping]], of: str) -> list[tuple[Path, EditPlan]]:
     targets = {name: _new_file(name) for name in edits}
     root = dataset_paths(load_any_cfg(of)).converted
-    checks = read_yaml(_folder() / f"{of}.yaml").get("checks")
+    checks = read_yaml(workspace.configs("datasets")[of]).get("checks")
     written, plans = {}, []
     for name, steps in edits.items():
         data = {"name": name, "edit_of": of, "steps": steps}

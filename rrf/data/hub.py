@@ -74,7 +74,7 @@ class HubRepository:
         Files are fetched in plain ranges, including those that the hub keeps in Xet. Xet's client
         starts every file again, and does not name what goes wrong.
         """
-        import requests
+        import httpx
 
         path.touch()
         with self._explained(self.revision):
@@ -83,7 +83,7 @@ class HubRepository:
                 arrived = path.stat().st_size
                 try:
                     self._fetch_range(file, path, on_bytes)
-                except requests.RequestException:  # try again as long as something arrives
+                except httpx.TransportError:  # try again as long as something arrives
                     if path.stat().st_size == arrived:
                         raise
         if path.stat().st_size != file.size or listed_digest(path, file) != file.version:
@@ -109,14 +109,14 @@ class HubRepository:
             first = local.tell()
             last = min(first + _RANGE_BYTES, file.size) - 1
             headers = {"Range": f"bytes={first}-{last}", "Accept-Encoding": "identity"}
-            with get_session().get(
-                url, headers=build_hf_headers(headers=headers), stream=True, timeout=_TIMEOUT_S
+            with get_session().stream(
+                "GET", url, headers=build_hf_headers(headers=headers), timeout=_TIMEOUT_S
             ) as answer:
                 hf_raise_for_status(answer)
                 if answer.status_code != 206:  # the hub ignores the range and sends the whole file
                     local.truncate(0)
                     on_bytes(-first)
-                for block in answer.iter_content(_BLOCK_BYTES):
+                for block in answer.iter_bytes(_BLOCK_BYTES):
                     local.write(block)
                     local.flush()
                     on_bytes(len(block))
@@ -149,7 +149,7 @@ def explained(
         revision: Branch, tag or commit that is asked for.
         kind: What it holds, for messages.
     """
-    import requests
+    import httpx
     from huggingface_hub import errors
 
     try:
@@ -174,7 +174,7 @@ def explained(
         if status >= 500 or status in _TRANSIENT:
             raise ConnectionError(f"{page} answers {status}") from error
         raise ValueError(f"{page}: {_without_queries(error)}") from error
-    except requests.RequestException as error:
+    except httpx.HTTPError as error:
         raise ConnectionError(f"{page} cannot be reached: {_without_queries(error)}") from error
 
 

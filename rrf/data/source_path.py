@@ -1,6 +1,6 @@
 """What `source.path` of a dataset may name, and where that lies on this machine.
 
-datasets/raw/NAME           relative to the repository root, or absolute
+datasets/raw/NAME           relative to the workspace, or absolute
 s3://bucket/prefix          copied to .rrf/s3/bucket%2Fprefix
 hf://OWNER/NAME@COMMIT      a dataset of the Hugging Face hub, copied to .rrf/hf/OWNER%2FNAME@COMMIT
 """

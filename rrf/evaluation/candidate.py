@@ -5,7 +5,7 @@ import typing
 from pathlib import Path
 
 from rrf.lineage import Lineage
-from rrf.runners.checkpoints.deployable import deployable_digest, kind_of
+from rrf.runners.checkpoints.deployable import deployable_digest, kind_of, load_lineage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,13 +32,8 @@ def candidate_at(checkpoint: Path, label: str) -> Candidate:
     Raises:
         ValueError: If a file of the checkpoint is missing, changed or not in its manifest.
     """
-    from rrf.runners.checkpoints.checkpoint import load_config, load_lineage
+    from rrf.runners.checkpoints.checkpoint import load_config
 
-    return Candidate(
-        checkpoint,
-        label,
-        kind_of(checkpoint),
-        deployable_digest(checkpoint),  # checks the manifest
-        load_config(checkpoint),
-        load_lineage(checkpoint),
-    )
+    digest = deployable_digest(checkpoint)  # checks the files, before one of them is read
+    config, lineage = load_config(checkpoint), load_lineage(checkpoint)
+    return Candidate(checkpoint, label, kind_of(checkpoint), digest, config, lineage)

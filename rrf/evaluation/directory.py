@@ -15,11 +15,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from rrf import code_digest, workspace
+from rrf.atomic import digest_of
 from rrf.config import first_error
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
 from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.results import FILE_NAME, EpisodeResult, Evaluation
+from rrf.formats import NewerFormatError
 
 Showing = Callable[[str, int], AbstractContextManager[OnEpisode]]
 """Shows the progress of an evaluation, given its title and the number of episodes."""
@@ -38,8 +40,12 @@ class Evaluator:
 
     @functools.cached_property
     def source(self) -> str:
-        """Digest of the code, computed once because someone may edit the code meanwhile."""
-        return self.protocol.source()
+        """Digest of the code, computed once because someone may edit the code meanwhile.
+
+        On another kind of processor a policy's numbers round differently, as with other code.
+        """
+        source, processor = self.protocol.source(), self.resources.processor
+        return source if processor == "cpu" else digest_of([source, processor])
 
     def folder(self, candidate: Candidate) -> Path:
         """The default directory for the evaluation of a policy."""
@@ -49,10 +55,15 @@ class Evaluator:
     def finished(self, candidate: Candidate, folder: Path) -> Evaluation | None:
         """The evaluation at `folder` if it has this policy, protocol and code; otherwise None.
 
-        An evaluation that cannot be read counts as missing.
+        An evaluation that cannot be read counts as missing, and is replaced.
+
+        Raises:
+            NewerFormatError: If a newer rrf wrote it, which must not be replaced.
         """
         try:
             evaluation = Evaluation.load(folder)
+        except NewerFormatError:
+            raise
         except (OSError, ValueError):
             return None  # `_known` says why
         found = (evaluation.checkpoint_digest, evaluation.protocol_hash, evaluation.source_digest)

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rrf import atomic
+from rrf import atomic, formats
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.intervals import wilson
 
-SCHEMA_VERSION = 1
 FILE_NAME = "evaluation.json"
 REPORT = "report.html"
 """The page about an evaluation, beside its file; see `rrf.evaluation.reports`."""
@@ -81,7 +80,7 @@ class Evaluation:
     source_digest: str = ""  # of the code that ran the evaluation, see BaseProtocolCfg.source
     surroundings: dict[str, str] = dataclasses.field(
         default_factory=dict
-    )  # packages and processor, see rrf.code_digest; empty in files from before December 2026
+    )  # packages and processor, see rrf.code_digest
     videos: list[dict[str, typing.Any]] = dataclasses.field(
         default_factory=list
     )  # see rrf.evaluation.reports.videos
@@ -129,7 +128,7 @@ class Evaluation:
     def to_dict(self) -> dict:
         """Plain data. The rates are written for readers; `from_dict` computes them again."""
         return {
-            "schema_version": SCHEMA_VERSION,
+            **formats.EVALUATION.mark,
             "policy": self.policy,
             "created": self.created,
             "checkpoint_digest": self.checkpoint_digest,
@@ -150,18 +149,14 @@ class Evaluation:
         """The inverse of `to_dict`.
 
         Raises:
-            ValueError: For another schema version, a missing key, or rates that contradict the
-                episodes.
+            ValueError: For a missing key, rates that contradict the episodes, or an evaluation that
+                a newer rrf wrote.
         """
         if not isinstance(data, dict):
             raise ValueError(
                 f"{where} holds a {type(data).__name__}, not an evaluation; evaluate again"
             )
-        if data.get("schema_version") != SCHEMA_VERSION:
-            raise ValueError(
-                f"{where}: schema_version is {data.get('schema_version')!r}, but this version of "
-                f"rrf reads {SCHEMA_VERSION}; evaluate again with `rrf eval`"
-            )
+        data = formats.EVALUATION.read(data, where)
         try:
             evaluation = cls(
                 protocol=data["protocol"],
@@ -172,7 +167,7 @@ class Evaluation:
                 policy=data["policy"],
                 created=data["created"],
                 source_digest=data["source_digest"],
-                surroundings=data.get("surroundings", {}),
+                surroundings=data["surroundings"],
                 videos=data["videos"],
             )
         except (KeyError, TypeError) as error:
@@ -226,16 +221,15 @@ def wins_and_losses(
 
 
 def _episode_dict(episode: EpisodeResult) -> dict:
-    data = {
+    return {
         "task": episode.task,
         "seed": episode.seed,
         "index": episode.index,
         "success": episode.success,
         "steps": episode.steps,
         "return": episode.episode_return,
+        "metrics": episode.metrics,
     }
-    # An episode without metrics has no key for them, so that digests of older files stay the same.
-    return data | ({"metrics": episode.metrics} if episode.metrics else {})
 
 
 def _episode(data: dict) -> EpisodeResult:
@@ -246,5 +240,5 @@ def _episode(data: dict) -> EpisodeResult:
         success=data["success"],
         steps=data["steps"],
         episode_return=data["return"],
-        metrics=data.get("metrics", {}),
+        metrics=data["metrics"],
     )

@@ -51,7 +51,9 @@ _HINTS = {
     "401": _LOGIN,
     "403": _LOGIN,
 }
-_START = "start the server with `make up`, or unset MLFLOW_TRACKING_URI to use the local one"
+_START = (
+    "start the server with `rrf services up`, or unset MLFLOW_TRACKING_URI to use the local one"
+)
 _AWAY = ("TEMPORARILY_UNAVAILABLE", "INTERNAL_ERROR", "UNAUTHENTICATED")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 
@@ -53,18 +53,43 @@ def read(file: Path) -> dict[str, torch.Tensor]:
     """
     if not index_of(file).is_file():
         return _read_one(file)
-    try:
-        places = json.loads(index_of(file).read_text(encoding="utf-8"))["weight_map"]
-        files = sorted(set(places.values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{index_of(file)} is damaged: {error}") from error
+    places = _places(file)
     tensors: dict[str, torch.Tensor] = {}
-    for name in files:
+    for name in sorted(set(places.values())):
         tensors |= _read_one(atomic.inside(file.parent, name, index_of(file).name))
     if tensors.keys() != places.keys():
         wrong = sorted(tensors.keys() ^ places.keys())
         raise ValueError(f"{index_of(file)} and the files it names differ in {wrong[0]}")
     return tensors
+
+
+def stored_shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of the tensors that `write` wrote at `file`; only the headers are read.
+
+    Raises:
+        ValueError: If a file is damaged.
+    """
+    is_divided = index_of(file).is_file()
+    names = sorted(set(_places(file).values())) if is_divided else [file.name]
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in names:
+        part = atomic.inside(file.parent, name, index_of(file).name)
+        try:
+            with safe_open(part, framework="pt") as tensors:
+                keys = tensors.keys()
+                shapes |= {key: tuple(tensors.get_slice(key).get_shape()) for key in keys}
+        except SafetensorError as error:
+            raise ValueError(f"{part} is not a safetensors file: {error}") from error
+    return shapes
+
+
+def _places(file: Path) -> dict[str, str]:
+    """The index of divided tensors: name -> file."""
+    try:
+        places = json.loads(index_of(file).read_text(encoding="utf-8"))["weight_map"]
+        return {str(name): str(part) for name, part in places.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index_of(file)} is damaged: {error}") from error
 
 
 def differences(
@@ -119,7 +144,7 @@ def _write_one(
     file: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str] | None
 ) -> None:
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    file.write_bytes(serialize(plain, metadata))
+    file.write_bytes(serialize(plain, {"format": "pt", **(metadata or {})}))
 
 
 def _read_one(file: Path) -> dict[str, torch.Tensor]:

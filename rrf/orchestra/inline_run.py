@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rrf.config import did_you_mean
 from rrf.envs.configs import VecEnvCfg
+from rrf.extras import install_command
 from rrf.lineage import Lineage
 from rrf.orchestra.actor_group import RANK, TIMEOUT_S, ActorGroup
 from rrf.orchestra.actor_role import ActorRole
@@ -63,7 +64,7 @@ def _on_cluster(
         from rrf.orchestra.ray_rollouts import RayRollouts
     except ModuleNotFoundError as error:
         raise ValueError(
-            "ray is set, but Ray is not installed; type: uv pip install 'rrf[ray]', or ray=null"
+            f"ray is set, but Ray is not installed; type: {install_command('ray')}, or ray=null"
         ) from error
     cluster = Cluster(where.address)
     try:

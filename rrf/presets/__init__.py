@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from rrf import workspace
 from rrf.config import did_you_mean, parse_overrides, read_yaml
 from rrf.envs.configs import trust_task
 from rrf.lookup import Lookup
@@ -136,7 +137,7 @@ def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
     """
     changes = dict(overrides) if isinstance(overrides, Mapping) else parse_overrides(overrides)
     if target.endswith((".yaml", ".yml")) or Path(target).is_file():
-        data = read_yaml(target)
+        data = read_yaml(workspace.find(target))
         for key in data:
             if key not in _KEYS:
                 raise ValueError(

@@ -38,12 +38,12 @@ def lerobot_act() -> SupervisedRunnerCfg:
 
 def lerobot_diffusion() -> SupervisedRunnerCfg:
     """Diffusion Policy as lerobot configures it, with one observation instead of two: 261 million
-    parameters, chunks of 16 actions."""
+    parameters, chunks of 64 actions."""
     return _real_size(
         "lerobot-diffusion",
         "diffusion",
         {},
-        chunk_length=16,
+        chunk_length=64,
         optimizer=AdamWCfg(lr=1e-4, betas=(0.95, 0.999), weight_decay=1e-6),
         schedule=ScheduleCfg(kind="cosine", warmup_fraction=0.005),
         max_grad_norm=10.0,

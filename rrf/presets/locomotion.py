@@ -7,12 +7,12 @@ env.num_envs=4096 max_iterations=1500`.
 
 from rrf.algorithms.imitation.amp_configs import AMPCfg
 from rrf.algorithms.on_policy.configs import PPOCfg
+from rrf.config import TYPE_KEY
 from rrf.envs.mjlab.configs import MjlabEnvCfg, MotionEnvCfg, TrackingEnvCfg
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.configs import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
 from rrf.runners.control.amp_configs import AMPRunnerCfg
 from rrf.runners.control.configs import OnPolicyRunnerCfg
-from rrf.saved_names import TYPE_KEY
 
 _NETWORK = plain_mlp([512, 256, 128], "ELU")
 

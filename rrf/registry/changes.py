@@ -17,7 +17,6 @@ a claim exists, they may be behind the ledger. Without one, a difference means t
 one of them behind our back (`agreed` raises then).
 """
 
-import json
 import logging
 import time
 from typing import TYPE_CHECKING
@@ -248,10 +247,11 @@ def _find_claim(client: "MlflowClient", name: str, index: int) -> "RegisteredMod
 def _finish_claim(client: "MlflowClient", name: str, claim: "RegisteredModel") -> None:
     from mlflow.exceptions import MlflowException
 
-    entry = Entry(**json.loads(claim.tags[_ENTRY]))
+    text = claim.tags[_ENTRY]
+    entry = ledgers.entry_of(text, claim.name)
     ledger = ledgers.read(client, name)  # after the claim, see above
     if entry.index == len(ledger.entries) + 1 and entry.parent == ledger.end:
-        client.set_registered_model_tag(name, ledgers.key_of(entry.index), entry.text())
+        client.set_registered_model_tag(name, ledgers.key_of(entry.index), text)
         client.set_registered_model_tag(name, ledgers.HEAD, entry.hash)
     set_aliases(client, name)
     try:

@@ -48,7 +48,7 @@ class Leftover:
 
     kind: str
     name: str
-    """Its path relative to the repository's root, or its id in MLflow."""
+    """Its path relative to the workspace, or its id in MLflow."""
     size: int
     """In bytes."""
     remove: Callable[[], None]
@@ -142,7 +142,7 @@ def _nights(before: float) -> Iterator[Leftover]:
 
 def _downloads(before: float) -> Iterator[Leftover]:
     named = set()
-    for file in sorted((workspace.home() / "configs/datasets").glob("*.yaml")):
+    for file in workspace.configs("datasets").values():
         source = getattr(read_any_cfg(file), "source", None)
         if source is not None and is_remote(source.path):
             named.add(local_path(source.path))

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf import atomic, workspace
+from rrf import atomic, formats, workspace
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 PREFIX = "ledger."
 HEAD = "ledger.head"
 GENESIS = "0" * 64
-_LATER_FIELDS = ("gate", "lost")  # left out of the hash where they are None, as in older ledgers
 
 
 class DamagedError(ValueError):
@@ -79,8 +78,7 @@ class Entry:
         return json.dumps(self._content())
 
     def _content(self) -> dict:
-        content = dataclasses.asdict(self)
-        return {k: v for k, v in content.items() if k not in _LATER_FIELDS or v is not None}
+        return formats.LEDGER.mark | dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,6 +180,16 @@ class Ledger:
         ).sealed()
 
 
+def entry_of(text: str, where: str) -> Entry:
+    """The entry in a tag; whether it was edited is not checked.
+
+    Raises:
+        NewerFormatError: If a newer rrf wrote it.
+        ValueError, TypeError: If it is unreadable.
+    """
+    return Entry(**formats.LEDGER.read(dict(json.loads(text)), where))
+
+
 def read(client: "MlflowClient", name: str) -> Ledger:
     """The ledger of a model.
 
@@ -214,7 +222,11 @@ def parse(name: str, tags: Mapping[str, str]) -> Ledger:
 
 
 def proved(name: str, tags: Mapping[str, str]) -> tuple[Ledger, str]:
-    """The entries up to the first that is damaged, and what is wrong with that one, or ""."""
+    """The entries up to the first that is damaged, and what is wrong with that one, or "".
+
+    Raises:
+        NewerFormatError: If a newer rrf wrote an entry, which is no damage.
+    """
     entries: list[Entry] = []
     damage, parent = "", GENESIS
     keys = sorted(key for key in tags if key.startswith(PREFIX) and key != HEAD)
@@ -223,11 +235,14 @@ def proved(name: str, tags: Mapping[str, str]) -> tuple[Ledger, str]:
             damage = f"entry {position} was removed"
             break
         try:
-            entry = Entry(**json.loads(tags[key]))
+            entry = entry_of(tags[key], f"entry {position} of the promotion ledger")
+        except formats.NewerFormatError:
+            raise
         except (ValueError, TypeError) as error:
             damage = f"entry {position} is unreadable ({error})"
             break
-        if entry.sealed() != entry or entry.parent != parent or entry.index != position:
+        sealed = atomic.digest_of(json.loads(tags[key]) | {"hash": ""})
+        if (entry.hash, entry.parent, entry.index) != (sealed, parent, position):
             damage = f"entry {position} was edited"
             break
         entries.append(entry)

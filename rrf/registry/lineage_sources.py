@@ -17,7 +17,6 @@ import yaml
 from rrf import atomic, code_digest, workspace
 from rrf.data.files import RemotePath, open_dataset_root
 from rrf.lineage import DatasetLineage, EnvironmentLineage, Lineage
-from rrf.saved_names import settled
 
 LOCK_FILE = "requirements.lock"
 _PINNED = "hf://"  # the config itself names the version of such a source
@@ -25,7 +24,7 @@ _REMOTE_S = 60  # a remote that does not answer by then says nothing
 
 
 def collect_lineage(*datasets: str) -> Lineage:
-    """The lineage of a policy that is trained on `datasets` in this repository.
+    """The lineage of a policy that is trained on `datasets` in this workspace.
 
     Datasets are names under datasets/, paths, or s3://bucket/prefix. Without datasets the lineage
     is empty.
@@ -49,7 +48,7 @@ def environment_lineage(env: Mapping) -> Lineage:
         env: The environment's config as plain data.
     """
     missing: list[str] = []
-    digest = atomic.digest_of(settled(env))
+    digest = atomic.digest_of(env)
     environment = EnvironmentLineage(env.get("task"), digest, code_digest.simulator_versions())
     code = _code(workspace.home(), missing)
     return Lineage(environment=environment, **code, missing=tuple(missing))
@@ -85,7 +84,7 @@ def _dvc(home: Path, dataset: str, missing: list[str]) -> dict[str, Any]:
     elif not _is_as_recorded(home / path, entry):
         md5 = None
         missing.append(f"dataset_md5: {path} was changed since dvc.lock knew it; run `dvc repro`")
-    config = _read_yaml(home / "configs/datasets" / f"{dataset}.yaml")
+    config = _config_of(dataset)
     sources = _sources(config) if config or "/" not in dataset else []
     if not sources:
         missing.append(f"raw_md5: no configs/datasets/*.yaml says what {path} was made from")
@@ -103,7 +102,7 @@ def _dvc(home: Path, dataset: str, missing: list[str]) -> dict[str, Any]:
 
 def _is_pushed(home: Path, dataset: str) -> bool | None:
     """Whether DVC's default remote holds the recordings of a dataset; None if nobody can say."""
-    config = _read_yaml(home / "configs/datasets" / f"{dataset}.yaml")
+    config = _config_of(dataset)
     sources = [source for source in _sources(config) if "://" not in source] if config else []
     if not sources or not (home / ".dvc").is_dir():
         return None
@@ -119,6 +118,11 @@ def _is_pushed(home: Path, dataset: str) -> bool | None:
     return None if states is None else not {"new", "missing"} & set(states.values())
 
 
+def _config_of(dataset: str) -> dict:
+    file = workspace.configs("datasets").get(dataset)
+    return _read_yaml(file) if file else {}
+
+
 def _sources(config: dict) -> list[str]:
     """The sources of a dataset: its recordings, or the datasets it is merged or edited from."""
     if "merge" in config:
@@ -131,8 +135,8 @@ def _sources(config: dict) -> list[str]:
 def _dvc_entry(home: Path, path: str) -> dict:
     """The record that DVC has of an output or dependency; {} if there is none.
 
-    The record is in dvc.lock, in the dvc.lock of a pipeline under infra/, or in a *.dvc file in the
-    repository root.
+    The record is in dvc.lock, in the dvc.lock of a pipeline under infra/, or in a *.dvc file at the
+    top of the workspace.
     """
     locks = [home / "dvc.lock", *sorted(home.glob("infra/*/dvc.lock"))]
     for file in [*locks, *sorted(home.glob("*.dvc"))]:
@@ -145,7 +149,7 @@ def _dvc_entry(home: Path, path: str) -> dict:
 
 
 def _paths(home: Path, file: Path, item: dict) -> tuple[str, str]:
-    """How one of DVC's files names a path, and the same as seen from the repository root."""
+    """How one of DVC's files names a path, and the same as seen from the top of the workspace."""
     path = item.get("path", "")
     return path, os.path.normpath(file.parent.relative_to(home) / path)
 
@@ -163,6 +167,9 @@ def _is_as_recorded(folder: Path, entry: dict) -> bool:
 
 
 def _git(home: Path, missing: list[str]) -> dict[str, Any]:
+    if workspace.root() is None:  # the user's data folder may lie in a repository of something else
+        missing.append("git_revision: not in a workspace; make one: rrf init FOLDER")
+        return {"git_revision": None, "git_dirty": None}
     revision = _run_git(home, "rev-parse", "HEAD")
     if revision is None:
         missing.append(f"git_revision: {home} is no git repository with a commit; run `git commit`")

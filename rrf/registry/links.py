@@ -1,7 +1,7 @@
 """Addresses of MLflow's web pages, and the links in reports.
 
 The pages belong to the server that `MLFLOW_TRACKING_URI` names. For a local store, they belong to
-the server that `make up` starts.
+the server that `rrf services up` starts.
 """
 
 from urllib.parse import quote
@@ -45,7 +45,7 @@ def policy_links(policy: str) -> dict[str, str]:
     directory, it is the run. For any other checkpoint the result is empty.
 
     Args:
-        policy: NAME@champion, NAME/3, or a checkpoint directory relative to the repository's root.
+        policy: NAME@champion, NAME/3, or a checkpoint directory relative to the workspace.
     """
     if is_reference(policy):
         version = find(policy)

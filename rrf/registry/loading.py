@@ -79,7 +79,7 @@ def load_policy(reference: str, device: str = "cpu") -> "PyFuncModel":
 
     It is used like the result of `mlflow.pyfunc.load_model`. But nothing that came with the
     artifact is run, and nothing is interpreted before its digest has been compared with the one in
-    the registry. This also holds for versions that earlier code registered together with code.
+    the registry.
 
     Args:
         reference: Like "NAME@champion", "models:/NAME@champion" or "NAME/3".

@@ -6,13 +6,10 @@ pickle. `LOADER` loads it. The registry knows its files by two digests, which ar
 checkpoint_digest   digest of the deployable files, on the version and on its logged model
                     (`rrf.runners.checkpoints.deployable`)
 manifest_digest     SHA-256 of manifest.json, on the logged model; it covers the kind of policy, the
-                    step and the lineage. Models packaged before December 2026 do not have it.
+                    step and the lineage
 
 Files are copied to a place where nobody else writes, and the copy is checked. So files that are
 exchanged in the store at that moment cannot get past the check.
-
-Models packaged before December 2026 contain the code that MLflow runs to load them
-("models-from-code"). `rrf.load_policy` and `rrf models fetch` do not use that code.
 """
 
 import dataclasses
@@ -39,9 +36,7 @@ if TYPE_CHECKING:
 
 PLACE = "artifacts/checkpoint"  # of the checkpoint, in the model
 LOADER = "rrf.registry.loading"  # the module that MLflow calls to load a policy
-_LOADER_TAG = "loader"
 MODEL_TYPE = "policy"
-RESET = "reset"  # imported by models registered up to November 2026
 MANIFEST_DIGEST = "manifest_digest"
 _OF_LOGGED_MODEL = re.compile(r"/models/(m-\w+)/artifacts")  # MLflow's database keeps no other link
 _REQUIRED = ("rrf", "mlflow", "torch", "tensordict", "numpy", "safetensors", "pydantic", "pyyaml")
@@ -98,7 +93,6 @@ def log_model(
     tags = {
         CHECKPOINT_DIGEST: digest,
         MANIFEST_DIGEST: atomic.sha256(copy / atomic.MANIFEST),
-        _LOADER_TAG: LOADER,
     }
     logged = client.create_logged_model(
         experiment, "policy", run_id, tags=tags, model_type=MODEL_TYPE
@@ -111,10 +105,9 @@ def log_model(
 def _complete(client: "MlflowClient", experiment: str, digest: str) -> "LoggedModel | None":
     """A logged model of this checkpoint whose artifacts have all arrived.
 
-    MLflow's filter cannot ask for the status: SQLite finds nothing, PostgreSQL refuses. A model
-    whose artifacts contain code, from before December 2026, is not used again.
+    MLflow's filter cannot ask for the status: SQLite finds nothing, PostgreSQL refuses.
     """
-    wanted = f"tags.{CHECKPOINT_DIGEST} = '{digest}' AND tags.{_LOADER_TAG} = '{LOADER}'"
+    wanted = f"tags.{CHECKPOINT_DIGEST} = '{digest}'"
     models = client.search_logged_models([experiment], wanted)
     return next((model for model in models if str(model.status) == "READY"), None)
 
@@ -214,14 +207,11 @@ def logged_model_fingerprint(client: "MlflowClient", model_id: str) -> Fingerpri
     """The fingerprint of a logged model.
 
     Raises:
-        ValueError: If it has no digest.
+        ValueError: If it lacks one of the digests.
         MlflowException: If there is no such model.
     """
     tags = client.get_logged_model(model_id).tags
-    if CHECKPOINT_DIGEST not in tags:
-        raise ValueError(
-            f"logged model {model_id} has no tag {CHECKPOINT_DIGEST}; rrf did not make it"
-        )
-    return Fingerprint(
-        f"logged model {model_id}", tags[CHECKPOINT_DIGEST], tags.get(MANIFEST_DIGEST)
-    )
+    for name in (CHECKPOINT_DIGEST, MANIFEST_DIGEST):
+        if name not in tags:
+            raise ValueError(f"logged model {model_id} has no tag {name}; rrf did not make it")
+    return Fingerprint(f"logged model {model_id}", tags[CHECKPOINT_DIGEST], tags[MANIFEST_DIGEST])

@@ -191,7 +191,7 @@ def other_gate(name: str, file: str | Path) -> str:
 
 def check_recordable(name: str, file: str | Path) -> None:
     """Raise ValueError if no gate rules the model yet and this one cannot be recorded as its first
-    one: it cannot be read, or lies outside the repository.
+    one: it cannot be read, or lies outside the workspace.
     """
     if gate_of(name) is None:
         rules.model_gate(file)

@@ -63,7 +63,7 @@ def register(
         evaluation_folder: The directory written by `rrf eval`; it is stored with the run.
         flow_run: The Prefect flow run that registers the version; by default the one that started
             this process, if any.
-        gate: The gate that rules the model from now on, if none does and it has no champion.
+        gate: The gate that rules the model from now on, if none does.
 
     Raises:
         ValueError: For a name with invalid characters, a model of another task, an unknown run, a
@@ -81,7 +81,7 @@ def register(
     with changing(client, name):
         _create_model(client, name)
         ledger = finished(client, name)
-        if gate and ledger.champion is None:
+        if gate:
             reason = "the gate of its first candidate"
             ledger = record_gate(client, name, rules.model_gate(gate), reason, first=True)
         version = with_checkpoint(client, name, digest) or _add_version(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrf import workspace
+from rrf import atomic, workspace
 from rrf.evaluation.gates.decision import Rival, decide
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.lineage import facts_in, lacking
@@ -34,16 +34,19 @@ def model_gate(file: str | Path) -> ModelGate:
     """A gate file as the ledger records it.
 
     Raises:
-        ValueError: If the gate cannot be read, or lies outside the repository, where other machines
-            and the flows would not find it.
+        ValueError: If the gate cannot be read, or is neither in the workspace nor one that rrf
+            ships, so that other machines and the flows would not find it.
     """
     from rrf.evaluation.gates.gate import load_gate
 
-    gate, path, home = load_gate(file), Path(file).resolve(), workspace.home()
+    gate, path = load_gate(file), workspace.find(file).resolve()
+    home, shipped = workspace.home().resolve(), workspace.shipped()
+    if path.is_relative_to(shipped / workspace.CONFIGS):  # an environment may lie in the workspace
+        home = shipped
     if not path.is_relative_to(home):
         raise ValueError(
-            f"the gate {path} lies outside the repository {home}, so no other machine would find "
-            "it; copy it to configs/gates/, and its protocol to configs/protocols/"
+            f"the gate {path} lies outside the workspace {home}, so no other machine would find it;"
+            " copy it to configs/gates/, and its protocol to configs/protocols/"
         )
     return ModelGate(str(path.relative_to(home)), gate.hash, gate.to_dict())
 
@@ -52,7 +55,7 @@ def gate_of(ledger: Ledger) -> "GateCfg | None":
     """The gate on record as a config; None if there is none.
 
     Raises:
-        ValueError: If this version of rrf cannot read it, or reads another gate.
+        ValueError: If this version of rrf cannot read it, or it is not the gate that was recorded.
     """
     from rrf.evaluation.gates.gate import GateCfg  # only here, and only as a config
 
@@ -60,10 +63,9 @@ def gate_of(ledger: Ledger) -> "GateCfg | None":
     if recorded is None:
         return None
     try:
-        gate = GateCfg.from_dict(recorded.config)
-        if gate.hash == recorded.hash:
-            return gate
-        error = f"its hash is {gate.hash[:12]}, not {recorded.hash[:12]}"
+        if (digest := atomic.digest_of(recorded.config)) == recorded.hash:
+            return GateCfg.from_dict(recorded.config)
+        error = f"its hash is {digest[:12]}, not {recorded.hash[:12]}"
     except ValueError as problem:
         error = str(problem)
     raise ValueError(
@@ -78,19 +80,13 @@ def other_gate(ledger: Ledger, file: str | Path) -> str:
     """
     from rrf.evaluation.gates.gate import load_gate
 
-    proposed, recorded = load_gate(file), ledger.gate
-    if recorded is None and ledger.champion is None:
+    proposed, gate, recorded = load_gate(file), gate_of(ledger), ledger.gate
+    if gate is None or recorded is None or gate.hash == proposed.hash:
         return ""
-    if recorded is not None and recorded.hash == proposed.hash:
-        return ""
-    ruled = (
-        f"is ruled by {recorded.file} ({recorded.hash[:12]})"
-        if recorded
-        else "has a champion but no gate"
-    )
     return (
-        f"'{ledger.name}' {ruled}, not by {file} ({proposed.hash[:12]}); to change that: rrf "
-        f"models gate {ledger.name} {file} --reason '...'"
+        f"'{ledger.name}' is ruled by {recorded.file} ({gate.hash[:12]}), not by {file} "
+        f"({proposed.hash[:12]}); to change that: rrf models gate {ledger.name} {file} --reason "
+        "'...'"
     )
 
 

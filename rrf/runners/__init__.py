@@ -1,7 +1,5 @@
 """The training loops. Configs do not import torch; a runner loads it when it is accessed."""
 
-from pathlib import Path
-
 from rrf.lookup import lazy_attributes
 from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg
 from rrf.runners.control.configs import (
@@ -35,9 +33,6 @@ __all__ = [
     "ScheduleCfg",
     "SupervisedRunnerCfg",
 ]
-
-# A registered model contains the code that loads it, which imports modules by their old names.
-__path__.append(str(Path(__file__).parent / "former"))
 
 __getattr__ = lazy_attributes(
     __name__,

@@ -1,20 +1,36 @@
-"""The group of processes that train together, started by torchrun; a single process is a group."""
+"""The group of processes that train together, started by torchrun or `accelerate launch`; a single
+process is a group."""
 
 import os
 
 import torch
 import torch.distributed as dist
 
+_OF_ACCELERATE = {
+    "ACCELERATE_MIXED_PRECISION": "precision=bf16",
+    "ACCELERATE_USE_FSDP": "sharding={}",
+    "ACCELERATE_USE_DEEPSPEED": "sharding={}",
+    "ACCELERATE_USE_MEGATRON_LM": "sharding={}",
+}
+"""What `accelerate launch` asks a program to do -> our setting for it."""
+
 
 def join(device: str) -> torch.device:
-    """Join the group that torchrun's environment variables describe, if there is one.
+    """Join the group that the launcher's environment variables describe, if there is one.
 
     Returns:
         The device of this process.
 
     Raises:
-        ValueError: If torch does not know the device, or does not see a GPU.
+        ValueError: If torch does not know the device, or does not see a GPU, or if `accelerate
+            launch` was told more than how many processes to start.
     """
+    for name, setting in _OF_ACCELERATE.items():
+        if (value := os.environ.get(name, "no").lower()) not in ("no", "false", ""):
+            raise ValueError(
+                f"accelerate launch asks for {name}={value}, which rrf takes from its own config: "
+                f"{setting}; set it there, and leave it out of accelerate's"
+            )
     own = known_device(device)
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return own

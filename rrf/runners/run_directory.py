@@ -3,22 +3,31 @@
 RUN_DIR/
     run.json        the MLflow run, digests of everything that determines the result, the config
     result.json     the result of a finished run: its checkpoint, steps and time
+                    (both with `format_version`)
     env_error.txt   the traceback of an environment that failed, see `rrf.runners.env_failure`
     global_step_N/  see `rrf.runners.checkpoints.checkpoint`
 """
 
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+
+from rrf import atomic, formats
 
 RUN, RESULT, ENV_ERROR = "run.json", "result.json", "env_error.txt"
 
 
+def write_facts(path: Path, facts: Mapping) -> None:
+    """Write `run.json` or `result.json` atomically."""
+    atomic.write_json(path, {**formats.RUN.mark, **facts})
+
+
 def read_facts(path: Path) -> dict:
-    """The content of a JSON file of the run directory; empty if the file does not exist.
+    """The content of `run.json` or `result.json`; empty if the file does not exist.
 
     Raises:
-        ValueError: For a damaged file.
+        ValueError: For a damaged file, or one that a newer rrf wrote.
     """
     if not path.is_file():
         return {}
@@ -28,7 +37,7 @@ def read_facts(path: Path) -> dict:
         raise damaged(path, str(error)) from error
     if not isinstance(data, dict):
         raise damaged(path, f"it holds a {type(data).__name__}, not a mapping")
-    return data
+    return formats.RUN.read(data, path)
 
 
 def damaged(path: Path, why: str) -> ValueError:

@@ -16,6 +16,9 @@ from rrf.runners.checkpoints.deployable import deployable_digest, kind_of
 from rrf.runners.checkpoints.deployed import Signature, Tensor, deployed_class
 from rrf.serving.requests import Row
 
+if typing.TYPE_CHECKING:
+    from rrf.runners.checkpoints.placement import Placement
+
 PROTOCOL = "rrf-policy/1"
 
 
@@ -25,14 +28,14 @@ class ServedPolicy:
     Args:
         checkpoint: A checkpoint directory.
         label: Its name shown to clients.
-        device: The device on which it runs.
+        device: The device on which it runs, or several for its weights.
 
     Raises:
         ValueError: If a file of the checkpoint was changed, it does not fit its config, or the
             policy remembers earlier observations, so that clients cannot share it.
     """
 
-    def __init__(self, checkpoint: Path, label: str, device: str = "cpu"):
+    def __init__(self, checkpoint: Path, label: str, device: "str | Placement" = "cpu"):
         self.label, self.device = label, device
         self.digest = deployable_digest(checkpoint)
         self._kind = kind_of(checkpoint)

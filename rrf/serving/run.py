@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import typing
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,13 +12,16 @@ from rrf.serving.model import ServedPolicy
 from rrf.serving.requests import RequestReader
 from rrf.serving.server import PolicyServer, stop_on_signals
 
+if typing.TYPE_CHECKING:
+    from rrf.runners.checkpoints.placement import Placement
+
 
 def serve_checkpoint(
     checkpoint: Path,
     label: str,
     cfg: ServingCfg,
     token: str | None,
-    device: str,
+    device: "str | Placement",
     say: Callable[[str], None],
 ) -> None:
     """Load, warm up and serve a policy. Returns after SIGTERM or SIGINT.

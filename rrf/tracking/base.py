@@ -98,7 +98,7 @@ def remembered(run_dir: Path, service: str, run_name: str) -> tuple[str, str, bo
     path = run_dir / f"{service}_run.json"
     if path.is_file():
         known = json.loads(path.read_text())
-        return known["id"], known.get("name", run_dir.name), False
+        return known["id"], known["name"], False
     new_id = secrets.token_hex(8)
     atomic.write_json(path, {"id": new_id, "name": run_name})
     return new_id, run_name, True

@@ -5,7 +5,6 @@ import json
 import sys
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from rrf import atomic, config
@@ -113,7 +112,7 @@ def test_playing_somebody_elses_checkpoint_imports_nothing_that_its_config_names
 
 def test_a_class_in_a_config_must_be_a_config_of_the_declared_kind(planted):
     name, marker = planted
-    data = yaml.safe_load(resolve("pendulum-ppo").to_yaml())
+    data = resolve("pendulum-ppo").to_dict()
     for type_, message in (
         (f"{name}:flipped", "outside the trusted packages"),
         ("os:system", "outside the trusted packages"),

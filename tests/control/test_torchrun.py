@@ -1,4 +1,5 @@
-"""Several processes that torchrun started: they learn as one would, and leave one run."""
+"""Several processes that torchrun or accelerate started: they learn as one would, and leave one
+run."""
 
 import json
 import os
@@ -15,8 +16,15 @@ from tests.control.distributed_learning import learned
 ROOT = Path(__file__).parents[2]
 
 
-def torchrun(cwd: Path, *words: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m")
+ACCELERATE = (
+    *("accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1"),
+    *("--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0", "--module"),
+)
+
+
+def torchrun(cwd: Path, *words: str, launcher=TORCHRUN) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", *launcher]
     environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "RRF_HOME": str(cwd)}
     return subprocess.run(
         [*command, *words],
@@ -33,7 +41,7 @@ def torchrun(cwd: Path, *words: str) -> subprocess.CompletedProcess:
 def left(tmp_path_factory) -> Path:
     """What two processes left of everything in `distributed`."""
     root = tmp_path_factory.mktemp("left")
-    done = torchrun(root, "-m", "tests.control.distributed", str(root))
+    done = torchrun(root, "tests.control.distributed", str(root))
     assert done.returncode == 0, done.stderr
     return root
 
@@ -48,12 +56,13 @@ def test_two_processes_learn_what_one_learns_from_the_same_experience(left):
 
 
 @pytest.mark.slow
-def test_the_command_under_torchrun_leaves_one_run(tmp_path):
+@pytest.mark.parametrize("launcher", [TORCHRUN, ACCELERATE], ids=["torchrun", "accelerate"])
+def test_the_command_under_a_launcher_leaves_one_run(tmp_path, launcher):
     words = (
-        *("-m", "rrf", "train", "pendulum-ppo", "trackers=[tensorboard]", "env.num_envs=2"),
+        *("rrf", "train", "pendulum-ppo", "trackers=[tensorboard]", "env.num_envs=2"),
         *("num_steps_per_env=8", "max_iterations=3", "save_interval=1", "--run-dir", "run"),
     )
-    done = torchrun(tmp_path, *words)
+    done = torchrun(tmp_path, *words, launcher=launcher)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.strip().splitlines()
     assert lines[-1] == "checkpoint run/global_step_3"
@@ -66,7 +75,7 @@ def test_the_command_under_torchrun_leaves_one_run(tmp_path):
 @pytest.mark.slow
 def test_the_command_under_torchrun_starts_over_when_told_to_and_else_reuses_the_run(tmp_path):
     words = (
-        *("-m", "rrf", "train", "pendulum-ppo", "trackers=[]", "env.num_envs=2"),
+        *("rrf", "train", "pendulum-ppo", "trackers=[]", "env.num_envs=2"),
         *("num_steps_per_env=8", "max_iterations=1", "--run-dir", "run"),
     )
     for option, outcome in ((), "trained"), (("--no-resume",), "trained"), ((), "reused"):
@@ -106,7 +115,7 @@ gymnasium.register(id="Crash-v0", entry_point=Crashing, max_episode_steps=20)
 @pytest.mark.slow
 def test_an_environment_that_fails_in_one_process_ends_all_in_a_line_each(tmp_path):
     (tmp_path / "crashing_tasks.py").write_text(ON_ONE_RANK)
-    words = ("-m", "rrf", "train", "--task", "Crash-v0", "--import", "crashing_tasks")
+    words = ("rrf", "train", "--task", "Crash-v0", "--import", "crashing_tasks")
     done = torchrun(tmp_path, *words, "trackers=[]", "env.num_envs=2", "--run-dir", "run")
     assert done.returncode != 0
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
@@ -114,3 +123,19 @@ def test_an_environment_that_fails_in_one_process_ends_all_in_a_line_each(tmp_pa
     own = [error for error in errors if "ZeroDivisionError: the motor is gone" in error]
     assert "The traceback is in run/env_error_rank_1.txt" in own[0]
     assert "ZeroDivisionError" in (tmp_path / "run/env_error_rank_1.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "setting"),
+    [
+        ("ACCELERATE_MIXED_PRECISION", "bf16", "precision=bf16"),
+        ("ACCELERATE_USE_FSDP", "true", "sharding={}"),
+        ("ACCELERATE_USE_DEEPSPEED", "true", "sharding={}"),
+    ],
+)
+def test_what_accelerate_is_told_beyond_processes_is_refused(monkeypatch, name, value, setting):
+    from rrf.runners.process_group import join
+
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"{name}={value}, .*: {setting}; set it there"):
+        join("cpu")

@@ -1,5 +1,6 @@
 """What goes wrong ends in one line that says what, where, and what to do; exit code 2."""
 
+import json
 import shutil
 import sys
 
@@ -236,6 +237,18 @@ def test_a_run_whose_newest_checkpoint_is_damaged_says_how_to_go_on(rrf, home):
     assert "; start over with --no-resume" in one_line(rrf(*words))
 
 
+def test_what_a_newer_rrf_wrote_is_not_called_damaged(rrf, home):
+    words = ("train", *TINY_PPO, "--run-dir", "run")
+    path = rrf(*words).checkpoint
+    file = path / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format_version": 2}))
+    for command in (words, ("play", path), ("train", *TINY_PPO, f"init_from={path}")):
+        assert one_line(rrf(*command)).endswith(
+            "manifest.json was written by a newer rrf (checkpoint of version 2, this rrf reads up "
+            "to 1); install a newer rrf"
+        )
+
+
 def test_going_on_from_the_checkpoint_before_a_damaged_one_works_as_told(rrf, home):
     words = ("train", *TINY_PPO, "--run-dir", "run")
     path = rrf(*words).checkpoint
@@ -281,7 +294,8 @@ def test_a_simulator_that_is_not_installed(rrf, monkeypatch, preset, env, packag
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     error = one_line(rrf("train", preset, "trackers=[]", *env))
-    assert f"'{package}' is not installed; it comes with: uv pip install -e '.[{extra}]'" in error
+    assert f"'{package}' is not installed; it comes with: uv pip install -e '" in error
+    assert f"[{extra}]'" in error
 
 
 def test_a_run_directory_of_another_config_shows_what_differs(rrf):

@@ -7,7 +7,7 @@ import pytest
 
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.schema import Episode, Schema, Vector
-from rrf.runners.checkpoints.checkpoint import load_lineage
+from rrf.runners.checkpoints.deployable import load_lineage
 from tests.control_cli.conftest import TINY_PPO
 from tests.control_cli.test_bad_input import one_line
 

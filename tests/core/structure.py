@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"
 GROUND = (
-    "saved_names", "config", "atomic", "code_digest", "compilation", "workspace", "processes",
-    "service_records", "lookup", "lineage",
+    "formats", "config", "atomic", "workspace", "code_digest", "compilation", "processes",
+    "service_records", "prefect_plugin", "extras", "lookup", "lineage",
 )  # fmt: skip
 """Modules that every layer may import; the table leaves them out of its imports."""
 LAYERS = (

@@ -95,15 +95,15 @@ def test_the_lock_has_all_that_is_needed(version):
 
 
 def test_the_versions_are_the_same_everywhere():
-    assert VERSIONS == ["3.11", "3.12", "3.13"]
+    assert VERSIONS == ["3.12", "3.13"]
     prefix = "Programming Language :: Python :: "
     classifiers = PROJECT["project"]["classifiers"]
     assert [one.removeprefix(prefix) for one in classifiers if one.startswith(prefix)] == VERSIONS
     assert PROJECT["tool"]["pyright"]["pythonVersion"] == VERSIONS[0]
-    assert f"Python {VERSIONS[0]} to {VERSIONS[-1]}" in (ROOT / "README.md").read_text()
+    assert f"Python {VERSIONS[0]} or {VERSIONS[-1]}" in (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize(("minor", "status"), [(10, _BAD), (11, _OK), (13, _OK), (14, _BAD)])
+@pytest.mark.parametrize(("minor", "status"), [(11, _BAD), (12, _OK), (13, _OK), (14, _BAD)])
 def test_doctor_judges_by_the_installed_package(monkeypatch, minor, status):
     info = namedtuple("info", "major minor micro")
     monkeypatch.setattr(sys, "version_info", info(3, minor, 5))
@@ -125,6 +125,7 @@ TOOLS = [
     "rm",
     "sed",
     "seq",
+    "sort",
     "touch",
 ]
 PYTHON = """#!/bin/bash
@@ -157,7 +158,7 @@ class Checkout:
         for name in TOOLS:
             (self.path / name).symlink_to(shutil.which(name))
         self.program(self.tools / "uv", UV)
-        self.python("3.11", at=self.tools / "fetched")
+        self.python("3.12", at=self.tools / "fetched")
 
     def program(self, path: Path, text: str) -> None:
         path.write_text(text)
@@ -169,8 +170,15 @@ class Checkout:
         text = PYTHON.format(real=sys.executable, version=numbers, bare=bare)
         self.program(at or self.path / (name or f"python{version}"), text)
 
+    def pyenv(self, version: str) -> None:
+        """Put a Python among pyenv's."""
+        minor = version.rpartition(".")[0]
+        folder = self.home.parent / ".pyenv" / "versions" / version / "bin"
+        folder.mkdir(parents=True)
+        self.python(minor, at=folder / f"python{minor}")
+
     def setup(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        env = {"PATH": str(self.path), "TOOLS": str(self.tools)}
+        env = {"PATH": str(self.path), "TOOLS": str(self.tools), "HOME": str(self.home.parent)}
         command = [str(self.path / "make"), "setup", *arguments]
         return subprocess.run(command, cwd=self.home, env=env, capture_output=True, text=True)
 
@@ -178,6 +186,7 @@ class Checkout:
         """The version in .venv after `make setup`, which has to work."""
         result = self.setup(*arguments)
         assert result.returncode == 0, result.stderr
+        self.setup_output = result.stdout
         assert os.access(self.home / ".venv/bin/uv", os.X_OK)
         text = (self.home / ".venv/bin/python").read_text()
         return ".".join(re.findall(r"version_info = \((\d+), (\d+)", text)[0])
@@ -192,7 +201,7 @@ def checkout(tmp_path):
     return Checkout(tmp_path)
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
 def test_the_only_python_serves_whatever_its_name(checkout, version):
     checkout.python(version, "python3")
     assert checkout.made_with() == version
@@ -201,22 +210,47 @@ def test_the_only_python_serves_whatever_its_name(checkout, version):
 
 def test_a_python_that_serves_is_found_among_others(checkout):
     checkout.python("3.14", "python3")
-    checkout.python("3.10", "python")
-    checkout.program(checkout.path / "python3.11", "#!/bin/bash\nexit 127\n")  # a shim of pyenv
-    checkout.python("3.12", bare=True)
-    checkout.python("3.13")
+    checkout.python("3.11", "python")
+    checkout.program(checkout.path / "python3.13", "#!/bin/bash\nexit 127\n")  # a shim of pyenv
+    checkout.python("3.12")
+    assert checkout.made_with() == "3.12"
+
+
+def test_the_newest_version_is_taken_first(checkout):
+    for version in ("3.11", "3.12", "3.13"):
+        checkout.python(version)
+    checkout.python("3.12", "python3")
     assert checkout.made_with() == "3.13"
 
 
-def test_the_lowest_version_is_taken_first(checkout):
-    for version in ("3.11", "3.12", "3.13"):
-        checkout.python(version)
+def test_one_of_pyenv_is_found_where_its_shims_do_not_run(checkout):
+    checkout.python("3.11", "python3")
+    for version in ("3.12.9", "3.12.10", "3.14.1"):
+        checkout.pyenv(version)
+    assert checkout.made_with() == "3.12"
+    assert "3.12.10/bin/python3.12" in checkout.setup_output
+
+
+def test_a_version_can_be_named(checkout):
+    checkout.python("3.12")
+    checkout.python("3.13")
+    assert checkout.made_with("PYTHON=3.12") == "3.12"
+    shutil.rmtree(checkout.home / ".venv")
+    result = checkout.setup("PYTHON=3.11")
+    assert result.returncode == 2
+    assert "error: PYTHON=3.11; Python 3.12 to 3.13 is needed" in result.stderr
+    assert not (checkout.home / ".venv").exists()
+
+
+def test_a_version_that_is_not_here_is_fetched(checkout):
     checkout.python("3.13", "python3")
-    assert checkout.made_with() == "3.11"
+    assert checkout.made_with("PYTHON=3.12") == "3.12"
+    assert "Python 3.12 is needed; found: " in checkout.setup_output
+    assert "--python 3.12 .venv\n" in checkout.uv_calls()
 
 
 def test_the_python_that_is_named_is_taken(checkout):
-    checkout.python("3.11")
+    checkout.python("3.13")
     checkout.python("3.12")
     assert checkout.made_with(f"PYTHON={checkout.path}/python3.12") == "3.12"
 
@@ -224,7 +258,7 @@ def test_the_python_that_is_named_is_taken(checkout):
 @pytest.mark.parametrize(
     ("version", "bare", "says"),
     [
-        ("3.14", False, r"is Python 3\.14; Python 3\.11 to 3\.13 is needed"),
+        ("3.14", False, r"is Python 3\.14; Python 3\.12 to 3\.13 is needed"),
         ("3.13", True, r"has no ensurepip .*apt install python3\.13-venv"),
     ],
 )
@@ -237,16 +271,16 @@ def test_a_named_python_that_does_not_serve_is_refused(checkout, version, bare, 
     assert not (checkout.home / ".venv").exists()
 
 
-@pytest.mark.parametrize("version", ["3.10", "3.14"])
+@pytest.mark.parametrize("version", ["3.11", "3.14"])
 def test_another_python_has_uv_fetch_one(checkout, version):
     checkout.python(version, "python3")
-    assert checkout.made_with() == "3.11"
+    assert checkout.made_with() == "3.12"
     assert f"--python {PROJECT['project']['requires-python']} .venv\n" in checkout.uv_calls()
 
 
 def test_the_uv_of_the_machine_needs_no_python(checkout):
     shutil.copy(checkout.tools / "uv", checkout.path / "uv")
-    assert checkout.made_with() == "3.11"
+    assert checkout.made_with() == "3.12"
     assert not (checkout.home / "build").exists()
 
 
@@ -254,13 +288,13 @@ def test_a_uv_that_cannot_fetch_one_is_followed_by_advice(checkout):
     checkout.program(checkout.path / "uv", "#!/bin/bash\necho 'error: no network' >&2\nexit 1\n")
     result = checkout.setup()
     assert result.returncode == 2
-    assert "error: no network\nerror: uv found none. Install Python 3.11 to 3.13" in result.stderr
+    assert "error: no network\nerror: uv found none. Install Python 3.12 to 3.13" in result.stderr
 
 
 def test_without_any_python_the_error_says_which_is_needed(checkout):
     result = checkout.setup()
     assert result.returncode == 2
-    assert "Python 3.11 to 3.13 is needed; found: none. Install Python 3.11" in result.stderr
+    assert "Python 3.12 to 3.13 is needed; found: none. Install Python 3.12" in result.stderr
     assert "Or install uv" in result.stderr
 
 
@@ -280,14 +314,36 @@ def test_an_environment_that_is_unfinished_or_of_another_python_is_made_anew(che
     checkout.python("3.12")
     unfinished = checkout.home / ".venv" / "bin"
     unfinished.mkdir(parents=True)
-    checkout.python("3.10", at=unfinished / "python")
+    checkout.python("3.11", at=unfinished / "python")
     assert checkout.made_with() == "3.12"
 
 
 def test_a_good_environment_stays(checkout):
     checkout.python("3.12")
     checkout.made_with()
-    checkout.python("3.11")
+    checkout.python("3.13")
     (checkout.home / "requirements.lock").touch()
     (checkout.home / ".venv" / ".installed").unlink()
     assert checkout.made_with() == "3.12"
+
+
+# ------------------------------------------------------------------------------------ a checkout
+
+
+def test_an_older_python_gets_one_line_from_a_checkout():
+    names = [f"python3.{minor}" for minor in range(8, 12)]
+    olds = [name for name in names if shutil.which(name) and runs(name)]
+    if not olds:
+        pytest.skip("this machine has no Python older than 3.12")
+    for old in olds:
+        done = subprocess.run(
+            [old, "-m", "rrf", "doctor"], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("error: rrf needs Python 3.12 or newer, but /")
+        assert line.endswith(f" is {old.removeprefix('python')}")
+
+
+def runs(python: str) -> bool:
+    return subprocess.run([python, "-c", ""], capture_output=True).returncode == 0

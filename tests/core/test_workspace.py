@@ -10,28 +10,80 @@ from rrf import workspace
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
+    """A workspace, and a user's data folder beside it."""
     monkeypatch.delenv("RRF_HOME", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    (tmp_path / "configs").mkdir()
-    (tmp_path / "dvc.yaml").touch()
-    (tmp_path / "pyproject.toml").touch()
-    return tmp_path
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text("[tool.rrf]\nworkspace = 1\n")
+    return folder
 
 
-def test_home_is_found_upwards_from_any_folder_of_the_checkout(checkout, monkeypatch):
+def config(folder, name: str) -> Path:
+    path = folder / "configs" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
+
+
+def test_home_is_found_upwards_from_any_folder_of_the_workspace(checkout, monkeypatch):
     (checkout / "a" / "b").mkdir(parents=True)
+    (checkout / "a" / "pyproject.toml").write_text("[project]\nname = 'a'\n")
     monkeypatch.chdir(checkout / "a" / "b")
-    assert workspace.home() == checkout
+    assert workspace.root() == workspace.home() == checkout
     assert workspace.tracking_uri() == f"sqlite:///{checkout}/.rrf/mlflow.db"
 
 
-def test_outside_a_checkout_the_error_says_what_to_do(tmp_path, monkeypatch):
+def test_this_repository_is_a_workspace(monkeypatch):
     monkeypatch.delenv("RRF_HOME", raising=False)
+    monkeypatch.chdir(Path(__file__).parent)
+    assert workspace.home() == Path(__file__).parents[2]
+
+
+def test_outside_of_any_workspace_the_data_folder_of_the_user_stands_in(
+    checkout, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
+    assert workspace.root() is None
+    assert workspace.home() == tmp_path / "data/rrf"
+    assert workspace.state() == tmp_path / "data/rrf/.rrf"
+    monkeypatch.setenv("RRF_HOME", str(tmp_path / "named"))
+    assert workspace.home() == tmp_path / "named"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_workspace_of_a_newer_version_is_refused(checkout, monkeypatch, named):
+    monkeypatch.chdir(checkout)
+    (checkout / "pyproject.toml").write_text("[tool.rrf]\nworkspace = 2\n")
+    if named:
+        monkeypatch.setenv("RRF_HOME", str(checkout))
     with pytest.raises(
-        ValueError, match="is not inside an rrf repository; cd into one, or export RRF_HOME"
+        ValueError, match=r"work is a workspace of version 2, .* install a newer rrf"
     ):
         workspace.home()
+
+
+def test_a_config_of_the_workspace_comes_before_the_one_that_rrf_ships(checkout, monkeypatch):
+    monkeypatch.chdir(checkout)
+    shipped = workspace.shipped() / "configs/gates/pendulum.yaml"
+    assert workspace.find("configs/gates/pendulum.yaml") == shipped
+    assert workspace.configs("gates")["pendulum"] == shipped
+    own = config(checkout, "gates/pendulum.yaml")
+    (checkout / "sub").mkdir()
+    monkeypatch.chdir(checkout / "sub")
+    assert workspace.find("configs/gates/pendulum.yaml") == own
+    assert workspace.configs("gates")["pendulum"] == own
+    assert workspace.configs("gates")["cartpole"] == shipped.with_name("cartpole.yaml")
+    here = config(checkout / "sub", "gates/pendulum.yaml")
+    assert workspace.find("configs/gates/pendulum.yaml") == here.relative_to(Path.cwd())
+
+
+def test_what_is_nowhere_stays_as_it_is_named_and_only_configs_are_shipped(checkout, monkeypatch):
+    monkeypatch.chdir(checkout)
+    assert workspace.find("configs/gates/none.yaml") == Path("configs/gates/none.yaml")
+    assert (workspace.shipped() / "flows").is_dir()
+    assert workspace.find("flows") == Path("flows")
 
 
 def test_the_environment_wins_over_the_defaults(checkout, monkeypatch):

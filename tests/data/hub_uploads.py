@@ -56,7 +56,7 @@ class _UploadHandler(_Handler):
         if repo in hub.revisions:
             self._say({"url": f"{hub.endpoint}/datasets/{repo}"}, 409)
             return
-        hub.is_private[repo] = asked["private"]
+        hub.is_private[repo] = asked["visibility"] == "private"
         hub.add(repo, "main", {".gitattributes": b"*.parquet lfs\n"})
         self._say({"url": f"{hub.endpoint}/datasets/{repo}"})
 
@@ -130,14 +130,14 @@ class UploadHub(HubServer):
 @pytest.fixture
 def upload_hub(monkeypatch, tmp_path):
     """An empty hub, where we are logged in. Xet, a protocol of its own, is not spoken here."""
-    from huggingface_hub import constants, file_download
+    from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     generator = serve(UploadHub, monkeypatch, tmp_path)
     server = next(generator)
     monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
     address = server.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", address)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     yield server
     next(generator, None)

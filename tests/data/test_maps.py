@@ -127,7 +127,7 @@ def test_lerobot_reads_exactly_what_was_recorded(open_with_lerobot, converted):
             for name, values in expected.items():
                 np.testing.assert_array_equal(item[f"maps.{name}"].numpy(), values[step])
             frame += 1
-    from lerobot.datasets.utils import dataset_to_policy_features
+    from lerobot.utils.feature_utils import dataset_to_policy_features
 
     features = dataset_to_policy_features(dataset.meta.features)
     assert not [key for key in features if "maps" in key]

@@ -35,8 +35,11 @@ def root(request, lerobot_dataset, tmp_path_factory):
         "state": {"dtype": "float64", "shape": (3,), "names": {"motors": ["a", "b", "c"]}},
         "actions": {"dtype": "float32", "shape": (2,), "names": ["x", "y"]},
     }
+    from lerobot.configs import RGBEncoderConfig
+
+    h264 = RGBEncoderConfig(vcodec="h264")
     dataset = lerobot_dataset.create(
-        "local/foreign", FPS, features, root=root, use_videos=request.param, vcodec="h264"
+        "local/foreign", FPS, features, root=root, use_videos=request.param, rgb_encoder=h264
     )
     for number, length in enumerate(LENGTHS):
         for frame, drawn in enumerate(draw(number, length)):

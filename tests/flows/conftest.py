@@ -1,4 +1,4 @@
-"""A copy of this checkout in a temporary directory, with the services of `make up` running."""
+"""A copy of this checkout in a temporary directory, with its services running."""
 
 import json
 import os
@@ -137,7 +137,7 @@ def checkout(tmp_path_factory) -> Iterator[Checkout]:
 
 @pytest.fixture(scope="module")
 def live(checkout) -> Checkout:
-    """The copy with `make up` done in it, and the stand-in flows deployed beside ours."""
+    """The copy with `rrf services up` done in it, and the stand-in flows deployed beside ours."""
     checkout.run(sys.executable, "-m", "infra.services", "up")
     file = "tests/flows/standins.yaml"
     env = {**checkout.env, "RRF_HOME": str(checkout.root)}

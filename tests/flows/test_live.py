@@ -1,4 +1,4 @@
-"""What a user does after `make up`, on a real Prefect server, MLflow server and worker."""
+"""What a user does after `rrf services up`, on a real Prefect server, MLflow server and worker."""
 
 import json
 import os
@@ -86,7 +86,7 @@ def test_a_stale_record_never_signals_another_process(checkout: Checkout):
     record.parent.mkdir(parents=True, exist_ok=True)
     record.write_text(json.dumps({"pid": os.getpid(), "born": 1, "port": 0}))
     printed = checkout.run(sys.executable, "-m", "infra.services", "status", check=False)
-    assert "✗ worker   not started by `make up`" in printed
+    assert "✗ worker   not started by `rrf services up`" in printed
     record.write_text(kept) if kept else record.unlink()
 
 

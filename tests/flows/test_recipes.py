@@ -23,7 +23,6 @@ from flows import (
     artifacts,
     commands,
     fitting,
-    prefect_plugin,
     progress,
     train_locomotion,
     train_offline,
@@ -35,6 +34,7 @@ from flows.train_vla import by_stage, datasets_behind
 from flows.training import conclude
 from infra import demo, services
 from infra.display import Display
+from rrf import prefect_plugin
 from rrf.config import locate
 from rrf.envs.rendering.video import write_video
 from rrf.evaluation.results import Evaluation
@@ -74,8 +74,8 @@ def test_a_policy_reused_from_a_run_without_mlflow_is_refused_before_it_is_evalu
 
 def test_a_policy_depends_on_all_datasets_in_its_manifest(tmp_path):
     for names in (["demo"], ["demo", "lab"]):
-        lineage = Lineage(tuple(DatasetLineage(name) for name in names))
-        (tmp_path / "manifest.json").write_text(json.dumps({"lineage": lineage.to_dict()}))
+        data = {"files": {}, "lineage": Lineage(tuple(map(DatasetLineage, names))).to_dict()}
+        (tmp_path / "manifest.json").write_text(json.dumps(data))
         assert datasets_behind(str(tmp_path)) == names
 
 
@@ -327,7 +327,7 @@ def test_a_second_demo_in_the_same_checkout_is_refused(tmp_path, monkeypatch):
     refused = pytest.raises(ValueError, match=rf"another `make demo` \(pid {os.getpid()}\)")
     with demo.only_one(), refused, demo.only_one():
         pass
-    with demo.only_one(), pytest.raises(ValueError, match="`make up` when it is done"):
+    with demo.only_one(), pytest.raises(ValueError, match="`rrf services up` when it is done"):
         services.check_no_demo()
     services.check_no_demo()
     with demo.only_one():

@@ -195,7 +195,7 @@ def test_prefect_commands_take_the_address_from_the_record(home):
     [("http://there/api", "http://127.0.0.1:4200/api"), (None, "http://there/api")],
 )
 def test_an_address_in_the_shell_or_in_a_profile_decides(home, monkeypatch, variable, profile):
-    from flows import prefect_plugin
+    from rrf import prefect_plugin
 
     service_records.write("prefect", os.getpid(), 4321, "mark")
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
@@ -206,7 +206,7 @@ def test_an_address_in_the_shell_or_in_a_profile_decides(home, monkeypatch, vari
 
 
 def test_a_login_in_the_address_of_prefect_moves_to_its_own_setting(home, monkeypatch):
-    from flows import prefect_plugin
+    from rrf import prefect_plugin
 
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "")
     ctx = SimpleNamespace(prefect_version="0", api_url="https://ann:se%2Fcret@there/api")

@@ -116,7 +116,7 @@ def test_another_machine_reads_and_registers_through_the_server(
 
 @contextlib.contextmanager
 def served() -> Iterator[str]:
-    """The MLflow server that `make up` starts in this workspace; yields its address."""
+    """The MLflow server that `rrf services up` starts in this workspace; yields its address."""
     service = services.mlflow_service(ports.free())
     services.launch(service, {**os.environ, **services.environment(ports.free())})
     record = service_records.read(service.name)

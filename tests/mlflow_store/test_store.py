@@ -105,7 +105,7 @@ def test_a_server_that_is_gone_is_one_line_without_its_password(home, monkeypatc
     monkeypatch.delenv("MLFLOW_TRACKING_PASSWORD", raising=False)
     line = line_of(COMMANDS["list"], monkeypatch, capsys)
     assert line.startswith("error: no MLflow store at http://127.0.0.1:9/: ")
-    assert "Connection refused; start the server with `make up`, or unset" in line
+    assert "Connection refused; start the server with `rrf services up`, or unset" in line
     assert "s3cret" not in line
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from rrf.cli import app
 from rrf.orchestra.plan import Costs, predict, propose
 from rrf.runners.vla_rl.call_costs import CallCosts
-from rrf.runners.vla_rl.timeline import FILE, Layout, load
+from rrf.runners.vla_rl.timeline import Layout, load
 from rrf.runners.vla_rl.workload import PlayedGroup, Replay, Workload
 from tests.orchestra import toy
 
@@ -154,17 +154,6 @@ def test_a_run_says_what_its_last_round_played(run):
     assert len(workload.groups) == metrics["rollout/groups_begun"]
     assert workload.num_episodes == metrics["env/num_trajectories"]
     assert {group.task for group in workload.groups} <= set(toy.TASKS)
-
-
-def test_a_run_of_an_older_version_says_what_to_do(run, tmp_path):
-    saved = json.loads((run / FILE).read_text())
-    del saved["workload"]
-    (tmp_path / FILE).write_text(json.dumps(saved))
-    for path in run.iterdir():
-        if path.name != FILE:
-            (tmp_path / path.name).symlink_to(path)
-    said = CliRunner().invoke(app, ["orchestra", "plan", str(tmp_path)])
-    assert "train at least one more round" in str(said.exception)
 
 
 def test_a_directory_without_a_run_is_named(tmp_path):

@@ -80,7 +80,7 @@ def test_we_read_what_lerobot_writes(kind, tmp_path):
         },
         output_features={ACTION: PolicyFeature(FeatureType.ACTION, (3,))},
     )
-    if kind == "act":
+    if kind in ("act", "diffusion"):
         config.pretrained_backbone_weights = None
     torch.manual_seed(0)
     stats = {

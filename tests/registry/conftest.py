@@ -160,7 +160,7 @@ def make_checkpoint(path: Path, seed: int = 0, lineage: Lineage | None = None) -
         (root / "norm_stats.json").write_text("{}")
         (root / "trainer_state").mkdir()
         (root / "trainer_state/state.json").write_text("{}")
-        atomic.write_manifest(root, step=seed, lineage=(lineage or Lineage()).to_dict())
+        atomic.write_manifest(root, kind="vla", step=seed, lineage=(lineage or Lineage()).to_dict())
     return path
 
 

@@ -55,7 +55,7 @@ def make_trained_checkpoint(folder, seed: int) -> None:
     }
     config = yaml.safe_load((folder / "config.yaml").read_text())
     (folder / "config.yaml").write_text(yaml.safe_dump(config | training))
-    atomic.write_manifest(folder, step=seed, lineage={})
+    atomic.write_manifest(folder, kind="vla", step=seed, lineage={})
 
 
 def of_model(client) -> str:

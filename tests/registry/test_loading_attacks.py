@@ -207,7 +207,7 @@ def test_a_complete_logged_model_is_used_again_and_an_incomplete_one_is_not(
 ):
     client, digest = store.connect(), deployable_digest(checkpoint)
     experiment = client.get_run(run_id).info.experiment_id
-    tags = {"checkpoint_digest": digest, "loader": packaging.LOADER}
+    tags = {"checkpoint_digest": digest}
     killed = client.create_logged_model(experiment, "policy", run_id, tags=tags)
 
     def log(name: str) -> str:

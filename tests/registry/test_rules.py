@@ -64,9 +64,9 @@ def test_a_gate_is_changed_by_a_recorded_command_with_a_reason(home, add):
     assert promotion.promote(NAME, add(2, solved=3)).champion == "2"
 
 
-def test_a_gate_outside_the_repository_is_not_recorded_by_any_way(home, add, tmp_path_factory):
+def test_a_gate_outside_the_workspace_is_not_recorded_by_any_way(home, add, tmp_path_factory):
     outside = write_gate(tmp_path_factory.mktemp("elsewhere") / "gates/g.yaml")
-    refused = rf"{outside} lies outside the repository {home}, .* copy it to configs/gates/"
+    refused = rf"{outside} lies outside the workspace {home}, .* copy it to configs/gates/"
     for record in (
         lambda: promotion.check_recordable(NAME, outside),
         lambda: promotion.check_recordable("new", outside),

@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize(("preset", "suite"), PRESETS.items())
 
 
 def run(preset: str) -> VLARLRunnerCfg:
-    cfg = resolve(str(ROOT / f"configs/train/{preset}.yaml"))
+    cfg = resolve(preset)
     assert isinstance(cfg, VLARLRunnerCfg)
     return cfg
 

@@ -83,8 +83,6 @@ def test_trackers_that_go_on_by_id_keep_the_first_name(run_dir):
     first = remembered(run_dir, "wandb", "reach-grpo, seed 3, 0a1b2c3d")
     assert first[1:] == ("reach-grpo, seed 3, 0a1b2c3d", True)
     assert remembered(run_dir, "wandb", "another") == (first[0], first[1], False)
-    (run_dir / "swanlab_run.json").write_text(json.dumps({"id": "old"}))  # before names were kept
-    assert remembered(run_dir, "swanlab", "another") == ("old", "reach-grpo-0a1b2c3d4e5f", False)
 
 
 def test_tensorboard_shows_name_and_notes(run_dir):

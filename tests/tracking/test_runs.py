@@ -254,7 +254,7 @@ def test_an_artifact_that_is_gone_is_named_and_the_next_record_arrives(run_dir, 
 
 def test_an_absent_server_is_reported_at_the_start(home, run_dir, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    with pytest.raises(OSError, match=r"no MLflow store at http://127.0.0.1:9.*make up"):
+    with pytest.raises(OSError, match=r"no MLflow store at http://127.0.0.1:9.*rrf services up"):
         open_trackers(["mlflow"], "train", "r", run_dir)
 
 

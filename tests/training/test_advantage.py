@@ -22,6 +22,7 @@ from rrf.policies.vla.vlm import prompt_of
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners import AdamWCfg, SupervisedRunnerCfg
 from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.deployable import load_lineage
 from rrf.runners.supervised.advantage import FILE, with_dropout
 from rrf.runners.supervised.runner import build_runner
 from tests.training.conftest import tiny_policy_cfg, tiny_run_cfg
@@ -173,7 +174,7 @@ def test_of_contradicting_demonstrations_the_good_action_is_taken(camps, tmp_pat
     assert action_of(policy) == pytest.approx(GOOD, abs=0.1)  # asked for nothing
     assert action_of(policy, -1) == pytest.approx(BAD, abs=0.1)
     assert BAD + 0.2 < action_of(policy, 0) < GOOD - 0.2  # not told: between the two
-    lineage = checkpoint.load_lineage(newest(tmp_path))
+    lineage = load_lineage(newest(tmp_path))
     assert lineage.advantage["file"] == FILE
     table = pd.read_parquet(tmp_path / FILE)
     is_good = np.isin(table["episode_index"], GOOD_EPISODES)

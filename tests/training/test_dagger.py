@@ -14,7 +14,7 @@ from rrf.envs import ENVS
 from rrf.lineage import DatasetLineage, Lineage
 from rrf.orchestra.recording_role import RecordingRole
 from rrf.presets import PRESETS
-from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.deployable import load_lineage
 from rrf.runners.dagger.recording import initial_states
 from rrf.runners.interruption import Interrupted, SignalWatch
 
@@ -118,7 +118,7 @@ def test_failures_are_recorded_too(finished):
 
 def test_the_lineage_names_datasets_and_recorded_rounds(finished):
     run_dir, result = finished
-    lineage = checkpoint.load_lineage(result["checkpoint"])
+    lineage = load_lineage(result["checkpoint"])
     assert lineage.dataset_names == ["toy"]
     assert len(lineage.parent_checkpoint) == 64
     assert [one["beta"] for one in lineage.recorded] == [0.5, 0.25]

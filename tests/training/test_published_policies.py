@@ -18,6 +18,7 @@ from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 from rrf.policies.vla.published.formats import FORMATS, format_at
 from rrf.presets import resolve
 from rrf.runners.checkpoints import checkpoint, published
+from rrf.runners.checkpoints.deployable import load_lineage
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.runner import build_runner
 from rrf.workspace import HOME_VARIABLE
@@ -116,7 +117,7 @@ def test_a_checkpoint_acts_the_same_after_export_and_import(case, tmp_path):
     assert again.cfg.cameras == cfg.cameras
     assert (again.cfg.state_dim, again.cfg.action_dim) == (cfg.state_dim, cfg.action_dim)
     assert np.abs(actions(again) - actions(policy)).max() < 1e-5
-    lineage = checkpoint.load_lineage(tmp_path / "ours")
+    lineage = load_lineage(tmp_path / "ours")
     assert lineage.published == {"name": str(folder)}
 
 

@@ -1,6 +1,6 @@
 """What a conversion wrote down about its recordings, in meta/conversion.json of the dataset:
 
-    {"format": "rlds", "path": "datasets/raw/bridge", "warnings": ["..."]}
+    {"format_version": 1, "format": "rlds", "path": "datasets/raw/bridge", "warnings": ["..."]}
 
 If the recordings tell where episodes end by themselves, there is also "cut_episodes", the numbers
 of those that were cut in the middle. An edited dataset also has "origin", the dataset it was made
@@ -13,6 +13,8 @@ every machine.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+from rrf import formats
 
 CONVERSION = "meta/conversion.json"
 
@@ -36,7 +38,8 @@ def write_conversion(
             that is not known.
         more: More entries, plain data.
     """
-    record: dict = {"format": source, "path": path, "warnings": sorted(warnings), **more}
+    said = {"format": source, "path": path, "warnings": sorted(warnings)}
+    record: dict = {**formats.DATASET.mark, **said, **more}
     if any(one is not None for one in continues):
         record["cut_episodes"] = [number for number, one in enumerate(continues) if one]
     content = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
@@ -46,7 +49,7 @@ def write_conversion(
 def read_conversion(root: str | Path) -> dict | None:
     """The record, None if the dataset was converted elsewhere.
 
-    Raises ValueError if it is damaged.
+    Raises ValueError if it is damaged, or if a newer rrf wrote it.
     """
     path = Path(root) / CONVERSION
     if not path.is_file():
@@ -55,6 +58,8 @@ def read_conversion(root: str | Path) -> dict | None:
         record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}); run: dvc repro") from error
+    if isinstance(record, dict):
+        record = formats.DATASET.read(record, path)
     if not isinstance(record, dict) or not isinstance(record.get("warnings"), list):
         raise ValueError(f"{path} has no list 'warnings'; run: dvc repro")
     cut = record.get("cut_episodes", [])

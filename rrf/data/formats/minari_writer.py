@@ -1,6 +1,6 @@
 """Writes transitions as a Minari dataset, with Minari's own package.
 
-The package is an extra: `uv pip install minari`. `rrf.data.formats.minari` reads without it.
+The package comes with the extra `minari`. `rrf.data.formats.minari` reads without it.
 
 Legend: A action dimension.
 """
@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from rrf import atomic
+from rrf.extras import install_command
 
 _ID = re.compile(r"[A-Za-z][\w-]*-v\d+")
 _FOLDER = "MINARI_DATASETS_PATH"
@@ -43,8 +44,8 @@ def write_minari(
         from minari.data_collector import EpisodeBuffer
     except ImportError:
         raise ValueError(
-            "Minari's package writes this layout, and it is not installed; type: uv pip install "
-            "minari. Or record in the layout of D4RL: --out FILE.hdf5"
+            "Minari's package writes this layout, and it is not installed; type: "
+            f"{install_command('minari')}. Or record in the layout of D4RL: --out FILE.hdf5"
         ) from None
     if not _ID.fullmatch(path.name):
         raise ValueError(

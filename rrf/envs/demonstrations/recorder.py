@@ -75,7 +75,6 @@ class _Attempt:
         self.replay = replay
         self.seen: list[Observation] = []  # of one row each
         self._parts = cfg.env.state_parts
-        # Recordings without repeats stay the same to the byte.
         self._says_more = {"repeats": replay is not None} if cfg.demonstrations else {}
         self._random = np.random.default_rng([cfg.seed, cfg.env.tasks.index(task), number])
         self._frames: dict[str, list] = collections.defaultdict(list)

@@ -96,9 +96,8 @@ def folder() -> Path:
 
 
 def locks() -> dict[str, Path]:
-    """The locks that this workspace has, by name."""
-    found = (workspace.home() / "configs" / "envs").glob("*.lock")
-    return {path.stem: path for path in sorted(found)}
+    """The locks that there are, by name: those of the workspace, and those that rrf ships."""
+    return workspace.configs("envs", ".lock")
 
 
 def names() -> list[str]:

@@ -188,16 +188,14 @@ def read(path: str | Path) -> Clip:
 def read_all(places: typing.Sequence[str]) -> list[Clip]:
     """The clips in some files and folders.
 
-    A relative path counts from the current folder, or else from the root of the repository.
+    A path like configs/motions/NAME.npz names a clip of the workspace, or one that rrf ships.
 
     Raises:
         ValueError: If a place does not exist or holds no clip, and as `read`.
     """
     clips = []
     for place in places:
-        path = Path(place)
-        if not path.exists() and not path.is_absolute():
-            path = workspace.home() / place
+        path = workspace.find(place)
         files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
         if not files:
             raise ValueError(f"the folder {path} holds no motion clips (*.npz)")

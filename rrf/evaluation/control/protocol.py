@@ -123,10 +123,8 @@ class ControlProtocolCfg(BaseProtocolCfg):
 
     @property
     def hash(self) -> str:
-        data = {k: v for k, v in self.identity().items() if k not in _NOT_IN_HASH}
+        data = {k: v for k, v in self.to_dict().items() if k not in _NOT_IN_HASH}
         data["env"].pop("num_threads", None)  # changes only the time an evaluation takes
-        if self.commands:
-            data["rows"] = "commands alternate"  # in older protocols commands did not alternate
         return digest_of(data)
 
     @property

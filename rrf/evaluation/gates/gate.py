@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from rrf import atomic
+from rrf import atomic, workspace
 from rrf.config import Cfg, configclass, first_error, read_yaml
 from rrf.evaluation.protocols.base import BaseProtocolCfg
 from rrf.evaluation.protocols.files import load_protocol, parse_protocol
@@ -16,7 +16,6 @@ from rrf.evaluation.protocols.limits import LimitCfg, check_metrics
 from rrf.evaluation.results import Evaluation
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-_LATER_FIELDS = ("task_margin", "forbid_git_dirty", "forbid_unpushed_data")
 
 
 @configclass
@@ -85,14 +84,8 @@ class GateCfg(Cfg):
 
     @property
     def hash(self) -> str:
-        """Hex SHA-256 of the whole gate. A field that was added later counts if it is not at its
-        default, so that a gate on record stays the same gate.
-        """
-        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name in _LATER_FIELDS}
-        content = self.identity()
-        return atomic.digest_of(
-            {k: v for k, v in content.items() if k not in defaults or v != defaults[k]}
-        )
+        """Hex SHA-256 of the whole gate."""
+        return atomic.digest_of(self.to_dict())
 
     def round_of(self, episodes_per_task: int) -> int:
         """The last look, counted from 0, that this many episodes are enough for."""
@@ -135,18 +128,32 @@ class GateCfg(Cfg):
 def load_gate(path: str | Path) -> GateCfg:
     """Load a gate from YAML.
 
-    In configs/gates/, `protocol: NAME` stands for the file configs/protocols/NAME.yaml.
+    `protocol: NAME` stands for the file that `protocol_path` finds.
 
     Raises:
         ValueError: For a missing file, an unknown field or a value out of range; the message names
             the file.
     """
+    path = workspace.find(path)
     data = read_yaml(path)
     try:
         if isinstance(name := data.get("protocol"), str):
-            data["protocol"] = load_protocol(Path(path).parent.parent / f"protocols/{name}.yaml")
+            data["protocol"] = load_protocol(protocol_path(path, name))
         elif isinstance(name, Mapping):
             data["protocol"] = parse_protocol(name)
         return GateCfg.from_dict(data)
     except ValueError as error:
         raise ValueError(f"{path}: {first_error(error)}") from error
+
+
+def protocol_path(gate: str | Path, name: str) -> Path:
+    """The file of the protocol that a gate's file names: protocols/NAME.yaml in the folder of its
+    own folder, or else configs/protocols/NAME.yaml of the workspace, or else of those that rrf
+    ships. For a gate that rrf ships, the workspace comes first.
+    """
+    gate = workspace.find(gate)
+    beside = gate.parent.parent / "protocols" / f"{name}.yaml"
+    is_shipped = gate.resolve().is_relative_to(workspace.shipped())
+    if beside.is_file() and not is_shipped:
+        return beside
+    return workspace.configs("protocols").get(name, beside)

@@ -8,9 +8,8 @@ import json
 import typing
 from pathlib import Path
 
-from rrf import atomic
+from rrf import atomic, formats
 
-SCHEMA_VERSION = 1
 Outcome = typing.Literal["pass", "hold", "fail"]
 
 
@@ -79,7 +78,7 @@ class Verdict:
     def to_dict(self) -> dict:
         """Plain data with a digest over it, so that edits are detected."""
         data = {
-            "schema_version": SCHEMA_VERSION,
+            **formats.VERDICT.mark,
             **dataclasses.asdict(self),
             "reasons": self.reasons,
         }
@@ -96,20 +95,17 @@ class Verdict:
         """The inverse of `to_dict`.
 
         Raises:
-            ValueError: If the data is not a verdict, was edited, or has another schema version.
+            ValueError: If the data is not a verdict, was edited, or was written by a newer rrf.
         """
         if not isinstance(data, dict):
             raise ValueError(
                 f"{where} holds a {type(data).__name__}, not a verdict; run the gate again"
             )
         content = {key: value for key, value in data.items() if key != "digest"}
-        if data.get("schema_version") != SCHEMA_VERSION:
-            raise ValueError(
-                f"{where}: schema_version is {data.get('schema_version')!r}, but this version of "
-                f"rrf reads {SCHEMA_VERSION}; run the gate again"
-            )
+        formats.VERDICT.check(data, where)
         if data.get("digest") != atomic.digest_of(content):
             raise ValueError(f"{where} was edited after the gate wrote it; run the gate again")
+        content = formats.VERDICT.read(content, where)
         names = {f.name for f in dataclasses.fields(cls)}
         fields: dict = {key: value for key, value in content.items() if key in names}
         fields["checks"] = tuple(Check(**check) for check in content["checks"])

@@ -20,15 +20,12 @@ class Differences:
     otherwise: int  # pairs of which one episode succeeded and the other did not
     differently: int  # other pairs whose steps, return or metrics differ
     changed: tuple[str, ...]  # e.g. "torch 2.8.0 → 2.9.0"
-    is_recorded: bool  # whether both evaluations say which packages and processor they ran with
 
     def told(self, other: str) -> str:
         """A sentence; `other` names the evaluation that this one is compared with."""
-        cause = f"changed since then: {', '.join(self.changed)}"
-        if not self.changed:
-            cause = "nothing that is recorded has changed"
-            if not self.is_recorded:
-                cause += " (packages and processor were not recorded)"
+        cause = "nothing that is recorded has changed"
+        if self.changed:
+            cause = f"changed since then: {', '.join(self.changed)}"
         if not self.otherwise and not self.differently:
             return f"all {self.pairs} episodes run exactly as in {other}; {cause}"
         also = f", and {self.differently} more run differently" if self.differently else ""
@@ -58,7 +55,6 @@ def differences(evaluation: Evaluation, other: Evaluation) -> Differences:
         otherwise,
         sum(a != b for a, b in pairs) - otherwise,
         _changes(evaluation, other),
-        bool(evaluation.surroundings and other.surroundings),
     )
 
 
@@ -75,7 +71,6 @@ def outcomes(evaluation: Evaluation) -> dict[str, str]:
 def _changes(evaluation: Evaluation, other: Evaluation) -> tuple[str, ...]:
     facts = [("code", other.source_digest[:12], evaluation.source_digest[:12])]
     now, then = evaluation.surroundings, other.surroundings
-    if now and then:
-        names = sorted(now.keys() | then.keys())
-        facts += [(name, then.get(name, "absent"), now.get(name, "absent")) for name in names]
+    names = sorted(now.keys() | then.keys())
+    facts += [(name, then.get(name, "absent"), now.get(name, "absent")) for name in names]
     return tuple(f"{name} {old} → {new}" for name, old, new in facts if old != new)

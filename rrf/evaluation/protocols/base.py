@@ -22,18 +22,30 @@ from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.runners.checkpoints.deployable import described
 
+if typing.TYPE_CHECKING:
+    from rrf.runners.checkpoints.placement import Placement
+
 OnEpisode = Callable[[EpisodeResult, int, int], None]
 """Called with an episode, the number of finished episodes, and the number of all episodes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """Resources that an evaluation may use. They do not change its result."""
+    """Resources that an evaluation may use."""
 
     workers: int = 2
     """Number of simulation worker processes; 0 simulates in this process."""
     renderer: str = "warp"
     """Renderer of the camera images that the policy sees."""
+    device: "str | Placement" = "cpu"
+    """Where the policy computes. Other than the rest, it may change a result, by rounding."""
+
+    @property
+    def processor(self) -> str:
+        """The kind of processor that the policy computes on: cpu, cuda."""
+        if isinstance(self.device, str):
+            return self.device.partition(":")[0]
+        return self.device.processor
 
 
 @configclass
@@ -46,7 +58,7 @@ class BaseProtocolCfg(Cfg):
     """Metrics of each episode that a gate may limit, name -> unit."""
     options: typing.ClassVar[Collection[str]] = ()
     """Options of `rrf eval` that this protocol supports, of those that not every protocol does:
-    slots, baselines."""
+    slots, baselines, device."""
     num_videos: typing.ClassVar[int] = 6
     """Default number of episodes that a report shows as videos."""
     play_options: typing.ClassVar[Mapping[str, typing.Any]] = {}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from rrf import workspace
 from rrf.config import TYPE_KEY, first_error, read_yaml
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.protocols.base import BaseProtocolCfg
@@ -35,6 +36,7 @@ def parse_protocol(data: Mapping) -> BaseProtocolCfg:
 
 def load_protocol(path: str | Path) -> BaseProtocolCfg:
     """Load a protocol from YAML. Raises the ValueError of `parse_protocol` with the file's name."""
+    path = workspace.find(path)
     try:
         return parse_protocol(read_yaml(path))
     except ValueError as error:
@@ -42,24 +44,28 @@ def load_protocol(path: str | Path) -> BaseProtocolCfg:
         raise ValueError(text if str(path) in text else f"{path}: {text}") from error
 
 
-def find_protocol(folder: str | Path, candidate: Candidate) -> Path:
-    """The only file in `folder` whose protocol is the default one for this policy.
+def find_protocol(candidate: Candidate) -> Path:
+    """The only protocol of the workspace that is the default one for this policy; if none there is,
+    the only one of those that rrf ships.
 
     Raises:
         ValueError: If there is no such file, or more than one.
     """
-    found = []
-    for path in sorted(Path(folder).glob("*.yaml")):
-        protocol = load_protocol(path)
-        if protocol.policy_kind == candidate.kind and protocol.is_about(candidate.config):
-            found.append(path)
+    files, folder = workspace.configs("protocols").values(), workspace.home() / "configs/protocols"
+    fits = [path for path in files if _is_for(load_protocol(path), candidate)]
+    found = [path for path in fits if path.parent == folder] or fits
     if len(found) == 1:
         return found[0]
     what = (candidate.config.get("env") or {}).get("task") or candidate.label
     if found:
         names = ", ".join(path.stem for path in found)
         raise ValueError(f"several protocols are for {what}: {names}; choose one with --protocol")
+    example = workspace.shipped() / "configs/protocols/cartpole.yaml"
     raise ValueError(
-        f"no protocol in {folder} is for {what}; write one there like cartpole.yaml, or choose one "
+        f"no protocol in {folder} is for {what}; write one there like {example}, or choose one "
         "with --protocol"
     )
+
+
+def _is_for(protocol: BaseProtocolCfg, candidate: Candidate) -> bool:
+    return protocol.policy_kind == candidate.kind and protocol.is_about(candidate.config)

@@ -35,7 +35,7 @@ class ProtocolCfg(BaseProtocolCfg):
     """What every policy evaluated under this protocol has to do."""
 
     policy_kind: typing.ClassVar[str] = "vla"
-    options: typing.ClassVar[Collection[str]] = ("slots", "baselines")
+    options: typing.ClassVar[Collection[str]] = ("slots", "baselines", "device")
     num_videos: typing.ClassVar[int] = 12
     play_options: typing.ClassVar[Mapping[str, typing.Any]] = {
         "protocol": None,
@@ -135,7 +135,7 @@ class ProtocolCfg(BaseProtocolCfg):
 
     @property
     def hash(self) -> str:
-        return digest_of({k: v for k, v in self.identity().items() if k not in _NOT_IN_HASH})
+        return digest_of({k: v for k, v in self.to_dict().items() if k not in _NOT_IN_HASH})
 
     @property
     def _num_initial_states(self) -> int:
@@ -199,7 +199,7 @@ class ProtocolCfg(BaseProtocolCfg):
 
         if candidate.policy is None:
             self._check_policy(candidate.config)
-        policy = candidate.policy or load_policy(candidate.checkpoint)
+        policy = candidate.policy or load_policy(candidate.checkpoint, resources.device)
         cpu = cpu_seconds()
         env = self.environment(resources.workers, renderer=resources.renderer)
         try:

@@ -161,7 +161,7 @@ def _without_init(skips: bool) -> Iterator[None]:
     if not skips:
         yield
         return
-    from transformers.modeling_utils import no_init_weights
+    from transformers.initialization import no_init_weights
 
     with no_init_weights():
         yield

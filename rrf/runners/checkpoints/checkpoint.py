@@ -6,7 +6,7 @@ global_step_N/
                             above 5 GB several files and an index, see `rrf.networks.tensor_files`
     norm_stats.json         the statistics with which the policy normalises
     interface.json          the environment's interface; only for state-based policies
-    manifest.json           SHA-256 of every file, kind of policy, step, lineage
+    manifest.json           SHA-256 of every file, kind of policy, step, lineage, format_version
     trainer_state/          only needed for training; a deployable checkpoint does not have it
         optimizer.safetensors   optimizer state; under "weights/" the weights being trained, if
                                 averaged weights are deployed
@@ -15,20 +15,27 @@ global_step_N/
 
 import dataclasses
 import json
+import typing
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from rrf import atomic
+from rrf import atomic, formats
 from rrf.config import first_error, read_yaml
 from rrf.lineage import Lineage
 from rrf.networks import tensor_files
 from rrf.policies.vla.configs import PolicyCfg
-from rrf.runners.checkpoints.deployable import KIND, TRAINER_STATE, copy_deployable
+from rrf.runners.checkpoints.deployable import (
+    KIND,
+    TRAINER_STATE,
+    copy_deployable,
+)
 from rrf.runners.configs import RunnerCfg
-from rrf.saved_names import current, settled, without_added
+
+if typing.TYPE_CHECKING:
+    from rrf.runners.checkpoints.placement import Placement
 
 CONFIG, WEIGHTS, NORM_STATS = "config.yaml", "model.safetensors", "norm_stats.json"
 _OPTIMIZER = "optimizer.safetensors"
@@ -69,8 +76,8 @@ def save(
         (root / TRAINER_STATE / "state.json").write_text(
             json.dumps(trainer_state.facts, indent=2) + "\n"
         )
-        facts = {"format": 1, "step": step, "lineage": lineage.to_dict(), KIND: config.policy_kind}
-        atomic.write_manifest(root, **facts)
+        facts = {"step": step, "lineage": lineage.to_dict(), KIND: config.policy_kind}
+        atomic.write_manifest(root, **formats.CHECKPOINT.mark, **facts)
     return path
 
 
@@ -115,20 +122,11 @@ def load_config(checkpoint: str | Path) -> dict:
 
     Raises ValueError like `read_yaml`.
     """
-    return current(read_yaml(Path(checkpoint) / CONFIG))
-
-
-def load_lineage(checkpoint: str | Path | None) -> Lineage:
-    """The lineage of a checkpoint, from its manifest; empty if `checkpoint` is None."""
-    if checkpoint is None:
-        return Lineage()
-    path = Path(checkpoint) / atomic.MANIFEST
-    return Lineage.from_dict(json.loads(path.read_text()).get("lineage", {}), str(path))
+    return read_yaml(Path(checkpoint) / CONFIG)
 
 
 def config_differences(saved: Mapping, current: Mapping, free: Collection[str] = ()) -> list[str]:
     """The differences of two configs, as "algorithm.gamma: 0.99 -> 0.98". Ignores fields `free`."""
-    saved, current = without_added(saved), without_added(current)
     lines = []
     for name in sorted({*saved, *current} - set(free)):
         old, new = saved.get(name), current.get(name)
@@ -144,12 +142,16 @@ def load_norm_stats(checkpoint: str | Path) -> dict:
     return json.loads((Path(checkpoint) / NORM_STATS).read_text())
 
 
-def load_policy(checkpoint: str | Path, device: str = "cpu") -> nn.Module:
+def load_policy(checkpoint: str | Path, device: "str | Placement" = "cpu") -> nn.Module:
     """The policy in a checkpoint, in evaluation mode.
 
+    Args:
+        checkpoint: A checkpoint directory.
+        device: A device, or how the weights are spread over several.
+
     Raises:
-        ValueError: If a file is missing, changed or unlisted, if the weights do not fit the config,
-            or if the policy was trained on several robots and acts as none of them.
+        ValueError: If a file is missing, changed or unlisted, if the weights do not fit the config
+            or the devices, or if the policy was trained on several robots and acts as none of them.
     """
     atomic.check_manifest(checkpoint)
     try:
@@ -159,7 +161,12 @@ def load_policy(checkpoint: str | Path, device: str = "cpu") -> nn.Module:
             f"{checkpoint}/{CONFIG} has no valid policy config: {first_error(error)}"
         ) from error
     cfg.require_one_robot()
-    policy = cfg.rebuild(load_norm_stats(checkpoint), Path(checkpoint))
+    norm_stats, path = load_norm_stats(checkpoint), Path(checkpoint)
+    if not isinstance(device, str):
+        from rrf.runners.checkpoints.placement import load_spread
+
+        return load_spread(cfg, norm_stats, path, device).eval()
+    policy = cfg.rebuild(norm_stats, path)
     load_weights(policy, checkpoint)
     return policy.to(device).eval()
 
@@ -195,9 +202,15 @@ def fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> N
     Raises:
         ValueError: If names or shapes do not agree exactly. The message names the differences.
     """
+    check_architecture(policy, tensor_files.shapes_of(weights), what)
+    policy.load_state_dict(dict(weights))
+
+
+def check_architecture(policy: nn.Module, shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
+    """Raise ValueError if `shapes` are not those of the policy's tensors, name by name."""
     wrong = tensor_files.differences(
         tensor_files.shapes_of(policy.state_dict()),
-        tensor_files.shapes_of(weights),
+        shapes,
         missing="{} is not in the checkpoint",
         unexpected="{} is only in the checkpoint",
     )
@@ -206,7 +219,6 @@ def fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> N
             f"{what} does not have the architecture of the configured policy: "
             f"{tensor_files.listed(wrong)}"
         )
-    policy.load_state_dict(dict(weights))
 
 
 def load_trainer_state(checkpoint: str | Path) -> TrainerState:
@@ -245,7 +257,7 @@ def require_new(out: Path) -> None:
 
 def changed_fields(path: Path, cfg: RunnerCfg, free: Collection[str] = ()) -> list[str]:
     """The top-level fields, apart from `free`, in which the config of a checkpoint differs."""
-    saved, now = settled(load_config(path)), cfg.identity()
+    saved, now = load_config(path), cfg.to_dict()
     names = {*saved, *now} - set(free)
     return sorted(name for name in names if saved.get(name) != now.get(name))
 

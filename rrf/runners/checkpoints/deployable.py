@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from rrf import atomic
+from rrf import atomic, formats
+from rrf.lineage import Lineage
 
 TRAINER_STATE = "trainer_state"
 INTERFACE = "interface.json"  # the environment's interface, for state-based policies
@@ -17,17 +18,38 @@ KINDS = {VLA: "a policy that sees images", CONTROL: "a state-based policy"}
 """The kinds of policies in checkpoints, and their names in messages."""
 
 
+def manifest_of(path: str | Path) -> dict:
+    """The manifest of a checkpoint; the files it lists are not checked.
+
+    Raises:
+        ValueError: If there is no manifest, or it cannot be read.
+    """
+    return formats.CHECKPOINT.read(atomic.read_manifest(path), path)
+
+
+def load_lineage(checkpoint: str | Path | None) -> Lineage:
+    """The lineage of a checkpoint, from its manifest; empty if `checkpoint` is None."""
+    if checkpoint is None:
+        return Lineage()
+    where = f"the lineage in {Path(checkpoint) / atomic.MANIFEST}"
+    return Lineage.from_dict(manifest_of(checkpoint).get("lineage") or {}, where)
+
+
 def kind_of(path: str | Path) -> str:
     """The kind of policy that a checkpoint holds: one of `KINDS`, or the kind of a plugin.
 
-    It is read from the manifest, so that a lost file cannot change the kind. Older manifests have
-    no kind. In them, a state-based policy is recognised by its interface.json.
+    It is read from the manifest, so that a lost file cannot change the kind.
 
     Raises:
-        ValueError: If the manifest is missing or cannot be read.
+        ValueError: If the manifest is missing, cannot be read, or names no kind.
     """
-    manifest = atomic.read_manifest(path)
-    return manifest.get(KIND) or (CONTROL if INTERFACE in manifest["files"] else VLA)
+    manifest = manifest_of(path)
+    if not manifest.get(KIND):
+        raise ValueError(
+            f"{Path(path) / atomic.MANIFEST} names no '{KIND}' of policy, so this is no checkpoint "
+            "of rrf; give one that `rrf train` wrote"
+        )
+    return manifest[KIND]
 
 
 def described(kind: str) -> str:

@@ -15,6 +15,9 @@ from rrf.data.history import NOTHING, Past
 from rrf.lookup import Lookup
 from rrf.runners.checkpoints.deployable import kind_of
 
+if typing.TYPE_CHECKING:
+    from rrf.runners.checkpoints.placement import Placement
+
 DEPLOYED = Lookup(
     "deployed policy of kind",
     {
@@ -51,7 +54,7 @@ class Signature:
 class Deployed(typing.Protocol):
     """A policy in a checkpoint, ready to act."""
 
-    def __init__(self, checkpoint: str | Path, device: str = "cpu"): ...
+    def __init__(self, checkpoint: str | Path, device: "str | Placement" = "cpu"): ...
 
     @staticmethod
     def signature(checkpoint: str | Path) -> Signature:

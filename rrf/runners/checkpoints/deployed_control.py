@@ -3,6 +3,7 @@
 Legend: N robots, D width of an observation group, A width of an action.
 """
 
+import typing
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,17 +15,25 @@ from rrf.config import did_you_mean
 from rrf.runners.checkpoints.control import load_control_policy
 from rrf.runners.checkpoints.deployed import Signature, Tensor
 
+if typing.TYPE_CHECKING:
+    from rrf.runners.checkpoints.placement import Placement
+
 _RESET = "reset"
 
 
 class DeployedControl:
     """The policy in a checkpoint. A recurrent policy keeps a memory for each robot."""
 
-    def __init__(self, checkpoint: str | Path, device: str = "cpu"):
+    def __init__(self, checkpoint: str | Path, device: "str | Placement" = "cpu"):
         """
         Raises:
             ValueError: Like `rrf.runners.checkpoints.control.load_control_policy`.
         """
+        if not isinstance(device, str):
+            raise ValueError(
+                "--device auto is for policies that one device cannot hold; name the device of a "
+                "state-based policy: cpu, cuda"
+            )
         self._policy, self.interface = load_control_policy(checkpoint, device)
         self._device = device
         self.has_memory = self._policy.actor.initial_memory(1) is not None

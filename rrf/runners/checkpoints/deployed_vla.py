@@ -4,6 +4,7 @@ Legend: B observations, H W height and width, D width of the state, C steps in a
 an action.
 """
 
+import typing
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from rrf.policies.policy import ResumablePolicy
 from rrf.runners.checkpoints.checkpoint import CONFIG, load_policy
 from rrf.runners.checkpoints.deployed import Signature, Tensor
 
+if typing.TYPE_CHECKING:
+    from rrf.runners.checkpoints.placement import Placement
+
 _INSTRUCTION = "instruction"
 
 
@@ -24,7 +28,7 @@ class DeployedVLA:
 
     has_memory = False
 
-    def __init__(self, checkpoint: str | Path, device: str = "cpu"):
+    def __init__(self, checkpoint: str | Path, device: "str | Placement" = "cpu"):
         """
         Raises:
             ValueError: Like `rrf.runners.checkpoints.checkpoint.load_policy`.

@@ -189,7 +189,7 @@ class CachedFrames(WrappedFrames):
         """Digest of what decides the features, besides the frames."""
         policy, cfg = self._policy, self._policy.cfg
         facts = {
-            "backbone": cfg.backbone.replace(gradient_checkpointing=False).identity(),
+            "backbone": cfg.backbone.replace(gradient_checkpointing=False).to_dict(),
             "weights": policy.backbone.base_digest or _digest(policy.backbone),
             "prompt": cfg.prompt,
             "cameras": list(cfg.cameras),

@@ -49,7 +49,7 @@ class SavedRound:
     number: int
     layout: Layout
     spans: list[Span]
-    workload: Workload | None  # None in the files of 2026-11-25 and before
+    workload: Workload
 
 
 class Timeline:
@@ -123,5 +123,5 @@ def load(run: Path) -> SavedRound:
     spans = [
         Span(process, *span) for process, found in saved["processes"].items() for span in found
     ]
-    workload = Workload.from_dict(saved["workload"]) if "workload" in saved else None
+    workload = Workload.from_dict(saved["workload"])
     return SavedRound(saved["round"], Layout(**saved["layout"]), spans, workload)

@@ -114,7 +114,7 @@ def test_a_lock_pins_and_nothing_else(home, line):
     (home / "configs/envs/tiny.lock").write_text(f"tiny-wheel==1.0\n{line}\n")
     with pytest.raises(ValueError, match=r"tiny\.lock:2 is '.*', but must be like numpy==1\.26\.4"):
         interpreters.read_lock("tiny")
-    with pytest.raises(ValueError, match=r"has no tyni\.lock; known: tiny"):
+    with pytest.raises(ValueError, match=r"has no tyni\.lock; .*tiny"):
         interpreters.read_lock("tyni")
 
 

@@ -6,8 +6,10 @@ import torch
 
 from rrf.networks.vlm.backbone import View
 from rrf.networks.vlm.configs import ImageRuleCfg, TokenizerCfg
-from rrf.networks.vlm.eagle.backbone import IMAGE, joined_patches
+from rrf.networks.vlm.eagle.backbone import joined_patches
 from rrf.networks.vlm.eagle.configs import EagleCfg
+from rrf.networks.vlm.images import fitted, normalized
+from tests.golden_files import cases, close, golden
 
 WORDS = TokenizerCfg(words=["open", "the", "door", "image", "1", "2"])
 
@@ -33,61 +35,23 @@ def test_four_neighbouring_patches_are_one_token():
     assert found[0].tolist() == [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]
 
 
-def test_features_equal_those_of_the_published_code():
-    pytest.importorskip("lerobot")
-    from lerobot.policies.groot.eagle2_hg_model.configuration_eagle2_5_vl import Eagle25VLConfig
-    from lerobot.policies.groot.eagle2_hg_model.modeling_eagle2_5_vl import (
-        Eagle25VLForConditionalGeneration,
-    )
-    from transformers import Qwen3ForCausalLM
-
-    backbone = tiny()
-    special = backbone.tokenizer.special
-    config = Eagle25VLConfig(
-        vision_config={
-            **backbone.vision_model.config.to_dict(),
-            "model_type": "siglip_vision_model",
-        },
-        text_config={
-            **backbone.language_model["model"].config.to_dict(),
-            "architectures": ["Qwen3ForCausalLM"],
-        },
-        select_layer=-1,
-        image_token_index=special(IMAGE),
-        _attn_implementation="sdpa",
-    )
-    language = Qwen3ForCausalLM(backbone.language_model["model"].config)
-    original = Eagle25VLForConditionalGeneration(config, backbone.vision_model, language).eval()
-    weights = {f"language_model.{n}": v for n, v in backbone.language_model.state_dict().items()}
-    weights |= {f"mlp1.{n}": v for n, v in backbone.mlp1.state_dict().items()}
-    missing, unexpected = original.load_state_dict(weights, strict=False)
-    assert not unexpected
-    assert all(name.startswith(("vision_model.", "language_model.lm_head")) for name in missing)
-    seen = view()
-    ours = backbone(seen)
-    rows = [backbone.row(prompt, count) for prompt, count in zip(seen.prompts, (2, 1), strict=True)]
-    from rrf.networks.vlm.images import fitted, normalized
-
-    rule, positions = backbone.cfg.image, ((0, 0), (0, 1), (1, 0))
-    pixels = torch.stack(
-        [normalized(fitted(seen.images[c][b : b + 1], rule), rule)[0] for b, c in positions]
-    )
-    for b, (row, parts) in enumerate(zip(rows, (pixels[:2], pixels[2:]), strict=True)):
-        with torch.no_grad():
-            found = original.language_model.model(
-                inputs_embeds=_embedded(original, row, parts)
-            ).last_hidden_state[0]
-        assert torch.allclose(ours.tokens[b, -len(row) :], found, atol=1e-5)
-
-
-def _embedded(original, row, pixels):
-    # the steps of the published forward before its language model
-    ids = torch.tensor(row)
-    embeds = original.language_model.get_input_embeddings()(ids)
-    embeds = embeds.clone()
-    images = original.extract_feature(pixels)
-    embeds[ids == original.image_token_index] = images.reshape(-1, embeds.shape[1])
-    return embeds[None]
+@pytest.mark.parametrize("case", cases("eagle.npz", ".*"))
+def test_features_equal_those_of_the_published_code(case):
+    sizes, arrays = golden("eagle.npz", case)
+    size = sizes.pop("image_size")
+    backbone, seen = tiny(**sizes, image=ImageRuleCfg(size=(size, size))), view()
+    start = "weights/"
+    weights = {n.removeprefix(start): v for n, v in arrays.items() if n.startswith(start)}
+    backbone.load_state_dict({str(backbone.published_name(n)): v for n, v in weights.items()})
+    rule, places = backbone.cfg.image, ((0, 0), (0, 1), (1, 0))
+    pixels = [normalized(fitted(seen.images[c][b : b + 1], rule), rule)[0] for b, c in places]
+    close(torch.stack(pixels), arrays["pixels"], atol=1e-6)
+    with torch.no_grad():
+        features = backbone(seen)
+    for b, (prompt, count) in enumerate(zip(seen.prompts, (2, 1), strict=True)):
+        assert backbone.row(prompt, count) == arrays[f"ids_{b}"].tolist()
+        expected = arrays[f"features_{b}"]
+        close(features.tokens[b, -len(expected) :], expected, atol=1e-5)
 
 
 def test_masks_say_what_is_a_token_and_what_an_image():

@@ -248,8 +248,8 @@ class NativeSimulation:
             self._parameters.recompute(changed, RecomputeLevel.none)
         self.stepper.state_NX[...] = tensors["state"].numpy()
         self.stepper.warmstart_NV[...] = tensors["warmstart"].numpy()
-        for name, measured in self._measured.items():  # older states have no "measured_mocap_pos"
-            measured.copy_(tensors.get(f"measured_{name}", tensors[name]))
+        for name, measured in self._measured.items():
+            measured.copy_(tensors[f"measured_{name}"])
         self._dirty, self._was_reset, self._to_sense = tensors["flags"].numpy().copy()
         self._inputs, self._substep = list(facts["inputs"]), facts["substep"]
         self.data.forget_derived()

@@ -5,7 +5,7 @@ layers that bring it to the width of Qwen3. Features are Qwen3's last hidden sta
 norm.
 
 What is certain: the arithmetic of connector and language model equals the code that NVIDIA
-published (its port in huggingface/lerobot), which a test runs beside this. What could not be
+published (its port in huggingface/lerobot 0.4.4), by golden numbers. What could not be
 verified, because no weights of GR00T N1.5 were at hand: the sizes (those of the models that the
 publication names), whether the published vision tower is taken after its last layer, the number of
 tokens per image, the exact chat template, and with it the values of a real checkpoint.
@@ -97,6 +97,9 @@ class EagleBackbone(Backbone[EagleCfg]):
         patches_npv = self.vision_model(pixel_values=shown).last_hidden_state
         return self.mlp1(joined_patches(patches_npv))
 
+    def blocks(self) -> list[nn.Module]:
+        return [*self.vision_model.vision_model.encoder.layers, *self._qwen.layers]
+
     def assets(self) -> dict[str, str]:
         return self.tokenizer.assets()
 
@@ -120,14 +123,16 @@ class EagleBackbone(Backbone[EagleCfg]):
         from transformers import SiglipVisionConfig, SiglipVisionModel
 
         cfg = self.cfg
-        config = SiglipVisionConfig(
-            hidden_size=cfg.vision_width,
-            intermediate_size=cfg.vision_intermediate,
-            num_hidden_layers=cfg.vision_depth,
-            num_attention_heads=cfg.vision_heads,
-            image_size=cfg.image.size[0],
-            patch_size=cfg.patch_size,
-            vision_use_head=False,
+        config = SiglipVisionConfig.from_dict(
+            {
+                "hidden_size": cfg.vision_width,
+                "intermediate_size": cfg.vision_intermediate,
+                "num_hidden_layers": cfg.vision_depth,
+                "num_attention_heads": cfg.vision_heads,
+                "image_size": cfg.image.size[0],
+                "patch_size": cfg.patch_size,
+                "vision_use_head": False,
+            }
         )
         return SiglipVisionModel(config)
 
@@ -135,15 +140,17 @@ class EagleBackbone(Backbone[EagleCfg]):
         from transformers import Qwen3Config, Qwen3Model
 
         cfg = self.cfg
-        config = Qwen3Config(
-            vocab_size=cfg.vocab_size,
-            hidden_size=cfg.hidden_size,
-            intermediate_size=cfg.intermediate_size,
-            num_hidden_layers=cfg.num_layers,
-            num_attention_heads=cfg.num_heads,
-            num_key_value_heads=cfg.num_kv_heads,
-            head_dim=cfg.head_dim,
-            rope_theta=cfg.rope_theta,
+        config = Qwen3Config.from_dict(
+            {
+                "vocab_size": cfg.vocab_size,
+                "hidden_size": cfg.hidden_size,
+                "intermediate_size": cfg.intermediate_size,
+                "num_hidden_layers": cfg.num_layers,
+                "num_attention_heads": cfg.num_heads,
+                "num_key_value_heads": cfg.num_kv_heads,
+                "head_dim": cfg.head_dim,
+                "rope_theta": cfg.rope_theta,
+            }
         )
         return Qwen3Model(config)
 

@@ -209,13 +209,15 @@ class PaliGemma(Backbone[PaliGemmaCfg]):
 
 def _vision_tower(cfg: SiglipCfg, image_size: int) -> SiglipVisionModel:
     return SiglipVisionModel(
-        SiglipVisionConfig(
-            hidden_size=cfg.width,
-            num_hidden_layers=cfg.depth,
-            intermediate_size=cfg.mlp_dim,
-            num_attention_heads=cfg.num_heads,
-            patch_size=cfg.patch_size,
-            image_size=image_size,
-            vision_use_head=False,
+        SiglipVisionConfig.from_dict(
+            {
+                "hidden_size": cfg.width,
+                "num_hidden_layers": cfg.depth,
+                "intermediate_size": cfg.mlp_dim,
+                "num_attention_heads": cfg.num_heads,
+                "patch_size": cfg.patch_size,
+                "image_size": image_size,
+                "vision_use_head": False,
+            }
         )
     )

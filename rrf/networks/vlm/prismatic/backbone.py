@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from torch import nn
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from rrf.networks.vlm.backbone import Backbone, Features, View
@@ -134,6 +135,9 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
         self.language_model.train(was_training)
         return torch.stack(chosen, dim=1)
 
+    def blocks(self) -> list[nn.Module]:
+        return [*self.vision_backbone.blocks(), *self.language_model.model.layers]
+
     def assets(self) -> dict[str, str]:
         return self.tokenizer.assets()
 
@@ -248,15 +252,17 @@ class PrismaticBackbone(Backbone[PrismaticCfg]):
 
 
 def _llama(cfg: LlamaCfg) -> LlamaConfig:
-    return LlamaConfig(
-        vocab_size=cfg.vocabulary_size,
-        hidden_size=cfg.width,
-        intermediate_size=cfg.mlp_features,
-        num_hidden_layers=cfg.depth,
-        num_attention_heads=cfg.num_heads,
-        num_key_value_heads=cfg.num_key_value_heads,
-        max_position_embeddings=cfg.max_tokens,
-        rms_norm_eps=cfg.norm_eps,
-        rope_theta=cfg.rope_theta,
-        attn_implementation="sdpa",
+    return LlamaConfig.from_dict(
+        {
+            "vocab_size": cfg.vocabulary_size,
+            "hidden_size": cfg.width,
+            "intermediate_size": cfg.mlp_features,
+            "num_hidden_layers": cfg.depth,
+            "num_attention_heads": cfg.num_heads,
+            "num_key_value_heads": cfg.num_key_value_heads,
+            "max_position_embeddings": cfg.max_tokens,
+            "rms_norm_eps": cfg.norm_eps,
+            "rope_theta": cfg.rope_theta,
+            "attn_implementation": "sdpa",
+        }
     )

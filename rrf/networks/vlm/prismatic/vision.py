@@ -36,6 +36,9 @@ class FusedVision(nn.Module):
             for tower in (cfg.featurizer, cfg.fused_featurizer)
         ]
 
+    def blocks(self) -> list[nn.Module]:
+        return [*_blocks(self.featurizer), *_blocks(self.fused_featurizer)]
+
     def pixels(self, images_bhw3: torch.Tensor) -> torch.Tensor:
         """uint8 [B, H, W, 3] -> float32 [B, 6, h, w], the channels as each tower expects them."""
         images_b3hw = fitted(images_bhw3, self.cfg.image)

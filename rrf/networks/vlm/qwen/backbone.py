@@ -147,7 +147,8 @@ class Qwen2VLBackbone(QwenVLBackbone[Qwen2VLCfg]):
             "patch_size": cfg.patch_size,
         }
         text = {**self._text(), "rope_scaling": scaling}
-        return Qwen2VLModel(Qwen2VLConfig(text_config=text, vision_config=vision, **self._tokens()))
+        parts = {"text_config": text, "vision_config": vision, **self._tokens()}
+        return Qwen2VLModel(Qwen2VLConfig.from_dict(parts))
 
     def _renamed(self) -> Mapping[str, str]:
         return {
@@ -181,7 +182,8 @@ class Qwen3VLBackbone(QwenVLBackbone[Qwen3VLCfg]):
             "deepstack_visual_indexes": list(cfg.deepstack),
         }
         text = {**self._text(), "head_dim": cfg.head_dim, "rope_scaling": scaling}
-        return Qwen3VLModel(Qwen3VLConfig(text_config=text, vision_config=vision, **self._tokens()))
+        parts = {"text_config": text, "vision_config": vision, **self._tokens()}
+        return Qwen3VLModel(Qwen3VLConfig.from_dict(parts))
 
     def _renamed(self) -> Mapping[str, str]:
         return {}

@@ -18,10 +18,16 @@ _ELSEWHERE = {
     "xvla": "it is not supported",
     "wall_x": "it is not supported",
 }
+_FROM_SCRATCH = {"pretrained_backbone_weights": None}
 DEFAULTS: dict[str, dict[str, typing.Any]] = {
-    "act": {"pretrained_backbone_weights": None},
-    "diffusion": {"n_obs_steps": 1},
-    "vqbet": {"n_obs_steps": 1, "n_action_pred_token": 1},
+    "act": _FROM_SCRATCH,
+    "diffusion": {**_FROM_SCRATCH, "use_group_norm": True, "n_obs_steps": 1},
+    "vqbet": {
+        **_FROM_SCRATCH,
+        "use_group_norm": True,
+        "n_obs_steps": 1,
+        "n_action_pred_token": 1,
+    },
     "smolvla": {},
 }
 """Where our defaults are not lerobot's: nothing is downloaded, and a policy sees one observation
@@ -60,8 +66,9 @@ class LerobotPolicyCfg(PolicyCfg):
     """Which: act, diffusion, vqbet or smolvla. Only smolvla reads the instruction."""
     options: dict[str, typing.Any] = {}
     """Fields of lerobot's config of that kind, e.g. {dim_model: 256}. What is not given is
-    lerobot's default, but for: no pretrained weights (pretrained_backbone_weights: null), and one
-    observation and one chunk (n_obs_steps: 1, n_action_pred_token: 1)."""
+    lerobot's default, but for: no pretrained weights (pretrained_backbone_weights: null), so that
+    Diffusion and VQ-BeT normalise images in groups (use_group_norm: true), and one observation and
+    one chunk (n_obs_steps: 1, n_action_pred_token: 1)."""
     cameras: list[str] = []
     """Camera names, in the order in which the policy reads them. Empty: the dataset's."""
     image_size: tuple[int, int] = (0, 0)

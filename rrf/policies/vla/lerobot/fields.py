@@ -9,6 +9,8 @@ import functools
 import importlib.util
 from pathlib import Path
 
+from rrf.extras import install_command
+
 _BASE = "configs/policies.py"
 
 
@@ -34,7 +36,8 @@ def _fields(file: str) -> frozenset[str]:
     path = _root() / file
     if not path.is_file():
         raise ValueError(
-            f"the installed lerobot has no {file}; install the version that rrf needs: make setup"
+            f"the installed lerobot has no {file}; install the one that rrf needs: "
+            f"{install_command()}"
         )
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return frozenset(
@@ -49,5 +52,5 @@ def _fields(file: str) -> frozenset[str]:
 def _root() -> Path:
     found = importlib.util.find_spec("lerobot")
     if found is None or not found.submodule_search_locations:
-        raise ValueError("lerobot is not installed; type: pip install lerobot==0.4.4")
+        raise ValueError(f"lerobot is not installed; type: {install_command()}")
     return Path(next(iter(found.submodule_search_locations)))

@@ -3,9 +3,8 @@
 observation -> images to [0, 1] -> lerobot's preprocessor -> lerobot's policy -> its postprocessor
 
 The processors normalise by our statistics (`rrf.policies.vla.lerobot.build` says which those of
-images are), and inputs and outputs are in physical units. The loss is that of lerobot's `forward`.
-Two facts about it: SmolVLA's trains on padding too (it looks for a key "actions_id_pad", which no
-batch has), and ACT's mean counts padding steps as errors of 0.
+images are), and inputs and outputs are in physical units. The loss is that of lerobot's `forward`,
+which leaves out padding, but for Diffusion (unless do_mask_loss_for_padding is set) and VQ-BeT.
 
 These policies have no density: log-probabilities are None and policy gradients cannot train them.
 

@@ -1,0 +1,44 @@
+"""`rrf services`: Prefect server, MLflow server and worker of a workspace, on this machine.
+
+The programs are in `infra/services.py` of the workspace, which is its team's to change.
+"""
+
+import os
+import subprocess
+import sys
+
+import typer
+
+app = typer.Typer(
+    help="The servers and the worker of this workspace: Prefect, MLflow.", no_args_is_help=True
+)
+
+
+@app.command()
+def up() -> None:
+    """Start Prefect server, MLflow server and a worker on 127.0.0.1, and deploy the flows."""
+    _run("up")
+
+
+@app.command()
+def down() -> None:
+    """Stop what `up` started."""
+    _run("down")
+
+
+@app.command()
+def status() -> None:
+    """Show which of them are running; the exit code is 0 if all are."""
+    _run("status")
+
+
+def _run(action: str) -> None:
+    from rrf import workspace
+
+    home = workspace.home()
+    if not (home / "infra/services.py").is_file():
+        raise ValueError(f"{home} has no infra/services.py; make a workspace: rrf init FOLDER")
+    path = os.pathsep.join(filter(None, (str(home), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", "infra.services", action]
+    done = subprocess.run(command, cwd=home, env={**os.environ, "PYTHONPATH": path}, check=False)
+    raise typer.Exit(done.returncode)

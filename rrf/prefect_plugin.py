@@ -1,0 +1,116 @@
+"""A Prefect plugin: with it, `prefect deployment run train-vla` accepts the bare name of a
+deployment, and every Prefect command finds the server of `rrf services up`.
+
+Prefect 3.8 itself accepts only FLOW/DEPLOYMENT. The entry point `prefect.plugins` loads this module
+in every Prefect process that is started in a workspace (`[tool.prefect.plugins]` in its
+pyproject.toml enables plugins). The plugin wraps one client method.
+
+It also lets runs survive a server that is away. Prefect's clients repeat a request that finds no
+server only if this very client has reached it before, and most requests of a run come from clients
+of their own. With the plugin it is enough that any client of the process has reached the server, or
+that `rrf services up` started the process. `client.max_retries` in pyproject.toml says how often.
+
+With a Prefect version that it was not tested with, the plugin changes nothing of this.
+"""
+
+import functools
+import inspect
+import os
+import sys
+import threading
+from typing import Any, NoReturn
+
+from prefect.plugins import SetupResult, register_hook
+
+from rrf import service_records, workspace
+
+PREFECT_PLUGIN_API_REQUIRES = ">=0.1,<1"
+_TESTED = "3.8."
+_API, _LOGIN = "PREFECT_API_URL", "PREFECT_API_AUTH_STRING"
+_USUAL = "http://127.0.0.1:4200/api"  # as in pyproject.toml
+
+
+@register_hook
+def setup_environment(*, ctx: Any) -> SetupResult | None:
+    """Called by Prefect at start-up. Prefect requires `ctx` to be keyword-only.
+
+    Returns:
+        The address of this workspace's server, unless the shell or a profile names one. If that
+        holds user and password, they move to Prefect's own setting, so that they are never shown.
+    """
+    if ctx.prefect_version.startswith(_TESTED):
+        _accept_bare_names()
+        _share_connected()
+    bare, user, password = workspace.split_login(ctx.api_url or "")
+    if user or password:
+        os.environ[_LOGIN] = f"{user}:{password}"
+        return SetupResult({_API: bare})
+    if _API in os.environ or ctx.api_url not in (None, _USUAL):
+        return None
+    try:
+        record = service_records.read("prefect")
+    except ValueError:  # a workspace of a newer version
+        return None
+    return SetupResult({_API: f"http://127.0.0.1:{record.port}/api"}) if record else None
+
+
+def _share_connected() -> None:
+    """Let what one HTTP client knows, that there is a server, be known to all of this process."""
+    from prefect.client.base import PrefectHttpxAsyncClient, PrefectHttpxSyncClient
+
+    reached = threading.Event()
+    if service_records.MARK in os.environ:
+        reached.set()
+    for client in (PrefectHttpxAsyncClient, PrefectHttpxSyncClient):
+        client._has_connected = property(  # type: ignore[assignment]
+            lambda _: reached.is_set(), lambda _, now: reached.set() if now else None
+        )
+
+
+def _accept_bare_names() -> None:
+    from prefect.client.orchestration import PrefectClient
+
+    method = PrefectClient.read_deployment_by_name
+    fits = list(inspect.signature(method).parameters) == ["self", "name"]
+    if fits and not hasattr(method, "__wrapped__"):
+        PrefectClient.read_deployment_by_name = _with_bare_names(method)
+
+
+def _with_bare_names(method):
+    @functools.wraps(method)
+    async def read_deployment_by_name(self, name: str):
+        import httpx
+
+        try:
+            if "/" in name:
+                return await method(self, name)
+            return await _read_bare(self, name)
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            _fail(f"no Prefect server answers at {self.api_url}; start it with `rrf services up`")
+
+    return read_deployment_by_name
+
+
+async def _read_bare(client, name: str):
+    from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
+
+    by_name = DeploymentFilter(name=DeploymentFilterName(any_=[name]))
+    found = await client.read_deployments(deployment_filter=by_name)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        full = [f"{(await client.read_flow(one.flow_id)).name}/{one.name}" for one in found]
+        _fail(f"{len(found)} deployments are named '{name}'; choose one: {', '.join(sorted(full))}")
+    known = ", ".join(sorted(one.name for one in await client.read_deployments())) or "none"
+    return _fail(
+        f"no deployment '{name}' at {client.api_url} (known: {known}); run `rrf services up`"
+    )
+
+
+def _fail(message: str) -> NoReturn:
+    """End the `prefect` command with a one-line error; a Python caller gets a ValueError."""
+    if "prefect.cli" in sys.modules:
+        from prefect.cli._utilities import exit_with_error
+
+        exit_with_error(message)
+    raise ValueError(message)
