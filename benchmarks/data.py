@@ -31,10 +31,11 @@ from benchmarks.data_recordings import FPS, SIZE, dataset_cfg, episodes, schema,
 from benchmarks.record import ROOT, measure_named, number
 from rrf import workspace
 from rrf.data.conversion.convert import convert
+from rrf.data.conversion.dataset_cfg import ChecksCfg
 from rrf.data.conversion.lerobot_writer import write_dataset
-from rrf.data.dataset_cfg import ChecksCfg
-from rrf.data.lerobot_reader import LeRobotReader
-from rrf.data.sampling import batch_indices
+from rrf.data.dataset.opening import open_dataset
+from rrf.data.dataset.reader import LeRobotReader
+from rrf.data.dataset.sampling import batch_indices
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE, Episode
 from rrf.data.validation.validate import validate
 
@@ -42,7 +43,7 @@ BATCH_SIZE = 64
 CHUNK_LENGTH = 16
 REPEATS = 3
 SEED = 0
-PEER = "lerobot 0.4.4"
+PEER = "lerobot 0.6.1"
 
 
 def rlds_passthrough_steps_per_cpu_s() -> list[dict]:
@@ -95,7 +96,7 @@ def reader_ratio_vs_lerobot() -> list[dict]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "dataset")
         _write(episodes(), root)
-        reader = LeRobotReader(root, CHUNK_LENGTH, cache_bytes=0)
+        reader = open_dataset(root, CHUNK_LENGTH, cache_bytes=0)
         ours = _least(lambda: _epoch(reader))
         peer = _least(_lerobot_epoch(root))
     return [_ratio("reader_ratio_vs_lerobot", ours, peer)]
@@ -106,7 +107,7 @@ def memmap_frames_per_s() -> list[dict]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "dataset")
         _write(episodes(), root)
-        reader = LeRobotReader(root, CHUNK_LENGTH, cache_bytes=0, cache_dir=Path(folder, "cache"))
+        reader = open_dataset(root, CHUNK_LENGTH, cache_bytes=0, cache_dir=Path(folder, "cache"))
         _epoch(reader)
         cost = _least(lambda: _epoch(reader), lambda cost: cost.wall_s)
     value = cost.frames / cost.wall_s
@@ -201,10 +202,12 @@ def _write_with_lerobot(episodes: list[Episode], root: Path) -> Cost:
     vector = {"dtype": "float32", "shape": (4,), "names": list("xyzg")}
     pixels = {"dtype": "video", "shape": (SIZE, SIZE, 3), "names": ["height", "width", "channels"]}
     features = {STATE: vector, ACTION: vector, f"{IMAGE_PREFIX}front": pixels}
+    dataset_class = _lerobot_dataset_class()
+    from lerobot.configs import RGBEncoderConfig
+
+    h264 = RGBEncoderConfig(vcodec="h264")
     with _Stopwatch() as watch:
-        dataset = _lerobot_dataset_class().create(
-            "local/peer", FPS, features, root=root, vcodec="h264"
-        )
+        dataset = dataset_class.create("local/peer", FPS, features, root=root, rgb_encoder=h264)
         for episode in episodes:
             images = np.asarray(episode.images["front"])
             for index in range(len(episode)):

@@ -15,7 +15,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from rrf.data.dataset_cfg import DatasetCfg, SourceCfg, VectorCfg, dataset_paths, load_dataset_cfg
+from rrf.data.conversion.dataset_cfg import (
+    DatasetCfg,
+    SourceCfg,
+    VectorCfg,
+    dataset_paths,
+    load_dataset_cfg,
+)
 from rrf.data.raw import RawEpisode
 from rrf.data.schema import Episode, Schema, Vector
 from tests.data.fixtures_rlds import episodes_of, features_dict, image, tensor, text, write_rlds

@@ -72,11 +72,11 @@ class Theirs:
 
     def __init__(self, config: typing.Any, dataset: str):
         from accelerate import Accelerator
-        from lerobot.datasets.factory import IMAGENET_STATS
         from lerobot.datasets.lerobot_dataset import LeRobotDataset
-        from lerobot.datasets.utils import cycle
         from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+        from lerobot.utils.constants import IMAGENET_STATS
         from lerobot.utils.logging_utils import AverageMeter, MetricsTracker
+        from lerobot.utils.utils import cycle
         from torch.utils.data import DataLoader
 
         root = workspace.dataset(dataset)
@@ -133,7 +133,7 @@ def measure(dataset: str = DATASET) -> list[dict]:
                     f"lerobot_{name}_samples_per_cpu_s",
                     mine,
                     "samples/CPU-s",
-                    peer="lerobot 0.4.4's training loop",
+                    peer="lerobot 0.6.1's training loop",
                     peer_value=other,
                     ratio=mine / other,
                     command=COMMAND,

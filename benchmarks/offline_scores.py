@@ -29,7 +29,7 @@ from benchmarks.rl_pace import (
 )
 from benchmarks.vla_experiments import train
 from rrf import atomic, workspace
-from rrf.data.transitions import read_transitions
+from rrf.data.dataset.transitions import read_transitions
 from rrf.presets.offline import OFFLINE
 
 NUM_EPISODES = 20

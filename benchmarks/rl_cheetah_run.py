@@ -28,7 +28,7 @@ from rrf import atomic, workspace
 from rrf.algorithms.cuda_graphs import Replayed
 from rrf.algorithms.planning.configs import discount_for
 from rrf.config import parse_overrides
-from rrf.data.sampling import mixed_seed
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.presets.planning import tdmpc2
 from rrf.runners.control.configs import PlanningRunnerCfg
 from rrf.runners.control.loop import ControlProgress, ControlRunner

@@ -26,7 +26,7 @@ from benchmarks.record import RESULTS, number, save
 from benchmarks.rl_curve_chart import Point, chart
 from rrf import atomic, workspace
 from rrf.config import parse_overrides
-from rrf.data.sampling import mixed_seed
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.presets import resolve
 
 if typing.TYPE_CHECKING:

@@ -112,15 +112,15 @@ def loader_frames_per_cpu_s_224() -> list[dict]:
 
     from rrf import workspace
     from rrf.data.conversion.convert import convert
-    from rrf.data.dataset_cfg import load_dataset_cfg
-    from rrf.data.lerobot_reader import LeRobotReader
+    from rrf.data.conversion.dataset_cfg import load_dataset_cfg
+    from rrf.data.dataset.opening import open_dataset
 
     rng, batch = np.random.default_rng(_SEED), 32
     with tempfile.TemporaryDirectory() as folder:
         cfg = load_dataset_cfg("metaworld-demo").replace(image_size=(224, 224))
         root = Path(folder, "converted")
         convert(cfg, workspace.home() / cfg.source.path, root)
-        reader = LeRobotReader(root, chunk_length=1, cache_bytes=0)
+        reader = open_dataset(root, chunk_length=1, cache_bytes=0)
         theirs = LeRobotDataset("local/224", root=root)
 
         def read() -> None:
@@ -136,7 +136,7 @@ def loader_frames_per_cpu_s_224() -> list[dict]:
             "loader_frames_per_cpu_s_224",
             batch / ours_s,
             "frames/CPU-s",
-            peer="LeRobotDataset of lerobot 0.4.4",
+            peer="LeRobotDataset of lerobot 0.6.1",
             peer_value=batch / theirs_s,
             ratio=theirs_s / ours_s,
             command=f"{COMMAND} loader_frames_per_cpu_s_224",

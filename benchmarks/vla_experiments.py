@@ -367,8 +367,8 @@ def _dataset(name: str, recordings: Recordings) -> tuple[Path, float]:
         The dataset, and the seconds that all of it took.
     """
     from rrf.data.conversion.convert import convert
-    from rrf.data.dataset_cfg import load_dataset_cfg
-    from rrf.data.publish import publish
+    from rrf.data.conversion.dataset_cfg import load_dataset_cfg
+    from rrf.data.transport.publish import publish
     from rrf.data.validation.validate import validate
 
     root = workspace.state() / "headline" / f"{name}-data"

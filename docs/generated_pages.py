@@ -121,7 +121,7 @@ def presets_page() -> str:
 
 def configuration_page() -> str:
     """The files of `configs/`, what they can name, and the classes behind them."""
-    from rrf.data.sources import SOURCES
+    from rrf.data.formats.sources import SOURCES
     from rrf.envs import ENVS
     from rrf.evaluation.protocols.files import PROTOCOLS
 

@@ -143,11 +143,11 @@ def difference_to_mlflow(folder: Path) -> float:
     import mlflow.pyfunc
     import numpy as np
 
-    from rrf.data.lerobot_reader import LeRobotReader
+    from rrf.data.dataset.opening import open_dataset
     from rrf.data.schema import IMAGE_PREFIX, STATE
     from rrf.runners.checkpoints.checkpoint import load_policy
 
-    frames = LeRobotReader(workspace.home() / "datasets" / "metaworld-demo", chunk_length=2)
+    frames = open_dataset(workspace.home() / "datasets" / "metaworld-demo", chunk_length=2)
     obs = frames.batch(np.arange(0, frames.num_frames, max(1, frames.num_frames // 8))).observation
     named = {f"{IMAGE_PREFIX}{camera}": image for camera, image in obs.images.items()}
     named |= {STATE: obs.state, "instruction": np.asarray(obs.instruction)}

@@ -16,7 +16,8 @@ def install_command(extra: str = "") -> str:
         package = importlib.metadata.distribution("rrf")
     except importlib.metadata.PackageNotFoundError:  # run from a checkout that is not installed
         package = None
-    if package is None or _is_editable(package):
+    # In the checkout itself the first that is found is the one that setuptools left there.
+    if package is None or _is_editable(package) or Path(str(package.locate_file(""))) == checkout:
         place = "." if Path.cwd() == checkout else checkout
         return f"uv pip install -e '{place}{name}'"
     return f"pip install 'rrf{name}{_from(package)}'"

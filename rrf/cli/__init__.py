@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rrf import workspace
-from rrf.cli import data, envs, models, nightly, orchestra, services
+from rrf.cli import data, envs, models, nightly, orchestra, quick_imports, services
 from rrf.cli.evaluation import eval_
 from rrf.cli.exchange import export, import_
 from rrf.cli.gc import gc
@@ -90,6 +90,7 @@ def main() -> None:
     """Entry point. A user's mistake gives an error message on stderr and exit code 2 instead of a
     traceback."""
     workspace.settle_environment()
+    quick_imports.begin()
     try:
         app()
     except MemoryError as error:
@@ -103,6 +104,8 @@ def main() -> None:
 
         sys.stderr.write(f"error: {workspace.shown_uri(first_error(error))}{_trace_of(error)}\n")
         raise SystemExit(2) from None
+    finally:
+        quick_imports.end()
 
 
 def _trace_of(error: Exception) -> str:

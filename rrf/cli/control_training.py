@@ -25,7 +25,7 @@ class ControlTraining(Training):
 
     def free(self) -> Collection[str]:
         """See `Training.free`."""
-        from rrf.runners.control.loop import FREE
+        from rrf.runners.control.configs import FREE
 
         return FREE
 

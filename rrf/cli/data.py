@@ -10,6 +10,7 @@ from rrf.cli.data_download import bring, download
 from rrf.cli.data_edit import edit as declare_edit
 from rrf.cli.data_push import push
 from rrf.cli.data_record import record_policy
+from rrf.cli.data_score import score
 from rrf.cli.data_view import view as view_episodes
 from rrf.cli.data_views import card, diff, report, show
 from rrf.cli.options import Imports, import_modules, words_of
@@ -152,9 +153,9 @@ def convert(
     If it is interrupted, run it again; the finished part is not converted again.
     """
     from rrf.data.conversion.convert import convert
+    from rrf.data.conversion.dataset_cfg import DatasetCfg, MergeCfg, dataset_paths, load_any_cfg
     from rrf.data.conversion.edit import edit
     from rrf.data.conversion.merge import merge
-    from rrf.data.dataset_cfg import DatasetCfg, MergeCfg, dataset_paths, load_any_cfg
 
     cfg = load_any_cfg(name)
     paths = dataset_paths(cfg)
@@ -209,7 +210,7 @@ def validate(name: Name) -> None:
 
     The exit code is 1 if the dataset must not be used.
     """
-    from rrf.data.dataset_cfg import dataset_paths, load_any_cfg
+    from rrf.data.conversion.dataset_cfg import dataset_paths, load_any_cfg
     from rrf.data.validation.validate import HTML_NAME, validate
 
     cfg = load_any_cfg(name)
@@ -235,9 +236,9 @@ def stats(name: Name) -> None:
 
     The statistics that training uses for normalisation are written beside it.
     """
-    from rrf.data.dataset_cfg import dataset_paths, load_any_cfg
-    from rrf.data.publish import publish
-    from rrf.data.summary import read_summary
+    from rrf.data.conversion.dataset_cfg import dataset_paths, load_any_cfg
+    from rrf.data.transport.publish import publish
+    from rrf.data.validation.summary import read_summary
 
     paths = dataset_paths(load_any_cfg(name))
     publish(paths.converted, paths.reports, paths.published)
@@ -247,6 +248,7 @@ def stats(name: Name) -> None:
 app.command("edit")(declare_edit)
 app.command()(download)
 app.command()(push)
+app.command()(score)
 app.command("view")(view_episodes)
 for view in (show, report, diff, card):
     app.command()(view)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rrf.data.summary import Summary
+    from rrf.data.validation.summary import Summary
 
 
 @contextlib.contextmanager
@@ -36,7 +36,7 @@ def print_stats(summary: "Summary") -> None:
     """Print the statistics of each dimension."""
     from rich.table import Table
 
-    from rrf.data.summary import dimension_labels
+    from rrf.data.validation.summary import dimension_labels
 
     columns = ("min", "q01", "mean", "q99", "max", "std")
     table = Table(title=f"statistics of {shown(summary.root)}")

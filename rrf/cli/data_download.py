@@ -10,7 +10,7 @@ import typer
 from rrf.cli.data_display import plain, say, shown
 
 if TYPE_CHECKING:
-    from rrf.data.download import Progress, Remote
+    from rrf.data.transport.download import Progress, Remote
 
 
 def download(
@@ -42,7 +42,7 @@ def download(
     If it is interrupted, run it again; files that are complete are not downloaded again. The
     destination is created only when all files have arrived and were checked.
     """
-    from rrf.data.download import download as fetch_all
+    from rrf.data.transport.download import download as fetch_all
 
     remote, usual = _remote(source, revision)
     with download_bar() as on_progress:
@@ -56,8 +56,8 @@ def download(
 
 def bring(path: str) -> None:
     """Download the recordings of a dataset's `source.path` if they are on the hub or S3."""
-    from rrf.data.fetch import fetch
-    from rrf.data.source_path import is_remote
+    from rrf.data.formats.source_path import is_remote
+    from rrf.data.transport.fetch import fetch
 
     if is_remote(path):
         with download_bar() as on_progress:
@@ -90,11 +90,11 @@ def download_bar() -> Iterator[Callable[["Progress"], None]]:
 def _remote(source: str, revision: str) -> "tuple[Remote, Path]":
     """The remote to download from, and the default destination."""
     from rrf import workspace
-    from rrf.data.dataset_cfg import load_dataset_cfg
+    from rrf.data.conversion.dataset_cfg import load_dataset_cfg
     from rrf.data.files import S3
-    from rrf.data.hub import HubDataset
-    from rrf.data.s3 import S3Prefix
-    from rrf.data.source_path import hub_commit, is_remote, local_path
+    from rrf.data.formats.source_path import hub_commit, is_remote, local_path
+    from rrf.data.transport.hub import HubDataset
+    from rrf.data.transport.s3 import S3Prefix
 
     is_repo = "/" in source and not is_remote(source)
     if revision and not is_repo:

@@ -59,7 +59,7 @@ def edit(
     origin. Steps are done in the order of the options above; a config file may have them in any
     order and more than once.
     """
-    from rrf.data.edit_file import write_edit, write_merge, write_split
+    from rrf.data.conversion.edit_file import write_edit, write_merge, write_split
 
     trim = _trim(trim_start, trim_end, trim_episodes)
     steps: list[dict] = [{"delete": episode_list(delete)}] if delete else []

@@ -24,8 +24,8 @@ def push(
     It goes up in one commit, which the tag v3.0 then names, as lerobot expects. A repository that
     is created is private unless --public is given. Log in before with: hf auth login
     """
-    from rrf.data.push import push
-    from rrf.data.summary import find_dataset
+    from rrf.data.transport.push import push
+    from rrf.data.validation.summary import find_dataset
 
     done = push(find_dataset(name), to, public, message or None)
     say(plain(f"{done.files} files, {done.bytes / 1e6:.1f} MB, commit {done.revision}"))

@@ -40,9 +40,9 @@ def view(
     The page is one HTML file that needs no network. Of a dataset that was published, that version
     is shown, or else what was converted; --raw shows the recordings in their own terms.
     """
-    from rrf.data.dataset_cfg import dataset_paths, load_dataset_cfg
-    from rrf.data.episode_view import view_dataset, view_recordings
-    from rrf.data.summary import find_dataset
+    from rrf.data.conversion.dataset_cfg import dataset_paths, load_dataset_cfg
+    from rrf.data.pages.episode_view import view_dataset, view_recordings
+    from rrf.data.validation.summary import find_dataset
 
     episodes = episode_list(episode)
     if raw:

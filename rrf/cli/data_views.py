@@ -21,7 +21,7 @@ def show(target: Target) -> None:
     """Show the content of a dataset: episodes per instruction, features, statistics."""
     from rich.table import Table
 
-    from rrf.data.summary import describe_feature, duration, find_dataset, read_summary
+    from rrf.data.validation.summary import describe_feature, duration, find_dataset, read_summary
 
     place = find_dataset(target)
     with progress_bars("reading") as bars:
@@ -59,8 +59,8 @@ def report(
     ] = None,
 ) -> None:
     """Write an HTML page about a dataset: clips, plots per dimension, instructions, its card."""
-    from rrf.data.dataset_report import HTML_NAME, write_report
-    from rrf.data.summary import find_dataset
+    from rrf.data.pages.dataset_report import HTML_NAME, write_report
+    from rrf.data.validation.summary import find_dataset
 
     place = find_dataset(target)
     if out is None:
@@ -78,8 +78,8 @@ def diff(
     ] = True,
 ) -> None:
     """Compare two datasets: the content of episodes, and statistics. Exit code 1 if they differ."""
-    from rrf.data.diff import diff_datasets
-    from rrf.data.summary import find_dataset
+    from rrf.data.validation.diff import diff_datasets
+    from rrf.data.validation.summary import find_dataset
 
     places = find_dataset(before), find_dataset(after)
     with progress_bars("before", "after") as bars:
@@ -104,8 +104,8 @@ def card(
 ) -> None:
     """Write the dataset card: licence, provenance, schema, statistics, validation."""
     from rrf import atomic
-    from rrf.data.card import CARD, judgement, render_card
-    from rrf.data.summary import find_dataset, read_summary
+    from rrf.data.pages.card import CARD, judgement, render_card
+    from rrf.data.validation.summary import find_dataset, read_summary
 
     place = find_dataset(target)
     text = render_card(read_summary(place.root), judgement(place))

@@ -151,6 +151,12 @@ def eval_(
     folder = out or evaluator.folder(candidate)
     named = checkpoint if is_reference(checkpoint) else str(candidate.checkpoint.resolve())
     links = policy_links(named) | report_links(None, candidate.lineage)
+    count = len(evaluator.protocol.initial_states())
+    how = "evaluated before" if evaluator.finished(candidate, folder) else "starts anew"
+    typer.echo(
+        f"evaluating {candidate.label} under {cfg.name} ({count} episodes) on cpu in {folder}: "
+        f"{how}"
+    )
     _write(evaluator, candidate, folder, links, num_videos, baselines)
     verdict = None
     if gate_cfg:

@@ -47,6 +47,8 @@ def export(
         raise ValueError(
             f"{label} is {described(kind)}; `rrf export` takes only state-based policies"
         )
+    outputs = " and ".join(str(out) for out in (onnx, rsl_rl) if out)
+    typer.echo(f"exporting {label} on cpu to {outputs}")
     if onnx is not None:
         _export_onnx(path, label, onnx, any_batch)
     if rsl_rl is not None:

@@ -95,4 +95,6 @@ def play(
             f"{flags(context, others)}: {candidate.label} is {described(candidate.kind)}, which "
             f"takes --video, --seed, {flags(context, owner.play_options)} instead"
         )
+    out = video or owner.default_video
+    typer.echo(f"playing {candidate.label} on cpu: {f'writes {out}' if out else 'no --video'}")
     owner.play(candidate, video, seed, {**owner.play_options, **given}, typer.echo)

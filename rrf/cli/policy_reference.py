@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import typer
+
 
 def locate(reference: str) -> tuple[Path, str]:
     """The directory of the checkpoint that `reference` names, and a label for people.
@@ -21,6 +23,7 @@ def locate(reference: str) -> tuple[Path, str]:
     if not is_reference(reference):
         path = checkpoint.find(reference)
         return path, f"{path.resolve().parent.name}/{path.name}"
+    typer.echo(f"looking up {reference} in the registry")
     from rrf.registry import loading, versions
 
     version = versions.find(reference)

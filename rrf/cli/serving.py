@@ -85,10 +85,13 @@ def serve(
         )
     import_modules(imports)
     from rrf.runners.checkpoints.placement import choose
-    from rrf.serving.run import serve_checkpoint
 
     place = choose(device, max_memory or [], offload)
-    serve_checkpoint(*locate(checkpoint), cfg, token, place, typer.echo)
+    path, label = locate(checkpoint)
+    typer.echo(f"loading {label} on {device} to serve it at {host}:{port}")
+    from rrf.serving.run import serve_checkpoint
+
+    serve_checkpoint(path, label, cfg, token, place, typer.echo)
 
 
 def _pairs(words: list[str]) -> dict[str, str]:

@@ -6,13 +6,16 @@ an interrupted one.
 """
 
 import contextlib
+import os
 import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
+from rrf.cli import quick_imports
 from rrf.cli.options import is_first_process
 from rrf.cli.recording import open_run
 from rrf.cli.trainings import Training, training_of
@@ -25,6 +28,9 @@ from rrf.runners.run_directory import (
     read_facts,
     write_facts,
 )
+
+if TYPE_CHECKING:
+    from rrf.runners.configs import RunnerCfg
 
 _PATIENCE_S = 20.0  # time for another training to save a checkpoint when it was told to stop
 _ASIDE = ".replaced"  # folder in the run directory with the files that --no-resume will delete
@@ -66,7 +72,9 @@ def run_training(
         result = None
         if resume:
             _require_same_inputs(run_dir, inputs, training)
-            result = _finished(run_dir)
+        _announce(cfg, run_dir, resume)
+        if resume and (result := _finished(run_dir)):
+            result = _with_kept_records(cfg, run_dir, lineage, inputs, result)
         if result is None:
             if resume and (newest := checkpoint.latest(run_dir)):
                 _require_intact(run_dir, newest)
@@ -86,10 +94,9 @@ def _alone(run_dir: Path) -> Iterator[None]:
         ValueError: If another training is running there, or the directory holds something else.
     """
     from rrf import atomic
-    from rrf.runners import process_group
 
     if not is_first_process():
-        process_group.wait()
+        _wait_for_others()
         yield
         return
     _require_run_or_nothing(run_dir)
@@ -99,8 +106,31 @@ def _alone(run_dir: Path) -> Iterator[None]:
         raise ValueError(f"--run-dir {run_dir} cannot be created: {error.strerror}") from error
     busy = f"another `rrf train` is at work in {run_dir}; wait for it, or give another --run-dir"
     with atomic.alone(run_dir, busy, _PATIENCE_S):
-        process_group.wait()  # the other processes read the directory only from here on
+        _wait_for_others()  # they read the directory only from here on
         yield
+
+
+def _wait_for_others() -> None:
+    """Wait for the other processes of torchrun."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        from rrf.runners import process_group
+
+        process_group.wait()
+
+
+def _announce(cfg: "RunnerCfg", run_dir: Path, resume: bool) -> None:
+    """Say what runs, on what, where, and from where it goes on; before anything slow."""
+    from rrf.runners.checkpoints import checkpoint
+
+    if not is_first_process():
+        return
+    newest = checkpoint.latest(run_dir) if resume else None
+    if resume and (run_dir / RESULT).is_file():
+        how = "finished before"
+    else:
+        how = f"resuming from {newest.name}" if newest else "starts anew"
+    device = getattr(cfg, "device", "cpu")
+    typer.echo(f"training {cfg.experiment_name} on {device} in {run_dir}: {how}")
 
 
 def _require_run_or_nothing(run_dir: Path) -> None:
@@ -214,6 +244,24 @@ def _finished(run_dir: Path) -> dict | None:
     return {**result, "reused": True}
 
 
+def _with_kept_records(
+    cfg: "RunnerCfg", run_dir: Path, lineage: dict, inputs: dict, result: dict
+) -> dict:
+    """The result of a finished run, whose records that MLflow did not get are sent now."""
+    from rrf.tracking.mlflow_run import UNSENT
+
+    if not (run_dir / UNSENT).is_file() or not is_first_process():
+        return result
+    try:
+        only = cfg.replace(trackers=["mlflow"])
+        tracker = open_run(only, run_dir, lineage, inputs, result["run_id"])
+    except OSError as error:
+        typer.echo(f"warning: records of this run wait in {run_dir / UNSENT}: {error}", err=True)
+        return result
+    tracker.close("FINISHED")
+    return {**result, "run_id": tracker.run_id}
+
+
 def _train(
     training: Training, run_dir: Path, lineage: Lineage, inputs: dict, resume: bool, video: bool
 ) -> dict:
@@ -222,14 +270,15 @@ def _train(
 
     cfg = training.cfg
     runner = training.runner(run_dir, lineage)  # a signal here ends it: nothing to save yet
+    quick_imports.work_begins()
     with SignalWatch() as signals:
         with _settled(run_dir, resume):  # only now: building the runner may fail
             run_id = read_facts(run_dir / RUN).get("run_id")
             tracker = open_run(cfg, run_dir, runner.lineage, inputs, run_id)
-        with closing(tracker), training.shown() as on_progress:
-            if is_first_process():
-                run = {"run_id": tracker.run_id, "inputs": inputs, "config": cfg.to_dict()}
+            if is_first_process():  # the tracker may put another id there later
+                run = {"run_id": run_id, "inputs": inputs, "config": cfg.to_dict()}
                 write_facts(run_dir / RUN, run)
+        with closing(tracker), training.shown() as on_progress:
             tracker.log_config(cfg.to_dict())
             tracker.log_dataset(runner.lineage)
             result = runner.run(tracker, on_progress, signals)
@@ -247,10 +296,9 @@ def _settled(run_dir: Path, resume: bool) -> Iterator[None]:
     Without `resume`, the old files are set aside. They are restored if the block fails, and deleted
     otherwise.
     """
-    from rrf.runners import process_group
 
-    if process_group.rank() > 0:
-        process_group.wait()
+    if not is_first_process():
+        _wait_for_others()
         yield
         return
     aside = run_dir / _ASIDE
@@ -258,7 +306,7 @@ def _settled(run_dir: Path, resume: bool) -> Iterator[None]:
         _move(run_dir, aside)
     if not (run_dir / RUN).is_file():  # from now on the directory counts as a run
         write_facts(run_dir / RUN, {})
-    process_group.wait()
+    _wait_for_others()
     try:
         yield
     except BaseException:

@@ -1,6 +1,7 @@
 """The ways to train that `rrf train` knows: one class per way, listed in `TRAININGS`."""
 
 import contextlib
+import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -53,6 +54,9 @@ class Training:
     @contextlib.contextmanager
     def processes(self) -> Iterator[None]:
         """Within the block, the processes that torchrun started form a group."""
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            yield
+            return
         from rrf.runners import process_group
 
         process_group.join(self.cfg.device)

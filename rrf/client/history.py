@@ -1,12 +1,12 @@
 """What a robot has seen since its episode began, for policies that see past frames
-(`rrf.data.history`)."""
+(`rrf.data.dataset.history`)."""
 
 import typing
 from collections.abc import Mapping
 
 import numpy as np
 
-from rrf.data.history import HistoryBuffer, Past
+from rrf.data.dataset.history import HistoryBuffer, Past
 from rrf.data.schema import IMAGE_PREFIX, STATE
 
 

@@ -13,16 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-
-@dataclasses.dataclass(frozen=True)
-class EncodedImages:
-    """Images of one camera that are still compressed, so that they can be passed on as they are."""
-
-    blobs: Sequence[bytes]  # T images, each a whole JPEG or PNG file
-    suffix: typing.Literal["jpg", "png"]
-
-    def __len__(self) -> int:
-        return len(self.blobs)
+from rrf.data.language import Language
+from rrf.data.schema import EncodedImages
 
 
 @dataclasses.dataclass
@@ -37,6 +29,7 @@ class RawEpisode:
     declared_fps: float | None = None  # another one that it also says and that was not believed
     usual_fps: float | None = None  # else what recorders of the format run at, where that is known
     continues: bool | None = None  # its last frame leads to the next episode's first, where known
+    language: Language | None = None  # where asked for; cameras go by the source's keys
 
     def __len__(self) -> int:
         columns = [*self.arrays.values(), *self.images.values()]
@@ -59,6 +52,23 @@ class Timed(typing.Protocol):
 
     def set_fps(self, fps: float) -> None:
         """Take the frames to be recorded at this rate, whatever the files say."""
+        ...
+
+
+@typing.runtime_checkable
+class Annotated(typing.Protocol):
+    """A source whose recordings may have depth maps, and language annotations under the keys of
+    `rrf.data.language.COLUMNS`.
+    """
+
+    @property
+    def depth_keys(self) -> list[str]:
+        """The keys that hold depth."""
+        ...
+
+    @property
+    def tools(self) -> list[dict]:
+        """Schemas of the tools that the annotations call."""
         ...
 
 

@@ -12,6 +12,8 @@
 | next.success              | bool[1]        | task solved after the action (optional)             |
 | next.terminated           | bool[1]        | the task itself ended with the action, not by a     |
 |                           |                | time limit (optional)                               |
+| language_persistent,      | language       | annotations of the episode, and of the frame: see   |
+| language_events           |                | rrf.data.language (optional)                        |
 | timestamp                 | float32        | s since the episode began, frame_index / fps        |
 | frame_index               | int64          | frame within the episode, 0..length-1               |
 | episode_index             | int64          | episode within the dataset                          |
@@ -23,11 +25,12 @@ frames of an episode, D state dimension, A action dimension, H W image height an
 """
 
 import dataclasses
+import typing
 from collections.abc import Sequence
 
 import numpy as np
 
-from rrf.data.raw import EncodedImages
+from rrf.data.language import Language
 
 STATE = "observation.state"
 ACTION = "action"
@@ -67,7 +70,7 @@ class PixelMap:
     """Images that are not RGB: one number per pixel. Each map has a size of its own."""
 
     name: str
-    dtype: str  # of numpy, one of rrf.data.maps.DTYPES
+    dtype: str  # of numpy, one of rrf.data.dataset.maps.DTYPES
     size: tuple[int, int]  # (height, width) in pixels
     unit: str
 
@@ -85,12 +88,24 @@ class Schema:
     has_success: bool = True
     has_terminated: bool = False
     maps: tuple[PixelMap, ...] = ()
+    has_language: bool = False
 
     @property
     def scalars(self) -> list[str]:
         """Those of `SCALARS` that there are."""
         there = (self.has_reward, self.has_success, self.has_terminated)
         return [key for key, is_there in zip(SCALARS, there, strict=True) if is_there]
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedImages:
+    """Images of one camera that are still compressed, so that they can be passed on as they are."""
+
+    blobs: Sequence[bytes]  # T images, each a whole JPEG or PNG file
+    suffix: typing.Literal["jpg", "png"]
+
+    def __len__(self) -> int:
+        return len(self.blobs)
 
 
 @dataclasses.dataclass
@@ -107,6 +122,7 @@ class Episode:
     terminated: np.ndarray | None = None  # bool [T]
     maps: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Name of a map -> [T, H, W] of the map's dtype, size and unit."""
+    language: Language | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -122,7 +138,7 @@ class Observation:
     """What a policy sees, for B environments or frames."""
 
     images: dict[str, np.ndarray]  # camera name -> uint8 [B, H, W, 3], row 0 on top
-    state: np.ndarray  # float32 [B, D], physical units; with past ones: `rrf.data.history`
+    state: np.ndarray  # float32 [B, D], physical units; with past ones: `rrf.data.dataset.history`
     instruction: list[str]  # B sentences
     maps: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Name of a map -> [B, H, W], if asked for."""
@@ -190,6 +206,11 @@ def check_episode(episode: Episode, schema: Schema) -> None:
                 f"expected uint8{list(shape)}"
             )
     _check_maps(where, episode, schema)
+    if (episode.language is not None) != schema.has_language:
+        raise ValueError(
+            f"{where} has {'' if episode.language else 'no '}language annotations, the dataset "
+            f"{'has them' if schema.has_language else 'has none'}"
+        )
     _check_vectors(f"{where}: {STATE}", episode.state, (length, len(schema.state.names)))
     _check_vectors(f"{where}: {ACTION}", episode.action, (length, len(schema.action.names)))
     for key in schema.scalars:

@@ -17,11 +17,23 @@ _REMOTE_BLOCKS = 64
 
 
 class VideoReader:
-    """Frames of one mp4 file by number. Of a remote file only what the frames need is fetched."""
+    """Frames of one mp4 file by number. Of a remote file only what the frames need is fetched.
 
-    def __init__(self, path: Path | RemotePath, fps: int):
+    Args:
+        path: The file.
+        fps: Its frames per second.
+        pixels: How they are read: "rgb24", or "gray12le" for the 12-bit codes of depth.
+    """
+
+    def __init__(
+        self,
+        path: Path | RemotePath,
+        fps: int,
+        pixels: typing.Literal["rgb24", "gray12le"] = "rgb24",
+    ):
         self._path = path
         self._fps = fps
+        self._format = pixels
         try:
             self._file = None
             if isinstance(path, RemotePath):
@@ -32,7 +44,7 @@ class VideoReader:
             raise ValueError(f"{path} is missing or no video ({error}); {self._hint()}") from error
         self._stream.thread_type = "NONE"
         self._stream.thread_count = 1
-        self._to_rgb = VideoReformatter()  # one for all frames: each sets up a converter
+        self._reformatter = VideoReformatter()  # one for all frames: each sets up a converter
         self._decoded: Iterator[av.VideoFrame] = iter(())
         self._next: int | None = None  # number of the frame the decoder gives next
         self._keyframe_interval = KEYFRAME_INTERVAL  # the longest seen so far
@@ -43,12 +55,15 @@ class VideoReader:
         return self._stream.frames
 
     def read(self, numbers: np.ndarray) -> np.ndarray:
-        """Frames `numbers`, ascending, as uint8 [len(numbers), H, W, 3].
+        """Frames `numbers`, ascending, as uint8 [len(numbers), H, W, 3], or uint16 codes
+        [len(numbers), H, W].
 
         Raises:
             ValueError: Naming the file and the first frame that cannot be decoded.
         """
-        images = np.empty((len(numbers), self._stream.height, self._stream.width, 3), np.uint8)
+        size = len(numbers), self._stream.height, self._stream.width
+        is_rgb = self._format == "rgb24"
+        images = np.empty((*size, 3), np.uint8) if is_rgb else np.empty(size, np.uint16)
         for row, number in enumerate(numbers.tolist()):
             if row and number == numbers[row - 1]:
                 images[row] = images[row - 1]
@@ -67,10 +82,12 @@ class VideoReader:
             self._file.close()
 
     def _pixels(self, frame: av.VideoFrame) -> np.ndarray:
-        """uint8 [H, W, 3], a view that holds until the next frame is decoded."""
-        plane = self._to_rgb.reformat(frame, format="rgb24").planes[0]
+        """uint8 [H, W, 3] or uint16 [H, W], a view that holds until the next frame is decoded."""
+        plane = self._reformatter.reformat(frame, format=self._format).planes[0]
         content = typing.cast(typing.Any, plane)  # has the buffer protocol, which its stub lacks
         rows = np.frombuffer(content, np.uint8).reshape(plane.height, plane.line_size)
+        if self._format != "rgb24":
+            return rows.view("<u2")[:, : plane.width]
         return rows[:, : plane.width * 3].reshape(plane.height, plane.width, 3)
 
     def _frame(self, number: int) -> av.VideoFrame:

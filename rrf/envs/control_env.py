@@ -135,7 +135,8 @@ def check_step(
             raise EnvError(
                 f"{where} returned {name} of shape {list(value.shape)}, expected [{num_envs}]"
             )
-    for name, value in (("rewards", rewards), *observations.items()):
+    shaped: list[tuple[str, typing.Any]] = [("rewards", rewards), *observations.items()]
+    for name, value in shaped:
         if value.shape[0] != num_envs:
             raise EnvError(
                 f"{where} returned '{name}' for {value.shape[0]} environments, expected {num_envs}"
@@ -148,7 +149,8 @@ def check_final(final: TensorDict | None, dones: torch.Tensor, where: str) -> No
     if final is None:
         return
     envs = dones.nonzero().squeeze(-1)
-    for name, value in final.items():
+    ended: list[tuple[str, typing.Any]] = list(final.items())
+    for name, value in ended:
         if value.shape[0] != len(envs):
             raise EnvError(
                 f"{where} returned the last '{name}' of {value.shape[0]} episodes, but "

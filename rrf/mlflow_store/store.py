@@ -14,6 +14,7 @@ import fcntl
 import functools
 import logging
 import os
+import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -68,6 +69,25 @@ def connect() -> "MlflowClient":
     uri = workspace.tracking_uri()
     _prepare(uri)
     return translating(MlflowClient, uri)
+
+
+def require_usable() -> None:
+    """Check, without MLflow, that a server answers or that the file is a database.
+
+    Raises:
+        OSError: If not. Whether it can be written is seen only when it is.
+    """
+    uri = workspace.tracking_uri()
+    if uri.startswith(workspace.SERVERS):
+        _check_answers(uri)
+    if uri.startswith(SQLITE) and "?" not in uri and is_made(uri):
+        try:
+            with contextlib.closing(sqlite3.connect(uri.removeprefix(SQLITE), timeout=0)) as file:
+                file.execute("PRAGMA schema_version")
+        except sqlite3.OperationalError:  # locked: by and by it can be written
+            return
+        except sqlite3.DatabaseError as error:
+            raise unusable(uri, error) from error
 
 
 @functools.cache

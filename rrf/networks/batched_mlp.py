@@ -9,10 +9,9 @@ import typing
 import torch
 from torch import nn
 
-from rrf.networks import fused_mlp
+from rrf.compiled.mish import mish, normed_mish
 from rrf.networks.configs import MLPCfg, without_dropout
-from rrf.networks.mish import mish, normed_mish
-from rrf.networks.mlp import activation, in_pairs, with_exact_outputs
+from rrf.networks.mlp import activation, in_compiled_code, in_pairs, with_exact_outputs
 
 
 class BatchedMLP(nn.Module):
@@ -33,12 +32,12 @@ class BatchedMLP(nn.Module):
             pairs = in_pairs(after)
             layers.extend(_layer(name, given, num_copies, fan_out) for name, given in pairs)
         self.layers = nn.Sequential(*layers)
-        self.activation: fused_mlp.Activation | None = fused_mlp.known_activation(cfg)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs [K, B, O] for inputs [K, B, I], or for inputs [B, I] that all copies share."""
-        if self.activation and fused_mlp.is_wanted(self.layers, x):
-            return fused_mlp.perceptron(self.layers, x, self.activation)
+        outputs = in_compiled_code(self.layers, BatchedLinear, x)
+        if outputs is not None:
+            return outputs
         if x.dim() == 2:
             x = x.expand(self.num_copies, -1, -1)
         if not self.has_exact_outputs:
@@ -101,8 +100,8 @@ class BatchedNormedMish(BatchedLayerNorm):
     """`BatchedLayerNorm`, then Mish."""
 
     def forward(self, x_kbi: torch.Tensor) -> torch.Tensor:
-        found = normed_mish(x_kbi, self.weight, self.bias, self.eps)
-        return mish(super().forward(x_kbi)) if found is None else found
+        both = normed_mish(x_kbi, self.weight, self.bias, self.eps)
+        return mish(super().forward(x_kbi)) if both is None else both
 
 
 def _layer(name: str, given: dict, num_copies: int, width: int) -> nn.Module:

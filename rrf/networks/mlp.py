@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from rrf.networks import fused_mlp
+from rrf.compiled import perceptron
+from rrf.compiled.mish import Mish, NormedMish
 from rrf.networks.configs import MLPCfg
-from rrf.networks.mish import Mish, NormedMish
 from rrf.networks.simnorm import SimNorm
+from rrf.precision import compiled_products
 
 
 class MLP(nn.Module):
@@ -26,15 +27,34 @@ class MLP(nn.Module):
             layers.append(nn.Linear(fan_in, fan_out))
             layers.extend(_layer(name, arguments, fan_out) for name, arguments in in_pairs(after))
         self.layers = nn.Sequential(*layers)
-        self.activation: fused_mlp.Activation | None = fused_mlp.known_activation(cfg)
 
     def forward(self, x_bi: torch.Tensor) -> torch.Tensor:
-        if self.activation and fused_mlp.is_wanted(self.layers, x_bi):
-            outputs = fused_mlp.perceptron(self.layers, x_bi.flatten(0, -2), self.activation)
-            return outputs.unflatten(0, x_bi.shape[:-1])
+        outputs = in_compiled_code(self.layers, nn.Linear, x_bi)
+        if outputs is not None:
+            return outputs
         if not self.has_exact_outputs:
             return self.layers(x_bi)
         return with_exact_outputs(self.layers, self.output, x_bi)
+
+
+def in_compiled_code(
+    layers: nn.Sequential, linear: type[nn.Module], x: torch.Tensor
+) -> torch.Tensor | None:
+    """The outputs of a perceptron, where compiled code may and can compute them; else None.
+
+    Args:
+        linear: The type of its linear layers; nn.Linear takes inputs of any shape [..., I].
+    """
+    products = compiled_products()
+    if products is None or not perceptron.is_usable(layers, x):
+        return None
+    activation = perceptron.known_activation(layers, linear)
+    if activation is None:
+        return None
+    if linear is not nn.Linear:
+        return perceptron.perceptron(layers, x, activation, products)
+    outputs = perceptron.perceptron(layers, x.flatten(0, -2), activation, products)
+    return outputs.unflatten(0, x.shape[:-1])
 
 
 def with_exact_outputs(layers: nn.Sequential, output: int, x: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from torch import nn
 
 from rrf.algorithms.vla.losses import explained_variance, explained_variance_sums
 from rrf.algorithms.vla.policy_gradient import PolicyGradient
-from rrf.data.sampling import mixed_seed
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.data.schema import Observation
 from rrf.orchestra.imitation import Imitation
 from rrf.orchestra.offload import Offload, tensors_of

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from rrf.data.history import HistoryBuffer
-from rrf.data.sampling import mixed_seed
+from rrf.data.dataset.history import HistoryBuffer
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.data.schema import Observation
 from rrf.envs.observations import digest, join, rows_of
 from rrf.orchestra.dispatch import Dispatcher

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rrf.data.sampling import mixed_seed
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.policies.policy import Policy
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.configs import RunnerCfg

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from rrf.data.history import HistoryBuffer, past_of
+from rrf.data.dataset.history import HistoryBuffer, past_of
 from rrf.data.schema import Observation
 from rrf.envs.observations import join, rows_of
 from rrf.envs.process.child import ChildError

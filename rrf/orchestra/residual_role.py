@@ -8,7 +8,7 @@ import torch
 from rrf.algorithms.optimizer_tensors import beneath
 from rrf.algorithms.vla.residual_sac import ResidualSAC
 from rrf.algorithms.vla.residual_sac_configs import ResidualSACCfg
-from rrf.data.sampling import mixed_seed
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.policies.policy import Policy
 from rrf.policies.vla.residual import ResidualVLA
 from rrf.runners.checkpoints.checkpoint import fill

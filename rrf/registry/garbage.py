@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rrf import atomic, workspace
-from rrf.data.dataset_cfg import read_any_cfg
-from rrf.data.source_path import is_remote, local_path
+from rrf.data.conversion.dataset_cfg import read_any_cfg
+from rrf.data.formats.source_path import is_remote, local_path
 from rrf.evaluation.results import FILE_NAME as EVALUATION
 from rrf.evaluation.results import Evaluation
 from rrf.mlflow_store import artifacts, store

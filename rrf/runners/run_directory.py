@@ -49,6 +49,13 @@ def damaged(path: Path, why: str) -> ValueError:
     )
 
 
+def note_run(run_dir: Path, run_id: str) -> None:
+    """Write the id of the MLflow run into run.json, if `rrf train` has made one there."""
+    path = run_dir / RUN
+    if path.is_file():
+        write_facts(path, read_facts(path) | {"run_id": run_id})
+
+
 def mlflow_run_of(checkpoint: str | Path) -> str | None:
     """The id of the MLflow run of a checkpoint; None if it is not in a run directory.
 

@@ -15,7 +15,9 @@ class Tracker(typing.Protocol):
     """Receives the record of one run. Nothing it does may change the run."""
 
     @property
-    def run_id(self) -> str | None: ...
+    def run_id(self) -> str | None:
+        """The id of the run in MLflow; None without MLflow, and until it has answered."""
+        ...
 
     def log_config(self, cfg: dict) -> None: ...
 

@@ -7,7 +7,7 @@ import functools
 
 import torch
 
-from rrf.data.transitions import returns_to_go
+from rrf.data.dataset.transitions import returns_to_go
 from rrf.storage.replay import Replay, Transitions
 
 

@@ -32,9 +32,6 @@ class BaseTracker(abc.ABC):
 
     service: ClassVar[str]
     """Name of the service in warnings."""
-    run_id: str | None = None
-    """The MLflow run; None for every other service, because registered models belong to MLflow
-    runs."""
 
     def __init__(self) -> None:
         self._tags: dict[str, str] = {}
@@ -43,6 +40,12 @@ class BaseTracker(abc.ABC):
         """Errors by which the service refuses a single record."""
         self._losses: tuple[type[Exception], ...] = ()
         """Errors after which the service takes no more records."""
+
+    @property
+    def run_id(self) -> str | None:
+        """The MLflow run; None for every other service, because registered models belong to MLflow
+        runs."""
+        return None
 
     @abc.abstractmethod
     def log_config(self, cfg: dict) -> None:

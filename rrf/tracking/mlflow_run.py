@@ -1,9 +1,11 @@
 """A run in MLflow. Training never waits for the store and does not fail if the store fails.
 
-Calls go to a queue that one thread processes in order, metrics in batches. While the store cannot
-be reached, the thread keeps the queue and tries again. Metrics that are still unsent when the run
-closes are written to `<run_dir>/mlflow_unsent.json` and sent when the run is resumed. The run's own
-files do not depend on the store.
+What is recorded goes to a queue that one thread processes in order, metrics in batches. The thread
+connects to the store with the first metrics: MLflow's import takes two seconds of CPU, which the
+first iteration should not share with it. While the store cannot be reached, the thread keeps the
+queue and tries again. Records that are still unsent when the run closes are written to
+`<run_dir>/mlflow_unsent.json` and sent when the same command runs again. The run's own files do not
+depend on the store.
 """
 
 import collections
@@ -12,17 +14,20 @@ import hashlib
 import itertools
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import yaml
 
 from rrf import atomic, workspace
-from rrf.lineage import Lineage
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.mlflow_store.authorship import NOTES, is_ours, signed
+from rrf.runners import run_directory
 from rrf.runners.tracker import Status
 from rrf.tracking.base import BaseTracker
 
@@ -38,19 +43,13 @@ _MISTAKES = (
 _FILE_MISTAKES = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 log = logging.getLogger(__name__)
 
-
-@dataclasses.dataclass(frozen=True)
-class _Point:
-    """One metric value that waits to be sent."""
-
-    key: str
-    value: float
-    timestamp: int
-    step: int
+Record = dict[str, Any]
+"""One thing to send, as plain data: the method of `_Run` that sends it under "kind", and its
+arguments."""
 
 
 class MLflowTracker(BaseTracker):
-    """A run in the store of this workspace. Its outbox guards every call, not the base class."""
+    """A run in the store of this workspace. Its outbox guards every record, not the base class."""
 
     service = "MLflow"
 
@@ -65,64 +64,61 @@ class MLflowTracker(BaseTracker):
         retry_s: float = 5.0,
         interval_s: float = 1.0,
         close_s: float = 30.0,
+        connect_s: float = 10.0,
     ):
-        """Open or resume the run.
+        """Prepare the run, which is opened or resumed when the first metrics arrive.
 
         Args:
             experiment: Name of the experiment; created if new.
             run_name: Name of the run for people.
-            run_dir: The run's directory, where unsent metrics are kept.
+            run_dir: The run's directory, where unsent records are kept.
             run_id: The run to continue. If this store does not have it, a new run is started.
             notes: The description of the run. In a resumed run it is brought up to date, unless a
                 person wrote or edited it.
             retry_s: Seconds before a store that cannot be reached is tried again.
             interval_s: Seconds for which metrics are collected before they are sent.
             close_s: Seconds for which `close` waits for the store.
+            connect_s: Seconds after which the run is opened even without metrics.
 
         Raises:
-            OSError: If the store cannot be reached.
+            OSError: If a server does not answer, or the file is no database.
         """
         super().__init__()
-        self._client = store.connect()
+        store.require_usable()
         self._run_dir, self._close_s = Path(run_dir), close_s
-        self.run_id: str = self._open(experiment, run_name, run_id, notes)  # type: ignore[assignment]
-        self._outbox = _Outbox(self._send, retry_s, interval_s)
-        if notes and self.run_id == run_id:
-            self._call(lambda: self._renew(signed(notes)))
-        for point in self._unsent_before():
-            self._outbox.put(point)
+        self._run = _Run(experiment, run_name, self._run_dir, run_id, notes)
+        self._outbox = _Outbox(self._run.send, retry_s, interval_s, connect_s)
+        for record in self._unsent_before():
+            self._outbox.put(record)
+
+    @property
+    def run_id(self) -> str | None:
+        """The id of the run; None for a new run until the store has answered."""
+        return self._run.run_id
 
     def log_config(self, cfg: dict) -> None:
         """Log the resolved config: each leaf as a param, and the whole as artifact config.yaml."""
-        from mlflow.entities import Param
-
-        params = [Param(key[:250], _shortened(value)) for key, value in flatten(cfg).items()]
+        params = [(key[:250], _shortened(value)) for key, value in flatten(cfg).items()]
         for start in range(0, len(params), _PARAMS):
-            part = params[start : start + _PARAMS]
-            self._call(lambda part=part: self._log_params(part))
+            self._put("params", params=dict(params[start : start + _PARAMS]))
         text = yaml.safe_dump(cfg, sort_keys=False, allow_unicode=True)
-        self._call(lambda: self._client.log_text(self.run_id, text, "config.yaml"))
-
-    def _log_params(self, params: list) -> None:
-        """Log only new params: MLflow refuses a changed value, which a resumed run may have."""
-        known = self._client.get_run(self.run_id).data.params
-        new = [param for param in params if param.key not in known]
-        self._client.log_batch(self.run_id, params=new)
+        self._put("text", name="config.yaml", text=text)
 
     def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         now_ms = int(time.time() * 1000)
         for key, value in metrics.items():
-            self._outbox.put(_Point(key, float(value), now_ms, step))
+            number = float(value)
+            plain = number if math.isfinite(number) else str(number)  # JSON has no NaN
+            self._put("metric", key=key, value=plain, timestamp=now_ms, step=step)
+        self._outbox.begin()
 
     def set_tags(self, tags: dict[str, str]) -> None:
         for key, value in tags.items():
-            self._call(lambda key=key, value=value: self._client.set_tag(self.run_id, key, value))
+            self._put("tag", key=key, value=value)
 
     def log_artifact(self, path: str | Path, folder: str = "") -> None:
         """Copy a file or directory to the run as soon as the store can be reached."""
-        path = Path(path)
-        log_it = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
-        self._call(lambda: log_it(self.run_id, str(path), folder or None))
+        self._put("artifact", path=str(Path(path).absolute()), folder=folder)
 
     def log_dataset(self, lineage: Lineage) -> None:
         """Log each dataset as an input of the run, and the lineage as tags `lineage.*`.
@@ -130,11 +126,8 @@ class MLflowTracker(BaseTracker):
         The dataset card becomes the artifact dataset/README.md; with several datasets each card
         becomes dataset/NAME/README.md.
         """
-        from rrf.mlflow_store.dvc_dataset import dataset_input
-
-        revision = lineage.git_revision
-        entities = [dataset_input(dataset, revision) for dataset in lineage.datasets]
-        self._call(lambda: self._client.log_inputs(self.run_id, entities))
+        datasets = [dataclasses.asdict(dataset) for dataset in lineage.datasets]
+        self._put("inputs", datasets=datasets, revision=lineage.git_revision)
         for dataset in lineage.datasets:
             card = dataset.card
             if card and "://" not in card:  # a remote card is not copied, its tag has the address
@@ -143,61 +136,61 @@ class MLflowTracker(BaseTracker):
         self.set_tags(lineage.tags())
 
     def close(self, status: Status) -> None:
-        """Send the rest of the queue, end the run, and keep unsent metrics on disk."""
-        self._call(lambda: self._client.set_terminated(self.run_id, status))
+        """Send the rest of the queue, end the run, and keep unsent records on disk.
+
+        A run that is killed before its first metrics leaves nothing in the store.
+        """
+        if status == "KILLED" and not self._outbox.has_begun:
+            return
+        self._put("end", status=status)
         left = self._outbox.close(self._close_s)
-        points = [dataclasses.asdict(item) for item in left if isinstance(item, _Point)]
         if left:
-            atomic.write_json(self._run_dir / UNSENT, points)
+            atomic.write_json(self._run_dir / UNSENT, left)
             log.warning(
-                "MLflow did not come back: %d metric values kept in %s, sent when the run resumes",
-                len(points),
+                "MLflow did not come back: %d records kept in %s; the same command sends them",
+                len(left),
                 self._run_dir / UNSENT,
             )
 
-    def _open(self, experiment: str, run_name: str, run_id: str | None, notes: str) -> str:
-        from mlflow.exceptions import MlflowException
-
-        if run_id is not None:
-            try:
-                self._client.update_run(run_id, status="RUNNING")
-            except MlflowException as error:
-                log.warning(
-                    "MLflow run %s cannot be continued (%s); starting a new one", run_id, error
-                )
-            else:
-                return run_id
-        experiment_id = store.experiment_id(self._client, experiment)
-        tags = {NOTES: signed(notes)} if notes else {}
-        return self._client.create_run(experiment_id, tags=tags, run_name=run_name).info.run_id
-
-    def _renew(self, notes: str) -> None:
-        written = self._client.get_run(self.run_id).data.tags.get(NOTES)
-        if is_ours(written) and written != notes:
-            self._client.set_tag(self.run_id, NOTES, notes)
-
-    def _unsent_before(self) -> list[_Point]:
+    def _unsent_before(self) -> list[Record]:
         path = self._run_dir / UNSENT
         if not path.is_file():
             return []
-        points = [_Point(**point) for point in json.loads(path.read_text())]
+        records = json.loads(path.read_text())
         path.unlink()
-        return points
+        return [record for record in records if record["kind"] != "end"]
 
-    def _call(self, call: Callable[[], object]) -> None:
-        self._outbox.put(call)
+    def _put(self, kind: str, **arguments) -> None:
+        self._outbox.put({"kind": kind, **arguments})
 
-    def _send(self, items: list) -> str | None:
-        """Send `items`. Returns None on success, or the reason why the store cannot be reached."""
-        from mlflow.entities import Metric
+
+class _Run:
+    """Sends records to the run in the store, which it opens first. Used by one thread only."""
+
+    def __init__(
+        self, experiment: str, run_name: str, run_dir: Path, run_id: str | None, notes: str
+    ):
+        self._experiment, self._run_name, self._run_dir = experiment, run_name, run_dir
+        self._notes = notes
+        self.run_id = run_id
+        self._client: Any = None
+
+    def send(self, records: list[Record]) -> str | None:
+        """Send `records`. Returns None on success, or the reason why the store cannot be
+        reached."""
+        try:
+            if self._client is None:
+                self._client = self._opened()
+        except OSError as error:
+            return str(error)
         from mlflow.exceptions import MlflowException
 
         try:
-            if callable(items[0]):
-                items[0]()
+            if records[0]["kind"] == "metric":
+                self._metrics(records)
             else:
-                metrics = [Metric(p.key, p.value, p.timestamp, p.step) for p in items]
-                self._client.log_batch(self.run_id, metrics=metrics)
+                arguments = dict(records[0])
+                getattr(self, f"_{arguments.pop('kind')}")(**arguments)
         except MlflowException as error:
             if error.error_code not in _MISTAKES:
                 return str(error)
@@ -208,29 +201,118 @@ class MLflowTracker(BaseTracker):
             return str(error)
         return None
 
+    def _opened(self) -> Any:
+        """A client of the store that has the run.
+
+        Raises:
+            OSError: If the store cannot be reached, or refuses the run.
+        """
+        client = store.connect()
+        from mlflow.exceptions import MlflowException
+
+        try:
+            if self.run_id is not None:
+                try:
+                    client.update_run(self.run_id, status="RUNNING")
+                    self._renew(client, signed(self._notes) if self._notes else None)
+                    return client
+                except MlflowException as error:
+                    log.warning(
+                        "MLflow run %s cannot be continued (%s); starting a new one",
+                        self.run_id,
+                        error,
+                    )
+            experiment_id = store.experiment_id(client, self._experiment)
+            tags = {NOTES: signed(self._notes)} if self._notes else {}
+            run = client.create_run(experiment_id, tags=tags, run_name=self._run_name)
+        except MlflowException as error:
+            raise OSError(str(error)) from error
+        self.run_id = run.info.run_id
+        run_directory.note_run(self._run_dir, self.run_id)
+        return client
+
+    def _renew(self, client: Any, notes: str | None) -> None:
+        """Bring the description of a resumed run up to date, unless a person wrote it."""
+        written = client.get_run(self.run_id).data.tags.get(NOTES)
+        if notes and is_ours(written) and written != notes:
+            client.set_tag(self.run_id, NOTES, notes)
+
+    def _metrics(self, records: list[Record]) -> None:
+        from mlflow.entities import Metric
+
+        metrics = [Metric(r["key"], float(r["value"]), r["timestamp"], r["step"]) for r in records]
+        self._client.log_batch(self.run_id, metrics=metrics)
+
+    def _params(self, params: dict[str, str]) -> None:
+        """Log only new params: MLflow refuses a changed value, which a resumed run may have."""
+        from mlflow.entities import Param
+
+        known = self._client.get_run(self.run_id).data.params
+        new = [Param(key, value) for key, value in params.items() if key not in known]
+        self._client.log_batch(self.run_id, params=new)
+
+    def _text(self, name: str, text: str) -> None:
+        self._client.log_text(self.run_id, text, name)
+
+    def _tag(self, key: str, value: str) -> None:
+        self._client.set_tag(self.run_id, key, value)
+
+    def _artifact(self, path: str, folder: str) -> None:
+        is_folder = Path(path).is_dir()
+        log_it = self._client.log_artifacts if is_folder else self._client.log_artifact
+        log_it(self.run_id, path, folder or None)
+
+    def _inputs(self, datasets: list[dict], revision: str | None) -> None:
+        from rrf.mlflow_store.dvc_dataset import dataset_input
+
+        inputs = [dataset_input(DatasetLineage(**dataset), revision) for dataset in datasets]
+        self._client.log_inputs(self.run_id, inputs)
+
+    def _end(self, status: str) -> None:
+        self._client.set_terminated(self.run_id, status)
+
 
 class _Outbox:
     """A queue that one thread processes in order; the receiver may be unreachable for any time."""
 
-    def __init__(self, send: Callable[[list], str | None], retry_s: float, interval_s: float):
+    def __init__(
+        self,
+        send: Callable[[list[Record]], str | None],
+        retry_s: float,
+        interval_s: float,
+        begin_s: float,
+    ):
         self._send, self._retry_s, self._interval_s = send, retry_s, interval_s
-        self._items: collections.deque = collections.deque()
-        self._closing = threading.Event()
+        self._begin_s = begin_s
+        self._items: collections.deque[Record] = collections.deque()
+        self._begun, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="mlflow-outbox", daemon=True)
         self._thread.start()
 
-    def put(self, item) -> None:
-        """Add a metric value or a call; never waits."""
-        self._items.append(item)
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything may have been sent."""
+        return self._begun.is_set()
 
-    def close(self, timeout_s: float) -> list:
-        """Send the rest of the queue for at most `timeout_s` seconds; returns the unsent items."""
+    def put(self, record: Record) -> None:
+        """Add a record; never waits."""
+        self._items.append(record)
+
+    def begin(self) -> None:
+        """Send from now on; without it, sending begins after `begin_s` seconds."""
+        self._begun.set()
+
+    def close(self, timeout_s: float) -> list[Record]:
+        """Send the rest of the queue for at most `timeout_s` seconds; returns what is unsent."""
         self._closing.set()
+        self._begun.set()
         self._thread.join(timeout_s)
         return list(self._items)
 
     def _work(self) -> None:
         is_away, deadline = False, None
+        self._begun.wait(self._begin_s)
+        self._begun.set()
         while True:
             if self._closing.is_set():
                 if not self._items:
@@ -260,12 +342,13 @@ class _Outbox:
             if self._closing.is_set():
                 time.sleep(min(0.2, self._retry_s))
 
-    def _next(self) -> list:
+    def _next(self) -> list[Record]:
+        """The metrics at the head of the queue, or else the one record there."""
         # Other threads append meanwhile, so the length is read only once.
         head = [self._items[index] for index in range(min(len(self._items), store.BATCH))]
-        if callable(head[0]):
-            return head[:1]
-        return list(itertools.takewhile(lambda item: not callable(item), head))
+        return (
+            list(itertools.takewhile(lambda record: record["kind"] == "metric", head)) or head[:1]
+        )
 
 
 def flatten(cfg: dict, prefix: str = "") -> dict[str, str]:

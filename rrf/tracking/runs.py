@@ -83,7 +83,8 @@ def open_trackers(
         ValueError: For an unknown name.
         ImportError: If the package of a tracker is not installed; the message names the extra to
             install.
-        OSError: If a store cannot be reached now. Later outages only log a warning.
+        OSError: If a server does not answer now, or a file cannot be used. Later outages only log a
+            warning.
     """
     classes = [TRACKERS.get(name) for name in names]
     opened = Trackers([])
@@ -91,6 +92,6 @@ def open_trackers(
         for cls in classes:
             opened.trackers.append(cls(experiment, run_name, Path(run_dir), run_id, notes))
     except BaseException:
-        opened.close("FAILED")  # otherwise these runs would be shown as running for ever
+        opened.close("KILLED")  # otherwise these runs would be shown as running for ever
         raise
     return opened

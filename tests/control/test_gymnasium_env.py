@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.data.sampling import mixed_seed
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.envs.control_env import EnvState
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.envs.gymnasium.spaces import (

@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from rrf.algorithms import LCPCfg, LipsCfg
+from rrf.algorithms import CAPSCfg, LCPCfg, LipsCfg
 from rrf.algorithms.smooth.terms import projected_jacobian
+from rrf.policies.control.actor_critic import GaussianActor
 from tests.control import linear
 
 WEIGHT = [[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]]  # ||W||_F^2 = 1 + 4 + 1 + 9 = 15
@@ -86,3 +87,16 @@ class Scaled(torch.nn.Module):
 def test_recurrent_policies_are_refused(cfg):
     with pytest.raises(ValueError, match=r"single states.*memory=null"):
         linear.algorithm(cfg, linear.recurrent_policy())
+
+
+class SteepActor(GaussianActor):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize("cfg", [LipsCfg(), LCPCfg(), CAPSCfg()])
+def test_an_actor_that_is_more_than_its_backbone_is_refused(cfg):
+    policy = linear.policy([[1.0]])
+    policy.actor.__class__ = SteepActor
+    with pytest.raises(ValueError, match="but SteepActor computes its own from them"):
+        linear.algorithm(cfg, policy)

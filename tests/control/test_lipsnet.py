@@ -3,7 +3,7 @@ import torch
 
 from rrf.algorithms import LipsNetPPOCfg
 from rrf.envs.control_env import Interface
-from rrf.networks import plain_mlp
+from rrf.networks import MixtureOfExpertsCfg, plain_mlp
 from rrf.networks.configs import LAYERS_AFTER_LINEAR
 from rrf.policies import ActorCriticPackCfg, LipsNetActorCfg
 from rrf.policies.control.configs import MemoryCfg
@@ -113,6 +113,8 @@ def test_only_a_lipsnet_is_trained_by_its_algorithm():
 def test_what_it_cannot_bound_is_refused():
     with pytest.raises(ValueError, match="LayerNorm, whose Jacobian"):
         LipsNetActorCfg(backbone_cfg=plain_mlp([4], "LayerNorm")).build(INTERFACE)
+    with pytest.raises(ValueError, match="a MixtureOfExperts, whose Jacobian"):
+        LipsNetActorCfg(backbone_cfg=MixtureOfExpertsCfg()).build(INTERFACE)
     with pytest.raises(ValueError, match="memory=null"):
         LipsNetActorCfg(memory=MemoryCfg()).build(INTERFACE)
     with pytest.raises(ValueError, match=r"init_lipschitz is -1.0, allowed: above 0"):

@@ -1,5 +1,6 @@
 """mjlab's tasks on the native backend: contract, physics, rays, state, overrides, bad input."""
 
+import dataclasses
 import sys
 import types
 
@@ -17,7 +18,13 @@ from mjlab.managers.observation_manager import ObservationTermCfg
 from mjlab.managers.recorder_manager import RecorderTerm, RecorderTermCfg
 from mjlab.managers.reward_manager import RewardTermCfg
 from mjlab.managers.scene_entity_config import SceneEntityCfg
-from mjlab.sensor import BuiltinSensorCfg, GridPatternCfg, ObjRef
+from mjlab.sensor import (
+    BuiltinSensorCfg,
+    GridPatternCfg,
+    ObjRef,
+    RayCastSensor,
+    RayCastSensorCfg,
+)
 from mjlab.tasks.registry import load_env_cfg
 
 from rrf.envs.control_env import NotFiniteError, check_final
@@ -653,6 +660,37 @@ def test_controls_that_change_between_substeps_are_stepped_one_by_one():
     env.close()
 
 
+def test_an_actuator_of_ones_own_is_asked_in_every_substep():
+    """A subclass of mjlab's may read the state, which changes between substeps."""
+    from mjlab.actuator.xml_actuator import XmlActuator, XmlActuatorCfg
+
+    asked = []
+
+    class Counting(XmlActuator):
+        def compute(self, cmd):
+            asked.append(None)
+            return super().compute(cmd)
+
+    @dataclasses.dataclass(kw_only=True)
+    class CountingCfg(XmlActuatorCfg):
+        def build(self, entity, target_ids, target_names):
+            return Counting(self, entity, target_ids, target_names)
+
+    cfg = load_env_cfg(CARTPOLE)
+    [entity] = cfg.scene.entities.values()
+    [plain] = entity.articulation.actuators
+    assert type(plain) is XmlActuatorCfg
+    for kind, num_asked in ((XmlActuatorCfg, 0), (CountingCfg, cfg.decimation)):
+        fields = {f.name: getattr(plain, f.name) for f in dataclasses.fields(plain)}
+        entity.articulation.actuators = (kind(**fields),)
+        env = MjlabEnvCfg(num_envs=2).build(env_cfg=cfg)
+        assert env.env.sim.controls_are_held == (kind is XmlActuatorCfg)
+        asked.clear()
+        env.step(torch.zeros(2, env.num_actions))
+        assert len(asked) == num_asked
+        env.close()
+
+
 # Motion tracking
 
 
@@ -740,6 +778,23 @@ def test_rays_agree_with_mujocos_own():
     for point, distance in zip(points.double().numpy(), found.tolist(), strict=True):
         expected = mujoco.mj_ray(model, data, point, np.array([0, 0, -1.0]), None, 1, -1, hit)
         assert distance == pytest.approx(expected, abs=2e-5)
+
+
+def test_rays_that_a_sensor_casts_itself_are_refused():
+    class Own(RayCastSensor):
+        def raycast_kernel(self, rays):
+            raise AssertionError("never called here")
+
+    class OwnCfg(RayCastSensorCfg):
+        def build(self):
+            return Own(self)
+
+    cfg = load_env_cfg(ROUGH)
+    for sensor in cfg.scene.sensors:
+        if type(sensor) is RayCastSensorCfg:
+            sensor.__class__ = OwnCfg
+    with pytest.raises(ValueError, match=r"cannot compute: rays that sensor '\w+' casts itself"):
+        MjlabEnvCfg(num_envs=2).build(env_cfg=cfg)
 
 
 def test_rays_onto_what_moves_are_refused():

@@ -16,7 +16,7 @@ from rrf.policies import (
     StateIndStdActorCfg,
     VNetworkCfg,
 )
-from rrf.policies.control.distributions import Categorical
+from rrf.policies.control.actor_critic import Categorical
 from rrf.storage.rollout import ControlStep
 from tests.control.toy import CorridorCfg
 
@@ -174,7 +174,7 @@ def test_who_was_slowed_down_does_not_adapt_back_to_the_old_speed():
     ppo = ppo_for(CorridorCfg().build(), learning_rate=4e-3, max_learning_rate=4e-3)
     ppo.slow_down(0.5)
     for _ in range(3):
-        ppo._adapt(torch.tensor(1e-4))  # far below what is desired
+        ppo.adapt_learning_rate(torch.tensor(1e-4))  # far below what is desired
     assert ppo.learning_rate.item() == pytest.approx(2e-3)
 
 

@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from rrf.algorithms import PPOCfg
-from rrf.algorithms.on_policy import fused_ppo
 from rrf.algorithms.on_policy.ppo import PPO
 from rrf.algorithms.returns import add_time_limit_bootstrap, gae
+from rrf.compiled import ppo as compiled_ppo
+from rrf.compiled.acceleration import accelerate
 from rrf.envs.control_env import Interface
 from rrf.networks import plain_mlp
 from rrf.policies import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
-from rrf.policies.control.distributions import DiagonalGaussian
+from rrf.policies.control.actor_critic import DiagonalGaussian
 from rrf.policies.control.normalizer import EmpiricalNormalizer, RewardScaler
 from rrf.storage.rollout import Samples
 from tests.golden_files import activation, cases, configs, golden
@@ -105,14 +106,14 @@ def test_update(case, threads):
     ppo = algorithm(case)
     settings = SETTINGS[case]["ppo"]
     if threads == 1:
-        ppo._critic_thread = None
+        ppo.critic_thread = None
     samples, order = golden_samples(case)
     sums = {"surrogate": 0.0, "value": 0.0, "entropy": 0.0}
     parts = order.chunk(settings["num_mini_batches"])
     count = settings["num_learning_epochs"] * len(parts)
     for _ in range(settings["num_learning_epochs"]):
         for part in parts:
-            metrics = ppo._learn(samples.rows(part))
+            metrics = ppo.step(samples.rows(part))
             for name in sums:
                 sums[name] += float(metrics[f"loss/{name}"]) / count
     for name, value in sums.items():
@@ -120,15 +121,14 @@ def test_update(case, threads):
     assert_learned(ppo, case, 5e-7)
 
 
-@pytest.mark.skipif(fused_ppo.library() is None, reason="this machine has no C compiler")
+@pytest.mark.skipif(compiled_ppo.library() is None, reason="this machine has no C compiler")
 @pytest.mark.parametrize("case", CASES)
 def test_compiled_update(case):
     ppo = algorithm(case)
     samples, order = golden_samples(case)
     ppo.order = lambda count: order
-    fused = ppo._fused(len(samples))
-    assert fused is not None
-    metrics = fused.learn(samples)
+    accelerate(ppo)
+    metrics = ppo.compiled.learn(samples)
     for name in ("surrogate", "value", "entropy"):
         expected = tensor(f"{case}/losses.{name}").item()
         assert metrics[f"loss/{name}"] == pytest.approx(expected, rel=2e-6, abs=2e-6)

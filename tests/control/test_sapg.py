@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from rrf.algorithms import PPOCfg, SAPGCfg
-from rrf.algorithms.on_policy import fused_ppo
 from rrf.algorithms.on_policy.losses import value_errors
 from rrf.algorithms.on_policy.sapg import (
     LOG_CENTER,
@@ -14,6 +13,7 @@ from rrf.algorithms.on_policy.sapg import (
     log_importance,
     one_step_returns,
 )
+from rrf.compiled import ppo as compiled_ppo
 from rrf.policies import ActorCriticPackCfg, PopulationPackCfg, StateIndStdActorCfg
 from rrf.runners import OnPolicyRunnerCfg, SAPGOnPolicyRunnerCfg
 from tests.control import linear, populations
@@ -128,7 +128,7 @@ def test_taken_over_steps_are_worth_what_the_leader_makes_of_them(scales):
 def test_in_bfloat16_what_is_taken_over_is_judged_as_learning_computes_it():
     sapg = learner(SAPGCfg(off_policy_ratio=2.0, precision="bf16"))
     material = sapg.returns(linear.fill(sapg, CORRIDOR.build())[-1])
-    metrics = sapg._actor_gradients(material.rows(torch.arange(len(material))))
+    _, metrics = sapg.actor_loss(material.rows(torch.arange(len(material))))
     assert metrics["policy/kl"].item() == 0.0
     assert metrics["policy/clip_fraction"].item() == 0.0
 
@@ -174,7 +174,7 @@ def test_what_the_leader_takes_over_was_seen_once():
 
 
 def test_with_one_member_it_is_ppo_to_the_last_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(fused_ppo, "library", lambda: None)  # whose rounding is another
+    monkeypatch.setattr(compiled_ppo, "library", lambda: None)  # whose rounding is another
     common = {
         "env": CORRIDOR,
         "num_steps_per_env": 6,

@@ -120,7 +120,7 @@ def test_divergence_is_measured_from_what_the_policy_did_in_the_mirror(precision
         algorithm.policy.actor.backbone.layers[0].bias.fill_(5.0)  # far from symmetric
     material = algorithm.returns(linear.fill(algorithm, CorridorCfg(num_envs=2).build())[-1])
     batch = material.rows(torch.arange(12))
-    metrics = algorithm._actor_gradients(batch)
+    _, metrics = algorithm.actor_loss(batch)
     assert metrics["policy/kl"].item() == pytest.approx(0.0, abs=1e-6)
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"
+TEMPLATE = ROOT / "infra/workspace"
 GROUND = (
-    "formats", "config", "atomic", "workspace", "code_digest", "compilation", "processes",
+    "formats", "config", "atomic", "workspace", "code_digest", "precision", "compiled", "processes",
     "service_records", "prefect_plugin", "extras", "lookup", "lineage",
 )  # fmt: skip
 """Modules that every layer may import; the table leaves them out of its imports."""
@@ -24,7 +25,12 @@ LAYERS = (
     "presets", "cli", "flows", "infra",
 )  # fmt: skip
 """From the bottom up: each imports only from those before it."""
+ROOMS = {"data": ("dataset", "formats", "conversion", "validation", "pages", "transport")}
+"""Layers whose rooms are in an order too, from the bottom up. The layer's own modules are below."""
 _TOP = ("flows", "infra")  # beside rrf/, not in it
+
+
+_PARENTS = ("rrf", *(f"rrf.{layer}" for layer in ROOMS))  # packages of which rooms are imported
 
 
 def folder(layer: str) -> Path:
@@ -34,9 +40,11 @@ def folder(layer: str) -> Path:
 
 
 def files(layer: str) -> list[Path]:
-    """All Python files of a layer."""
+    """All Python files of a layer, without what `rrf init` copies."""
     where = folder(layer)
-    return sorted(where.rglob("*.py")) if where.is_dir() else [where]
+    if not where.is_dir():
+        return [where]
+    return sorted(p for p in where.rglob("*.py") if not p.is_relative_to(TEMPLATE))
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -44,8 +52,8 @@ def imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             yield node.module
-            if node.module == "rrf":
-                yield from (f"rrf.{alias.name}" for alias in node.names)
+            if node.module in _PARENTS:
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
@@ -55,6 +63,15 @@ def layer_of(module: str) -> str | None:
     first, _, rest = module.partition(".")
     name = rest.partition(".")[0] if first == "rrf" else first
     return name if name in LAYERS and (first == "rrf" or first in _TOP) else None
+
+
+def room_of(layer: str, module: str) -> int:
+    """The place of a dotted name of an ordered layer in its order: 0 for the layer's own modules,
+    1 for the first room.
+    """
+    name = module.removeprefix(f"rrf.{layer}").removeprefix(".").partition(".")[0]
+    rooms = ROOMS[layer]
+    return rooms.index(name) + 1 if name in rooms else 0
 
 
 def imported_layers(layer: str) -> set[str]:

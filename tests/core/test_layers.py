@@ -36,6 +36,7 @@ TORCH_FREE = (
     "rrf/evaluation/gates/decision.py",
     "rrf/evaluation/gates/gate.py",
 )
+ROOMS = ("mlflow_store", "registry", "tracking")
 HEAVY = (
     "torch",
     "mlflow",
@@ -68,6 +69,33 @@ def test_imports_go_only_to_the_same_or_an_earlier_layer():
                 if other and LAYERS.index(other) > place:
                     wrong.append(f"{path.relative_to(ROOT)} imports {module}")
     assert wrong == []
+
+
+@pytest.mark.parametrize("layer", structure.ROOMS)
+def test_rooms_import_only_the_same_or_an_earlier_room_of_their_layer(layer):
+    """Inside functions and under TYPE_CHECKING too."""
+    places, wrong = {room: n for n, room in enumerate(structure.ROOMS[layer], start=1)}, []
+    for path in structure.files(layer):
+        inside = path.relative_to(structure.folder(layer)).parts
+        place = places.get(inside[0], 0) if len(inside) > 1 else 0
+        wrong += [
+            f"{path.relative_to(ROOT)} imports {module}"
+            for module in imports(path)
+            if structure.layer_of(module) == layer and structure.room_of(layer, module) > place
+        ]
+    assert wrong == []
+
+
+def test_the_order_of_rooms_is_that_of_their_place():
+    pages, reader = "rrf.data.pages.card", "rrf.data.dataset.reader"
+    assert structure.room_of("data", pages) > structure.room_of("data", reader) > 0
+    assert [structure.room_of("data", one) for one in ("rrf.data", "rrf.data.schema")] == [0, 0]
+
+
+@pytest.mark.parametrize("layer", structure.ROOMS)
+def test_every_room_of_an_ordered_layer_has_its_place(layer):
+    rooms = {p.parent.name for p in structure.files(layer)} - {layer}
+    assert rooms == set(structure.ROOMS[layer]), "give it a place in tests/core/structure.py: ROOMS"
 
 
 @pytest.mark.parametrize("block", structure.BLOCKS)
@@ -137,15 +165,11 @@ def test_data_registry_and_tracking_never_import_torch():
 
 
 def _light_modules() -> list[str]:
-    packages = [
-        p
-        for name in ("data", "mlflow_store", "registry", "tracking")
-        for p in sorted((ROOT / "rrf" / name).glob("*.py"))
+    files = [
+        *(ROOT / "rrf/data").rglob("*.py"),
+        *(p for room in ROOMS for p in (ROOT / "rrf" / room).glob("*.py")),
     ]
-    return [
-        *LIGHT,
-        *(f"rrf.{p.parent.name}.{p.stem}" for p in packages if p.stem != "__init__"),
-    ]
+    return [*LIGHT, *sorted(_module(path) for path in files)]
 
 
 @pytest.mark.parametrize("group", range(2))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rrf import atomic
-from rrf.data.download import download, read_record
+from rrf.data.transport.download import download, read_record
 from rrf.evaluation.gates.verdicts import verdict_file
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.reports.videos import save_videos
@@ -147,7 +147,7 @@ def test_a_remote_cannot_name_a_file_outside_the_copy(tmp_path, name):
         revision: str | None = None
 
         def files(self):
-            from rrf.data.download import RemoteFile
+            from rrf.data.transport.download import RemoteFile
 
             return [RemoteFile(name.format(root=tmp_path), 1, "1")]
 

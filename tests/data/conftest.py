@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from rrf.data.dataset_cfg import DatasetCfg, SourceCfg, VectorCfg
+from rrf.data.conversion.dataset_cfg import DatasetCfg, SourceCfg, VectorCfg
 from rrf.data.formats.robomimic import write_robomimic
 from rrf.data.validation.tables import Tables, read_tables
 

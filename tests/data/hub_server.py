@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from rrf.data import hub as module
+from rrf.data.transport import hub as module
 
 PAGE = 2  # entries of a tree per answer
 

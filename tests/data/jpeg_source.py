@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rrf.data.raw import EncodedImages, RawEpisode, Recording
-from rrf.data.sources import SOURCES
+from rrf.data.formats.sources import SOURCES
+from rrf.data.raw import RawEpisode, Recording
+from rrf.data.schema import EncodedImages
 from tests.data.conftest import draw
 
 

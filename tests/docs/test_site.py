@@ -14,6 +14,10 @@ from tests.docs.pages import DOCS, ROOT, blocks
 pytestmark = pytest.mark.slow
 
 PROMISED = {
+    "own-robot": [
+        *("slider: 52 of 52 checks hold", "gate slider: pass", "slider version 1 is @champion"),
+        "m from the target",
+    ],
     "own-data": ["toy: 51 of 52 checks hold", "gate toy: pass", "toy version 1 is @champion"],
     "own-simulator": ["gate toy: pass", "reach-red.mp4"],
     "mujoco-simulator": ["pusher: 55 of 56 checks hold", "gate pusher: pass", "push-red.mp4"],

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from rrf.cli import app
 from rrf.data.conversion.lerobot_writer import write_dataset
-from rrf.data.lerobot_reader import LeRobotReader
+from rrf.data.dataset.opening import open_dataset
+from rrf.data.dataset.stats import norm_stats
 from rrf.data.schema import ACTION
-from rrf.data.stats import norm_stats
 from rrf.evaluation.open_loop.errors import HOLD, MEAN, OTHER, POLICY, open_loop
 from tests.training.conftest import (
     SCHEMA,
@@ -35,7 +35,7 @@ class Constant:
 
 
 def test_errors_are_those_worked_out_from_the_recording(dataset):  # noqa: F811
-    frames = LeRobotReader(dataset, 3, episodes=[3, 7])
+    frames = open_dataset(dataset, 3, episodes=[3, 7])
     result = open_loop(Constant([0.25, 0.0], 3), frames, STATS, batch_size=5)
     assert result.num_frames == 24
     for who, guess in ((POLICY, [0.25, 0.0]), (MEAN, [0.5, -0.5])):
@@ -68,7 +68,7 @@ def brightness(images_bhw3):
 
 
 def test_a_policy_that_looks_is_misled_by_the_images_of_another_frame(dataset):  # noqa: F811
-    frames = LeRobotReader(dataset, 3, episodes=[3, 7])
+    frames = open_dataset(dataset, 3, episodes=[3, 7])
     blind = open_loop(Constant([0.25, 0.0], 3), frames, STATS)
     np.testing.assert_array_equal(blind.errors[OTHER], blind.errors[POLICY])
     assert not blind.images_help
@@ -82,7 +82,7 @@ def test_a_policy_that_looks_is_misled_by_the_images_of_another_frame(dataset): 
 
 
 def test_a_dimension_that_never_moves_does_not_count(dataset):  # noqa: F811
-    frames = LeRobotReader(dataset, 3, episodes=[3, 7])
+    frames = open_dataset(dataset, 3, episodes=[3, 7])
     still = {ACTION: {"mean": [0.5, -0.5], "std": [2.0, 1e-8]}}
     result = open_loop(Constant([0.25, 0.0], 3), frames, still)
     assert result.total(POLICY) == pytest.approx((result.errors[POLICY][:, 0] / 2.0).mean())

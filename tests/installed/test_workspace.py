@@ -96,7 +96,7 @@ def test_from_the_recordings_to_a_served_champion(installed, tmp_path):
     assert "example version 1 is @champion" in installed.run("rrf models promote example 1", bot)
     installed.run("rrf models fetch example@champion --out policy", bot)
     assert (bot / "policy/model.safetensors").is_file()
-    assert served(installed, bot) == "(1, 1)\n"
+    assert served(installed, bot) == "(1,)\n"
     assert "example" in installed.run("rrf models list", bot / "configs")
 
 

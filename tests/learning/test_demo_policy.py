@@ -9,10 +9,11 @@ import pytest
 
 from rrf import atomic
 from rrf.data.conversion.convert import convert
-from rrf.data.dataset_cfg import load_dataset_cfg
-from rrf.data.lerobot_reader import LeRobotReader
+from rrf.data.conversion.dataset_cfg import load_dataset_cfg
+from rrf.data.dataset.layout import NORM_STATS
+from rrf.data.dataset.opening import open_dataset
+from rrf.data.dataset.stats import norm_stats
 from rrf.data.schema import ACTION
-from rrf.data.stats import NORM_STATS, norm_stats
 from rrf.envs.demonstrations.collect import CollectCfg, collect
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.evaluation.vla.baselines import MeanActionPolicy, RandomPolicy
@@ -52,7 +53,7 @@ def test_the_demo_policy_beats_random_and_mean_action_on_held_out_states(dataset
     runner.run()
     trained = evaluate(runner.deployed, env, PROTOCOL).overall
 
-    mean = np.array(LeRobotReader(dataset, chunk_length=2).norm_stats[ACTION]["mean"])
+    mean = np.array(open_dataset(dataset, chunk_length=2).norm_stats[ACTION]["mean"])
     nothing = [
         evaluate(policy, env, PROTOCOL).overall
         for policy in (RandomPolicy(2, 4), MeanActionPolicy(2, mean))

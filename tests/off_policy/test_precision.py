@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rrf.algorithms import precision
+from rrf import precision
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rrf.data.conversion.convert import convert
+from rrf.data.conversion.dataset_cfg import DatasetCfg, InstructionCfg, SourceCfg
 from rrf.data.conversion.vector_cfg import VectorCfg
-from rrf.data.dataset_cfg import DatasetCfg, InstructionCfg, SourceCfg
-from rrf.data.transitions import read_transitions
+from rrf.data.dataset.transitions import read_transitions
 from tests.data.fixtures_simulators import write_d4rl, write_minari
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.data.transitions import read_transitions, returns_to_go
+from rrf.data.dataset.transitions import read_transitions, returns_to_go
 from rrf.evaluation.control.fitted_q import fitted_q
 from tests.offline.corridor import record
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rrf.data.conversion.lerobot_writer import write_dataset
-from rrf.data.transitions import read_transitions
+from rrf.data.dataset.transitions import read_transitions
 from rrf.policies.control.normalizer import EmpiricalNormalizer
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import load_control_policy

@@ -8,10 +8,10 @@ import torch
 from torch.nn import functional
 
 from rrf.algorithms.planning.configs import discount_for
+from rrf.compiled.mish import Mish
 from rrf.envs.control_env import Interface
 from rrf.networks.batched_mlp import BatchedMLP
 from rrf.networks.configs import MLPCfg
-from rrf.networks.mish import Mish
 from rrf.networks.mlp import MLP
 from rrf.networks.simnorm import SimNorm
 from rrf.networks.two_hot import TwoHot, symexp, symlog

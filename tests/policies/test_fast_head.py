@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.data.action_representation import Representation
+from rrf.data.dataset.action_representation import Representation
 from rrf.data.schema import Batch
 from rrf.policies.vla.heads import fast_training
 from rrf.policies.vla.heads.fast_configs import FastHeadCfg

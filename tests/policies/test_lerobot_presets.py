@@ -32,16 +32,16 @@ def test_a_policy_of_real_size_has_the_stated_size(preset, millions):
 
 
 def test_lerobots_own_recipe_is_the_one_of_the_presets():
-    from rrf.policies.vla.lerobot.build import lerobot_class
+    from rrf.policies.vla.lerobot.build import config_class
 
     for kind in ("act", "diffusion", "smolvla"):
         cfg = resolve(f"lerobot-{kind}")
-        theirs = lerobot_class(kind, "Config")(device="cpu").get_optimizer_preset()
+        own = config_class(kind)(device="cpu")
+        theirs = own.get_optimizer_preset()
         ours = cfg.optimizer
         found = (ours.lr, tuple(ours.betas), ours.eps, ours.weight_decay, cfg.max_grad_norm)
         expected = (theirs.lr, tuple(theirs.betas), theirs.eps, theirs.weight_decay)
         assert found == (*expected, theirs.grad_clip_norm)
-        own = lerobot_class(kind, "Config")(device="cpu")
         expected = own.horizon if kind == "diffusion" else own.chunk_size
         assert cfg.policy.chunk_length == expected
 

@@ -8,9 +8,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rrf.data.schema import ACTION, STATE
+from rrf.policies.vla.lerobot.kinds import KINDS
 from rrf.policies.vla.published import lerobot
-from tests.policies.lerobot_cases import NORM_STATS, as_lerobot, build, observation, policy_cfg
-from tests.policies.tiny_smolvlm import write_tiny_smolvlm
+from tests.policies.lerobot_cases import (
+    NORM_STATS,
+    Zoo,
+    as_lerobot,
+    build,
+    observation,
+    policy_cfg,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -21,8 +28,13 @@ def _one_thread():
     torch.set_num_threads(threads)
 
 
-def written(kind, folder, **changes):
-    policy = build(policy_cfg(kind, **changes)).eval()
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    return Zoo(tmp_path_factory.mktemp("zoo"))
+
+
+def written(kind, folder):
+    policy = build(policy_cfg(kind)).eval()
     return policy, lerobot.write(policy, folder / "pretrained_model")
 
 
@@ -35,17 +47,15 @@ def chunk_of_lerobot(kind, folder, cameras, seen):
     torch.manual_seed(3)
     actions = [
         after(policy.select_action(before(as_lerobot(seen, cameras))))
-        for _ in range(policy.config.n_action_steps)
+        for _ in range(getattr(policy.config, KINDS[kind].executed or KINDS[kind].predicted))
     ]
     return torch.stack(actions, 1).numpy()
 
 
-@pytest.mark.parametrize(
-    "kind", ["act", "diffusion", pytest.param("smolvla", marks=pytest.mark.slow)]
-)
-def test_lerobot_reads_what_we_write(kind, tmp_path):
-    vlm = write_tiny_smolvlm(tmp_path / "vlm") if kind == "smolvla" else ""
-    policy, folder = written(kind, tmp_path, vlm=vlm)
+@pytest.mark.parametrize("kind", KINDS)
+def test_lerobot_reads_what_we_write(kind, zoo, tmp_path):
+    policy = zoo.policy(kind)
+    folder = lerobot.write(policy, tmp_path / "pretrained_model")
     seen = observation()
     theirs = chunk_of_lerobot(kind, folder, policy.cfg.cameras, seen)
     torch.manual_seed(3)
@@ -54,41 +64,24 @@ def test_lerobot_reads_what_we_write(kind, tmp_path):
     assert {"config.json", "model.safetensors", "policy_preprocessor.json"} <= names
 
 
-@pytest.mark.parametrize(
-    "kind", ["act", "diffusion", pytest.param("smolvla", marks=pytest.mark.slow)]
-)
-def test_we_read_what_lerobot_writes(kind, tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_we_read_what_lerobot_writes(kind, zoo, tmp_path):
     """The folder is made by lerobot's own code, from its own config and statistics."""
-    from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.factory import (
         get_policy_class,
         make_policy_config,
         make_pre_post_processors,
     )
 
-    visual = PolicyFeature(FeatureType.VISUAL, (3, 24, 32))
-    vlm = write_tiny_smolvlm(tmp_path / "vlm") if kind == "smolvla" else ""
-    options = dict(policy_cfg(kind, vlm).options)
-    lengths = {"horizon" if kind == "diffusion" else "chunk_size": 8, "n_action_steps": 4}
-    config = make_policy_config(
-        kind,
-        **{**options, **lengths, "device": "cpu"},
-        input_features={
-            STATE: PolicyFeature(FeatureType.STATE, (4,)),
-            "observation.images.front": visual,
-            "observation.images.wrist": visual,
-        },
-        output_features={ACTION: PolicyFeature(FeatureType.ACTION, (3,))},
-    )
-    if kind in ("act", "diffusion"):
-        config.pretrained_backbone_weights = None
+    cameras = ["front"] if kind == "vqbet" else ["front", "wrist"]
+    config = make_policy_config(kind, **settings_of_lerobot(kind, zoo, cameras))
     torch.manual_seed(0)
     stats = {
         key: {name: np.array(values, np.float32) for name, values in of_key.items()}
         for key, of_key in NORM_STATS.items()
     }
     grey = {"mean": np.full((3, 1, 1), 0.4), "std": np.full((3, 1, 1), 0.2)}
-    stats |= {"observation.images.front": grey, "observation.images.wrist": grey}
+    stats |= {f"observation.images.{name}": grey for name in cameras}
     folder = tmp_path / "pretrained_model"
     get_policy_class(kind)(config).save_pretrained(folder)
     for processor in make_pre_post_processors(config, dataset_stats=stats):
@@ -97,14 +90,37 @@ def test_we_read_what_lerobot_writes(kind, tmp_path):
     policy, norm_stats = lerobot.read(folder)
     assert policy.cfg.chunk_length == 4
     assert norm_stats[ACTION]["std"] == [0.5, 0.75, 1.0]
-    assert norm_stats["observation.images.wrist"]["mean"] == pytest.approx([0.4] * 3)
+    assert norm_stats["observation.images.front"]["mean"] == pytest.approx([0.4] * 3)
     seen = observation()
-    theirs = chunk_of_lerobot(kind, folder, ["front", "wrist"], seen)
+    theirs = chunk_of_lerobot(kind, folder, cameras, seen)
     torch.manual_seed(3)
     np.testing.assert_allclose(policy.sample(seen).actions, theirs, atol=1e-5)
     # Written and read once more, it is the same policy.
     again, stats_again = lerobot.read(lerobot.write(policy, tmp_path / "again"))
     assert (again.cfg, stats_again) == (policy.cfg, norm_stats)
+
+
+def settings_of_lerobot(kind, zoo, cameras):
+    """Eight actions are predicted and four executed; nothing else is ours, but for what would be
+    downloaded."""
+    from lerobot.configs.types import FeatureType, PolicyFeature
+
+    facts = KINDS[kind]
+    lengths = {facts.predicted: 8, facts.executed: 4} if facts.executed else {facts.predicted: 4}
+    weights = ("pretrained_backbone_weights", "use_group_norm", "enable_world_model")
+    ours = {name: facts.defaults[name] for name in weights if name in facts.defaults}
+    inputs = {STATE: PolicyFeature(FeatureType.STATE, (4,))}
+    for name in cameras:
+        inputs[f"observation.images.{name}"] = PolicyFeature(FeatureType.VISUAL, (3, 24, 32))
+    return {
+        **ours,
+        **{n: tuple(v) if isinstance(v, list) else v for n, v in zoo.cfg(kind).options.items()},
+        **({"action_mode": "auto"} if kind == "xvla" else {}),
+        **lengths,
+        "device": "cpu",
+        "input_features": inputs,
+        "output_features": {ACTION: PolicyFeature(FeatureType.ACTION, (3,))},
+    }
 
 
 def test_weights_that_are_missing_or_unexpected_are_listed(tmp_path):
@@ -149,7 +165,10 @@ def test_other_statistics_after_the_policy_than_before_it_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"type": "pi0"}, "is of a policy 'pi0', allowed: act, diffusion, vqbet, smolvla"),
+        (
+            {"type": "fastwam"},
+            "is of a policy 'fastwam', allowed: act, .* loads its video autoencoder",
+        ),
         ({"new_setting": 1}, "does not know: new_setting; it comes from another version"),
         ({"output_features": {}}, "has inputs and outputs .*; allowed: observation.state, action"),
         ({"dim_model": 64}, r"vae_encoder_pos_enc is \[1, 6, 32\], expected \[1, 6, 64\]"),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from rrf.data.dataset.transforms import Normalize
 from rrf.data.schema import ACTION, STATE, Batch, Observation
-from rrf.data.transforms import Normalize
 from rrf.networks.noise_schedule import ddim_step, denoised, noisy, squared_cosine, visited
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
 from rrf.policies.vla.heads import action_tokens

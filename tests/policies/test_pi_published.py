@@ -7,10 +7,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from rrf.data.dataset.transforms import Normalize
 from rrf.data.schema import ACTION, STATE, Observation
-from rrf.data.transforms import Normalize
 from rrf.networks.vlm.configs import LoRACfg, TokenizerCfg
 from rrf.policies.vla.published import openpi, pi_norm_stats
+from rrf.policies.vla.published.formats import FORMATS
 from rrf.presets.pi import pi0, pi05
 from tests.policies.pi_golden import golden_pi, norm_stats, tiny
 
@@ -35,14 +36,13 @@ STATS = {STATE: stats(4, 0), ACTION: stats(3, 1)}
 PROMPTS = {"pi0": "{instruction}\n", "pi05": "Task: {instruction}, State: {state};\nAction: "}
 
 
-def robot_cfg(version, layout="openpi"):
+def robot_cfg(version):
     mode = MODES[version]
     cfg = tiny(
         version,
         state_normalization=mode,
         action_normalization=mode,
         prompt=PROMPTS[version],
-        prompt_state_dims=32 if layout == "lerobot" else 0,
         **ROBOT,
     )
     # words for the bins 0 to 255 and for padding, begin, end and unknown: 260 of the 300 tokens
@@ -50,8 +50,8 @@ def robot_cfg(version, layout="openpi"):
     return cfg.replace(backbone=cfg.backbone.replace(tokenizer=words))
 
 
-def built(version, layout="openpi"):
-    policy = robot_cfg(version, layout).build(STATS)
+def built(version):
+    policy = robot_cfg(version).build(STATS)
     policy.load_state_dict(openpi.renamed(golden_pi(version).weights))
     return policy
 
@@ -67,9 +67,9 @@ def actions(policy):
 @BOTH
 @pytest.mark.parametrize("layout", ["openpi", "lerobot"])
 def test_a_written_policy_acts_the_same_when_read_again(version, layout, tmp_path):
-    policy = built(version, layout)
+    policy = built(version)
     folder = openpi.write(policy, STATS, tmp_path / "out", layout)
-    again = robot_cfg(version, layout).build(pi_norm_stats.read(folder, 4, 3))
+    again = robot_cfg(version).build(pi_norm_stats.read(folder, 4, 3))
     openpi.fill(again, folder)
     assert np.abs(actions(again) - actions(policy)).max() < 1e-5
     written = load_file(folder / "model.safetensors")
@@ -78,7 +78,7 @@ def test_a_written_policy_acts_the_same_when_read_again(version, layout, tmp_pat
 
 
 def test_what_lerobot_reads_beside_the_weights_is_there(tmp_path):
-    folder = openpi.write(built("pi05", "lerobot"), STATS, tmp_path, "lerobot")
+    folder = openpi.write(built("pi05"), STATS, tmp_path, "lerobot")
     config = json.loads((folder / "config.json").read_text())
     assert config["type"] == "pi05"
     assert config["normalization_mapping"]["ACTION"] == "QUANTILES"
@@ -199,9 +199,9 @@ def test_either_name_of_the_embedding_table_is_enough(tmp_path):
 
 @pytest.mark.parametrize("layout", ["openpi", "lerobot"])
 def test_the_backbone_alone_and_adapters_start_from_a_published_checkpoint(layout, tmp_path):
-    policy = built("pi0", layout)
+    policy = built("pi0")
     folder = openpi.write(policy, STATS, tmp_path / "out", layout)
-    cfg = robot_cfg("pi0", layout)
+    cfg = robot_cfg("pi0")
     backbone = cfg.backbone.replace(weights=str(folder), tuning=LoRACfg(rank=2))
     adapted = cfg.replace(backbone=backbone).build(STATS)
     table = policy.backbone.embedding.weight
@@ -211,7 +211,7 @@ def test_the_backbone_alone_and_adapters_start_from_a_published_checkpoint(layou
     for name, parameter in adapted.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.1)
-    again = robot_cfg("pi0", layout).build(STATS)
+    again = robot_cfg("pi0").build(STATS)
     openpi.fill(again, openpi.write(adapted, STATS, tmp_path / "merged", layout))
     assert np.abs(actions(again) - actions(policy)).max() > 1e-3
     assert np.abs(actions(again) - actions(adapted)).max() < 1e-5
@@ -257,13 +257,79 @@ def test_openpi_has_one_normalisation_per_model(tmp_path):
         openpi.write(policy, STATS, tmp_path / "out", "openpi")
 
 
-def test_the_state_in_the_prompt_is_padded_as_the_layout_wants_it(tmp_path):
-    with pytest.raises(ValueError, match=r"prompt_state_dims is 0, .* write 32 dimensions"):
-        openpi.write(built("pi05"), STATS, tmp_path / "out", "lerobot")
-    with pytest.raises(ValueError, match=r"prompt_state_dims is 32, .* write no padding"):
-        openpi.write(built("pi05", "lerobot"), STATS, tmp_path / "out", "openpi")
+@pytest.mark.parametrize("layout", ["openpi", "lerobot"])
+def test_the_state_in_the_prompt_is_not_padded_in_either_layout(layout, tmp_path):
     state = {"state": np.zeros((1, 4), np.float32), "instruction": ["go"]}
     observation = Observation({"front": np.zeros((1, 28, 28, 3), np.uint8)}, **state)
-    for layout, count in (("openpi", 4), ("lerobot", 32)):
-        prompt = built("pi05", layout).context(observation).view.prompts[0]
-        assert len(prompt.split("State: ")[1].split(";")[0].split()) == count
+    prompt = built("pi05").context(observation).view.prompts[0]
+    assert len(prompt.split("State: ")[1].split(";")[0].split()) == 4
+    padded = robot_cfg("pi05").replace(prompt_state_dims=32).build(STATS)
+    with pytest.raises(ValueError, match=r"prompt_state_dims is 32, .* no padding of the state"):
+        openpi.write(padded, STATS, tmp_path / "out", layout)
+
+
+def lerobot_folder(version, folder, **changes):
+    """config.json as lerobot's own config writes it."""
+    from lerobot.configs.types import FeatureType, PolicyFeature
+    from lerobot.policies.factory import make_policy_config
+
+    config = make_policy_config(
+        version,
+        device="cpu",
+        input_features={
+            STATE: PolicyFeature(FeatureType.STATE, (4,)),
+            "observation.images.front": PolicyFeature(FeatureType.VISUAL, (3, 28, 28)),
+        },
+        output_features={ACTION: PolicyFeature(FeatureType.ACTION, (3,))},
+        **changes,
+    )
+    config.validate_features()
+    folder.mkdir(exist_ok=True)
+    config._save_pretrained(folder)
+    return folder
+
+
+@BOTH
+def test_what_lerobots_config_says_is_honoured_harmless_or_refused(version, tmp_path):
+    known = {"num_inference_steps": 3, "tokenizer_max_length": 99, "empty_cameras": 1}
+    folder = lerobot_folder(version, tmp_path / "a", **known, chunk_size=5, n_action_steps=5)
+    cfg = FORMATS["lerobot"].fitted(folder, robot_cfg(version), None)
+    assert (cfg.chunk_length, cfg.head.num_denoise_steps, cfg.backbone.max_tokens) == (5, 3, 99)
+    assert (cfg.cameras, cfg.image_size) == (["front"], (28, 28))
+    assert (cfg.state_dim, cfg.action_dim) == (4, 3)
+    assert cfg.action_normalization == {"pi0": "mean_std", "pi05": "quantile"}[version]
+    for changes, message in (
+        ({"use_relative_actions": True}, "its actions are relative to the state"),
+        ({"max_period": 2.0}, "the embedding of time has another period"),
+    ):
+        folder = lerobot_folder(version, tmp_path / "b", **changes)
+        with pytest.raises(ValueError, match=message):
+            FORMATS["lerobot"].fitted(folder, robot_cfg(version), None)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (
+            {"registry_name": "relative_actions_processor", "config": {"enabled": True}},
+            "enabled Tr",
+        ),
+        (
+            {
+                "registry_name": "rename_observations_processor",
+                "config": {"rename_map": {"a": "b"}},
+            },
+            "has rename_map",
+        ),
+        ({"registry_name": "delta_actions"}, "has the step delta_actions"),
+    ],
+)
+def test_steps_of_lerobots_processors_that_change_actions_are_refused(step, message, tmp_path):
+    folder = lerobot_folder("pi0", tmp_path / "a")
+    own = {"registry_name": "relative_actions_processor", "config": {"enabled": False}}
+    file = folder / "policy_preprocessor.json"
+    file.write_text(json.dumps({"steps": [own]}))
+    FORMATS["lerobot"].fitted(folder, robot_cfg("pi0"), None)
+    file.write_text(json.dumps({"steps": [own, step]}))
+    with pytest.raises(ValueError, match=message):
+        FORMATS["lerobot"].fitted(folder, robot_cfg("pi0"), None)

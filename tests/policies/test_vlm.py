@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.data.action_representation import PREDICTED
+from rrf.data.dataset.action_representation import PREDICTED
 from rrf.data.schema import ACTION, STATE, Batch, Observation, Schema, Vector
 from rrf.networks.vlm.backbone import Features
 from rrf.networks.vlm.configs import TokenizerCfg

@@ -9,8 +9,8 @@ import json
 import numpy as np
 
 from rrf.data.conversion.lerobot_writer import write_dataset
+from rrf.data.dataset.stats import norm_stats
 from rrf.data.schema import Episode, Schema, Vector
-from rrf.data.stats import norm_stats
 
 ARM = Schema(
     fps=10,

@@ -212,3 +212,15 @@ def test_recordings_that_are_in_no_remote_show(home):
     assert collect_lineage("demo").datasets[0].pushed is False
     dvc("push", "--quiet")
     assert collect_lineage("demo").datasets[0].pushed is True
+
+
+def test_outside_of_a_workspace_no_repository_around_the_data_folder_counts(
+    home, monkeypatch, tmp_path_factory
+):
+    """Some keep their home directory in git."""
+    monkeypatch.delenv("RRF_HOME")
+    monkeypatch.setenv("XDG_DATA_HOME", str(home))
+    monkeypatch.chdir(tmp_path_factory.mktemp("nowhere"))
+    lineage = environment_lineage({"task": "CartPole-v1"})
+    assert lineage.git_revision is None
+    assert "git_revision: not in a workspace; make one: rrf init FOLDER" in lineage.missing

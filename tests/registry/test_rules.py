@@ -7,7 +7,7 @@ import pytest
 
 from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.results import Evaluation
-from rrf.registry import promotion, registration, versions
+from rrf.registry import promotion, registration, rules, versions
 from rrf.registry.lineage_sources import collect_lineage
 from tests.registry.conftest import make_checkpoint, make_evaluation, register, write_gate
 
@@ -209,3 +209,10 @@ def test_a_gate_can_forbid_uncommitted_code_and_unpushed_data(home, add):
         promotion.promote(NAME, version)
     add(1, git_dirty=False, data_pushed=True)
     assert promotion.promote(NAME, version).champion == version
+
+
+def test_a_gate_that_rrf_ships_is_recorded_by_the_name_that_every_workspace_knows(home):
+    promotion.check_recordable("new", "configs/gates/pendulum.yaml")
+    gate = rules.model_gate("configs/gates/pendulum.yaml")
+    assert gate.file == "configs/gates/pendulum.yaml"
+    assert not (home / gate.file).exists()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rrf.data.transforms import Normalize
+from rrf.data.dataset.transforms import Normalize
 from rrf.networks import MLPCfg
 from rrf.policies import DiscreteTokenHeadCfg, FlowMatchingHeadCfg, GaussianHeadCfg
 from rrf.runners.vla_rl.job_sources import JobList

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from rrf.data.conversion.lerobot_writer import write_dataset
+from rrf.data.dataset.stats import norm_stats
 from rrf.data.schema import Episode, Schema, Vector
-from rrf.data.stats import norm_stats
 from rrf.envs.vec_env import InitialState
 
 from .configs import INSTRUCTIONS

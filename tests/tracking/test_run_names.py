@@ -63,6 +63,7 @@ def test_the_notes_say_what_is_trained_from_what_and_how_to_do_it_again():
 
 def test_a_resumed_run_keeps_its_name_and_gets_the_notes_of_today(run_dir):
     first = MLflowTracker("reach-grpo", "first", run_dir, notes="begun in flow run 1")
+    first.log_metrics({"loss": 1.0}, 1)
     first.close("KILLED")
     second = MLflowTracker("reach-grpo", "second", run_dir, first.run_id, "resumed in flow run 2")
     second.close("FINISHED")
@@ -73,6 +74,7 @@ def test_a_resumed_run_keeps_its_name_and_gets_the_notes_of_today(run_dir):
 
 def test_notes_that_a_person_wrote_stay_when_the_run_is_resumed(run_dir):
     first = MLflowTracker("reach-grpo", "first", run_dir, notes="begun")
+    first.log_metrics({"loss": 1.0}, 1)
     first.close("KILLED")
     store.connect().set_tag(first.run_id, "mlflow.note.content", "The one for the paper.")
     MLflowTracker("reach-grpo", "first", run_dir, first.run_id, "resumed").close("FINISHED")

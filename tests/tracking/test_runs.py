@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import shutil
 import sqlite3
 import subprocess
@@ -34,6 +35,11 @@ def open_mlflow(run_dir, run_id=None, **speed) -> MLflowTracker:
     )
 
 
+def id_of(tracker: MLflowTracker | Trackers) -> str:
+    assert tracker.run_id is not None
+    return tracker.run_id
+
+
 def test_a_run_is_recorded_whole(home, run_dir):
     tracker = open_trackers(["mlflow", "tensorboard"], "train", "r", run_dir)
     tracker.log_config(CONFIG)
@@ -47,7 +53,7 @@ def test_a_run_is_recorded_whole(home, run_dir):
 
     assert tracker.run_id is not None
     client = store.connect()
-    run = client.get_run(tracker.run_id)
+    run = client.get_run(id_of(tracker))
     assert (run.info.status, run.info.run_name) == ("FINISHED", "r")
     assert run.info.artifact_uri.startswith("rrf-artifacts:/train/")
     assert run.data.params["policy.lr"] == "0.001"
@@ -55,24 +61,59 @@ def test_a_run_is_recorded_whole(home, run_dir):
     assert "in config.yaml" in run.data.params["policy.words"]
     assert run.data.tags["kind"] == "sft"
     assert run.data.tags["lineage.git_dirty"] == "false"
-    assert {f.path for f in client.list_artifacts(tracker.run_id)} == {
+    assert {f.path for f in client.list_artifacts(id_of(tracker))} == {
         *("config.yaml", "extra", "dataset")
     }
-    (card,) = client.list_artifacts(tracker.run_id, "dataset")
+    (card,) = client.list_artifacts(id_of(tracker), "dataset")
     assert card.path == "dataset/README.md"
-    curve = metric_history(tracker.run_id, ["loss/total"])["loss/total"]
+    curve = metric_history(id_of(tracker), ["loss/total"])["loss/total"]
     assert len(curve) == 1200
     assert curve[1] == (2, 0.5)
     assert not (run_dir / UNSENT).exists()
 
 
-def test_a_tracker_that_cannot_open_ends_those_opened_before_as_failed(home, run_dir):
+def test_a_tracker_that_cannot_open_leaves_no_run_of_those_opened_before(home, run_dir):
     (run_dir / "tensorboard").write_text("a file where a directory belongs")
     with pytest.raises(OSError, match="tensorboard"):
         open_trackers(["mlflow", "tensorboard"], "train", "r", run_dir)
     client = store.connect()
-    (run,) = client.search_runs([store.experiment_id(client, "train")])
-    assert run.info.status == "FAILED"
+    assert client.search_runs([store.experiment_id(client, "train")]) == []
+
+
+def test_mlflow_is_connected_beside_training_and_its_id_written_down_then(home, run_dir):
+    write_json(run_dir / "run.json", {"run_id": None, "inputs": {"config": "01ab"}})
+    tracker = open_mlflow(run_dir)
+    tracker.log_config(CONFIG)
+    assert tracker.run_id is None
+    tracker.log_metrics({"loss": 1.0}, 1)  # only now it connects
+    wait_for(lambda: tracker.run_id is not None)
+    wait_for(lambda: json.loads((run_dir / "run.json").read_text())["run_id"] == tracker.run_id)
+    assert json.loads((run_dir / "run.json").read_text())["inputs"] == {"config": "01ab"}
+    tracker.close("FINISHED")
+    assert store.connect().get_run(id_of(tracker)).data.params["policy.lr"] == "0.001"
+
+
+def test_a_run_without_metrics_is_recorded_when_it_ends_or_takes_long(home, run_dir):
+    failed = open_mlflow(run_dir)
+    failed.set_tags({"kind": "sft"})
+    failed.close("FAILED")
+    assert failed.run_id is not None
+    slow = open_mlflow(run_dir, connect_s=0.05)
+    slow.log_config(CONFIG)
+    wait_for(lambda: slow.run_id is not None)
+    slow.close("KILLED")
+    runs = [store.connect().get_run(id_of(tracker)) for tracker in (failed, slow)]
+    assert [run.info.status for run in runs] == ["FAILED", "KILLED"]
+    assert runs[0].data.tags["kind"] == "sft"
+
+
+def test_a_run_that_was_stopped_before_its_first_metrics_is_not_recorded(home, run_dir):
+    tracker = open_mlflow(run_dir)
+    tracker.log_config(CONFIG)
+    tracker.close("KILLED")
+    client = store.connect()
+    assert client.search_runs([store.experiment_id(client, "train")]) == []
+    assert not (run_dir / UNSENT).exists()
 
 
 def test_the_dataset_of_a_run_is_found_by_its_md5_and_leads_back_to_the_files(home, run_dir):
@@ -157,7 +198,7 @@ def test_a_removed_tensorboard_directory_keeps_no_other_tracker_open(home, run_d
     shutil.rmtree(run_dir / "tensorboard")
     tracker.close("FINISHED")
     assert "TensorBoard is lost" in caplog.text
-    assert store.connect().get_run(tracker.run_id).info.status == "FINISHED"
+    assert store.connect().get_run(id_of(tracker)).info.status == "FINISHED"
 
 
 def test_every_tracker_is_closed_even_if_one_raises():
@@ -187,8 +228,8 @@ def test_a_resumed_run_continues_in_the_same_mlflow_run(run_dir):
     second.log_metrics({"loss": 0.5}, 2)
     second.close("FINISHED")
     assert second.run_id == first.run_id
-    assert metric_history(first.run_id)["loss"] == [(1, 1.0), (2, 0.5)]
-    assert store.connect().get_run(first.run_id).info.status == "FINISHED"
+    assert metric_history(id_of(first))["loss"] == [(1, 1.0), (2, 0.5)]
+    assert store.connect().get_run(id_of(first)).info.status == "FINISHED"
 
 
 def test_a_run_the_store_does_not_have_is_replaced_by_a_new_one(run_dir, caplog):
@@ -211,25 +252,33 @@ def test_an_outage_neither_stops_nor_slows_training_and_loses_nothing(home, run_
     holder.rollback()
     holder.close()
     tracker.close("FINISHED")
-    assert len(metric_history(tracker.run_id)["loss"]) == 100
-    assert store.connect().get_run(tracker.run_id).info.status == "FINISHED"
+    assert len(metric_history(id_of(tracker))["loss"]) == 100
+    assert store.connect().get_run(id_of(tracker)).info.status == "FINISHED"
 
 
 def test_what_could_not_be_sent_is_kept_and_sent_when_the_run_is_resumed(home, run_dir, caplog):
     tracker = open_mlflow(run_dir, close_s=0.5)
     holder = sqlite3.connect(home / ".rrf/mlflow.db")
     holder.execute("BEGIN EXCLUSIVE")
-    tracker.log_metrics({"loss": 3.0}, 5)
+    tracker.log_config(CONFIG)
+    tracker.log_metrics({"loss": 3.0, "kl": float("nan")}, 5)
+    tracker.log_artifact(home / "dvc.lock")
     tracker.close("FAILED")
-    assert "MLflow did not come back: 1 metric values kept" in caplog.text
-    assert [(p["key"], p["step"]) for p in json.loads((run_dir / UNSENT).read_text())] == [
-        ("loss", 5)
-    ]
+    assert tracker.run_id is None  # the store never answered
+    assert "MLflow did not come back: 6 records kept" in caplog.text
+    kinds = [record["kind"] for record in json.loads((run_dir / UNSENT).read_text())]
+    assert kinds == ["params", "text", "metric", "metric", "artifact", "end"]
     holder.rollback()
     holder.close()
     resumed = open_mlflow(run_dir, tracker.run_id)
     resumed.close("FINISHED")
-    assert metric_history(tracker.run_id)["loss"] == [(5, 3.0)]
+    assert metric_history(id_of(resumed))["loss"] == [(5, 3.0)]
+    run = store.connect().get_run(id_of(resumed))
+    assert (run.info.status, run.data.params["policy.lr"]) == ("FINISHED", "0.001")
+    assert math.isnan(run.data.metrics["kl"])
+    assert {f.path for f in store.connect().list_artifacts(id_of(resumed))} == {
+        *("config.yaml", "dvc.lock")
+    }
     assert not (run_dir / UNSENT).exists()
 
 
@@ -239,7 +288,7 @@ def test_a_record_mlflow_refuses_is_named_and_the_next_one_arrives(run_dir, capl
     tracker.set_tags({"after": "yes"})
     tracker.close("FINISHED")
     assert "MLflow refused a record" in caplog.text
-    assert store.connect().get_run(tracker.run_id).data.tags["after"] == "yes"
+    assert store.connect().get_run(id_of(tracker)).data.tags["after"] == "yes"
 
 
 def test_an_artifact_that_is_gone_is_named_and_the_next_record_arrives(run_dir, caplog):
@@ -248,7 +297,7 @@ def test_an_artifact_that_is_gone_is_named_and_the_next_record_arrives(run_dir, 
     tracker.set_tags({"after": "yes"})
     tracker.close("FINISHED")
     assert "gone.mp4" in caplog.text
-    run = store.connect().get_run(tracker.run_id)
+    run = store.connect().get_run(id_of(tracker))
     assert (run.data.tags["after"], run.info.status) == ("yes", "FINISHED")
 
 

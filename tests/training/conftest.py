@@ -13,8 +13,8 @@ import torch
 
 from rrf.algorithms import AugmentationCfg, BehaviorCloningCfg
 from rrf.data.conversion.lerobot_writer import write_dataset
+from rrf.data.dataset.stats import norm_stats
 from rrf.data.schema import Episode, Schema, Vector
-from rrf.data.stats import norm_stats
 from rrf.networks import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
 from rrf.policies import CompactVLACfg
 from rrf.runners import AdamWCfg, EMACfg, SupervisedRunnerCfg

@@ -10,8 +10,8 @@ import numpy as np
 
 from rrf.config import configclass
 from rrf.data.conversion.lerobot_writer import write_dataset
+from rrf.data.dataset.stats import norm_stats
 from rrf.data.schema import Episode, Observation, Schema, Vector
-from rrf.data.stats import norm_stats
 from rrf.envs import ENVS
 from rrf.envs.configs import VecEnvCfg
 from rrf.envs.vec_env import Step, check_actions

@@ -12,9 +12,10 @@ from rrf import atomic
 from rrf.algorithms.vla import advantage as recap
 from rrf.algorithms.vla.advantage_configs import AdvantageCfg
 from rrf.data.conversion.lerobot_writer import write_dataset
-from rrf.data.labels import read_labels
+from rrf.data.dataset.labels import read_labels
+from rrf.data.dataset.scores import write_scores
+from rrf.data.dataset.stats import norm_stats
 from rrf.data.schema import Episode, Observation, Schema, Vector
-from rrf.data.stats import norm_stats
 from rrf.networks.vlm.configs import ImageRuleCfg, TokenizerCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
 from rrf.policies.vla.configs import RegressionHeadCfg
@@ -167,18 +168,34 @@ def camps(tmp_path_factory):
     return two_camps(tmp_path_factory.mktemp("camps") / "camps")
 
 
-@pytest.mark.parametrize("source", ["success", "reward"])
+def rising_scores(file):
+    """Of the camps: a score rises in good episodes, and stays low in the others."""
+    rising = np.linspace(0.1, 0.9, 6)
+    scores = {e: rising if e in GOOD_EPISODES else np.full(6, 0.1) for e in range(16)}
+    write_scores(file, "camps", scores, {"type": "made up"})
+    return [str(file)]
+
+
+@pytest.mark.parametrize("source", ["success", "reward", "score"])
 def test_of_contradicting_demonstrations_the_good_action_is_taken(camps, tmp_path, source):
-    advantage = AdvantageCfg(source=source, positive_fraction=0.5, failure_penalty=5.0)
+    scores = rising_scores(tmp_path / "camps.scores.parquet") if source == "score" else []
+    advantage = AdvantageCfg(
+        source=source, scores=scores, positive_fraction=0.5, failure_penalty=5.0
+    )
     policy = trained(run_cfg(camps, advantage), tmp_path)
     assert action_of(policy) == pytest.approx(GOOD, abs=0.1)  # asked for nothing
-    assert action_of(policy, -1) == pytest.approx(BAD, abs=0.1)
+    # The last score of a good episode rises no further than that of a bad one.
+    tolerance = 0.25 if source == "score" else 0.1
+    assert action_of(policy, -1) == pytest.approx(BAD, abs=tolerance)
     assert BAD + 0.2 < action_of(policy, 0) < GOOD - 0.2  # not told: between the two
     lineage = load_lineage(newest(tmp_path))
     assert lineage.advantage["file"] == FILE
     table = pd.read_parquet(tmp_path / FILE)
     is_good = np.isin(table["episode_index"], GOOD_EPISODES)
     assert (table["is_positive"].to_numpy() == is_good).mean() > 0.9
+    if source == "score":  # the rise from here to the end, divided by the largest
+        first = table[(table["episode_index"] == 0)]["return"]
+        np.testing.assert_allclose(first, [1.0, 0.8, 0.6, 0.4, 0.2, 0.0], atol=1e-9)
     assert set(table["split"]) == {"training", "validation"}
 
 
@@ -268,6 +285,8 @@ def test_missing_columns_and_too_few_episodes_are_named(tmp_path):
     ("changes", "message"),
     [
         ({"source": "label"}, "label is null"),
+        ({"source": "score"}, "source=score needs the files that rrf data score wrote"),
+        ({"scores": ["x.parquet"]}, "source is success and scores is"),
         ({"positive_fraction": 1.0}, "positive_fraction is 1.0"),
         ({"horizon": 0}, "horizon is 0"),
         ({"failure_penalty": -1.0}, "failure_penalty is -1.0"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rrf.config import trust
-from rrf.data.lerobot_reader import LeRobotReader
+from rrf.data.dataset.opening import open_dataset
 from rrf.envs import ENVS
 from rrf.lineage import DatasetLineage, Lineage
 from rrf.orchestra.recording_role import RecordingRole
@@ -88,7 +88,7 @@ def test_it_solves_what_cloning_drifts_away_from(finished, cfg, cloned, tmp_path
 
 def test_every_visited_state_has_the_experts_answer(finished, cfg):
     run_dir, result = finished
-    reader = LeRobotReader(run_dir / "round_1/data", chunk_length=2)
+    reader = open_dataset(run_dir / "round_1/data", chunk_length=2)
     states = initial_states(cfg, 1)
     assert [state.index for state in states] == [*range(10, 20)] * 2  # round 0 had the first ten
     assert reader.num_episodes == len(states) == result["recorded"][1]["episodes"]
@@ -107,7 +107,7 @@ def test_every_visited_state_has_the_experts_answer(finished, cfg):
 def test_failures_are_recorded_too(finished):
     run_dir, result = finished
     for number, facts in enumerate(result["recorded"]):
-        reader = LeRobotReader(run_dir / f"round_{number}/data", chunk_length=2)
+        reader = open_dataset(run_dir / f"round_{number}/data", chunk_length=2)
         ended = [reader.episode(n).success for n in range(reader.num_episodes)]
         assert (
             np.mean([success is not None and success[-1] for success in ended])

@@ -13,8 +13,7 @@ from rrf.presets import resolve
 from rrf.registry import listing, loading
 from rrf.runners.checkpoints import checkpoint
 from rrf.workspace import HOME_VARIABLE
-from tests.policies.lerobot_cases import build, observation, policy_cfg
-from tests.policies.tiny_smolvlm import write_tiny_smolvlm
+from tests.policies.lerobot_cases import build, directories, observation, policy_cfg
 
 
 def rrf(*words):
@@ -23,8 +22,8 @@ def rrf(*words):
     return done.output, done.exception
 
 
-def theirs(kind, folder, vlm=""):
-    policy = build(policy_cfg(kind, vlm)).eval()
+def theirs(kind, folder):
+    policy = build(policy_cfg(kind, directories(kind, folder / "models"))).eval()
     return policy, lerobot.write(policy, folder / "theirs")
 
 
@@ -33,12 +32,9 @@ def actions(policy):
     return policy.sample(observation()).actions
 
 
-@pytest.mark.parametrize(
-    "kind", ["act", "diffusion", "vqbet", pytest.param("smolvla", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("kind", ["act", "smolvla", "eo1", "vla_jepa"])
 def test_a_policy_acts_the_same_after_import_and_export(kind, tmp_path):
-    vlm = write_tiny_smolvlm(tmp_path / "vlm") if kind == "smolvla" else ""
-    policy, folder = theirs(kind, tmp_path, vlm)
+    policy, folder = theirs(kind, tmp_path)
     said, error = rrf("models", "import", folder, "--out", tmp_path / "ours", "seed=4")
     assert error is None, error
     cameras = ", ".join(policy.cfg.cameras)
@@ -59,6 +55,23 @@ def test_a_policy_acts_the_same_after_import_and_export(kind, tmp_path):
     assert {file.name for file in (tmp_path / "back").iterdir()} == names
 
 
+def test_the_models_in_it_may_lie_elsewhere(tmp_path):
+    policy, folder = theirs("multi_task_dit", tmp_path)
+    (tmp_path / "models").rename(tmp_path / "moved")
+    words = ("models", "import", folder, "--out", tmp_path / "ours")
+    assert "fetch the model" in str(rrf(*words)[1])
+    error = str(rrf(*words, "policy.chunk_length=2")[1])
+    assert "only policy.options.vision_encoder_name, policy.options.text_encoder_name may" in error
+    moved = [
+        f"policy.options.{option}={tmp_path / 'moved' / f'clip-{option}'}"
+        for option in ("vision_encoder_name", "text_encoder_name")
+    ]
+    _, error = rrf(*words, *moved)
+    assert error is None, error
+    ours = checkpoint.load_policy(tmp_path / "ours")
+    assert np.abs(actions(ours) - actions(policy)).max() < 1e-5
+
+
 def test_what_does_not_fit_is_named(tmp_path):
     _, folder = theirs("act", tmp_path)
     words = ("models", "import", folder, "--out", tmp_path / "ours")
@@ -72,6 +85,12 @@ def test_what_does_not_fit_is_named(tmp_path):
     error = str(rrf(*words)[1])
     assert "model.action_head.weight is missing; model.other.weight is unexpected" in error
     assert not (tmp_path / "ours").exists()
+
+
+def test_a_kind_that_is_refused_is_refused_with_its_reason(tmp_path):
+    (tmp_path / "config.json").write_text('{"type": "groot"}')
+    error = str(rrf("models", "import", tmp_path, "--out", tmp_path / "ours")[1])
+    assert "is lerobot's policy groot, which is refused: lerobot builds it from all of" in error
 
 
 def test_other_layouts_have_no_place_for_it(tmp_path):

@@ -1,19 +1,23 @@
 """Training on several datasets: what is drawn, what a run is known by, and where data may lie."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
 from rrf.cli.training_run import run_training
-from rrf.data import lerobot_reader
-from rrf.data.image_store import ImageStore
-from rrf.data.lerobot_reader import LeRobotReader
+from rrf.data.conversion.lerobot_writer import write_dataset
+from rrf.data.dataset import opening
+from rrf.data.dataset.image_store import ImageStore
+from rrf.data.dataset.reader import LeRobotReader
+from rrf.data.dataset.stats import norm_stats
+from rrf.data.language import Language
 from rrf.data.schema import STATE
 from rrf.registry.lineage_sources import collect_lineage
 from rrf.runners.supervised.frames import open_split, split_of
 from tests.data.s3_server import s3  # noqa: F401
-from tests.training.conftest import tiny_run_cfg, write_synthetic
+from tests.training.conftest import SCHEMA, make_episode, tiny_run_cfg, write_synthetic
 
 URL = "s3://robots/sets/squares"
 
@@ -90,9 +94,9 @@ def test_a_run_is_known_by_the_content_of_all_its_datasets(dataset, small, tmp_p
 
 def test_images_that_do_not_fit_in_memory_are_kept_in_the_cache(dataset, tmp_path, monkeypatch):
     def small_memory(*args):
-        return ImageStore(*args[:5], 0, args[6])
+        return ImageStore(args[0], 0, args[2])
 
-    monkeypatch.setattr(lerobot_reader, "ImageStore", small_memory)
+    monkeypatch.setattr(opening, "ImageStore", small_memory)
     cfg = tiny_run_cfg(dataset, cache_dir=str(tmp_path / "cache"))
     split, plain = split_of(cfg), split_of(cfg.replace(cache_dir=None))
     for kept, read in ((split.training, plain.training), (split.validation, plain.validation)):
@@ -120,3 +124,24 @@ def test_a_dataset_in_a_bucket_is_trained_on_where_it_lies(s3, dataset, tmp_path
     assert run_training(tiny_run_cfg(URL, max_steps=1))["reused"]
     s3.put(f"{URL}/README.md", b"# other squares")
     assert run_training(tiny_run_cfg(URL, max_steps=1))["checkpoint"] != first["checkpoint"]
+
+
+def test_instructions_come_from_the_annotations_of_a_style(tmp_path):
+    rows = [
+        {"role": "assistant", "style": "subtask", "camera": None, "tool_calls": None,
+         "content": text, "timestamp": time_s}
+        for text, time_s in (("turn", 0.0), ("drive", 0.25))
+    ]  # fmt: skip
+    episodes = [make_episode(number) for number in range(8)]
+    for episode in episodes:
+        episode.language = Language(rows)
+    write_dataset(tmp_path / "d", dataclasses.replace(SCHEMA, has_language=True), episodes)
+    norm = norm_stats(tmp_path / "d")
+    (tmp_path / "d/norm_stats.json").write_text(json.dumps(norm))
+    cfg = tiny_run_cfg(tmp_path / "d", instruction_style="subtask")
+    split = split_of(cfg)
+    assert split.validation is not None
+    for frames in (split.training, split.validation):
+        assert frames.instructions_of(np.arange(12)) == ["turn"] * 4 + ["drive"] * 8
+    plain = split_of(cfg.replace(instruction_style=None)).training
+    assert plain.instructions_of(np.arange(12)) == [episodes[0].instruction] * 12

@@ -8,7 +8,7 @@ import pytest
 from rrf.algorithms import AugmentationCfg, BehaviorCloningCfg
 from rrf.algorithms.vla.augmentation import augment
 from rrf.client import RecedingHorizon, RobotHistory
-from rrf.data.history import Past
+from rrf.data.dataset.history import Past
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.vla.evaluate import evaluate

@@ -7,7 +7,7 @@ import torch
 from rrf.networks import tensor_files
 from rrf.networks.vlm.configs import LoRACfg
 from rrf.runners.checkpoints import checkpoint
-from rrf.runners.checkpoints.placement import Placement, choose
+from rrf.runners.checkpoints.placement import Placement, choose, load_policy
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from tests.policies.test_vlm import NORM_STATS, observation, policy_cfg
 from tests.policies.tiny_models import BACKBONES, heads, write_fast
@@ -54,7 +54,7 @@ def test_blocks_on_the_disk_act_as_blocks_in_memory(backbone, head, tmp_path, mo
     assert tensor_files.index_of(path / checkpoint.WEIGHTS).is_file()
     room = room_for_the_rest(policy, num_blocks=1)
     placement = Placement({"cpu": room}, tmp_path / "offload")
-    spread = checkpoint.load_policy(path, placement)
+    spread = load_policy(path, placement)
     assert spread.device == torch.device("cpu")
     in_files = [block for block in spread.blocks() if next(block.parameters()).is_meta]
     assert in_files == spread.blocks()[1:]  # the first one has room
@@ -66,7 +66,7 @@ def test_blocks_on_the_disk_act_as_blocks_in_memory(backbone, head, tmp_path, mo
 
 def test_a_policy_that_fits_lies_in_memory(tmp_path):
     policy, path = saved(tmp_path, "qwen2-vl", "gaussian")
-    spread = checkpoint.load_policy(path, choose("auto", [], None))
+    spread = load_policy(path, choose("auto", [], None))
     assert not any(p.is_meta for p in spread.parameters())
     assert np.array_equal(actions(spread), actions(policy))
 
@@ -75,9 +75,9 @@ def test_what_does_not_fit_is_refused_with_the_sizes(tmp_path):
     policy, path = saved(tmp_path, "qwen2-vl", "gaussian")
     room = room_for_the_rest(policy, num_blocks=1)
     with pytest.raises(ValueError, match="give --offload DIRECTORY on a disk"):
-        checkpoint.load_policy(path, choose("auto", [f"cpu={room}B"], None))
+        load_policy(path, choose("auto", [f"cpu={room}B"], None))
     with pytest.raises(ValueError, match=r"outside of its transformer blocks take .* main memory"):
-        checkpoint.load_policy(path, choose("auto", ["cpu=1KiB"], tmp_path / "offload"))
+        load_policy(path, choose("auto", ["cpu=1KiB"], tmp_path / "offload"))
 
 
 def test_weights_of_another_architecture_are_refused(tmp_path):
@@ -91,7 +91,7 @@ def test_weights_of_another_architecture_are_refused(tmp_path):
     manifest = atomic.read_manifest(path)
     atomic.write_manifest(path, **{k: v for k, v in manifest.items() if k != "files"})
     with pytest.raises(ValueError, match="does not have the architecture of the configured policy"):
-        checkpoint.load_policy(path, choose("auto", [], None))
+        load_policy(path, choose("auto", [], None))
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,7 @@ def test_weights_of_another_architecture_are_refused(tmp_path):
 )
 def test_wrong_limits_are_named(device, max_memory, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        checkpoint.load_policy(
-            saved(tmp_path, "qwen2-vl", "gaussian")[1], choose(device, max_memory, None)
-        )
+        load_policy(saved(tmp_path, "qwen2-vl", "gaussian")[1], choose(device, max_memory, None))
 
 
 def test_adapters_without_their_base_are_spread_too(tmp_path):
@@ -124,6 +122,6 @@ def test_adapters_without_their_base_are_spread_too(tmp_path):
         tmp_path, 1, run, adapted.state_dict(), NORM_STATS, state, {}, adapted.assets()
     )
     placement = Placement({"cpu": room_for_the_rest(adapted, 1)}, tmp_path / "offload")
-    spread = checkpoint.load_policy(path, placement)
+    spread = load_policy(path, placement)
     assert any(p.is_meta for p in spread.parameters())
     assert np.array_equal(actions(spread), actions(adapted))

@@ -36,14 +36,13 @@ def stats(dims, seed):
     return {k: v.tolist() for k, v in (found | {"std": (high - low) / 4}).items()}
 
 
-def pi_cfg(version, layout):
+def pi_cfg(version):
     mode = {"pi0": "mean_std", "pi05": "quantile"}[version]
     prompts = {"pi0": "{instruction}\n", "pi05": "Task: {instruction}, State: {state};\nAction: "}
     cfg = pi_golden.tiny(
         version,
         cameras=["front"], image_size=(28, 28), state_dim=4, action_dim=3,
         state_normalization=mode, action_normalization=mode, prompt=prompts[version],
-        prompt_state_dims=32 if (layout, version) == ("lerobot", "pi05") else 0,
     )  # fmt: skip
     words = TokenizerCfg(words=[str(number) for number in range(256)])
     return cfg.replace(backbone=cfg.backbone.replace(tokenizer=words))
@@ -54,10 +53,10 @@ def groot_cfg():
 
 
 CASES = {
-    "openpi": lambda: pi_cfg("pi0", "openpi"),
-    "openpi-05": lambda: pi_cfg("pi05", "openpi"),
-    "lerobot": lambda: pi_cfg("pi0", "lerobot"),
-    "lerobot-05": lambda: pi_cfg("pi05", "lerobot"),
+    "openpi": lambda: pi_cfg("pi0"),
+    "openpi-05": lambda: pi_cfg("pi05"),
+    "lerobot": lambda: pi_cfg("pi0"),
+    "lerobot-05": lambda: pi_cfg("pi05"),
     "openvla": lambda: test_openvla_heads.policy_cfg(test_openvla_heads.TOKENS),
     "openvla-oft": lambda: test_openvla_heads.policy_cfg(test_openvla_heads.REGRESSION),
     "groot": groot_cfg,
@@ -180,7 +179,7 @@ def test_statistics_are_chosen_by_name_when_there_are_several(tmp_path):
 
 
 def test_the_commands_export_and_import(tmp_path):
-    cfg = pi_cfg("pi0", "lerobot")
+    cfg = pi_cfg("pi0")
     path, policy = saved(tmp_path / "run", cfg)
     file = tmp_path / "tiny.yaml"
     sizes = {
@@ -233,7 +232,7 @@ def test_large_checkpoints_are_divided_and_read_back(tmp_path, monkeypatch):
 def test_a_training_starts_from_a_published_policy_with_its_own_statistics(tmp_path, monkeypatch):
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
     dataset = str(write_synthetic(tmp_path / "data", 24))
-    cfg = pi_cfg("pi0", "lerobot").replace(state_dim=2, action_dim=2, image_size=(16, 16))
+    cfg = pi_cfg("pi0").replace(state_dim=2, action_dim=2, image_size=(16, 16))
     path, policy = saved(tmp_path / "run", cfg)
     published.export_policy(path, "lerobot", tmp_path / "theirs")
     run = SupervisedRunnerCfg(

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from rrf.data.action_representation import PREDICTED
+from rrf.data.dataset.action_representation import PREDICTED
 from rrf.data.schema import ACTION
 from rrf.networks.vlm.configs import ImageRuleCfg, TokenizerCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg

@@ -9,7 +9,7 @@ it would be a line in `rrf/presets/__init__.py`.
 from rrf.algorithms.on_policy.configs import PPOCfg, require_not_negative
 from rrf.algorithms.on_policy.ppo import PPO
 from rrf.config import configclass
-from rrf.policies.control.distributions import Distribution
+from rrf.policies.control.actor_critic import Distribution
 from rrf.presets import PRESETS
 from rrf.presets.gymnasium import pendulum_ppo
 from rrf.runners import OnPolicyRunnerCfg

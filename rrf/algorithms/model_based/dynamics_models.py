@@ -22,8 +22,7 @@ from rrf.envs.control_env import Interface
 from rrf.networks.causal_transformer import CausalTransformer
 from rrf.networks.configs import without_dropout
 from rrf.policies.control.actor_critic import ControlPolicy, Deployed
-from rrf.policies.control.actors import ACTOR_GROUPS
-from rrf.policies.control.state_network import groups_of
+from rrf.policies.control.state_network import ACTOR_GROUPS, groups_of
 
 
 @dataclasses.dataclass

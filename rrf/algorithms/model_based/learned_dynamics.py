@@ -21,9 +21,9 @@ from rrf.algorithms.model_based.ensemble import Ensemble
 from rrf.algorithms.model_based.losses import elites
 from rrf.algorithms.model_based.terminations import RULES, Rule
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
-from rrf.algorithms.precision import autocast
 from rrf.envs.control_env import Interface
 from rrf.envs.failure import NotFiniteError
+from rrf.precision import autocast
 from rrf.storage.replay import Transitions
 
 _IMPROVEMENT = 0.01  # of an error, relative; less does not count

@@ -23,7 +23,7 @@ from rrf.algorithms.off_policy.discrete_configs import DiscreteSACCfg
 from rrf.algorithms.off_policy.learner import Batch, OffPolicyLearner, polyak
 from rrf.algorithms.off_policy.losses import alpha_loss, critic_loss
 from rrf.algorithms.off_policy.sac import SAC
-from rrf.policies.control.actors import CategoricalActor
+from rrf.policies.control.actor_critic import CategoricalActor
 from rrf.policies.control.discrete_critics import DiscreteQNetwork
 
 

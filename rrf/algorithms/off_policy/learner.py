@@ -18,8 +18,8 @@ from torch import nn
 
 from rrf.algorithms.off_policy.configs import OffPolicyCfg
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
-from rrf.algorithms.precision import compiled
-from rrf.policies.control.actors import CategoricalActor
+from rrf.policies.control.actor_critic import CategoricalActor
+from rrf.precision import fast_pass
 from rrf.storage.replay import Replay, RowLayout, Transitions
 from rrf.storage.rollout import ControlStep
 
@@ -58,6 +58,8 @@ class OffPolicyLearner:
     policy: typing.Any
     learn: Callable[..., dict[str, torch.Tensor]]
     """One gradient step on what `batches` yields. Returns 0-d metrics."""
+    compiled: typing.Any = None
+    """Makes the same gradient steps in compiled code; `rrf.compiled.acceleration` gives it."""
     keeps_last_states = False
     """Whether the replay holds the observation after a termination, instead of the one before."""
 
@@ -165,9 +167,10 @@ class OffPolicyLearner:
 
     def make_updates(self, count: int) -> dict[str, torch.Tensor]:
         """Make `count` gradient steps; see `update` for what it returns."""
+        learn = self.compiled.learn if self.compiled else self.learn
         means = Means()
         for of_step in self.batches(count):
-            means.add(self.learn(*of_step))
+            means.add(learn(*of_step))
         return means.found()
 
     @property
@@ -257,7 +260,7 @@ class OffPolicyLearner:
 
     def precision(self) -> typing.ContextManager:
         """A context for one pass; a weight cast without gradient is no use to a pass with one."""
-        return compiled(self.cfg.precision, self.device)
+        return fast_pass(self.cfg.precision, self.device)
 
     def slow_copies(self) -> Iterator[tuple[nn.Module, nn.Module]]:
         """Pairs of a slow copy and the network that it follows."""
@@ -304,6 +307,8 @@ class OffPolicyLearner:
                     parameter.copy_(kept[key])
         for name, (module, _) in self.learners().items():
             restore_optimizer(self.optimizers[name], module, beneath(tensors, f"optimizer/{name}/"))
+        if self.compiled:
+            self.compiled.rebind()
         self.num_observed, self.num_updates = facts["num_observed"], facts["num_updates"]
         self._due = facts["due"]
         self.set_slowness(facts["slowness"])

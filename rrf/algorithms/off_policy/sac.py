@@ -10,22 +10,16 @@ Legend: B batch, K critics, D feature width, A action width.
 """
 
 import dataclasses
-import functools
 import typing
 from collections.abc import Iterator
 
 import torch
 from torch import nn
 
-from rrf.algorithms.off_policy import fused_sac
 from rrf.algorithms.off_policy.configs import SACCfg
-from rrf.algorithms.off_policy.fused_sac import FusedSAC
 from rrf.algorithms.off_policy.learner import OffPolicyLearner, polyak
 from rrf.algorithms.off_policy.losses import alpha_loss, critic_loss, policy_loss, soft_target
 from rrf.policies.control.off_policy_actors import SACActor
-
-_OVERRIDABLE = ("learn", "learners", "learns_policy", "sees_updated_critic", "critic_objective")
-_OVERRIDABLE += ("actor_pass", "next_actor", "critic_features", "target_features", "slow_copies")
 
 
 @dataclasses.dataclass
@@ -99,8 +93,6 @@ class SAC(OffPolicyLearner):
 
     def learn(self, batch: typing.Any, noise: Noise) -> dict[str, torch.Tensor]:
         """One gradient step of the critics and, if it is due, of everything else."""
-        if self._fused and batch.discounts.shape[0] == self._fused.batch_size:
-            return self._fused.learn(batch, noise)
         cfg = self.cfg
         is_due = self.num_updates % cfg.policy_delay == 0
         moves_policy = is_due and self.learns_policy
@@ -169,17 +161,6 @@ class SAC(OffPolicyLearner):
             "policy/entropy": -log_prob.detach().mean(),
             "policy/alpha": alpha,
         }
-
-    @functools.cached_property
-    def _fused(self) -> FusedSAC | None:
-        """The compiled gradient step, where it equals this one."""
-        is_own = all(getattr(type(self), name) is getattr(SAC, name) for name in _OVERRIDABLE)
-        return FusedSAC(self) if is_own and fused_sac.knows(self) else None
-
-    def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
-        """See `OffPolicyLearner.load_state`."""
-        super().load_state(tensors, facts)
-        self.__dict__.pop("_fused", None)  # the optimizers' states are others now
 
     # ------------------------------------------------------------------ passes through the networks
 

@@ -9,7 +9,6 @@ The order of a gradient step is that of CORL: V(s') and u are of the networks be
 Legend: B batch, K critics.
 """
 
-import functools
 import math
 import typing
 from collections.abc import Iterator
@@ -19,9 +18,7 @@ from torch import nn
 
 from rrf.algorithms.off_policy.learner import Batch, OffPolicyLearner, polyak
 from rrf.algorithms.off_policy.losses import critic_loss
-from rrf.algorithms.offline import fused_iql
 from rrf.algorithms.offline.configs import IQLCfg
-from rrf.algorithms.offline.fused_iql import FusedIQL
 from rrf.algorithms.offline.losses import advantage_weights, expectile_loss
 from rrf.policies.control.bounded_actors import BoundedActor
 from rrf.policies.control.offline_policies import ActorQV
@@ -63,21 +60,19 @@ class IQL(OffPolicyLearner):
 
     def learn(self, batch: Batch) -> dict[str, torch.Tensor]:
         """One gradient step of all networks."""
-        self.optimizers["actor"].param_groups[0]["lr"] = self._actor_lr()
-        if self._fused and batch.discounts.shape[0] == self._fused.batch_size:
-            return self._fused.learn(batch)
+        self.anneal()
         steps, policy = batch.steps, self.policy
-        seen = policy.critic.normalized(steps.critic_obs)
+        features = policy.critic.normalized(steps.critic_obs)
         with torch.no_grad(), self.precision():
             next_value = policy.value.value(steps.next_critic_obs)
-            target_q = self.target_critic(seen, steps.actions).amin(0)
+            target_q = self.target_critic(features, steps.actions).amin(0)
         with self.precision():
             value = policy.value.value(steps.critic_obs)
         errors = target_q - value
         of_value = expectile_loss(errors, self.cfg.expectile)
         self.step(of_value, "value")
         with self.precision():
-            q = policy.critic(seen, steps.actions)
+            q = policy.critic(features, steps.actions)
         of_critic = critic_loss(q, steps.rewards + batch.discounts * next_value)
         self.step(of_critic, "critic")
         polyak(self.target_critic, policy.critic, self.cfg.tau)
@@ -91,16 +86,6 @@ class IQL(OffPolicyLearner):
             "advantage/mean": errors.detach().mean(),
         }
 
-    @functools.cached_property
-    def _fused(self) -> FusedIQL | None:
-        """The compiled gradient step, where it equals this one."""
-        return FusedIQL(self) if type(self) is IQL and fused_iql.knows(self) else None
-
-    def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
-        """See `OffPolicyLearner.load_state`."""
-        super().load_state(tensors, facts)
-        self.__dict__.pop("_fused", None)  # the optimizers' states are others now
-
     def _imitate(self, steps: typing.Any, advantages: torch.Tensor) -> torch.Tensor:
         cfg, actor = self.cfg, typing.cast(BoundedActor, self.policy.actor)
         weights = advantage_weights(advantages, cfg.beta, cfg.max_weight)
@@ -110,10 +95,11 @@ class IQL(OffPolicyLearner):
         self.step(loss, "actor")
         return loss.detach()
 
-    def _actor_lr(self) -> float:
+    def anneal(self) -> None:
+        """Set the actor's learning rate, which may fall along a cosine, for the next step."""
         cfg = self.cfg
         rate = cfg.actor_lr * self.slowness
-        if cfg.actor_decay_updates is None:
-            return rate
-        passed = min(self.num_updates / cfg.actor_decay_updates, 1.0)
-        return rate * 0.5 * (1 + math.cos(math.pi * passed))
+        if cfg.actor_decay_updates is not None:
+            passed = min(self.num_updates / cfg.actor_decay_updates, 1.0)
+            rate *= 0.5 * (1 + math.cos(math.pi * passed))
+        self.optimizers["actor"].param_groups[0]["lr"] = rate

@@ -8,7 +8,7 @@ loss is computed on the normalised observations of every mini-batch.
 from rrf.algorithms.on_policy.auxiliary_configs import AuxiliaryPPOCfg
 from rrf.algorithms.on_policy.extension import Extension, Penalty
 from rrf.algorithms.on_policy.ppo import PPO
-from rrf.policies.control.distributions import Distribution
+from rrf.policies.control.actor_critic import Distribution
 from rrf.storage.rollout import Batch
 
 

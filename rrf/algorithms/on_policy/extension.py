@@ -2,7 +2,7 @@
 
 import torch
 
-from rrf.policies.control.distributions import Distribution
+from rrf.policies.control.actor_critic import Distribution
 from rrf.storage.rollout import Batch, ControlStep, Samples
 
 Penalty = tuple[torch.Tensor, dict[str, torch.Tensor]]

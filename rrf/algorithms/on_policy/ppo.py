@@ -1,5 +1,10 @@
 """Proximal policy optimisation, arXiv:1707.06347, for state-based control.
 
+    for num_steps steps: actions = act(observations); observe(what the environment made of them)
+    update:
+        returns  -> samples with returns and advantages
+        learn    -> for each mini-batch: losses of actor and critic, a gradient step of both
+
 It follows rsl_rl: the KL divergence adapts the learning rate, the gradients of actor and critic are
 clipped separately, advantages are normalised over the rollout. The differences are:
 
@@ -17,7 +22,7 @@ Legend: T time, N environments, S = T * N, B mini-batch, O observation width, A 
 """
 
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -25,30 +30,29 @@ from tensordict import TensorDict
 from torch import nn
 
 from rrf.algorithms import distributed
-from rrf.algorithms.on_policy import fused_ppo
 from rrf.algorithms.on_policy.configs import PPOCfg
-from rrf.algorithms.on_policy.extension import Extension
-from rrf.algorithms.on_policy.fused_ppo import FusedPPO
 from rrf.algorithms.on_policy.losses import adapted_learning_rate, clipped_surrogate, value_errors
-from rrf.algorithms.on_policy.rsl_rl_interface import RslRlAlgorithm, construct
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
-from rrf.algorithms.precision import autocast, compiled, is_bf16
 from rrf.algorithms.returns import add_time_limit_bootstrap, gae
-from rrf.policies.control.actor_critic import ActorCritic
-from rrf.policies.control.distributions import Distribution
+from rrf.policies.control.actor_critic import ActorCritic, Distribution
 from rrf.policies.control.normalizer import RewardScaler
-from rrf.policies.control.population import MEMBER
-from rrf.policies.control.state_network import forget
+from rrf.policies.control.state_network import StateNetwork, forget
+from rrf.precision import autocast, fast_pass, is_bf16
 from rrf.storage.rollout import Batch, ControlStep, Rollout, Samples
 
-_OVERRIDABLE = ("batches", "penalty", "critic_penalty", "surrogate", "value_losses")
-_OVERRIDABLE += ("entropy_bonus",)
+if typing.TYPE_CHECKING:  # what PPO is given, or only hands on
+    from rrf.algorithms.on_policy.extension import Extension, Penalty
+    from rrf.algorithms.on_policy.rsl_rl_interface import RslRlAlgorithm
+
+Metrics = dict[str, torch.Tensor]
 
 
 class PPO:
     """Call `act` and `observe` for `num_steps` steps, then `update`, and repeat."""
 
     trains_populations = False
+    compiled: typing.Any = None
+    """Does what `learn` does in compiled code; `rrf.compiled.acceleration` gives it."""
 
     def __init__(
         self,
@@ -70,35 +74,30 @@ class PPO:
             ValueError: If a rollout cannot be split into `cfg.num_mini_batches`, or if this
                 algorithm cannot train this kind of policy.
         """
-        if not self.trains_populations and MEMBER in policy.actor.groups:
+        if policy.num_members > 1 and not self.trains_populations:
             raise ValueError(
                 f"{type(self).__name__} trains one actor, but this policy is a population of "
-                f"{policy.actor.num_members}; use algorithms.SAPGCfg, algorithms.EPOCfg or "
+                f"{policy.num_members}; use algorithms.SAPGCfg, algorithms.EPOCfg or "
                 "policy.num_members=1"
             )
         self.cfg, self.policy = cfg, policy
         self.generator, self.device = generator, torch.device(device)
-        if num_envs * num_steps < 2:
-            raise ValueError(
-                "a rollout holds only 1 sample, so its advantage cannot be normalised; set "
-                "num_steps_per_env to 2 or more"
-            )
         self.rollout = Rollout(num_steps, num_envs, device)
         self.is_recurrent = policy.actor.memory is not None or policy.critic.memory is not None
-        if self.is_recurrent:
-            what = "environments, because a memory learns from whole sequences"
-            _require_mini_batches(cfg, num_envs, num_steps, what)
-        else:
-            _require_mini_batches(cfg, num_envs * num_steps, 1, "samples of a rollout")
+        _require_mini_batches(cfg, num_envs, num_steps, self.is_recurrent)
         self.actor_memory = policy.actor.initial_memory(num_envs)
         self.critic_memory = policy.critic.initial_memory(num_envs)
-        self.slowness = 1.0
+        self.slowness = 1.0  # factor on the configured learning rates
         self.reward_scaler = RewardScaler(num_envs, cfg.gamma).to(self.device)
+        # Both optimizers hold the same learning-rate tensor: changing it in place changes both.
         self.learning_rate = torch.tensor(cfg.learning_rate, device=self.device)
-        self.actor_optimizer = self._optimizer(policy.actor)
-        self.critic_optimizer = self._optimizer(policy.critic)
-        self._compiled: FusedPPO | None = None
-        self._critic_thread = ThreadPoolExecutor(1) if cfg.learner_threads == 2 else None
+        self.actor_optimizer, self.critic_optimizer = (
+            torch.optim.Adam(
+                list(network.parameters()), lr=self.learning_rate, eps=cfg.adam_eps, fused=True
+            )
+            for network in (policy.actor, policy.critic)
+        )
+        self.critic_thread = ThreadPoolExecutor(1) if cfg.learner_threads == 2 else None
         options = {"rnd": cfg.rnd_cfg, "symmetry": cfg.symmetry_cfg}
         self.extensions: dict[str, Extension] = {
             name: option.build(self) for name, option in options.items() if option
@@ -107,17 +106,16 @@ class PPO:
     @torch.no_grad()
     def act(self, observations: TensorDict) -> torch.Tensor:
         """Sampled actions, float32 [N, A]."""
-        actor = self.policy.actor
+        actor, critic = self.policy.actor, self.policy.critic
         if self.rollout.step == 0:
-            memories = {"actor": self.actor_memory, "critic": self.critic_memory}
-            self.rollout.memories = memories
+            self.rollout.memories = {"actor": self.actor_memory, "critic": self.critic_memory}
         x = actor.read(observations)
         outputs, self.actor_memory = actor.step(x, self.actor_memory)
         distribution = actor.distribution(outputs)
         actions = distribution.sample(self.generator)
         self.rollout.write(
             actor_obs=x,
-            critic_obs=self.policy.critic.read(observations),
+            critic_obs=critic.read(observations),
             actions=actions,
             distribution=distribution.parameters,
         )
@@ -147,14 +145,109 @@ class PPO:
             extensions.
         """
         samples = self.returns(observations)
-        fused = self._fused(len(samples))
-        metrics = fused.learn(samples) if fused else self._learn_all(samples)
-        self._update_normalizers(samples)
+        metrics = self.compiled.learn(samples) if self.compiled else self.learn(samples)
+        self.update_normalizers(samples)
         self.rollout.restart()
         for extension in self.extensions.values():
             metrics |= extension.learn()
         metrics |= self.policy.actor.exploration()
         return metrics | {"train/learning_rate": self.learning_rate.item()}
+
+    @torch.no_grad()
+    def returns(self, observations: TensorDict) -> Samples:
+        """The full rollout as samples, with advantages (normalised) and returns."""
+        rollout, cfg, policy = self.rollout, self.cfg, self.policy
+        rollout.write(
+            actor_obs=policy.actor.read(observations), critic_obs=policy.critic.read(observations)
+        )
+        values, final_values = self.values()
+        if cfg.normalize_rewards:
+            rollout["rewards"].copy_(self.reward_scaler(rollout["rewards"], rollout["dones"]))
+        dones = torch.cat([torch.zeros_like(rollout["dones"][:1]), rollout["dones"]])
+        with distributed.together(self.device):
+            rewards = add_time_limit_bootstrap(
+                rollout["rewards"], rollout["time_outs"], final_values, cfg.gamma
+            )
+            advantages, returns = gae(rewards, values, dones, cfg.gamma, cfg.lam)
+        rollout["log_prob"] = self.behaviour().log_prob(rollout["actions"])
+        samples = self.augmented(Samples.of(rollout, values[:-1], returns, advantages))
+        if not cfg.normalize_advantage_per_mini_batch:
+            samples.advantages = self.normalized_advantages(samples)
+        return samples
+
+    def learn(self, samples: Samples) -> dict[str, float]:
+        """A gradient step on every mini-batch of every epoch; the means of their metrics."""
+        sums: Metrics = {}
+        count = 0
+        for batch in self.batches(samples):
+            for name, value in self.step(batch).items():
+                sums[name] = sums.get(name, torch.zeros((), device=self.device)) + value
+            count += 1
+        return {name: value.item() / count for name, value in sums.items()}
+
+    def step(self, batch: Batch) -> Metrics:
+        """One gradient step of actor and critic. The critic may compute in its own thread."""
+        actor, critic, thread = self.policy.actor, self.policy.critic, self.critic_thread
+        running = thread.submit(_backward, critic, self.critic_loss, batch) if thread else None
+        metrics = _backward(actor, self.actor_loss, batch)
+        metrics |= running.result() if running else _backward(critic, self.critic_loss, batch)
+        self.adapt_learning_rate(metrics["policy/kl"])
+        distributed.average_gradients(self.policy)
+        for network, optimizer in ((actor, self.actor_optimizer), (critic, self.critic_optimizer)):
+            nn.utils.clip_grad_norm_(network.parameters(), self.cfg.max_grad_norm, foreach=True)
+            optimizer.step()
+        actor.constrain()
+        return metrics
+
+    def actor_loss(self, batch: Batch) -> tuple[torch.Tensor, Metrics]:
+        """Surrogate - entropy bonus + penalties, and metrics to log."""
+        cfg, actor = self.cfg, self.policy.actor
+        with autocast(cfg.precision, self.device):
+            if actor.memory is None:
+                distribution = self.distribution_in(batch.actor_obs)
+            else:
+                distribution = actor.distribution(self._along_sequences("actor", batch).float())
+            log_prob, entropy = distribution.log_prob(batch.actions), distribution.entropy()
+            advantages = batch.advantages
+            if cfg.normalize_advantage_per_mini_batch:
+                advantages = distributed.normalized(advantages)
+            surrogate = self.surrogate(batch, log_prob, advantages).mean()
+            loss = surrogate - self.entropy_bonus(batch, entropy)
+            penalties = [self.penalty(batch, distribution)]
+            penalties += [e.penalty(batch, distribution) for e in self.extensions.values()]
+            penalties = [penalty for penalty in penalties if penalty]
+            for penalty, _ in penalties:
+                loss = loss + penalty
+        with torch.no_grad():
+            acted = actor.distribution_class.of_parameters(batch.distribution)
+            is_clipped = (log_prob - batch.log_prob).exp().sub(1).abs() > cfg.clip_param
+            metrics = {
+                "loss/surrogate": surrogate.detach(),
+                "loss/entropy": entropy.detach().mean(),
+                "policy/kl": distributed.mean(acted.kl_to(distribution).mean()),
+                "policy/clip_fraction": is_clipped.float().mean(),
+            }
+        for _, numbers in penalties:
+            metrics |= numbers
+        return loss, metrics
+
+    def critic_loss(self, batch: Batch) -> tuple[torch.Tensor, Metrics]:
+        """The value loss + penalty, and metrics to log."""
+        cfg, critic = self.cfg, self.policy.critic
+        with fast_pass(cfg.precision, self.device):
+            if critic.memory is None:
+                values = critic.value(batch.critic_obs)
+            else:
+                values = self._along_sequences("critic", batch).squeeze(-1)
+        with autocast(cfg.precision, self.device):
+            value_loss = self.value_losses(batch, values.float()).mean()
+            loss = cfg.value_loss_coef * value_loss
+            penalty, numbers = self.critic_penalty(batch, values) or (None, {})
+            if penalty is not None:
+                loss = loss + penalty
+        return loss, {"loss/value": value_loss.detach()} | numbers
+
+    # ------------------------------------------------------------------ what variants override
 
     def rewards(self, step: ControlStep) -> torch.Tensor:
         """The rewards of a step, float32 [N]; extensions add intrinsic rewards here."""
@@ -168,6 +261,10 @@ class PPO:
         for extension in self.extensions.values():
             samples = extension.augmented(samples)
         return samples
+
+    def normalized_advantages(self, samples: Samples) -> torch.Tensor:
+        """Advantages with zero mean and unit variance, [S]."""
+        return distributed.normalized(samples.advantages)
 
     def batches(self, samples: Samples) -> Iterator[Batch]:
         """The mini-batches of all epochs. Networks with a memory receive whole sequences."""
@@ -186,73 +283,37 @@ class PPO:
         """A random order of the samples or sequences of an epoch, int64 [count]."""
         return torch.randperm(count, generator=self.generator, device=self.device)
 
-    def penalty(
-        self, batch: Batch, distribution: Distribution
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]] | None:
-        """A term for the actor's loss and metrics to log; None for nothing."""
-        return None
-
-    def critic_penalty(
-        self, batch: Batch, values: torch.Tensor
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]] | None:
-        """A term for the critic's loss and metrics to log; None for nothing."""
-        return None
-
     def surrogate(self, batch: Batch, log_prob: torch.Tensor, advantages: torch.Tensor):
         """The policy loss of each sample, [B]."""
         return clipped_surrogate(log_prob, batch.log_prob, advantages, self.cfg.clip_param)
+
+    def entropy_bonus(self, batch: Batch, entropy: torch.Tensor) -> torch.Tensor:
+        """The entropy bonus, a scalar that is subtracted from the actor's loss."""
+        return self.cfg.entropy_coef * entropy.mean()
+
+    def penalty(self, batch: Batch, distribution: Distribution) -> "Penalty | None":
+        """A term for the actor's loss and metrics to log; None for nothing."""
+        return None
 
     def value_losses(self, batch: Batch, values: torch.Tensor) -> torch.Tensor:
         """The critic's loss of each sample, [B]."""
         clip = self.cfg.clip_param if self.cfg.use_clipped_value_loss else None
         return value_errors(values, batch.values, batch.returns, clip)
 
-    def entropy_bonus(self, batch: Batch, entropy: torch.Tensor) -> torch.Tensor:
-        """The entropy bonus, a scalar that is subtracted from the actor's loss."""
-        return self.cfg.entropy_coef * entropy.mean()
+    def critic_penalty(self, batch: Batch, values: torch.Tensor) -> "Penalty | None":
+        """A term for the critic's loss and metrics to log; None for nothing."""
+        return None
 
-    @torch.no_grad()
-    def returns(self, observations: TensorDict) -> Samples:
-        """The full rollout as samples, with advantages (normalised) and returns."""
-        rollout, cfg = self.rollout, self.cfg
-        rollout.write(
-            actor_obs=self.policy.actor.read(observations),
-            critic_obs=self.policy.critic.read(observations),
-        )
-        values, final_values = self._values()
-        if cfg.normalize_rewards:
-            rollout["rewards"].copy_(self.reward_scaler(rollout["rewards"], rollout["dones"]))
-        dones = torch.cat([torch.zeros_like(rollout["dones"][:1]), rollout["dones"]])
-        with distributed.together(self.device):
-            rewards = add_time_limit_bootstrap(
-                rollout["rewards"], rollout["time_outs"], final_values, cfg.gamma
-            )
-            advantages, returns = gae(rewards, values, dones, cfg.gamma, cfg.lam)
-        rollout["log_prob"] = self._acted().log_prob(rollout["actions"])
-        samples = self.augmented(Samples.of(rollout, values[:-1], returns, advantages))
-        if not cfg.normalize_advantage_per_mini_batch:
-            samples.advantages = self.normalized_advantages(samples)
-        return samples
+    def update_normalizers(self, samples: Samples) -> None:
+        """Merge the observations into the statistics with which they are normalised."""
+        pairs = (self.policy.actor, samples.actor_obs), (self.policy.critic, samples.critic_obs)
+        for network, observed in pairs:
+            if network.normalizer is not None:
+                network.normalizer.update(observed)
 
-    def normalized_advantages(self, samples: Samples) -> torch.Tensor:
-        """Advantages with zero mean and unit variance, [S]."""
-        return distributed.normalized(samples.advantages)
+    # ------------------------------------------------------------------ passes through the networks
 
-    def _acted(self) -> Distribution:
-        """The distribution that chose the actions, computed in the precision of the update.
-
-        Otherwise the ratio would not begin at 1.
-        """
-        actor, rollout = self.policy.actor, self.rollout
-        if is_bf16(self.cfg.precision, self.device):
-            with compiled(self.cfg.precision, self.device):
-                outputs, _ = actor.sequence(
-                    rollout["actor_obs"][:-1], rollout.memories["actor"], rollout.starts[:-1]
-                )
-            rollout["distribution"] = actor.distribution(outputs.float()).parameters
-        return actor.distribution_class.of_parameters(rollout["distribution"])
-
-    def _values(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def values(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Values of all observations, [T + 1, N], and of the final ones of episodes, [T, N]."""
         rollout, critic = self.rollout, self.policy.critic
         critic_obs = rollout["critic_obs"]
@@ -270,114 +331,43 @@ class PPO:
             self.critic_memory = forget(memories[-2], rollout["dones"][-1])
         return values, final_values
 
-    def _fused(self, num_samples: int) -> FusedPPO | None:
-        """The compiled update, where it equals `_learn_all`."""
-        if self._compiled and self._compiled.num_samples == num_samples:
-            return self._compiled
-        is_own = all(getattr(type(self), name) is getattr(PPO, name) for name in _OVERRIDABLE)
-        adds = any(type(one).penalty is not Extension.penalty for one in self.extensions.values())
-        is_known = is_own and not adds and fused_ppo.knows(self, num_samples)
-        self._compiled = FusedPPO(self, num_samples) if is_known else None
-        return self._compiled
+    def behaviour(self) -> Distribution:
+        """The distribution that chose the actions, computed in the precision of the update.
 
-    def _learn_all(self, samples: Samples) -> dict[str, float]:
-        """Learn from all mini-batches; returns the means of their metrics."""
-        sums: dict[str, torch.Tensor] = {}
-        count = 0
-        for batch in self.batches(samples):
-            for name, value in self._learn(batch).items():
-                sums[name] = sums.get(name, torch.zeros((), device=self.device)) + value
-            count += 1
-        return {name: value.item() / count for name, value in sums.items()}
-
-    def _learn(self, batch: Batch) -> dict[str, torch.Tensor]:
-        """One optimizer step of actor and critic. The critic may run in its own thread."""
-        thread = self._critic_thread
-        critic = thread.submit(self._critic_gradients, batch) if thread else None
-        metrics = self._actor_gradients(batch)
-        metrics |= critic.result() if critic else self._critic_gradients(batch)
-        distributed.average_gradients(self.policy)
-        for module, optimizer in self._learners():
-            nn.utils.clip_grad_norm_(module.parameters(), self.cfg.max_grad_norm, foreach=True)
-            optimizer.step()
-        self.policy.actor.constrain()
-        return metrics
-
-    def _actor_gradients(self, batch: Batch) -> dict[str, torch.Tensor]:
-        cfg = self.cfg
-        with autocast(self.cfg.precision, self.device):
-            distribution = self._distribution(batch)
-            log_prob = distribution.log_prob(batch.actions)
-            old = self.policy.actor.distribution_class.of_parameters(batch.distribution)
-            with torch.no_grad():
-                kl = distributed.mean(old.kl_to(distribution).mean())
-                self._adapt(kl)
-            advantages = batch.advantages
-            if cfg.normalize_advantage_per_mini_batch:
-                advantages = distributed.normalized(advantages)
-            entropy = distribution.entropy()
-            surrogate = self.surrogate(batch, log_prob, advantages).mean()
-            loss = surrogate - self.entropy_bonus(batch, entropy)
-            penalties = [self.penalty(batch, distribution)]
-            penalties += [e.penalty(batch, distribution) for e in self.extensions.values()]
-            extras = [penalty for penalty in penalties if penalty]
-            for penalty, _ in extras:
-                loss = loss + penalty
-        self.policy.actor.zero_grad()
-        loss.backward()
-        with torch.no_grad():
-            is_clipped = (log_prob - batch.log_prob).exp().sub(1).abs() > cfg.clip_param
-        metrics = {
-            "loss/surrogate": surrogate.detach(),
-            "loss/entropy": entropy.detach().mean(),
-            "policy/kl": kl,
-            "policy/clip_fraction": is_clipped.float().mean(),
-        }
-        for _, numbers in extras:
-            metrics |= numbers
-        return metrics
-
-    def _critic_gradients(self, batch: Batch) -> dict[str, torch.Tensor]:
-        cfg, critic = self.cfg, self.policy.critic
-        with compiled(self.cfg.precision, self.device):
-            if critic.memory is None:
-                values = critic.value(batch.critic_obs)
-            else:
-                values = self._sequences(critic, "critic", batch, batch.critic_obs).squeeze(-1)
-        with autocast(self.cfg.precision, self.device):
-            value_loss = self.value_losses(batch, values.float()).mean()
-            loss = cfg.value_loss_coef * value_loss
-            extra = self.critic_penalty(batch, values)
-            if extra:
-                loss = loss + extra[0]
-        critic.zero_grad()
-        loss.backward()
-        return {"loss/value": value_loss.detach()} | (extra[1] if extra else {})
-
-    def _distribution(self, batch: Batch) -> Distribution:
-        actor = self.policy.actor
-        if actor.memory is None:
-            return self.distribution_in(batch.actor_obs)
-        outputs = self._sequences(actor, "actor", batch, batch.actor_obs)
-        return actor.distribution(outputs.float())
+        Otherwise the ratio would not begin at 1.
+        """
+        actor, rollout = self.policy.actor, self.rollout
+        if is_bf16(self.cfg.precision, self.device):
+            with fast_pass(self.cfg.precision, self.device):
+                outputs, _ = actor.sequence(
+                    rollout["actor_obs"][:-1], rollout.memories["actor"], rollout.starts[:-1]
+                )
+            rollout["distribution"] = actor.distribution(outputs.float()).parameters
+        return actor.distribution_class.of_parameters(rollout["distribution"])
 
     def distribution_in(self, x_so: torch.Tensor) -> Distribution:
         """An actor's distribution in given states, in the update's precision; for no memory."""
         actor = self.policy.actor
-        with compiled(self.cfg.precision, self.device):
+        with fast_pass(self.cfg.precision, self.device):
             outputs = actor(x_so)
         return actor.distribution(outputs.float())
 
-    def _sequences(self, network, name: str, batch: Batch, x_so: torch.Tensor) -> torch.Tensor:
+    def _along_sequences(self, name: typing.Literal["actor", "critic"], batch: Batch):
+        """The outputs of a network with a memory for whole sequences, [B, ...]."""
         assert batch.envs is not None
+        network: StateNetwork = getattr(self.policy, name)
         memory = self.rollout.memories[name]
         if memory is not None:
             memory = memory[:, batch.envs].contiguous()
+        x_so = batch.actor_obs if name == "actor" else batch.critic_obs
         x_tbo = x_so.unflatten(0, (self.rollout.num_steps, -1))
         outputs, _ = network.sequence(x_tbo, memory, self.rollout.starts[:-1, batch.envs])
         return outputs.flatten(0, 1)
 
-    def _adapt(self, kl: torch.Tensor) -> None:
+    # ------------------------------------------------------------------ learning rate, state
+
+    def adapt_learning_rate(self, kl: torch.Tensor) -> None:
+        """Follow the adaptive schedule after a mini-batch with this divergence."""
         cfg = self.cfg
         if cfg.schedule == "adaptive":
             low, high = self.slowness * cfg.min_learning_rate, self.slowness * cfg.max_learning_rate
@@ -405,8 +395,8 @@ class PPO:
         for name, memory in (("actor", self.actor_memory), ("critic", self.critic_memory)):
             if memory is not None:
                 tensors[f"memory/{name}"] = memory
-        for (module, optimizer), name in zip(self._learners(), ("actor", "critic"), strict=True):
-            packed = optimizer_tensors(optimizer, module)
+        for name, (network, optimizer) in self._learners().items():
+            packed = optimizer_tensors(optimizer, network)
             tensors |= {f"optimizer/{name}/{key}": value for key, value in packed.items()}
         scaler = self.reward_scaler.state_dict().items()
         tensors |= {f"reward_scaler/{key}": value for key, value in scaler}
@@ -425,10 +415,10 @@ class PPO:
             self.actor_memory = tensors["memory/actor"].to(self.device)
         if self.critic_memory is not None:
             self.critic_memory = tensors["memory/critic"].to(self.device)
-        for (module, optimizer), name in zip(self._learners(), ("actor", "critic"), strict=True):
-            prefix = f"optimizer/{name}/"
-            restore_optimizer(optimizer, module, beneath(tensors, prefix))
-        self._compiled = None  # the optimizers' states are others now
+        for name, (network, optimizer) in self._learners().items():
+            restore_optimizer(optimizer, network, beneath(tensors, f"optimizer/{name}/"))
+        if self.compiled:
+            self.compiled.rebind()
         for name, extension in self.extensions.items():
             extension.load_state(beneath(tensors, f"{name}/"))
 
@@ -443,35 +433,44 @@ class PPO:
     @classmethod
     def construct_algorithm(
         cls, obs: TensorDict, env: typing.Any, cfg: dict, device: str
-    ) -> RslRlAlgorithm:
+    ) -> "RslRlAlgorithm":
         """Called by rsl_rl's runners; see `rrf.algorithms.on_policy.rsl_rl_interface`."""
+        from rrf.algorithms.on_policy.rsl_rl_interface import construct
+
         return construct(cls, obs, env, cfg, device)
 
-    def _learners(self) -> Iterator[tuple[nn.Module, torch.optim.Optimizer]]:
-        yield self.policy.actor, self.actor_optimizer
-        yield self.policy.critic, self.critic_optimizer
-
-    def _optimizer(self, module: nn.Module) -> torch.optim.Optimizer:
-        # Both optimizers hold the same learning-rate tensor: changing it in place changes both.
-        parameters = list(module.parameters())
-        return torch.optim.Adam(
-            parameters, lr=self.learning_rate, eps=self.cfg.adam_eps, fused=True
-        )
-
-    def _update_normalizers(self, samples: Samples) -> None:
-        for network, observed in (
-            (self.policy.actor, samples.actor_obs),
-            (self.policy.critic, samples.critic_obs),
-        ):
-            if network.normalizer is not None:
-                network.normalizer.update(observed)
+    def _learners(self) -> dict[str, tuple[StateNetwork, torch.optim.Optimizer]]:
+        return {
+            "actor": (self.policy.actor, self.actor_optimizer),
+            "critic": (self.policy.critic, self.critic_optimizer),
+        }
 
 
-def _require_mini_batches(cfg: PPOCfg, count: int, samples_each: int, what: str) -> None:
-    """Require that `count` units of `samples_each` samples fill `cfg.num_mini_batches`.
+def _backward(
+    network: nn.Module, loss_of: Callable[[Batch], tuple[torch.Tensor, Metrics]], batch: Batch
+) -> Metrics:
+    """Set the gradients of one network; returns the metrics of its loss."""
+    loss, metrics = loss_of(batch)
+    network.zero_grad()
+    loss.backward()
+    return metrics
+
+
+def _require_mini_batches(cfg: PPOCfg, num_envs: int, num_steps: int, is_recurrent: bool) -> None:
+    """Raise ValueError unless a rollout fills `cfg.num_mini_batches` mini-batches.
 
     A mini-batch whose advantages are normalised separately needs at least two samples.
     """
+    if num_envs * num_steps < 2:
+        raise ValueError(
+            "a rollout holds only 1 sample, so its advantage cannot be normalised; set "
+            "num_steps_per_env to 2 or more"
+        )
+    if is_recurrent:
+        count, samples_each = num_envs, num_steps
+        what = "environments, because a memory learns from whole sequences"
+    else:
+        count, samples_each, what = num_envs * num_steps, 1, "samples of a rollout"
     is_enough = samples_each > 1 or not cfg.normalize_advantage_per_mini_batch
     allowed = count if is_enough else count // 2
     if cfg.num_mini_batches > allowed:

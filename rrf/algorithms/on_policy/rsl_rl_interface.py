@@ -19,6 +19,7 @@ from torch import nn
 
 from rrf import algorithms
 from rrf.algorithms.on_policy.configs import PPOCfg
+from rrf.compiled.acceleration import accelerate
 from rrf.config import did_you_mean
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import MLPCfg, plain_mlp
@@ -264,6 +265,7 @@ def construct(
         algorithm = owner(
             algorithm_cfg, policy, env.num_envs, cfg["num_steps_per_env"], generator, device
         )
+    accelerate(algorithm)
     adapted = RslRlAlgorithm(algorithm)
     adapted.compile(mode)
     return adapted

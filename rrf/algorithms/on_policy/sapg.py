@@ -153,13 +153,13 @@ class SAPG(PPO):
             return super().entropy_bonus(batch, entropy)
         return (self.entropy_coefs[self._members_of(batch.actor_obs)] * entropy).mean()
 
-    def _update_normalizers(self, samples: Samples) -> None:
+    def update_normalizers(self, samples: Samples) -> None:
         if self.num_members > 1:  # the samples that the leader took over would count twice
             seen = samples.extra[SOURCE] < self.num_members
             samples = dataclasses.replace(
                 samples, actor_obs=samples.actor_obs[seen], critic_obs=samples.critic_obs[seen]
             )
-        super()._update_normalizers(samples)
+        super().update_normalizers(samples)
 
     def _num_taken_over(self, num_own: int) -> int:
         """How many followers' samples the leader takes over, given its number of own samples."""

@@ -16,8 +16,7 @@ from rrf.algorithms.on_policy.configs import SymmetryCfg
 from rrf.algorithms.on_policy.extension import Extension, Penalty
 from rrf.algorithms.on_policy.ppo import PPO
 from rrf.config import did_you_mean, locate_function
-from rrf.policies.control.actors import GaussianActor
-from rrf.policies.control.distributions import Distribution
+from rrf.policies.control.actor_critic import Distribution, GaussianActor
 from rrf.policies.control.population import MEMBER
 from rrf.policies.control.state_network import StateNetwork
 from rrf.storage.rollout import Batch, Samples

@@ -36,10 +36,10 @@ from torch.nn import functional
 from rrf.algorithms.cuda_graphs import Replayed
 from rrf.algorithms.off_policy.learner import OffPolicyLearner, polyak
 from rrf.algorithms.planning.configs import TDMPC2Cfg
-from rrf.algorithms.precision import autocast, is_bf16
 from rrf.policies.control.mppi import PlanNoise
 from rrf.policies.control.state_network import forget
 from rrf.policies.control.world_model import Critics, WorldModel
+from rrf.precision import autocast, is_bf16
 from rrf.storage.replay import RowLayout, Transitions
 from rrf.storage.rollout import ControlStep
 from rrf.storage.slices import SliceReplay

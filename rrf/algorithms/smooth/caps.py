@@ -12,7 +12,7 @@ import torch
 from rrf.algorithms.on_policy.ppo import PPO
 from rrf.algorithms.smooth.configs import CAPSCfg
 from rrf.algorithms.smooth.terms import distance, require_smoothable
-from rrf.policies.control.distributions import Distribution
+from rrf.policies.control.actor_critic import Distribution
 from rrf.storage.rollout import Batch
 
 

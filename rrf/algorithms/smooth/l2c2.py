@@ -13,7 +13,7 @@ import torch
 from rrf.algorithms.on_policy.ppo import PPO
 from rrf.algorithms.smooth.configs import L2C2Cfg
 from rrf.algorithms.smooth.terms import between, require_smoothable, squared_distance
-from rrf.policies.control.distributions import Distribution
+from rrf.policies.control.actor_critic import Distribution
 from rrf.storage.rollout import Batch, Samples
 
 

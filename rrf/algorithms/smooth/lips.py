@@ -17,7 +17,7 @@ import torch
 from rrf.algorithms.on_policy.ppo import PPO
 from rrf.algorithms.smooth.configs import LCPCfg, LipsCfg, LipsNetPPOCfg
 from rrf.algorithms.smooth.terms import projected_jacobian, require_smoothable
-from rrf.policies.control.distributions import DiagonalGaussian, Distribution
+from rrf.policies.control.actor_critic import DiagonalGaussian, Distribution
 from rrf.policies.control.lipsnet import LipsNetActor
 from rrf.storage.rollout import Batch
 

@@ -5,15 +5,16 @@ Legend: B samples, A action width, O observation width.
 
 import torch
 
-from rrf.policies.control.actor_critic import ActorCritic
-from rrf.policies.control.actors import GaussianActor
+from rrf.policies.control.actor_critic import ActorCritic, GaussianActor
+from rrf.policies.control.state_network import StateNetwork
 
 
 def require_smoothable(policy: ActorCritic, algorithm: str) -> GaussianActor:
     """The actor, if its mean action is a differentiable function of a single observation.
 
     Raises:
-        ValueError: For a policy with a memory, and for an actor with discrete actions.
+        ValueError: For a policy with a memory, for an actor with discrete actions, and for one
+            whose outputs are not simply those of its backbone, which alone would be smoothed.
     """
     actor = policy.actor
     if actor.memory is not None or policy.critic.memory is not None:
@@ -25,6 +26,11 @@ def require_smoothable(policy: ActorCritic, algorithm: str) -> GaussianActor:
         raise ValueError(
             f"{algorithm} smooths continuous actions, but {type(actor).__name__} has discrete "
             "actions; use PPO"
+        )
+    if type(actor).forward is not StateNetwork.forward:
+        raise ValueError(
+            f"{algorithm} smooths the outputs of the actor's backbone, but {type(actor).__name__} "
+            "computes its own from them; put that into a backbone, or use PPO"
         )
     return actor
 

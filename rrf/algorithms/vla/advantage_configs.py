@@ -10,13 +10,16 @@ class AdvantageCfg(Cfg):
     """Tell the policy, in its prompt, which recorded actions were better than usual (RECAP,
     arXiv:2511.14759)."""
 
-    source: typing.Literal["success", "reward", "label"] = "success"
+    source: typing.Literal["success", "reward", "score", "label"] = "success"
     """Where the advantage comes from. success: the return is minus the steps until next.success.
-    reward: it is the sum of next.reward. label: no return; `label` says what is positive."""
+    reward: it is the sum of next.reward. score: it is by how much a reward model's score rises
+    (`scores`). label: no return; `label` says what is positive."""
+    scores: list[str] = []
+    """For source=score: the files that `rrf data score` wrote, one for each dataset."""
     label: str | None = None
     """A feature of the dataset, or a column of its episode table, true where the action is good.
-    With the sources success and reward, these frames (e.g. corrections by a human) are positive
-    whatever their return."""
+    With the other sources, these frames (e.g. corrections by a human) are positive whatever their
+    return."""
     positive_fraction: float = 0.3
     """Fraction of the frames of each instruction that is positive: those with the highest
     advantage."""
@@ -38,6 +41,11 @@ class AdvantageCfg(Cfg):
             raise ValueError(
                 "source is label, but label is null; name a boolean feature of the dataset, or a "
                 "column of its episode table"
+            )
+        if (self.source == "score") != bool(self.scores):
+            raise ValueError(
+                f"source is {self.source} and scores is {self.scores}; source=score needs the "
+                "files that rrf data score wrote, and no other source reads them"
             )
         if not 0 < self.positive_fraction < 1:
             raise ValueError(

@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 
 from rrf.algorithms.vla.configs import AugmentationCfg
-from rrf.data.history import camera_of
+from rrf.data.dataset.history import camera_of
 from rrf.data.schema import Batch
 
 
@@ -17,8 +17,8 @@ def augment(
 ) -> Batch:
     """A copy of `batch` with shifted images and noisy states. Actions and padding are shared.
 
-    Past images of a camera (`rrf.data.history`) are shifted like its present one. `state_std` is
-    the standard deviation of the state, [D], or of each row's robot, [B, D].
+    Past images of a camera (`rrf.data.dataset.history`) are shifted like its present one.
+    `state_std` is the standard deviation of the state, [D], or of each row's robot, [B, D].
     """
     observation = batch.observation
     cameras = dict.fromkeys(camera_of(name) for name in observation.images)

@@ -16,8 +16,8 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.sharedctypes import SynchronizedArray
 from pathlib import Path
 
+from rrf.data.conversion.dataset_cfg import DatasetCfg
 from rrf.data.conversion.recordings import Counters, RecordingConverter
-from rrf.data.dataset_cfg import DatasetCfg
 from rrf.data.raw import Recording
 from rrf.lookup import load_plugins
 

@@ -21,15 +21,17 @@ from rrf import atomic
 from rrf.config import did_you_mean
 from rrf.data.conversion.conversion_processes import ConversionProcesses
 from rrf.data.conversion.conversion_record import write_conversion
+from rrf.data.conversion.dataset_cfg import DatasetCfg
 from rrf.data.conversion.encoded import EncodedEpisode
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.conversion.mapping import check_width, raw_keys
 from rrf.data.conversion.parts import parts_of, read_facts, read_part, remove_others
-from rrf.data.conversion.recordings import Counters, RecordingConverter
-from rrf.data.dataset_cfg import DatasetCfg
+from rrf.data.conversion.recordings import Counters, RecordingConverter, schema_of
 from rrf.data.formats.modality import modality_of, write_modality
 from rrf.data.formats.source_audit import audit
-from rrf.data.raw import Recording, Source
+from rrf.data.language import COLUMNS
+from rrf.data.raw import Annotated, Recording, Source
+from rrf.data.schema import Schema
 
 _NOT_CONTENT = ("name", "robot_type", "licence", "provenance", "checks")
 _CODE = Path(__file__).parents[1]  # rrf/data
@@ -96,8 +98,11 @@ def convert(
     modality = None
     if cfg.modality is not None:
         modality = modality_of(cfg.schema(), cfg.modality.state, cfg.modality.action)
+    schema, odd = schema_of(cfg, source), [*audit(source, known), *_left_out(cfg, source)]
     with parts_of(out) as folder:
-        job = _Job(cfg, raw, out, folder, parts, on_progress, audit(source, known))
+        job = _Job(cfg, schema, raw, out, folder, parts, on_progress, odd)
+        if schema.has_language and isinstance(source, Annotated) and source.tools:
+            job.more_info["tools"] = source.tools
 
         def complete(root: Path) -> None:
             if modality:
@@ -107,7 +112,7 @@ def convert(
         with job.processes(source, num_workers) as run:
             frames = write_dataset(
                 out,
-                cfg.schema(),
+                schema,
                 job.episodes(run),
                 storage=cfg.encoding,
                 robot_type=cfg.robot_type,
@@ -126,6 +131,7 @@ class _Job:
     def __init__(
         self,
         cfg: DatasetCfg,
+        schema: Schema,
         raw: Path,
         out: Path,
         folder: Path,
@@ -134,7 +140,7 @@ class _Job:
         odd: list[str],
     ):
         self._cfg, self._raw, self._out, self._on_progress = cfg, raw, out, on_progress
-        self._schema = cfg.schema()
+        self._schema = schema
         self.num_episodes = 0
         self._parts = [(one, folder / name) for name, one in parts.items()]
         remove_others(folder, set(parts))
@@ -234,6 +240,17 @@ def _check_keys(cfg: DatasetCfg, known: dict[str, str]) -> None:
             raise ValueError(
                 f"{cfg.name}: {where}: the recordings have no key '{key}'{did_you_mean(key, known)}"
             )
+
+
+def _left_out(cfg: DatasetCfg, source: Source) -> Iterator[str]:
+    """What the recordings have that is easily overlooked, and the config does not name."""
+    if not isinstance(source, Annotated):
+        return
+    for key in source.depth_keys:
+        if key not in [one.key for one in cfg.maps.values()]:
+            yield f"{key} is a depth map and left out; to keep it, name it under maps in the config"
+    if cfg.language == "drop" and set(COLUMNS) <= source.keys().keys():
+        yield "the language annotations are left out, as the config says (language: drop)"
 
 
 def _part_names(cfg: DatasetCfg, raw: Path, source: Source) -> dict[str, Recording]:

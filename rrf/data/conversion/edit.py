@@ -12,19 +12,22 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from rrf.data import lerobot_layout as layout
+import pyarrow as pa
+
 from rrf.data.conversion.conversion_record import read_conversion, write_conversion
+from rrf.data.conversion.edit_cfg import EditCfg, StepCfg
 from rrf.data.conversion.edit_plan import Cut, EditPlan
 from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.conversion.parts import parts_of
 from rrf.data.conversion.stored_dataset import StoredDataset
-from rrf.data.edit_cfg import EditCfg, StepCfg
+from rrf.data.dataset import layout, parquet
+from rrf.data.dataset.held_out import split_range
+from rrf.data.dataset.stats import ImageStats
 from rrf.data.files import content_digest
 from rrf.data.formats.modality import Modality, Part, read_modality, write_modality
-from rrf.data.held_out import split_range
+from rrf.data.language import Language
 from rrf.data.schema import ACTION, IMAGE_PREFIX, REWARD, STATE, SUCCESS, TERMINATED, Episode
-from rrf.data.stats import ImageStats
 
 OnProgress = Callable[[int, int, str], None]  # done, total, what is being worked on
 
@@ -104,7 +107,7 @@ class _Edit:
     def more_info(self) -> dict:
         """Entries of info.json that the origin has beside the usual ones."""
         info = self._source.info
-        kept = {key: info[key] for key in ("weights", "merged") if key in info}
+        kept = {key: info[key] for key in ("weights", "merged", "tools") if key in info}
         splits, total = {}, len(self._source.rows)
         for name, text in info.get("splits", {}).items():
             bounds = split_range(text, total)
@@ -165,15 +168,20 @@ class _Edit:
                 for name, own in self.plan.cameras.items()
                 if not is_video
             },
-            state=layout.as_matrix(frames[STATE])[:, self.plan.columns("state")],
-            action=layout.as_matrix(frames[ACTION])[:, self.plan.columns("action")],
+            state=parquet.as_matrix(frames[STATE])[:, self.plan.columns("state")],
+            action=parquet.as_matrix(frames[ACTION])[:, self.plan.columns("action")],
             instruction=cut.instruction,
             source=f"{source.root}:episode_{cut.number}",
             reward=frames[REWARD].to_numpy() if self.schema.has_reward else None,
             success=success[kept] if success is not None else None,
             terminated=frames[TERMINATED].to_numpy() if self.schema.has_terminated else None,
-            maps={name: source.map(frames, own) for name, own in self.plan.maps.items()},
+            maps={
+                name: source.map(row, frames, own, cut.first, cut.stop)
+                for name, own in self.plan.maps.items()
+            },
         )
+        if self.schema.has_language:
+            episode.language = self._language(whole, cut, episode.source)
         shown = dataclasses.replace(self.schema, cameras=()) if is_video else self.schema
         encoded = encode_episode(episode, shown, source.encoding)
         for name, own in self.plan.cameras.items() if is_video else ():
@@ -186,6 +194,16 @@ class _Edit:
             if column in row:
                 columns[column] = row[column]
         return dataclasses.replace(encoded, columns=columns)
+
+    def _language(self, whole: pa.Table, cut: Cut, where: str) -> Language:
+        cameras = {
+            f"{IMAGE_PREFIX}{own}": f"{IMAGE_PREFIX}{name}"
+            for name, own in self.plan.cameras.items()
+        }
+        language = self._source.language(whole, where)
+        assert language is not None  # the schema has it
+        language = language.cut(cut.first, cut.stop, self.schema.fps)
+        return language.renamed(cameras, where, "with a step drop: [language]")
 
 
 def _plan(steps: list[StepCfg], source: StoredDataset) -> EditPlan:

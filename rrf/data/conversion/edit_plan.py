@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rrf.config import did_you_mean
-from rrf.data.edit_cfg import (
+from rrf.data.conversion.edit_cfg import (
     FLAGS,
     KINDS,
+    LANGUAGE,
     Episodes,
     RelabelCfg,
     SplitCfg,
@@ -92,6 +93,7 @@ class EditPlan:
             has_reward="reward" in self._features,
             has_success="success" in self._features,
             has_terminated="terminated" in self._features,
+            has_language=LANGUAGE in self._features,
             maps=tuple(
                 dataclasses.replace(one, name=new)
                 for new, old in self.maps.items()
@@ -181,7 +183,7 @@ class EditPlan:
         names = {self._known(old): short_name(new) for old, new in rename.items()}
         for old, new in names.items():
             kind, name = old.partition(".")[0], new.partition(".")[2]
-            if old in FLAGS:
+            if old in (*FLAGS, LANGUAGE):
                 raise ValueError(f"'{old}' is called so in every dataset and keeps its name")
             if new.partition(".")[0] != kind or not name or "/" in name:
                 raise ValueError(
@@ -232,7 +234,8 @@ def _features(schema: Schema) -> list[str]:
     names = {"cameras": schema.cameras, "state": schema.state.names, "action": schema.action.names}
     names["maps"] = tuple(one.name for one in schema.maps)
     found = [f"{kind}.{name}" for kind in KINDS for name in names[kind]]
-    return found + [_FULL_NAMES[key] for key in schema.scalars]
+    found += [_FULL_NAMES[key] for key in schema.scalars]
+    return found + [LANGUAGE] * schema.has_language
 
 
 def _pieces(cut: Cut, count: int) -> list[Cut]:

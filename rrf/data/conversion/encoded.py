@@ -10,19 +10,20 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from rrf.data.conversion.video_encoding import check_video_size, encode_video
+from rrf.data.dataset.stats import ImageStats
 from rrf.data.encoding import Encoding
 from rrf.data.images import decode_rgb, encode_png
-from rrf.data.raw import EncodedImages
+from rrf.data.language import Language
 from rrf.data.schema import (
     ACTION,
     IMAGE_PREFIX,
     MAP_PREFIX,
     STATE,
+    EncodedImages,
     Episode,
     Schema,
     check_episode,
 )
-from rrf.data.stats import ImageStats
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,7 @@ class EncodedEpisode:
     """Feature of a map -> [T, H, W]."""
     columns: Mapping[str, str | float] = dataclasses.field(default_factory=dict)
     """More columns of the episode table."""
+    language: Language | None = None
 
     def __len__(self) -> int:
         return len(self.vectors[ACTION])
@@ -61,6 +63,7 @@ def encode_episode(episode: Episode, schema: Schema, encoding: Encoding) -> Enco
         videos={},
         image_stats={},
         maps={f"{MAP_PREFIX}{name}": values for name, values in episode.maps.items()},
+        language=episode.language,
     )
     for key in schema.scalars:
         values = episode.scalars[key]

@@ -1,6 +1,6 @@
 """The only writer of datasets: episodes in, a LeRobot v3.0 directory out, whole or not at all.
 
-The same episodes give the same bytes. Differences to lerobot 0.4.4's own writer: no temporary PNG
+The same episodes give the same bytes. Differences to lerobot 0.6.1's own writer: no temporary PNG
 files, one row group per `ROW_GROUP_ROWS` frames instead of one per episode, exact statistics
 (images too) instead of sampled ones, and a file is full when its uncompressed columns reach the
 limit, which bounds its size from above. An episode is never split over two files; one larger than
@@ -18,14 +18,14 @@ import pandas as pd
 import pyarrow as pa
 
 from rrf import atomic
-from rrf.data import lerobot_layout as layout
+from rrf.data import language
 from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
 from rrf.data.conversion.rolling_files import DataFiles, EpisodeTable, FileLimits, VideoFiles
+from rrf.data.dataset import layout, parquet
+from rrf.data.dataset.maps import MapStats, as_column, column_type
+from rrf.data.dataset.stats import ImageStats, VectorStats, describe, plain
 from rrf.data.encoding import Encoding
-from rrf.data.maps import MapStats, as_column, column_type
-from rrf.data.raw import EncodedImages
-from rrf.data.schema import IMAGE_PREFIX, MAP_PREFIX, Episode, Schema
-from rrf.data.stats import ImageStats, VectorStats, describe, plain
+from rrf.data.schema import IMAGE_PREFIX, MAP_PREFIX, EncodedImages, Episode, Schema
 
 _IMAGE_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
@@ -91,9 +91,10 @@ class _Writer:
         self._root, self._schema, self._limits = root, schema, limits
         self._features = layout.features_of(schema, encoding.storage, encoding.codec)
         map_types = {f"{MAP_PREFIX}{one.name}": column_type(one) for one in schema.maps}
+        types = map_types | language.TYPES
         self._arrow_schema = pa.schema(
             [
-                (key, map_types.get(key) or _arrow_type(feature))
+                (key, types.get(key) or _arrow_type(feature))
                 for key, feature in self._features.items()
                 if feature["dtype"] != "video"
             ]
@@ -105,17 +106,20 @@ class _Writer:
         self._episodes = EpisodeTable(root, limits)
         self._vector_stats = VectorStats(folder=root)
         self._image_stats = {f"{IMAGE_PREFIX}{camera}": ImageStats() for camera in schema.cameras}
-        self._map_stats = {key: MapStats() for key in map_types}
+        self._map_stats = {key: MapStats(root) for key in map_types}
 
     def add(self, episode: EncodedEpisode) -> None:
         length = len(episode)
         vectors = self._vectors(episode)
         columns = []
+        said = episode.language.columns(length) if episode.language is not None else {}
         for key in self._arrow_schema.names:
             if key.startswith(IMAGE_PREFIX):
                 columns.append(_image_column(episode.images[key]))
             elif key in self._map_stats:
                 columns.append(as_column(episode.maps[key]))
+            elif key in said:
+                columns.append(said[key])
             else:
                 columns.append(_column(vectors[key], self._arrow_schema.field(key).type))
         chunk_index, file_index = self._data.add(pa.table(columns, schema=self._arrow_schema))
@@ -145,12 +149,13 @@ class _Writer:
         self, robot_type: str, provenance: Mapping[str, str], more_info: Mapping
     ) -> None:
         """Write everything under meta/ but the episode table."""
-        tasks = pd.DataFrame({"task_index": list(self._tasks.values())}, index=list(self._tasks))
+        numbers = list(self._tasks.values())
+        tasks = pd.DataFrame({"task_index": numbers}, index=pd.Index(list(self._tasks)))
         tasks.to_parquet(self._root / layout.TASKS)
         stats = self._split(self._vector_stats.result())
         streams = self._image_stats | self._map_stats
         stats |= {key: plain(stream.result()) for key, stream in streams.items()}
-        _write_json(self._root / layout.STATS, {key: stats[key] for key in self._features})
+        _write_json(self._root / layout.STATS, {key: stats[key] for key in self._described()})
         info = {
             "codebase_version": layout.VERSION,
             "robot_type": robot_type,
@@ -196,20 +201,24 @@ class _Writer:
             stats[key] = plain(stream.result())
         for key, values in episode.maps.items():
             self._map_stats[key].update(values)
-            own = MapStats()
+            own = MapStats(self._root)
             own.update(values)
             stats[key] = plain(own.result())
         return {
             f"stats/{key}/{name}": value
-            for key in self._features
+            for key in self._described()
             for name, value in stats[key].items()
         }
+
+    def _described(self) -> list[str]:
+        """The features that have statistics."""
+        return [key for key in self._features if key not in language.COLUMNS]
 
     def _split(self, stats: Mapping[str, np.ndarray]) -> dict[str, dict[str, list]]:
         """Statistics of all vectors side by side, taken apart by feature."""
         parts, start = {}, 0
         for key, feature in self._features.items():
-            if feature["dtype"] in ("image", "video") or key in self._map_stats:
+            if feature["dtype"] in ("image", "video", language.DTYPE) or key in self._map_stats:
                 continue
             stop = start + feature["shape"][0]
             parts[key] = plain({n: v if n == "count" else v[start:stop] for n, v in stats.items()})
@@ -229,7 +238,7 @@ def _arrow_type(feature: dict) -> pa.DataType:
 
 def _column(values: np.ndarray, arrow_type: pa.DataType) -> pa.Array:
     flat = pa.array(np.ascontiguousarray(values).ravel())
-    if not layout.is_list(arrow_type):
+    if not parquet.is_list(arrow_type):
         return flat
     return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 

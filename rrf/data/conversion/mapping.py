@@ -15,14 +15,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from rrf.config import did_you_mean
-from rrf.data.conversion.vector_cfg import ConvertCfg, VectorCfg
-from rrf.data.dataset_cfg import DatasetCfg, MapCfg
+from rrf.data.conversion.dataset_cfg import DatasetCfg, MapCfg
+from rrf.data.conversion.vector_cfg import VectorCfg
+from rrf.data.conversion.vectors import convert, pick_actions, sums
+from rrf.data.dataset.maps import decode_map
 from rrf.data.image_header import read_image_header
 from rrf.data.images import decode_image, resize
-from rrf.data.maps import decode_map
+from rrf.data.language import Language
 from rrf.data.memory import check_fits
-from rrf.data.raw import EncodedImages, RawEpisode
-from rrf.data.schema import IMAGE_PREFIX, Episode
+from rrf.data.raw import RawEpisode
+from rrf.data.schema import IMAGE_PREFIX, EncodedImages, Episode
 
 LAST = "last"  # DatasetCfg.success: every episode ends in success
 _FPS_TOLERANCE = 2e-3  # 29.97 counts as 30
@@ -70,15 +72,15 @@ class Mapper:
         action = convert(pick_actions(recorded, cfg.action, step), cfg.action, state, cfg.state)
         reward = success = terminated = None
         if cfg.reward is not None:
-            reward = _sums(self._column(raw, cfg.reward, length), step).astype(np.float32)
+            reward = sums(self._column(raw, cfg.reward, length), step).astype(np.float32)
         if cfg.success is not None:
             flags = np.arange(length) == length - 1
             if cfg.success != LAST:
                 flags = self._column(raw, cfg.success, length) > 0
-            success = _sums(flags.astype(np.int64), step) > 0
+            success = sums(flags.astype(np.int64), step) > 0
         if cfg.terminated is not None:
             flags = self._column(raw, cfg.terminated, length) > 0
-            terminated = _sums(flags.astype(np.int64), step) > 0
+            terminated = sums(flags.astype(np.int64), step) > 0
         return Episode(
             images={
                 camera: self._images(raw, key, camera, length, step)
@@ -95,7 +97,16 @@ class Mapper:
                 name: self._map(raw, one, f"{raw.source}: {one.key} (maps.{name})", length)[::step]
                 for name, one in cfg.maps.items()
             },
+            language=self._language(raw, step),
         )
+
+    def _language(self, raw: RawEpisode, step: int) -> Language | None:
+        """The annotations, whose events of k frames stand on the one that is kept."""
+        if raw.language is None:
+            return None
+        cameras = {key: f"{IMAGE_PREFIX}{name}" for name, key in self._cfg.cameras.items()}
+        hint = "language: drop in the config"
+        return raw.language.thinned(step).renamed(cameras, raw.source, hint)
 
     def _step(self, raw: RawEpisode) -> int:
         """k: every how many recorded frames there is one in the dataset."""
@@ -287,54 +298,6 @@ def check_width(widths: dict[str, tuple[int, str]], key: str, width: int, source
             f"{key} has {width} dimensions in {source}, but {expected} in {first}; one dataset "
             "cannot hold both, so convert them as two"
         )
-
-
-def pick_actions(recorded_td: np.ndarray, cfg: VectorCfg, step: int) -> np.ndarray:
-    """One action for every `step` recorded ones: increments summed, of the others the last."""
-    last = np.minimum(np.arange(0, len(recorded_td), step) + step, len(recorded_td)) - 1
-    picked = recorded_td[last]
-    columns = [cfg.names.index(name) for name in cfg.summed()]
-    picked[:, columns] = _sums(recorded_td[:, columns], step)
-    return picked
-
-
-def convert(
-    values_td: np.ndarray,
-    cfg: VectorCfg,
-    state_td: np.ndarray | None = None,
-    state_cfg: VectorCfg | None = None,
-) -> np.ndarray:
-    """`cfg.convert` applied to float64 [T, D], in order; `state` is what deltas refer to."""
-    values = values_td.copy()
-    for one in cfg.convert:
-        columns = [cfg.names.index(name) for name in one.names]
-        reference = np.zeros(1)
-        if one.reference:
-            assert state_td is not None
-            assert state_cfg is not None
-            reference = state_td[:, [state_cfg.names.index(name) for name in one.reference]]
-        values[:, columns] = _converted(values[:, columns], one, reference)
-    return values
-
-
-def _converted(values: np.ndarray, cfg: ConvertCfg, reference: np.ndarray) -> np.ndarray:
-    if cfg.kind == "scale":
-        return values * cfg.factor + cfg.offset
-    if cfg.kind == "gripper":
-        assert cfg.open is not None
-        assert cfg.closed is not None
-        return (values - cfg.closed) / (cfg.open - cfg.closed)
-    if cfg.kind == "xyzw_to_wxyz":
-        return values[:, [3, 0, 1, 2]]
-    result = values + reference if cfg.kind == "delta_to_absolute" else values - reference
-    return (result + math.pi) % (2 * math.pi) - math.pi if cfg.wrap else result
-
-
-def _sums(values: np.ndarray, step: int) -> np.ndarray:
-    """Sums of each `step` successive rows; the last sum may be of fewer."""
-    if step == 1:
-        return values
-    return np.add.reduceat(values, np.arange(0, len(values), step), axis=0)
 
 
 def _parse_json(texts: np.ndarray, where: str) -> np.ndarray:

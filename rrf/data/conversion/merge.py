@@ -16,16 +16,17 @@ import numpy as np
 import pyarrow as pa
 
 from rrf.config import did_you_mean
-from rrf.data import lerobot_layout as layout
 from rrf.data.conversion.conversion_record import read_conversion, write_conversion
+from rrf.data.conversion.dataset_cfg import MergeCfg, MergePartCfg
 from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.conversion.parts import parts_of
 from rrf.data.conversion.stored_dataset import StoredDataset
 from rrf.data.conversion.video_encoding import encode_video
-from rrf.data.dataset_cfg import MergeCfg, MergePartCfg
+from rrf.data.dataset import layout, parquet
+from rrf.data.dataset.stats import ImageStats
 from rrf.data.encoding import Encoding
-from rrf.data.raw import EncodedImages
+from rrf.data.language import Language
 from rrf.data.schema import (
     ACTION,
     IMAGE_PREFIX,
@@ -33,12 +34,12 @@ from rrf.data.schema import (
     STATE,
     SUCCESS,
     TERMINATED,
+    EncodedImages,
     Episode,
     Schema,
     Vector,
     joined_units,
 )
-from rrf.data.stats import ImageStats
 
 OnProgress = Callable[[int, int, str], None]  # done, total, what is being worked on
 _Value = typing.TypeVar("_Value")
@@ -90,6 +91,7 @@ def merge(
             more_info={
                 "weights": {one.name: one.cfg.weight for one in inputs},
                 "merged": {one.name: one.info.get("provenance", {}) for one in inputs},
+                **_tools(inputs),
             },
             on_complete=lambda root: _write_record(root, inputs, schema),
         )
@@ -126,8 +128,10 @@ class _Input(StoredDataset):
             reward=rows[REWARD].to_numpy() if schema.has_reward else None,
             success=rows[SUCCESS].to_numpy() if schema.has_success else None,
             terminated=rows[TERMINATED].to_numpy() if schema.has_terminated else None,
-            maps={one.name: self.map(rows, one.name) for one in schema.maps},
+            maps={one.name: self.map(row, rows, one.name) for one in schema.maps},
         )
+        if schema.has_language:
+            episode.language = self._annotations(rows, schema, episode.source)
         is_video = encoding.storage == "video"
         for camera in schema.cameras if not is_video else ():
             episode.images[camera] = self._pictures(rows, camera, schema, fill)
@@ -141,10 +145,19 @@ class _Input(StoredDataset):
         columns = {layout.DATASET_COLUMN: self.name, layout.WEIGHT_COLUMN: weight}
         return dataclasses.replace(encoded, columns=columns)
 
+    def _annotations(self, rows: pa.Table, schema: Schema, where: str) -> Language:
+        cameras = {}
+        for name in schema.cameras:
+            index = self.column("cameras", name)
+            if index is not None:
+                cameras[f"{IMAGE_PREFIX}{self.schema.cameras[index]}"] = f"{IMAGE_PREFIX}{name}"
+        hint = f"edit {self.name} first, with a step drop: [language]"
+        return (self.language(rows, where) or Language()).renamed(cameras, where, hint)
+
     def _aligned(
         self, rows: pa.Table, kind: str, vector: Vector, fill: Mapping[str, float]
     ) -> np.ndarray:
-        recorded = layout.as_matrix(rows[STATE if kind == "state" else ACTION])
+        recorded = parquet.as_matrix(rows[STATE if kind == "state" else ACTION])
         values = np.empty((len(recorded), len(vector.names)), np.float32)
         for index, name in enumerate(vector.names):
             column = self.column(kind, name)
@@ -221,7 +234,16 @@ def _schema(cfg: MergeCfg, inputs: list[_Input]) -> Schema:
         maps=tuple(
             one for one in inputs[0].schema.maps if all(one in i.schema.maps for i in inputs)
         ),
+        has_language=any(one.schema.has_language for one in inputs),
     )
+
+
+def _tools(inputs: Sequence[_Input]) -> dict[str, list[dict]]:
+    """The entry of info.json with the tools that the annotations of all datasets call."""
+    tools: list[dict] = []
+    for one in inputs:
+        tools += [tool for tool in one.info.get("tools") or [] if tool not in tools]
+    return {"tools": tools} if tools else {}
 
 
 def _shared(

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from rrf import atomic
 from rrf.data.conversion.encoded import EncodedEpisode
-from rrf.data.raw import EncodedImages
-from rrf.data.schema import ACTION, IMAGE_PREFIX, MAP_PREFIX, SCALARS, STATE, Schema
-from rrf.data.stats import ImageStats
+from rrf.data.dataset.stats import ImageStats
+from rrf.data.language import Language
+from rrf.data.schema import ACTION, IMAGE_PREFIX, MAP_PREFIX, SCALARS, STATE, EncodedImages, Schema
 
 _EPISODES = "episodes.arrow"
 _FACTS = "facts.json"
@@ -111,6 +111,7 @@ def _arrow_schema(schema: Schema) -> pa.Schema:
             (f"{key}/histogram", pa.large_binary()),
         ]
     fields += [(f"{MAP_PREFIX}{one.name}", pa.large_binary()) for one in schema.maps]
+    fields += [("language", pa.large_string())] * schema.has_language
     return pa.schema(fields)
 
 
@@ -120,6 +121,8 @@ def _vector_keys(schema: Schema) -> list[str]:
 
 def _batch(episode: EncodedEpisode, layout: pa.Schema) -> pa.RecordBatch:
     row: dict = {"instruction": episode.instruction, "source": episode.source}
+    if episode.language is not None:
+        row["language"] = episode.language.to_json()
     for key, values in (episode.vectors | episode.maps).items():
         row[key] = np.ascontiguousarray(values).tobytes()
     for key, stats in episode.image_stats.items():
@@ -156,5 +159,12 @@ def _episode(batch: pa.RecordBatch, schema: Schema) -> EncodedEpisode:
         key = f"{MAP_PREFIX}{one.name}"
         maps[key] = np.frombuffer(value(key), one.dtype).reshape(-1, *one.size)
     return EncodedEpisode(
-        value("instruction"), value("source"), vectors, images, videos, image_stats, maps
+        value("instruction"),
+        value("source"),
+        vectors,
+        images,
+        videos,
+        image_stats,
+        maps,
+        language=Language.from_json(value("language")) if schema.has_language else None,
     )

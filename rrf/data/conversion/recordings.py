@@ -5,12 +5,14 @@ import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from rrf.data.conversion.dataset_cfg import DatasetCfg
 from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
 from rrf.data.conversion.mapping import Mapper, raw_keys
 from rrf.data.conversion.parts import write_part
-from rrf.data.dataset_cfg import DatasetCfg
+from rrf.data.language import COLUMNS
 from rrf.data.memory import no_room
 from rrf.data.raw import Recording, Source
+from rrf.data.schema import Schema
 
 
 @typing.runtime_checkable
@@ -34,12 +36,21 @@ class Counters:
         self.frames += frames
 
 
+def schema_of(cfg: DatasetCfg, source: Source) -> Schema:
+    """What the converted dataset holds: what the config names, and language annotations if the
+    recordings have any.
+    """
+    is_annotated = cfg.language == "keep" and set(COLUMNS) <= source.keys().keys()
+    return dataclasses.replace(cfg.schema(), has_language=is_annotated)
+
+
 class RecordingConverter:
     """Converts recordings of one source, one after the other."""
 
     def __init__(self, cfg: DatasetCfg, source: Source):
         self._cfg, self._source = cfg, source
-        self._schema, self._keys = cfg.schema(), list(raw_keys(cfg))
+        self._schema, self._keys = schema_of(cfg, source), list(raw_keys(cfg))
+        self._keys += COLUMNS if self._schema.has_language else ()
         self._at_first = self._noticed()  # about the source as a whole
 
     def convert(self, recording: Recording, part: Path, on_episode: Callable[[int], None]) -> None:

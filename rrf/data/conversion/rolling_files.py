@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rrf.data import lerobot_layout as layout
 from rrf.data.conversion.video_encoding import VideoFile, decoder_settings, open_video
-from rrf.data.maps import parquet_options
+from rrf.data.dataset import layout
+from rrf.data.dataset.maps import parquet_options
 from rrf.data.schema import Schema
 
 ROW_GROUP_ROWS = 1000

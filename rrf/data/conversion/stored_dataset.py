@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from rrf.data import lerobot_layout as layout
 from rrf.data.conversion.video_encoding import cut_video, encode_video
+from rrf.data.dataset import layout, parquet
+from rrf.data.dataset.map_files import map_of, read_depth_video
+from rrf.data.dataset.stats import ImageStats
 from rrf.data.encoding import Encoding
 from rrf.data.image_header import read_image_header
-from rrf.data.maps import from_column
-from rrf.data.raw import EncodedImages
-from rrf.data.schema import IMAGE_PREFIX, MAP_PREFIX, Schema
-from rrf.data.stats import ImageStats
+from rrf.data.language import COLUMNS, Language, from_columns
+from rrf.data.schema import IMAGE_PREFIX, EncodedImages, Schema
 from rrf.data.video import VideoReader
 
 
@@ -35,9 +35,9 @@ class StoredDataset:
         self.root = root
         self.info = layout.read_info(root)
         self.schema = layout.schema_of(self.info)
-        self.rows: list[dict] = layout.read_episodes(root).to_dict("records")
+        self.rows: list[dict] = parquet.read_episodes(root).to_dict("records")
         self.encoding = _encoding(self.info, self.schema)
-        self._tasks = layout.read_tasks(root)
+        self._tasks = parquet.read_tasks(root)
         self._first_row: dict[tuple[int, int], int] = {}  # of each data file
         for row in self.rows:
             place = (row["data/chunk_index"], row["data/file_index"])
@@ -49,7 +49,7 @@ class StoredDataset:
         place = (row["data/chunk_index"], row["data/file_index"])
         if self._open is None or self._open[0] != place:
             path = self.info["data_path"].format(chunk_index=place[0], file_index=place[1])
-            self._open = place, layout.read_table(self.root / path)
+            self._open = place, parquet.read_table(self.root / path)
         start = row["dataset_from_index"] - self._first_row[place]
         return self._open[1].slice(start, row["length"])
 
@@ -63,10 +63,22 @@ class StoredDataset:
         blobs = column.field("bytes").to_pylist()
         return EncodedImages(blobs, read_image_header(blobs[0]).suffix)
 
-    def map(self, frames: pa.Table, name: str) -> np.ndarray:
-        """Images that are not RGB, [T, H, W]."""
-        (kind,) = (one for one in self.schema.maps if one.name == name)
-        return from_column(frames[f"{MAP_PREFIX}{name}"], kind)
+    def map(
+        self, row: Mapping, frames: pa.Table, name: str, first: int = 0, stop: int | None = None
+    ) -> np.ndarray:
+        """Images that are not RGB, [T, H, W], of `frames`: those from `first` to `stop` of the
+        episode.
+        """
+        maps = layout.maps_of(self.info).items()
+        ((key, kind),) = ((key, one) for key, one in maps if one.name == name)
+        if self.info["features"][key]["dtype"] == "video":
+            return read_depth_video(self.root, self.info, row, key, first, stop)
+        return map_of(frames[key], self.info, key, kind)
+
+    def language(self, frames: pa.Table, where: str) -> Language | None:
+        """The annotations of an episode, given by all its frames; None if the dataset has none."""
+        columns = {key: frames[key] for key in COLUMNS if key in frames.column_names}
+        return from_columns(columns, where) if columns else None
 
     def video(
         self, row: Mapping, camera: str, stats: ImageStats, first: int = 0, stop: int | None = None

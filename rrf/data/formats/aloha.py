@@ -28,7 +28,8 @@ import numpy as np
 from rrf.config import Cfg, configclass
 from rrf.data.formats import hdf5
 from rrf.data.formats.padded_images import decode_all, describe_padded, is_padded, read_padded
-from rrf.data.raw import EncodedImages, RawEpisode, Recording
+from rrf.data.raw import RawEpisode, Recording
+from rrf.data.schema import EncodedImages
 
 _FPS = 50.0
 _IMAGES = "observations/images/"

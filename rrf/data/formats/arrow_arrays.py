@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from rrf.config import did_you_mean
 from rrf.data.image_header import read_image_header
 from rrf.data.memory import check_fits, no_room
-from rrf.data.raw import EncodedImages
+from rrf.data.schema import EncodedImages
 
 
 def read_parquet(

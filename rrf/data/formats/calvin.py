@@ -32,8 +32,8 @@ from pathlib import Path
 import numpy as np
 
 from rrf.config import Cfg, configclass, did_you_mean
+from rrf.data.dataset.layout import path_inside
 from rrf.data.formats.json_files import read_json
-from rrf.data.formats.lerobot_files import path_inside
 from rrf.data.memory import check_fits, no_room
 from rrf.data.raw import RawEpisode, Recording
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from rrf.config import did_you_mean
 from rrf.data.memory import check_fits, no_room
-from rrf.data.raw import EncodedImages
+from rrf.data.schema import EncodedImages
 
 Node = h5py.Group | h5py.Dataset
 

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rrf.data import lerobot_layout as layout
+from rrf.data.dataset import layout, parquet
+from rrf.data.dataset.held_out import split_range
 from rrf.data.encoding import MAX_KEYFRAME_INTERVAL_S
 from rrf.data.formats.lerobot_files import EPISODES, EpisodePlace, Index, read_lines
-from rrf.data.held_out import split_range
-from rrf.data.validation.video_facts import video_facts
+from rrf.data.formats.video_facts import video_facts
 
 _NUMBER = re.compile(r"\s*[-+]?\d+(\.\d*)?\s*")
 
@@ -80,7 +80,7 @@ def _tasks(index: Index) -> Iterator[str]:
 def _listed_tasks(index: Index) -> Iterator[tuple[int, list]]:
     """Number and tasks of every episode in the list of episodes."""
     if index.has_shared_files:
-        for row in layout.read_episodes(index.root).to_dict("records"):
+        for row in parquet.read_episodes(index.root).to_dict("records"):
             yield int(row["episode_index"]), [] if row["tasks"] is None else list(row["tasks"])
         return
     for _, line in read_lines(index.root / EPISODES):

@@ -6,7 +6,7 @@ v2.0 and v2.1, one episode per file:
     meta/tasks.jsonl                              {"task_index", "task"} per line
     data/chunk-000/episode_000000.parquet         one row per frame
     videos/chunk-000/<key>/episode_000000.mp4
-v3.0, many episodes per file: see `rrf.data.lerobot_layout`.
+v3.0, many episodes per file: see `rrf.data.dataset.layout`.
 
 The metadata are not trusted. Episodes without a table on disk are left out and reported. If a path
 template leads to no file, the layout above is used instead. Statistics, splits and totals are not
@@ -18,16 +18,14 @@ import dataclasses
 import functools
 import json
 import math
-import re
-import string
 import typing
-from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 
-from rrf.data import lerobot_layout as layout
-from rrf.data.files import RemotePath
+from rrf.data.dataset import layout, parquet
+from rrf.data.dataset.layout import fill, path_inside
 from rrf.data.formats.json_files import read_object
 from rrf.data.formats.misnamed_folder import rename_command
 
@@ -37,8 +35,6 @@ TASKS = "meta/tasks.jsonl"
 DATA_PATH = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 VIDEO_PATH = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
 _MAX_FPS = 1e6
-_Root = typing.TypeVar("_Root", bound=Path | RemotePath)
-_FORMAT_SPEC = re.compile(r"(0?\d{1,2})?d?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,34 +151,6 @@ def read_info(root: Path) -> dict:
     return info
 
 
-def path_inside(root: _Root, relative: str, where: str) -> _Root:
-    """`root / relative`. Raises ValueError if `relative` leads out of `root`."""
-    parts = PurePosixPath(relative)
-    if parts.is_absolute() or ".." in parts.parts or "\0" in relative:
-        raise ValueError(f"{where}: the path {relative!r} leads out of {root}")
-    return typing.cast(_Root, root / parts)
-
-
-def fill(template: str, where: str, values: Mapping[str, int | str]) -> str:
-    """A path template with its fields filled in.
-
-    Only plain fields such as {episode_index:06d} are allowed, because `str.format` would also
-    follow attributes and pad to any width.
-    """
-    filled = ""
-    try:
-        for literal, field, spec, conversion in string.Formatter().parse(template):
-            filled += literal
-            if field is None:
-                continue
-            if field not in values or conversion or not _FORMAT_SPEC.fullmatch(spec or ""):
-                raise ValueError(f"the field {{{field}}} is not one of {', '.join(values)}")
-            filled += format(values[field], spec or "")
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {template!r} is not a path template ({error})") from error
-    return filled
-
-
 def read_lines(path: Path) -> Iterator[tuple[str, dict]]:
     """The objects of a .jsonl file, each with its "file:line" for error messages."""
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
@@ -246,7 +214,7 @@ def _tasks_v2(root: Path) -> dict[int, str | None] | None:
 def _places_v3(
     root: Path, info: dict
 ) -> tuple[dict[str, list[EpisodePlace]], dict[Path, list[VideoSegment]]]:
-    where, episodes = f"the episode table of {root}", layout.read_episodes(root)
+    where, episodes = f"the episode table of {root}", parquet.read_episodes(root)
     data, video = f"{root / layout.INFO}: data_path", f"{root / layout.INFO}: video_path"
     keys = [key for key, feature in info["features"].items() if feature.get("dtype") == "video"]
     places: dict[str, list[EpisodePlace]] = {}
@@ -283,7 +251,7 @@ def _tasks_v3(root: Path) -> dict[int, str | None] | None:
     if not path.is_file():
         return None
     try:
-        table = layout.read_table(path).to_pandas()
+        table = parquet.read_table(path).to_pandas()
     except (UnicodeDecodeError, pa.ArrowException) as error:
         raise ValueError(f"{path} holds text that is not UTF-8 ({error})") from error
     if "task_index" not in table:

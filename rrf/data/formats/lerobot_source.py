@@ -1,8 +1,10 @@
 """LeRobot v2.0, v2.1 (also GR00T's variant) and v3.0 directories as recordings.
 
 Keys are the names of features ("observation.state", "observation.images.front") and of any other
-column. If there is a meta/modality.json, its names are keys, too. They stand for slices and
-cameras: "state.left_arm" for dimensions 0..6 of observation.state, "video.ego_view" for a camera.
+column. Depth maps are numbers in m or mm (see `rrf.data.dataset.depth`), not images. The two
+columns of language annotations become `RawEpisode.language`. If there is a meta/modality.json, its
+names are keys, too. They stand for slices and cameras: "state.left_arm" for dimensions 0..6 of
+observation.state, "video.ego_view" for a camera.
 
 What these directories get wrong, and what happens then:
 
@@ -30,16 +32,20 @@ import numpy as np
 import pyarrow as pa
 
 from rrf.config import Cfg, configclass, did_you_mean
-from rrf.data import lerobot_layout as layout
+from rrf.data.dataset import layout
+from rrf.data.dataset.layout import depth_map, is_depth
 from rrf.data.formats import arrow_arrays as arrow
 from rrf.data.formats.lerobot_audit import audit_lerobot
-from rrf.data.formats.lerobot_files import EpisodePlace, path_inside, read_index
+from rrf.data.formats.lerobot_columns import annotations, column_values, part_of
+from rrf.data.formats.lerobot_files import EpisodePlace, read_index
 from rrf.data.formats.lerobot_videos import EpisodeVideos, image_size
 from rrf.data.formats.misnamed_folder import rename_command
 from rrf.data.formats.modality import Modality, Part, read_modality
 from rrf.data.formats.source_audit import NOT_ON_DISK
 from rrf.data.formats.time_stamps import read_time_stamps
-from rrf.data.raw import EncodedImages, RawEpisode, Recording
+from rrf.data.language import COLUMNS, DTYPE, Language
+from rrf.data.raw import RawEpisode, Recording
+from rrf.data.schema import EncodedImages
 
 _GROOT_TASK = "annotation.human.action.task_description"
 
@@ -93,6 +99,16 @@ class LeRobotSource:
         """Claims of the metadata that do not match the files."""
         return audit_lerobot(self._index)
 
+    @property
+    def depth_keys(self) -> list[str]:
+        """See `rrf.data.raw.Annotated`."""
+        return [key for key, feature in self._index.features.items() if is_depth(feature)]
+
+    @property
+    def tools(self) -> list[dict]:
+        """See `rrf.data.raw.Annotated`."""
+        return list(self._index.info.get("tools") or [])
+
     def recordings(self) -> list[Recording]:
         """One recording per data file: an episode in v2.0 and v2.1, many in v3.0."""
         recordings = []
@@ -137,7 +153,10 @@ class LeRobotSource:
         table = arrow.read_parquet(first.data, arrow.read_schema(first.data).names, num_rows=1)
         types = {}
         for key, feature in self._index.features.items():
-            if feature.get("dtype") in ("video", "image"):
+            if is_depth(feature):
+                kind = depth_map(key, feature)
+                types[key] = f"{kind.dtype}{list(kind.size)}"
+            elif feature.get("dtype") in ("video", "image"):
                 types[key] = f"image{list(image_size(feature))}"
             else:
                 types[key] = f"{feature.get('dtype')}{feature['shape']}"
@@ -156,6 +175,8 @@ class LeRobotSource:
 
     def _type_of(self, column: pa.ChunkedArray, key: str, declared: str | None, where: str) -> str:
         """The type of a column; the declared type if the values tell nothing or are damaged."""
+        if key in COLUMNS:
+            return DTYPE
         if arrow.is_image(column.type):
             return declared or "image"
         try:
@@ -224,15 +245,17 @@ class LeRobotSource:
         images: dict[str, np.ndarray | EncodedImages] = {}
         for key in keys:
             column, part = self._column_of(key)
+            if column in COLUMNS:
+                continue
             if column not in table.column_names:
-                rate = self._chosen_fps or fps
-                images[key] = self._videos.read(place, column, length, rate, where)
+                values = self._videos.read(place, column, length, self._chosen_fps or fps, where)
+                (arrays if is_depth(self._index.features[column]) else images)[key] = values
                 continue
             values = self._values(table[column], column, where)
             if isinstance(values, EncodedImages):
                 images[key] = values
             else:
-                arrays[key] = _slice(values, part, f"{where}: {key}") if part else values
+                arrays[key] = part_of(values, part, f"{where}: {key}") if part else values
         return RawEpisode(
             arrays=arrays,
             images=images,
@@ -240,7 +263,18 @@ class LeRobotSource:
             source=where,
             fps=fps,
             declared_fps=None if fps == self._index.fps else self._index.fps,
+            language=self._language(table, keys, where),
         )
+
+    def _language(self, table: pa.Table, keys: Sequence[str], where: str) -> Language | None:
+        columns = {key: table[key] for key in COLUMNS if key in keys}
+        if not columns:
+            return None
+        start_s = 0.0
+        if "timestamp" in table.column_names:
+            times = np.asarray(self._values(table["timestamp"], "timestamp", where))
+            start_s = float(times.flat[0])
+        return annotations(columns, start_s, {self._column_of(k)[0]: k for k in keys}, where)
 
     def _fps(self, table: pa.Table, where: str) -> float:
         """Frames per second of the rows: as the time stamps tell, else as info.json says."""
@@ -277,33 +311,9 @@ class LeRobotSource:
         return table.slice(rows[0] if len(rows) else 0, len(rows))
 
     def _values(self, column: pa.ChunkedArray, key: str, where: str) -> np.ndarray | EncodedImages:
-        feature = self._index.features.get(key)
-        try:
-            if arrow.is_image(column.type):
-                return arrow.encoded_images(
-                    column, lambda path: path_inside(self._root, path, f"{where}: {key}")
-                )
-            if not arrow.is_text(column.type):
-                values = arrow.numbers(column)
-            else:
-                texts = arrow.texts(column)
-                is_vector = feature is not None and feature.get("dtype") != "string"
-                if not is_vector and not (texts and arrow.is_json_vector(texts[0])):
-                    return np.array(texts, np.str_)
-                values = arrow.parse_vectors(texts)
-                self._warn(f"{where}: {key} is JSON text, converted to float64{[values.shape[1]]}")
-        except ValueError as error:
-            raise ValueError(f"{where}: {key}: {error}") from error
-        if (
-            feature is not None
-            and len(values)
-            and values[0].size != np.prod(feature["shape"], dtype=int)
-        ):
-            raise ValueError(
-                f"{where}: {key} has shape {list(values.shape[1:])} in the table, but "
-                f"{feature['shape']} in meta/info.json"
-            )
-        return values
+        return column_values(
+            column, key, self._index.features.get(key), self._root, where, self._warn
+        )
 
     def _instruction(self, table: pa.Table, where: str) -> str | None:
         candidates = [_GROOT_TASK, "task_index"]
@@ -338,12 +348,3 @@ class LeRobotSource:
 
 def _where(place: EpisodePlace) -> str:
     return f"{place.data}:episode_{place.number}"
-
-
-def _slice(values: np.ndarray, part: Part, where: str) -> np.ndarray:
-    if values.ndim != 2 or part.end > values.shape[1]:
-        raise ValueError(
-            f"{where}: meta/modality.json takes {part.start}..{part.end} of {part.original_key}, "
-            f"which has shape {list(values.shape[1:])}"
-        )
-    return values[:, part.start : part.end]

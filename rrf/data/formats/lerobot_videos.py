@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rrf.data.dataset.depth import metres
+from rrf.data.dataset.layout import is_depth
 from rrf.data.formats.lerobot_files import EpisodePlace, Index
 from rrf.data.formats.time_stamps import FPS_TOLERANCE
 from rrf.data.formats.video_clip import frame_times, read_clip
@@ -36,7 +38,8 @@ class EpisodeVideos:
     def read(
         self, place: EpisodePlace, key: str, length: int, fps: float, where: str
     ) -> np.ndarray:
-        """The images of one camera, uint8 [T, H, W, 3]. Image i belongs to row i.
+        """The images of one camera, uint8 [T, H, W, 3], or its depth, float32 metres [T, H, W].
+        Image i belongs to row i.
 
         Args:
             place: The episode.
@@ -53,6 +56,7 @@ class EpisodeVideos:
         if video is None:
             raise ValueError(f"{where}: {key} has no video in the list of episodes")
         start_s = num_frames = None
+        feature = self._index.features[key]
         try:
             if video.start_s is not None:
                 start_s, num_frames = self._frames_of(video.path, place.number)
@@ -61,7 +65,7 @@ class EpisodeVideos:
                         f"{video.path} holds {num_frames} frames, the table {length}; "
                         "download it again"
                     )
-            clip = read_clip(video.path, length, start_s)
+            clip = read_clip(video.path, length, start_s, is_depth(feature))
         except ValueError as error:
             raise ValueError(f"{where}: {key}: {error}") from error
         num_extra = clip.num_extra if num_frames is None else num_frames - length
@@ -76,7 +80,7 @@ class EpisodeVideos:
                 )
             self._warn(f"{counts}; the last {num_extra} are dropped")
         self._check_size(clip.images, key, where)
-        return clip.images
+        return metres(clip.images, feature) if is_depth(feature) else clip.images
 
     def _frames_of(self, path: Path, number: int) -> tuple[float, int]:
         """Where in a file with several episodes the frames of one begin, s, and how many there are

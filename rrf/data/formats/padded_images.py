@@ -14,7 +14,7 @@ import numpy as np
 from rrf.data.formats import hdf5
 from rrf.data.images import decode_image
 from rrf.data.memory import check_fits
-from rrf.data.raw import EncodedImages
+from rrf.data.schema import EncodedImages
 
 _MARKS: dict[typing.Literal["jpg", "png"], tuple[bytes, bytes]] = {  # first bytes, last bytes
     "jpg": (b"\xff\xd8", b"\xff\xd9"),

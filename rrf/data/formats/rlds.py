@@ -36,7 +36,8 @@ from rrf.data.formats.rlds_audit import Metadata, shared_records, unconnected_ca
 from rrf.data.formats.rlds_features import Column, read_features
 from rrf.data.formats.tf_example import Feature, parse_example
 from rrf.data.formats.tfrecord import read_tfrecord
-from rrf.data.raw import EncodedImages, RawEpisode, Recording
+from rrf.data.raw import RawEpisode, Recording
+from rrf.data.schema import EncodedImages
 
 _INFO = "dataset_info.json"
 _FEATURES = "features.json"

@@ -28,11 +28,11 @@ from pathlib import Path
 
 import numpy as np
 
+from rrf.data.dataset.maps import decode_map
 from rrf.data.formats.tf_example import Feature
 from rrf.data.image_header import read_image_header
 from rrf.data.images import decode_image
-from rrf.data.maps import decode_map
-from rrf.data.raw import EncodedImages
+from rrf.data.schema import EncodedImages
 
 STEPS = "steps"
 _UNKNOWN = -1

@@ -40,7 +40,8 @@ from rrf.config import Cfg, configclass
 from rrf.data.formats import hdf5
 from rrf.data.formats.json_files import read_object
 from rrf.data.formats.padded_images import decode_all, describe_padded, is_padded, read_padded
-from rrf.data.raw import EncodedImages, RawEpisode, Recording
+from rrf.data.raw import RawEpisode, Recording
+from rrf.data.schema import EncodedImages
 
 _NEXT = "next_"
 _SHIFTED = ("joint_action", "endpose")

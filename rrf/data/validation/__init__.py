@@ -1,1 +1,1 @@
-"""Checks of a converted dataset, and the report about them."""
+"""What a dataset holds and whether it is good: summary, differences, checks, the report."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from rrf.data.conversion.checks_cfg import LimitsCfg
 from rrf.data.schema import ACTION, STATE
 from rrf.data.validation.checks import CheckResult, Finding, results
-from rrf.data.validation.checks_cfg import LimitsCfg
 from rrf.data.validation.drift import drift_findings
 from rrf.data.validation.tables import Tables, dimension_columns
 

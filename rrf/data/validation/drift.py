@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rrf.data import lerobot_layout as layout
-from rrf.data.diff import Drift
+from rrf.data.dataset import layout
+from rrf.data.dataset.layout import NORM_STATS, read_norm_stats
+from rrf.data.dataset.stats import describe
 from rrf.data.schema import ACTION, STATE, Schema
-from rrf.data.stats import NORM_STATS, describe, read_norm_stats
 from rrf.data.validation.checks import Finding
+from rrf.data.validation.diff import Drift
 from rrf.data.validation.tables import Tables, dimension_columns
 
 _COMPARED = ("mean", "std", "min", "max")

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
+from rrf.data.conversion.checks_cfg import LimitsCfg
 from rrf.data.schema import ACTION, IMAGE_PREFIX, INDEX_KEYS, SCALARS, STATE, Schema
 from rrf.data.validation.checks import MAX_FINDINGS, CheckResult, Finding, result
-from rrf.data.validation.checks_cfg import LimitsCfg
 from rrf.data.validation.tables import TIME_STEP, dimension_columns
 
 if typing.TYPE_CHECKING:

@@ -16,11 +16,12 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from rrf.data import lerobot_layout as layout
-from rrf.data.held_out import split_range
+from rrf.data.conversion.checks_cfg import ChecksCfg
+from rrf.data.dataset import layout, parquet
+from rrf.data.dataset.held_out import split_range
+from rrf.data.language import DTYPE
 from rrf.data.schema import ACTION, IMAGE_PREFIX
 from rrf.data.validation.checks import CheckResult, Finding, result, results
-from rrf.data.validation.checks_cfg import ChecksCfg
 from rrf.data.validation.leakage import leakage_findings
 from rrf.data.validation.tables import Tables, episode_digests
 from rrf.data.video import VideoReader
@@ -35,14 +36,14 @@ def check_files(root: str | Path, severities: Mapping[str, str]) -> list[CheckRe
     try:
         info = layout.read_info(root)
         layout.schema_of(info)
-        layout.read_tasks(root)
-        episodes = layout.read_episodes(root)
-        paths = layout.data_files(root)
+        parquet.read_tasks(root)
+        episodes = parquet.read_episodes(root)
+        paths = parquet.data_files(root)
     except ValueError as error:
         return [result("files", title, [Finding("meta", str(error))], severities)]
     for path in paths:
         try:
-            layout.read_table(path, [])
+            parquet.read_table(path, [])
         except ValueError as error:
             findings.append(Finding(str(path.relative_to(root)), str(error)))
     for path in sorted(root.glob("videos/*/*/*.mp4")):
@@ -104,6 +105,7 @@ def hold_previous_error(tables: Tables) -> float | None:
 def _feature_findings(info: dict, paths: list[Path]) -> list[Finding]:
     findings = []
     declared = {key: f for key, f in info["features"].items() if f["dtype"] != "video"}
+    guessed = ("image", DTYPE)  # columns whose types Arrow guessed
     for path in paths:
         schema = pq.read_schema(path)
         for key, feature in declared.items():
@@ -111,11 +113,11 @@ def _feature_findings(info: dict, paths: list[Path]) -> list[Finding]:
                 findings.append(Finding(key, f"declared in info.json, missing in {path.name}"))
                 continue
             stored = schema.field(key).type
-            while layout.is_list(stored):
+            while parquet.is_list(stored):
                 stored = stored.value_type
             scalar = str(stored)
             names = {"float": "float32", "double": "float64"}
-            if feature["dtype"] != "image" and names.get(scalar, scalar) != feature["dtype"]:
+            if feature["dtype"] not in guessed and names.get(scalar, scalar) != feature["dtype"]:
                 findings.append(
                     Finding(
                         key, f"is {schema.field(key).type} in {path.name}, not {feature['dtype']}"

@@ -2,7 +2,7 @@
 file names: whole episodes, and single frames of episodes that are otherwise different.
 
 Held out are the episodes of every split but "train", and those that training keeps for validation
-(`rrf.data.held_out`).
+(`rrf.data.dataset.held_out`).
 
 Legend: N frames.
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rrf.data.held_out import is_held_out, split_range
+from rrf.data.dataset.held_out import is_held_out, split_range
 from rrf.data.validation.checks import Finding
 from rrf.data.validation.tables import Tables, frame_digests
 

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from rrf.data.stats import describe
+from rrf.data.dataset.stats import describe
 from rrf.data.validation.tables import Tables, dimension_columns
 
 _MAX_BINS = 40

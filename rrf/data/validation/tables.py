@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from rrf.data import lerobot_layout as layout
+from rrf.data.dataset import layout, parquet
 from rrf.data.images import decode_image
 from rrf.data.schema import ACTION, IMAGE_PREFIX, INDEX_KEYS, STATE, SUCCESS, Schema
 from rrf.data.video import VideoReader
@@ -73,11 +73,11 @@ def read_tables(root: str | Path, sample_rows: Sequence[int] = ()) -> Tables:
     info = layout.read_info(root)
     schema, tasks, meta = (
         layout.schema_of(info),
-        layout.read_tasks(root),
-        layout.read_episodes(root),
+        parquet.read_tasks(root),
+        parquet.read_episodes(root),
     )
     keys = [STATE, ACTION, *INDEX_KEYS, *schema.scalars]
-    columns = layout.read_columns(root, keys)
+    columns = parquet.read_columns(root, keys)
     num_rows = len(columns["index"])
     if num_rows == 0:
         raise ValueError(f"{root}: the data files hold no frames")
@@ -146,8 +146,8 @@ def frame_digests(tables: Tables) -> np.ndarray:
 
 def _file_sizes(root: Path) -> tuple[np.ndarray, list[int]]:
     """(chunk, file) of every data file, and its number of rows."""
-    paths = layout.data_files(root)
-    places = np.array([layout.chunk_and_file(path) for path in paths])
+    paths = parquet.data_files(root)
+    places = np.array([parquet.chunk_and_file(path) for path in paths])
     return places, [pq.read_metadata(path).num_rows for path in paths]
 
 
@@ -229,8 +229,8 @@ def _scan(
 
 def _stored_images(root: Path, key: str) -> Iterator[tuple[int, np.ndarray | str]]:
     row = 0
-    for path in layout.data_files(root):
-        for blob in layout.read_table(path, [key])[key].combine_chunks().field("bytes"):
+    for path in parquet.data_files(root):
+        for blob in parquet.read_table(path, [key])[key].combine_chunks().field("bytes"):
             try:
                 yield row, decode_image(blob.as_py() or b"")
             except ValueError as error:

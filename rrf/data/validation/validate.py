@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from rrf import atomic
-from rrf.data import lerobot_layout as layout
+from rrf.data.conversion.checks_cfg import ChecksCfg
 from rrf.data.conversion.conversion_record import read_conversion
+from rrf.data.dataset import parquet
 from rrf.data.files import content_digest
 from rrf.data.schema import ACTION, STATE
 from rrf.data.validation.checks import CheckResult, Finding, result, severities
-from rrf.data.validation.checks_cfg import ChecksCfg
 from rrf.data.validation.data_docs import open_context, remove_site
 from rrf.data.validation.dimension_checks import check_dimensions
 from rrf.data.validation.expectations import FRAME_KEYS, episode_suite, frame_suite, run_suite
@@ -143,7 +143,7 @@ def sample_rows(root: str | Path) -> list[int]:
     the first `MAX_SHOWN`.
     """
     rows, seen = [], set()
-    for episode in layout.read_episodes(root).to_dict("records"):
+    for episode in parquet.read_episodes(root).to_dict("records"):
         instructions = tuple(episode["tasks"])
         if len(seen) < MAX_SHOWN and instructions not in seen and episode["length"] > 0:
             seen.add(instructions)

@@ -5,10 +5,10 @@ rate the dataset declares, and can a frame be reached without decoding hundreds 
 from collections.abc import Mapping
 from pathlib import Path
 
+from rrf.data.conversion.checks_cfg import LimitsCfg
+from rrf.data.formats.video_facts import VideoFacts, video_facts
 from rrf.data.validation.checks import CheckResult, Finding, results
-from rrf.data.validation.checks_cfg import LimitsCfg
 from rrf.data.validation.tables import TIME_STEP, Tables
-from rrf.data.validation.video_facts import VideoFacts, video_facts
 
 
 def check_pace(

@@ -23,7 +23,7 @@ from gymnasium import spaces
 from gymnasium.envs.mujoco import MujocoEnv
 from tensordict import TensorDict
 
-from rrf.data.sampling import mixed_seed
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.envs.control_env import EnvState, Interface, check_step
 from rrf.envs.failure import EnvError, failed
 from rrf.envs.gymnasium import registry as gym_registry

@@ -17,7 +17,7 @@ import torch
 from tensordict import TensorDict
 
 from rrf.config import did_you_mean
-from rrf.data.sampling import mixed_seed
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.envs.control_env import EnvState, Interface, check_step
 from rrf.envs.gymnasium.configs import EnvPoolEnvCfg
 from rrf.envs.gymnasium.spaces import ActionMap, flattening, visible_dimensions

@@ -1,7 +1,7 @@
 """The 50 tasks of Meta-World v3 (arXiv:1910.10897), each with its language instruction and its
 difficulty group.
 
-Source of both tables: `lerobot/envs/metaworld_config.json` of lerobot 0.4.4 (TASK_DESCRIPTIONS,
+Source of both tables: `lerobot/envs/metaworld_config.json` of lerobot 0.6.1 (TASK_DESCRIPTIONS,
 DIFFICULTY_TO_TASKS).
 """
 

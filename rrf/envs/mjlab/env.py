@@ -269,7 +269,8 @@ class MjlabEnv:
         for part, (tensors, facts) in parts.items():
             state.tensors |= {f"{part}:{name}": value for name, value in tensors.items()}
             state.facts |= {f"{part}:{name}": value for name, value in facts.items()}
-        for name, group in self._observations.items():
+        groups: list[tuple[str, typing.Any]] = list(self._observations.items())
+        for name, group in groups:
             state.tensors[f"observations:{name}"] = group.clone()
         state.tensors["episode_length"] = self.episode_length_buf.clone()
         state.facts["step_counters"] = [env.common_step_counter, env._sim_step_counter]

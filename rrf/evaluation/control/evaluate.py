@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from rrf.data.sampling import mixed_seed
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.envs.control_env import ControlEnv, Interface, check_step
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.control.metrics import EpisodeMeter, VelocityEnv

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from rrf.data.transitions import RecordedTransitions, read_transitions, returns_to_go
+from rrf.data.dataset.transitions import RecordedTransitions, read_transitions, returns_to_go
 from rrf.evaluation.candidate import Candidate
 from rrf.networks.batched_mlp import BatchedMLP
 from rrf.networks.configs import plain_mlp

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from rrf.data.lerobot_reader import LeRobotReader
+from rrf.data.dataset.reader import LeRobotReader
 from rrf.data.schema import ACTION, Observation
 
 POLICY, OTHER, MEAN, HOLD = "policy", "with other images", "mean action", "hold previous"

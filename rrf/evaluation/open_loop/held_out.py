@@ -3,10 +3,10 @@
 import typing
 from pathlib import Path
 
-from rrf.data.held_out import is_held_out
-from rrf.data.history import history_options
-from rrf.data.lerobot_layout import read_info
-from rrf.data.lerobot_reader import LeRobotReader
+from rrf.data.dataset.held_out import is_held_out
+from rrf.data.dataset.history import history_options
+from rrf.data.dataset.layout import read_info
+from rrf.data.dataset.opening import open_dataset
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.open_loop.errors import OpenLoop, open_loop
 from rrf.runners.checkpoints.deployable import VLA, described
@@ -47,7 +47,14 @@ def evaluate_held_out(candidate: Candidate, place: str | Path) -> tuple[OpenLoop
             "larger dataset"
         )
     known = candidate.config.get("instructions")
-    frames = LeRobotReader(place, cfg.chunk_length, known, kept, **history_options(cfg.past))
+    frames = open_dataset(
+        place,
+        cfg.chunk_length,
+        known,
+        kept,
+        instruction_style=candidate.config.get("instruction_style"),
+        **history_options(cfg.past),
+    )
     check_fit(cfg, frames.schema)
     stats = checkpoint.load_norm_stats(candidate.checkpoint)
     return open_loop(policy, frames, stats), frames.episodes

@@ -64,6 +64,8 @@ class BaseProtocolCfg(Cfg):
     play_options: typing.ClassVar[Mapping[str, typing.Any]] = {}
     """Options of `rrf play`, besides --video and --seed, that this protocol supports, with their
     defaults."""
+    default_video: typing.ClassVar[str | None] = None
+    """Where `rrf play` writes without --video; None if it then writes no video."""
 
     name: str
     """Name shown in reports; not part of the hash."""

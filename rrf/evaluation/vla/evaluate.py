@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from rrf.atomic import digest_of
-from rrf.data.history import HistoryBuffer, Past, past_of
+from rrf.data.dataset.history import HistoryBuffer, Past, past_of
 from rrf.envs.observations import rows_of
 from rrf.envs.vec_env import InitialState, Step, VecEnv
 from rrf.evaluation.cpu_time import cpu_seconds

@@ -5,7 +5,7 @@ import typing
 from collections.abc import Mapping
 from pathlib import Path
 
-from rrf.data.history import Past
+from rrf.data.dataset.history import Past
 from rrf.envs import ENVS
 from rrf.envs.rendering.video import border, caption, write_video
 from rrf.evaluation.candidate import Candidate

@@ -46,6 +46,7 @@ class ProtocolCfg(BaseProtocolCfg):
         "max_episode_steps": None,
         "renderer": "warp",
     }
+    default_video: typing.ClassVar[str | None] = "episode.mp4"
 
     env: str = "metaworld"
     """Name of the environment in `rrf.envs.ENVS`."""
@@ -195,7 +196,7 @@ class ProtocolCfg(BaseProtocolCfg):
     ) -> Evaluation:
         """See `BaseProtocolCfg.evaluate`."""
         from rrf.evaluation.vla.evaluate import evaluate
-        from rrf.runners.checkpoints.checkpoint import load_policy
+        from rrf.runners.checkpoints.placement import load_policy
 
         if candidate.policy is None:
             self._check_policy(candidate.config)
@@ -345,7 +346,7 @@ class ProtocolCfg(BaseProtocolCfg):
 
         protocol = played_protocol(cls, candidate, seed, options)
         resources = Resources(workers=0, renderer=options["renderer"])
-        out = video or Path("episode.mp4")
+        out = video or Path(str(cls.default_video))
         say(film_first(candidate, protocol, out, options["size"], resources))
 
     @staticmethod

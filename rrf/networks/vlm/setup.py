@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rrf import atomic
-from rrf.data.download import RECORD as DOWNLOAD
-from rrf.data.download import OnProgress, download, is_pickle, read_record
-from rrf.data.hub import HubModel
+from rrf.data.transport.download import RECORD as DOWNLOAD
+from rrf.data.transport.download import OnProgress, download, is_pickle, read_record
+from rrf.data.transport.hub import HubModel
 from rrf.networks.vlm.catalogue import RECORD, Published, entry_of, folder_of, record_of
 
 KINDS = (

@@ -8,9 +8,9 @@ from torch.nn import functional
 
 from rrf.envs.control_env import Interface
 from rrf.networks.batched_mlp import BatchedMLP
-from rrf.policies.control.actors import critic_groups
 from rrf.policies.control.encoded_network import EncodedNetwork
 from rrf.policies.control.off_policy_configs import DistributionalQCfg, QNetworkCfg
+from rrf.policies.control.state_network import critic_groups
 
 
 class QNetwork(EncodedNetwork):

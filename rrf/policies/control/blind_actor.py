@@ -9,8 +9,8 @@ import torch
 from tensordict import TensorDict
 
 from rrf.envs.control_env import Interface
-from rrf.policies.control.actors import ACTOR_GROUPS, GaussianActor
-from rrf.policies.control.state_network import groups_of
+from rrf.policies.control.actor_critic import GaussianActor
+from rrf.policies.control.state_network import ACTOR_GROUPS, groups_of
 from rrf.policies.control.student_configs import BlindActorCfg
 
 

@@ -52,7 +52,7 @@ class ActorCfg(StateNetworkCfg):
         return self
 
 
-@configclass(builds="rrf.policies.control.actors:GaussianActor")
+@configclass(builds="rrf.policies.control.actor_critic:GaussianActor")
 class StateIndStdActorCfg(ActorCfg):
     """A Gaussian whose mean depends on the observation and whose standard deviation does not."""
 
@@ -107,7 +107,7 @@ class LipsNetActorCfg(StateIndStdActorCfg):
                 raise ValueError(f"{name} is {getattr(self, name)}, allowed: above 0")
 
 
-@configclass(builds="rrf.policies.control.actors:CategoricalActor")
+@configclass(builds="rrf.policies.control.actor_critic:CategoricalActor")
 class CategoricalActorCfg(ActorCfg):
     """A policy for discrete actions: it predicts the probability of each."""
 
@@ -117,7 +117,7 @@ class CriticCfg(StateNetworkCfg):
     """A critic for on-policy algorithms: it predicts the return."""
 
 
-@configclass(builds="rrf.policies.control.critics:VNetwork")
+@configclass(builds="rrf.policies.control.actor_critic:VNetwork")
 class VNetworkCfg(CriticCfg):
     """A critic that predicts the value of a state."""
 

@@ -7,9 +7,9 @@ import torch
 
 from rrf.envs.control_env import Interface
 from rrf.networks.batched_mlp import BatchedMLP
-from rrf.policies.control.actors import critic_groups
 from rrf.policies.control.discrete_configs import DiscreteQNetworkCfg
 from rrf.policies.control.encoded_network import EncodedNetwork
+from rrf.policies.control.state_network import critic_groups
 
 
 class DiscreteQNetwork(EncodedNetwork):

@@ -11,7 +11,7 @@ import torch
 
 from rrf.envs.control_env import Interface
 from rrf.networks.fft_filter import FFTFilter
-from rrf.policies.control.actors import GaussianActor
+from rrf.policies.control.actor_critic import GaussianActor
 from rrf.policies.control.filtered_actor_configs import FilteredActorCfg
 
 

@@ -16,6 +16,7 @@ Legend: B batch or environments, O observation width, A action width, W width of
 """
 
 import math
+import typing
 from collections.abc import Callable
 
 import torch
@@ -25,7 +26,7 @@ from rrf.config import did_you_mean
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import without_dropout
 from rrf.networks.mlp import MLP
-from rrf.policies.control.actors import GaussianActor
+from rrf.policies.control.actor_critic import GaussianActor
 from rrf.policies.control.configs import LipsNetActorCfg
 
 # The derivative of an elementwise layer, given its module, input and output.
@@ -41,10 +42,15 @@ _DERIVATIVES: dict[type[nn.Module], Callable] = {
 
 
 def require_differentiable(network: MLP) -> None:
-    """Raise ValueError for a layer whose derivative is not implemented here."""
+    """Raise ValueError for a network or a layer whose derivative is not implemented here."""
+    if type(network) is not MLP:
+        raise ValueError(
+            f"backbone_cfg builds a {type(network).__name__}, whose Jacobian LipsNet cannot "
+            "compute; set it to a networks.MLPCfg"
+        )
     known = {layer.__name__ for layer in _DERIVATIVES}
     for layer in network.layers:
-        if type(layer) not in _DERIVATIVES and not isinstance(layer, nn.Linear):
+        if type(layer) not in _DERIVATIVES and type(layer) is not nn.Linear:
             name = type(layer).__name__
             raise ValueError(
                 f"backbone_cfg.activations has {name}, whose Jacobian LipsNet cannot compute"
@@ -57,7 +63,7 @@ def with_jacobian(network: MLP, x_bo: torch.Tensor) -> tuple[torch.Tensor, torch
     factors, value = [], x_bo
     for layer in network.layers:
         output = layer(value)
-        if isinstance(layer, nn.Linear):
+        if type(layer) is nn.Linear:
             factors.append(layer.weight)
         else:
             factors.append(_DERIVATIVES[type(layer)](layer, value, output))
@@ -66,7 +72,7 @@ def with_jacobian(network: MLP, x_bo: torch.Tensor) -> tuple[torch.Tensor, torch
     jacobian = torch.eye(width, dtype=value.dtype, device=value.device)
     jacobian = jacobian.expand(*value.shape[:-1], width, width)
     for layer, factor in zip(reversed(network.layers), reversed(factors), strict=True):
-        is_linear = isinstance(layer, nn.Linear)
+        is_linear = type(layer) is nn.Linear
         jacobian = jacobian @ factor if is_linear else jacobian * factor.unsqueeze(-2)
     return value, jacobian
 
@@ -115,8 +121,7 @@ class LipsNetActor(GaussianActor):
         if cfg.memory is not None:
             raise ValueError("LipsNet needs a function of a single observation; set memory=null")
         super().__init__(cfg, interface)
-        assert isinstance(self.backbone, MLP)
-        self.backbone = LipsNet(cfg, self.backbone, self.width)
+        self.backbone = LipsNet(cfg, typing.cast(MLP, self.backbone), self.width)
 
     @property
     def lipsnet(self) -> LipsNet:

@@ -8,10 +8,9 @@ import torch
 
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import without_dropout
-from rrf.policies.control.actors import ACTOR_GROUPS
 from rrf.policies.control.encoded_network import EncodedNetwork
 from rrf.policies.control.off_policy_configs import RealActorCfg
-from rrf.policies.control.state_network import groups_of
+from rrf.policies.control.state_network import ACTOR_GROUPS, groups_of
 from rrf.policies.control.tanh_gaussian import TanhGaussian
 
 

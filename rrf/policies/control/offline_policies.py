@@ -1,10 +1,9 @@
 """What the checkpoints of offline algorithms store."""
 
 from rrf.envs.control_env import Interface
-from rrf.policies.control.actor_critic import ControlPolicy, Deployed
+from rrf.policies.control.actor_critic import ControlPolicy, Deployed, VNetwork
 from rrf.policies.control.actor_q import ActorQ
 from rrf.policies.control.bounded_actors import BoundedActor
-from rrf.policies.control.critics import VNetwork
 from rrf.policies.control.offline_configs import ActorPackCfg, IQLPackCfg
 
 

@@ -16,10 +16,14 @@ import torch
 from torch import nn
 
 from rrf.envs.control_env import Interface
-from rrf.policies.control.actor_critic import ActorCritic, ControlPolicy
-from rrf.policies.control.actors import Actor, GaussianActor
+from rrf.policies.control.actor_critic import (
+    Actor,
+    ActorCritic,
+    ControlPolicy,
+    DiagonalGaussian,
+    GaussianActor,
+)
 from rrf.policies.control.configs import PopulationPackCfg, StateIndStdActorCfg
-from rrf.policies.control.distributions import DiagonalGaussian
 from rrf.policies.control.normalizer import EmpiricalNormalizer
 from rrf.policies.control.state_network import StateNetwork
 

@@ -15,6 +15,9 @@ from rrf.networks.configs import without_dropout
 from rrf.policies.control.configs import MemoryCfg, StateNetworkCfg
 from rrf.policies.control.normalizer import EmpiricalNormalizer
 
+ACTOR_GROUPS = ["actor", "policy"]
+"""Groups that an actor reads by default: the first that there is."""
+
 
 class StateNetwork(nn.Module):
     """Maps observations to `num_outputs` numbers, with or without a memory."""
@@ -133,3 +136,11 @@ def groups_of(
                 f"{did_you_mean(name, observation_dims)}"
             )
     return list(groups)
+
+
+def critic_groups(
+    asked: list[str] | None, actor_groups: list[str], dims: Mapping[str, int]
+) -> list[str]:
+    """The groups that a critic reads: `asked`, else "critic", else the actor's groups."""
+    default = ["critic"] if "critic" in dims else actor_groups
+    return groups_of(asked or default, default, dims, "critic")

@@ -24,11 +24,10 @@ from rrf.networks.batched_mlp import BatchedLinear, BatchedMLP
 from rrf.networks.configs import MLPCfg, without_dropout
 from rrf.networks.mlp import with_exact_outputs
 from rrf.networks.two_hot import TwoHot
-from rrf.policies.control.actors import ACTOR_GROUPS
 from rrf.policies.control.encoded_network import EncodedNetwork
 from rrf.policies.control.mppi import PlanNoise, draw_noise, plan
 from rrf.policies.control.off_policy_actors import require_real_actions
-from rrf.policies.control.state_network import groups_of
+from rrf.policies.control.state_network import ACTOR_GROUPS, groups_of
 from rrf.policies.control.tanh_gaussian import TanhGaussian
 from rrf.policies.control.world_model_configs import WorldModelCfg
 

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from rrf.data.dataset.transforms import Normalize
 from rrf.data.schema import ACTION, STATE, Batch, Observation
-from rrf.data.transforms import Normalize
 from rrf.networks.image_encoder import ImageEncoder
 from rrf.networks.instruction_encoder import InstructionEncoder
 from rrf.networks.mlp import MLP

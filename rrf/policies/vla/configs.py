@@ -4,8 +4,8 @@ import typing
 from pathlib import Path
 
 from rrf.config import Cfg, configclass
-from rrf.data.action_representation import Representation
-from rrf.data.history import Past
+from rrf.data.dataset.action_representation import Representation
+from rrf.data.dataset.history import Past
 from rrf.data.schema import Schema
 from rrf.networks.configs import ImageEncoderCfg, InstructionEncoderCfg, MLPCfg
 from rrf.networks.vlm.configs import Ability

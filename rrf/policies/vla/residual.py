@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from rrf.data.history import Past, past_of
+from rrf.data.dataset.history import Past, past_of
 from rrf.data.schema import Batch, Observation
 from rrf.envs.control_env import Interface
 from rrf.policies.control.off_policy_actors import SACActor

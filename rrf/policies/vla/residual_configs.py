@@ -5,8 +5,8 @@ import typing
 from pathlib import Path
 
 from rrf.config import configclass
-from rrf.data.action_representation import Representation
-from rrf.data.history import Past
+from rrf.data.dataset.action_representation import Representation
+from rrf.data.dataset.history import Past
 from rrf.networks.configs import MLPCfg
 from rrf.policies.control.off_policy_configs import SACActorCfg
 from rrf.policies.vla.configs import PolicyCfg

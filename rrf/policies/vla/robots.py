@@ -10,14 +10,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from rrf.data.dataset.transforms import Affine, Normalize
 from rrf.data.schema import Observation
-from rrf.data.transforms import Affine, Normalize
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
 
 @dataclasses.dataclass(frozen=True)
 class RowAffine:
-    """`rrf.data.transforms.Affine` with numbers of its own for each row, of [B, D] or [B, K, D]."""
+    """`rrf.data.dataset.transforms.Affine` with numbers of its own for each row, of [B, D] or
+    [B, K, D].
+    """
 
     offset_bd: np.ndarray  # float64
     scale_bd: np.ndarray  # float64

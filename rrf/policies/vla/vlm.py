@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rrf.data.action_representation import PREDICTED
+from rrf.data.dataset.action_representation import PREDICTED
 from rrf.data.schema import ACTION, STATE, Batch, Observation
 from rrf.networks.mlp import MLP
 from rrf.networks.vlm.backbone import View

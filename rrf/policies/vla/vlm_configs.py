@@ -4,10 +4,10 @@ import typing
 from pathlib import Path
 
 from rrf.config import configclass
-from rrf.data.action_representation import Representation
-from rrf.data.history import Past
+from rrf.data.dataset.action_representation import Representation
+from rrf.data.dataset.history import Past
+from rrf.data.dataset.transforms import Mode, ModeOfDimension
 from rrf.data.schema import Schema
-from rrf.data.transforms import Mode, ModeOfDimension
 from rrf.networks.configs import MLPCfg, plain_mlp
 from rrf.networks.vlm.configs import ABILITIES, BackboneCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
@@ -49,8 +49,8 @@ class VLMPolicyCfg(PolicyCfg):
     state in 256 bins, as in pi0.5; {advantage}, if there, for "Advantage: positive" or negative, as
     in pi*0.6."""
     prompt_state_dims: int = 0
-    """Dimensions to which the state in the prompt is padded with zeros: 32 in lerobot's pi0.5. 0
-    for no padding, as in openpi."""
+    """Dimensions to which the state in the prompt is padded with zeros: 32 in the pi0.5 of lerobot
+    before 0.6. 0 for no padding, as in openpi and in lerobot since then."""
     pooling: typing.Literal["mean", "last"] = "mean"
     """For heads that read one vector: the mean of all tokens, or the last token."""
     state_features: int = 64

@@ -11,21 +11,20 @@ global_step_N/
         optimizer.safetensors   optimizer state; under "weights/" the weights being trained, if
                                 averaged weights are deployed
         state.json              step and accumulated time
+
+Torch is imported by the functions that read or write weights, so that commands find a checkpoint
+without it.
 """
 
 import dataclasses
 import json
-import typing
 from collections.abc import Collection, Mapping
 from pathlib import Path
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING
 
 from rrf import atomic, formats
 from rrf.config import first_error, read_yaml
 from rrf.lineage import Lineage
-from rrf.networks import tensor_files
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.checkpoints.deployable import (
     KIND,
@@ -34,8 +33,9 @@ from rrf.runners.checkpoints.deployable import (
 )
 from rrf.runners.configs import RunnerCfg
 
-if typing.TYPE_CHECKING:
-    from rrf.runners.checkpoints.placement import Placement
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 CONFIG, WEIGHTS, NORM_STATS = "config.yaml", "model.safetensors", "norm_stats.json"
 _OPTIMIZER = "optimizer.safetensors"
@@ -46,7 +46,7 @@ _PREFIX = "global_step_"
 class TrainerState:
     """The state that a run needs, besides the deployable weights, to resume exactly."""
 
-    tensors: dict[str, torch.Tensor]
+    tensors: "dict[str, torch.Tensor]"
     facts: dict  # plain data
 
 
@@ -54,7 +54,7 @@ def save(
     run_dir: str | Path,
     step: int,
     config: RunnerCfg,
-    weights: Mapping[str, torch.Tensor],
+    weights: "Mapping[str, torch.Tensor]",
     norm_stats: Mapping,
     trainer_state: TrainerState,
     lineage: Lineage,
@@ -64,6 +64,8 @@ def save(
 
     `texts` are further files to deploy, by name.
     """
+    from rrf.networks import tensor_files
+
     path = Path(run_dir) / f"{_PREFIX}{step}"
     with atomic.directory(path) as root:
         (root / CONFIG).write_text(config.to_yaml(), encoding="utf-8")
@@ -142,17 +144,23 @@ def load_norm_stats(checkpoint: str | Path) -> dict:
     return json.loads((Path(checkpoint) / NORM_STATS).read_text())
 
 
-def load_policy(checkpoint: str | Path, device: "str | Placement" = "cpu") -> nn.Module:
-    """The policy in a checkpoint, in evaluation mode.
-
-    Args:
-        checkpoint: A checkpoint directory.
-        device: A device, or how the weights are spread over several.
+def load_policy(checkpoint: str | Path, device: str = "cpu") -> "nn.Module":
+    """The policy in a checkpoint, in evaluation mode, on one device. For weights that one cannot
+    hold, see `rrf.runners.checkpoints.placement`.
 
     Raises:
-        ValueError: If a file is missing, changed or unlisted, if the weights do not fit the config
-            or the devices, or if the policy was trained on several robots and acts as none of them.
+        ValueError: If a file is missing, changed or unlisted, if the weights do not fit the config,
+            or if the policy was trained on several robots and acts as none of them.
     """
+    cfg = deployed_cfg(checkpoint)
+    policy = cfg.rebuild(load_norm_stats(checkpoint), Path(checkpoint))
+    load_weights(policy, checkpoint)
+    return policy.to(device).eval()
+
+
+def deployed_cfg(checkpoint: str | Path) -> PolicyCfg:
+    """The config of the policy in a checkpoint, whose files are checked. Raises like
+    `load_policy`."""
     atomic.check_manifest(checkpoint)
     try:
         cfg = PolicyCfg.from_dict(load_config(checkpoint)["policy"])
@@ -161,17 +169,10 @@ def load_policy(checkpoint: str | Path, device: "str | Placement" = "cpu") -> nn
             f"{checkpoint}/{CONFIG} has no valid policy config: {first_error(error)}"
         ) from error
     cfg.require_one_robot()
-    norm_stats, path = load_norm_stats(checkpoint), Path(checkpoint)
-    if not isinstance(device, str):
-        from rrf.runners.checkpoints.placement import load_spread
-
-        return load_spread(cfg, norm_stats, path, device).eval()
-    policy = cfg.rebuild(norm_stats, path)
-    load_weights(policy, checkpoint)
-    return policy.to(device).eval()
+    return cfg
 
 
-def load_weights(policy: nn.Module, checkpoint: str | Path, may_lack: str = "") -> None:
+def load_weights(policy: "nn.Module", checkpoint: str | Path, may_lack: str = "") -> None:
     """Fill `policy` with the deployable weights of a checkpoint.
 
     Args:
@@ -191,23 +192,31 @@ def load_weights(policy: nn.Module, checkpoint: str | Path, may_lack: str = "") 
     fill(policy, weights, what=str(checkpoint))
 
 
-def read_weights(checkpoint: str | Path) -> dict[str, torch.Tensor]:
+def read_weights(checkpoint: str | Path) -> "dict[str, torch.Tensor]":
     """The deployable weights of a checkpoint, by name."""
+    from rrf.networks import tensor_files
+
     return tensor_files.read(Path(checkpoint) / WEIGHTS)
 
 
-def fill(policy: nn.Module, weights: Mapping[str, torch.Tensor], what: str) -> None:
+def fill(policy: "nn.Module", weights: "Mapping[str, torch.Tensor]", what: str) -> None:
     """Copy `weights` into `policy`.
 
     Raises:
         ValueError: If names or shapes do not agree exactly. The message names the differences.
     """
+    from rrf.networks import tensor_files
+
     check_architecture(policy, tensor_files.shapes_of(weights), what)
     policy.load_state_dict(dict(weights))
 
 
-def check_architecture(policy: nn.Module, shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
+def check_architecture(
+    policy: "nn.Module", shapes: Mapping[str, tuple[int, ...]], what: str
+) -> None:
     """Raise ValueError if `shapes` are not those of the policy's tensors, name by name."""
+    from rrf.networks import tensor_files
+
     wrong = tensor_files.differences(
         tensor_files.shapes_of(policy.state_dict()),
         shapes,
@@ -227,6 +236,8 @@ def load_trainer_state(checkpoint: str | Path) -> TrainerState:
     Raises:
         ValueError: If the checkpoint is a deployable one, which has no trainer state.
     """
+    from rrf.networks import tensor_files
+
     root = Path(checkpoint) / TRAINER_STATE
     if not root.is_dir():
         raise ValueError(

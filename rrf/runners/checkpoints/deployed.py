@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rrf.data.history import NOTHING, Past
+from rrf.data.dataset.history import NOTHING, Past
 from rrf.lookup import Lookup
 from rrf.runners.checkpoints.deployable import kind_of
 
@@ -48,7 +48,7 @@ class Signature:
     params: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     """Switches and their default values."""
     past: Past = NOTHING
-    """What of the inputs came before (`rrf.data.history`)."""
+    """What of the inputs came before (`rrf.data.dataset.history`)."""
 
 
 class Deployed(typing.Protocol):

@@ -4,21 +4,18 @@ Legend: B observations, H W height and width, D width of the state, C steps in a
 an action.
 """
 
-import typing
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from rrf.config import read_yaml
-from rrf.data.history import Past
+from rrf.data.dataset.history import Past
 from rrf.data.schema import IMAGE_PREFIX, STATE, Observation
 from rrf.policies.policy import ResumablePolicy
-from rrf.runners.checkpoints.checkpoint import CONFIG, load_policy
+from rrf.runners.checkpoints.checkpoint import CONFIG
 from rrf.runners.checkpoints.deployed import Signature, Tensor
-
-if typing.TYPE_CHECKING:
-    from rrf.runners.checkpoints.placement import Placement
+from rrf.runners.checkpoints.placement import Placement, load_policy
 
 _INSTRUCTION = "instruction"
 
@@ -28,7 +25,7 @@ class DeployedVLA:
 
     has_memory = False
 
-    def __init__(self, checkpoint: str | Path, device: "str | Placement" = "cpu"):
+    def __init__(self, checkpoint: str | Path, device: str | Placement = "cpu"):
         """
         Raises:
             ValueError: Like `rrf.runners.checkpoints.checkpoint.load_policy`.
@@ -41,7 +38,7 @@ class DeployedVLA:
 
         The inputs are observation.images.<camera> uint8 [B, H, W, 3], observation.state float32
         [B, D] and instruction str [B]; with past frames, the views and states of
-        `rrf.data.history`. The output is float32 [B, C, A].
+        `rrf.data.dataset.history`. The output is float32 [B, C, A].
         """
         policy = read_yaml(Path(checkpoint) / CONFIG).get("policy", {})
         try:

@@ -1,4 +1,4 @@
-"""lerobot's own policies (ACT, Diffusion Policy, VQ-BeT, SmolVLA) as checkpoints of ours, and back.
+"""lerobot's own policies as checkpoints of ours, and back.
 
 Their folders say everything: settings, statistics, weights. So a preset gives only the settings of
 a further training.
@@ -11,12 +11,13 @@ from pathlib import Path
 
 from rrf import atomic
 from rrf.networks.vlm.catalogue import located
-from rrf.policies.vla.lerobot.configs import KINDS, LerobotPolicyCfg
+from rrf.policies.vla.lerobot.configs import LerobotPolicyCfg
+from rrf.policies.vla.lerobot.kinds import KINDS
 from rrf.runners.checkpoints.imported import save_imported
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 _PRESETS = {"act": "lerobot-act", "smolvla": "lerobot-smolvla"}
-_VLM = "policy.options.vlm_model_name"
+_OPTIONS = "policy.options."
 
 
 def is_at(folder: Path) -> bool:
@@ -37,8 +38,7 @@ def import_policy(
     Args:
         name: A directory: lerobot's `pretrained_model`.
         cfg: The run whose training settings the checkpoint gets.
-        overrides: Changes of them; of the policy itself only the directory of SmolVLA's
-            vision-language model.
+        overrides: Changes of them; of the policy itself only the directories of the models in it.
         out: A directory that does not exist or is empty.
 
     Returns:
@@ -51,14 +51,18 @@ def import_policy(
     from rrf.policies.vla.published import lerobot
 
     folder, changes = located(name), dict(overrides)
-    vlm = changes.pop(_VLM, None)
+    options = KINDS[_kind(folder)].directories
+    models = {
+        name: str(changes.pop(_OPTIONS + name)) for name in options if _OPTIONS + name in changes
+    }
     for path in changes:
         if path.partition(".")[0] == "policy":
+            given = ", ".join(_OPTIONS + name for name in options)
             raise ValueError(
-                f"{path} cannot be changed: {folder} says what the policy is; only {_VLM} may be "
-                "given, for SmolVLA"
+                f"{path} cannot be changed: {folder} says what the policy is"
+                + (f"; only {given} may be given" if given else "")
             )
-    policy, stats = lerobot.read(folder, vlm)
+    policy, stats = lerobot.read(folder, models)
     cfg = cfg.replace(policy=policy.cfg, pretrained=None, ema=None).override(changes)
     save_imported(name, cfg, policy, stats, out)
     return cfg

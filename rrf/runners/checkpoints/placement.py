@@ -14,13 +14,18 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-from torch import nn
+from rrf.runners.checkpoints.checkpoint import (
+    WEIGHTS,
+    check_architecture,
+    deployed_cfg,
+    load_norm_stats,
+    load_weights,
+)
+from rrf.runners.checkpoints.checkpoint import load_policy as load_on_one
 
-from rrf.networks import tensor_files
-from rrf.networks.vlm.build import BASE
-from rrf.policies.vla.configs import PolicyCfg
-from rrf.runners.checkpoints.checkpoint import WEIGHTS, check_architecture, load_weights
+if typing.TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 AUTO = "auto"
 Device = str | int  # "cpu", "disk", or the number of a GPU
@@ -42,6 +47,8 @@ class Placement:
     @property
     def processor(self) -> str:
         """The kind of processor that computes: cuda where there is one."""
+        import torch
+
         return "cuda" if torch.cuda.is_available() else _CPU
 
     def __str__(self) -> str:
@@ -67,31 +74,36 @@ def choose(device: str, max_memory: list[str], offload: Path | None) -> str | Pl
     return Placement({name: _bytes(size) for name, _, size in pairs}, offload)
 
 
-def load_spread(
-    cfg: PolicyCfg, norm_stats: Mapping, checkpoint: Path, placement: Placement
-) -> nn.Module:
-    """The policy in a checkpoint, for inference, on the devices that have room for it.
+def load_policy(checkpoint: str | Path, device: str | Placement) -> "nn.Module":
+    """The policy in a checkpoint, for inference, on a device or on those that have room for it.
 
     Raises:
-        ValueError: If the weights do not fit the config or the devices, which says what is missing.
+        ValueError: Like `rrf.runners.checkpoints.checkpoint.load_policy`, and if the weights do not
+            fit the devices, which says what is missing.
     """
+    if isinstance(device, str):
+        return load_on_one(checkpoint, device)
     from accelerate import init_empty_weights
 
-    if (checkpoint / BASE).is_file():  # adapters without their base: the two meet in main memory
-        policy: typing.Any = cfg.rebuild(norm_stats, checkpoint)
+    from rrf.networks import tensor_files
+    from rrf.networks.vlm.build import BASE
+
+    cfg, norm_stats, path = deployed_cfg(checkpoint), load_norm_stats(checkpoint), Path(checkpoint)
+    if (path / BASE).is_file():  # adapters without their base: the two meet in main memory
+        policy: typing.Any = cfg.rebuild(norm_stats, path)
         load_weights(policy, checkpoint)
-        return _spread(policy, policy.blocks(), None, placement)
+        return _spread(policy, policy.blocks(), None, device).eval()
     with init_empty_weights(include_buffers=False):
-        policy = cfg.rebuild(norm_stats, checkpoint)
-    file = checkpoint / WEIGHTS
+        policy = cfg.rebuild(norm_stats, path)
+    file = path / WEIGHTS
     check_architecture(policy, tensor_files.stored_shapes(file), str(checkpoint))
     index = tensor_files.index_of(file)
-    return _spread(policy, policy.blocks(), index if index.is_file() else file, placement)
+    return _spread(policy, policy.blocks(), index if index.is_file() else file, device).eval()
 
 
 def _spread(
-    policy: nn.Module, blocks: list[nn.Module], weights: Path | None, placement: Placement
-) -> nn.Module:
+    policy: "nn.Module", blocks: "list[nn.Module]", weights: Path | None, placement: Placement
+) -> "nn.Module":
     """Put the weights of `policy` where there is room; `weights` is their file or index, or None if
     the policy holds them already."""
     from accelerate import dispatch_model, load_checkpoint_and_dispatch
@@ -134,7 +146,7 @@ def _spread(
 
 
 def _device_map(
-    policy: nn.Module, blocks: list[nn.Module], placement: Placement
+    policy: "nn.Module", blocks: "list[nn.Module]", placement: Placement
 ) -> dict[str, Device]:
     """accelerate's map: module or parameter -> GPU's number, "cpu" or "disk"."""
     free = _free_memory(placement)
@@ -165,7 +177,7 @@ def _device_map(
 
 
 def _covered(
-    module: nn.Module, name: str, place: Mapping[int, Device], main: Device
+    module: "nn.Module", name: str, place: Mapping[int, Device], main: Device
 ) -> dict[str, Device]:
     """Entries for a module: one if it lies on one device, or else those of its parts."""
     if id(module) in place:
@@ -181,8 +193,8 @@ def _covered(
 
 
 def _tensors_on(
-    device: Device, policy: nn.Module, device_map: Mapping[str, Device]
-) -> dict[str, torch.Tensor]:
+    device: Device, policy: "nn.Module", device_map: Mapping[str, Device]
+) -> "dict[str, torch.Tensor]":
     places = tuple(f"{name}." for name, place in device_map.items() if place == device)
     tensors = (*policy.named_parameters(), *policy.named_buffers())
     return {name: tensor.detach() for name, tensor in tensors if name.startswith(places)}
@@ -202,7 +214,7 @@ def _free_memory(placement: Placement) -> dict[Device, int]:
     return known
 
 
-def _num_bytes(module: nn.Module) -> int:
+def _num_bytes(module: "nn.Module") -> int:
     tensors = [*module.parameters(), *module.buffers()]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
@@ -219,4 +231,4 @@ def _gib(num_bytes: int) -> str:
 
 
 def _named(device: Device) -> str:
-    return "main memory" if device == _CPU else str(torch.device("cuda", int(device)))
+    return "main memory" if device == _CPU else f"cuda:{device}"

@@ -28,8 +28,7 @@ from torch import nn
 from rrf import atomic
 from rrf.algorithms.on_policy.rsl_rl_interface import STD_NAMES
 from rrf.networks.configs import MLPCfg, plain_mlp
-from rrf.policies.control.actor_critic import ActorCritic
-from rrf.policies.control.actors import GaussianActor
+from rrf.policies.control.actor_critic import ActorCritic, GaussianActor
 from rrf.policies.control.configs import (
     ActorCriticPackCfg,
     StateIndStdActorCfg,

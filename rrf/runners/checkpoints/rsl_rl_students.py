@@ -17,7 +17,7 @@ from torch import nn
 
 from rrf import atomic
 from rrf.algorithms.optimizer_tensors import beneath
-from rrf.policies.control.actors import GaussianActor
+from rrf.policies.control.actor_critic import GaussianActor
 from rrf.policies.control.blind_actor import BlindActor
 from rrf.policies.control.offline_policies import ActorPack
 from rrf.policies.control.student_configs import StudentCfg

@@ -15,6 +15,13 @@ from rrf.policies.control.offline_configs import IQLPackCfg
 from rrf.policies.control.world_model_configs import WorldModelPackCfg
 from rrf.runners.configs import RunnerCfg
 
+# Fields that may change when a run is resumed, because they do not change its results. `guard` only
+# matters when something went wrong.
+FREE = (
+    *("trackers", "experiment_name", "save_interval", "num_checkpoints_kept", "log_interval"),
+    *("video_interval", "init_from", "teacher", "guard"),
+)
+
 
 @configclass
 class GuardCfg(Cfg):

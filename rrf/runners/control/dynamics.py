@@ -10,8 +10,8 @@ import torch
 from rrf import workspace
 from rrf.algorithms.model_based.dynamics import DynamicsLearner, Recorded, open_loop_errors
 from rrf.algorithms.model_based.dynamics_models import DynamicsModel
-from rrf.data.sampling import mixed_seed
-from rrf.data.transitions import read_transitions
+from rrf.data.dataset.sampling import mixed_seed
+from rrf.data.dataset.transitions import read_transitions
 from rrf.runners.control.dynamics_configs import DynamicsRunnerCfg
 from rrf.runners.control.offline import OfflineRunner
 from rrf.runners.control.recorded import actions_of, require_widths

@@ -11,8 +11,8 @@ import torch
 
 from rrf import workspace
 from rrf.algorithms.imitation.gail import Transitions
-from rrf.data.sampling import mixed_seed
-from rrf.data.transitions import RecordedTransitions, read_transitions
+from rrf.data.dataset.sampling import mixed_seed
+from rrf.data.dataset.transitions import RecordedTransitions, read_transitions
 from rrf.runners.control.imitation_configs import ImitationRunnerCfg
 from rrf.runners.control.on_policy import OnPolicyRunner
 from rrf.runners.control.recorded import actions_of, require_widths

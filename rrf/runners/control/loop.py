@@ -21,7 +21,8 @@ from tensordict import TensorDict
 
 from rrf import atomic
 from rrf.algorithms import distributed
-from rrf.data.sampling import mixed_seed
+from rrf.compiled.acceleration import accelerate
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.envs.control_env import ControlEnv, EnvState, check_final, check_step
 from rrf.envs.failure import EnvError, NotFiniteError, failed, named
 from rrf.lineage import Lineage
@@ -33,7 +34,7 @@ from rrf.runners.checkpoints.control import INTERFACE, interface_text, load_inte
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.checkpoints.widening import widened
 from rrf.runners.control.allocation import keep_freed_memory
-from rrf.runners.control.configs import ControlRunnerCfg
+from rrf.runners.control.configs import FREE, ControlRunnerCfg
 from rrf.runners.control.divergence import DivergenceAlarm
 from rrf.runners.control.episode_statistics import EpisodeStatistics
 from rrf.runners.control.thread_tuning import ThreadTuner
@@ -42,12 +43,6 @@ from rrf.runners.interruption import Interrupted, SignalWatch
 from rrf.runners.tracker import NullTracker, Tracker
 from rrf.storage.rollout import ControlStep
 
-# Fields that may change when a run is resumed, because they do not change its results. `guard` only
-# matters when something went wrong.
-FREE = (
-    *("trackers", "experiment_name", "save_interval", "num_checkpoints_kept", "log_interval"),
-    *("video_interval", "init_from", "teacher", "guard"),
-)
 _MADE = "while the environments were made"
 
 
@@ -114,6 +109,7 @@ class ControlRunner:
         with torch.random.fork_rng():
             torch.manual_seed(cfg.seed)
             self._build()
+        accelerate(self.algorithm)
         self.observations = self.env.get_observations()
         if cfg.init_from:
             parent = checkpoint.find(cfg.init_from)
@@ -353,7 +349,11 @@ class ControlRunner:
         step = self._last_step
         if step is None:
             return None
-        tensors = {"actions": step.actions, "rewards": step.rewards, "dones": step.dones}
+        tensors: dict[str, typing.Any] = {
+            "actions": step.actions,
+            "rewards": step.rewards,
+            "dones": step.dones,
+        }
         for kind in ("observations", "next_observations"):
             observations: TensorDict = getattr(step, kind)
             tensors |= {f"{kind}/{name}": value for name, value in observations.items()}

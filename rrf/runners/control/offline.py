@@ -16,7 +16,7 @@ import torch
 
 from rrf import workspace
 from rrf.algorithms.off_policy.learner import Means
-from rrf.data.transitions import RecordedTransitions, read_transitions
+from rrf.data.dataset.transitions import RecordedTransitions, read_transitions
 from rrf.runners.control.configs import OfflineRunnerCfg
 from rrf.runners.control.off_policy import OffPolicyRunner
 from rrf.runners.control.recorded import actions_of, require_widths

@@ -5,7 +5,7 @@ Legend: N transitions, D state dimension, A action dimension.
 
 import numpy as np
 
-from rrf.data.transitions import RecordedTransitions
+from rrf.data.dataset.transitions import RecordedTransitions
 from rrf.envs.control_env import ControlEnv
 
 

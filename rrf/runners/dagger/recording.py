@@ -12,11 +12,11 @@ import numpy as np
 from rrf import atomic
 from rrf.data.conversion.encoded import EncodedEpisode, encode_episode
 from rrf.data.conversion.lerobot_writer import write_dataset
+from rrf.data.dataset.layout import NORM_STATS, read_info
+from rrf.data.dataset.stats import norm_stats
 from rrf.data.encoding import Encoding
 from rrf.data.files import content_digest
-from rrf.data.lerobot_layout import read_info
 from rrf.data.schema import Episode, Schema
-from rrf.data.stats import NORM_STATS, norm_stats
 from rrf.envs.vec_env import InitialState
 from rrf.runners.dagger.configs import DAggerRunnerCfg
 from rrf.runners.vla_rl.job_sources import JobList

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rrf import atomic
-from rrf.data.sampling import mixed_seed
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.envs.process.child import ChildError, ChildValueError
 from rrf.lineage import Lineage
 from rrf.runners.checkpoints import checkpoint

@@ -24,8 +24,9 @@ import pyarrow.parquet as pq
 from rrf import atomic
 from rrf.algorithms.vla import advantage as recap
 from rrf.algorithms.vla.advantage_configs import AdvantageCfg
-from rrf.data.labels import read_labels
-from rrf.data.lerobot_reader import LeRobotReader
+from rrf.data.dataset.labels import read_labels
+from rrf.data.dataset.reader import LeRobotReader
+from rrf.data.dataset.scores import read_scores
 from rrf.data.schema import REWARD, STATE, SUCCESS, Batch
 from rrf.runners import process_group
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
@@ -107,6 +108,7 @@ def _key(parts: dict[str, Frames], cfg: SupervisedRunnerCfg) -> str:
     """Digest of everything that decides the labels."""
     assert cfg.advantage is not None
     facts = cfg.advantage.replace(dropout=0.0).to_dict() | {"seed": cfg.seed}
+    facts["scores"] = [atomic.sha256(Path(file)) for file in cfg.advantage.scores]
     return atomic.digest_of([facts, *(list(frames.identity) for frames in parts.values())])
 
 
@@ -129,7 +131,7 @@ def _computed(parts: dict[str, Frames], cfg: AdvantageCfg, seed: int) -> pd.Data
     instruction_e = np.unique(instructions, return_inverse=True)[1]
     length_e = np.diff(start_e, append=len(table))
     instruction_n = np.repeat(instruction_e, length_e)
-    recorded_n = np.concatenate([_recorded(reader, cfg.source) for _, reader in readers])
+    recorded_n = np.concatenate([_recorded(reader, cfg) for _, reader in readers])
     return_n = _returns(np.split(recorded_n, start_e[1:]), instruction_e, cfg)
     states_n = np.concatenate([reader.vectors(STATE) for _, reader in readers])
     inputs_ni = np.concatenate(
@@ -190,8 +192,13 @@ def _instructions_of(reader: LeRobotReader) -> list[str]:
     return reader.instructions_of(reader.bounds[:-1])
 
 
-def _recorded(reader: LeRobotReader, source: str) -> np.ndarray:
-    """next.success or next.reward of all frames, [N]."""
+def _recorded(reader: LeRobotReader, cfg: AdvantageCfg) -> np.ndarray:
+    """next.success, next.reward, or the rise of the score to the next frame, of all frames, [N]."""
+    source = cfg.source
+    if source == "score":
+        lengths = dict(zip(reader.episodes, np.diff(reader.bounds).tolist(), strict=True))
+        scores = read_scores(cfg.scores, Path(str(reader.root)).name, lengths)
+        return np.concatenate([np.diff(score_t, append=score_t[-1]) for score_t in scores])
     key, what = _RECORD[source]
     has = {SUCCESS: reader.schema.has_success, REWARD: reader.schema.has_reward}
     if not has[key]:

@@ -52,6 +52,10 @@ class SupervisedRunnerCfg(RunnerCfg):
     instructions: list[str] | None = None
     """Train only on episodes with these instructions, which every dataset must have; null uses
     all."""
+    instruction_style: str | None = None
+    """Take each frame's instruction from the datasets' language annotations of this style: subtask,
+    plan, memory, motion or task_aug; the task where they say nothing. null: the task. A dataset
+    without annotations is refused."""
     episodes_per_instruction: int | None = None
     """Train only on this many episodes of each instruction of each dataset, the first ones; null
     uses all."""

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from rrf import atomic
-from rrf.data.decoded_cache import mapped_images
+from rrf.data.dataset.decoded_cache import mapped_images
 from rrf.data.schema import Batch
 from rrf.networks.vlm.backbone import Features
 from rrf.policies.vla.context import SeenObservation

@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 
 from rrf import workspace
-from rrf.data.held_out import is_held_out
-from rrf.data.history import NOTHING, Past, history_options
+from rrf.data.dataset.held_out import is_held_out
+from rrf.data.dataset.history import NOTHING, Past, history_options
 from rrf.data.schema import ACTION, STATE, Batch, Schema
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.policies.vla.robot_configs import misfits
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 if typing.TYPE_CHECKING:
-    from rrf.data.lerobot_reader import LeRobotReader
+    from rrf.data.dataset.reader import LeRobotReader
 
 
 class Frames(typing.Protocol):
     """Frames that can be read in any order.
 
-    Implemented by `rrf.data.lerobot_reader.LeRobotReader` and `rrf.data.mixture.Mixture`.
+    Implemented by `rrf.data.dataset.reader.LeRobotReader` and `rrf.data.dataset.mixture.Mixture`.
     """
 
     @property
@@ -110,10 +110,10 @@ def split_of(cfg: SupervisedRunnerCfg, added: Sequence[Path] = ()) -> Split:
         added: Further datasets with weight 1, of the same robot. `instructions` and
             `episodes_per_instruction` do not select among their episodes.
 
-    Raises ValueError like `open_split`, `rrf.data.mixture.Mixture` and
+    Raises ValueError like `open_split`, `rrf.data.dataset.mixture.Mixture` and
     `rrf.runners.supervised.robot_frames.robot_split`.
     """
-    from rrf.data.mixture import Mixture
+    from rrf.data.dataset.mixture import Mixture
 
     options = (
         cfg.policy.chunk_length,
@@ -122,6 +122,7 @@ def split_of(cfg: SupervisedRunnerCfg, added: Sequence[Path] = ()) -> Split:
         cfg.episodes_per_instruction,
         cfg.cache_dir,
         cfg.policy.past,
+        cfg.instruction_style,
     )
     if not cfg.mixture and not cfg.robots and not added:
         return open_split(workspace.dataset(cfg.dataset), *options)
@@ -130,11 +131,11 @@ def split_of(cfg: SupervisedRunnerCfg, added: Sequence[Path] = ()) -> Split:
         from rrf.runners.supervised.robot_frames import robot_split
 
         return Split(*robot_split(cfg, opened))
-    chunk_length, _, fraction, _, cache_dir, past = options
+    chunk_length, _, fraction, _, cache_dir, past, style = options
     readers = [
         *opened.values(),
         *(
-            _open_readers(root, chunk_length, None, fraction, None, cache_dir, past)
+            _open_readers(root, chunk_length, None, fraction, None, cache_dir, past, style)
             for root in added
         ),
     ]
@@ -156,6 +157,7 @@ def open_split(
     episodes_per_instruction: int | None = None,
     cache_dir: str | None = None,
     past: Past = NOTHING,
+    instruction_style: str | None = None,
 ) -> Split:
     """Read a dataset's episodes with the given instructions, split into training and validation.
 
@@ -169,6 +171,7 @@ def open_split(
             statistics.
         cache_dir: Directory for decoded images that do not fit into memory; None for none.
         past: What each frame shows of what came before.
+        instruction_style: See `SupervisedRunnerCfg.instruction_style`.
 
     Raises:
         ValueError: If the dataset is missing or damaged, if it is too small to hold out an episode,
@@ -182,6 +185,7 @@ def open_split(
         episodes_per_instruction,
         cache_dir,
         past,
+        instruction_style,
     )
     stats = None if episodes_per_instruction is None else _norm_stats_of(training)
     return Split(training, validation, stats)
@@ -195,29 +199,34 @@ def _open_readers(
     episodes_per_instruction: int | None,
     cache_dir: str | None,
     past: Past,
+    instruction_style: str | None,
 ) -> "tuple[LeRobotReader, LeRobotReader | None]":
     """The readers of the training episodes and of the held-out episodes."""
-    from rrf.data.lerobot_layout import read_info
-    from rrf.data.lerobot_reader import LeRobotReader
+    from rrf.data.dataset.layout import read_info
+    from rrf.data.dataset.opening import open_dataset
 
     total = read_info(root)["total_episodes"]
     held_out = [episode for episode in range(total) if is_held_out(episode, validation_fraction)]
     kept = [episode for episode in range(total) if not is_held_out(episode, validation_fraction)]
     if episodes_per_instruction is not None:
-        whole = LeRobotReader(root, chunk_length, instructions)
+        whole = open_dataset(root, chunk_length, instructions)
         kept = [
             episode
             for instruction in whole.instructions
             for episode in _first_episodes(
-                LeRobotReader(root, chunk_length, [instruction], kept), episodes_per_instruction
+                open_dataset(root, chunk_length, [instruction], kept), episodes_per_instruction
             )
         ]
-    options = {"cache_dir": cache_dir, **history_options(past)}
-    training = LeRobotReader(root, chunk_length, instructions, kept, **options)
+    options = {
+        "cache_dir": cache_dir,
+        "instruction_style": instruction_style,
+        **history_options(past),
+    }
+    training = open_dataset(root, chunk_length, instructions, kept, **options)
     if not validation_fraction:
         return training, None
     try:
-        validation = LeRobotReader(root, chunk_length, instructions, held_out, **options)
+        validation = open_dataset(root, chunk_length, instructions, held_out, **options)
     except ValueError as error:
         raise ValueError(
             f"{error}: {total} episodes are too few to hold out {validation_fraction:.0%} of them; "
@@ -236,7 +245,7 @@ def _first_episodes(reader, count: int) -> list[int]:
 
 
 def _norm_stats_of(frames: Frames) -> dict:
-    from rrf.data.stats import describe, plain
+    from rrf.data.dataset.stats import describe, plain
 
     state, action, _ = frames.chunks(np.arange(frames.num_frames))
     values = {STATE: state, ACTION: action[:, 0]}

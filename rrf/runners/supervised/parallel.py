@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from rrf.data.sampling import mixed_seed
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.data.schema import Batch
 from rrf.runners import process_group
 from rrf.runners.supervised.configs import ShardingCfg, SupervisedRunnerCfg

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from rrf.data.lerobot_reader import LeRobotReader
-from rrf.data.mixture import Mixture
+from rrf.data.dataset.mixture import Mixture
+from rrf.data.dataset.reader import LeRobotReader
 from rrf.data.schema import Batch, Observation, Schema, Vector
 from rrf.networks.vlm.images import fitted
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
@@ -22,7 +22,7 @@ from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 
 class RobotFrames:
-    """The frames of one robot as the policy sees them; a `rrf.data.mixture.Reader`."""
+    """The frames of one robot as the policy sees them; a `rrf.data.dataset.mixture.Reader`."""
 
     state_history = image_history = 0
     history_stride = 1

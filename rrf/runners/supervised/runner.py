@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from rrf import atomic
-from rrf.data.predicted_stats import with_predicted
+from rrf.data.dataset.predicted_stats import with_predicted
 from rrf.data.schema import Batch
 from rrf.lineage import Lineage
 from rrf.policies.vla.configs import PolicyCfg

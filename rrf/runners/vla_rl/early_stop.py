@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rrf.data.sampling import mixed_seed
+from rrf.data.dataset.sampling import mixed_seed
 from rrf.runners.vla_rl.early_stop_configs import EarlyStopCfg
 from rrf.storage.trajectories import PlayedEpisode
 

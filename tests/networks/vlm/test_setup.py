@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rrf.cli import app
-from rrf.data import download as download_module
-from rrf.data import hub as hub_module
-from rrf.data.download import is_pickle
+from rrf.data.transport import download as download_module
+from rrf.data.transport import hub as hub_module
+from rrf.data.transport.download import is_pickle
 from rrf.networks.vlm import setup as published
 from rrf.networks.vlm.catalogue import CATALOGUE, folder_of, located, record_of
 from rrf.networks.vlm.weights import weight_files

@@ -112,6 +112,8 @@ class NativeRlEnv(ManagerBasedRlEnv):
         )
         raycasts = [s for s in self.scene.sensors.values() if isinstance(s, RayCastSensor)]
         for sensor in raycasts:
+            if type(sensor).raycast_kernel is not RayCastSensor.raycast_kernel:
+                raise UnsupportedFieldError(f"rays that sensor '{sensor.cfg.name}' casts itself")
             sensor.requires_sensor_context = False  # else the scene builds one with mujoco_warp
         self.scene.initialize(
             mj_model=self.sim.mj_model,
@@ -162,10 +164,12 @@ class NativeRlEnv(ManagerBasedRlEnv):
         if any(type(sensor).update not in _BLIND_UPDATES for sensor in self.scene.sensors.values()):
             return False
         for entity in self.scene.entities.values():
+            if type(entity).write_data_to_sim is not Entity.write_data_to_sim:
+                return False
             if entity._fused_actuator_group._groups or entity._builtin_group._delayed_groups:
                 return False
             for actuator in entity._custom_actuators:
-                if actuator.has_delay or not isinstance(actuator, XmlActuator):
+                if actuator.has_delay or type(actuator) is not XmlActuator:
                     return False
         terms = [self.action_manager.get_term(name) for name in self.action_manager.active_terms]
         return all(type(term) in _HELD_ACTIONS for term in terms) and not getattr(

@@ -8,11 +8,11 @@ import torch
 
 from rrf import workspace
 from rrf.atomic import write_text
-from rrf.data.action_representation import PREDICTED, Representation
-from rrf.data.lerobot_reader import LeRobotReader
-from rrf.data.predicted_stats import with_predicted
+from rrf.data.dataset.action_representation import PREDICTED, Representation
+from rrf.data.dataset.opening import open_dataset
+from rrf.data.dataset.predicted_stats import with_predicted
+from rrf.data.dataset.transforms import Mode, ModeOfDimension, Normalize
 from rrf.data.schema import ACTION
-from rrf.data.transforms import Mode, ModeOfDimension, Normalize
 from rrf.policies.vla.heads.fast_tokenizer import FILE, FastTokenizer
 from rrf.policies.vla.losses import held
 
@@ -45,7 +45,7 @@ def train(
     Raises:
         ValueError: If the dataset is missing, or if `FastTokenizer.train` refuses its actions.
     """
-    reader = LeRobotReader(workspace.dataset(dataset), chunk_length, cameras=[])
+    reader = open_dataset(workspace.dataset(dataset), chunk_length, cameras=[])
     norm_stats = with_predicted(reader.norm_stats, representation, reader)
     key = ACTION if representation.is_absolute else PREDICTED
     normalize = Normalize(norm_stats[key], normalization, modes or {})

@@ -1,1 +1,1 @@
-"""lerobot's own policies (ACT, Diffusion, VQ-BeT, SmolVLA) behind our contract of policies."""
+"""lerobot's own policies (ACT, Diffusion, SmolVLA, X-VLA and others) behind our contract."""

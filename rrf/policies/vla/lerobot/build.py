@@ -7,7 +7,6 @@ and standard deviation, those of ImageNet are used, not the dataset's. Statistic
 
 import contextlib
 import dataclasses
-import importlib
 import sys
 import typing
 from collections.abc import Iterator, Mapping
@@ -16,13 +15,14 @@ import numpy as np
 import torch
 from lerobot.configs.policies import PreTrainedConfig
 from lerobot.configs.types import FeatureType, NormalizationMode, PolicyFeature
+from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.processor import DeviceProcessorStep, PolicyProcessorPipeline
 
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
-from rrf.policies.vla.lerobot.configs import DEFAULTS, LENGTHS, LerobotPolicyCfg
+from rrf.policies.vla.lerobot.configs import LerobotPolicyCfg
+from rrf.policies.vla.lerobot.kinds import KINDS
 
-_CLASSES = {"act": "ACT", "diffusion": "Diffusion", "vqbet": "VQBeT", "smolvla": "SmolVLA"}
 _IMAGENET = {
     "mean": [0.485, 0.456, 0.406],
     "std": [0.229, 0.224, 0.225],
@@ -31,11 +31,17 @@ _IMAGENET = {
 }
 
 
-def lerobot_class(kind: str, what: typing.Literal["Config", "Policy"]) -> typing.Any:
-    """lerobot's class of a kind of policy, or of its config."""
-    module = "configuration" if what == "Config" else "modeling"
-    found = importlib.import_module(f"lerobot.policies.{kind}.{module}_{kind}")
-    return getattr(found, _CLASSES[kind] + what)
+def config_class(kind: str) -> type[PreTrainedConfig]:
+    """lerobot's class of the config of a kind of policy."""
+    return PreTrainedConfig.get_choice_class(kind)
+
+
+def named(cfg: LerobotPolicyCfg, option: str) -> str:
+    """What an option names: its value, or lerobot's default."""
+    if option in cfg.options:
+        return str(cfg.options[option])
+    (field,) = (f for f in dataclasses.fields(config_class(cfg.kind)) if f.name == option)
+    return str(field.default)
 
 
 def build_config(cfg: LerobotPolicyCfg, changes: Mapping | None = None) -> PreTrainedConfig:
@@ -48,12 +54,11 @@ def build_config(cfg: LerobotPolicyCfg, changes: Mapping | None = None) -> PreTr
     Raises:
         ValueError: For values that lerobot refuses.
     """
-    owner = lerobot_class(cfg.kind, "Config")
-    predicted, executed = LENGTHS[cfg.kind]
-    values = {**DEFAULTS[cfg.kind], **_typed(owner, cfg.options)}
-    values |= {predicted: cfg.predicted_length}
-    if executed:
-        values |= {executed: cfg.chunk_length}
+    owner, kind = config_class(cfg.kind), KINDS[cfg.kind]
+    values = {**kind.defaults, **_typed(owner, cfg.options)}
+    values |= {kind.predicted: cfg.predicted_length}
+    if kind.executed:
+        values |= {kind.executed: cfg.chunk_length}
     height, width = cfg.image_size
     inputs = {STATE: PolicyFeature(FeatureType.STATE, (cfg.state_dim,))}
     for name in cfg.cameras:
@@ -66,26 +71,28 @@ def build_config(cfg: LerobotPolicyCfg, changes: Mapping | None = None) -> PreTr
     return config
 
 
-def build_policy(config: PreTrainedConfig) -> PreTrainedPolicy:
+def build_policy(config: PreTrainedConfig, is_filled_later: bool = False) -> PreTrainedPolicy:
     """lerobot's policy with random weights, or those that its config names.
+
+    Args:
+        config: Its config.
+        is_filled_later: A checkpoint brings all weights, so that none are missed.
 
     Raises:
         ValueError: For values that lerobot refuses.
     """
-    with _in_our_words(config.type), contextlib.redirect_stdout(sys.stderr):  # SmolVLA prints
-        policy = lerobot_class(config.type, "Policy")(config)
-    if config.type == "smolvla":
-        _untie(policy.model.vlm_with_expert.vlm)
-    return policy
+    quiet = _no_report() if is_filled_later else contextlib.nullcontext()
+    prints = contextlib.redirect_stdout(sys.stderr)  # as SmolVLA does
+    with _in_our_words(config.type), prints, quiet:
+        return get_policy_class(config.type)(config)
 
 
 def build_processors(
     config: PreTrainedConfig, norm_stats: Mapping[str, Mapping]
 ) -> tuple[PolicyProcessorPipeline, PolicyProcessorPipeline]:
     """lerobot's processors before and after a policy, which normalise by our statistics."""
-    module = importlib.import_module(f"lerobot.policies.{config.type}.processor_{config.type}")
-    make = getattr(module, f"make_{config.type}_pre_post_processors")
-    return make(config, dataset_stats=lerobot_stats(config, norm_stats))
+    stats: typing.Any = lerobot_stats(config, norm_stats)
+    return make_pre_post_processors(config, dataset_stats=stats)
 
 
 def lerobot_stats(
@@ -105,6 +112,32 @@ def move(pipeline: PolicyProcessorPipeline, device: torch.device) -> None:
         DeviceProcessorStep(device=str(device)) if isinstance(step, DeviceProcessorStep) else step
         for step in pipeline.steps
     ]
+
+
+def same_weights(module: torch.nn.Module) -> dict[str, str]:
+    """Names of weights that are another's, as of a tied output layer -> that other name."""
+    first: dict[int, str] = {}
+    names = {
+        name: first.setdefault(id(weight), name)
+        for name, weight in module.named_parameters(remove_duplicate=False)
+    }
+    return {name: other for name, other in names.items() if name != other}
+
+
+@contextlib.contextmanager
+def _no_report() -> Iterator[None]:
+    """Without transformers' report about weights that a directory lacks."""
+    from transformers.utils import logging
+
+    level, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if has_bar:
+            logging.enable_progress_bar()
 
 
 @contextlib.contextmanager
@@ -136,11 +169,3 @@ def _typed(owner: type, options: Mapping) -> dict[str, typing.Any]:
             name: NormalizationMode(mode) for name, mode in found["normalization_mapping"].items()
         }
     return found
-
-
-def _untie(vlm: typing.Any) -> None:
-    """Give the output layer, which SmolVLA does not use, its own weights: a safetensors file cannot
-    hold one tensor under two names."""
-    table = vlm.get_input_embeddings().weight
-    if vlm.lm_head.weight is table:
-        vlm.lm_head.weight = torch.nn.Parameter(table.detach().clone(), requires_grad=False)

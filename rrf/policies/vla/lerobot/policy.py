@@ -22,13 +22,13 @@ from torch import nn
 
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE, Batch, Observation
 from rrf.policies.policy import Evaluation, Generators, Sample
-from rrf.policies.vla.lerobot import build, vlm_directory
-from rrf.policies.vla.lerobot.configs import LENGTHS, LerobotPolicyCfg
-from rrf.policies.vla.lerobot.sampling import CHUNKS, Draw
+from rrf.policies.vla.lerobot import build, directories
+from rrf.policies.vla.lerobot.configs import LerobotPolicyCfg
+from rrf.policies.vla.lerobot.kinds import KINDS
+from rrf.policies.vla.lerobot.sampling import Draw, chunk
 from rrf.policies.vla.observations import check_observation
 
 _IS_PAD = "action_is_pad"
-_READ = ("observation.", ACTION)  # what a policy reads begins so
 
 
 class LerobotPolicy(nn.Module):
@@ -52,25 +52,29 @@ class LerobotPolicy(nn.Module):
         self.cfg = cfg
         self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
         self._noise_factor = 1.0
-        self._assets: dict[str, str] = {}
-        if cfg.kind == "smolvla" and assets is None:
-            name = build.build_config(cfg).vlm_model_name  # type: ignore[attr-defined]
-            self._assets = vlm_directory.texts_of(name)
-            self._build(norm_stats, {})
-        elif cfg.kind == "smolvla":
-            assert assets is not None
-            self._assets = vlm_directory.texts_in(assets)
-            with vlm_directory.directory_of(self._assets) as folder:
-                self._build(norm_stats, {"vlm_model_name": folder, "load_vlm_weights": False})
-            if cfg.options.get("load_vlm_weights"):  # which lerobot holds in bfloat16
-                self.policy.model.vlm_with_expert.vlm.to(torch.bfloat16)  # type: ignore[attr-defined]
+        names = cfg.directories
+        if assets is None:
+            self.folders = {name: build.named(cfg, name) for name in names}
+            self._assets = {}
+            for name, folder in self.folders.items():
+                self._assets |= directories.texts_of(name, folder)
+            self._build(norm_stats, self.folders, is_filled_later=False)
         else:
-            is_new = assets is None or "pretrained_backbone_weights" not in cfg.options
-            self._build(norm_stats, {} if is_new else {"pretrained_backbone_weights": None})
+            self._assets = directories.texts_in(assets, names)
+            with directories.made_of(self._assets, names) as self.folders:
+                changes = {**self.folders, **_without_weights(cfg)}
+                self._build(norm_stats, changes, is_filled_later=True)
+            if cfg.options.get("load_vlm_weights"):  # SmolVLA's, which lerobot holds in bfloat16
+                self.policy.model.vlm_with_expert.vlm.to(torch.bfloat16)  # type: ignore[attr-defined]
+        self._same_weights = build.same_weights(self)
+        self.register_state_dict_post_hook(_each_weight_once)
+        self.register_load_state_dict_pre_hook(_each_name)
 
-    def _build(self, norm_stats: Mapping[str, Mapping], changes: Mapping) -> None:
+    def _build(
+        self, norm_stats: Mapping[str, Mapping], changes: Mapping, is_filled_later: bool
+    ) -> None:
         config = build.build_config(self.cfg, changes)
-        self.policy = build.build_policy(config)
+        self.policy = build.build_policy(config, is_filled_later=is_filled_later)
         self.before, self.after = build.build_processors(config, norm_stats)
         self._at = torch.device("cpu")
 
@@ -107,7 +111,7 @@ class LerobotPolicy(nn.Module):
         inputs = self._prepared(self.inputs(observation))
         with self._evaluating():
             draw = Draw(generator, greedy, self._noise_factor)
-            chunk_bha = CHUNKS[self.cfg.kind](self.policy, inputs, draw)[:, : self.chunk_length]
+            chunk_bha = chunk(self.cfg.kind, self.policy, inputs, draw)[:, : self.chunk_length]
         actions_bha = self.after(chunk_bha.float())
         return Sample(actions=actions_bha.float().cpu().numpy(), log_prob=None, replay={})
 
@@ -141,7 +145,7 @@ class LerobotPolicy(nn.Module):
         inputs[ACTION] = torch.from_numpy(np.ascontiguousarray(batch.action)).to(self.device)
         inputs[_IS_PAD] = torch.from_numpy(batch.is_pad).to(self.device)
         inputs = self._prepared(inputs)
-        if self.cfg.kind in ("diffusion", "vqbet"):  # which have an axis of past observations
+        if KINDS[self.cfg.kind].has_past:
             for key in (STATE, *self.policy.config.image_features):
                 inputs[key] = inputs[key].unsqueeze(1)
         with contextlib.nullcontext() if self.training else self._validating():
@@ -153,8 +157,7 @@ class LerobotPolicy(nn.Module):
         if self._at != self.device:
             self._at = self.device
             build.move(self.before, self._at)
-        found = self.before(inputs)
-        return {key: value for key, value in found.items() if key.startswith(_READ)}
+        return self.before(inputs)
 
     def _require_trainable(self) -> None:
         config, cfg = self.policy.config, self.cfg
@@ -166,7 +169,7 @@ class LerobotPolicy(nn.Module):
                 + (" and options.n_action_pred_token=1" if needs_more else "")
             )
         if cfg.predicted_length != cfg.chunk_length:
-            name = LENGTHS[cfg.kind][0]
+            name = KINDS[cfg.kind].predicted
             raise ValueError(
                 f"the policy predicts {cfg.predicted_length} actions, but a frame of training data "
                 f"has chunk_length={cfg.chunk_length} of them; set chunk_length="
@@ -205,3 +208,21 @@ class LerobotPolicy(nn.Module):
                 config.use_vae = True
             for name, buffer in self.policy.named_buffers() if learns else ():
                 buffer.copy_(before[name])
+
+
+def _without_weights(cfg: LerobotPolicyCfg) -> dict[str, typing.Any]:
+    """Options that ask for published weights, which a checkpoint replaces anyway, switched off."""
+    off = {"load_vlm_weights": False, "pretrained_backbone_weights": None}
+    return {name: value for name, value in off.items() if name in cfg.options}
+
+
+def _each_weight_once(module: nn.Module, state: dict[str, torch.Tensor], prefix: str, _) -> None:
+    """A weight with two names has one in a checkpoint: a file cannot hold it under both."""
+    for name in module._same_weights:  # type: ignore[union-attr]
+        state.pop(prefix + name, None)
+
+
+def _each_name(module: nn.Module, state: dict[str, torch.Tensor], prefix: str, *_) -> None:
+    for name, other in module._same_weights.items():  # type: ignore[union-attr]
+        if prefix + other in state:
+            state.setdefault(prefix + name, state[prefix + other])

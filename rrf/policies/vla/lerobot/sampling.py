@@ -1,16 +1,17 @@
-"""How each of lerobot's policies chooses a chunk, with randomness from given generators.
+"""How lerobot's policies choose a chunk, with randomness from given generators.
 
 | policy | random | greedy |
 |---|---|---|
 | ACT | the chunk it predicts | the same |
-| Diffusion | lerobot's sampler from normal noise | DDIM from zeros, no random step |
+| Diffusion, multi-task DiT | lerobot's sampler from noise | DDIM from zeros, no random step |
 | VQ-BeT | codes by their probability | the most probable codes |
-| SmolVLA | lerobot's Euler steps from normal noise | the same from zeros |
+| all others | lerobot's steps from noise | the same from the middle of the noise: zeros |
 
-Without a generator, random choices take the same numbers of torch's global generator as lerobot's
-own `predict_action_chunk`, so that they are the same. A policy that sees several observations
-(n_obs_steps above 1) is given the present one several times, as lerobot does when an episode
-begins.
+Their code takes no generator. So while one of them predicts, `_Noise`, a function mode of torch,
+answers its calls of torch.randn and the like. Without a generator nothing is answered, and random
+choices take the same numbers of torch's global generator as lerobot's own `predict_action_chunk`.
+A policy that sees several observations (n_obs_steps above 1) is given the present one several
+times, as lerobot does when an episode begins.
 
 Legend: B rows, H predicted actions, A their dimension.
 """
@@ -21,13 +22,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from lerobot.policies.utils import populate_queues
+from torch.overrides import TorchFunctionMode
 
-from rrf.data.schema import STATE
 from rrf.policies.policy import Generators
+from rrf.policies.vla.lerobot.kinds import KINDS
 
 Inputs = dict[str, typing.Any]
 _IMAGES = "observation.images"
 _ALMOST_ZERO = 1e-6  # a temperature
+_NORMAL = (torch.randn, torch.randn_like, torch.normal)
+_UNIFORM = (torch.rand, torch.rand_like)
 
 
 class Draw(typing.NamedTuple):
@@ -37,49 +41,56 @@ class Draw(typing.NamedTuple):
     greedy: bool
     noise_factor: float
 
-    def normal(self, batch: int, shape: Sequence[int], device: torch.device) -> torch.Tensor:
-        """The noise from which a chunk is denoised, float32 [B, *shape]; zeros if greedy."""
-        if self.greedy:
-            return torch.zeros(batch, *shape, device=device)
-        if isinstance(self.generator, Sequence):
-            rows = [self._randn(1, shape, each, device) for each in self.generator]
-            return torch.cat(rows)
-        return self._randn(batch, shape, self.generator, device)
+    @property
+    def is_lerobots(self) -> bool:
+        """Whether lerobot draws as it always does."""
+        return not self.greedy and self.generator is None and self.noise_factor == 1
 
-    def _randn(
-        self, batch: int, shape: Sequence[int], generator: torch.Generator | None, device
+
+class _Noise(TorchFunctionMode):
+    """Answers calls for random numbers by a draw: a row of them from each generator, if there are
+    several; times the noise factor; their mean if greedy."""
+
+    def __init__(self, draw: Draw):
+        super().__init__()
+        self._draw = draw
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in _NORMAL:
+            return self._numbers(torch.randn, 0.0, *_shape_of(args, kwargs))
+        if func in _UNIFORM:
+            return self._numbers(torch.rand, 0.5, *_shape_of(args, kwargs))
+        return func(*args, **kwargs)
+
+    def _numbers(
+        self, random: Callable, mean: float, shape: Sequence[int], options: dict
     ) -> torch.Tensor:
-        source = generator.device if generator else device
-        drawn = torch.randn(batch, *shape, generator=generator, device=source)
-        return self.noise_factor * drawn.to(device)
+        factor, generator = self._draw.noise_factor, self._draw.generator
+        if self._draw.greedy:
+            return torch.full(shape, mean, **options)
+        if isinstance(generator, Sequence):
+            assert shape[0] == len(generator), f"noise {shape} for {len(generator)} rows"
+            rows = [_drawn(random, (1, *shape[1:]), each, options) for each in generator]
+            return mean + factor * (torch.cat(rows) - mean)
+        return mean + factor * (_drawn(random, shape, generator, options) - mean)
 
 
-def act(policy: typing.Any, inputs: Inputs, draw: Draw) -> torch.Tensor:
-    """Normalised chunks [B, H, A] of ACT."""
-    return policy.predict_action_chunk(inputs)
+def chunk(kind: str, policy: typing.Any, inputs: Inputs, draw: Draw) -> torch.Tensor:
+    """Normalised chunks [B, H, A] of lerobot's policy of a kind."""
+    if kind == "vqbet":
+        return _by_codes(policy, inputs, draw)
+    seen = _seen(policy, inputs) if KINDS[kind].has_past else inputs
+    if draw.is_lerobots:
+        return policy.predict_action_chunk(seen)
+    denoiser = getattr(policy, KINDS[kind].denoiser, None)
+    steps = _deterministic(denoiser) if draw.greedy else contextlib.nullcontext()
+    with steps, _Noise(draw):
+        return policy.predict_action_chunk(seen)
 
 
-def diffusion(policy: typing.Any, inputs: Inputs, draw: Draw) -> torch.Tensor:
-    """Normalised chunks [B, executed actions, A] of Diffusion."""
-    seen, model, config = _seen(policy, inputs), policy.diffusion, policy.config
-    batch, device = len(inputs[STATE]), inputs[STATE].device
-    noise = draw.normal(batch, (config.horizon, config.action_feature.shape[0]), device)
-    if not draw.greedy and draw.generator is None and draw.noise_factor == 1:
-        return policy.predict_action_chunk(seen, noise=noise)
-    stacked = {key: torch.stack(list(policy._queues[key]), dim=1) for key in (STATE, _IMAGES)}
-    with _deterministic(model) if draw.greedy else contextlib.nullcontext():
-        chunk_bha = model.conditional_sample(
-            batch,
-            global_cond=model._prepare_global_conditioning(stacked),
-            generator=None if draw.greedy else _as_list(draw.generator),
-            noise=noise,
-        )
-    first = config.n_obs_steps - 1
-    return chunk_bha[:, first : first + config.n_action_steps]
-
-
-def vqbet(policy: typing.Any, inputs: Inputs, draw: Draw) -> torch.Tensor:
-    """Normalised chunks [B, H, A] of VQ-BeT."""
+def _by_codes(policy: typing.Any, inputs: Inputs, draw: Draw) -> torch.Tensor:
+    """VQ-BeT's chunks: it draws codes, not noise."""
     temperature = policy.config.bet_softmax_temperature
     factor = _ALMOST_ZERO / temperature if draw.greedy else draw.noise_factor
 
@@ -93,41 +104,50 @@ def vqbet(policy: typing.Any, inputs: Inputs, draw: Draw) -> torch.Tensor:
         policy.config.bet_softmax_temperature = temperature
 
 
-def smolvla(policy: typing.Any, inputs: Inputs, draw: Draw) -> torch.Tensor:
-    """Normalised chunks [B, H, A] of SmolVLA."""
-    config, device = policy.config, inputs[STATE].device
-    noise = draw.normal(len(inputs[STATE]), (config.chunk_size, config.max_action_dim), device)
-    return policy.predict_action_chunk(inputs, noise=noise)
-
-
-CHUNKS: dict[str, Callable[[typing.Any, Inputs, Draw], torch.Tensor]] = {
-    "act": act,
-    "diffusion": diffusion,
-    "vqbet": vqbet,
-    "smolvla": smolvla,
-}
-
-
 def _seen(policy: typing.Any, inputs: Inputs) -> Inputs:
-    """Fill a policy's queues with these observations alone, and return what lies in them."""
+    """These observations alone in a policy's queues, and what else it reads."""
     images = torch.stack([inputs[key] for key in policy.config.image_features], dim=-4)
-    seen = {STATE: inputs[STATE], _IMAGES: images}
+    seen = {**inputs, _IMAGES: images}
+    seen.pop("action", None)
     policy.reset()
     populate_queues(policy._queues, seen)
     return seen
 
 
 @contextlib.contextmanager
-def _deterministic(model: typing.Any) -> Iterator[None]:
+def _deterministic(denoiser: typing.Any) -> Iterator[None]:
     """Denoise by DDIM, whose steps are not random, instead of the configured sampler."""
+    configured = getattr(denoiser, "noise_scheduler", None)
+    if configured is None:  # it follows a velocity
+        yield
+        return
     from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 
-    configured = model.noise_scheduler
-    model.noise_scheduler = DDIMScheduler.from_config(configured.config)
+    denoiser.noise_scheduler = DDIMScheduler.from_config(configured.config)
     try:
         yield
     finally:
-        model.noise_scheduler = configured
+        denoiser.noise_scheduler = configured
+
+
+def _shape_of(args: tuple, kwargs: dict) -> tuple[tuple[int, ...], dict[str, typing.Any]]:
+    """The shape that a call asks for, and its dtype and device."""
+    options = {name: kwargs[name] for name in ("dtype", "device") if kwargs.get(name) is not None}
+    given = kwargs.get("size", args[0] if len(args) == 1 else args)
+    if isinstance(given, torch.Tensor):  # randn_like
+        options = {"dtype": given.dtype, "device": given.device, **options}
+        given = given.shape
+    return (given,) if isinstance(given, int) else tuple(given), options
+
+
+def _drawn(
+    random: Callable, shape: Sequence[int], generator: torch.Generator | None, options: dict
+) -> torch.Tensor:
+    """Random numbers, drawn where the generator is."""
+    if generator is None:
+        return random(shape, **options)
+    drawn = random(shape, generator=generator, device=generator.device, dtype=options.get("dtype"))
+    return drawn.to(options.get("device", generator.device))
 
 
 def _by_global_generator(
@@ -153,7 +173,3 @@ def _by_global_generator(
 def _rows(value: typing.Any) -> int:
     """Rows of what has some; 0 of anything else."""
     return len(value) if isinstance(value, torch.Tensor | list) else 0
-
-
-def _as_list(generator: Generators) -> typing.Any:
-    return list(generator) if isinstance(generator, Sequence) else generator

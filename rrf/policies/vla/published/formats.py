@@ -19,7 +19,8 @@ from rrf.data.formats.groot_metadata import read_metadata
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
 from rrf.networks.vlm.weights import read_shapes
 from rrf.policies.vla.heads.embodiments import NEW
-from rrf.policies.vla.published import groot, openpi, openvla, pi_norm_stats
+from rrf.policies.vla.lerobot.kinds import REFUSED
+from rrf.policies.vla.published import groot, lerobot_pi, openpi, openvla, pi_norm_stats
 from rrf.policies.vla.vlm import VLMPolicy
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
@@ -95,10 +96,12 @@ class Pi:
                 if not getattr(cfg, name) and key in stats:
                     changes[name] = len(next(iter(stats[key].values())))
             return cfg.replace(**changes)
+        lerobot_pi.check(folder, config)
         inputs, outputs = config.get("input_features", {}), config.get("output_features", {})
         images = {
             n.removeprefix(IMAGE_PREFIX): f for n, f in inputs.items() if n.startswith(IMAGE_PREFIX)
         }
+        images = {n: f for n, f in images.items() if not lerobot_pi.is_empty_camera(n)}
         if images:
             height, width = next(iter(images.values()))["shape"][1:]
             changes |= {"cameras": list(images), "image_size": (height, width)}
@@ -111,8 +114,12 @@ class Pi:
         for name, kind in (("state_normalization", "STATE"), ("action_normalization", "ACTION")):
             if modes.get(kind) in _LEROBOT_MODES:
                 changes[name] = _LEROBOT_MODES[modes[kind]]
-        if "{state}" in cfg.prompt:
-            changes["prompt_state_dims"] = pi_norm_stats.LEROBOT_STATE_DIMS
+        if "num_inference_steps" in config:
+            steps = config["num_inference_steps"]
+            changes["head"] = cfg.head.replace(num_denoise_steps=steps)
+        if "tokenizer_max_length" in config:
+            longest = config["tokenizer_max_length"]
+            changes["backbone"] = cfg.backbone.replace(max_tokens=longest)
         return cfg.replace(**changes)
 
     def norm_stats(self, folder: Path, cfg: VLMPolicyCfg, group: str | None) -> NormStats:
@@ -226,6 +233,9 @@ def format_at(folder: Path, name: str | None = None) -> Format:
         raise ValueError(f"--format is '{name}', allowed: {', '.join(FORMATS)}")
     if not folder.is_dir():
         raise ValueError(f"there is no directory {folder}")
+    kind = _config(folder).get("type")
+    if kind in REFUSED and not FORMATS["lerobot"].is_at(folder):
+        raise ValueError(f"{folder} is lerobot's policy {kind}, which is refused: {REFUSED[kind]}")
     found = [known for known, one in FORMATS.items() if one.is_at(folder)]
     if name is None and len(found) == 1:
         return FORMATS[found[0]]

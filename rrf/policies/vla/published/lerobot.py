@@ -22,10 +22,11 @@ from safetensors import safe_open
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
 from rrf.networks.tensor_files import shapes_of
 from rrf.networks.vlm.weights import check_names
-from rrf.policies.vla.lerobot import vlm_directory
-from rrf.policies.vla.lerobot.build import lerobot_class
-from rrf.policies.vla.lerobot.configs import DEFAULTS, KINDS, LENGTHS, LerobotPolicyCfg, is_option
+from rrf.policies.vla.lerobot import directories
+from rrf.policies.vla.lerobot.build import config_class, named, same_weights
+from rrf.policies.vla.lerobot.configs import LerobotPolicyCfg, is_option
 from rrf.policies.vla.lerobot.fields import base_fields, config_fields
+from rrf.policies.vla.lerobot.kinds import KINDS, REFUSED
 from rrf.policies.vla.lerobot.policy import LerobotPolicy
 from rrf.policies.vla.published.folders import lerobot_statistics, require_vacant, tensors_in
 
@@ -33,12 +34,19 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 BEFORE, AFTER = "policy_preprocessor", "policy_postprocessor"
 _NORMALIZERS = {BEFORE: "normalizer_processor", AFTER: "unnormalizer_processor"}
 _EMPTY_CAMERA = "empty_camera_"
-_FREE = ("device", "features", "tokenizer_name")  # settings of a step that may differ
+_FREE = (
+    "device",
+    "features",
+    "tokenizer_name",
+    "processor_name",
+)  # settings of a step that may differ
 
 NormStats = dict[str, dict[str, list[float]]]
 
 
-def read(folder: str | Path, vlm: str | Path | None = None) -> tuple[LerobotPolicy, NormStats]:
+def read(
+    folder: str | Path, models: Mapping[str, str] | None = None
+) -> tuple[LerobotPolicy, NormStats]:
     """The policy of a checkpoint, and its statistics in the form of our norm_stats.json.
 
     A checkpoint whose policy sees several observations, or executes fewer actions than it
@@ -46,24 +54,24 @@ def read(folder: str | Path, vlm: str | Path | None = None) -> tuple[LerobotPoli
 
     Args:
         folder: lerobot's `pretrained_model` folder.
-        vlm: For SmolVLA, the local directory of its vision-language model, if it is not the one
-            that config.json names.
+        models: Local directories of the models in it, by the name of the option, where they are not
+            those that config.json names.
 
     Raises:
         ValueError: For files that are missing or damaged, a policy or inputs that we do not know,
             and whatever does not agree; weights are listed by name.
     """
     folder = Path(folder)
-    cfg = config_of(folder, vlm)
+    cfg = config_of(folder, models)
     norm_stats = norm_stats_of(folder, cfg)
     with tempfile.TemporaryDirectory() as assets:
-        if cfg.kind == "smolvla":
-            for name, text in vlm_directory.texts_of(cfg.options["vlm_model_name"]).items():
+        for option in cfg.directories:
+            for name, text in directories.texts_of(option, named(cfg, option)).items():
                 (Path(assets) / name).write_text(text, encoding="utf-8")
         policy = cfg.build(norm_stats, assets=Path(assets))
     _check_steps(folder, BEFORE, policy.before)
     _check_steps(folder, AFTER, policy.after)
-    _fill(policy.policy, folder / WEIGHTS)
+    fill(policy.policy, folder / WEIGHTS, "the policy of its config.json")
     return policy.eval(), norm_stats
 
 
@@ -78,19 +86,18 @@ def write(policy: LerobotPolicy, folder: str | Path) -> Path:
     policy.policy.save_pretrained(folder)
     policy.before.save_pretrained(folder, config_filename=f"{BEFORE}.json")
     policy.after.save_pretrained(folder, config_filename=f"{AFTER}.json")
-    if policy.cfg.kind == "smolvla":
-        _name_vlm(folder, policy.cfg)
+    _name_models(policy, folder)
     return folder
 
 
-def config_of(folder: Path, vlm: str | Path | None = None) -> LerobotPolicyCfg:
+def config_of(folder: Path, models: Mapping[str, str] | None = None) -> LerobotPolicyCfg:
     """Our config of a checkpoint. Raises ValueError like `read`."""
     settings = _json(folder / CONFIG)
     kind = settings.pop("type", None)
     if kind not in KINDS:
+        reason = f": {REFUSED[kind]}" if kind in REFUSED else ""
         raise ValueError(
-            f"{folder / CONFIG} is of a policy '{kind}', allowed: {', '.join(KINDS)}; checkpoints "
-            "of pi0, pi0.5 and GR00T have readers of their own in rrf/policies/vla/published"
+            f"{folder / CONFIG} is of a policy '{kind}', allowed: {', '.join(KINDS)}{reason}"
         )
     known = config_fields(kind)
     strange = sorted(set(settings) - known - base_fields())
@@ -99,18 +106,18 @@ def config_of(folder: Path, vlm: str | Path | None = None) -> LerobotPolicyCfg:
             f"{folder / CONFIG} has settings that the installed lerobot does not know: "
             f"{', '.join(strange)}; it comes from another version"
         )
-    predicted, executed = LENGTHS[kind]
-    chunk_length = settings[executed or predicted]
+    predicted = KINDS[kind].predicted
+    chunk_length = settings[KINDS[kind].executed or predicted]
     options = {
         name: value
         for name, value in settings.items()
         if name in known and is_option(name) and value != _default(kind, name)
     }
     options.pop("pretrained_backbone_weights", None)  # the checkpoint has the weights
-    if options.get(predicted) == chunk_length:
-        del options[predicted]
-    if kind == "smolvla":
-        options["vlm_model_name"] = str(vlm or settings["vlm_model_name"])
+    options.pop(predicted, None)
+    if settings[predicted] != chunk_length:
+        options[predicted] = settings[predicted]
+    options |= dict(models or {})
     return LerobotPolicyCfg(
         kind=kind, options=options, chunk_length=chunk_length, **_interface(folder, settings)
     )
@@ -131,8 +138,13 @@ def norm_stats_of(folder: Path, cfg: LerobotPolicyCfg) -> NormStats:
             f"the statistics of {ACTION} in {BEFORE} and {AFTER} of {folder} differ, so chunks "
             "would come out in other units than those of training"
         )
-    wanted = (STATE, ACTION, *(IMAGE_PREFIX + name for name in cfg.cameras))
-    return {key: before[key] for key in wanted if key in before}
+    wanted = {STATE: cfg.state_dim, ACTION: cfg.action_dim}  # Evo-1 pads to more
+    wanted |= {IMAGE_PREFIX + name: 3 for name in cfg.cameras}
+    return {
+        key: {name: values[:dims] for name, values in before[key].items()}
+        for key, dims in wanted.items()
+        if key in before
+    }
 
 
 def _interface(folder: Path, settings: Mapping) -> dict[str, typing.Any]:
@@ -166,9 +178,9 @@ def _interface(folder: Path, settings: Mapping) -> dict[str, typing.Any]:
 
 def _default(kind: str, name: str) -> typing.Any:
     """Our default of one of lerobot's fields, as JSON has it."""
-    if name in DEFAULTS[kind]:
-        return DEFAULTS[kind][name]
-    field = next(f for f in dataclasses.fields(lerobot_class(kind, "Config")) if f.name == name)
+    if name in KINDS[kind].defaults:
+        return KINDS[kind].defaults[name]
+    field = next(f for f in dataclasses.fields(config_class(kind)) if f.name == name)
     value = field.default
     if field.default_factory is not dataclasses.MISSING:
         value = field.default_factory()
@@ -193,12 +205,19 @@ def _check_steps(folder: Path, name: str, own: typing.Any) -> None:
     if names != expected:
         raise ValueError(f"{folder}/{name}.json has the steps {names}, expected {expected}")
     for step, mine in zip(theirs, own.steps, strict=True):
-        found = step.get("config") or {}
-        for key, value in json.loads(json.dumps(mine.get_config())).items():
-            if key not in _FREE and found.get(key, value) != value:
+        found, known = step.get("config") or {}, json.loads(json.dumps(mine.get_config()))
+        for key, value in found.items():
+            if key in _FREE:
+                continue
+            if key not in known:
                 raise ValueError(
-                    f"{folder}/{name}.json: {step['registry_name']} has {key} {found[key]}, but "
-                    f"this policy's is {value}"
+                    f"{folder}/{name}.json: {step['registry_name']} has a setting {key}, which the "
+                    "installed lerobot does not know; it comes from another version"
+                )
+            if value != known[key]:
+                raise ValueError(
+                    f"{folder}/{name}.json: {step['registry_name']} has {key} {value}, but this "
+                    f"policy's is {known[key]}"
                 )
 
 
@@ -210,21 +229,27 @@ def _statistics(folder: Path, name: str) -> NormStats:
     return lerobot_statistics(folder / files[0])
 
 
-def _fill(policy: torch.nn.Module, file: Path) -> None:
+def fill(module: torch.nn.Module, file: Path, what: str) -> None:
+    """Copy the weights in a file of lerobot's into a module of lerobot's.
+
+    Raises:
+        ValueError: If names or shapes do not agree with `what`.
+    """
     tensors = tensors_in(file)
     with safe_open(file, "pt") as opened:
-        same = opened.metadata() or {}  # names that are left out -> those that stand for them too
-    own = policy.state_dict()
+        kept = opened.metadata() or {}  # names that are left out -> those that stand for them too
+    own, same = module.state_dict(), same_weights(module)
+    kept |= same | {other: name for name, other in same.items()}
     tensors |= {
-        name: tensors[kept]
-        for name, kept in same.items()
-        if name in own and name not in tensors and kept in tensors
+        name: tensors[other]
+        for name, other in kept.items()
+        if name in own and name not in tensors and other in tensors
     }
     check_names(
         shapes_of(own),
         shapes_of(tensors),
         str(file.parent),
-        "the policy of its config.json",
+        what,
     )
     with torch.no_grad():
         for name, tensor in tensors.items():
@@ -237,15 +262,16 @@ def _json(file: Path) -> dict:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def _name_vlm(folder: Path, cfg: LerobotPolicyCfg) -> None:
-    """Name SmolVLA's vision-language model in the files; a policy of a checkpoint was built from a
-    temporary directory."""
-    name = cfg.options["vlm_model_name"]
-    facts = {"vlm_model_name": name, "load_vlm_weights": cfg.options.get("load_vlm_weights", False)}
-    config = _json(folder / CONFIG) | facts
-    (folder / CONFIG).write_text(json.dumps(config, indent=4), encoding="utf-8")
-    processor = _json(folder / f"{BEFORE}.json")
-    for step in processor["steps"]:
-        if "tokenizer_name" in step.get("config", {}):
-            step["config"]["tokenizer_name"] = name
-    (folder / f"{BEFORE}.json").write_text(json.dumps(processor, indent=2), encoding="utf-8")
+def _name_models(policy: LerobotPolicy, folder: Path) -> None:
+    """Name the models in it in the files as its config does: a policy of a checkpoint was built
+    from temporary directories."""
+    for option, used in policy.folders.items():
+        name = named(policy.cfg, option)
+        for file in (folder / CONFIG, folder / f"{BEFORE}.json"):
+            text = file.read_text(encoding="utf-8")
+            file.write_text(text.replace(json.dumps(used), json.dumps(name)), encoding="utf-8")
+    off = {"load_vlm_weights": True}  # which was switched off to build it
+    asked = {name: value for name, value in off.items() if policy.cfg.options.get(name) == value}
+    if asked:
+        config = _json(folder / CONFIG) | asked
+        (folder / CONFIG).write_text(json.dumps(config, indent=4), encoding="utf-8")

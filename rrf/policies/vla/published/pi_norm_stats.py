@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from rrf.data.dataset.transforms import STATISTICS, Mode
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
-from rrf.data.transforms import STATISTICS, Mode
 from rrf.networks.vlm.paligemma.configs import PaliGemmaCfg
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 from rrf.policies.vla.published.folders import lerobot_statistics
@@ -29,7 +29,6 @@ _OPENPI_NAMES = {STATE: "state", ACTION: "actions"}
 _OPENPI_MODES = {"pi0": "mean_std", "pi05": "quantile"}
 LEROBOT_MODES = {"mean_std": "MEAN_STD", "min_max": "MIN_MAX", "quantile": "QUANTILES"}
 _PREPROCESSOR, _POSTPROCESSOR = "policy_preprocessor", "policy_postprocessor"
-LEROBOT_STATE_DIMS = 32
 _TOKENIZER = "google/paligemma-3b-pt-224"
 
 
@@ -95,7 +94,7 @@ def openpi_files(cfg: VLMPolicyCfg, norm_stats: Mapping[str, Mapping]) -> Files:
                 f"{name} is {getattr(cfg, name)}, but openpi's {head.version} has {mode}; write "
                 "the layout of lerobot, or train with this normalisation"
             )
-    _check_prompt_state(cfg, 0)
+    _check_prompt_state(cfg)
     written = {
         theirs: _openpi_statistics(norm_stats[ours]) for ours, theirs in _OPENPI_NAMES.items()
     }
@@ -117,7 +116,7 @@ def lerobot_files(cfg: VLMPolicyCfg, norm_stats: Mapping[str, Mapping]) -> Files
     Raises:
         ValueError: If the prompt of pi0.5 is not what lerobot would make of the state.
     """
-    _check_prompt_state(cfg, LEROBOT_STATE_DIMS)
+    _check_prompt_state(cfg)
     modes: dict[str, Mode] = {STATE: cfg.state_normalization, ACTION: cfg.action_normalization}
     tensors = {
         f"{name}.{statistic}": torch.tensor(values, dtype=torch.float32)
@@ -142,12 +141,12 @@ def _candidates(folder: Path) -> list[Path]:
     ]
 
 
-def _check_prompt_state(cfg: VLMPolicyCfg, dims: int) -> None:
-    if "{state}" in cfg.prompt and cfg.prompt_state_dims != dims:
+def _check_prompt_state(cfg: VLMPolicyCfg) -> None:
+    if "{state}" in cfg.prompt and cfg.prompt_state_dims:
         raise ValueError(
             f"prompt_state_dims is {cfg.prompt_state_dims}, but programs that read this layout "
-            f"write {f'{dims} dimensions' if dims else 'no padding'} of the state into the prompt; "
-            f"write the other layout, or train with policy.prompt_state_dims={dims}"
+            "write no padding of the state into the prompt (lerobot did before 0.6); train with "
+            "policy.prompt_state_dims=0"
         )
 
 

@@ -1,0 +1,1 @@
+"""Shows datasets: the card, the report, episodes frame by frame."""
