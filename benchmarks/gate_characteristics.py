@@ -18,9 +18,10 @@ import numpy as np
 from benchmarks import tables
 from benchmarks.record import ROOT
 from rrf import atomic
-from rrf.evaluation.gates.gate import GateCfg, Rival, load_gate, share_of, verdict
+from rrf.evaluation.gates.decision import Rival, decide, share_of
+from rrf.evaluation.gates.gate import GateCfg, load_gate
 from rrf.evaluation.intervals import clopper_pearson, noninferiority_p
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 
 PAGE = ROOT / "docs/gates.md"
 GATES = ROOT / "configs/gates"
@@ -30,7 +31,7 @@ MOST = 50  # attempts that `last_passing` looks at
 Rates = Sequence[float]  # success rate of each task
 
 
-def report(solved: np.ndarray, digest: str, gate: GateCfg, look: int) -> EvaluationReport:
+def report(solved: np.ndarray, digest: str, gate: GateCfg, look: int) -> Evaluation:
     """The first `look` episodes per task of `solved`, bool [task, episode]."""
     protocol = gate.protocol.replace(episodes_per_task=look)
     states = protocol.initial_states()
@@ -40,7 +41,7 @@ def report(solved: np.ndarray, digest: str, gate: GateCfg, look: int) -> Evaluat
     for state in states:
         success = next(outcomes[state.task])
         episodes.append(EpisodeResult(state.task, state.seed, state.index, success, 10, 0.0))
-    return EvaluationReport(protocol.to_dict(), protocol.hash, digest, episodes, {})
+    return Evaluation(protocol.to_dict(), protocol.hash, digest, episodes, {})
 
 
 def draw(rates: Rates, gate: GateCfg, rng: np.random.Generator) -> np.ndarray:
@@ -60,7 +61,7 @@ def passes(
         theirs = Rival(report(champion, "champion", gate, look)) if champion is not None else None
         first = Rival(report(best, "best", gate, look)) if best is not None else None
         mine_seen = report(mine, "mine", gate, look)
-        found = verdict(mine_seen, gate, theirs, first, round, attempt)
+        found = decide(mine_seen, gate, theirs, first, round, attempt)
         if found.outcome != "hold":
             return found.passed
     return False

@@ -21,7 +21,7 @@ from rrf.presets import resolve
 
 if typing.TYPE_CHECKING:
     from rrf.evaluation.control.protocol import ControlProtocolCfg
-    from rrf.evaluation.results import EvaluationReport
+    from rrf.evaluation.results import Evaluation
     from rrf.runners.control.configs import ControlRunnerCfg
 
 SB3, SBX = "Stable-Baselines3 2.9.2", "SBX 0.28.0"
@@ -117,7 +117,7 @@ def protocol_of(name: str) -> "ControlProtocolCfg":
     return protocol
 
 
-def judged(checkpoint: Path, protocol: "ControlProtocolCfg") -> "EvaluationReport":
+def judged(checkpoint: Path, protocol: "ControlProtocolCfg") -> "Evaluation":
     """Evaluate a trained policy under a protocol."""
     from rrf.evaluation.control.evaluate import evaluate_control
     from rrf.runners.checkpoints.control import load_control_policy

@@ -16,14 +16,14 @@ import torch
 from benchmarks.rl_pace import judged, protocol_of
 from benchmarks.rl_runs import called, trained
 from rrf.evaluation.control.evaluate import evaluate_control
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 from rrf.runners.checkpoints.control import load_control_policy
 
 COLUMNS = ("tracking_error_xy", "tracking_error_yaw", "fall")
 _PROTOCOL = "go1-rough"
 
 
-def standing(checkpoint: Path) -> EvaluationReport:
+def standing(checkpoint: Path) -> Evaluation:
     """Evaluate a robot whose actions are always zero."""
     policy, interface = load_control_policy(checkpoint)
     act = policy.act
@@ -31,7 +31,7 @@ def standing(checkpoint: Path) -> EvaluationReport:
     return evaluate_control(policy, interface, protocol_of(_PROTOCOL))
 
 
-def row(name: str, report: EvaluationReport, result: dict | None = None) -> float:
+def row(name: str, report: Evaluation, result: dict | None = None) -> float:
     """Print a row of the table; returns the mean return of all episodes."""
     mean_return = statistics.mean(episode.episode_return for episode in report.episodes)
     found = report.mean_metrics()

@@ -21,7 +21,7 @@ from benchmarks import metaworld_tasks, record
 from rrf import atomic, processes, workspace
 from rrf.config import read_yaml
 from rrf.envs.metaworld.tasks import TASKS
-from rrf.evaluation.results import FILE_NAME, EvaluationReport
+from rrf.evaluation.results import FILE_NAME, Evaluation
 from rrf.presets.compact_vla import TARGET_TASKS
 from rrf.runners.checkpoints import checkpoint
 
@@ -322,8 +322,8 @@ def _path(name: str) -> Path:
 
 def _result(
     seed: int,
-    before: EvaluationReport | None,
-    after: EvaluationReport,
+    before: Evaluation | None,
+    after: Evaluation,
     trained: dict,
     wall_s: float,
 ) -> dict:
@@ -420,14 +420,14 @@ def _train(seconds: list[float], *words: typing.Any) -> dict:
     return result
 
 
-def _evaluate(seconds: list[float], checkpoint: str, protocol: str, out: Path) -> EvaluationReport:
+def _evaluate(seconds: list[float], checkpoint: str, protocol: str, out: Path) -> Evaluation:
     """What `rrf eval` finds, and found before if the experiment is resumed; its seconds are
     appended."""
     began = time.perf_counter()
     if not (out / FILE_NAME).is_file():
         words = ["--protocol", protocol, "--out", str(out), "--workers", "2", "--num-videos", "0"]
         run_rrf("eval", checkpoint, *words)
-    report = EvaluationReport.load(out)
+    report = Evaluation.load(out)
     seconds.append(max(report.timings["wall_s"], time.perf_counter() - began))
     return report
 

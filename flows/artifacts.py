@@ -17,10 +17,10 @@ from rrf import workspace
 from rrf.envs.rendering.video import preview
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.nightly.series import ALL, together
-from rrf.evaluation.reports.report import FILE_NAME as REPORT
-from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import evidence, links, registry
-from rrf.tracking.nights import Series
+from rrf.evaluation.results import REPORT, Evaluation
+from rrf.lineage import Lineage
+from rrf.registry import evidence, links, versions
+from rrf.registry.nights import Series
 
 
 def show_training(stage: str, target: str, result: dict) -> None:
@@ -34,9 +34,9 @@ def show_training(stage: str, target: str, result: dict) -> None:
         )
 
 
-def show_evaluation(report: EvaluationReport, where: Path, behind: Mapping[str, str]) -> None:
+def show_evaluation(evaluation: Evaluation, where: Path, behind: Mapping[str, str]) -> None:
     """Show the success per task with its bounds, the path of the report, and the policy's links."""
-    rates = report.per_task | {"all tasks": report.overall}
+    rates = evaluation.per_task | {"all tasks": evaluation.overall}
     rows = [
         {
             "task": task,
@@ -45,29 +45,29 @@ def show_evaluation(report: EvaluationReport, where: Path, behind: Mapping[str, 
             "95 % low": round(rate.low, 3),
             "95 % high": round(rate.high, 3),
         }
-        | _means(report, task if task in report.per_task else None)
+        | _means(evaluation, task if task in evaluation.per_task else None)
         for task, rate in rates.items()
     ]
     create_table_artifact(
         table=rows,
         key="evaluation",
-        description=f"{report.policy}, protocol {report.protocol['name']}; "
+        description=f"{evaluation.policy}, protocol {evaluation.protocol['name']}; "
         + ", ".join(_markdown({"report": _address(where), **behind}))
         + f" (report: {where})",
     )
 
 
-def show_video(report: EvaluationReport, folder: Path) -> None:
+def show_video(evaluation: Evaluation, folder: Path) -> None:
     """Show the first video of an evaluation as a small animation, with the folder of all videos."""
-    first = folder / report.videos[0]["path"] if report.videos else None
+    first = folder / evaluation.videos[0]["path"] if evaluation.videos else None
     if first is None or not first.is_file():
         return
     picture = base64.b64encode(preview(first)).decode()
-    outcome = "success" if report.videos[0]["success"] else "failure"
+    outcome = "success" if evaluation.videos[0]["success"] else "failure"
     create_image_artifact(
         image_url=f"data:image/webp;base64,{picture}",
         key="video",
-        description=f"{report.videos[0]['task']}, {outcome}; all videos: {first.parent}",
+        description=f"{evaluation.videos[0]['task']}, {outcome}; all videos: {first.parent}",
     )
 
 
@@ -84,16 +84,16 @@ def show_verdict(verdict: Verdict, model: str, behind: Mapping[str, str], evalua
     )
 
 
-def show_version(model: str, version: str, lineage: Mapping, evaluation: Path) -> None:
+def show_version(model: str, version: str, lineage: Lineage, evaluation: Path) -> None:
     """Show a registered version: its page in MLflow, the run it belongs to, its report.
 
     A checkpoint that was trained a second time, to the same bytes, stays a version of its first
     run, and the report lies there.
     """
-    run_id = registry.find(f"{model}/{version}").run_id
+    run_id = versions.find(f"{model}/{version}").run_id
     places = {"version in MLflow": links.version_url(model, version)}
     places |= links.report_links(run_id, lineage)
-    stored = evidence.place(EvaluationReport.load(evaluation).digest)
+    stored = evidence.place(Evaluation.load(evaluation).digest)
     places["report in MLflow"] = links.artifact_url(run_id, f"{stored}/{REPORT}")
     title = f"{model} version {version}"
     create_markdown_artifact(
@@ -127,8 +127,8 @@ def _markdown(addresses: Mapping[str, str]) -> list[str]:
     return [f"[{title}]({address})" for title, address in addresses.items()]
 
 
-def _means(report: EvaluationReport, task: str | None) -> dict[str, float]:
-    return {name: round(mean, 4) for name, mean in report.mean_metrics(task).items()}
+def _means(evaluation: Evaluation, task: str | None) -> dict[str, float]:
+    return {name: round(mean, 4) for name, mean in evaluation.mean_metrics(task).items()}
 
 
 def show_night(series: Series, behind: Mapping[str, str]) -> None:

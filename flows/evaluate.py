@@ -12,8 +12,8 @@ from pydantic import Field
 
 from flows import artifacts, commands, names, slots
 from flows.steps import step
-from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import links
+from rrf.evaluation.results import Evaluation
+from rrf.registry import links
 
 PolicyName = Annotated[
     str, Field(min_length=1, description="A checkpoint directory, or NAME@alias from the registry.")
@@ -44,7 +44,7 @@ def run_evaluation(
     with slots.gpu_slot():
         lines = commands.rrf("evaluate", "eval", policy, *words)
     report = Path(lines[-1].removeprefix("report "))
-    found = EvaluationReport.load(report.parent)
+    found = Evaluation.load(report.parent)
     artifacts.show_evaluation(found, report, links.policy_links(policy))
     artifacts.show_video(found, report.parent)
     return str(report.parent)
@@ -69,4 +69,4 @@ def evaluate(
         extra_episodes: Number of initial states per task beyond those of the protocol.
     """
     folder = run_evaluation(policy, protocol, extra_episodes)
-    return {"evaluation": folder, "success": str(EvaluationReport.load(folder).overall)}
+    return {"evaluation": folder, "success": str(Evaluation.load(folder).overall)}

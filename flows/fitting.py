@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from rrf import workspace
 from rrf.config import first_error
 from rrf.evaluation.gates.gate import load_gate
+from rrf.lookup import load_plugins
 from rrf.presets import resolve
-from rrf.registry import load_plugins
+from rrf.registry import registration
+from rrf.registry.lineage_sources import environment_lineage
 from rrf.runners.checkpoints.deployable import CONTROL, described
-from rrf.tracking import registry
-from rrf.tracking.lineage import environment_lineage
 
 
 def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> None:
@@ -38,12 +38,12 @@ def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> 
         )
     protocol.check_kind(cfg.policy_kind, f"what {preset} trains")
     lineage = environment_lineage(cfg.to_dict()["env"])
-    registry.check_task(model, lineage)
+    registration.check_task(model, lineage)
     if "mlflow" not in cfg.trackers:
         raise ValueError(
             f"trackers is {cfg.trackers}; every version belongs to an MLflow run, so add mlflow"
         )
-    if lineage["git_revision"] is None:
+    if lineage.git_revision is None:
         raise ValueError(
             f"{workspace.home()} is not a git repository with a commit, but a promotion needs one; "
             "run `git commit`"

@@ -13,29 +13,24 @@ from rrf.config import read_yaml
 from rrf.evaluation import judging
 from rrf.evaluation.gates import gate as gates
 from rrf.evaluation.gates.verdicts import Verdict
-from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import links, registry
-from rrf.tracking.versions import Version
+from rrf.evaluation.results import Evaluation
+from rrf.lineage import Lineage
+from rrf.registry import links, promotion, registration, versions
+from rrf.registry.versions import Version
 
 EVALUATION, BEFORE = "evaluation.json", "baseline-before-training.json"
 
 
 @step(name="champion", task_run_name="champion of {model}")
-def champion_of(model: str) -> dict | None:
-    """The champion's version, its name for commands, and its digest; None without a champion."""
-    found = registry.champion(model)
-    return _as_plain(found) if found else None
+def champion_of(model: str) -> Version | None:
+    """The champion; None if there is none yet."""
+    return versions.champion(model)
 
 
 @step(name="rivals", task_run_name="champions of {model}")
-def rivals_of(model: str) -> dict[str, dict]:
-    """The champion, and the best champion so far if that is another one, like `champion_of`."""
-    return {role: _as_plain(found) for role, found in registry.rivals(model).items()}
-
-
-def _as_plain(found: Version) -> dict:
-    name = f"models:/{found.name}/{found.version}"
-    return {"version": found.version, "policy": name, "digest": found.checkpoint_digest}
+def rivals_of(model: str) -> dict[str, Version]:
+    """The champion, and the best champion so far if that is another one."""
+    return promotion.rivals(model)
 
 
 def gate_for(model: str, given: str | None, first: str) -> str:
@@ -49,15 +44,15 @@ def gate_for(model: str, given: str | None, first: str) -> str:
     Raises:
         ValueError: If another gate rules the model, or the file of its gate is not here.
     """
-    ruling = registry.gate_of(model)
+    ruling = promotion.gate_of(model)
     if ruling and not given and not workspace.find(ruling.file).is_file():
         raise ValueError(
             f"the gate that rules '{model}', {ruling.file}, is not in this workspace; bring the "
             f"file here, or record another one: rrf models gate {model} FILE --reason '...'"
         )
     file = given or (ruling.file if ruling else first)
-    registry.check_recordable(model, file)
-    if why := registry.other_gate(model, file):
+    promotion.check_recordable(model, file)
+    if why := promotion.other_gate(model, file):
         raise ValueError(why)
     return file
 
@@ -75,10 +70,10 @@ def judge(
     evaluation: str,
     gate: str,
     round: int,
-    rivals: dict[str, list],
-    lineage: dict,
+    rivals: dict[str, tuple[str, str]],
+    lineage: Lineage,
     before: str | None = None,
-) -> dict:
+) -> Verdict:
     """Judge an evaluation, compared with those of the champions on the same initial states.
 
     Args:
@@ -91,29 +86,26 @@ def judge(
         lineage: The lineage of the candidate.
         before: Directory of the evaluation of the policy that training started from. The report
             compares the candidate with it.
-
-    Returns:
-        The verdict as plain data.
     """
     say = progress.reporter("gate")
     if before:
         parent = Path(before, EVALUATION).read_bytes()
         atomic.write_bytes(Path(evaluation) / BEFORE, parent)
-    cfg, digest = gates.load_gate(gate), EvaluationReport.load(evaluation).checkpoint_digest
+    cfg, digest = gates.load_gate(gate), Evaluation.load(evaluation).checkpoint_digest
     addresses = links.report_links(run_id, lineage, this_run())
     verdict = judging.judge(
         evaluation,
         cfg,
-        {role: (folder, version) for role, (folder, version) in rivals.items()},
+        rivals,
         round,
-        registry.attempt_of(model, digest),
+        promotion.attempt_of(model, digest),
         lineage,
         subject=f"candidate for {model}",
         links=addresses,
     )
     artifacts.show_verdict(verdict, model, addresses, Path(evaluation))
     say(f"look {round + 1} of {verdict.rounds}: {verdict.outcome}")
-    return verdict.to_dict()
+    return verdict
 
 
 def protocol_file(gate: str) -> str:
@@ -133,14 +125,14 @@ def protocol_file(gate: str) -> str:
 
 
 @step(name="store", task_run_name="store evaluations of the champions of {model}")
-def store_evaluations(model: str, rivals: dict[str, list]) -> None:
+def store_evaluations(model: str, rivals: dict[str, tuple[str, str]]) -> None:
     """Store the evaluations that a candidate was compared with, for its promotion."""
     for folder, version in rivals.values():
-        registry.store_evaluation(model, version, folder, attempt=False)
+        registration.store_evaluation(model, version, folder, attempt=False)
 
 
 def evaluate_and_judge(
-    policy: dict, gate: str, model: str, lineage: dict, before: str | None = None
+    policy: dict, gate: str, model: str, lineage: Lineage, before: str | None = None
 ) -> tuple[str, Verdict]:
     """Evaluate and judge a policy that `flows.training.train` returned.
 
@@ -155,17 +147,16 @@ def evaluate_and_judge(
     extra_episodes, round = max(0, cfg.looks[0] - cfg.protocol.episodes_per_task), 0
     while True:
         evaluation = run_evaluation(policy["checkpoint"], protocol, extra_episodes, look=round + 1)
-        digest, theirs = EvaluationReport.load(evaluation).checkpoint_digest, {}
+        digest = Evaluation.load(evaluation).checkpoint_digest
+        compared: dict[str, tuple[str, str]] = {}
         for role, rival in rivals.items():
             folder = evaluation
-            if rival["digest"] != digest:
-                folder = run_evaluation(rival["policy"], protocol, extra_episodes, look=round + 1)
-            theirs[role] = [folder, rival["version"]]
-        who = (model, policy["run_id"])
-        answer = judge(*who, evaluation, gate, round, theirs, lineage, before)
-        verdict = Verdict.from_dict(answer)
+            if rival.checkpoint_digest != digest:
+                folder = run_evaluation(rival.reference, protocol, extra_episodes, look=round + 1)
+            compared[role] = (folder, rival.version)
+        verdict = judge(model, policy["run_id"], evaluation, gate, round, compared, lineage, before)
         if verdict.outcome != "hold":
-            if theirs:
-                store_evaluations(model, theirs)
+            if compared:
+                store_evaluations(model, compared)
             return evaluation, verdict
         extra_episodes, round = extra_episodes + verdict.more_episodes_per_task, round + 1

@@ -9,6 +9,7 @@ from pydantic import Field
 from flows import commands, slots
 from flows.steps import step
 from rrf import processes
+from rrf.lineage import Lineage
 
 DatasetName = Annotated[
     str,
@@ -55,9 +56,9 @@ def _lineage_name() -> str:
 
 
 @step(name="lineage", task_run_name=_lineage_name)
-def describe(datasets: list[str]) -> dict:
+def describe(datasets: list[str]) -> Lineage:
     """Collect the lineage of published datasets."""
-    from rrf.tracking.lineage import collect_lineage
+    from rrf.registry.lineage_sources import collect_lineage
 
     return collect_lineage(*datasets)
 
@@ -71,10 +72,10 @@ def ingest(dataset: DatasetName = "metaworld-demo") -> dict:
     Args:
         dataset: Name of the dataset: a file in configs/datasets/ without .yaml.
     """
-    return bring_dataset(dataset)
+    return bring_dataset(dataset).to_dict()
 
 
-def bring_dataset(dataset: str) -> dict:
+def bring_dataset(dataset: str) -> Lineage:
     """The steps of `ingest`, for flows that begin with them. Returns the lineage of the dataset."""
     pull()
     reproduce(dataset)

@@ -24,19 +24,19 @@ from flows.promote import ModelName
 from flows.steps import step
 from flows.this_run import this_run
 from rrf import atomic, workspace
-from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import links, night_record
-from rrf.tracking.nights import series_with
+from rrf.evaluation.results import Evaluation
+from rrf.registry import links, night_record
+from rrf.registry.nights import series_with
 
 
 @step(name="record", task_run_name="record {model} version {version}")
 def record(model: str, version: str, folder: str, night: str) -> str:
     """Store the night in MLflow; returns the id of its run."""
-    report, flow_run = EvaluationReport.load(folder), this_run()
-    protocol = report.protocol["name"]
+    evaluation, flow_run = Evaluation.load(folder), this_run()
+    protocol = evaluation.protocol["name"]
     notes = (
         f"The champion of `{model}`, version {version}, evaluated in the night of {night} under "
-        f"protocol `{protocol}`: {report.overall}.\n\n- Prefect flow run: {flow_run or 'none'}"
+        f"protocol `{protocol}`: {evaluation.overall}.\n\n- Prefect flow run: {flow_run or 'none'}"
     )
     key = flow_run.id if flow_run else f"{socket.gethostname()} {night}"
     tags = flow_run.tags() if flow_run else {}
@@ -78,12 +78,12 @@ def nightly_benchmark(
         return Completed(name="NoChampion", message=message)
     night = _stamp()
     out = workspace.state() / "nightly" / model / night / "evaluation"
-    folder = run_evaluation(champion["policy"], protocol, out=str(out))
-    run_id = record(model, champion["version"], folder, night)
+    folder = run_evaluation(champion.reference, protocol, out=str(out))
+    run_id = record(model, champion.version, folder, night)
     if alarms := compare(model, run_id, folder):
         how = f"acknowledge it with: rrf nightly ack {model} --reason '...'"
         raise RuntimeError("; ".join([*alarms, how]))
-    return {"version": champion["version"], "success": str(EvaluationReport.load(folder).overall)}
+    return {"version": champion.version, "success": str(Evaluation.load(folder).overall)}
 
 
 def _stamp() -> str:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from flows import artifacts
 from flows.steps import step
-from rrf.tracking import registry
+from rrf.registry import promotion
 
 ModelName = Annotated[
     str,
@@ -18,7 +18,7 @@ ModelName = Annotated[
 @step(name="promote", task_run_name="promote {model} version {version}")
 def promote_version(model: str, version: str) -> str:
     """Make the version @champion; returns the decision."""
-    registry.promote(model, version)
+    promotion.promote(model, version)
     decision = f"{model} version {version} is @champion"
     artifacts.show_champion(model, version, decision)
     return decision
@@ -28,8 +28,8 @@ def promote_version(model: str, version: str) -> str:
 def refuse_version(model: str, version: str) -> str:
     """Let the registry refuse this version and write down the reason; returns the reason."""
     try:
-        registry.promote(model, version)
-    except registry.NotPromotedError as refusal:
+        promotion.promote(model, version)
+    except promotion.NotPromotedError as refusal:
         get_run_logger().warning("%s", refusal)
         return str(refusal)
     raise AssertionError(f"version {version} was promoted with a verdict that does not pass")

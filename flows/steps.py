@@ -13,7 +13,7 @@ import functools
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from rrf.registry import load_plugins
+from rrf.lookup import load_plugins
 
 load_plugins()
 step = functools.partial(task, cache_policy=NO_CACHE)

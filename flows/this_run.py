@@ -8,7 +8,7 @@ from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
-from rrf.tracking.flow_run import FlowRun
+from rrf.mlflow_store.flow_run import FlowRun
 
 
 def this_run() -> FlowRun | None:

@@ -12,6 +12,7 @@ from flows.gate import gate_for, protocol_file
 from flows.promote import ModelName
 from flows.steps import step
 from flows.training import GateFile, TrainFile, as_words, conclude, train
+from rrf.lineage import Lineage
 
 Overrides = Annotated[
     dict[str, bool | int | float | str | list | None] | None,
@@ -30,9 +31,9 @@ def check(preset: str, gate: str, model: str, overrides: dict) -> None:
 
 
 @step(name="lineage", task_run_name=names.of_task("lineage of {checkpoint}", "checkpoint"))
-def lineage_of(checkpoint: str) -> dict:
+def lineage_of(checkpoint: str) -> Lineage:
     """The lineage of a policy, as training wrote it to the checkpoint."""
-    from rrf.runners.checkpoints.checkpoint import load_lineage
+    from rrf.runners.checkpoints.deployable import load_lineage
 
     return load_lineage(checkpoint)
 

@@ -13,8 +13,7 @@ from flows.promote import ModelName
 from flows.training import GateFile, TrainFile, conclude, train
 from rrf import workspace
 from rrf.config import did_you_mean
-from rrf.runners.checkpoints.deployable import manifest_of
-from rrf.tracking.lineage import datasets_of
+from rrf.runners.checkpoints.deployable import load_lineage
 
 NEW_MODEL_GATE = "configs/gates/metaworld-demo.yaml"
 NEW_MODEL_RL_GATE = "configs/gates/metaworld-rl.yaml"
@@ -78,7 +77,7 @@ def train_vla(
 
 def datasets_behind(checkpoint: str) -> list[str]:
     """The datasets that the policy in a checkpoint was trained on, according to its manifest."""
-    return datasets_of(manifest_of(checkpoint)["lineage"])
+    return load_lineage(checkpoint).dataset_names
 
 
 def by_stage(overrides: dict) -> dict[str, dict]:

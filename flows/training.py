@@ -11,8 +11,9 @@ from flows.gate import evaluate_and_judge
 from flows.promote import promote_version, refuse_version
 from flows.steps import step
 from flows.this_run import name_version, this_run
+from rrf.lineage import Lineage
+from rrf.registry import promotion, registration
 from rrf.runners.run_directory import RESULT, read_facts
-from rrf.tracking import registry
 
 TrainFile = Annotated[str, Field(description="A preset, or a training file in YAML.")]
 GateFile = Annotated[str, Field(description="A file in configs/gates/.")]
@@ -34,17 +35,19 @@ def train(stage: str, target: str, overrides: dict) -> dict:
 
 
 @step(name="register", task_run_name="register {model}")
-def register(model: str, policy: dict, evaluation: str, lineage: dict, gate: str) -> str:
+def register(model: str, policy: dict, evaluation: str, lineage: Lineage, gate: str) -> str:
     """Register the checkpoint with its evaluation; a known checkpoint gets no second version."""
     progress.reporter("registry")(f"registering {model}")
-    version = registry.register(
+    version = registration.register(
         policy["checkpoint"], model, policy["run_id"], lineage, evaluation, this_run(), gate
     )
     artifacts.show_version(model, version, lineage, Path(evaluation))
     return version
 
 
-def conclude(model: str, policy: dict, gate: str, lineage: dict, before: str | None = None) -> dict:
+def conclude(
+    model: str, policy: dict, gate: str, lineage: Lineage, before: str | None = None
+) -> dict:
     """Evaluate, judge and register a trained policy, and promote it if the gate passes it.
 
     Args:
@@ -67,7 +70,7 @@ def conclude(model: str, policy: dict, gate: str, lineage: dict, before: str | N
     evaluation, verdict = evaluate_and_judge(policy, gate, model, lineage, before)
     version = register(model, policy, evaluation, lineage, gate)
     name_version(model, version)
-    promoted = verdict.passed and version not in registry.revoked(model)
+    promoted = verdict.passed and version not in promotion.ledger_of(model).revoked
     decide = promote_version if promoted else refuse_version
     return {
         "model": model,
@@ -79,7 +82,7 @@ def conclude(model: str, policy: dict, gate: str, lineage: dict, before: str | N
         "success": verdict.success,
         "before": before,
         "evaluation": evaluation,
-        "lineage": lineage,
+        "lineage": lineage.to_dict(),
     }
 
 

@@ -21,7 +21,8 @@ from rich.table import Table
 
 from infra import services
 from rrf import processes, workspace
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
+from rrf.lineage import Lineage
 
 if TYPE_CHECKING:
     from rrf.policies.policy import Policy
@@ -167,18 +168,18 @@ def summary(first: dict, second: dict, used: dict) -> Table:
     table = Table(title="What happened", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    lineage = first["lineage"]
+    [dataset] = Lineage.from_dict(first["lineage"]).datasets
     table.add_row(
         "data",
-        f"{lineage['dataset']}: {lineage['num_episodes']} episodes, {lineage['num_frames']} frames,"
-        f" validation {lineage['validation']}, DVC md5 {lineage['dataset_md5']}",
+        f"{dataset.name}: {dataset.num_episodes} episodes, {dataset.num_frames} frames,"
+        f" validation {dataset.validation}, DVC md5 {dataset.md5}",
     )
     for stage, result in first["training"].items():
         reused = ", reused" if result["reused"] else ""
         unit = "rounds of rollout and update" if "validations" in result else "steps"
         text = f"{result['steps']} {unit}, {result['wall_s']:.0f} s{reused}"
         table.add_row(stage, f"{text}; MLflow run {result['run_id']}")
-    before = EvaluationReport.load(first["before"]).overall
+    before = Evaluation.load(first["before"]).overall
     table.add_row("before rl", f"{before.rate:.0%} of {before.episodes} held-out episodes solved")
     table.add_row("after rl", _success(first))
     table.add_row("gate", f"[green]{first['verdict']}[/]: {first['decision']}")

@@ -28,7 +28,7 @@ from rich.console import Console
 
 from infra import ports
 from rrf import processes, service_records, workspace
-from rrf.tracking import artifacts
+from rrf.mlflow_store import artifacts
 
 START_TIMEOUT_S = 180
 _STOP_TIMEOUT_S = 45  # the worker gives a flow 30 s to stop, the flow gives training 20 s

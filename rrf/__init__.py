@@ -14,7 +14,7 @@ _FRONT = {
     "algorithms": "rrf.algorithms",
     "components": "rrf.policies",
     "configclass": "rrf.config:configclass",
-    "load_policy": "rrf.tracking.loading:load_policy",
+    "load_policy": "rrf.registry.loading:load_policy",
     "networks": "rrf.networks",
     "policies": "rrf.policies",
     "runners": "rrf.runners",

@@ -26,7 +26,7 @@ from rrf.algorithms.vla.configs import (
     VLAPPOCfg,
 )
 from rrf.algorithms.vla.residual_sac_configs import ResidualSACCfg
-from rrf.registry import lazy_attributes
+from rrf.lookup import lazy_attributes
 
 __all__ = [
     "AMPCfg",

@@ -11,6 +11,7 @@ import typer
 
 from rrf.cli import control_display
 from rrf.cli.trainings import Training
+from rrf.lineage import Lineage
 
 if TYPE_CHECKING:
     from rrf.runners.control.loop import ControlRunner
@@ -28,19 +29,20 @@ class ControlTraining(Training):
 
         return FREE
 
-    def stands_on(self, parent: Path | None, parent_digest: str | None) -> tuple[dict, dict]:
-        """See `Training.stands_on`. This training uses no dataset."""
+    def depends_on(self, parent: Path | None, parent_digest: str | None) -> tuple[Lineage, dict]:
+        """See `Training.depends_on`. This training uses no dataset."""
         from rrf import atomic
         from rrf.envs.gymnasium.task_source import joined
-        from rrf.tracking.lineage import environment_lineage
+        from rrf.registry.lineage_sources import environment_lineage
 
         config = self.cfg.to_dict()
         lineage = environment_lineage(config["env"])
+        assert lineage.environment is not None
         decides = {k: v for k, v in config.items() if k not in self.free()}
         inputs = {
             "config": atomic.digest_of(decides),
-            "simulators": atomic.digest_of(lineage["environment"]["packages"]),
-            "source": joined(lineage["source_digest"], config["env"]["task"]),
+            "simulators": atomic.digest_of(lineage.environment.packages),
+            "source": joined(lineage.source_digest or "", config["env"]["task"]),
             "parent": parent_digest,
             "processes": os.environ.get("WORLD_SIZE", "1"),
         }
@@ -89,17 +91,17 @@ class ControlTraining(Training):
 class ImitationTraining(ControlTraining):
     """Reinforcement learning that also reads a dataset of states."""
 
-    def stands_on(self, parent: Path | None, parent_digest: str | None) -> tuple[dict, dict]:
-        """See `Training.stands_on`. This training uses a dataset and an environment."""
+    def depends_on(self, parent: Path | None, parent_digest: str | None) -> tuple[Lineage, dict]:
+        """See `Training.depends_on`. This training uses a dataset and an environment."""
         from rrf import workspace
         from rrf.data.files import content_digest
-        from rrf.tracking.lineage import collect_lineage
+        from rrf.registry.lineage_sources import collect_lineage
 
         self.cfg.require_dataset()
-        of_env, inputs = super().stands_on(parent, parent_digest)
+        of_env, inputs = super().depends_on(parent, parent_digest)
         lineage = collect_lineage(self.cfg.dataset)
-        version = lineage["dataset_md5"] or content_digest(workspace.dataset(self.cfg.dataset))
-        return lineage | {"environment": of_env["environment"]}, inputs | {"dataset": version}
+        version = lineage.datasets[0].md5 or content_digest(workspace.dataset(self.cfg.dataset))
+        return lineage.replace(environment=of_env.environment), inputs | {"dataset": version}
 
 
 class OfflineTraining(ImitationTraining):

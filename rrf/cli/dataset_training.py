@@ -11,6 +11,7 @@ import typer
 
 from rrf.cli import rl_display
 from rrf.cli.trainings import Training
+from rrf.lineage import Lineage
 
 # Paths, which must not change the key of a run: the place of the parent checkpoint, whose content
 # is in `parent`, and the place of decoded images.
@@ -26,18 +27,18 @@ class SupervisedTraining(Training):
         """See `Training.free`."""
         return _PLACES
 
-    def stands_on(self, parent: Path | None, parent_digest: str | None) -> tuple[dict, dict]:
-        """See `Training.stands_on`."""
+    def depends_on(self, parent: Path | None, parent_digest: str | None) -> tuple[Lineage, dict]:
+        """See `Training.depends_on`."""
         from rrf import code_digest, workspace
         from rrf.data.files import content_digest
-        from rrf.tracking.lineage import collect_lineage, each
+        from rrf.registry.lineage_sources import collect_lineage
 
         lineage = collect_lineage(*self._datasets(parent))
         versions = [
-            one["dataset_md5"] or content_digest(workspace.dataset(one["dataset"]))
-            for one in each(lineage)
+            dataset.md5 or content_digest(workspace.dataset(dataset.name))
+            for dataset in lineage.datasets
         ]
-        source = lineage.get("source_digest") or code_digest.source_digest()
+        source = lineage.source_digest or code_digest.source_digest()
         dataset = ", ".join(versions) or None
         inputs = run_inputs(self.cfg.to_dict(), dataset, source, parent_digest)
         processes = os.environ.get("WORLD_SIZE", "1")
@@ -88,10 +89,9 @@ class VLARLTraining(SupervisedTraining):
         )
 
     def _datasets(self, parent: Path | None) -> Collection[str]:
-        from rrf.runners.checkpoints import checkpoint
-        from rrf.tracking.lineage import datasets_of
+        from rrf.runners.checkpoints.deployable import load_lineage
 
-        return datasets_of(checkpoint.load_lineage(parent))
+        return load_lineage(parent).dataset_names
 
 
 def run_inputs(config: dict, dataset: str | None, source: str, parent: str | None) -> dict:

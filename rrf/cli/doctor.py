@@ -118,7 +118,7 @@ def _data() -> tuple[str, str, str]:
 
 
 def _store() -> tuple[str, str, str]:
-    from rrf.tracking import store
+    from rrf.mlflow_store import store
 
     uri = workspace.tracking_uri()
     if not store.is_made(uri):
@@ -134,13 +134,14 @@ def ledgers() -> list[tuple[str, str, str]]:
     """A row for each model whose promotion ledger is damaged or whose aliases differ from it, or
     one row if there is none. Nothing is changed.
     """
-    from rrf.tracking import store, versions
+    from rrf.mlflow_store import store
+    from rrf.registry import listing
 
     if not store.is_made(workspace.tracking_uri()):
         return []
-    if problems := versions.problems():
+    if problems := listing.problems():
         return [(_BAD, "model", problem) for problem in problems]
-    names = ", ".join(versions.models())
+    names = ", ".join(listing.models())
     return [(_OK, "models", f"{names}; aliases and ledgers agree" if names else "none yet")]
 
 

@@ -121,9 +121,9 @@ def eval_(
     from rrf.cli.options import import_modules
     from rrf.evaluation.directory import Evaluator
     from rrf.evaluation.protocols.base import Resources
+    from rrf.registry.links import policy_links, report_links
+    from rrf.registry.versions import is_reference
     from rrf.runners.checkpoints.placement import choose
-    from rrf.tracking.fetching import is_reference
-    from rrf.tracking.links import policy_links, report_links
 
     import_modules(imports)
     if held_out or fitted_q:
@@ -146,10 +146,10 @@ def eval_(
     given = {"slots": slots, "baselines": baselines, "device": place if place != "cpu" else None}
     cfg = cfg.with_options(**given).extended(extra_episodes)
     if register:
-        judging.require_registrable(candidate.path, register, candidate.lineage, gate)
+        judging.require_registrable(candidate.checkpoint, register, candidate.lineage, gate)
     evaluator = Evaluator(cfg, Resources(workers, renderer, place), showing, echo)
     folder = out or evaluator.folder(candidate)
-    named = checkpoint if is_reference(checkpoint) else str(candidate.path.resolve())
+    named = checkpoint if is_reference(checkpoint) else str(candidate.checkpoint.resolve())
     links = policy_links(named) | report_links(None, candidate.lineage)
     count = len(evaluator.protocol.initial_states())
     how = "evaluated before" if evaluator.finished(candidate, folder) else "starts anew"
@@ -165,7 +165,7 @@ def eval_(
         model = champion or _known(register)
         verdict = judging.judged(folder, gate_cfg, model, other, *facts, store=model == register)
     if register:
-        judging.registered(candidate.path, register, folder, gate, verdict, imports or ())
+        judging.registered(candidate.checkpoint, register, folder, gate, verdict, imports or ())
     typer.echo(f"report {folder / 'report.html'}")
 
 
@@ -183,8 +183,8 @@ def _gate(path: Path | None, champion: str | None, register: str | None) -> "Gat
 
 def _known(model: str | None) -> str | None:
     """The model if it is registered already."""
-    from rrf.tracking import store
-    from rrf.tracking.versions import exists
+    from rrf.mlflow_store import store
+    from rrf.registry.versions import exists
 
     return model if model and exists(store.connect(), model) else None
 
@@ -227,7 +227,8 @@ def _write(
 ) -> None:
     """Write evaluation, videos and report to `folder`, unless they exist already."""
     from rrf.cli.evaluation_display import summary
-    from rrf.evaluation.reports.report import FILE_NAME, write_report
+    from rrf.evaluation.reports.report import write_report
+    from rrf.evaluation.results import REPORT
 
     folder.mkdir(parents=True, exist_ok=True)  # fails before the episodes run, not after them
     finished = evaluator.finished(candidate, folder)
@@ -238,7 +239,7 @@ def _write(
     for report in evaluator.baselines(candidate, folder) if baselines else ():
         typer.echo(summary(report))
     # An existing report is kept, because it may show more: the gate's verdict, training curves.
-    if finished is None or baselines or not (folder / FILE_NAME).is_file():
+    if finished is None or baselines or not (folder / REPORT).is_file():
         write_report(folder, candidate.lineage, config=candidate.config, links=links)
 
 

@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from rrf.evaluation.protocols.base import OnEpisode
-    from rrf.evaluation.results import EvaluationReport
+    from rrf.evaluation.results import Evaluation
 
 
 @contextlib.contextmanager
@@ -58,16 +58,16 @@ def echo(line: str) -> None:
     typer.echo(line, err=line.startswith("warning:"))
 
 
-def summary(report: "EvaluationReport") -> str:
+def summary(evaluation: "Evaluation") -> str:
     """A report as text: success overall and by task, mean metrics, and the time it took."""
     from rrf.evaluation.protocols.files import parse_protocol
 
-    units = parse_protocol(report.protocol).metrics
-    timings = report.timings
-    lines = [f"{report.policy}: success {report.overall}"]
-    lines += [f"  {task}: {rate}" for task, rate in report.per_task.items()]
+    units = parse_protocol(evaluation.protocol).metrics
+    timings = evaluation.timings
+    lines = [f"{evaluation.policy}: success {evaluation.overall}"]
+    lines += [f"  {task}: {rate}" for task, rate in evaluation.per_task.items()]
     lines += [
-        f"  {name} {mean:.4g} ({units[name]})" for name, mean in report.mean_metrics().items()
+        f"  {name} {mean:.4g} ({units[name]})" for name, mean in evaluation.mean_metrics().items()
     ]
     lines.append(
         f"  {timings['wall_s']:.1f} s wall, {timings['cpu_s']:.1f} s CPU, "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rrf.cli.options import Imports, PolicyArgument, import_modules
+from rrf.lineage import Lineage
 
 if TYPE_CHECKING:
     from rrf.runners.control.configs import ControlRunnerCfg
@@ -188,9 +189,9 @@ def _of_task(task: str) -> "ControlRunnerCfg":
     return OnPolicyRunnerCfg(experiment_name=task.lower(), env=kind(task=task))
 
 
-def _lineage(cfg: "ControlRunnerCfg", model: Path) -> dict:
+def _lineage(cfg: "ControlRunnerCfg", model: Path) -> Lineage:
     from rrf import atomic
-    from rrf.tracking.lineage import environment_lineage
+    from rrf.registry.lineage_sources import environment_lineage
 
     imported = {"file": model.name, "sha256": atomic.sha256(model)}
-    return environment_lineage(cfg.env.to_dict()) | {"imported_from": imported}
+    return environment_lineage(cfg.env.to_dict()).replace(imported_from=imported)

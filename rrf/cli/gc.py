@@ -24,29 +24,29 @@ def gc(
     from rich.filesize import decimal
     from rich.table import Table
 
-    from rrf.tracking import garbage
+    from rrf.registry import garbage
 
-    found = garbage.find(older_than * _DAY_S)
-    total = decimal(sum(leftover.size for leftover in found))
-    if not found:
+    leftovers = garbage.find(older_than * _DAY_S)
+    total = decimal(sum(leftover.size for leftover in leftovers))
+    if not leftovers:
         typer.echo(f"nothing older than {older_than:g} days is unused")
         return
     table = Table(box=None, header_style="bold")
     for column in ("kind", "name", "size"):
         table.add_column(column, overflow="fold", justify="right" if column == "size" else "left")
-    for leftover in found:
+    for leftover in leftovers:
         table.add_row(leftover.kind, leftover.name, decimal(leftover.size))
     Console().print(table)
     if not delete:
-        typer.echo(f"{len(found)} unused, {total}; to remove them: rrf gc --delete")
+        typer.echo(f"{len(leftovers)} unused, {total}; to remove them: rrf gc --delete")
         return
     failed = 0
-    for leftover in found:
+    for leftover in leftovers:
         try:
             leftover.remove()
         except (OSError, ValueError) as error:
             failed += 1
             typer.echo(f"kept: {leftover.kind} {leftover.name}: {error}", err=True)
-    typer.echo(f"removed {len(found) - failed} of {len(found)}, {total} in all")
+    typer.echo(f"removed {len(leftovers) - failed} of {len(leftovers)}, {total} in all")
     if failed:
         raise typer.Exit(1)

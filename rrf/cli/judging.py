@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from rrf.lineage import Lineage
+
 if TYPE_CHECKING:
     from rrf.evaluation.gates.gate import GateCfg
     from rrf.evaluation.gates.verdicts import Verdict
@@ -13,15 +15,15 @@ if TYPE_CHECKING:
 
 def require_model(name: str) -> None:
     """Raise ValueError if the model is not registered. It need not have a champion."""
-    from rrf.tracking import registry
+    from rrf.registry import listing
 
     try:
-        registry.versions(name)
+        listing.versions(name)
     except ValueError as error:
         raise ValueError(f"--champion: {error}") from error
 
 
-def require_registrable(checkpoint: Path, name: str, lineage: dict, gate: Path | None) -> None:
+def require_registrable(checkpoint: Path, name: str, lineage: Lineage, gate: Path | None) -> None:
     """Raise ValueError if a checkpoint cannot become a version of model `name`.
 
     This is so if the versions of the model were trained on another task, if the checkpoint's
@@ -29,13 +31,13 @@ def require_registrable(checkpoint: Path, name: str, lineage: dict, gate: Path |
     recorded.
     """
     from rrf.cli.models import lineage_behind, run_of
-    from rrf.tracking import registry
+    from rrf.registry import promotion, registration
 
     try:
-        registry.check_task(name, lineage)
+        registration.check_task(name, lineage)
         if gate:
-            registry.check_recordable(name, gate)
-        if registry.version_of(checkpoint, name) is None:
+            promotion.check_recordable(name, gate)
+        if registration.version_of(checkpoint, name) is None:
             lineage_behind(checkpoint)
             run_of(checkpoint)
     except ValueError as error:
@@ -47,7 +49,7 @@ def judged(
     gate: "GateCfg",
     model: str | None,
     evaluate: Callable[[str], Path],
-    lineage: dict,
+    lineage: Lineage,
     config: dict,
     links: dict[str, str],
     store: bool,
@@ -65,38 +67,37 @@ def judged(
         store: Whether to store the evaluations of those champions in the registry, where a
             promotion looks for them.
     """
-    from rrf.evaluation.judging import judge, round_of
-    from rrf.evaluation.results import EvaluationReport
-    from rrf.tracking import registry
+    from rrf.evaluation.judging import judge
+    from rrf.evaluation.results import Evaluation
+    from rrf.registry import promotion, registration
 
-    report, attempt = EvaluationReport.load(folder), 1
+    evaluation, attempt = Evaluation.load(folder), 1
     rivals: dict[str, tuple[str | Path, str | None]] = {}
     if model:
-        found = registry.rivals(model)
-        if not found:
+        rival_versions = promotion.rivals(model)
+        if not rival_versions:
             typer.echo(f"'{model}' has no champion yet; judged without one")
-        for role, rival in found.items():
-            is_same = rival.checkpoint_digest == report.checkpoint_digest
-            theirs = folder if is_same else evaluate(f"models:/{rival.name}/{rival.version}")
-            rivals[role] = (theirs, rival.version)
+        for role, rival in rival_versions.items():
+            is_same = rival.checkpoint_digest == evaluation.checkpoint_digest
+            rival_folder = folder if is_same else evaluate(rival.reference)
+            rivals[role] = (rival_folder, rival.version)
             if store and not is_same:
-                registry.store_evaluation(model, rival.version, theirs, attempt=False)
-        attempt = registry.attempt_of(model, report.checkpoint_digest)
-    there_are = report.protocol["episodes_per_task"]
-    round = round_of(gate, there_are)
-    if there_are > gate.looks[round]:
+                registration.store_evaluation(model, rival.version, rival_folder, attempt=False)
+        attempt = promotion.attempt_of(model, evaluation.checkpoint_digest)
+    num_episodes = evaluation.protocol["episodes_per_task"]
+    round = gate.round_of(num_episodes)
+    if num_episodes > gate.looks[round]:
         typer.echo(
             f"look {round + 1} of gate {gate.name} judges the first {gate.looks[round]} of "
-            f"{there_are} episodes per task"
+            f"{num_episodes} episodes per task"
         )
     verdict = judge(folder, gate, rivals, round, attempt, lineage, config, links=links)
     typer.echo(f"gate {gate.name}: {verdict.outcome}")
     for reason in verdict.reasons:
         typer.echo(f"  {reason}")
     if verdict.outcome == "hold":
-        judged_on = report.protocol["episodes_per_task"]
         first = max(gate.protocol.episodes_per_task, gate.looks[0])  # without --extra-episodes
-        extra = judged_on + verdict.more_episodes_per_task - first
+        extra = num_episodes + verdict.more_episodes_per_task - first
         typer.echo(f"  undecided; again with --extra-episodes {extra}")
     return verdict
 
@@ -114,20 +115,20 @@ def registered(
     A version that exists already, e.g. one that was fetched, only gets the evaluation.
     """
     from rrf.cli.models import lineage_behind, run_of, tell_standing
+    from rrf.registry import promotion, registration
     from rrf.runners.run_directory import mlflow_run_of
-    from rrf.tracking import registry
 
-    version = registry.version_of(checkpoint, name)
+    version = registration.version_of(checkpoint, name)
     if version and not mlflow_run_of(checkpoint):
-        registry.store_evaluation(name, version, folder, attempt=True)
+        registration.store_evaluation(name, version, folder, attempt=True)
     else:
         lineage, run_id = lineage_behind(checkpoint), run_of(checkpoint)
-        version = registry.register(checkpoint, name, run_id, lineage, folder, gate=gate)
+        version = registration.register(checkpoint, name, run_id, lineage, folder, gate=gate)
     is_champion = tell_standing(name, version)
     if verdict is None or gate is None:
         return
-    registry.note_verdict(name, version, verdict)
-    if why := registry.other_gate(name, gate):
+    promotion.note_verdict(name, version, verdict)
+    if why := promotion.other_gate(name, gate):
         typer.echo(f"this verdict promotes nothing: {why}")
     elif verdict.passed and not is_champion:
         modules = "".join(f" --import {module}" for module in imports)

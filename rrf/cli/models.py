@@ -8,6 +8,7 @@ import typer
 from rrf.cli import published
 from rrf.cli.options import Imports, import_modules
 from rrf.cli.tables import print_table, success
+from rrf.lineage import Lineage
 
 app = typer.Typer(
     help="The model registry: list, fetch, promote, roll back, repair. Published models: setup, "
@@ -29,10 +30,10 @@ def list_(
     """List versions with their aliases, success, gate and data."""
     from rich.table import Table
 
-    from rrf.tracking import registry
+    from rrf.registry import listing
 
-    found = registry.versions(name)
-    if not found:
+    versions = listing.versions(name)
+    if not versions:
         typer.echo(
             "no models yet; `rrf models register` or `rrf eval --register` adds a checkpoint"
         )
@@ -48,7 +49,7 @@ def list_(
         "stands on",
     ):
         table.add_column(column)
-    for version in found:
+    for version in versions:
         tags = version.tags
         outcome = tags.get("gate.outcome", "")
         table.add_row(
@@ -58,10 +59,10 @@ def list_(
             _success(tags),
             f"[{_OUTCOMES[outcome]}]{outcome}[/]" if outcome else "-",
             version.checkpoint_digest[:12],
-            _stands_on(tags),
+            _trained_on(tags),
         )
     print_table(table)
-    for problem in registry.problems(name):
+    for problem in listing.problems(name):
         typer.secho(f"warning: {problem}", fg="red")
 
 
@@ -75,11 +76,11 @@ def fetch(
     ] = None,
 ) -> None:
     """Download a deployable checkpoint and check it against its manifest and the registry."""
-    from rrf.tracking import registry
+    from rrf.registry import loading, versions
 
-    version = registry.find(reference)
+    version = versions.find(reference)
     out = out or Path(f"{version.name}-{version.version}")
-    registry.fetch(f"{version.name}/{version.version}", out)
+    loading.fetch(f"{version.name}/{version.version}", out)
     typer.echo(f"{version.name} version {version.version} is at {out}")
 
 
@@ -101,15 +102,17 @@ def register(
     imports: Imports = None,
 ) -> None:
     """Add a checkpoint as a version and make it @candidate."""
+    from rrf.registry import registration
     from rrf.runners.checkpoints.checkpoint import find
-    from rrf.tracking import registry
 
     import_modules(imports)
     checkpoint = find(checkpoint)
     lineage = lineage_behind(checkpoint, dataset)
-    version = registry.register(checkpoint, name, run_id or run_of(checkpoint), lineage, evaluation)
+    version = registration.register(
+        checkpoint, name, run_id or run_of(checkpoint), lineage, evaluation
+    )
     tell_standing(name, version)
-    for problem in lineage["missing"]:
+    for problem in lineage.missing:
         typer.echo(f"lineage lacks {problem}")
 
 
@@ -130,12 +133,12 @@ def promote(
 
     The gate judges it again by the evaluations that the registry stores.
     """
-    from rrf.tracking import registry
+    from rrf.registry import promotion
 
     import_modules(imports)
     if unrevoke and not reason.strip():
         raise ValueError("--unrevoke needs a reason; give one with --reason '...'")
-    entry = registry.promote(name, version, reason if unrevoke else None)
+    entry = promotion.promote(name, version, reason if unrevoke else None)
     typer.echo(f"{name} version {entry.champion} is @champion ({entry.reason})")
 
 
@@ -154,9 +157,9 @@ def rollback(
 
     To allow it again later: rrf models promote NAME VERSION --unrevoke --reason '...'
     """
-    from rrf.tracking import registry
+    from rrf.registry import promotion
 
-    entry = registry.rollback(name, reason, version)
+    entry = promotion.rollback(name, reason, version)
     typer.echo(
         f"{name} version {entry.champion} is @champion again, {entry.version} is not: {reason}"
     )
@@ -175,22 +178,22 @@ def gate(
 
     The first candidate of a new model brings its gate; later changes are made here only.
     """
-    from rrf.tracking import registry
+    from rrf.registry import promotion
 
     import_modules(imports)
     if file:
-        registry.rule(name, file, reason)
-    found = registry.gate_of(name)
-    if found is None:
+        promotion.rule(name, file, reason)
+    gate = promotion.gate_of(name)
+    if gate is None:
         typer.echo(
             f"no gate rules '{name}' yet; record one: rrf models gate {name} FILE --reason '…'"
         )
         return
-    typer.echo(f"{name} is ruled by {found.file} ({found.hash[:12]})")
-    for key, value in found.config.items():
+    typer.echo(f"{name} is ruled by {gate.file} ({gate.hash[:12]})")
+    for key, value in gate.config.items():
         if key not in ("type", "protocol"):
             typer.echo(f"  {key}: {value}")
-    typer.echo(f"  protocol: {found.config['protocol']['name']}")
+    typer.echo(f"  protocol: {gate.config['protocol']['name']}")
 
 
 @app.command()
@@ -205,19 +208,19 @@ def repair(
     Entries that the chain of hashes does not prove are moved aside, and the champion is the one of
     the last entry that is proved.
     """
-    from rrf.tracking import ledger as ledgers
-    from rrf.tracking import registry, store
-    from rrf.tracking import repair as repairs
+    from rrf.mlflow_store import store
+    from rrf.registry import listing
+    from rrf.registry import repair as repairs
 
-    registry.versions(name)  # an unknown name ends here
+    listing.versions(name)  # an unknown name ends here
     damage = repairs.examine(store.connect(), name)
     for finding in damage.findings:
         typer.echo(f"- {finding}")
     if not damage.findings:
         typer.echo(f"the ledger and the aliases of '{name}' agree; nothing to mend")
         return
-    champion = ledgers.champion_of(damage.entries) or "none"
-    proved = f"{len(damage.entries)} entries are proved, the champion by them is {champion}"
+    champion = damage.proved.champion or "none"
+    proved = f"{len(damage.proved.entries)} entries are proved; by them, the champion is {champion}"
     if not reason:
         typer.echo(f"{proved}; to mend it: rrf models repair {name} --reason '...'")
         raise typer.Exit(1)
@@ -235,14 +238,14 @@ def ledger(name: Model) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from rrf.tracking import history, registry
+    from rrf.registry import descriptions, promotion
 
-    entries = registry.ledger(name)
+    entries = promotion.ledger_of(name).entries
     table = Table(box=None, header_style="bold")
-    for column in history.COLUMNS:
+    for column in descriptions.COLUMNS:
         table.add_column(column, overflow="fold" if column == "reason" else "ellipsis")
     for entry in entries:
-        table.add_row(*map(escape, history.row(entry)))
+        table.add_row(*map(escape, descriptions.table_row(entry)))
     print_table(table)
     typer.echo(f"{len(entries)} entries, chain of hashes intact")
 
@@ -254,12 +257,12 @@ def _success(tags: dict[str, str]) -> str:
     return success(rate, low, high, tags["evaluation.episodes"])
 
 
-def _stands_on(tags: dict[str, str]) -> str:
+def _trained_on(tags: dict[str, str]) -> str:
     """The version of the data, or the simulated task, that a version was trained on."""
     return tags.get("lineage.dataset_md5", "")[:12] or tags.get("lineage.environment.task", "-")
 
 
-def lineage_behind(checkpoint: Path, dataset: str | None = None) -> dict:
+def lineage_behind(checkpoint: Path, dataset: str | None = None) -> Lineage:
     """The lineage of a checkpoint.
 
     If it was trained on datasets, their current lineage is collected. Otherwise it is the
@@ -268,14 +271,14 @@ def lineage_behind(checkpoint: Path, dataset: str | None = None) -> dict:
     Raises:
         ValueError: If the checkpoint names neither and no dataset is given.
     """
-    from rrf.runners.checkpoints.checkpoint import load_lineage
-    from rrf.tracking.lineage import collect_lineage, datasets_of
+    from rrf.registry.lineage_sources import collect_lineage
+    from rrf.runners.checkpoints.deployable import load_lineage
 
     written = load_lineage(checkpoint)
-    datasets = [dataset] if dataset else datasets_of(written)
+    datasets = [dataset] if dataset else written.dataset_names
     if datasets:
         return collect_lineage(*datasets)
-    if "environment" in written or "published" in written:
+    if written.environment or written.published:
         return written
     raise ValueError(
         f"{checkpoint} does not name the dataset it was trained on; give it with: rrf models "
@@ -289,15 +292,14 @@ def run_of(checkpoint: Path) -> str:
     Raises:
         ValueError: If there is no such run, or its file is damaged.
     """
-    from rrf.runners.checkpoints.checkpoint import load_lineage
+    from rrf.registry.registration import imported_run
+    from rrf.runners.checkpoints.deployable import load_lineage
     from rrf.runners.run_directory import mlflow_run_of
-    from rrf.tracking.imported_run import imported_run
-    from rrf.tracking.lineage import datasets_of
 
     if run_id := mlflow_run_of(checkpoint):
         return run_id
     lineage = load_lineage(checkpoint)
-    if "published" in lineage and not datasets_of(lineage):
+    if lineage.published and not lineage.datasets:
         return imported_run(checkpoint)
     raise ValueError(
         f"'{checkpoint}' is not in a run directory with an MLflow run; give the run with: rrf "
@@ -307,7 +309,7 @@ def run_of(checkpoint: Path) -> str:
 
 def tell_standing(name: str, version: str) -> bool:
     """Print the alias under which a version was registered. Returns whether it is the champion."""
-    from rrf.tracking.versions import champion
+    from rrf.registry.versions import champion
 
     best = champion(name)
     is_champion = best is not None and best.version == version

@@ -8,7 +8,7 @@ import typer
 from rrf.cli.tables import print_table, success
 
 if TYPE_CHECKING:
-    from rrf.tracking.nights import Series
+    from rrf.registry.nights import Series
 
 app = typer.Typer(help="The nightly benchmark: its state, and its alarms.", no_args_is_help=True)
 _COLUMNS = ("model", "version", "protocol", "nights", "last night", "success [95 %]", "reference",
@@ -26,23 +26,24 @@ def status(
     from rich.table import Table
 
     from rrf import atomic
-    from rrf.tracking import versions
-    from rrf.tracking.night_record import page_of
-    from rrf.tracking.nights import series_of
+    from rrf.registry import listing
+    from rrf.registry.night_record import page_of
+    from rrf.registry.nights import series_of
 
-    found = [one for each in ([model] if model else versions.models()) for one in series_of(each)]
-    if not found:
+    models = [model] if model else listing.models()
+    all_series = [series for name in models for series in series_of(name)]
+    if not all_series:
         typer.echo("no nights yet; the flow nightly-benchmark adds one every night")
         return
     table = Table(*_COLUMNS, box=None, header_style="bold")
-    for one in found:
-        table.add_row(*_row(one), "[red]red[/]" if one.is_red else "[green]green[/]")
+    for series in all_series:
+        table.add_row(*_row(series), "[red]red[/]" if series.is_red else "[green]green[/]")
     print_table(table)
-    for one in found:
-        _tell(one, details=model is not None)
+    for series in all_series:
+        _tell(series, details=model is not None)
         if pages:
-            file = pages / f"{one.model}-{one.version}-{one.protocol}.html"
-            atomic.write_text(file, page_of(one))
+            file = pages / f"{series.model}-{series.version}-{series.protocol}.html"
+            atomic.write_text(file, page_of(series))
             typer.echo(f"trend page {file}")
 
 
@@ -63,11 +64,11 @@ def ack(
     The rules begin anew. A fall that goes on raises another alarm, unless the last night becomes
     the reference.
     """
-    from rrf.tracking.nights import acknowledge
+    from rrf.registry.nights import acknowledge
 
-    for one in acknowledge(model, reason, as_reference):
+    for series in acknowledge(model, reason, as_reference):
         also = "; its last night is the reference from now on" if as_reference else ""
-        typer.echo(f"acknowledged {one.title}: {reason}{also}")
+        typer.echo(f"acknowledged {series.title}: {reason}{also}")
 
 
 def _row(series: "Series") -> tuple[str, ...]:
@@ -96,8 +97,8 @@ def _tell(series: "Series", details: bool) -> None:
         for difference in series.points[-1].night.differences:
             typer.echo(f"{series.title}: {difference}")
         for point in series.points:
-            for one in point.night.acks:
+            for ack in point.night.acks:
                 typer.echo(
-                    f"{series.title}, night of {point.night.time}: acknowledged {one.time} by "
-                    f"{one.actor}: {one.reason}"
+                    f"{series.title}, night of {point.night.time}: acknowledged {ack.time} by "
+                    f"{ack.actor}: {ack.reason}"
                 )

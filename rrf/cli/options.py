@@ -85,7 +85,7 @@ def import_modules(names: Sequence[str] | None) -> None:
         ValueError: For a module that does not exist.
     """
     from rrf.config import trust
-    from rrf.registry import load_plugins
+    from rrf.lookup import load_plugins
 
     load_plugins()
     here = str(Path.cwd())

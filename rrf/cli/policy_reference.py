@@ -17,16 +17,16 @@ def locate(reference: str) -> tuple[Path, str]:
         ValueError: If there is no such checkpoint or version.
     """
     from rrf import workspace
+    from rrf.registry.versions import is_reference
     from rrf.runners.checkpoints import checkpoint
-    from rrf.tracking.fetching import is_reference
 
     if not is_reference(reference):
         path = checkpoint.find(reference)
         return path, f"{path.resolve().parent.name}/{path.name}"
     typer.echo(f"looking up {reference} in the registry")
-    from rrf.tracking import registry
+    from rrf.registry import loading, versions
 
-    version = registry.find(reference)
+    version = versions.find(reference)
     path = workspace.state() / "fetched" / f"{version.name}-{version.version}"
-    registry.fetch(f"{version.name}/{version.version}", path)
+    loading.fetch(f"{version.name}/{version.version}", path)
     return path, f"{version.name} version {version.version}"

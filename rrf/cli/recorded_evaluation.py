@@ -22,7 +22,11 @@ def open_loop(candidate: "Candidate", dataset: str, out: Path | None) -> None:
     folder = out or _folder("open-loop", place, candidate)
     folder.mkdir(parents=True, exist_ok=True)
     result, episodes = evaluate_held_out(candidate, place)
-    facts = {"checkpoint_digest": candidate.digest, "dataset": dataset, "episodes": episodes}
+    facts = {
+        "checkpoint_digest": candidate.checkpoint_digest,
+        "dataset": dataset,
+        "episodes": episodes,
+    }
     atomic.write_json(folder / "open_loop.json", {**facts, **result.to_dict()})
     shown = f"{dataset}, held-out episodes {', '.join(map(str, episodes))}"
     atomic.write_text(folder / "report.html", open_loop_page(result, candidate.label, shown))
@@ -49,7 +53,7 @@ def fitted_q(candidate: "Candidate", dataset: str, out: Path | None) -> None:
         found = fitted_q_of(
             candidate, place, total, lambda count: bars["fitting"](count, total, "")
         )
-    facts = {"checkpoint_digest": candidate.digest, "dataset": dataset}
+    facts = {"checkpoint_digest": candidate.checkpoint_digest, "dataset": dataset}
     atomic.write_json(folder / "fitted_q.json", facts | dataclasses.asdict(found))
     typer.echo(
         f"discounted return from the recorded initial states (gamma {found.gamma:g}): estimated "
@@ -68,5 +72,5 @@ def fitted_q(candidate: "Candidate", dataset: str, out: Path | None) -> None:
 def _folder(kind: str, place, candidate: "Candidate") -> Path:
     from rrf import workspace
 
-    name = f"{kind}-{Path(str(place)).name}-{candidate.digest[:12]}"
+    name = f"{kind}-{Path(str(place)).name}-{candidate.checkpoint_digest[:12]}"
     return workspace.state() / "evaluations" / name

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rrf.cli.options import is_first_process
+from rrf.lineage import Lineage
 
 if TYPE_CHECKING:
     from rrf.runners.configs import RunnerCfg
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def open_run(
-    cfg: "RunnerCfg", run_dir: Path, lineage: Mapping, inputs: Mapping, run_id: str | None
+    cfg: "RunnerCfg", run_dir: Path, lineage: Lineage, inputs: Mapping, run_id: str | None
 ) -> "Tracker":
     """Open the trackers of a run. With torchrun, only the first process has trackers.
 
@@ -24,10 +25,10 @@ def open_run(
         run_id: The MLflow run to continue, if the run was recorded before.
     """
     from rrf import atomic
+    from rrf.mlflow_store.flow_run import FlowRun, flow_run_tags
+    from rrf.registry.training_facts import run_name, run_notes
     from rrf.runners.tracker import NullTracker
-    from rrf.tracking.flow_run import FlowRun, flow_run_tags
     from rrf.tracking.runs import open_trackers
-    from rrf.tracking.training_facts import run_name, run_notes
 
     if not is_first_process():
         return NullTracker()

@@ -19,6 +19,7 @@ from rrf.cli import quick_imports
 from rrf.cli.options import is_first_process
 from rrf.cli.recording import open_run
 from rrf.cli.trainings import Training, training_of
+from rrf.lineage import Lineage
 from rrf.runners.run_directory import (
     ENV_ERROR,
     RESULT,
@@ -62,7 +63,7 @@ def run_training(
             "--video films only state-based policies; see `rrf play --help` for other policies"
         )
     parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
-    lineage, inputs = training.stands_on(parent, deployable_digest(parent) if parent else None)
+    lineage, inputs = training.depends_on(parent, deployable_digest(parent) if parent else None)
     key = atomic.digest_of(inputs)
     run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
     if expects_run and not run_dir.exists():
@@ -262,7 +263,7 @@ def _with_kept_records(
 
 
 def _train(
-    training: Training, run_dir: Path, lineage: dict, inputs: dict, resume: bool, video: bool
+    training: Training, run_dir: Path, lineage: Lineage, inputs: dict, resume: bool, video: bool
 ) -> dict:
     from rrf.runners.interruption import SignalWatch
     from rrf.runners.tracker import closing

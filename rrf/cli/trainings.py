@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rrf.registry import Registry
+from rrf.lineage import Lineage
+from rrf.lookup import Lookup
 
 if TYPE_CHECKING:
     from rrf.runners.configs import RunnerCfg
     from rrf.runners.tracker import Tracker
 
-TRAININGS = Registry(
+TRAININGS = Lookup(
     "way to train",
     {
         "control": "rrf.cli.control_training:ControlTraining",
@@ -37,7 +38,7 @@ class Training:
     def __init__(self, cfg: "RunnerCfg"):
         self.cfg: Any = cfg
 
-    def stands_on(self, parent: Path | None, parent_digest: str | None) -> tuple[dict, dict]:
+    def depends_on(self, parent: Path | None, parent_digest: str | None) -> tuple[Lineage, dict]:
         """The lineage of the run, and digests of everything that decides its result.
 
         Args:
@@ -62,7 +63,7 @@ class Training:
         yield
         process_group.leave()
 
-    def runner(self, run_dir: Path, lineage: dict) -> Any:
+    def runner(self, run_dir: Path, lineage: Lineage) -> Any:
         """Build the runner, which trains in the directory of the run."""
         return self.cfg.build(run_dir, lineage)
 

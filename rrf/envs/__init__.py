@@ -2,9 +2,9 @@
 `rrf.envs.control_env` for states), with renderers, worker processes and demonstrations.
 """
 
-from rrf.registry import Registry, lazy_attributes
+from rrf.lookup import Lookup, lazy_attributes
 
-ENVS = Registry(
+ENVS = Lookup(
     "environment",
     {
         "libero": "rrf.envs.libero.configs:LiberoCfg",

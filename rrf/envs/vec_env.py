@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rrf.data.schema import Observation
+if typing.TYPE_CHECKING:
+    from rrf.data.schema import Observation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +32,7 @@ class InitialState:
 class Step:
     """The result of one action chunk. An episode that ends inside it ignores the rest of it."""
 
-    observation: Observation
+    observation: "Observation"
     reward: np.ndarray  # float32 [B], summed over the executed steps of the chunk
     terminated: np.ndarray  # bool [B], the task itself ended (here: success)
     truncated: np.ndarray  # bool [B], the horizon was reached first
@@ -57,7 +58,7 @@ class VecEnv(typing.Protocol):
 
     def reset(
         self, initial_states: Sequence[InitialState], env_ids: Sequence[int] | None = None
-    ) -> Observation:
+    ) -> "Observation":
         """Start episodes in the slots `env_ids`, all by default.
 
         The same initial state always gives the same episode.

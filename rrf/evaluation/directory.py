@@ -20,7 +20,7 @@ from rrf.config import first_error
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
 from rrf.evaluation.protocols.files import parse_protocol
-from rrf.evaluation.results import FILE_NAME, EpisodeResult, EvaluationReport
+from rrf.evaluation.results import FILE_NAME, EpisodeResult, Evaluation
 from rrf.formats import NewerFormatError
 
 Showing = Callable[[str, int], AbstractContextManager[OnEpisode]]
@@ -49,10 +49,10 @@ class Evaluator:
 
     def folder(self, candidate: Candidate) -> Path:
         """The default directory for the evaluation of a policy."""
-        name = f"{candidate.digest[:12]}-{self.protocol.hash[:12]}"
+        name = f"{candidate.checkpoint_digest[:12]}-{self.protocol.hash[:12]}"
         return workspace.state() / "evaluations" / name
 
-    def finished(self, candidate: Candidate, folder: Path) -> EvaluationReport | None:
+    def finished(self, candidate: Candidate, folder: Path) -> Evaluation | None:
         """The evaluation at `folder` if it has this policy, protocol and code; otherwise None.
 
         An evaluation that cannot be read counts as missing, and is replaced.
@@ -61,18 +61,18 @@ class Evaluator:
             NewerFormatError: If a newer rrf wrote it, which must not be replaced.
         """
         try:
-            report = EvaluationReport.load(folder)
+            evaluation = Evaluation.load(folder)
         except NewerFormatError:
             raise
         except (OSError, ValueError):
             return None  # `_known` says why
-        found = (report.checkpoint_digest, report.protocol_hash, report.source_digest)
-        wanted = (candidate.digest, self.protocol.hash, self.source)
-        return report if found == wanted else None
+        found = (evaluation.checkpoint_digest, evaluation.protocol_hash, evaluation.source_digest)
+        wanted = (candidate.checkpoint_digest, self.protocol.hash, self.source)
+        return evaluation if found == wanted else None
 
     def evaluate(
         self, candidate: Candidate, folder: Path, num_videos: int | None = None
-    ) -> EvaluationReport:
+    ) -> Evaluation:
         """Write evaluation.json and videos to `folder`; run only episodes not evaluated yet.
 
         Episodes are reused from the evaluations beside `folder`. The results are written before the
@@ -91,18 +91,18 @@ class Evaluator:
         source, known = self.source, self._known(candidate, folder.parent)
         title = f"evaluating {candidate.label}"
         with self.showing(title, len(protocol.initial_states())) as on_episode:
-            report = protocol.evaluate(candidate, self.resources, on_episode, known)
-        report.source_digest, report.surroundings = source, code_digest.surroundings()
-        report.save(folder / FILE_NAME)
+            evaluation = protocol.evaluate(candidate, self.resources, on_episode, known)
+        evaluation.source_digest, evaluation.surroundings = source, code_digest.surroundings()
+        evaluation.save(folder / FILE_NAME)
         limit = protocol.num_videos if num_videos is None else num_videos
         try:
-            report.videos = protocol.film(candidate, report, limit, folder, self.resources)
+            evaluation.videos = protocol.film(candidate, evaluation, limit, folder, self.resources)
         except (ValueError, OSError) as error:
             self.say(f"warning: no videos: {error}")
-        report.save(folder / FILE_NAME)
-        return report
+        evaluation.save(folder / FILE_NAME)
+        return evaluation
 
-    def baselines(self, candidate: Candidate, folder: Path) -> list[EvaluationReport]:
+    def baselines(self, candidate: Candidate, folder: Path) -> list[Evaluation]:
         """Evaluate the protocol's baselines that are not in `folder` yet; returns their reports."""
         reports = []
         for baseline in self.protocol.baselines(candidate):
@@ -111,10 +111,13 @@ class Evaluator:
                 continue
             title = f"evaluating {baseline.label}"
             with self.showing(title, len(self.protocol.initial_states())) as on_episode:
-                report = self.protocol.evaluate(baseline, self.resources, on_episode)
-            report.source_digest, report.surroundings = self.source, code_digest.surroundings()
-            report.save(path)
-            reports.append(report)
+                evaluation = self.protocol.evaluate(baseline, self.resources, on_episode)
+            evaluation.source_digest, evaluation.surroundings = (
+                self.source,
+                code_digest.surroundings(),
+            )
+            evaluation.save(path)
+            reports.append(evaluation)
         return reports
 
     def _known(self, candidate: Candidate, parent: Path) -> list[EpisodeResult]:
@@ -127,15 +130,15 @@ class Evaluator:
         found = {}
         for path in sorted(parent.glob(f"*/{FILE_NAME}")):
             try:
-                report = EvaluationReport.load(path)
-                facts = (report.checkpoint_digest, report.source_digest)
-                if facts != (candidate.digest, self.source):
+                evaluation = Evaluation.load(path)
+                facts = (evaluation.checkpoint_digest, evaluation.source_digest)
+                if facts != (candidate.checkpoint_digest, self.source):
                     continue
-                theirs = parse_protocol(report.protocol).replace(episodes_per_task=1)
+                theirs = parse_protocol(evaluation.protocol).replace(episodes_per_task=1)
             except (OSError, ValueError) as error:
                 problem = " ".join(first_error(error).split())
                 self.say(f"not reusing the episodes of {path}: {problem}")
                 continue
             if theirs.hash == wanted:
-                found |= {e.initial_state: e for e in report.episodes}
+                found |= {e.initial_state: e for e in evaluation.episodes}
         return list(found.values())

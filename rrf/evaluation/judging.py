@@ -3,19 +3,21 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from rrf.evaluation.gates import gate as gates
+from rrf.evaluation.gates.decision import Rival, decide
+from rrf.evaluation.gates.gate import GateCfg
 from rrf.evaluation.gates.verdicts import Verdict, verdict_file
 from rrf.evaluation.reports.report import write_report
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
+from rrf.lineage import Lineage
 
 
 def judge(
-    evaluation: str | Path,
-    gate: gates.GateCfg,
+    folder: str | Path,
+    gate: GateCfg,
     rivals: Mapping[str, tuple[str | Path, str | None]] | None = None,
     round: int = 0,
     attempt: int = 1,
-    lineage: Mapping | None = None,
+    lineage: Lineage | None = None,
     config: Mapping | None = None,
     subject: str | None = None,
     links: Mapping[str, str] | None = None,
@@ -24,7 +26,7 @@ def judge(
     report.html.
 
     Args:
-        evaluation: Directory written by `rrf eval`.
+        folder: Directory written by `rrf eval`.
         gate: The thresholds.
         rivals: "champion" and "best" (the best champion so far, if that is another one) -> the
             directory of its evaluation, and its version in the registry.
@@ -37,20 +39,15 @@ def judge(
         links: Links of the report, title -> address.
 
     Raises:
-        ValueError: For the reasons given in `rrf.evaluation.gates.gate.verdict`.
+        ValueError: For the reasons given in `rrf.evaluation.gates.decision.decide`.
     """
     others = {
-        role: gates.Rival(EvaluationReport.load(folder), version)
-        for role, (folder, version) in (rivals or {}).items()
+        role: Rival(Evaluation.load(rival_folder), version)
+        for role, (rival_folder, version) in (rivals or {}).items()
     }
-    report, champion = EvaluationReport.load(evaluation), others.get("champion")
-    verdict = gates.verdict(report, gate, champion, others.get("best"), round, attempt)
-    verdict.save(verdict_file(evaluation, gate.name))
-    theirs = champion.report if champion else None
-    write_report(evaluation, lineage, champion=theirs, config=config, subject=subject, links=links)
+    evaluation, champion = Evaluation.load(folder), others.get("champion")
+    verdict = decide(evaluation, gate, champion, others.get("best"), round, attempt)
+    verdict.save(verdict_file(folder, gate.name))
+    before = champion.evaluation if champion else None
+    write_report(folder, lineage, champion=before, config=config, subject=subject, links=links)
     return verdict
-
-
-def round_of(gate: gates.GateCfg, episodes_per_task: int) -> int:
-    """The last look, counted from 0, that `episodes_per_task` episodes are enough for."""
-    return max(0, sum(look <= episodes_per_task for look in gate.looks) - 1)

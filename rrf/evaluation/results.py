@@ -17,6 +17,8 @@ from rrf.envs.vec_env import InitialState
 from rrf.evaluation.intervals import wilson
 
 FILE_NAME = "evaluation.json"
+REPORT = "report.html"
+"""The page about an evaluation, beside its file; see `rrf.evaluation.reports`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +67,7 @@ class EpisodeResult:
 
 
 @dataclasses.dataclass
-class EvaluationReport:
+class Evaluation:
     """All episodes of one policy under one protocol."""
 
     protocol: dict[str, typing.Any]
@@ -143,7 +145,7 @@ class EvaluationReport:
         }
 
     @classmethod
-    def from_dict(cls, data: dict, where: str = FILE_NAME) -> "EvaluationReport":
+    def from_dict(cls, data: dict, where: str = FILE_NAME) -> "Evaluation":
         """The inverse of `to_dict`.
 
         Raises:
@@ -156,7 +158,7 @@ class EvaluationReport:
             )
         data = formats.EVALUATION.read(data, where)
         try:
-            report = cls(
+            evaluation = cls(
                 protocol=data["protocol"],
                 protocol_hash=data["protocol_hash"],
                 checkpoint_digest=data["checkpoint_digest"],
@@ -173,19 +175,19 @@ class EvaluationReport:
                 f"{where} is damaged: {type(error).__name__} {error}; evaluate again"
             ) from error
         written = data.get("overall", {}).get("successes")
-        if written != report.overall.successes:
+        if written != evaluation.overall.successes:
             raise ValueError(
                 f"{where}: overall.successes is {written}, but its episodes have "
-                f"{report.overall.successes}; the file was edited, evaluate again"
+                f"{evaluation.overall.successes}; the file was edited, evaluate again"
             )
-        return report
+        return evaluation
 
     def save(self, path: str | Path) -> None:
         """Write evaluation.json atomically."""
         atomic.write_json(path, self.to_dict())
 
     @classmethod
-    def load(cls, path: str | Path) -> "EvaluationReport":
+    def load(cls, path: str | Path) -> "Evaluation":
         """Read evaluation.json, given the file or its directory.
 
         Raises:
@@ -211,7 +213,7 @@ def wins_and_losses(
 
     Args:
         episodes: Episodes of one policy.
-        theirs: The other policy's `EvaluationReport.successes`, with the initial state of each
+        theirs: The other policy's `Evaluation.successes`, with the initial state of each
             episode.
     """
     pairs = [(episode.success, theirs[episode.initial_state]) for episode in episodes]

@@ -1,5 +1,6 @@
 """Small networks, the building blocks of policies. Configs do not import torch; networks do."""
 
+from rrf.lookup import lazy_attributes
 from rrf.networks.block_configs import FFTFilterCfg, MixtureOfExpertsCfg, VAEBackboneCfg
 from rrf.networks.configs import (
     ImageEncoderCfg,
@@ -8,7 +9,6 @@ from rrf.networks.configs import (
     normed_mlp,
     plain_mlp,
 )
-from rrf.registry import lazy_attributes
 
 __all__ = [
     "FFTFilterCfg",

@@ -1,9 +1,9 @@
 """Builds a DAgger run on one machine."""
 
 import typing
-from collections.abc import Mapping
 from pathlib import Path
 
+from rrf.lineage import Lineage
 from rrf.orchestra.inline import ENV_ROLE, InlineBackend, check_division
 from rrf.orchestra.inline_run import misfits
 from rrf.orchestra.rollout_role import RolloutRole
@@ -16,7 +16,7 @@ _RECORDING_ROLE = "rrf.orchestra.recording_role:RecordingRole"
 
 
 def build_runner(
-    cfg: DAggerRunnerCfg, run_dir: str | Path, lineage: Mapping | None = None
+    cfg: DAggerRunnerCfg, run_dir: str | Path, lineage: Lineage | None = None
 ) -> DAggerRunner:
     """The runner for the policy in `cfg.init_from`.
 

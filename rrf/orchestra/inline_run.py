@@ -2,12 +2,13 @@
 
 import dataclasses
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rrf.config import did_you_mean
 from rrf.envs.configs import VecEnvCfg
 from rrf.extras import install_command
+from rrf.lineage import Lineage
 from rrf.orchestra.actor_group import RANK, TIMEOUT_S, ActorGroup
 from rrf.orchestra.actor_role import ActorRole
 from rrf.orchestra.build_roles import build_roles, imitation_of, starting_policy
@@ -23,7 +24,7 @@ from rrf.runners.vla_rl.runner import VLARLRunner
 
 
 def build_runner(
-    cfg: VLARLRunnerCfg, run_dir: str | Path, lineage: Mapping | None = None
+    cfg: VLARLRunnerCfg, run_dir: str | Path, lineage: Lineage | None = None
 ) -> VLARLRunner:
     """The runner for the policy in `cfg.init_from`, with its roles and backend.
 
@@ -43,7 +44,7 @@ def build_runner(
         backend = InlineBackend(env, rollout, cfg.num_workers, cfg.worker_timeout_s)
     else:
         backend, actor = _on_cluster(cfg, cfg.ray, env, rollout.policy, actor, parent)
-    lineage = {**(lineage or {}), "parent_checkpoint": deployable_digest(parent)}
+    lineage = (lineage or Lineage()).replace(parent_checkpoint=deployable_digest(parent))
     return VLARLRunner(cfg, actor, backend, run_dir, norm_stats, lineage)
 
 

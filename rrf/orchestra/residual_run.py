@@ -1,12 +1,12 @@
 """Builds a run that trains a residual on a frozen policy, on one machine."""
 
 import copy
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
 from rrf.config import first_error
+from rrf.lineage import Lineage
 from rrf.orchestra.inline import InlineBackend
 from rrf.orchestra.inline_run import check_fit
 from rrf.orchestra.residual_role import ResidualRole
@@ -23,7 +23,7 @@ from rrf.runners.vla_rl.runner import VLARLRunner
 
 
 def build_runner(
-    cfg: ResidualSACRunnerCfg, run_dir: str | Path, lineage: Mapping | None = None
+    cfg: ResidualSACRunnerCfg, run_dir: str | Path, lineage: Lineage | None = None
 ) -> VLARLRunner:
     """The runner for a residual on the policy in `cfg.init_from`, with its roles and backend.
 
@@ -47,7 +47,7 @@ def build_runner(
     policy.to(known_device(cfg.device))
     actor, rollout = build_roles(cfg, policy)
     backend = InlineBackend(cfg.env, rollout, cfg.num_workers, cfg.worker_timeout_s)
-    lineage = {**(lineage or {}), "parent_checkpoint": deployable_digest(parent)}
+    lineage = (lineage or Lineage()).replace(parent_checkpoint=deployable_digest(parent))
     return VLARLRunner(cfg, actor, backend, run_dir, norm_stats, lineage)
 
 

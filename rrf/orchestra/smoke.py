@@ -12,6 +12,7 @@ import torch
 
 from rrf.algorithms.vla.configs import VLAPPOCfg
 from rrf.envs.metaworld.configs import ACTION_NAMES, STATE_NAMES, MetaWorldCfg
+from rrf.lineage import Lineage
 from rrf.networks import ImageEncoderCfg
 from rrf.policies.vla.configs import CompactVLACfg, GaussianHeadCfg, ValueHeadCfg
 from rrf.runners.checkpoints import checkpoint
@@ -75,6 +76,6 @@ def smoke(
             policy.build(_STATS).state_dict(),
             _STATS,
             checkpoint.TrainerState({}, {}),
-            {},
+            Lineage(),
         )
         cfg.replace(init_from=str(parent)).build(Path(scratch, "run")).run(on_progress=on_progress)

@@ -1,5 +1,6 @@
 """Policies and their parts. Configs do not import torch; a module loads it when it is accessed."""
 
+from rrf.lookup import lazy_attributes
 from rrf.policies.control.belief_configs import BeliefFlowCfg, GRUDCfg
 from rrf.policies.control.configs import (
     ActorCriticPackCfg,
@@ -42,7 +43,6 @@ from rrf.policies.vla.configs import (
     RegressionHeadCfg,
 )
 from rrf.policies.vla.residual_configs import ResidualVLACfg
-from rrf.registry import lazy_attributes
 
 __all__ = [
     "ActionHeadCfg",

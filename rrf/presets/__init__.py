@@ -6,7 +6,7 @@ from pathlib import Path
 from rrf import workspace
 from rrf.config import did_you_mean, parse_overrides, read_yaml
 from rrf.envs.configs import trust_task
-from rrf.registry import Registry
+from rrf.lookup import Lookup
 from rrf.runners.configs import RunnerCfg
 
 _LOCOMOTION = (
@@ -66,7 +66,7 @@ def _functions(module: str, names: Iterable[str]) -> dict[str, str]:
     return {name: f"rrf.presets.{module}:{name.replace('-', '_')}" for name in names}
 
 
-PRESETS = Registry(
+PRESETS = Lookup(
     "preset",
     {
         "compact-vla-pretrain": "rrf.presets.compact_vla:pretrain",

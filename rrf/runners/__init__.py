@@ -1,6 +1,6 @@
 """The training loops. Configs do not import torch; a runner loads it when it is accessed."""
 
-from rrf.registry import lazy_attributes
+from rrf.lookup import lazy_attributes
 from rrf.runners.configs import AdamWCfg, EMACfg, RunnerCfg, ScheduleCfg
 from rrf.runners.control.configs import (
     ControlRunnerCfg,

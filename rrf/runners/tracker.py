@@ -5,6 +5,7 @@ import typing
 from collections.abc import Iterator
 from pathlib import Path
 
+from rrf.lineage import Lineage
 from rrf.runners.interruption import Interrupted
 
 Status = typing.Literal["FINISHED", "FAILED", "KILLED"]
@@ -26,7 +27,7 @@ class Tracker(typing.Protocol):
 
     def log_artifact(self, path: str | Path, folder: str = "") -> None: ...
 
-    def log_dataset(self, lineage: dict) -> None: ...
+    def log_dataset(self, lineage: Lineage) -> None: ...
 
     def close(self, status: Status) -> None: ...
 
@@ -48,7 +49,7 @@ class NullTracker:
     def log_artifact(self, path: str | Path, folder: str = "") -> None:
         pass
 
-    def log_dataset(self, lineage: dict) -> None:
+    def log_dataset(self, lineage: Lineage) -> None:
         pass
 
     def close(self, status: Status) -> None:

@@ -1,5 +1,4 @@
-"""Experiment tracking with MLflow, TensorBoard, W&B and SwanLab behind one protocol; lineage; the
-model registry.
+"""Records of training runs in MLflow, TensorBoard, W&B and SwanLab behind one protocol.
 
 Nothing here imports torch.
 """

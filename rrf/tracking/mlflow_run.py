@@ -9,6 +9,7 @@ depend on the store.
 """
 
 import collections
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -23,14 +24,14 @@ from typing import Any
 import yaml
 
 from rrf import atomic, workspace
+from rrf.lineage import DatasetLineage, Lineage
+from rrf.mlflow_store import store
+from rrf.mlflow_store.authorship import NOTES, is_ours, signed
 from rrf.runners import run_directory
-from rrf.tracking import store
-from rrf.tracking.authorship import is_ours, signed
-from rrf.tracking.lineage import card_place, each, flat
+from rrf.runners.tracker import Status
+from rrf.tracking.base import BaseTracker
 
 UNSENT = "mlflow_unsent.json"
-NOTES = "mlflow.note.content"  # the tag that MLflow's pages show as the description of a run
-BATCH = 1000  # metrics per request, MLflow's limit
 _PARAMS = 100  # params per request, MLflow's limit
 _LONGEST_PARAM = 500  # characters
 _MISTAKES = (
@@ -47,8 +48,10 @@ Record = dict[str, Any]
 arguments."""
 
 
-class MLflowTracker:
-    """Implements the tracker protocol for the store of this workspace."""
+class MLflowTracker(BaseTracker):
+    """A run in the store of this workspace. Its outbox guards every record, not the base class."""
+
+    service = "MLflow"
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class MLflowTracker:
         Raises:
             OSError: If a server does not answer, or the file is no database.
         """
+        super().__init__()
         store.require_usable()
         self._run_dir, self._close_s = Path(run_dir), close_s
         self._run = _Run(experiment, run_name, self._run_dir, run_id, notes)
@@ -101,11 +105,11 @@ class MLflowTracker:
         self._put("text", name="config.yaml", text=text)
 
     def log_metrics(self, metrics: dict[str, float], step: int) -> None:
-        now = int(time.time() * 1000)
+        now_ms = int(time.time() * 1000)
         for key, value in metrics.items():
-            value = float(value)
-            told = value if math.isfinite(value) else str(value)  # JSON has no NaN
-            self._put("metric", key=key, value=told, timestamp=now, step=step)
+            number = float(value)
+            plain = number if math.isfinite(number) else str(number)  # JSON has no NaN
+            self._put("metric", key=key, value=plain, timestamp=now_ms, step=step)
         self._outbox.begin()
 
     def set_tags(self, tags: dict[str, str]) -> None:
@@ -116,22 +120,22 @@ class MLflowTracker:
         """Copy a file or directory to the run as soon as the store can be reached."""
         self._put("artifact", path=str(Path(path).absolute()), folder=folder)
 
-    def log_dataset(self, lineage: dict) -> None:
+    def log_dataset(self, lineage: Lineage) -> None:
         """Log each dataset as an input of the run, and the lineage as tags `lineage.*`.
 
         The dataset card becomes the artifact dataset/README.md; with several datasets each card
         becomes dataset/NAME/README.md.
         """
-        datasets = each(lineage)
-        self._put("inputs", datasets=[dict(one) for one in datasets])
-        for one in datasets:
-            card = one.get("card")
+        datasets = [dataclasses.asdict(dataset) for dataset in lineage.datasets]
+        self._put("inputs", datasets=datasets, revision=lineage.git_revision)
+        for dataset in lineage.datasets:
+            card = dataset.card
             if card and "://" not in card:  # a remote card is not copied, its tag has the address
-                folder = str(PurePosixPath(card_place(one, datasets)).parent)
+                folder = str(PurePosixPath(dataset.card_place(lineage)).parent)
                 self.log_artifact(workspace.home() / card, folder)
-        self.set_tags({f"lineage.{key}": _tag(value) for key, value in flat(lineage).items()})
+        self.set_tags(lineage.tags())
 
-    def close(self, status: str) -> None:
+    def close(self, status: Status) -> None:
         """Send the rest of the queue, end the run, and keep unsent records on disk.
 
         A run that is killed before its first metrics leaves nothing in the store.
@@ -236,10 +240,7 @@ class _Run:
     def _metrics(self, records: list[Record]) -> None:
         from mlflow.entities import Metric
 
-        metrics = [
-            Metric(one["key"], float(one["value"]), one["timestamp"], one["step"])
-            for one in records
-        ]
+        metrics = [Metric(r["key"], float(r["value"]), r["timestamp"], r["step"]) for r in records]
         self._client.log_batch(self.run_id, metrics=metrics)
 
     def _params(self, params: dict[str, str]) -> None:
@@ -261,10 +262,11 @@ class _Run:
         log_it = self._client.log_artifacts if is_folder else self._client.log_artifact
         log_it(self.run_id, path, folder or None)
 
-    def _inputs(self, datasets: list[dict]) -> None:
-        from rrf.tracking.dvc_dataset import dataset_input
+    def _inputs(self, datasets: list[dict], revision: str | None) -> None:
+        from rrf.mlflow_store.dvc_dataset import dataset_input
 
-        self._client.log_inputs(self.run_id, [dataset_input(one) for one in datasets])
+        inputs = [dataset_input(DatasetLineage(**dataset), revision) for dataset in datasets]
+        self._client.log_inputs(self.run_id, inputs)
 
     def _end(self, status: str) -> None:
         self._client.set_terminated(self.run_id, status)
@@ -343,21 +345,10 @@ class _Outbox:
     def _next(self) -> list[Record]:
         """The metrics at the head of the queue, or else the one record there."""
         # Other threads append meanwhile, so the length is read only once.
-        head = [self._items[index] for index in range(min(len(self._items), BATCH))]
-        return list(itertools.takewhile(lambda one: one["kind"] == "metric", head)) or head[:1]
-
-
-def metric_history(
-    run_id: str, names: list[str] | None = None
-) -> dict[str, list[tuple[int, float]]]:
-    """The curves of a run, metric -> (step, value) in order, of all metrics or only of `names`."""
-    client = store.connect()
-    names = sorted(client.get_run(run_id).data.metrics) if names is None else names
-    curves = {}
-    for name in names:
-        points = {m.step: m.value for m in client.get_metric_history(run_id, name)}
-        curves[name] = sorted(points.items())
-    return curves
+        head = [self._items[index] for index in range(min(len(self._items), store.BATCH))]
+        return (
+            list(itertools.takewhile(lambda record: record["kind"] == "metric", head)) or head[:1]
+        )
 
 
 def flatten(cfg: dict, prefix: str = "") -> dict[str, str]:
@@ -379,7 +370,3 @@ def _shortened(value: str) -> str:
         return value
     digest = hashlib.sha256(value.encode()).hexdigest()[:12]
     return f"{value[: _LONGEST_PARAM - 40]}… sha256 {digest}, in config.yaml"
-
-
-def _tag(value) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -7,12 +7,12 @@ never stops training.
 import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
 
-from rrf.registry import Registry
+from rrf.lineage import Lineage
+from rrf.lookup import Lookup
+from rrf.runners.tracker import Status
 
-Status = Literal["FINISHED", "FAILED", "KILLED"]
-TRACKERS = Registry(
+TRACKERS = Lookup(
     "tracker",
     {
         "mlflow": "rrf.tracking.mlflow_run:MLflowTracker",
@@ -49,7 +49,7 @@ class Trackers:
         for tracker in self.trackers:
             tracker.log_artifact(path, folder)
 
-    def log_dataset(self, lineage: dict) -> None:
+    def log_dataset(self, lineage: Lineage) -> None:
         for tracker in self.trackers:
             tracker.log_dataset(lineage)
 

@@ -6,29 +6,25 @@ lost.
 """
 
 import contextlib
-import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from rrf.registry import require
-from rrf.tracking.local_run import copy_artifact, kept, project_name
+from rrf.lookup import require
+from rrf.runners.tracker import Status
+from rrf.tracking.base import BaseTracker, copy_artifact, project_name, remembered
 
 _STATES = {"FINISHED": "success", "FAILED": "crashed", "KILLED": "aborted"}
 _LONGEST_NOTES = 1024  # characters; SwanLab refuses longer descriptions
-log = logging.getLogger(__name__)
 
 
-class SwanLabTracker:
-    """Implements the tracker protocol. Resuming adds a directory with the same id, `swanlab_id`.
+class SwanLabTracker(BaseTracker):
+    """A run in SwanLab. Resuming adds a directory with the same id, `swanlab_id`."""
 
-    `run_id` is always None, because registered models belong to MLflow runs.
-    """
-
-    run_id = None
+    service = "SwanLab"
 
     def __init__(
         self,
@@ -51,10 +47,10 @@ class SwanLabTracker:
             OSError: If this process already records another SwanLab run, or if SwanLab asks for a
                 login, which never happens offline.
         """
-        run_dir = Path(run_dir)
+        super().__init__()
+        self._refusals = (OSError, RuntimeError)
         swanlab = require("swanlab", extra="swanlab")
-        self.swanlab_id, name, is_new = kept(run_dir, "swanlab", run_name)
-        self._tags: dict[str, str] = {}
+        self.swanlab_id, name, is_new = remembered(run_dir, "swanlab", run_name)
         settings = swanlab.Settings(
             interactive=False,
             probe=swanlab.Settings.Probe(requirements=False, git=False),  # already in the lineage
@@ -79,40 +75,24 @@ class SwanLabTracker:
     def log_config(self, cfg: dict) -> None:
         # SwanLab would turn a None at the top level into an empty mapping.
         plain = {name: "null" if value is None else value for name, value in cfg.items()}
-        _tell(lambda: self._run.config.update(plain))
+        self._tell(lambda: self._run.config.update(plain))
 
     def log_metrics(self, metrics: dict[str, float], step: int) -> None:
-        _tell(lambda: self._run.log(dict(metrics), step=step))
-
-    def set_tags(self, tags: dict[str, str]) -> None:
-        """Write the tags to the config under `tags`, because SwanLab's own tags have no values."""
-        self._tags |= tags
-        self.log_config({"tags": dict(self._tags)})
+        self._tell(lambda: self._run.log(dict(metrics), step=step))
 
     def log_artifact(self, path: str | Path, folder: str = "") -> None:
         """Copy a file or directory to the run's files, under artifacts/."""
-        _tell(lambda: self._save(path, folder))
+        self._tell(lambda: self._save(path, folder))
 
-    def log_dataset(self, lineage: dict) -> None:
-        self.log_config({"lineage": lineage})
-
-    def close(self, status: str) -> None:
-        self.set_tags({"status": status})
+    def _finish(self, status: Status) -> None:
         error = f"the run ended as {status}" if status == "FAILED" else None
         with _own_hooks():
-            _tell(lambda: self._run.finish(state=_STATES[status], error=error))
+            self._run.finish(state=_STATES[status], error=error)
 
     def _save(self, path: str | Path, folder: str) -> None:
         files = Path(self._run.dir) / "files"
         for copy in copy_artifact(path, folder, files):
             self._run.save(str(copy), base_path=str(files), policy="now")
-
-
-def _tell(call: Callable[[], object]) -> None:
-    try:
-        call()
-    except (OSError, RuntimeError) as error:
-        log.warning("SwanLab did not accept a record, training continues without it: %s", error)
 
 
 @contextlib.contextmanager

@@ -4,23 +4,22 @@ TensorFlow.
 If the file cannot be written any more, the tracker logs a warning and training continues.
 """
 
-import logging
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import yaml
 
-log = logging.getLogger(__name__)
+from rrf.runners.tracker import Status
+from rrf.tracking.base import BaseTracker
 
 
-class TensorBoardTracker:
+class TensorBoardTracker(BaseTracker):
     """Writes metrics as scalars, and description, config, dataset and tags as text.
 
     Resuming adds another event file.
     """
 
-    run_id = None
+    service = "TensorBoard"
 
     def __init__(
         self,
@@ -32,9 +31,9 @@ class TensorBoardTracker:
     ):
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._writer = EventFileWriter(str(Path(run_dir) / "tensorboard"))
-        self._tags: dict[str, str] = {}
-        self._is_gone = False
+        super().__init__()
+        self._losses = (OSError,)  # also raised for errors of the writer's thread, which has ended
+        self._writer = EventFileWriter(str(run_dir / "tensorboard"))
         self._text("run", f"{run_name}\n\n{notes}")
 
     def log_config(self, cfg: dict) -> None:
@@ -46,20 +45,15 @@ class TensorBoardTracker:
         values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
         self._add(Summary(value=values), step)
 
-    def set_tags(self, tags: dict[str, str]) -> None:
-        self._tags |= tags
-        self._text("tags", yaml.safe_dump(self._tags))
-
     def log_artifact(self, path: str | Path, folder: str = "") -> None:
         """TensorBoard keeps no files; the artifact stays where it is."""
 
-    def log_dataset(self, lineage: dict) -> None:
-        self._text("dataset", yaml.safe_dump(lineage, sort_keys=False))
+    def _note(self, title: str, facts: dict) -> None:
+        self._text(title, yaml.safe_dump(facts, sort_keys=False))
 
-    def close(self, status: str) -> None:
-        self.set_tags({"status": status})
-        self._tell(self._writer.flush)  # raises errors of the writer's thread; close does not
-        self._tell(self._writer.close)
+    def _finish(self, status: Status) -> None:
+        self._writer.flush()  # raises errors of the writer's thread; close does not
+        self._writer.close()
 
     def _text(self, name: str, text: str) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata  # type: ignore[attr-defined]
@@ -81,12 +75,3 @@ class TensorBoardTracker:
 
         event = Event(wall_time=time.time(), step=step, summary=summary)
         self._tell(lambda: self._writer.add_event(event))
-
-    def _tell(self, call: Callable[[], object]) -> None:
-        if self._is_gone:
-            return
-        try:
-            call()
-        except OSError as error:  # includes errors of the writer's thread, which has then ended
-            self._is_gone = True
-            log.warning("TensorBoard's file is lost, training continues without it: %s", error)

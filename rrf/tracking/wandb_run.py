@@ -5,25 +5,20 @@ uploads these directories. W&B writes through a separate process. If that proces
 is full, the tracker logs a warning and training continues.
 """
 
-import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
-from rrf.registry import require
-from rrf.tracking.local_run import copy_artifact, kept, project_name
+from rrf.lookup import require
+from rrf.runners.tracker import Status
+from rrf.tracking.base import BaseTracker, copy_artifact, project_name, remembered
 
 _EXIT_CODES = {"FINISHED": 0, "FAILED": 1, "KILLED": 255}  # W&B itself uses 255 for an interrupt
-log = logging.getLogger(__name__)
 
 
-class WandbTracker:
-    """Implements the tracker protocol. Resuming adds a directory with the same id, `wandb_id`.
+class WandbTracker(BaseTracker):
+    """A run in W&B. Resuming adds a directory with the same id, `wandb_id`."""
 
-    `run_id` is always None, because registered models belong to MLflow runs.
-    """
-
-    run_id = None
+    service = "W&B"
 
     def __init__(
         self,
@@ -45,19 +40,18 @@ class WandbTracker:
             ImportError: If wandb is not installed.
             OSError: If W&B cannot be reached or asks for a login; neither happens offline.
         """
-        run_dir = Path(run_dir)
+        super().__init__()
         mode = os.environ.get("WANDB_MODE", "offline")
         if mode == "offline":
             # wandb reads this when it is imported. Crash reports are all that it sends offline.
             os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        self._wandb = require("wandb", extra="wandb")
+        wandb = require("wandb", extra="wandb")
         from wandb.sdk.mailbox import HandleAbandonedError  # W&B's process died during a request
 
+        self._refusals = (OSError, wandb.Error)
         self._losses = (ConnectionError, HandleAbandonedError)
-        self.wandb_id, name, is_new = kept(run_dir, "wandb", run_name)
-        self._tags: dict[str, str] = {}
-        self._is_gone = False
-        settings = self._wandb.Settings(
+        self.wandb_id, name, is_new = remembered(run_dir, "wandb", run_name)
+        settings = wandb.Settings(
             mode=mode,
             root_dir=str(run_dir),
             reinit="create_new",
@@ -67,7 +61,7 @@ class WandbTracker:
             disable_code=True,
         )
         try:
-            self._run = self._wandb.init(
+            self._run = wandb.init(
                 project=project_name(experiment),
                 name=name,
                 notes=(notes or None) if is_new else None,
@@ -75,7 +69,7 @@ class WandbTracker:
                 resume="allow" if mode == "online" else None,  # offline, the same id is enough
                 settings=settings,
             )
-        except self._wandb.Error as error:
+        except wandb.Error as error:
             raise OSError(f"W&B cannot open a run with WANDB_MODE={mode}: {error}") from error
 
     def log_config(self, cfg: dict) -> None:
@@ -85,31 +79,13 @@ class WandbTracker:
         """Log metrics. One step may have several calls; W&B drops metrics of an earlier step."""
         self._tell(lambda: self._run.log(dict(metrics), step=step))
 
-    def set_tags(self, tags: dict[str, str]) -> None:
-        """Write the tags to the config under `tags`, because W&B's own tags have no values."""
-        self._tags |= tags
-        self.log_config({"tags": dict(self._tags)})
-
     def log_artifact(self, path: str | Path, folder: str = "") -> None:
         """Copy a file or directory to the run's files, under artifacts/."""
         self._tell(lambda: self._save(path, folder))
 
-    def log_dataset(self, lineage: dict) -> None:
-        self.log_config({"lineage": lineage})
-
-    def close(self, status: str) -> None:
-        self.set_tags({"status": status})
-        self._tell(lambda: self._run.finish(exit_code=_EXIT_CODES[status]))
+    def _finish(self, status: Status) -> None:
+        self._run.finish(exit_code=_EXIT_CODES[status])
 
     def _save(self, path: str | Path, folder: str) -> None:
         for copy in copy_artifact(path, folder, Path(self._run.dir)):
             self._run.save(str(copy), base_path=self._run.dir, policy="now")
-
-    def _tell(self, call: Callable[[], object]) -> None:
-        if self._is_gone:
-            return
-        try:
-            call()
-        except (OSError, self._wandb.Error, *self._losses) as error:
-            self._is_gone = isinstance(error, self._losses)
-            log.warning("W&B did not accept a record, training continues without it: %s", error)

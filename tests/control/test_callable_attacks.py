@@ -13,6 +13,7 @@ from rrf.algorithms.mirrors import NAMES, pendulum
 from rrf.cli import app
 from rrf.config import locate_function, trust
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg, RegisteredEnvCfg
+from rrf.lineage import Lineage
 from rrf.presets import resolve
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import load_control_policy
@@ -100,7 +101,7 @@ def test_playing_somebody_elses_checkpoint_imports_nothing_that_its_config_names
 ):
     name, marker = planted
     monkeypatch.setenv("RRF_HOME", str(tmp_path))
-    path = write_control_checkpoint(tmp_path / "run", "Pendulum-v1", {})
+    path = write_control_checkpoint(tmp_path / "run", "Pendulum-v1", Lineage())
     mirrors = {"mirrors": f"{name}:flipped"}
     tampered(path, **{"env.task": f"{name}:Pendulum-v9", "algorithm.symmetry_cfg": mirrors})
     load_control_policy(path)  # such a config can still be read

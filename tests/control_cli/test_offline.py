@@ -7,7 +7,7 @@ import pytest
 
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.schema import Episode, Schema, Vector
-from rrf.runners.checkpoints.checkpoint import load_lineage
+from rrf.runners.checkpoints.deployable import load_lineage
 from tests.control_cli.conftest import TINY_PPO
 from tests.control_cli.test_bad_input import one_line
 
@@ -47,8 +47,8 @@ def test_a_dataset_is_learned_from(rrf, swings, algorithm):
     assert said.lines[-2].startswith(f"trained pendulum-{algorithm}: 40 gradient steps, loss/")
     assert rrf(*words).checkpoint == said.checkpoint
     lineage = load_lineage(said.checkpoint)
-    assert lineage["dataset"] == "swings"
-    assert lineage["environment"]["task"] == "Pendulum-v1"
+    assert lineage.dataset_names == ["swings"]
+    assert lineage.environment.task == "Pendulum-v1"
 
 
 def test_without_a_dataset_nothing_is_trained(rrf, home):

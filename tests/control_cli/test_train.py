@@ -73,14 +73,14 @@ def test_a_run_ends_with_its_outcome_and_the_checkpoint_in_the_last_line(rrf, ho
     ]
 
 
-def test_the_checkpoint_tells_what_it_stands_on(rrf):
+def test_the_checkpoint_tells_what_it_depends_on(rrf):
     path = rrf("train", *TINY_PPO).checkpoint
     lineage = json.loads((path / "manifest.json").read_text())["lineage"]
     assert lineage["environment"]["task"] == "CartPole-v1"
     assert set(lineage["environment"]["packages"]) >= {"gymnasium", "mujoco"}
     assert len(lineage["environment"]["config_digest"]) == 64
     assert len(lineage["source_digest"]) == 64
-    assert "dataset" not in lineage
+    assert "datasets" not in lineage
     interface = json.loads((path / "interface.json").read_text())
     assert interface["observation_dims"] == {"policy": 4}
     assert interface["num_choices"] == 2
@@ -271,7 +271,7 @@ def test_a_preset_of_a_plugin_is_shown(rrf, monkeypatch):
         presets.PRESETS.register("plugin-ppo", presets.PRESETS._targets["cartpole-ppo"])
 
     point = SimpleNamespace(load=lambda: register, module="plugin", name="plugin")
-    monkeypatch.setattr("rrf.registry.entry_points", lambda group: [point])
+    monkeypatch.setattr("rrf.lookup.entry_points", lambda group: [point])
     monkeypatch.setattr(presets.PRESETS, "_targets", dict(presets.PRESETS._targets))
     assert "task: CartPole-v1" in rrf("show", "plugin-ppo").out
 

@@ -16,12 +16,13 @@ PAGE = ROOT / "docs/architecture.md"
 TEMPLATE = ROOT / "infra/workspace"
 GROUND = (
     "formats", "config", "atomic", "workspace", "code_digest", "precision", "compiled", "processes",
-    "service_records", "prefect_plugin", "extras", "registry",
+    "service_records", "prefect_plugin", "extras", "lookup", "lineage",
 )  # fmt: skip
 """Modules that every layer may import; the table leaves them out of its imports."""
 LAYERS = (
     *GROUND, "data", "envs", "networks", "policies", "storage", "algorithms", "runners",
-    "orchestra", "client", "evaluation", "tracking", "serving", "presets", "cli", "flows", "infra",
+    "orchestra", "client", "evaluation", "mlflow_store", "registry", "tracking", "serving",
+    "presets", "cli", "flows", "infra",
 )  # fmt: skip
 """From the bottom up: each imports only from those before it."""
 ROOMS = {"data": ("dataset", "formats", "conversion", "validation", "pages", "transport")}

@@ -11,12 +11,12 @@ from rrf.config import read_yaml
 from rrf.data.conversion.conversion_record import read_conversion, write_conversion
 from rrf.evaluation.gates.verdicts import Check, Verdict
 from rrf.evaluation.protocols.limits import LimitCfg
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.formats import Format, NewerFormatError
+from rrf.registry import ledger as ledgers
+from rrf.registry.ledger import Ledger
 from rrf.runners.checkpoints.deployable import copy_deployable, kind_of, manifest_of
 from rrf.runners.run_directory import read_facts, write_facts
-from rrf.tracking import ledger
-from rrf.tracking.ledger import Entry
 
 NEWER = "was written by a newer rrf"
 LATER = Format(  # what was called wide became width, then counted in cm
@@ -46,7 +46,7 @@ def a_run(folder):
 
 def an_evaluation(folder):
     episode = EpisodeResult("reach", 1, 0, True, 5, 2.0)
-    EvaluationReport({}, "p", "c", [episode], {}).save(folder / "evaluation.json")
+    Evaluation({}, "p", "c", [episode], {}).save(folder / "evaluation.json")
     return folder / "evaluation.json"
 
 
@@ -67,7 +67,7 @@ KINDS = {
     "checkpoint": (a_checkpoint, lambda file: manifest_of(file.parent)),
     "config": (a_config, read_yaml),
     "run": (a_run, read_facts),
-    "evaluation": (an_evaluation, EvaluationReport.load),
+    "evaluation": (an_evaluation, Evaluation.load),
     "verdict": (a_verdict, Verdict.load),
     "dataset record": (a_dataset_record, lambda file: read_conversion(file.parents[1])),
 }
@@ -107,40 +107,45 @@ def test_a_copy_of_a_checkpoint_keeps_the_version_of_its_files(tmp_path, monkeyp
     assert kind_of(tmp_path / "out") == "VLA"
 
 
-def tags_of(entries: list[Entry]) -> dict[str, str]:
-    return {ledger.key_of(entry.index): entry.text() for entry in entries}
+def tags_of(ledger: Ledger) -> dict[str, str]:
+    return {ledgers.key_of(entry.index): entry.text() for entry in ledger.entries}
+
+
+def promoted(ledger: Ledger, version: str) -> Ledger:
+    """The ledger with one more promotion."""
+    entry = ledger.next_entry(action="promote", champion=version, version=version, reason="good")
+    return Ledger(ledger.name, (*ledger.entries, entry))
+
+
+ONE = promoted(Ledger("m"), "1")
 
 
 def test_a_ledger_with_an_entry_of_a_newer_rrf_is_refused_and_not_called_damaged():
-    first = ledger.next_entry([], action="promote", champion="1", version="1", reason="good")
-    second = ledger.next_entry([first], action="promote", champion="2", version="2", reason="good")
-    tags = tags_of([first, second])
-    assert ledger.readable(tags) == ([first, second], "")
+    two = promoted(ONE, "2")
+    tags = tags_of(two)
+    assert ledgers.proved("m", tags) == (two, "")
     newer = json.loads(tags["ledger.000002"]) | {"format_version": 2, "robot": "arm"}
     tags["ledger.000002"] = json.dumps(newer)
     with pytest.raises(NewerFormatError, match=f"entry 2 of the promotion ledger {NEWER}"):
-        ledger.readable(tags)  # what `rrf models repair` reads, too: it must not cut this off
+        ledgers.proved("m", tags)  # what `rrf models repair` reads, too: it must not cut this off
 
 
 def test_the_version_of_an_entry_is_a_part_of_what_its_hash_proves():
-    entry = ledger.next_entry([], action="promote", champion="1", version="1", reason="good")
-    content = json.loads(entry.text())
+    content = json.loads(ONE.entries[0].text())
     assert content.pop("format_version") == 1
-    tags = {ledger.key_of(1): json.dumps(content)}
-    assert ledger.readable(tags) == ([], "entry 1 was edited")
+    tags = {ledgers.key_of(1): json.dumps(content)}
+    assert ledgers.proved("m", tags) == (Ledger("m"), "entry 1 was edited")
 
 
 def test_entries_of_an_older_version_are_proved_as_they_were_written(monkeypatch):
-    first = ledger.next_entry([], action="promote", champion="1", version="1", reason="good")
     later = Format("ledger entry", [lambda entry: entry | {"reason": entry["reason"].upper()}])
-    tags = tags_of([first])
+    tags = tags_of(ONE)
     monkeypatch.setattr(formats, "LEDGER", later)
-    (converted,), damage = ledger.readable(tags)
+    converted, damage = ledgers.proved("m", tags)
     assert damage == ""
-    assert converted == dataclasses.replace(first, reason="GOOD")
-    second = ledger.next_entry([converted], action="promote", champion="2", version="2", reason="x")
-    entries, damage = ledger.readable(tags | tags_of([second]))
-    assert (entries, damage) == ([converted, second], "")
+    assert converted.entries == (dataclasses.replace(ONE.entries[0], reason="GOOD"),)
+    two = promoted(converted, "2")
+    assert ledgers.proved("m", tags | tags_of(Ledger("m", two.entries[1:]))) == (two, "")
 
 
 def test_older_versions_are_converted_one_after_the_other():

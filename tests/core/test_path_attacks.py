@@ -14,7 +14,7 @@ from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.reports.videos import save_videos
 from rrf.evaluation.results import EpisodeResult
 from rrf.runners.checkpoints.deployable import copy_deployable, deployable_digest, kind_of
-from tests.tracking.conftest import make_checkpoint, make_evaluation
+from tests.registry.conftest import make_checkpoint, make_evaluation
 
 SECRET = "a file that is none of the artifact's business"
 OUTSIDE = (

@@ -22,6 +22,7 @@ from rrf.policies import (
 from rrf.runners import DistillationRunnerCfg, OnPolicyRunnerCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import load_control_policy
+from rrf.runners.checkpoints.deployable import load_lineage
 from rrf.runners.interruption import Interrupted, SignalWatch
 from tests.control.toy import CorridorCfg
 from tests.distillation.ridge import (
@@ -100,7 +101,7 @@ def test_the_checkpoint_holds_a_student_that_acts_and_names_its_teacher(tmp_path
     assert interface.num_actions == 1
     observations = runner.observations
     assert torch.equal(policy.act(observations), runner.policy.deployable().act(observations))
-    assert len(checkpoint.load_lineage(result["checkpoint"])["teacher_checkpoint"]) == 64
+    assert len(load_lineage(result["checkpoint"]).teacher_checkpoint) == 64
     for name in ("loss/behavior", "policy/std", "rollout/return"):
         assert name in result["metrics"]
 

@@ -11,7 +11,7 @@ import pytest
 import typer.testing
 
 from rrf.envs import ENVS
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 from rrf.presets import PRESETS
 
 FOLDER = Path(__file__).parents[1] / "toy_simulator"
@@ -70,9 +70,9 @@ def test_it_trains_improves_and_passes_its_gate(home, imitated):
     assert "reused" in rrf("eval", checkpoint)  # without --protocol: the simulator's usual one
 
 
-def report_of(said: str) -> EvaluationReport:
+def report_of(said: str) -> Evaluation:
     """The evaluation that `rrf eval` wrote."""
-    return EvaluationReport.load(Path(said.splitlines()[-1].removeprefix("report ")).parent)
+    return Evaluation.load(Path(said.splitlines()[-1].removeprefix("report ")).parent)
 
 
 def test_its_presets_are_shown(home):

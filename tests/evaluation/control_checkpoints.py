@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.lineage import Lineage
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.configs import (
     ActorCriticPackCfg,
@@ -21,7 +22,7 @@ _NETWORK = plain_mlp([8], "Tanh")
 
 
 def write_control_checkpoint(
-    run_dir: Path, task: str, lineage: dict, memory: MemoryCfg | None = None, seed: int = 0
+    run_dir: Path, task: str, lineage: Lineage, memory: MemoryCfg | None = None, seed: int = 0
 ) -> Path:
     """Random weights for a task of Gymnasium."""
     env_cfg = GymnasiumEnvCfg(task=task)

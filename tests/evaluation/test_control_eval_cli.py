@@ -11,6 +11,7 @@ import yaml
 
 from rrf import code_digest
 from rrf.evaluation.control import evaluate as control_evaluate
+from rrf.lineage import EnvironmentLineage, Lineage
 from tests.evaluation.control_checkpoints import write_control_checkpoint
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -49,7 +50,8 @@ def home(tmp_path_factory):
     (home / "configs/gates/easy.yaml").write_text(GATE.format(name="easy", bound=0.0, least=-1000))
     (home / "configs/gates/hard.yaml").write_text(GATE.format(name="hard", bound=0.0, least=0))
     shutil.copy(CONFIGS / "protocols/tiny.yaml", home / "configs/protocols/images.yaml")
-    lineage = {"environment": {"task": "Pendulum-v1", "config_digest": "12"}, "git_revision": "ab"}
+    environment = EnvironmentLineage("Pendulum-v1", "12")
+    lineage = Lineage(environment=environment, git_revision="ab")
     write_control_checkpoint(home / "run", "Pendulum-v1", lineage)
     return home
 
@@ -188,7 +190,8 @@ def test_a_bare_name_is_answered_with_the_file_it_means(home, rrf, words, messag
 
 
 def test_models_that_do_not_fit_are_refused_before_anything_runs(home, rrf):
-    from rrf.tracking import registry, store
+    from rrf.mlflow_store import store
+    from rrf.registry import registration
 
     gate = ("--gate", home / "configs/gates/easy.yaml", "--num-videos", 0)
     client = store.connect()
@@ -202,7 +205,7 @@ def test_models_that_do_not_fit_are_refused_before_anything_runs(home, rrf):
     client.create_model_version("cp", str(home / "run"), tags=tags)
     with pytest.raises(ValueError, match=r"--register: 'cp' holds policies for CartPole-v1, but"):
         rrf(home / "run", "--register", "cp", "--out", home / "d/2")
-    registry.check_task("cp", {"environment": {"task": "my_tasks:CartPole-v1"}})
+    registration.check_task("cp", {"environment": {"task": "my_tasks:CartPole-v1"}})
     with pytest.raises(ValueError, match=r"--register: '.*' is not in a run .* NAME --run-id RUN"):
         rrf(home / "run", "--register", "new", "--out", home / "d/3")
     with pytest.raises(ValueError, match="--register: model name 'a/b' may contain only letters"):

@@ -11,6 +11,7 @@ from rrf.evaluation.control.protocol import ControlProtocolCfg
 from rrf.evaluation.protocols.files import find_protocol, load_protocol, parse_protocol
 from rrf.evaluation.protocols.limits import LimitCfg
 from rrf.evaluation.vla.protocol import ProtocolCfg
+from rrf.lineage import Lineage
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -108,7 +109,7 @@ def test_the_kind_of_a_protocol_is_seen_from_its_environment():
 
 
 def trained_in(env) -> Candidate:
-    return Candidate(Path("run"), "run", "control", "12", {"env": env.to_dict()}, {})
+    return Candidate(Path("run"), "run", "control", "12", {"env": env.to_dict()}, Lineage())
 
 
 def test_every_file_of_ours_is_the_only_one_about_its_task():

@@ -7,7 +7,7 @@ import pytest
 
 from rrf.envs.vec_env import Step
 from rrf.evaluation.reports.videos import choose_for_video
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 from rrf.evaluation.vla.baselines import MeanActionPolicy, RandomPolicy
 from rrf.evaluation.vla.evaluate import evaluate
 from rrf.evaluation.vla.protocol import ProtocolCfg
@@ -151,7 +151,7 @@ def test_the_report_survives_the_disk_and_notices_edits(tmp_path):
         GoTowards(), PointMassVecEnv(4), PROTOCOL, checkpoint_digest="ab12", label="mine"
     )
     report.save(tmp_path / "evaluation.json")
-    read = EvaluationReport.load(tmp_path)
+    read = Evaluation.load(tmp_path)
     assert read == report
     assert read.digest == report.digest
     edited = (
@@ -159,19 +159,19 @@ def test_the_report_survives_the_disk_and_notices_edits(tmp_path):
     )
     (tmp_path / "evaluation.json").write_text(edited)
     with pytest.raises(ValueError, match=r"overall.successes is 5, but its episodes have 6"):
-        EvaluationReport.load(tmp_path)
+        Evaluation.load(tmp_path)
 
 
 def test_reports_of_another_version_or_missing_ones_say_what_to_do(tmp_path):
     with pytest.raises(ValueError, match="rrf eval CHECKPOINT"):
-        EvaluationReport.load(tmp_path)
+        Evaluation.load(tmp_path)
     (tmp_path / "evaluation.json").write_text('{"format_version": 2}')
     newer = r"evaluation\.json was written by a newer rrf \(evaluation of version 2, this rrf reads"
     with pytest.raises(ValueError, match=newer):
-        EvaluationReport.load(tmp_path)
+        Evaluation.load(tmp_path)
     (tmp_path / "evaluation.json").write_text("[]")
     with pytest.raises(ValueError, match=r"evaluation\.json holds a list, not an evaluation"):
-        EvaluationReport.load(tmp_path)
+        Evaluation.load(tmp_path)
 
 
 def test_timings_count_the_episodes_run():

@@ -21,6 +21,7 @@ from rrf.evaluation.vla.execution_configs import (
 from rrf.evaluation.vla.play import played_protocol
 from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.evaluation.vla.replay import replay
+from rrf.lineage import Lineage
 from rrf.networks.vlm.configs import TokenizerCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
 from rrf.policies.policy import Sample
@@ -226,7 +227,7 @@ def test_an_episode_is_played_by_the_rule_of_a_protocol(tmp_path):
     file = tmp_path / "protocol.yaml"
     file.write_text(REAL_TIME.to_yaml())
     config = {"policy": {"chunk_length": 4, "image_size": [8, 8], "cameras": ["top"]}}
-    candidate = Candidate(tmp_path, "mine", "vla", "ab12", config, {})
+    candidate = Candidate(tmp_path, "mine", "vla", "ab12", config, Lineage())
     options = {**ProtocolCfg.play_options, "protocol": file, "index": 7}
     played = played_protocol(ProtocolCfg, candidate, 777, options)
     assert (played.execution, played.execute_steps) == (REAL_TIME.execution, 2)

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from rrf.evaluation.gates.gate import GateCfg, Rival, load_gate, share_of, verdict
+from rrf.evaluation.gates.decision import Rival, decide, share_of
+from rrf.evaluation.gates.gate import GateCfg, load_gate
 from rrf.evaluation.gates.verdicts import Verdict
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.evaluation.vla.protocol import ProtocolCfg
 
 PROTOCOL = ProtocolCfg(name="p", tasks=["a", "b"], seed=1, episodes_per_task=20)
@@ -14,14 +15,14 @@ PROTOCOL = ProtocolCfg(name="p", tasks=["a", "b"], seed=1, episodes_per_task=20)
 
 def report(
     *solved: set[int] | int, digest: str = "candidate", episodes: int = 20, **changes
-) -> EvaluationReport:
+) -> Evaluation:
     """One argument per task: which indices are solved, or how many of the first ones."""
     protocol = PROTOCOL.replace(episodes_per_task=episodes).replace(**changes)
     results = []
     for task, which in zip(protocol.tasks, solved, strict=True):
         indices = set(range(which)) if isinstance(which, int) else which
         results += [EpisodeResult(task, 1, i, i in indices, 10, 1.0) for i in range(episodes)]
-    return EvaluationReport(protocol.to_dict(), protocol.hash, digest, results, {})
+    return Evaluation(protocol.to_dict(), protocol.hash, digest, results, {})
 
 
 def gate(**changes) -> GateCfg:
@@ -49,29 +50,29 @@ def test_a_name_that_cannot_be_part_of_a_file_name_is_refused():
     ],
 )
 def test_overall_bounds_decide_pass_hold_and_fail(first, second, outcome):
-    assert verdict(report(first, second), gate()).outcome == outcome
+    assert decide(report(first, second), gate()).outcome == outcome
 
 
 def test_a_single_look_pays_nothing_for_others():
     # level .030396: P(X >= 27) = .0192, P(X >= 26) = .0403
     single = gate(looks=[20])
-    assert verdict(report(14, 13), single).outcome == "pass"
-    assert verdict(report(13, 13), single).outcome == "fail"  # a hold at the last look
+    assert decide(report(14, 13), single).outcome == "pass"
+    assert decide(report(13, 13), single).outcome == "fail"  # a hold at the last look
 
 
 def test_later_attempts_need_more_evidence_and_all_together_have_the_error_of_one():
     # attempt 2 of a single look: level .05 * 6 / (2 pi)^2 = .0076; P(X >= 28) = .0083
     single = gate(looks=[20])
-    assert verdict(report(14, 14), single, attempt=1).outcome == "pass"
-    assert verdict(report(14, 14), single, attempt=2).outcome == "fail"
-    assert verdict(report(15, 14), single, attempt=2).outcome == "pass"  # P(X >= 29) = .0032
+    assert decide(report(14, 14), single, attempt=1).outcome == "pass"
+    assert decide(report(14, 14), single, attempt=2).outcome == "fail"
+    assert decide(report(15, 14), single, attempt=2).outcome == "pass"  # P(X >= 29) = .0032
     assert sum(share_of(attempt) for attempt in range(1, 100_000)) == pytest.approx(1, abs=1e-4)
     with pytest.raises(ValueError, match="attempts are counted from 1"):
-        verdict(report(14, 14), single, attempt=0)
+        decide(report(14, 14), single, attempt=0)
 
 
 def test_one_forgotten_task_fails_however_good_the_other_is():
-    found = verdict(report(20, 8), gate(task_lower_bound=0.7, overall_lower_bound=0.1))
+    found = decide(report(20, 8), gate(task_lower_bound=0.7, overall_lower_bound=0.1))
     assert found.outcome == "fail"
     assert found.reasons[0].startswith("fail: b: 8/20 solved")
     assert "below 0.700" in found.reasons[0]
@@ -79,24 +80,24 @@ def test_one_forgotten_task_fails_however_good_the_other_is():
 
 def test_reasons_carry_the_numbers():
     # The bounds are quantiles of Beta(28, 13) and Beta(29, 12) at .010132.
-    found = verdict(report(14, 14), gate())
+    found = decide(report(14, 14), gate())
     assert found.reasons[0] == (
         "pass: overall: 28/40 solved, exact 99.0 % bounds 0.506 to 0.853; the lower reaches 0.500"
     )
-    held = verdict(report(14, 13), gate())
+    held = decide(report(14, 13), gate())
     assert "27/40 solved" in held.reasons[0]
     # z = 2.3212, n = 5.3880 * .25 / .175^2 = 43.98
     assert held.reasons[0].endswith("0.500 lies between, about 44 would tell")
 
 
 def test_a_hold_asks_for_the_episodes_of_the_next_look():
-    assert verdict(report(14, 13), gate()).more_episodes_per_task == 15
-    second = verdict(report(21, 21, episodes=35), gate(), round=1)
+    assert decide(report(14, 13), gate()).more_episodes_per_task == 15
+    second = decide(report(21, 21, episodes=35), gate(), round=1)
     assert (second.outcome, second.more_episodes_per_task) == ("hold", 15)
 
 
 def test_too_few_episodes_are_a_hold_without_a_look_at_the_outcomes():
-    found = verdict(report(12, 12, episodes=12), gate())
+    found = decide(report(12, 12, episodes=12), gate())
     assert (found.outcome, found.more_episodes_per_task) == ("hold", 8)
     assert found.reasons == ["hold: 12 episodes per task, look 1 of 3 needs 20"]
 
@@ -106,21 +107,20 @@ def test_a_look_judges_its_own_number_of_episodes_however_many_there_are():
     for solved, outcome in ((14, "pass"), (13, "hold")):
         for later in ({*range(20, 25)}, set()):
             longer = report({*range(14)} | later, {*range(solved)} | later, episodes=25)
-            found = verdict(longer, gate(), champion(20 - solved, 0, episodes=25))
-            same = verdict(report(14, solved), gate(), champion(20 - solved, 0))
+            found = decide(longer, gate(), champion(20 - solved, 0, episodes=25))
+            same = decide(report(14, solved), gate(), champion(20 - solved, 0))
             assert (found.outcome, found.reasons) == (outcome, same.reasons)
             assert found.success == same.success
             assert found.evaluation_digest == longer.digest
             assert found.more_episodes_per_task == (10 if outcome == "hold" else 0)
     beyond = report(14, 13, episodes=25)
     assert (
-        verdict(beyond, gate(looks=[20])).reasons
-        == verdict(report(14, 13), gate(looks=[20])).reasons
+        decide(beyond, gate(looks=[20])).reasons == decide(report(14, 13), gate(looks=[20])).reasons
     )
 
 
 def test_a_hold_at_the_last_look_is_a_fail():
-    found = verdict(report(28, 28, episodes=50), gate(), round=2)
+    found = decide(report(28, 28, episodes=50), gate(), round=2)
     assert found.outcome == "fail"
     assert found.more_episodes_per_task == 0
     assert found.reasons[0].endswith("undecided after the last of 3 looks")
@@ -128,7 +128,7 @@ def test_a_hold_at_the_last_look_is_a_fail():
 
 def test_rounds_beyond_the_last_look_do_not_exist():
     with pytest.raises(ValueError, match=r"rounds 0\.\.2, but not round 3"):
-        verdict(report(20, 20), gate(), round=3)
+        decide(report(20, 20), gate(), round=3)
 
 
 def champion(*solved: set[int] | int, **options) -> Rival:
@@ -138,15 +138,15 @@ def champion(*solved: set[int] | int, **options) -> Rival:
 def test_equal_policies_pass_against_the_champion_when_little_can_be_lost():
     # A loss of .12 or more shows in none of 40 pairs with probability .88^40 = .0060 at most, one
     # of .1 with .9^40 = .0148. (Where wins make up for losses, it is less.)
-    found = verdict(report(18, 18), gate(champion_margin=0.15), champion(18, 18))
+    found = decide(report(18, 18), gate(champion_margin=0.15), champion(18, 18))
     assert found.outcome == "pass"
     assert (found.champion_digest, found.champion_version) == ("champion", "3")
-    assert verdict(report(18, 18), gate(champion_margin=0.1), champion(18, 18)).outcome == "hold"
+    assert decide(report(18, 18), gate(champion_margin=0.1), champion(18, 18)).outcome == "hold"
 
 
 def test_a_regression_against_the_champion_fails_although_the_threshold_is_met():
     # 8 losses, 0 wins: p = 2^-8 = .0039 <= .010132
-    found = verdict(report(16, 16), gate(), champion(20, 20))
+    found = decide(report(16, 16), gate(), champion(20, 20))
     assert found.outcome == "fail"
     assert "0 won, 8 lost of 40 pairs, difference -0.200" in found.reasons[0]
     assert "p(not worse) 0.0039" in found.reasons[0]
@@ -156,7 +156,7 @@ def test_pairs_count_not_totals():
     # the same totals, 18 and 18 of 20 per task, solved on other initial states: 4 wins, 4 losses,
     # no evidence
     candidate = report(set(range(2, 20)), set(range(2, 20)))
-    found = verdict(candidate, gate(), champion(18, 18))
+    found = decide(candidate, gate(), champion(18, 18))
     check = next(c for c in found.checks if c.name == "champion")
     assert "4 won, 4 lost of 40 pairs, difference +0.000" in check.reason
     assert check.outcome == "hold"
@@ -164,48 +164,48 @@ def test_pairs_count_not_totals():
 
 def test_a_task_the_champion_solves_and_the_candidate_unlearned_fails():
     # on b 8 losses: p = 2^-8 = .0039 <= .010132 / 2; on a 8 wins make up for it overall
-    found = verdict(report(20, 12), gate(champion_margin=0.5), champion(12, 20))
+    found = decide(report(20, 12), gate(champion_margin=0.5), champion(12, 20))
     assert [c.name for c in found.checks if c.outcome == "fail"] == ["champion on b"]
     assert "0 won, 8 lost of 20 pairs" in found.reasons[0]
 
 
 def test_a_task_that_may_have_lost_too_much_is_held_although_all_tasks_together_are_better():
     # 92 % to 60 % on b is not proved to be worse, and not proved to be harmless either
-    found = verdict(report(20, {*range(12)}), gate(champion_margin=0.5), champion(12, 18))
+    found = decide(report(20, {*range(12)}), gate(champion_margin=0.5), champion(12, 18))
     check = next(c for c in found.checks if c.name == "champion on b")
     assert (found.outcome, check.outcome) == ("hold", "hold")
     assert "a loss of 0.300 is possible" in check.reason
     tolerant = gate(champion_margin=0.5, task_margin=1.0)
-    assert verdict(report(20, {*range(12)}), tolerant, champion(12, 18)).outcome == "pass"
+    assert decide(report(20, {*range(12)}), tolerant, champion(12, 18)).outcome == "pass"
 
 
 def test_the_best_champion_so_far_counts_as_much_as_the_champion():
     wide = gate(champion_margin=0.3, task_margin=1.0)
     candidate, best = report(15, 15), Rival(report(20, 20, digest="best"), "1")
-    assert verdict(candidate, wide, champion(16, 16)).outcome == "pass"
-    found = verdict(candidate, wide, champion(16, 16), best)
+    assert decide(candidate, wide, champion(16, 16)).outcome == "pass"
+    found = decide(candidate, wide, champion(16, 16), best)
     assert (found.outcome, found.best_version) == ("fail", "1")
     assert found.reasons[0].startswith("fail: best champion: 0 won, 10 lost of 40 pairs")
 
 
 def test_margin_zero_demands_evidence_of_being_better():
     better = gate(champion_margin=0.0)
-    assert verdict(report(10, 10), better, champion(10, 10)).outcome == "hold"
-    assert verdict(report(19, 19), better, champion(10, 10)).outcome == "pass"
+    assert decide(report(10, 10), better, champion(10, 10)).outcome == "hold"
+    assert decide(report(19, 19), better, champion(10, 10)).outcome == "pass"
 
 
 def test_the_champion_itself_passes():
     same = Rival(report(18, 18, digest="same"))
-    found = verdict(report(18, 18, digest="same"), gate(champion_margin=0.0), same)
+    found = decide(report(18, 18, digest="same"), gate(champion_margin=0.0), same)
     assert found.outcome == "pass"
 
 
 def test_evaluations_under_another_protocol_are_refused():
     with pytest.raises(ValueError, match="but gate 'g' needs protocol 'p'"):
-        verdict(report(20, 20, max_episode_steps=400), gate())
+        decide(report(20, 20, max_episode_steps=400), gate())
     longer = champion(20, 20, episodes=35)
     with pytest.raises(ValueError, match="different initial states"):
-        verdict(report(20, 20), gate(), longer)
+        decide(report(20, 20), gate(), longer)
 
 
 def test_left_out_episodes_are_noticed():
@@ -214,15 +214,15 @@ def test_left_out_episodes_are_noticed():
     with pytest.raises(
         ValueError, match="38 episodes, which are not the 40 episodes of its protocol"
     ):
-        verdict(trimmed, gate())
+        decide(trimmed, gate())
     renamed = report(20, 20)
     renamed.protocol = {**renamed.protocol, "seed": 2}
     with pytest.raises(ValueError, match="does not match its protocol_hash"):
-        verdict(renamed, gate())
+        decide(renamed, gate())
 
 
 def test_a_verdict_survives_the_disk_and_notices_edits(tmp_path):
-    found = verdict(report(7, 6), gate(), champion(18, 18), attempt=2)
+    found = decide(report(7, 6), gate(), champion(18, 18), attempt=2)
     found.save(tmp_path / "verdict.json")
     assert Verdict.load(tmp_path / "verdict.json") == found
     data = json.loads((tmp_path / "verdict.json").read_text())
@@ -238,7 +238,7 @@ def test_a_verdict_survives_the_disk_and_notices_edits(tmp_path):
 
 def test_verdict_depends_on_its_arguments_alone():
     arguments = (report(14, 13), gate(), champion(12, 12))
-    assert verdict(*arguments).digest == verdict(*arguments).digest
+    assert decide(*arguments).digest == decide(*arguments).digest
 
 
 def test_every_field_changes_the_hash():

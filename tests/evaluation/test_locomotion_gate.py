@@ -6,12 +6,14 @@ import pytest
 
 from rrf.envs.mjlab.configs import MjlabEnvCfg
 from rrf.evaluation.control.protocol import ControlProtocolCfg
-from rrf.evaluation.gates.gate import GateCfg, Rival, load_gate, verdict
+from rrf.evaluation.gates.decision import Rival, decide
+from rrf.evaluation.gates.gate import GateCfg, load_gate
 from rrf.evaluation.gates.verdicts import Verdict, verdict_file
-from rrf.evaluation.judging import judge, round_of
+from rrf.evaluation.judging import judge
 from rrf.evaluation.protocols.limits import LimitCfg
 from rrf.evaluation.reports.report import write_report
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
+from rrf.lineage import EnvironmentLineage, Lineage
 
 GATES = Path(__file__).parents[2] / "configs/gates"
 LOCOMOTION = load_gate(GATES / "locomotion.yaml")
@@ -35,7 +37,7 @@ GATE = GateCfg(
 
 def report(
     errors: list[float | None], digest: str = "candidate", cfg: ControlProtocolCfg = PROTOCOL
-) -> EvaluationReport:
+) -> Evaluation:
     """An episode per error in the order of the protocol; None fell and has none."""
     episodes = []
     for state, error in zip(cfg.initial_states(), errors, strict=True):
@@ -43,7 +45,7 @@ def report(
         episodes.append(
             EpisodeResult(state.task, state.seed, state.index, error is not None, 9, 1.0, found)
         )
-    return EvaluationReport(cfg.to_dict(), cfg.hash, digest, episodes, {})
+    return Evaluation(cfg.to_dict(), cfg.hash, digest, episodes, {})
 
 
 def reasons(found: Verdict) -> str:
@@ -51,8 +53,8 @@ def reasons(found: Verdict) -> str:
 
 
 def test_a_mean_at_its_limit_passes_and_one_above_fails():
-    assert verdict(report([0.1, 0.1, 0.3, 0.3]), GATE).outcome == "pass"
-    found = verdict(report([0.1, 0.1, 0.3, 0.31]), GATE)
+    assert decide(report([0.1, 0.1, 0.3, 0.3]), GATE).outcome == "pass"
+    found = decide(report([0.1, 0.1, 0.3, 0.31]), GATE)
     assert found.outcome == "fail"
     # a sum of 0.81 over four
     assert found.reasons[0] == (
@@ -61,24 +63,24 @@ def test_a_mean_at_its_limit_passes_and_one_above_fails():
 
 
 def test_one_fall_in_all_episodes_is_one_too_many():
-    found = verdict(report([0.1, 0.1, 0.1, None]), GATE)
+    found = decide(report([0.1, 0.1, 0.1, None]), GATE)
     assert found.outcome == "fail"
     assert "fail: fall: mean 0.25 over 4 episodes, asked is at most 0" in reasons(found)
     assert "pass: tracking_error_xy: mean 0.1 over 3 episodes" in reasons(found)
 
 
 def test_a_number_that_no_episode_has_fails():
-    found = verdict(report([None] * 4), GATE)
+    found = decide(report([None] * 4), GATE)
     assert "fail: tracking_error_xy: no episode has it, asked is at most 0.2" in reasons(found)
 
 
 def test_bounds_and_the_champion_are_judged_as_for_any_policy():
     strict = GATE.replace(overall_lower_bound=0.9, limits={})
     # all of 4 solved at level .0304: the exact lower bound is .0304^(1/4) = 0.418
-    found = verdict(report([0.1] * 4), strict)
+    found = decide(report([0.1] * 4), strict)
     assert (found.outcome, "bounds 0.418 to 1.000" in found.reasons[0]) == ("fail", True)
     champion = Rival(report([0.1] * 4, digest="champion"))
-    worse = verdict(report([0.1, None, None, None]), GATE, champion)
+    worse = decide(report([0.1, None, None, None]), GATE, champion)
     assert "champion: 0 won, 3 lost of 4 pairs" in reasons(worse)
 
 
@@ -90,9 +92,9 @@ def test_the_locomotion_gate_needs_a_hundred_episodes_without_a_fall():
     only = LOCOMOTION.replace(
         limits={k: LOCOMOTION.limits[k] for k in ("tracking_error_xy", "fall")}
     )
-    assert verdict(report([0.15] * 100, cfg=cfg), only).outcome == "pass"
-    assert verdict(report([0.15] * 99 + [None], cfg=cfg), only).outcome == "fail"
-    assert verdict(report([0.21] * 100, cfg=cfg), only).outcome == "fail"
+    assert decide(report([0.15] * 100, cfg=cfg), only).outcome == "pass"
+    assert decide(report([0.15] * 99 + [None], cfg=cfg), only).outcome == "fail"
+    assert decide(report([0.21] * 100, cfg=cfg), only).outcome == "fail"
     assert {"power", "smoothness"} <= set(LOCOMOTION.limits)
 
 
@@ -109,13 +111,13 @@ def test_every_gate_of_ours_loads_and_can_be_passed(path):
     episodes = [
         EpisodeResult(s.task, s.seed, s.index, True, 9, 1.0, good) for s in cfg.initial_states()
     ]
-    perfect = EvaluationReport(cfg.to_dict(), cfg.hash, "candidate", episodes, {})
-    assert verdict(perfect, gate).outcome == "pass"
+    perfect = Evaluation(cfg.to_dict(), cfg.hash, "candidate", episodes, {})
+    assert decide(perfect, gate).outcome == "pass"
 
 
 def test_the_look_follows_from_the_number_of_episodes():
     gate = GATE.replace(looks=[2, 4, 9])
-    assert [round_of(gate, episodes) for episodes in (1, 2, 3, 4, 8, 9, 50)] == [
+    assert [gate.round_of(episodes) for episodes in (1, 2, 3, 4, 8, 9, 50)] == [
         0,
         0,
         0,
@@ -139,7 +141,7 @@ def test_limits_are_checked_where_the_gate_is_made():
 def test_an_evaluation_survives_the_disk_and_metrics_belong_to_its_digest(tmp_path):
     first = report([0.1, 0.1, 0.3, 0.3])
     first.save(tmp_path / "evaluation.json")
-    again = EvaluationReport.load(tmp_path)
+    again = Evaluation.load(tmp_path)
     assert again.episodes == first.episodes
     assert again.digest == first.digest
     assert report([0.1, 0.1, 0.3, 0.2]).digest != first.digest
@@ -147,7 +149,7 @@ def test_an_evaluation_survives_the_disk_and_metrics_belong_to_its_digest(tmp_pa
 
 def test_the_digest_of_an_evaluation_is_that_of_its_results():
     episodes = [EpisodeResult("a", 1, 0, True, 10, 1.5)]
-    found = EvaluationReport({}, "p", "c", episodes, {})
+    found = Evaluation({}, "p", "c", episodes, {})
     # sha256 of {"checkpoint_digest":"c","episodes":[{"index":0,"metrics":{},"return":1.5,"seed":1,
     # "steps":10,"success":true,"task":"a"}],"protocol_hash":"p"}
     assert found.digest == "361887ae836131ae1cf020e929bad9062889830724615ac8955741df774c7311"
@@ -156,7 +158,7 @@ def test_the_digest_of_an_evaluation_is_that_of_its_results():
 def test_judging_writes_the_verdict_and_the_report_with_its_table(tmp_path):
     report([0.1, 0.1, 0.3, 0.3]).save(tmp_path / "evaluation.json")
     write_report(tmp_path)
-    found = judge(tmp_path, GATE, lineage={"environment": {"task": "Go1"}})
+    found = judge(tmp_path, GATE, lineage=Lineage(environment=EnvironmentLineage("Go1")))
     assert Verdict.load(verdict_file(tmp_path, GATE.name)) == found
     page = (tmp_path / "report.html").read_text()
     assert "tracking error xy (m/s)" in page

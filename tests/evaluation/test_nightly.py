@@ -21,7 +21,7 @@ from rrf.evaluation.nightly.series import (
     follow,
     together,
 )
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 from tests.evaluation.test_report import Page
 
 REFERENCE = {"a": np.arange(50) < 46}  # 92 %
@@ -211,10 +211,10 @@ def test_a_night_of_other_tasks_does_not_fit():
 # --- differences
 
 
-def report(successes: Sequence[bool], **facts) -> EvaluationReport:
+def report(successes: Sequence[bool], **facts) -> Evaluation:
     episodes = [EpisodeResult("a", 1, i, one, 10, 1.0) for i, one in enumerate(successes)]
     known = {"source_digest": "c" * 64, "surroundings": {"torch": "2.8.0", "processor": "x"}}
-    return EvaluationReport({"name": "p"}, "p", "weights", episodes, {}, **(known | facts))
+    return Evaluation({"name": "p"}, "p", "weights", episodes, {}, **(known | facts))
 
 
 def test_episodes_that_differ_although_nothing_recorded_changed_are_told_as_a_fact():

@@ -14,6 +14,7 @@ from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.gates.gate import load_gate
 from rrf.evaluation.vla.play import played_protocol
 from rrf.evaluation.vla.protocol import ProtocolCfg
+from rrf.lineage import Lineage
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -114,6 +115,6 @@ def test_play_holds_an_action_for_as_long_as_the_training_did():
         ({"env": MetaWorldCfg(action_repeat=4).to_dict()}, "robosuite", 1),
         ({}, "robosuite", 1),  # the simulator's own
     ):
-        one = Candidate(Path(), "one", "vla", "", {"policy": policy, **config}, {})
+        one = Candidate(Path(), "one", "vla", "", {"policy": policy, **config}, Lineage())
         played = played_protocol(ProtocolCfg, one, 4242, {**options, "env": env_name})
         assert (played.env, played.action_repeat) == ("robosuite", expected)

@@ -3,17 +3,17 @@
 import pytest
 
 from rrf.evaluation.gates.regression import compare
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 
 
-def report(solved: dict[str, str], protocol: str = "p") -> EvaluationReport:
+def report(solved: dict[str, str], protocol: str = "p") -> Evaluation:
     """`{"task": "110"}`: three episodes of a task, the first two solved."""
     episodes = [
         EpisodeResult(task, 4242, index, mark == "1", steps=10, episode_return=0.0)
         for task, marks in solved.items()
         for index, mark in enumerate(marks)
     ]
-    return EvaluationReport({"name": "p"}, protocol, "c", episodes, timings={})
+    return Evaluation({"name": "p"}, protocol, "c", episodes, timings={})
 
 
 def test_equal_nights_show_no_regression():

@@ -7,11 +7,12 @@ import re
 import numpy as np
 import pytest
 
-from rrf.evaluation.gates.gate import GateCfg, verdict
+from rrf.evaluation.gates.decision import decide
+from rrf.evaluation.gates.gate import GateCfg
 from rrf.evaluation.reports.charts import COLORS, curves_chart, success_chart
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.reports.videos import choose_for_video, save_videos
-from rrf.evaluation.results import EvaluationReport, Rate
+from rrf.evaluation.results import Evaluation, Rate
 from rrf.evaluation.vla.evaluate import evaluate
 from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.evaluation.vla.replay import replay
@@ -43,7 +44,7 @@ def folder(tmp_path):
     report.videos = save_videos(tmp_path, chosen, frames, fps=10)
     report.save(tmp_path / "evaluation.json")
     gate = GateCfg(name="g", protocol=PROTOCOL, overall_lower_bound=0.6, looks=[5])
-    verdict(report, gate).save(tmp_path / "verdict-g.json")
+    decide(report, gate).save(tmp_path / "verdict-g.json")
     still = GoTowards()
     still.sample = lambda *_, **__: type("S", (), {"actions": np.zeros((1, 4, 2), np.float32)})()
     other = evaluate(
@@ -132,12 +133,12 @@ def test_a_report_names_what_it_is_about_and_leads_to_its_runs(folder):
 def with_a_worse_task(folder):
     """The champion solves what the candidate does, and one initial state more of the task `far`;
     the gate passes."""
-    report = EvaluationReport.load(folder)
+    report = Evaluation.load(folder)
     episodes = [dataclasses.replace(episode) for episode in report.episodes]
     next(e for e in episodes if e.task == "far" and not e.success).success = True
     champion = dataclasses.replace(report, episodes=episodes, checkpoint_digest="cd" * 32)
     lenient = GateCfg(name="g", protocol=PROTOCOL, overall_lower_bound=0.1, looks=[5])
-    verdict(report, lenient).save(folder / "verdict-g.json")
+    decide(report, lenient).save(folder / "verdict-g.json")
     return champion
 
 
@@ -153,7 +154,7 @@ def test_a_gate_that_passes_although_a_task_got_worse_says_so_in_the_headline(
 
 
 def test_a_headline_without_a_worse_task_says_nothing_of_it(folder):
-    same = EvaluationReport.load(folder)
+    same = Evaluation.load(folder)
     text = write_report(folder, champion=same).read_text()
     assert not {"worse", "worse:", "worse."} & set(Page(text).text.split())
 

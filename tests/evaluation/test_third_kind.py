@@ -15,7 +15,7 @@ from rrf.config import configclass, trust
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.protocols.base import BaseProtocolCfg
 from rrf.evaluation.protocols.files import PROTOCOLS
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 
 
 @configclass
@@ -41,7 +41,7 @@ class RobotLogCfg(BaseProtocolCfg):
         return config.get("robot") == "arm"
 
     def evaluate(self, candidate, resources, on_episode=None, known=()):
-        rows = json.loads((candidate.path / "log.json").read_text())
+        rows = json.loads((candidate.checkpoint / "log.json").read_text())
         episodes = [
             EpisodeResult(
                 *("stack", self.seed, state.index, row["success"], 1, float(row["success"])),
@@ -52,15 +52,15 @@ class RobotLogCfg(BaseProtocolCfg):
         for number, episode in enumerate(episodes, start=1):
             on_episode(episode, number, len(episodes))
         timings = {"wall_s": 1.0, "cpu_s": 1.0, "episodes_per_s": 1.0}
-        facts = (self.to_dict(), self.hash, candidate.digest)
-        return EvaluationReport(*facts, episodes, timings, candidate.label)
+        facts = (self.to_dict(), self.hash, candidate.checkpoint_digest)
+        return Evaluation(*facts, episodes, timings, candidate.label)
 
     def film(self, candidate, report, limit, folder, resources):
         return []
 
     @classmethod
     def play(cls, candidate, video, seed, options, say):
-        rows = json.loads((candidate.path / "log.json").read_text())
+        rows = json.loads((candidate.checkpoint / "log.json").read_text())
         for row in rows[: options["steps"]]:
             say(f"trial: {row}")
 

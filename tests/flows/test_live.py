@@ -240,7 +240,7 @@ def test_train_locomotion_refuses_what_is_worse(live: Checkout, balanced: str):
         :1
     ]
     assert f"http://127.0.0.1:{live.mlflow_port}/#/models/" in str(promoted["data"])
-    program = "from rrf.tracking import registry; print(registry.find('balance/2').description)"
+    program = "from rrf.registry import versions; print(versions.find('balance/2').description)"
     described = live.run(sys.executable, "-c", program)
     assert f"http://127.0.0.1:{live.prefect_port}/runs/flow-run/{run['id']}" in described
     assert "- Training: `cartpole-ppo`, seed 1, with PPO; MLflow run `" in described
@@ -279,7 +279,7 @@ def test_train_offline_from_recordings_makes_a_champion(live: Checkout):
     tasks = live.request("/task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
     expected = {"pull recordings", "reproduce pendulum-medium", "train offline pendulum-bc"}
     assert {one["name"] for one in tasks} >= expected
-    program = "from rrf.tracking import registry; print(registry.find('swing/1').tags)"
+    program = "from rrf.registry import versions; print(versions.find('swing/1').tags)"
     assert "pendulum-medium" in live.run(sys.executable, "-c", program)
 
 

@@ -16,9 +16,10 @@ from prefect.testing.utilities import prefect_test_harness
 from flows import commands, evaluate, ingest, names, promote, this_run, train_vla
 from flows import nightly_benchmark as nightly
 from flows.train_locomotion import train_locomotion
-from rrf.tracking import nights, registry, store
-from rrf.tracking.flow_run import FlowRun
-from tests.tracking.conftest import (
+from rrf.mlflow_store import store
+from rrf.mlflow_store.flow_run import FlowRun
+from rrf.registry import nights, versions
+from tests.registry.conftest import (
     empty_store,  # noqa: F401 (a fixture of `home`)
     make_checkpoint,
     make_evaluation,
@@ -104,7 +105,7 @@ def test_train_locomotion_names_its_runs_and_links_to_mlflow_and_back(server, ho
     told = FlowRun(run_id, begun, ran[1][3]["RRF_FLOW_RUN_URL"])
     assert told.url.endswith(f"/runs/flow-run/{run_id}")
     assert ran[1][3] | told.environment() == ran[1][3]
-    version = registry.find("balance@champion")
+    version = versions.find("balance@champion")
     assert FlowRun.from_tags(version.tags) == told
     assert f"[{begun}]({told.url})" in version.description
     report = (home / "evaluation/report.html").read_text()

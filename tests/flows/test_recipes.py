@@ -37,15 +37,17 @@ from infra.display import Display
 from rrf import prefect_plugin
 from rrf.config import locate
 from rrf.envs.rendering.video import write_video
-from rrf.evaluation.results import EvaluationReport
-from rrf.tracking import registry, store
-from rrf.tracking.lineage import collect_lineage
-from tests.tracking.conftest import (
+from rrf.evaluation.results import Evaluation
+from rrf.lineage import DatasetLineage, Lineage
+from rrf.mlflow_store import store
+from rrf.registry import promotion
+from rrf.registry.lineage_sources import collect_lineage
+from tests.registry.conftest import (
     empty_store,  # noqa: F401 (a fixture of `repository`)
     new_run,
     register,
 )
-from tests.tracking.conftest import home as repository  # noqa: F401 (a fixture)
+from tests.registry.conftest import home as repository  # noqa: F401 (a fixture)
 
 
 def test_overrides_go_to_the_stage_they_name():
@@ -67,13 +69,13 @@ def test_a_policy_reused_from_a_run_without_mlflow_is_refused_before_it_is_evalu
     (tmp_path / "result.json").write_text("{}")
     policy = {"checkpoint": str(tmp_path / "global_step_1"), "run_id": None}
     with pytest.raises(ValueError, match=rf"{tmp_path} was trained without MLflow.*move it away"):
-        conclude("walker", policy, "configs/gates/locomotion.yaml", {})
+        conclude("walker", policy, "configs/gates/locomotion.yaml", Lineage())
 
 
-def test_a_policy_stands_on_all_datasets_in_its_manifest(tmp_path):
-    one, other = {"dataset": "demo", "card": None}, {"dataset": "lab"}
-    for lineage, names in ((one, ["demo"]), ({"datasets": [one, other]}, ["demo", "lab"])):
-        (tmp_path / "manifest.json").write_text(json.dumps({"files": {}, "lineage": lineage}))
+def test_a_policy_depends_on_all_datasets_in_its_manifest(tmp_path):
+    for names in (["demo"], ["demo", "lab"]):
+        data = {"files": {}, "lineage": Lineage(tuple(map(DatasetLineage, names))).to_dict()}
+        (tmp_path / "manifest.json").write_text(json.dumps(data))
         assert datasets_behind(str(tmp_path)) == names
 
 
@@ -207,7 +209,7 @@ def test_flows_judge_by_the_gate_of_the_model_and_say_if_its_file_is_not_here(
     file, first = "configs/gates/g.yaml", "configs/gates/first.yaml"
     with pytest.raises(ValueError, match=r"no file 'configs/gates/first\.yaml'"):
         gate_for("new", None, first)
-    registry.rule("walker", file, "the usual one")
+    promotion.rule("walker", file, "the usual one")
     assert gate_for("walker", None, first) == file
     assert gate_for("walker", str(repository / file), first) == str(repository / file)
     (repository / file).rename(repository / first)
@@ -240,14 +242,14 @@ def test_a_video_artifact_is_a_small_moving_picture(tmp_path, monkeypatch):
     frames = [np.full((48, 64, 3), level, np.uint8) for level in range(0, 250, 5)]
     write_video(tmp_path / "videos/a.mp4", frames, fps=25)
     entry = {"path": "videos/a.mp4", "task": "go", "index": 0, "success": True}
-    report = EvaluationReport({}, "", "", [], {}, videos=[entry])
+    report = Evaluation({}, "", "", [], {}, videos=[entry])
     artifacts.show_video(report, tmp_path)
     kind, _, content = made[0]["image_url"].partition(",")
     assert kind == "data:image/webp;base64"
     picture = Image.open(io.BytesIO(base64.b64decode(content)))
     assert (picture.size, picture.n_frames) == ((64, 48), 16)  # two seconds, eight per second
     assert made[0]["description"] == f"go, success; all videos: {tmp_path / 'videos'}"
-    artifacts.show_video(EvaluationReport({}, "", "", [], {}), tmp_path)
+    artifacts.show_video(Evaluation({}, "", "", [], {}), tmp_path)
     assert len(made) == 1
 
 

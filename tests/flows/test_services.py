@@ -19,7 +19,7 @@ from infra import ports, services
 from infra.services import Service
 from rrf import service_records
 from rrf.cli.doctor import server as doctor_row
-from rrf.tracking import links
+from rrf.registry import links
 from tests.waiting import is_running, wait_for
 
 CHILD = """

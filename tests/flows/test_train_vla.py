@@ -8,10 +8,12 @@ import pytest
 from flows import commands
 from flows.train_vla import NEW_MODEL_GATE, NEW_MODEL_RL_GATE, STAGES, train_vla
 from rrf import workspace
+from rrf.lineage import DatasetLineage, Lineage
+from rrf.mlflow_store import store
+from rrf.registry import promotion, versions
 from rrf.runners.checkpoints.deployable import deployable_digest
-from rrf.tracking import registry, store
 from tests.flows.test_names import server  # noqa: F401 (a fixture)
-from tests.tracking.conftest import (
+from tests.registry.conftest import (
     empty_store,  # noqa: F401 (a fixture of `home`)
     home,  # noqa: F401 (a fixture)
     make_checkpoint,
@@ -60,7 +62,7 @@ class Commands:
     def _evaluated(self, policy: str) -> Path:
         if not policy.startswith("models:/"):
             return Path(policy)
-        digest = registry.find(policy).checkpoint_digest
+        digest = versions.find(policy).checkpoint_digest
         made = self.root.glob("checkpoints/*/global_step_3")
         return next(path for path in made if deployable_digest(path) == digest)
 
@@ -70,7 +72,7 @@ class Commands:
             return path
         client = store.connect()
         run_id = client.create_run(store.experiment_id(client, stage)).info.run_id
-        lineage = {"dataset": "demo", "dataset_card": None}
+        lineage = Lineage((DatasetLineage("demo"),))
         make_checkpoint(path, STAGES.index(stage) + 10 * self.seed, lineage)
         result = {"checkpoint": str(path), "run_id": run_id, "steps": 3}
         write_json(path.parent / "result.json", result)
@@ -108,11 +110,12 @@ def test_each_stage_starts_from_the_one_before_and_the_last_one_is_judged(
         ("evaluate", ["eval", str(rl), *once]),
     ]
     assert result["promoted"]
-    champion = registry.find("reach@champion")
+    champion = versions.find("reach@champion")
     assert champion.version == "1"
     assert champion.run_id == result["training"]["rl"]["run_id"]
-    assert result["lineage"]["dataset"] == "demo"
-    assert result["lineage"]["dataset_md5"] == "0123456789abcdef0123456789abcdef.dir"
+    [dataset] = result["lineage"]["datasets"]
+    assert dataset["name"] == "demo"
+    assert dataset["md5"] == "0123456789abcdef0123456789abcdef.dir"
     before = Path(result["before"], "evaluation.json").read_bytes()
     assert Path(result["evaluation"], "baseline-before-training.json").read_bytes() == before
 
@@ -128,8 +131,8 @@ def test_a_new_model_is_judged_by_the_gate_of_its_last_stage_and_keeps_that_gate
     result = train_vla("demo", None, "b", None, model="reach")
     assert [step for step, _ in made.ran] == ["dvc-pull", "dvc-repro", "sft", "evaluate"]
     assert not result["promoted"]
-    assert registry.find("reach/1").tags["gate.outcome"] == "fail"
-    assert registry.champion("reach") is None
+    assert versions.find("reach/1").tags["gate.outcome"] == "fail"
+    assert versions.champion("reach") is None
     assert ruled_by("reach") == NEW_MODEL_GATE
     assert not train_vla("demo", None, "b", "c", model="reach")["promoted"]  # the same gate
     assert train_vla("demo", None, "b", "c", model="another")["promoted"]
@@ -137,7 +140,7 @@ def test_a_new_model_is_judged_by_the_gate_of_its_last_stage_and_keeps_that_gate
 
 
 def ruled_by(model: str) -> str:
-    found = registry.gate_of(model)
+    found = promotion.gate_of(model)
     assert found is not None
     return found.file
 
@@ -150,7 +153,7 @@ def test_a_model_is_judged_by_no_other_gate_than_its_own(server, gates, made):  
     with pytest.raises(ValueError, match=r"'reach' is ruled by configs/gates/hard\.yaml .*, not"):
         train_vla("demo", None, "b", None, gate=easy, model="reach")
     assert made.ran == []
-    registry.rule("reach", easy, "a first policy is needed on the robot")
+    promotion.rule("reach", easy, "a first policy is needed on the robot")
     assert train_vla("demo", None, "b", None, gate=easy, model="reach")["promoted"]
 
 
@@ -166,13 +169,13 @@ def test_what_was_rolled_back_is_not_promoted_again_by_the_same_flow(
     assert run()["version"] == "1"
     made.seed = 1
     assert run()["promoted"]
-    assert registry.find("reach@champion").version == "2"
-    registry.rollback("reach", "drops the cup", "2")
+    assert versions.find("reach@champion").version == "2"
+    promotion.rollback("reach", "drops the cup", "2")
     again = run()
     assert (again["version"], again["verdict"], again["promoted"]) == ("2", "pass", False)
     assert "version 2 was rolled back (drops the cup)" in again["decision"]
     assert "--unrevoke" in again["decision"]
-    assert registry.find("reach@champion").version == "1"
+    assert versions.find("reach@champion").version == "1"
 
 
 def test_a_gate_that_cannot_be_read_ends_the_flow_before_anything_is_run(server, made):  # noqa: F811

@@ -212,8 +212,8 @@ def test_rewards_need_not_be_recorded(tmp_path):
 
 
 def test_the_dataset_is_part_of_the_lineage(dataset):
-    lineage, inputs = training_of(run_cfg(dataset)).stands_on(None, None)
-    assert lineage["dataset"] == str(dataset)
+    lineage, inputs = training_of(run_cfg(dataset)).depends_on(None, None)
+    assert lineage.dataset_names == [str(dataset)]
     assert inputs["dataset"]
 
 

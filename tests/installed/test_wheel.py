@@ -71,7 +71,7 @@ def test_outside_of_a_workspace_training_and_evaluation_work(installed, tmp_path
 
 
 def test_a_missing_extra_is_installed_with_the_wheel(installed, wheel, tmp_path):
-    script = 'python -c \'from rrf.registry import require; require("no_such", extra="onnx")\''
+    script = 'python -c \'from rrf.lookup import require; require("no_such", extra="onnx")\''
     said = installed.run(script, tmp_path, code=1)
     assert f"it comes with: pip install 'rrf[onnx] @ {wheel.as_uri()}'" in said
 

@@ -7,6 +7,7 @@ import torch
 from rrf.algorithms import BehaviorCloningCfg
 from rrf.data.schema import Batch, Observation
 from rrf.envs.metaworld.configs import MetaWorldCfg
+from rrf.lineage import Lineage
 from rrf.orchestra.imitation import demonstrations_of
 from rrf.policies import FlowMatchingHeadCfg
 from rrf.runners.checkpoints import checkpoint
@@ -75,7 +76,7 @@ def test_an_update_heeds_both_losses(tmp_path):
 def save(run_dir, cfg):
     policy = make_policy(cfg.policy)
     state = checkpoint.TrainerState({}, {})
-    return checkpoint.save(run_dir, 1, cfg, policy.state_dict(), STATS, state, {})
+    return checkpoint.save(run_dir, 1, cfg, policy.state_dict(), STATS, state, Lineage())
 
 
 def test_demonstrations_are_those_the_parent_was_fine_tuned_on(tmp_path):

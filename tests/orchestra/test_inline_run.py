@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.orchestra.inline_run import build_runner
 from rrf.policies import DiscreteTokenHeadCfg
 from rrf.policies.vla.configs import PolicyCfg, ValueHeadCfg
@@ -11,6 +12,9 @@ from rrf.runners.checkpoints import checkpoint
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 from tests.orchestra.conftest import ENV, POLICY, STATS, TASKS, make_policy
+
+LINEAGE = Lineage((DatasetLineage("demo"),))
+
 
 IMITATED = POLICY.replace(value_head=None)
 
@@ -22,7 +26,7 @@ def parent(tmp_path_factory):
     weights = make_policy(IMITATED).state_dict()
     state = checkpoint.TrainerState({}, {})
     cfg = SupervisedRunnerCfg(policy=IMITATED)
-    return checkpoint.save(run_dir, 7, cfg, weights, STATS, state, {"dataset": "demo"})
+    return checkpoint.save(run_dir, 7, cfg, weights, STATS, state, LINEAGE)
 
 
 def rl_cfg(parent, **changes):
@@ -40,11 +44,12 @@ def test_a_value_head_may_be_new_but_nothing_else(parent, tmp_path):
 
 
 def test_the_lineage_names_the_parent(parent, tmp_path):
-    runner = build_runner(rl_cfg(parent), tmp_path, {"dataset": "demo"})
+    runner = build_runner(rl_cfg(parent), tmp_path, LINEAGE)
     runner.backend.close()
     manifest = json.loads((parent / "manifest.json").read_text())
-    assert runner.lineage["dataset"] == manifest["lineage"]["dataset"] == "demo"
-    assert len(runner.lineage["parent_checkpoint"]) == 64
+    assert runner.lineage.dataset_names == ["demo"]
+    assert Lineage.from_dict(manifest["lineage"]) == runner.lineage
+    assert len(runner.lineage.parent_checkpoint or "") == 64
 
 
 @pytest.mark.parametrize(

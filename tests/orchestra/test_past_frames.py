@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rrf.envs.vec_env import InitialState
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.networks.vlm.configs import ImageRuleCfg, TokenizerCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
 from rrf.orchestra.inline import InlineBackend
@@ -21,6 +22,9 @@ from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 from rrf.runners.vla_rl.job_sources import GroupRound
 from tests.orchestra.conftest import ENV, STATS, assert_same, make_policy
+
+LINEAGE = Lineage((DatasetLineage("demo"),))
+
 
 POLICY = VLMPolicyCfg(
     cameras=["corner2"],
@@ -84,7 +88,7 @@ def test_chunks_must_end_where_the_policy_looks_back():
 def test_a_run_must_look_back_as_its_parent_did(tmp_path):
     state = checkpoint.TrainerState({}, {})
     cfg, weights = SupervisedRunnerCfg(policy=POLICY), make_policy(POLICY).state_dict()
-    parent = checkpoint.save(tmp_path / "sft", 7, cfg, weights, STATS, state, {"dataset": "demo"})
+    parent = checkpoint.save(tmp_path / "sft", 7, cfg, weights, STATS, state, LINEAGE)
     blind = POLICY.replace(past_images=0)  # the weights would fit
     run = VLARLRunnerCfg(init_from=str(parent), policy=blind, env=ENV, tasks=["drawer-open-v3"])
     with pytest.raises(ValueError, match=r"sees Past\(images=1, .*; set policy.past_images=1 "):

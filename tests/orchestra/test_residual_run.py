@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.orchestra.inline import InlineBackend
 from rrf.orchestra.residual_run import build_roles, build_runner
 from rrf.policies.vla.configs import PolicyCfg
@@ -15,12 +16,15 @@ from rrf.runners.vla_rl.residual_configs import ResidualSACRunnerCfg
 from tests.control.toy import CorridorCfg
 from tests.orchestra.conftest import ENV, POLICY, STATS, TASKS, make_policy, states
 
+LINEAGE = Lineage((DatasetLineage("demo"),))
+
+
 IMITATED = POLICY.replace(value_head=None)
 
 
 def saved(run_dir, cfg, weights):
     state = checkpoint.TrainerState({}, {})
-    return checkpoint.save(run_dir, 7, cfg, weights, STATS, state, {"dataset": "demo"})
+    return checkpoint.save(run_dir, 7, cfg, weights, STATS, state, LINEAGE)
 
 
 @pytest.fixture(scope="module")

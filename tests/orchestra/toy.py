@@ -8,6 +8,7 @@ import torch
 from rrf.config import trust
 from rrf.envs import ENVS
 from rrf.envs.vec_env import InitialState
+from rrf.lineage import Lineage
 from rrf.orchestra.inline_run import build_runner
 from rrf.policies.vla.configs import ValueHeadCfg
 from rrf.presets import PRESETS
@@ -37,7 +38,7 @@ def save_parent(folder, policy=POLICY):
         torch.manual_seed(0)
         weights = policy.build(STATS).state_dict()
     cfg, state = SupervisedRunnerCfg(policy=policy), checkpoint.TrainerState({}, {})
-    return checkpoint.save(folder, 7, cfg, weights, STATS, state, {})
+    return checkpoint.save(folder, 7, cfg, weights, STATS, state, Lineage())
 
 
 def run_cfg(parent, **changes) -> VLARLRunnerCfg:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rrf.data.schema import Observation
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.networks.vlm.configs import BackboneCfg, TokenizerCfg
 from rrf.networks.vlm.prismatic.configs import PrismaticCfg
 from rrf.orchestra.actor_role import VALUE_HEAD
@@ -114,7 +115,7 @@ def test_a_policy_that_was_imitated_gets_a_critic_that_the_value_loss_trains(fam
     parent = make_policy(imitated)
     saved = checkpoint.save(
         tmp_path, 1, SupervisedRunnerCfg(policy=imitated), parent.state_dict(), STATS,
-        checkpoint.TrainerState({}, {}), {"dataset": "toy"},
+        checkpoint.TrainerState({}, {}), Lineage((DatasetLineage("toy"),)),
     )  # fmt: skip
     policy = make_policy(cfg)
     checkpoint.load_weights(policy, saved, may_lack=VALUE_HEAD)

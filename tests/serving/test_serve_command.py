@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rrf.client import PolicyClient
+from rrf.lineage import Lineage
 from rrf.policies.control.configs import MemoryCfg
 from rrf.runners.checkpoints.deployed_control import DeployedControl
 from rrf.runners.checkpoints.deployed_vla import DeployedVLA
@@ -88,13 +89,13 @@ def test_a_port_that_is_taken_and_a_device_that_is_not_there_are_named(checkpoin
 
 
 def test_a_policy_with_a_memory_is_not_shared(tmp_path):
-    path = write_control_checkpoint(tmp_path, "Pendulum-v1", {}, MemoryCfg())
+    path = write_control_checkpoint(tmp_path, "Pendulum-v1", Lineage(), MemoryCfg())
     with pytest.raises(ValueError, match="keeps no memory"):
         ServedPolicy(path, "recurrent")
 
 
 def test_a_state_based_policy_is_served_with_single_actions(tmp_path, serving):
-    path = write_control_checkpoint(tmp_path, "Pendulum-v1", {})
+    path = write_control_checkpoint(tmp_path, "Pendulum-v1", Lineage())
     policy = ServedPolicy(path, "pendulum")
     policy.warm_up(RequestReader(policy.signature).examples(2))
     states = np.array([0.6, 0.8, -0.3], np.float32)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from rrf.tracking import store
-from rrf.tracking.flow_run import FlowRun
-from rrf.tracking.local_run import kept
+from rrf.lineage import DatasetLineage, Lineage
+from rrf.mlflow_store import store
+from rrf.mlflow_store.flow_run import FlowRun
+from rrf.registry.training_facts import run_name, run_notes
+from rrf.tracking.base import remembered
 from rrf.tracking.mlflow_run import MLflowTracker
 from rrf.tracking.runs import open_trackers
-from rrf.tracking.training_facts import run_name, run_notes
 
 ROOT = Path(__file__).parents[2]
 CONFIG = {
@@ -41,7 +42,7 @@ def test_a_run_is_named_by_experiment_seed_and_the_begin_of_its_key():
 
 
 def test_the_notes_say_what_is_trained_from_what_and_how_to_do_it_again():
-    lineage = {"dataset": "demo", "dataset_md5": "77.dir", "git_revision": "ab" * 20}
+    lineage = Lineage((DatasetLineage("demo", "77.dir"),), git_revision="ab" * 20)
     command = "rrf train reach-grpo seed=3"
     parent = "reach-sft-0123456789ab/global_step_40"
     assert run_notes(CONFIG, lineage, Path("/runs/r"), command, FLOW_RUN).splitlines() == [
@@ -81,9 +82,9 @@ def test_notes_that_a_person_wrote_stay_when_the_run_is_resumed(run_dir):
 
 
 def test_trackers_that_go_on_by_id_keep_the_first_name(run_dir):
-    first = kept(run_dir, "wandb", "reach-grpo, seed 3, 0a1b2c3d")
+    first = remembered(run_dir, "wandb", "reach-grpo, seed 3, 0a1b2c3d")
     assert first[1:] == ("reach-grpo, seed 3, 0a1b2c3d", True)
-    assert kept(run_dir, "wandb", "another") == (first[0], first[1], False)
+    assert remembered(run_dir, "wandb", "another") == (first[0], first[1], False)
 
 
 def test_tensorboard_shows_name_and_notes(run_dir):

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from rrf.tracking import store
-from rrf.tracking.lineage import collect_lineage
-from rrf.tracking.mlflow_run import UNSENT, MLflowTracker, flatten, metric_history
+from rrf.mlflow_store import store
+from rrf.mlflow_store.store import metric_history
+from rrf.registry.lineage_sources import collect_lineage
+from rrf.tracking.mlflow_run import UNSENT, MLflowTracker, flatten
 from rrf.tracking.runs import Trackers, open_trackers
-from tests.tracking.conftest import add_dataset, write_json
+from tests.registry.conftest import add_dataset, write_json
 from tests.waiting import wait_for
 
 CONFIG = {"seed": 1, "policy": {"type": "x:Y", "words": ["open", "drawer"] * 100, "lr": 0.001}}
@@ -196,7 +197,7 @@ def test_a_removed_tensorboard_directory_keeps_no_other_tracker_open(home, run_d
     tracker = open_trackers(["tensorboard", "mlflow"], "train", "r", run_dir)
     shutil.rmtree(run_dir / "tensorboard")
     tracker.close("FINISHED")
-    assert "TensorBoard's file is lost" in caplog.text
+    assert "TensorBoard is lost" in caplog.text
     assert store.connect().get_run(id_of(tracker)).info.status == "FINISHED"
 
 
@@ -327,12 +328,13 @@ def test_recording_a_run_never_loads_torch(home, run_dir):
     write_json(run_dir / "x.json", {})
     program = f"""
 import sys
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.tracking.runs import open_trackers
 tracker = open_trackers(["mlflow", "tensorboard"], "train", "r", {str(run_dir)!r})
 tracker.log_config({{"a": 1}})
 tracker.log_metrics({{"loss": 1.0}}, 1)
 tracker.log_artifact({str(run_dir / "x.json")!r})
-tracker.log_dataset({{"dataset": "demo"}})
+tracker.log_dataset(Lineage((DatasetLineage("demo"),)))
 tracker.close("FINISHED")
 assert "torch" not in sys.modules
 """

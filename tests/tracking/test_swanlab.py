@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.tracking.runs import open_trackers
 
 CONFIG = {"seed": 1, "policy": {"type": "x:Y", "lr": 0.001, "words": ["open"], "lora": None}}
@@ -71,7 +72,7 @@ def test_a_run_is_recorded_whole_below_its_directory(run_dir, tmp_path):
     (tmp_path / "report/videos").mkdir(parents=True)
     (tmp_path / "report/videos/0.mp4").write_text("film")
     tracker.log_artifact(tmp_path / "report")
-    tracker.log_dataset({"dataset": "demo", "dataset_md5": "0" * 32})
+    tracker.log_dataset(Lineage((DatasetLineage("demo", "0" * 32),)))
     (tmp_path / "notes.txt").unlink()  # the run keeps its own copy
     tracker.close("FINISHED")
 
@@ -81,7 +82,7 @@ def test_a_run_is_recorded_whole_below_its_directory(run_dir, tmp_path):
     written = yaml.safe_load((start / "files/config.yaml").read_text())
     config = {name: item["value"] for name, item in written.items()}
     tags = {"kind": "sft", "checkpoint_digest": "c" * 64, "status": "FINISHED"}
-    lineage = {"dataset": "demo", "dataset_md5": "0" * 32}
+    lineage = {"datasets": [{"name": "demo", "md5": "0" * 32}]}
     assert config == CONFIG | {"init_from": "null", "tags": tags, "lineage": lineage}
     assert found["curves"]["loss/total"] == [(25, 0.04), (50, 0.02), (75, 1 / 75), (100, 0.01)]
     assert found["curves"]["loss/validation"] == [(100, 0.5)]

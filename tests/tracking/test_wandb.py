@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.tracking.runs import open_trackers
 
 CONFIG = {"seed": 1, "policy": {"type": "x:Y", "lr": 0.001}}
@@ -86,7 +87,7 @@ def test_a_run_is_recorded_whole_below_its_directory(run_dir, tmp_path):
     (tmp_path / "report/videos").mkdir(parents=True)
     (tmp_path / "report/videos/0.mp4").write_text("film")
     tracker.log_artifact(tmp_path / "report")
-    tracker.log_dataset({"dataset": "demo", "dataset_md5": "0" * 32})
+    tracker.log_dataset(Lineage((DatasetLineage("demo", "0" * 32),)))
     (tmp_path / "notes.txt").unlink()  # the run keeps its own copy
     tracker.close("FINISHED")
 
@@ -95,7 +96,7 @@ def test_a_run_is_recorded_whole_below_its_directory(run_dir, tmp_path):
     assert found["run"][1:] == ("metaworld-demo", "r")
     assert found["config"]["seed"] == 1
     assert found["config"]["policy"] == {"type": "x:Y", "lr": 0.001}
-    assert found["config"]["lineage"] == {"dataset": "demo", "dataset_md5": "0" * 32}
+    assert found["config"]["lineage"] == {"datasets": [{"name": "demo", "md5": "0" * 32}]}
     tags = {"kind": "sft", "checkpoint_digest": "c" * 64, "status": "FINISHED"}
     assert found["config"]["tags"] == tags
     assert found["curves"]["loss/total"] == [(25, 0.04), (50, 0.02), (75, 1 / 75), (100, 0.01)]

@@ -23,6 +23,7 @@ from rrf.policies.vla.vlm import prompt_of
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners import AdamWCfg, SupervisedRunnerCfg
 from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.deployable import load_lineage
 from rrf.runners.supervised.advantage import FILE, with_dropout
 from rrf.runners.supervised.runner import build_runner
 from tests.training.conftest import tiny_policy_cfg, tiny_run_cfg
@@ -187,8 +188,8 @@ def test_of_contradicting_demonstrations_the_good_action_is_taken(camps, tmp_pat
     tolerance = 0.25 if source == "score" else 0.1
     assert action_of(policy, -1) == pytest.approx(BAD, abs=tolerance)
     assert BAD + 0.2 < action_of(policy, 0) < GOOD - 0.2  # not told: between the two
-    lineage = checkpoint.load_lineage(newest(tmp_path))
-    assert lineage["advantage"]["file"] == FILE
+    lineage = load_lineage(newest(tmp_path))
+    assert lineage.advantage["file"] == FILE
     table = pd.read_parquet(tmp_path / FILE)
     is_good = np.isin(table["episode_index"], GOOD_EPISODES)
     assert (table["is_positive"].to_numpy() == is_good).mean() > 0.9

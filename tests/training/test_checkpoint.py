@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rrf import atomic
+from rrf.lineage import Lineage
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.supervised.frames import open_split
@@ -20,7 +21,7 @@ def runner(dataset, tmp_path_factory):
     cfg = tiny_run_cfg(dataset)
     split = open_split(dataset, 2, None, cfg.validation_fraction)
     runner = SupervisedRunner(
-        cfg, split, tmp_path_factory.mktemp("run"), {"dataset_md5": "0123.dir"}
+        cfg, split, tmp_path_factory.mktemp("run"), Lineage(source_digest="0123")
     )
     runner.run()
     return runner
@@ -45,7 +46,7 @@ def test_a_checkpoint_holds_the_files_users_are_told_of(runner):
         "trainer_state/state.json",
     ]
     manifest = json.loads((path / "manifest.json").read_text())
-    assert (manifest["step"], manifest["lineage"]) == (20, {"dataset_md5": "0123.dir"})
+    assert (manifest["step"], manifest["lineage"]) == (20, {"source_digest": "0123"})
 
 
 def test_the_averaged_weights_are_the_deployed_ones_and_the_trained_ones_are_kept(runner):

@@ -11,9 +11,10 @@ import pytest
 from rrf.config import trust
 from rrf.data.dataset.opening import open_dataset
 from rrf.envs import ENVS
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.orchestra.recording_role import RecordingRole
 from rrf.presets import PRESETS
-from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.deployable import load_lineage
 from rrf.runners.dagger.recording import initial_states
 from rrf.runners.interruption import Interrupted, SignalWatch
 
@@ -61,7 +62,7 @@ def cfg(demonstrations, cloned):
 def finished(cfg, tmp_path_factory):
     """The directory of a finished run, and its result."""
     run_dir = tmp_path_factory.mktemp("dagger")
-    return run_dir, cfg.build(run_dir, {"dataset": "toy"}).run()
+    return run_dir, cfg.build(run_dir, Lineage((DatasetLineage("toy"),))).run()
 
 
 @pytest.fixture(scope="module")
@@ -117,11 +118,11 @@ def test_failures_are_recorded_too(finished):
 
 def test_the_lineage_names_datasets_and_recorded_rounds(finished):
     run_dir, result = finished
-    lineage = checkpoint.load_lineage(result["checkpoint"])
-    assert lineage["dataset"] == "toy"
-    assert len(lineage["parent_checkpoint"]) == 64
-    assert [one["beta"] for one in lineage["recorded"]] == [0.5, 0.25]
-    assert len({one["digest"] for one in lineage["recorded"]}) == 2
+    lineage = load_lineage(result["checkpoint"])
+    assert lineage.dataset_names == ["toy"]
+    assert len(lineage.parent_checkpoint) == 64
+    assert [one["beta"] for one in lineage.recorded] == [0.5, 0.25]
+    assert len({one["digest"] for one in lineage.recorded}) == 2
     assert not list(run_dir.glob("round_*/training"))  # optimizer states of finished rounds
 
 

@@ -7,10 +7,11 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from rrf.cli import app
+from rrf.mlflow_store import store
 from rrf.policies.vla.published import lerobot
 from rrf.presets import resolve
+from rrf.registry import listing, loading
 from rrf.runners.checkpoints import checkpoint
-from rrf.tracking import registry, store
 from rrf.workspace import HOME_VARIABLE
 from tests.policies.lerobot_cases import build, directories, observation, policy_cfg
 
@@ -108,9 +109,9 @@ def test_an_imported_policy_can_be_registered(tmp_path, monkeypatch):
     assert error is None, error
     assert rrf("models", "register", tmp_path / "ours", "arm")[1] is None
     assert "lineage lacks the data of a published policy" in said
-    (version,) = registry.versions("arm")
+    (version,) = listing.versions("arm")
     assert version.tags["lineage.published.name"] == str(folder)
-    registry.fetch("arm/1", tmp_path / "fetched")
+    loading.fetch("arm/1", tmp_path / "fetched")
     assert np.array_equal(
         actions(checkpoint.load_policy(tmp_path / "fetched")),
         actions(checkpoint.load_policy(tmp_path / "ours")),

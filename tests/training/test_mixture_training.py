@@ -14,8 +14,8 @@ from rrf.data.dataset.reader import LeRobotReader
 from rrf.data.dataset.stats import norm_stats
 from rrf.data.language import Language
 from rrf.data.schema import STATE
+from rrf.registry.lineage_sources import collect_lineage
 from rrf.runners.supervised.frames import open_split, split_of
-from rrf.tracking.lineage import collect_lineage
 from tests.data.s3_server import s3  # noqa: F401
 from tests.training.conftest import SCHEMA, make_episode, tiny_run_cfg, write_synthetic
 
@@ -84,10 +84,9 @@ def test_a_run_is_known_by_the_content_of_all_its_datasets(dataset, small, tmp_p
     assert run_training(cfg)["reused"]
     assert run_training(cfg.replace(cache_dir=str(tmp_path / "cache")))["reused"]
     manifest = json.loads((tmp_path / first["checkpoint"] / "manifest.json").read_text())
-    lineage = manifest["lineage"]
-    assert lineage["dataset"] == f"{dataset}, {small}"
-    assert (lineage["num_episodes"], lineage["num_frames"]) == (12, 144)
-    assert [one["num_frames"] for one in lineage["datasets"]] == [96, 48]
+    datasets = manifest["lineage"]["datasets"]
+    assert [one["name"] for one in datasets] == [str(dataset), str(small)]
+    assert [one["num_frames"] for one in datasets] == [96, 48]
     (small / "README.md").write_text("another version")
     second = run_training(cfg)
     assert (second["reused"], second["checkpoint"] != first["checkpoint"]) == (False, True)
@@ -118,9 +117,9 @@ def test_a_dataset_in_a_bucket_is_trained_on_where_it_lies(s3, dataset, tmp_path
         remote.training.batch(indices).observation.images["front"],
         local.training.batch(indices).observation.images["front"],
     )
-    lineage = collect_lineage(URL)
-    assert (lineage["num_frames"], lineage["card"]) == (96, f"{URL}/README.md")
-    assert (lineage["dataset_md5"], lineage["raw_md5"]) == (None, None)
+    [lineage] = collect_lineage(URL).datasets
+    assert (lineage.num_frames, lineage.card) == (96, f"{URL}/README.md")
+    assert (lineage.md5, lineage.raw_md5) == (None, None)
     first = run_training(tiny_run_cfg(URL, max_steps=1))
     assert run_training(tiny_run_cfg(URL, max_steps=1))["reused"]
     s3.put(f"{URL}/README.md", b"# other squares")

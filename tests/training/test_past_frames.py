@@ -15,6 +15,7 @@ from rrf.evaluation.vla.evaluate import evaluate
 from rrf.evaluation.vla.execution_configs import RealTimeChunkingCfg, TemporalEnsembleCfg
 from rrf.evaluation.vla.play import played_protocol
 from rrf.evaluation.vla.protocol import ProtocolCfg
+from rrf.lineage import Lineage
 from rrf.networks.vlm.configs import ImageRuleCfg, TokenizerCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
 from rrf.policies import FlowMatchingHeadCfg
@@ -163,7 +164,7 @@ def test_protocols_must_show_the_frames_that_the_policy_was_trained_on(trained, 
 def test_a_played_episode_executes_as_much_as_shows_the_frames(tmp_path):
     config = {"policy": POLICY.replace(chunk_length=4, past_states=1, cameras=["c"]).to_dict()}
     options = {**ProtocolCfg.play_options, "task": "any", "env": "recall"}
-    candidate = Candidate(tmp_path, "mine", "vla", "ab12", config, {})
+    candidate = Candidate(tmp_path, "mine", "vla", "ab12", config, Lineage())
     assert played_protocol(ProtocolCfg, candidate, 1, options).execute_steps == 2
 
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from rrf import atomic
 from rrf.cli import app
 from rrf.data.schema import ACTION, STATE, Observation
+from rrf.lineage import Lineage
 from rrf.networks import tensor_files
 from rrf.networks.vlm.configs import LoRACfg, TokenizerCfg
 from rrf.policies.vla.configs import CompactVLACfg
@@ -17,6 +18,7 @@ from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
 from rrf.policies.vla.published.formats import FORMATS, format_at
 from rrf.presets import resolve
 from rrf.runners.checkpoints import checkpoint, published
+from rrf.runners.checkpoints.deployable import load_lineage
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.runner import build_runner
 from rrf.workspace import HOME_VARIABLE
@@ -76,7 +78,9 @@ def saved(folder, cfg):
     state = checkpoint.TrainerState({}, {})
     run = SupervisedRunnerCfg(policy=cfg)
     weights, texts = policy.state_dict(), policy.assets()
-    return checkpoint.save(folder, 7, run, weights, norm_stats, state, {}, texts), policy.eval()
+    return checkpoint.save(
+        folder, 7, run, weights, norm_stats, state, Lineage(), texts
+    ), policy.eval()
 
 
 def actions(policy):
@@ -112,8 +116,8 @@ def test_a_checkpoint_acts_the_same_after_export_and_import(case, tmp_path):
     assert again.cfg.cameras == cfg.cameras
     assert (again.cfg.state_dim, again.cfg.action_dim) == (cfg.state_dim, cfg.action_dim)
     assert np.abs(actions(again) - actions(policy)).max() < 1e-5
-    lineage = checkpoint.load_lineage(tmp_path / "ours")
-    assert lineage["published"] == {"name": str(folder)}
+    lineage = load_lineage(tmp_path / "ours")
+    assert lineage.published == {"name": str(folder)}
 
 
 @pytest.mark.parametrize("case", ["lerobot", "openvla", "groot"])
@@ -239,7 +243,7 @@ def test_a_training_starts_from_a_published_policy_with_its_own_statistics(tmp_p
     mine = runner.policy.state_dict()
     assert all(torch.equal(mine[name], value) for name, value in policy.state_dict().items())
     assert runner.norm_stats == json.loads((tmp_path / "data/norm_stats.json").read_text())
-    assert runner.lineage["published"] == {"name": str(tmp_path / "theirs")}
+    assert runner.lineage.published == {"name": str(tmp_path / "theirs")}
     runner.run()
     again = build_runner(run, tmp_path / "new")
     again.run()  # resumes; the published weights do not come back

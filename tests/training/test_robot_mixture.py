@@ -12,6 +12,7 @@ from rrf.data.schema import ACTION, STATE
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners import AdamWCfg
 from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.deployable import load_lineage
 from rrf.runners.checkpoints.extract import extract
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.frames import split_of
@@ -119,7 +120,7 @@ def test_the_policy_of_one_robot_is_a_checkpoint_like_any_other(folder, trained,
     cfg = read_yaml(out / "config.yaml")
     assert (cfg["dataset"], cfg["mixture"], cfg["robots"]) == (str(folder / "cart"), {}, {})
     assert checkpoint.load_norm_stats(out) == published(folder, "cart")
-    assert "parent_checkpoint" in checkpoint.load_lineage(out)
+    assert load_lineage(out).parent_checkpoint
     policy: typing.Any = checkpoint.load_policy(out)
     frames = split_of(one_dataset(folder, "cart")).training
     assert policy.sample(frames.batch(np.arange(3)).observation).actions.shape == (3, CHUNK, 2)

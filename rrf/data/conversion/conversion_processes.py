@@ -19,7 +19,7 @@ from pathlib import Path
 from rrf.data.conversion.dataset_cfg import DatasetCfg
 from rrf.data.conversion.recordings import Counters, RecordingConverter
 from rrf.data.raw import Recording
-from rrf.registry import load_plugins
+from rrf.lookup import load_plugins
 
 _PR_SET_PDEATHSIG = 1
 _POLL_S = 0.2

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from rrf.registry import require
+from rrf.lookup import require
 
 _SEQUENTIAL = "readahead_buffer_size:0,max_parallelism:0"  # no threads: a process reads one shard
 

@@ -2,9 +2,9 @@
 `configs/datasets/NAME.yaml`.
 """
 
-from rrf.registry import Registry
+from rrf.lookup import Lookup
 
-SOURCES = Registry(
+SOURCES = Lookup(
     "format",
     {
         "robomimic": "rrf.data.formats.robomimic:RobomimicSource",

@@ -21,7 +21,7 @@ from rrf.data.dataset.sampling import mixed_seed
 from rrf.envs.control_env import EnvState, Interface, check_step
 from rrf.envs.gymnasium.configs import EnvPoolEnvCfg
 from rrf.envs.gymnasium.spaces import ActionMap, flattening, visible_dimensions
-from rrf.registry import require
+from rrf.lookup import require
 
 _MAX_SEED = 2**31 - 1
 _STEP_DT_S = 0.02  # for a task that does not tell; it only sets the speed of videos

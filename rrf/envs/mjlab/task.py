@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rrf.config import did_you_mean
 from rrf.envs.mjlab.configs import MjlabEnvCfg
-from rrf.registry import require
+from rrf.lookup import require
 
 _OWN_FIELDS = {
     "scene.num_envs": "num_envs",

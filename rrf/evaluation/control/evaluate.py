@@ -21,7 +21,7 @@ from rrf.envs.vec_env import InitialState
 from rrf.evaluation.control.metrics import EpisodeMeter, VelocityEnv
 from rrf.evaluation.cpu_time import cpu_seconds
 from rrf.evaluation.protocols.base import OnEpisode
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.policies.control.actor_critic import ControlPolicy
 
 if typing.TYPE_CHECKING:
@@ -40,7 +40,7 @@ def evaluate_control(
     checkpoint_digest: str = "",
     label: str = "",
     known: Sequence[EpisodeResult] = (),
-) -> EvaluationReport:
+) -> Evaluation:
     """Run every block of `protocol` that has an episode missing from `known`.
 
     Args:
@@ -73,7 +73,7 @@ def evaluate_control(
                 on_episode(episode, len(done), len(states))
     wall = time.perf_counter() - wall
     timings = {"wall_s": wall, "cpu_s": cpu_seconds() - cpu, "episodes_per_s": num_new / wall}
-    return EvaluationReport(
+    return Evaluation(
         protocol=protocol.to_dict(),
         protocol_hash=protocol.hash,
         checkpoint_digest=checkpoint_digest,

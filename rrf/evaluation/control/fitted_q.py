@@ -128,7 +128,7 @@ def fitted_q_of(
             f"{candidate.label} is {described(candidate.kind)}; fitted-Q evaluation is for "
             "policies of states"
         )
-    policy, interface = load_control_policy(candidate.path)
+    policy, interface = load_control_policy(candidate.checkpoint)
     data = read_transitions(place)
     widths = interface.observation_dims
     gamma = float(candidate.config["algorithm"]["gamma"])

@@ -56,7 +56,7 @@ def play(
         raise ValueError("--viewer and --video exclude each other; give only one of them")
     if viewer:
         require_display()
-    policy, interface = load_control_policy(candidate.path)
+    policy, interface = load_control_policy(candidate.checkpoint)
     num_steps = steps or max(1, round((seconds or _SECONDS) / interface.step_dt))
     with _environment(_environment_cfg(candidate), 1 if viewer else num_envs, seed) as bare:
         _require_same_shapes(bare.interface, interface, candidate.label)
@@ -82,7 +82,7 @@ def _environment_cfg(candidate: Candidate) -> ControlEnvCfg:
         return ControlEnvCfg.from_dict(candidate.config["env"])
     except (KeyError, ValueError) as error:
         raise ValueError(
-            f"{candidate.path}/{CONFIG} describes an environment that is not known here "
+            f"{candidate.checkpoint}/{CONFIG} describes an environment that is not known here "
             f"({first_error(error)}); import the module that registers it with --import MODULE"
         ) from error
 

@@ -20,7 +20,7 @@ from rrf.envs.vec_env import InitialState
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
 from rrf.evaluation.protocols.limits import LimitCfg, check_metrics
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 
 METRICS = {
     "return": "sum of rewards",
@@ -159,16 +159,16 @@ class ControlProtocolCfg(BaseProtocolCfg):
         resources: Resources,
         on_episode: OnEpisode | None = None,
         known: Sequence[EpisodeResult] = (),
-    ) -> EvaluationReport:
+    ) -> Evaluation:
         """See `BaseProtocolCfg.evaluate`."""
         from rrf.evaluation.control.evaluate import evaluate_control
         from rrf.runners.checkpoints.control import load_control_policy
 
         return evaluate_control(
-            *load_control_policy(candidate.path),
+            *load_control_policy(candidate.checkpoint),
             self,
             on_episode,
-            checkpoint_digest=candidate.digest,
+            checkpoint_digest=candidate.checkpoint_digest,
             label=candidate.label,
             known=known,
         )
@@ -176,7 +176,7 @@ class ControlProtocolCfg(BaseProtocolCfg):
     def film(
         self,
         candidate: Candidate,
-        report: EvaluationReport,
+        evaluation: Evaluation,
         limit: int,
         folder: Path,
         resources: Resources,
@@ -186,9 +186,9 @@ class ControlProtocolCfg(BaseProtocolCfg):
         from rrf.evaluation.reports.videos import choose_for_video
         from rrf.runners.checkpoints.control import load_control_policy
 
-        if not (chosen := choose_for_video(report.episodes, limit)):
+        if not (chosen := choose_for_video(evaluation.episodes, limit)):
             return []
-        return film_episodes(*load_control_policy(candidate.path), self, chosen, folder)
+        return film_episodes(*load_control_policy(candidate.checkpoint), self, chosen, folder)
 
     def check_training(self, cfg: typing.Any) -> None:
         """See `BaseProtocolCfg.check_training`. Builds one training environment and one block."""

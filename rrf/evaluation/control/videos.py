@@ -37,7 +37,7 @@ def film_episodes(
     """Write `<folder>/videos/`, an mp4 and a poster per episode.
 
     Returns:
-        The entries of `EvaluationReport.videos`, in the order of `episodes`.
+        The entries of `Evaluation.videos`, in the order of `episodes`.
 
     Raises:
         ValueError: For an environment that cannot be drawn, or an episode that differs from the

@@ -10,7 +10,7 @@ correction, once for each task.
 import dataclasses
 
 from rrf.evaluation.intervals import mcnemar_p
-from rrf.evaluation.results import EvaluationReport, wins_and_losses
+from rrf.evaluation.results import Evaluation, wins_and_losses
 
 ALPHA = 0.01  # of all tasks together; the tasks share another 0.01
 
@@ -26,7 +26,7 @@ class Comparison:
     regressions: tuple[str, ...]  # one sentence each; empty if nothing got significantly worse
 
 
-def compare(after: EvaluationReport, before: EvaluationReport, alpha: float = ALPHA) -> Comparison:
+def compare(after: Evaluation, before: Evaluation, alpha: float = ALPHA) -> Comparison:
     """Pair the episodes of two evaluations by initial state and test for a loss.
 
     Raises:
@@ -37,8 +37,8 @@ def compare(after: EvaluationReport, before: EvaluationReport, alpha: float = AL
             "the evaluations were run under two protocols and cannot be compared; evaluate both "
             "again with: rrf eval CHECKPOINT --protocol FILE"
         )
-    theirs = before.successes
-    wins, losses = wins_and_losses(after.episodes, theirs)
+    solved_before = before.successes
+    wins, losses = wins_and_losses(after.episodes, solved_before)
     p_value = mcnemar_p(losses, wins)
     worse = []
     if p_value <= alpha:
@@ -46,7 +46,7 @@ def compare(after: EvaluationReport, before: EvaluationReport, alpha: float = AL
     tasks = after.per_task
     for task in tasks:
         task_wins, task_losses = wins_and_losses(
-            [e for e in after.episodes if e.task == task], theirs
+            [e for e in after.episodes if e.task == task], solved_before
         )
         task_p = mcnemar_p(task_losses, task_wins)
         if task_p <= alpha / len(tasks):
@@ -69,20 +69,22 @@ class WorseTask:
         return fewer if self.p_value <= 0.05 else f"{fewer} (may be chance, p {self.p_value:.2f})"
 
 
-def worse_tasks(report: EvaluationReport, other: EvaluationReport) -> list[WorseTask]:
-    """The tasks on which `report` has fewer successes than `other`, the largest loss first.
+def worse_tasks(evaluation: Evaluation, other: Evaluation) -> list[WorseTask]:
+    """The tasks on which `evaluation` has fewer successes than `other`, the largest loss first.
 
     Only initial states that both evaluations share are compared.
     """
-    theirs, found = other.successes, []
-    for task in report.per_task:
-        pairs = [e for e in report.episodes if e.task == task and e.initial_state in theirs]
-        wins, losses = wins_and_losses(pairs, theirs)
+    other_solved, worse = other.successes, []
+    for task in evaluation.per_task:
+        pairs = [
+            e for e in evaluation.episodes if e.task == task and e.initial_state in other_solved
+        ]
+        wins, losses = wins_and_losses(pairs, other_solved)
         if losses > wins:
             solved = sum(episode.success for episode in pairs)
             p_value = mcnemar_p(losses, wins)
-            found.append(WorseTask(task, len(pairs), solved, solved - wins + losses, p_value))
-    return sorted(found, key=lambda one: (one.solved - one.solved_before) / one.pairs)
+            worse.append(WorseTask(task, len(pairs), solved, solved - wins + losses, p_value))
+    return sorted(worse, key=lambda task: (task.solved - task.solved_before) / task.pairs)
 
 
 def _sentence(what: str, wins: int, losses: int, p_value: float) -> str:

@@ -27,8 +27,8 @@ def verdicts_of(folder: str | Path, evaluation_digest: str) -> "dict[Path, Verdi
 
     Verdicts on an earlier, shorter evaluation are left out.
     """
-    found = {path: Verdict.load(path) for path in sorted(Path(folder).glob("verdict-*.json"))}
-    return {path: v for path, v in found.items() if v.evaluation_digest == evaluation_digest}
+    verdicts = {path: Verdict.load(path) for path in sorted(Path(folder).glob("verdict-*.json"))}
+    return {path: v for path, v in verdicts.items() if v.evaluation_digest == evaluation_digest}
 
 
 @dataclasses.dataclass(frozen=True)

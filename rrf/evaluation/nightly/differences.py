@@ -9,7 +9,7 @@ and no statistics. They raise no alarm, because most causes do no harm; the rule
 import dataclasses
 
 from rrf import atomic
-from rrf.evaluation.results import EvaluationReport
+from rrf.evaluation.results import Evaluation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,41 +36,41 @@ class Differences:
         )
 
 
-def differences(report: EvaluationReport, other: EvaluationReport) -> Differences:
+def differences(evaluation: Evaluation, other: Evaluation) -> Differences:
     """Compare an evaluation with an earlier one of the same checkpoint and the same conditions.
 
     Raises:
         ValueError: If they are of different checkpoints.
     """
-    if report.checkpoint_digest != other.checkpoint_digest:
+    if evaluation.checkpoint_digest != other.checkpoint_digest:
         raise ValueError(
-            f"the evaluations are of two checkpoints, {report.checkpoint_digest[:12]} and "
+            f"the evaluations are of two checkpoints, {evaluation.checkpoint_digest[:12]} and "
             f"{other.checkpoint_digest[:12]}; only those of one checkpoint must be equal"
         )
     theirs = {episode.initial_state: episode for episode in other.episodes}
-    pairs = [(e, theirs[e.initial_state]) for e in report.episodes if e.initial_state in theirs]
+    pairs = [(e, theirs[e.initial_state]) for e in evaluation.episodes if e.initial_state in theirs]
     otherwise = sum(a.success != b.success for a, b in pairs)
     return Differences(
         len(pairs),
         otherwise,
         sum(a != b for a, b in pairs) - otherwise,
-        _changes(report, other),
+        _changes(evaluation, other),
     )
 
 
-def outcomes(report: EvaluationReport) -> dict[str, str]:
+def outcomes(evaluation: Evaluation) -> dict[str, str]:
     """A digest by task, which two evaluations share if the same initial states were solved."""
     return {
         task: atomic.digest_of(
-            [[e.seed, e.index, e.success] for e in report.episodes if e.task == task]
+            [[e.seed, e.index, e.success] for e in evaluation.episodes if e.task == task]
         )
-        for task in report.per_task
+        for task in evaluation.per_task
     }
 
 
-def _changes(report: EvaluationReport, other: EvaluationReport) -> tuple[str, ...]:
-    facts = [("code", other.source_digest[:12], report.source_digest[:12])]
-    now, then = report.surroundings, other.surroundings
+def _changes(evaluation: Evaluation, other: Evaluation) -> tuple[str, ...]:
+    facts = [("code", other.source_digest[:12], evaluation.source_digest[:12])]
+    now, then = evaluation.surroundings, other.surroundings
     names = sorted(now.keys() | then.keys())
     facts += [(name, then.get(name, "absent"), now.get(name, "absent")) for name in names]
     return tuple(f"{name} {old} → {new}" for name, old, new in facts if old != new)

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 
 from rrf.evaluation.intervals import mcnemar_p
 from rrf.evaluation.nightly.cusum import NIGHTS, Cusum, cusum
-from rrf.evaluation.results import EvaluationReport, Rate, wins_and_losses
+from rrf.evaluation.results import Evaluation, Rate, wins_and_losses
 
 ALL = "all tasks"
 FALSE_ALARM = 0.05
@@ -92,11 +92,11 @@ class Point:
     is_red: bool  # an alarm of this night, or an earlier one that is not acknowledged
 
 
-def counts(report: EvaluationReport, reference: EvaluationReport) -> dict[str, Count]:
+def counts(evaluation: Evaluation, reference: Evaluation) -> dict[str, Count]:
     """The counts of an evaluation by task; wins and losses where the reference has a pair."""
     theirs, found = reference.successes, {}
-    for task, rate in report.per_task.items():
-        pairs = [e for e in report.episodes if e.task == task and e.initial_state in theirs]
+    for task, rate in evaluation.per_task.items():
+        pairs = [e for e in evaluation.episodes if e.task == task and e.initial_state in theirs]
         found[task] = Count(rate.successes, rate.episodes, *wins_and_losses(pairs, theirs))
     return found
 

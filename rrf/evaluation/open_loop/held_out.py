@@ -36,7 +36,7 @@ def evaluate_held_out(candidate: Candidate, place: str | Path) -> tuple[OpenLoop
             f"{candidate.label} is {described(candidate.kind)}; only policies that see images are "
             "evaluated on recorded episodes"
         )
-    policy: typing.Any = candidate.policy or checkpoint.load_policy(candidate.path)
+    policy: typing.Any = candidate.policy or checkpoint.load_policy(candidate.checkpoint)
     cfg = PolicyCfg.from_dict(candidate.config["policy"])
     fraction = candidate.config.get("validation_fraction") or _DEFAULT_FRACTION
     total = read_info(place)["total_episodes"]
@@ -56,5 +56,5 @@ def evaluate_held_out(candidate: Candidate, place: str | Path) -> tuple[OpenLoop
         **history_options(cfg.past),
     )
     check_fit(cfg, frames.schema)
-    stats = checkpoint.load_norm_stats(candidate.path)
+    stats = checkpoint.load_norm_stats(candidate.checkpoint)
     return open_loop(policy, frames, stats), frames.episodes

@@ -19,7 +19,7 @@ from rrf import code_digest
 from rrf.config import Cfg, configclass
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.candidate import Candidate
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.runners.checkpoints.deployable import described
 
 if typing.TYPE_CHECKING:
@@ -121,7 +121,7 @@ class BaseProtocolCfg(Cfg):
         resources: Resources,
         on_episode: OnEpisode | None = None,
         known: Sequence[EpisodeResult] = (),
-    ) -> EvaluationReport:
+    ) -> Evaluation:
         """Run every episode that is not in `known`; the report lists all episodes in order.
 
         Args:
@@ -140,15 +140,15 @@ class BaseProtocolCfg(Cfg):
     def film(
         self,
         candidate: Candidate,
-        report: EvaluationReport,
+        evaluation: Evaluation,
         limit: int,
         folder: Path,
         resources: Resources,
     ) -> list[dict]:
-        """Write `<folder>/videos/` of at most `limit` episodes of `report`.
+        """Write `<folder>/videos/` of at most `limit` episodes of `evaluation`.
 
         Returns:
-            The entries of `EvaluationReport.videos`.
+            The entries of `Evaluation.videos`.
 
         Raises:
             ValueError, OSError: If nothing can be drawn.

@@ -7,9 +7,9 @@ from rrf import workspace
 from rrf.config import TYPE_KEY, first_error, read_yaml
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.protocols.base import BaseProtocolCfg
-from rrf.registry import Registry
+from rrf.lookup import Lookup
 
-PROTOCOLS = Registry(
+PROTOCOLS = Lookup(
     "protocol for policies of kind",
     {
         "control": "rrf.evaluation.control.protocol:ControlProtocolCfg",

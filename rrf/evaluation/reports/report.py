@@ -18,9 +18,9 @@ from rrf.evaluation.intervals import mcnemar_p, paired_difference
 from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.reports.charts import Curve, curves_chart, interval_bar, success_chart
 from rrf.evaluation.reports.page import badge, escape, key_table, link, page, section, table
-from rrf.evaluation.results import EvaluationReport, wins_and_losses
+from rrf.evaluation.results import REPORT, Evaluation, wins_and_losses
+from rrf.lineage import Lineage
 
-FILE_NAME = "report.html"
 BASELINE = "baseline-*.json"
 _NOT_SHOWN = ("train/cpu_s", "train/samples_per_s")
 _FIRST_CHARTS = (
@@ -39,9 +39,9 @@ _CODE = ("git_revision", "git_dirty", "source_digest", "lock_hash")
 
 def write_report(
     folder: str | Path,
-    lineage: Mapping | None = None,
+    lineage: Lineage | None = None,
     curves: Mapping[str, Curve] | None = None,
-    champion: EvaluationReport | None = None,
+    champion: Evaluation | None = None,
     config: Mapping | None = None,
     subject: str | None = None,
     links: Mapping[str, str] | None = None,
@@ -51,7 +51,7 @@ def write_report(
     Args:
         folder: Evaluation directory written by `rrf eval`. It also has a verdict-*.json of each
             gate that has judged the evaluation.
-        lineage: From `collect_lineage`, with any further entries to show.
+        lineage: What the policy depends on.
         curves: Metrics of the training run, name -> (step, value) points.
         champion: The champion's evaluation under the same protocol.
         config: The resolved config of the training run.
@@ -60,29 +60,29 @@ def write_report(
         links: Links to other pages, title -> address.
     """
     folder = Path(folder)
-    report = EvaluationReport.load(folder)
-    verdicts = list(verdicts_of(folder, report.digest).values())
+    evaluation = Evaluation.load(folder)
+    verdicts = list(verdicts_of(folder, evaluation.digest).values())
     others = {} if champion is None else {"champion": champion}
-    others |= {path.stem: EvaluationReport.load(path) for path in sorted(folder.glob(BASELINE))}
-    sections = [_headline(report, verdicts, others)]
-    sections += [*map(_gate, verdicts), _tasks(report, others)]
-    if report.mean_metrics():
-        sections.append(_metrics(report))
+    others |= {path.stem: Evaluation.load(path) for path in sorted(folder.glob(BASELINE))}
+    sections = [_headline(evaluation, verdicts, others)]
+    sections += [*map(_gate, verdicts), _tasks(evaluation, others)]
+    if evaluation.mean_metrics():
+        sections.append(_metrics(evaluation))
     if others:
-        sections.append(_comparisons(report, others))
-    if report.videos:
-        sections.append(_videos(report, folder))
+        sections.append(_comparisons(evaluation, others))
+    if evaluation.videos:
+        sections.append(_videos(evaluation, folder))
     if curves:
         sections.append(_curves(curves))
-    sections += [_lineage(report, lineage or {}), _protocol(report)]
+    sections += [_lineage(evaluation, lineage or Lineage()), _protocol(evaluation)]
     if config:
         sections.append(_config(config))
-    subject = subject or report.policy or report.checkpoint_digest[:12]
+    subject = subject or evaluation.policy or evaluation.checkpoint_digest[:12]
     leads = " · ".join(link(title, address) for title, address in (links or {}).items())
     header = (
         f"<div><h1>Evaluation of {escape(subject)}</h1>"
-        f'<div class="soft">protocol {escape(str(report.protocol["name"]))} · '
-        f"{escape(report.created)}</div>"
+        f'<div class="soft">protocol {escape(str(evaluation.protocol["name"]))} · '
+        f"{escape(evaluation.created)}</div>"
         f"<div>{leads}</div></div><div>{' '.join(badge(v.gate, v.outcome) for v in verdicts)}</div>"
     )
     footer = (
@@ -90,22 +90,22 @@ def write_report(
         "it. "
         "Videos are replays of the evaluated episodes, action by action."
     )
-    path = folder / FILE_NAME
+    path = folder / REPORT
     atomic.write_text(path, page(f"Evaluation of {subject}", header, sections, footer))
     return path
 
 
 def _headline(
-    report: EvaluationReport, verdicts: list[Verdict], others: Mapping[str, EvaluationReport]
+    evaluation: Evaluation, verdicts: list[Verdict], others: Mapping[str, Evaluation]
 ) -> str:
-    rate = report.overall
+    rate = evaluation.overall
     facts = {
         "episodes": str(rate.episodes),
         "solved": str(rate.successes),
-        "tasks": str(len(report.per_task)),
-        "episodes per second": f"{report.timings.get('episodes_per_s', 0):.2f}",
-        "wall time": f"{report.timings.get('wall_s', 0):.0f} s",
-        "CPU time": f"{report.timings.get('cpu_s', 0):.0f} s",
+        "tasks": str(len(evaluation.per_task)),
+        "episodes per second": f"{evaluation.timings.get('episodes_per_s', 0):.2f}",
+        "wall time": f"{evaluation.timings.get('wall_s', 0):.0f} s",
+        "CPU time": f"{evaluation.timings.get('cpu_s', 0):.0f} s",
     }
     cells = "".join(
         f'<div><b>{value}</b><span class="soft">{name}</span></div>'
@@ -115,19 +115,19 @@ def _headline(
         '<section><div class="headline">'
         f'<div><div class="big">{rate.rate:.1%}</div>'
         '<div class="soft">success, all tasks</div></div>'
-        f"<div>{interval_bar(rate)}</div></div>{_worse(report, verdicts, others)}"
+        f"<div>{interval_bar(rate)}</div></div>{_worse(evaluation, verdicts, others)}"
         f'<div class="facts">{cells}</div></section>'
     )
 
 
 def _worse(
-    report: EvaluationReport, verdicts: list[Verdict], others: Mapping[str, EvaluationReport]
+    evaluation: Evaluation, verdicts: list[Verdict], others: Mapping[str, Evaluation]
 ) -> str:
     """A note on the tasks that got worse, shown even if a gate passes."""
     passed = [verdict.gate for verdict in verdicts if verdict.passed]
     lines, names = [], set()
     for label, other in others.items():
-        if worse := worse_tasks(report, other):
+        if worse := worse_tasks(evaluation, other):
             names |= {one.task for one in worse}
             tasks = "; ".join(map(str, worse))
             count = "one task is" if len(worse) == 1 else f"{len(worse)} tasks are"
@@ -154,17 +154,17 @@ def _gate(verdict: Verdict) -> str:
     )
 
 
-def _tasks(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> str:
-    rates = report.per_task
+def _tasks(evaluation: Evaluation, others: Mapping[str, Evaluation]) -> str:
+    rates = evaluation.per_task
     marks = {_title(label): other.per_task for label, other in others.items()}
     head = ["task", "solved", "success", "95 % low", "95 % high"]
     rows = [[task, *_numbers(rate)] for task, rate in rates.items()]
-    total = ["all tasks", *_numbers(report.overall)]
-    if not report.mean_metrics():  # with metrics, episodes do not end when they succeed
+    total = ["all tasks", *_numbers(evaluation.overall)]
+    if not evaluation.mean_metrics():  # with metrics, episodes do not end when they succeed
         head.append("mean steps to success")
         total.append("")
         for row, task in zip(rows, rates, strict=True):
-            steps = [e.steps for e in report.episodes if e.task == task and e.success]
+            steps = [e.steps for e in evaluation.episodes if e.task == task and e.success]
             row.append(f"{sum(steps) / len(steps):.1f}" if steps else "–")
     return section(
         "Success by task",
@@ -173,9 +173,9 @@ def _tasks(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> 
     )
 
 
-def _metrics(report: EvaluationReport) -> str:
+def _metrics(evaluation: Evaluation) -> str:
     """The mean metrics of each task, and the rule for a success."""
-    overall, protocol = report.mean_metrics(), parse_protocol(report.protocol)
+    overall, protocol = evaluation.mean_metrics(), parse_protocol(evaluation.protocol)
     units = {name: protocol.metrics[name] for name in overall}
     head = [
         "task",
@@ -185,13 +185,13 @@ def _metrics(report: EvaluationReport) -> str:
     def row(title: str, means: Mapping[str, float]) -> list[str]:
         return [title, *(f"{means[name]:.4g}" if name in means else "–" for name in overall)]
 
-    rows = [row(task, report.mean_metrics(task)) for task in report.per_task]
+    rows = [row(task, evaluation.mean_metrics(task)) for task in evaluation.per_task]
     rule = f" An episode succeeds with {protocol.success_rule}." if protocol.success_rule else ""
     note = f'<p class="soft">Means over episodes.{escape(rule)}</p>'
     return section("Measured", table(head, rows, row("all tasks", overall)), note)
 
 
-def _comparisons(report: EvaluationReport, others: Mapping[str, EvaluationReport]) -> str:
+def _comparisons(evaluation: Evaluation, others: Mapping[str, Evaluation]) -> str:
     head = [
         "compared with",
         "its success",
@@ -205,7 +205,7 @@ def _comparisons(report: EvaluationReport, others: Mapping[str, EvaluationReport
     rows = []
     for label, other in others.items():
         theirs = other.successes
-        pairs = [e for e in report.episodes if e.initial_state in theirs]
+        pairs = [e for e in evaluation.episodes if e.initial_state in theirs]
         wins, losses = wins_and_losses(pairs, theirs)
         difference, low, high = paired_difference(wins, losses, len(pairs))
         rows.append(
@@ -224,10 +224,10 @@ def _comparisons(report: EvaluationReport, others: Mapping[str, EvaluationReport
     return section("Compared on the same initial states", table(head, rows), note)
 
 
-def _videos(report: EvaluationReport, folder: Path) -> str:
+def _videos(evaluation: Evaluation, folder: Path) -> str:
     """The videos themselves, not links to them. Raises ValueError for a path out of `folder`."""
     figures, where = [], f"a video of the evaluation in {folder}"
-    for entry in report.videos:
+    for entry in evaluation.videos:
         file = atomic.inside(folder, entry["path"], where)
         if not file.is_file():
             continue
@@ -275,20 +275,18 @@ def _chart_of(name: str, curves: Mapping[str, Curve]) -> str:
     return f"{group}{_BY_TASK}" if "/" in group else name
 
 
-def _lineage(report: EvaluationReport, lineage: Mapping) -> str:
-    rows: dict[str, object] = {"checkpoint_digest": report.checkpoint_digest}
-    keys = _CODE if "environment" in lineage else (*_DATASET, *_CODE)
-    rows |= {key: _shown(lineage.get(key)) for key in keys}
-    shown = (*keys, "missing", "datasets")  # the rows already describe all of several datasets
-    rows |= {key: _shown(lineage[key]) for key in lineage if key not in shown}
-    missing = lineage.get("missing") or []
-    note = "".join(f"<p>missing: {escape(str(problem))}</p>" for problem in missing)
+def _lineage(evaluation: Evaluation, lineage: Lineage) -> str:
+    rows: dict[str, object] = {"checkpoint_digest": evaluation.checkpoint_digest}
+    facts, keys = lineage.facts(), _CODE if lineage.environment else (*_DATASET, *_CODE)
+    rows |= {key: _shown(facts.get(key)) for key in keys}
+    rows |= {key: _shown(facts[key]) for key in facts if key not in (*keys, "missing")}
+    note = "".join(f"<p>missing: {escape(problem)}</p>" for problem in lineage.missing)
     return section("Lineage", key_table(rows), note)
 
 
-def _protocol(report: EvaluationReport) -> str:
-    rows = {"hash": report.protocol_hash, "evaluation digest": report.digest}
-    rows |= {key: _shown(value) for key, value in report.protocol.items() if key != "type"}
+def _protocol(evaluation: Evaluation) -> str:
+    rows = {"hash": evaluation.protocol_hash, "evaluation digest": evaluation.digest}
+    rows |= {key: _shown(value) for key, value in evaluation.protocol.items() if key != "type"}
     return section("Protocol", key_table(rows))
 
 

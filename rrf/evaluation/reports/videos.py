@@ -40,7 +40,7 @@ def save_videos(
     """Write `<folder>/videos/`: an mp4 and a poster (the last frame) per episode.
 
     Returns:
-        The entries of `EvaluationReport.videos`, with paths relative to `folder`.
+        The entries of `Evaluation.videos`, with paths relative to `folder`.
 
     Raises:
         ValueError: For a task whose name leads out of `folder`.

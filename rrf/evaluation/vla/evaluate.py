@@ -22,7 +22,7 @@ from rrf.envs.observations import rows_of
 from rrf.envs.vec_env import InitialState, Step, VecEnv
 from rrf.evaluation.cpu_time import cpu_seconds
 from rrf.evaluation.protocols.base import OnEpisode
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.evaluation.vla.execution import Acting
 
 if typing.TYPE_CHECKING:
@@ -48,7 +48,7 @@ def evaluate(
     checkpoint_digest: str = "",
     label: str = "",
     known: Sequence[EpisodeResult] = (),
-) -> EvaluationReport:
+) -> Evaluation:
     """Run every episode of `protocol` that is not in `known`.
 
     Args:
@@ -91,7 +91,7 @@ def evaluate(
         _refill(env, protocol, past, jobs, running, freed)
     wall = time.perf_counter() - wall
     timings = {"wall_s": wall, "cpu_s": cpu_seconds() - cpu, "episodes_per_s": num_new / wall}
-    return EvaluationReport(
+    return Evaluation(
         protocol=protocol.to_dict(),
         protocol_hash=protocol.hash,
         checkpoint_digest=checkpoint_digest,

@@ -16,7 +16,7 @@ from rrf.envs.vec_env import InitialState, VecEnv
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.cpu_time import cpu_seconds
 from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
-from rrf.evaluation.results import EpisodeResult, EvaluationReport
+from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.evaluation.vla.execution_configs import ExecutionCfg, RecedingHorizonCfg
 from rrf.evaluation.vla.fit import misfit_conventions, misfit_dims
 
@@ -193,30 +193,32 @@ class ProtocolCfg(BaseProtocolCfg):
         resources: Resources,
         on_episode: OnEpisode | None = None,
         known: Sequence[EpisodeResult] = (),
-    ) -> EvaluationReport:
+    ) -> Evaluation:
         """See `BaseProtocolCfg.evaluate`."""
         from rrf.evaluation.vla.evaluate import evaluate
         from rrf.runners.checkpoints.placement import load_policy
 
         if candidate.policy is None:
             self._check_policy(candidate.config)
-        policy = candidate.policy or load_policy(candidate.path, resources.device)
+        policy = candidate.policy or load_policy(candidate.checkpoint, resources.device)
         cpu = cpu_seconds()
         env = self.environment(resources.workers, renderer=resources.renderer)
         try:
-            report = evaluate(
+            evaluation = evaluate(
                 policy,
                 env,
                 self,
                 on_episode,
-                checkpoint_digest=candidate.digest,
+                checkpoint_digest=candidate.checkpoint_digest,
                 label=candidate.label,
                 known=known,
             )
         finally:
             env.close()
-        report.timings["cpu_s"] = round(cpu_seconds() - cpu, 2)  # includes starting the simulators
-        return report
+        evaluation.timings["cpu_s"] = round(
+            cpu_seconds() - cpu, 2
+        )  # includes starting the simulators
+        return evaluation
 
     def _check_policy(self, config: Mapping) -> None:
         """Compares cameras, dimensions and conventions with those of a policy's training."""
@@ -240,7 +242,7 @@ class ProtocolCfg(BaseProtocolCfg):
     def film(
         self,
         candidate: Candidate,
-        report: EvaluationReport,
+        evaluation: Evaluation,
         limit: int,
         folder: Path,
         resources: Resources,
@@ -249,7 +251,7 @@ class ProtocolCfg(BaseProtocolCfg):
         `BaseProtocolCfg.film`."""
         from rrf.evaluation.reports.videos import choose_for_video, save_videos
 
-        chosen = choose_for_video([e for e in report.episodes if e.actions is not None], limit)
+        chosen = choose_for_video([e for e in evaluation.episodes if e.actions is not None], limit)
         if not chosen:
             return []
         return save_videos(folder, chosen, *self.pictures(chosen, VIDEO_SIZE, resources))
@@ -295,13 +297,15 @@ class ProtocolCfg(BaseProtocolCfg):
         from rrf.runners.checkpoints.checkpoint import load_norm_stats
 
         chunk = candidate.config["policy"]["chunk_length"]
-        mean = np.asarray(load_norm_stats(candidate.path)[ACTION]["mean"], np.float32)
+        mean = np.asarray(load_norm_stats(candidate.checkpoint)[ACTION]["mean"], np.float32)
         policies = {
             "random": RandomPolicy(chunk, len(mean)),
             "mean-action": MeanActionPolicy(chunk, mean),
         }
         return [
-            dataclasses.replace(candidate, policy=policy, digest=f"baseline:{name}", label=name)
+            dataclasses.replace(
+                candidate, policy=policy, checkpoint_digest=f"baseline:{name}", label=name
+            )
             for name, policy in policies.items()
         ]
 

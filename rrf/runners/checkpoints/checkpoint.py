@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING
 
 from rrf import atomic, formats
 from rrf.config import first_error, read_yaml
+from rrf.lineage import Lineage
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners.checkpoints.deployable import (
     KIND,
     TRAINER_STATE,
     copy_deployable,
-    manifest_of,
 )
 from rrf.runners.configs import RunnerCfg
 
@@ -57,7 +57,7 @@ def save(
     weights: "Mapping[str, torch.Tensor]",
     norm_stats: Mapping,
     trainer_state: TrainerState,
-    lineage: Mapping,
+    lineage: Lineage,
     texts: Mapping[str, str] | None = None,
 ) -> Path:
     """Write `<run_dir>/global_step_<step>` atomically; replaces a checkpoint of the same step.
@@ -78,7 +78,7 @@ def save(
         (root / TRAINER_STATE / "state.json").write_text(
             json.dumps(trainer_state.facts, indent=2) + "\n"
         )
-        facts = {"step": step, "lineage": dict(lineage), KIND: config.policy_kind}
+        facts = {"step": step, "lineage": lineage.to_dict(), KIND: config.policy_kind}
         atomic.write_manifest(root, **formats.CHECKPOINT.mark, **facts)
     return path
 
@@ -125,13 +125,6 @@ def load_config(checkpoint: str | Path) -> dict:
     Raises ValueError like `read_yaml`.
     """
     return read_yaml(Path(checkpoint) / CONFIG)
-
-
-def load_lineage(checkpoint: str | Path | None) -> dict:
-    """The lineage of a checkpoint, from its manifest; empty if `checkpoint` is None."""
-    if checkpoint is None:
-        return {}
-    return manifest_of(checkpoint).get("lineage") or {}
 
 
 def config_differences(saved: Mapping, current: Mapping, free: Collection[str] = ()) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rrf import atomic, formats
+from rrf.lineage import Lineage
 
 TRAINER_STATE = "trainer_state"
 INTERFACE = "interface.json"  # the environment's interface, for state-based policies
@@ -24,6 +25,14 @@ def manifest_of(path: str | Path) -> dict:
         ValueError: If there is no manifest, or it cannot be read.
     """
     return formats.CHECKPOINT.read(atomic.read_manifest(path), path)
+
+
+def load_lineage(checkpoint: str | Path | None) -> Lineage:
+    """The lineage of a checkpoint, from its manifest; empty if `checkpoint` is None."""
+    if checkpoint is None:
+        return Lineage()
+    where = f"the lineage in {Path(checkpoint) / atomic.MANIFEST}"
+    return Lineage.from_dict(manifest_of(checkpoint).get("lineage") or {}, where)
 
 
 def kind_of(path: str | Path) -> str:

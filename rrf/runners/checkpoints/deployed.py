@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from rrf.data.dataset.history import NOTHING, Past
-from rrf.registry import Registry
+from rrf.lookup import Lookup
 from rrf.runners.checkpoints.deployable import kind_of
 
 if typing.TYPE_CHECKING:
     from rrf.runners.checkpoints.placement import Placement
 
-DEPLOYED = Registry(
+DEPLOYED = Lookup(
     "deployed policy of kind",
     {
         "control": "rrf.runners.checkpoints.deployed_control:DeployedControl",

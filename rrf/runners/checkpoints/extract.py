@@ -10,7 +10,7 @@ from pathlib import Path
 from rrf import atomic
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners.checkpoints import checkpoint
-from rrf.runners.checkpoints.deployable import copy_deployable
+from rrf.runners.checkpoints.deployable import copy_deployable, load_lineage
 from rrf.runners.configs import RunnerCfg
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
@@ -40,8 +40,8 @@ def extract(path: Path, embodiment: str, out: Path) -> Path:
         (root / checkpoint.NORM_STATS).write_text(text, encoding="utf-8")
         manifest = atomic.read_manifest(root)
         facts = {key: value for key, value in manifest.items() if key != "files"}
-        lineage = {**facts.get("lineage", {}), "parent_checkpoint": parent}
-        atomic.write_manifest(root, **{**facts, "lineage": lineage})
+        lineage = load_lineage(path).replace(parent_checkpoint=parent)
+        atomic.write_manifest(root, **{**facts, "lineage": lineage.to_dict()})
     return out
 
 

@@ -5,12 +5,13 @@ import typing
 from collections.abc import Mapping
 from pathlib import Path
 
+from rrf.lineage import Lineage
 from rrf.networks.vlm.catalogue import CATALOGUE, record_of
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
 
-def lineage_of(name: str) -> dict[str, str | None]:
+def published_facts(name: str) -> dict[str, str | None]:
     """What a record says about a published policy: name, repository, commit."""
     record = record_of(name) if name in CATALOGUE else None
     facts = {"name": name}
@@ -29,8 +30,8 @@ def save_imported(
         stats: Its statistics.
         out: A directory that does not exist or is empty.
     """
-    missing = ["the data of a published policy, which nothing here records"]
-    lineage = {"published": lineage_of(name), "missing": missing}
+    missing = ("the data of a published policy, which nothing here records",)
+    lineage = Lineage(published=published_facts(name), missing=missing)
     state = checkpoint.TrainerState({}, {})
     with tempfile.TemporaryDirectory(dir=_parent(out)) as scratch:
         made = checkpoint.save(

@@ -19,9 +19,9 @@ import torch
 from torch import nn
 
 from rrf import atomic
+from rrf.lookup import require
 from rrf.policies.control.sequence_encoder import TransformerEncoder
 from rrf.policies.control.world_model import WorldModel
-from rrf.registry import require
 
 OPSET = 18
 TOLERANCE = 1e-5

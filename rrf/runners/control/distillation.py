@@ -21,7 +21,7 @@ class DistillationRunner(OnPolicyRunner):
         cfg.require_teacher()
         path = checkpoint.find(cfg.teacher)
         self.policy = cfg.policy.build(env.interface).to(self.device)
-        self.lineage["teacher_checkpoint"] = deployable_digest(path)
+        self.lineage = self.lineage.replace(teacher_checkpoint=deployable_digest(path))
         self.steps_per_iteration = env.num_envs * cfg.num_steps_per_env
         self.algorithm = cfg.algorithm.build(
             self.policy,

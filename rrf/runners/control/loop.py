@@ -26,6 +26,7 @@ from rrf.algorithms import distributed
 from rrf.data.dataset.sampling import mixed_seed
 from rrf.envs.control_env import ControlEnv, check_final, check_step
 from rrf.envs.failure import EnvError, NotFiniteError, failed, named
+from rrf.lineage import Lineage
 from rrf.policies.control.actor_critic import Deployed
 from rrf.runners import process_group
 from rrf.runners.control.configs import ControlRunnerCfg
@@ -118,7 +119,7 @@ class ControlRunner:
         self,
         cfg: ControlRunnerCfg,
         run_dir: str | Path,
-        lineage: Mapping | None = None,
+        lineage: Lineage | None = None,
         env: ControlEnv | None = None,
         checkpoints: Checkpoints | None = None,
         extras: Sequence[Extra] = (),
@@ -136,7 +137,7 @@ class ControlRunner:
                 environment fails.
         """
         self.cfg, self.run_dir = cfg, Path(run_dir)
-        self.lineage = dict(lineage or {})
+        self.lineage = lineage or Lineage()
         self.checkpoints, self.extras = checkpoints or Checkpoints(), list(extras)
         self.signals: SignalWatch | None = None
         self.device = process_group.join(cfg.device)

@@ -31,7 +31,7 @@ class RunCheckpoints(Checkpoints):
         if not runner.cfg.init_from:
             return
         parent = checkpoint.find(runner.cfg.init_from)
-        runner.lineage["parent_checkpoint"] = deployable_digest(parent)
+        runner.lineage = runner.lineage.replace(parent_checkpoint=deployable_digest(parent))
         weights = checkpoint.read_weights(parent)
         if (parent / INTERFACE).is_file():
             interfaces = load_interface(parent), runner.env.interface

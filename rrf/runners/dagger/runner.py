@@ -27,6 +27,7 @@ from pathlib import Path
 from rrf import atomic
 from rrf.data.dataset.sampling import mixed_seed
 from rrf.envs.process.child import ChildError, ChildValueError
+from rrf.lineage import Lineage
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.dagger.configs import DAggerRunnerCfg
@@ -81,11 +82,12 @@ class DAggerRunner:
         parent: Path,
         backends: OpenBackend,
         run_dir: str | Path,
-        lineage: Mapping | None = None,
+        lineage: Lineage | None = None,
     ):
         self.cfg, self.run_dir = cfg, Path(run_dir).resolve()
         self._parent, self._backends = parent, backends
-        self.lineage = {**(lineage or {}), "parent_checkpoint": deployable_digest(parent)}
+        lineage = lineage or Lineage()
+        self.lineage = lineage.replace(parent_checkpoint=deployable_digest(parent))
         self.round = 0  # finished rounds
         self.metrics: dict[str, float] = {}
         self.validations: list[dict] = []  # {"round", "success", "by_task"}
@@ -245,8 +247,8 @@ class DAggerRunner:
             self.run_dir, self.cfg.num_checkpoints_kept, keep=(best_round(self.validations),)
         )
 
-    def _lineage(self) -> dict:
-        return self.lineage | {"recorded": self.recorded}
+    def _lineage(self) -> Lineage:
+        return self.lineage.replace(recorded=tuple(self.recorded))
 
     def _discard_trainings(self) -> None:
         """Remove the optimizer states of finished rounds."""

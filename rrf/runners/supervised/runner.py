@@ -10,7 +10,7 @@ import math
 import time
 import typing
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +20,12 @@ from torch import nn
 from rrf import atomic
 from rrf.data.dataset.predicted_stats import with_predicted
 from rrf.data.schema import Batch
+from rrf.lineage import Lineage
 from rrf.policies.vla.configs import PolicyCfg
 from rrf.runners import optimizer_state, process_group
 from rrf.runners.checkpoints import checkpoint, published
 from rrf.runners.checkpoints.deployable import deployable_digest
-from rrf.runners.checkpoints.imported import lineage_of
+from rrf.runners.checkpoints.imported import published_facts
 from rrf.runners.ema import EMA
 from rrf.runners.interruption import Interrupted, SignalWatch
 from rrf.runners.optimizers import build_adamw, freeze, set_lr
@@ -63,7 +64,7 @@ class Progress:
 
 
 def build_runner(
-    cfg: SupervisedRunnerCfg, run_dir: str | Path, lineage: Mapping | None = None
+    cfg: SupervisedRunnerCfg, run_dir: str | Path, lineage: Lineage | None = None
 ) -> "SupervisedRunner":
     """A runner for the datasets that `cfg` names. Raises ValueError like `split_of`."""
     cfg = with_parent_robots(cfg)
@@ -79,12 +80,12 @@ class SupervisedRunner:
         cfg: SupervisedRunnerCfg,
         split: Split,
         run_dir: str | Path,
-        lineage: Mapping | None = None,
+        lineage: Lineage | None = None,
     ):
         check_fit(cfg.policy, split.training.schema)
         self.device = process_group.join(cfg.device)
         self.cfg, self.split, self.run_dir = cfg, split, Path(run_dir)
-        self.lineage = dict(lineage or {})
+        self.lineage = lineage or Lineage()
         self.norm_stats = split.norm_stats or split.training.norm_stats
         parent = checkpoint.find(cfg.init_from) if cfg.init_from else None
         if cfg.algorithm.kl_coef and parent is None:
@@ -94,7 +95,7 @@ class SupervisedRunner:
             )
         if parent:
             policy_of_family(parent, cfg.policy)
-            self.lineage["parent_checkpoint"] = deployable_digest(parent)
+            self.lineage = self.lineage.replace(parent_checkpoint=deployable_digest(parent))
             # Weights are only valid with the normalisation with which they were trained.
             self.norm_stats = inherited(cfg.policy, self.norm_stats, parent)
         self.norm_stats = with_predicted(self.norm_stats, cfg.policy.representation, split.training)
@@ -105,14 +106,15 @@ class SupervisedRunner:
             else:
                 self.policy = cfg.policy.build(self.norm_stats)
         if cfg.pretrained and not parent:
-            self.lineage["published"] = lineage_of(cfg.pretrained)
+            self.lineage = self.lineage.replace(published=published_facts(cfg.pretrained))
             if checkpoint.latest(self.run_dir) is None:  # else the weights are read from there
                 published.fill(self.policy, cfg.pretrained)
         if parent:
             checkpoint.load_weights(self.policy, parent)
         self.policy.to(self.device).train()
         if cfg.advantage:
-            self.split, self.lineage["advantage"] = with_advantage(split, cfg, self.run_dir)
+            self.split, advantage = with_advantage(split, cfg, self.run_dir)
+            self.lineage = self.lineage.replace(advantage=advantage)
         if cfg.caches_features:
             self.split = with_features(split, self.policy, cfg, _say)
         self.algorithm = cfg.algorithm.build(self.policy, self.norm_stats)

@@ -19,6 +19,7 @@ import torch
 
 from rrf import atomic
 from rrf.envs.process.child import ChildError, ChildValueError
+from rrf.lineage import Lineage
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.env_failure import env_failure
@@ -53,12 +54,12 @@ class VLARLRunner:
         backend: Backend,
         run_dir: str | Path,
         norm_stats: Mapping,
-        lineage: Mapping | None = None,
+        lineage: Lineage | None = None,
     ):
         self.cfg, self.actor, self.backend = cfg, actor, backend
         self.run_dir = Path(run_dir)
         self.norm_stats = dict(norm_stats)
-        self.lineage = dict(lineage or {})
+        self.lineage = lineage or Lineage()
         self.curriculum = Curriculum(
             cfg.curriculum, cfg.tasks, cfg.env_seeds, cfg.env.num_initial_states, cfg.seed
         )

@@ -1,0 +1,247 @@
+"""Decide whether a candidate may become the champion: pass, hold or fail, from evaluations alone.
+
+A gate compares exact one-sided confidence bounds with thresholds, and pairs the candidate with its
+rivals on the same initial states: with the champion, and with the best champion so far. Without the
+second comparison, many small steps down, each within the tolerated loss, would add up. If the data
+do not allow a decision yet, the gate holds and asks for more episodes.
+
+`alpha` is the probability of passing a policy that should not pass, whatever the reason and however
+often somebody tries:
+
+- The looks are fixed beforehand (`looks`, episodes per task) and share the error equally. This is
+  Bonferroni over looks, the simplest group-sequential bound (Pocock, Biometrika 64:191, 1977, is
+  sharper; for robots see arXiv:2503.10966).
+- A pass needs every check to pass, also that on each single task. So several checks need no further
+  correction: a policy that should fail by any of them passes with at most `alpha`
+  (intersection-union test, Berger 1982). This holds the family-wise error over the tasks.
+- Candidates that are judged one after the other against the same champion are attempts of one
+  line. Attempt k gets the share 6 / (pi k)^2 of the error; the shares of all attempts add up to one
+  (as in online testing, Javanmard & Montanari, arXiv:1502.06197).
+
+docs/gates.md has the probabilities that follow, computed by benchmarks/gate_characteristics.py.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rrf.evaluation.gates.verdicts import Check, Outcome, Verdict
+from rrf.evaluation.intervals import (
+    clopper_pearson,
+    episodes_to_decide,
+    mcnemar_p,
+    noninferiority_p,
+    paired_difference,
+    pairs_to_decide,
+)
+from rrf.evaluation.results import EpisodeResult, Evaluation, Rate, wins_and_losses
+
+if TYPE_CHECKING:
+    from rrf.envs.vec_env import InitialState
+    from rrf.evaluation.gates.gate import GateCfg
+
+
+@dataclasses.dataclass(frozen=True)
+class Rival:
+    """A policy that the candidate is compared with, and its evaluation on the same states."""
+
+    evaluation: Evaluation
+    version: str | None = None  # in the registry
+
+
+def decide(
+    evaluation: Evaluation,
+    gate: "GateCfg",
+    champion: Rival | None = None,
+    best: Rival | None = None,
+    round: int = 0,
+    attempt: int = 1,
+) -> Verdict:
+    """Judge a candidate. A pure function of its arguments.
+
+    A look is about its own number of episodes: of a longer evaluation, the first ones of each task
+    are judged. So nobody gains by choosing the number of episodes.
+
+    Args:
+        evaluation: The candidate's evaluation under the gate's protocol, extended for later looks.
+        gate: The thresholds.
+        champion: The champion; None if there is no champion.
+        best: The best champion so far, if that is another one.
+        round: 0 at the first look, 1 after the first hold, ...
+        attempt: 1 for the first candidate that is judged against this champion, 2 for the second,
+            ...
+
+    Raises:
+        ValueError: If an evaluation is incomplete or was run under another protocol, or if the
+            round or attempt does not exist.
+    """
+    rounds = len(gate.looks)
+    if not 0 <= round < rounds:
+        raise ValueError(f"gate '{gate.name}' has rounds 0..{rounds - 1}, but not round {round}")
+    if attempt < 1:
+        raise ValueError(f"attempts are counted from 1, but this is attempt {attempt}")
+    gate.check_evaluation(evaluation, "candidate")
+    for who, rival in (("champion", champion), ("best champion", best)):
+        if rival:
+            _check_comparable(evaluation, rival.evaluation, gate, who)
+    level = gate.alpha * share_of(attempt) / rounds
+    judged = gate.first_episodes(evaluation, gate.looks[round])
+    checks = _judge(judged, gate, champion, best, round, level)
+    outcomes = {check.outcome for check in checks}
+    outcome: Outcome = "fail" if "fail" in outcomes else "hold" if "hold" in outcomes else "pass"
+    return Verdict(
+        outcome=outcome,
+        gate=gate.name,
+        gate_hash=gate.hash,
+        protocol_hash=evaluation.protocol_hash,
+        checkpoint_digest=evaluation.checkpoint_digest,
+        evaluation_digest=evaluation.digest,
+        champion_digest=champion.evaluation.checkpoint_digest if champion else None,
+        champion_version=champion.version if champion else None,
+        champion_evaluation=champion.evaluation.digest if champion else None,
+        best_version=best.version if best else None,
+        best_evaluation=best.evaluation.digest if best else None,
+        attempt=attempt,
+        round=round,
+        rounds=rounds,
+        confidence=1 - level,
+        success=dataclasses.asdict(judged.overall),
+        checks=tuple(checks),
+        more_episodes_per_task=_missing(evaluation, gate, round) if outcome == "hold" else 0,
+    )
+
+
+def _missing(evaluation: Evaluation, gate: "GateCfg", round: int) -> int:
+    """How many more episodes per task a hold asks for: up to this look, or to the next one."""
+    current = evaluation.protocol["episodes_per_task"]
+    next_round = round if current < gate.looks[round] else min(round + 1, len(gate.looks) - 1)
+    return max(1, gate.looks[next_round] - current)
+
+
+def share_of(attempt: int) -> float:
+    """The share of the error that attempt 1, 2, ... gets; all shares together are 1."""
+    return 6 / (math.pi * attempt) ** 2
+
+
+def _judge(
+    evaluation: Evaluation,
+    gate: "GateCfg",
+    champion: Rival | None,
+    best: Rival | None,
+    round: int,
+    level: float,
+) -> list[Check]:
+    current, look = evaluation.protocol["episodes_per_task"], gate.looks[round]
+    if current < look:
+        reason = f"{current} episodes per task, look {round + 1} of {len(gate.looks)} needs {look}"
+        return [Check("episodes", "hold", reason)]
+    checks = [_threshold_check("overall", evaluation.overall, gate.overall_lower_bound, level)]
+    for task, rate in evaluation.per_task.items():
+        checks.append(_threshold_check(task, rate, gate.task_lower_bound, level))
+    checks += _limit_checks(evaluation, gate)
+    for name, rival in (("champion", champion), ("best champion", best)):
+        if rival:
+            checks += _rival_checks(name, evaluation, rival, gate, level)
+    if round == len(gate.looks) - 1:
+        checks = [_closed(check, len(gate.looks)) for check in checks]
+    return checks
+
+
+def _threshold_check(name: str, rate: Rate, threshold: float, level: float) -> Check:
+    low, high = clopper_pearson(rate.successes, rate.episodes, 1 - 2 * level)
+    solved = f"{name}: {rate.successes}/{rate.episodes} solved"
+    measured = f"{solved}, exact {_percent(1 - level)} bounds {low:.3f} to {high:.3f}"
+    if low >= threshold:
+        return Check(name, "pass", f"{measured}; the lower reaches {threshold:.3f}")
+    if high < threshold:
+        return Check(name, "fail", f"{measured}; even the upper is below {threshold:.3f}")
+    needed = episodes_to_decide(rate.rate, threshold, 1 - 2 * level)
+    reason = f"{measured}; {threshold:.3f} lies between, about {needed} would tell"
+    return Check(name, "hold", reason)
+
+
+def _limit_checks(evaluation: Evaluation, gate: "GateCfg") -> list[Check]:
+    """Checks of `gate.limits`. A mean lies in its range or not, so these checks never hold."""
+    means, checks = evaluation.mean_metrics(), []
+    for name, limit in gate.limits.items():
+        if name not in means:
+            reason = f"{name}: no episode has it, asked is {limit}"
+            checks.append(Check(name, "fail", reason))
+            continue
+        count = sum(name in episode.metrics for episode in evaluation.episodes)
+        outcome: Outcome = "pass" if limit.holds(means[name]) else "fail"
+        measured = f"{name}: mean {means[name]:.4g} over {count} episodes"
+        checks.append(Check(name, outcome, f"{measured}, asked is {limit}"))
+    return checks
+
+
+def _rival_checks(
+    name: str, evaluation: Evaluation, rival: Rival, gate: "GateCfg", level: float
+) -> list[Check]:
+    """Compare with another policy, over all tasks and, if there are several, on each of them."""
+    if evaluation.checkpoint_digest == rival.evaluation.checkpoint_digest:
+        reason = f"{name}: the candidate is the {name} itself, 0 wins, 0 losses"
+        return [Check(name, "pass", reason)]
+    rival_solved = rival.evaluation.successes
+    checks = [
+        _pairs_check(name, evaluation.episodes, rival_solved, gate.champion_margin, level, level)
+    ]
+    tasks = list(evaluation.per_task)
+    for task in tasks if len(tasks) > 1 else ():
+        episodes = [episode for episode in evaluation.episodes if episode.task == task]
+        # With many tasks, one of them looks worse by chance: a fail needs more evidence.
+        to_fail = level / len(tasks)
+        who = f"{name} on {task}"
+        checks.append(_pairs_check(who, episodes, rival_solved, gate.task_margin, level, to_fail))
+    return checks
+
+
+def _pairs_check(
+    name: str,
+    episodes: Sequence[EpisodeResult],
+    rival_solved: "Mapping[InitialState, bool]",
+    margin: float,
+    level: float,
+    level_to_fail: float,
+) -> Check:
+    """Pass if a loss of `margin` or more is excluded at `level`; fail if a loss is certain."""
+    wins, losses = wins_and_losses(episodes, rival_solved)
+    pairs = len(episodes)
+    difference, low, high = paired_difference(wins, losses, pairs, 1 - 2 * level)
+    p_worse, p_lost = mcnemar_p(losses, wins), noninferiority_p(wins, losses, pairs, margin)
+    measured = (
+        f"{name}: {wins} won, {losses} lost of {pairs} pairs, difference {difference:+.3f} "
+        f"[{low:+.3f}, {high:+.3f}], p({margin:.3f} lost) {p_lost:.4f}, "
+        f"p(not worse) {p_worse:.4f}"
+    )
+    if p_worse <= level_to_fail:
+        return Check(name, "fail", f"{measured}; worse at level {level_to_fail:.4f}")
+    if p_lost <= level:
+        reached = f"less than {margin:.3f} is lost" if margin else "it is better"
+        return Check(name, "pass", f"{measured}; {reached}")
+    needed = pairs_to_decide(wins, losses, pairs, -margin, 1 - 2 * level)
+    reason = f"{measured}; a loss of {margin:.3f} is possible, about {needed} pairs would tell"
+    return Check(name, "hold", reason)
+
+
+def _percent(confidence: float) -> str:
+    """A confidence near 1 with as many digits as it needs: 98.3 %, 99.998 %."""
+    digits = max(1, math.ceil(-math.log10(1 - confidence)) - 1)
+    return f"{100 * confidence:.{digits}f} %"
+
+
+def _closed(check: Check, rounds: int) -> Check:
+    """A check at the last look, where holding is failing."""
+    if check.outcome != "hold":
+        return check
+    return Check(check.name, "fail", f"{check.reason}; undecided after the last of {rounds} looks")
+
+
+def _check_comparable(evaluation: Evaluation, rival: Evaluation, gate: "GateCfg", who: str) -> None:
+    gate.check_evaluation(rival, who)
+    if rival.protocol_hash != evaluation.protocol_hash:
+        raise ValueError(
+            f"candidate and {who} were evaluated on different initial states; evaluate the "
+            f"{who} with episodes_per_task {evaluation.protocol['episodes_per_task']} too"
+        )

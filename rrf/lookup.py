@@ -1,0 +1,85 @@
+"""Tables of the names that a config file or a command line can use. What a name stands for is
+imported on first use."""
+
+import importlib
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import entry_points
+
+from rrf.config import did_you_mean, locate, trust
+from rrf.extras import install_command
+
+PLUGIN_GROUP = "rrf.plugins"
+
+
+class Lookup:
+    """A mapping of names to "module:attr" for one kind of object, e.g. environments."""
+
+    def __init__(self, kind: str, targets: dict[str, str] | None = None):
+        self.kind = kind
+        self._targets = dict(targets or {})
+
+    def register(self, name: str, target: str) -> None:
+        """Add a name. Raises ValueError if `name` already stands for another target."""
+        if self._targets.setdefault(name, target) != target:
+            raise ValueError(f"{self.kind} '{name}' already stands for {self._targets[name]}")
+
+    def get(self, name: str):
+        """Import and return the object. For an unknown name, raises ValueError with the closest
+        known one."""
+        if name not in self._targets:
+            raise ValueError(f"no {self.kind} '{name}'{did_you_mean(name, self._targets)}")
+        return locate(self._targets[name])
+
+    def name_of(self, found: type) -> str:
+        """The name that stands for a class, or its own if none does."""
+        target = f"{found.__module__}:{found.__qualname__}"
+        return next((name for name in self if self._targets[name] == target), found.__qualname__)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._targets
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._targets))
+
+
+def lazy_attributes(
+    package: str, targets: Mapping[str, str], others: Iterable[str] = ()
+) -> Callable[[str], typing.Any]:
+    """A module's `__getattr__` (PEP 562) that imports each of `targets` on first use.
+
+    `targets` maps names to "module:attr". For any other name it raises an AttributeError that lists
+    the known names, including `others`.
+    """
+    names = ", ".join(sorted({*targets, *others}))
+
+    def get(name: str):
+        if name in targets:
+            return locate(targets[name])
+        raise AttributeError(f"{package} has no '{name}'; it has: {names}")
+
+    return get
+
+
+def require(package: str, extra: str) -> types.ModuleType:
+    """Import an optional package. Raises ImportError with the command that installs it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ImportError(
+            f"'{package}' is not installed; it comes with: {install_command(extra)}"
+        ) from error
+
+
+def load_plugins(group: str = PLUGIN_GROUP) -> list[str]:
+    """Call `register()` of every installed plugin and trust its configs; returns the plugin names.
+
+    The command line and the flows do this; `import rrf` does not.
+    """
+    loaded = []
+    for point in entry_points(group=group):
+        point.load()()
+        trust(point.module)
+        loaded.append(point.name)
+    return loaded

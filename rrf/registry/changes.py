@@ -1,0 +1,273 @@
+"""Write the ledger and MLflow's aliases: a change is written once, whoever else changes the model.
+
+MLflow overwrites tags and aliases without comparing. What all of its stores (SQLite, PostgreSQL, a
+server in front of them) do exactly once is to create a registered model: its name is a primary key.
+So a change of a ledger begins with a claim, a registered model named after the entry's number that
+holds the entry. Only one process can create it:
+
+    create the claim -> write the entry -> set the aliases -> delete the claim
+
+Whoever finds a claim finishes it in the same order, so a killed process blocks nobody. Somebody who
+comes late and creates the claim anew finds that the entry exists, and deletes the claim. This is
+safe because a finisher reads the claim before the ledger: when a stale claim is there, so is the
+entry that made it stale.
+
+The ledger is the truth. Aliases are for MLflow's pages and clients, and anybody can set them. While
+a claim exists, they may be behind the ledger. Without one, a difference means that somebody changed
+one of them behind our back (`agreed` raises then).
+"""
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from rrf.registry import ledger as ledgers
+from rrf.registry.ledger import Entry, Ledger
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import RegisteredModel
+
+CHAMPION, CANDIDATE, PREVIOUS = "champion", "candidate", "previous"
+CLAIM = "rrf.change-of"
+"""The tag that tells a claim from a model; its value is the model's name."""
+_ENTRY = "rrf.entry"
+_LONGEST_TAG = 5000  # of a registered model on PostgreSQL
+ROUNDS = 20
+"""How often a change is tried that others are faster with, before it is given up."""
+_LOOKS, _PAUSE_S = 4, 0.25
+log = logging.getLogger(__name__)
+
+
+def append(client: "MlflowClient", ledger: Ledger, **facts) -> Entry | None:
+    """Write the entry that follows a ledger, and set the aliases.
+
+    Args:
+        client: A client of the store.
+        ledger: The ledger that the change was decided on.
+        facts: See `Ledger.next_entry`.
+
+    Returns:
+        The entry; None if another process has written another one meanwhile.
+
+    Raises:
+        ValueError: If the entry is too large for MLflow.
+    """
+    entry, name = ledger.next_entry(**facts), ledger.name
+    if len(entry.text()) > _LONGEST_TAG:
+        raise ValueError(
+            f"the change of '{name}' needs {len(entry.text())} characters, but MLflow's tags hold "
+            f"{_LONGEST_TAG}; give a shorter reason, or a gate with fewer tasks"
+        )
+    _create_claim(client, name, entry)
+    finish(client, name, entry.index)
+    written = client.get_registered_model(name).tags.get(ledgers.key_of(entry.index))
+    return entry if written == entry.text() else None
+
+
+def finish(client: "MlflowClient", name: str, index: int = 0) -> Ledger:
+    """Finish the change that another process may have left half done; returns the ledger.
+
+    Args:
+        client: A client of the store.
+        name: The registered model.
+        index: The number of an entry that this process has claimed, perhaps too late.
+
+    Raises:
+        DamagedError: If the ledger is damaged.
+    """
+    for _ in range(ROUNDS):
+        ledger = ledgers.read(client, name)
+        num_entries = len(ledger.entries)
+        claims = [
+            claim
+            for number in {num_entries, num_entries + 1, index}
+            if (claim := _find_claim(client, name, number))
+        ]
+        if not claims:
+            return ledger
+        for claim in claims:
+            _finish_claim(client, name, claim)
+    raise busy(name)
+
+
+def finish_and_correct(client: "MlflowClient", name: str) -> Ledger:
+    """Like `finish`; then set aliases that differ from the ledger, with a warning for each."""
+    finish(client, name)
+    ledger, differences = compare(client, name)
+    for difference in differences:
+        log.warning("%s; the alias is corrected now", difference)
+    if differences:
+        set_aliases(client, name)
+    return ledger
+
+
+def agreed(client: "MlflowClient", name: str) -> Ledger:
+    """The ledger, with which MLflow's aliases agree.
+
+    Raises:
+        DamagedError: If the ledger is damaged.
+        ValueError: If the aliases in MLflow say something else.
+    """
+    ledger, differences = compare(client, name)
+    if differences:
+        raise _differing(name, differences)
+    return ledger
+
+
+def compare(client: "MlflowClient", name: str) -> tuple[Ledger, list[str]]:
+    """The ledger, and a sentence for each alias in MLflow that says something else.
+
+    Aliases are behind the ledger while a change is being written, and after a process was killed in
+    the middle of one. That is no difference: the next change completes it.
+
+    Raises:
+        DamagedError: If the ledger is damaged.
+    """
+    looks = 0
+    while True:
+        model = client.get_registered_model(name)
+        ledger = ledgers.parse(name, model.tags)
+        differences = [
+            f"@{alias} of '{name}' is {_version(current)} in MLflow, but {_version(expected)} by "
+            "the promotion ledger: somebody changed the alias or the ledger"
+            for alias, (current, expected) in differing_aliases(model, ledger).items()
+        ]
+        if not differences or _find_claim(client, name, len(ledger.entries)):
+            return ledger, []
+        looks += 1
+        if looks == _LOOKS:
+            return ledger, differences
+        time.sleep(_PAUSE_S)  # another process may have finished a change between two reads
+
+
+def check_digest(client: "MlflowClient", name: str, version: str, digest: str) -> None:
+    """Raise ValueError if a version may not be used as what MLflow says it is.
+
+    This is so if MLflow's aliases differ from the ledger and one of them names this version, or if
+    the version was promoted with another checkpoint.
+    """
+    ledger, differences = compare(client, name)
+    if differences and version in aliases_in(client.get_registered_model(name)).values():
+        raise _differing(name, differences)
+    for entry in ledger.entries:
+        made_champion = entry.action in ("promote", "rollback") and entry.champion == version
+        if made_champion and entry.checkpoint_digest != digest:
+            raise ValueError(
+                f"'{name}' version {version} was promoted as checkpoint "
+                f"{(entry.checkpoint_digest or '')[:12]} (change {entry.index} of the ledger), but "
+                f"MLflow says it is {digest[:12]}: somebody edited it; do not use it"
+            )
+
+
+def set_aliases(client: "MlflowClient", name: str, candidate: str | None = None) -> None:
+    """Set the aliases to what the ledger says, and @candidate to a version, if one is given."""
+    while True:
+        model = client.get_registered_model(name)
+        ledger = ledgers.parse(name, model.tags)
+        _set_aliases(client, model, expected_aliases(ledger), candidate)
+        # Another process may have changed both meanwhile, and we may have undone its aliases.
+        if ledgers.read(client, name) == ledger:
+            return
+
+
+def expected_aliases(ledger: Ledger) -> dict[str, str | None]:
+    """The versions that the ledger makes @champion and @previous; None for none."""
+    return {PREVIOUS: ledger.previous, CHAMPION: ledger.champion}
+
+
+def differing_aliases(
+    model: "RegisteredModel", ledger: Ledger
+) -> dict[str, tuple[str | None, str | None]]:
+    """@champion and @previous where MLflow and the ledger differ -> the version by each of them."""
+    current = aliases_in(model)
+    return {
+        alias: (current.get(alias), expected)
+        for alias, expected in expected_aliases(ledger).items()
+        if current.get(alias) != expected
+    }
+
+
+def aliases_in(model: "RegisteredModel") -> dict[str, str]:
+    """The aliases in MLflow -> their version, which MLflow's stores give as number or as text."""
+    return {alias: str(version) for alias, version in model.aliases.items()}
+
+
+def busy(name: str) -> OSError:
+    """The error for a change that came second every time."""
+    return OSError(f"other processes kept changing '{name}' meanwhile; try again later")
+
+
+def _set_aliases(
+    client: "MlflowClient",
+    model: "RegisteredModel",
+    expected: dict[str, str | None],
+    candidate: str | None,
+) -> None:
+    current = aliases_in(model)
+    if candidate is None or candidate == expected[CHAMPION]:
+        candidate = current.get(CANDIDATE)
+    is_champion = candidate == expected[CHAMPION]
+    wanted = {**expected, CANDIDATE: None if is_champion else candidate}
+    for alias, version in wanted.items():
+        if version is None and alias in current:
+            client.delete_registered_model_alias(model.name, alias)
+        elif version is not None and current.get(alias) != version:
+            client.set_registered_model_alias(model.name, alias, version)
+
+
+def _create_claim(client: "MlflowClient", name: str, entry: Entry) -> None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(
+            _claim_name(name, entry.index),
+            tags={CLAIM: name, _ENTRY: entry.text()},
+            description=f"A change of `{name}` that is being written; it disappears by itself.",
+        )
+    except MlflowException as error:
+        # Another process has claimed it, and may have deleted its claim before MLflow looks again.
+        if error.error_code not in ("RESOURCE_ALREADY_EXISTS", "RESOURCE_DOES_NOT_EXIST"):
+            raise
+
+
+def _find_claim(client: "MlflowClient", name: str, index: int) -> "RegisteredModel | None":
+    from mlflow.exceptions import MlflowException
+
+    try:
+        claim = client.get_registered_model(_claim_name(name, index))
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+    # MLflow reads the tags in a second step: without them, the claim was deleted in between.
+    return claim if _ENTRY in claim.tags else None
+
+
+def _finish_claim(client: "MlflowClient", name: str, claim: "RegisteredModel") -> None:
+    from mlflow.exceptions import MlflowException
+
+    text = claim.tags[_ENTRY]
+    entry = ledgers.entry_of(text, claim.name)
+    ledger = ledgers.read(client, name)  # after the claim, see above
+    if entry.index == len(ledger.entries) + 1 and entry.parent == ledger.end:
+        client.set_registered_model_tag(name, ledgers.key_of(entry.index), text)
+        client.set_registered_model_tag(name, ledgers.HEAD, entry.hash)
+    set_aliases(client, name)
+    try:
+        client.delete_registered_model(claim.name)
+    except MlflowException as error:  # another process has finished it at the same time
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+
+
+def _claim_name(name: str, index: int) -> str:
+    return f"{name}.change-{index:06d}"
+
+
+def _differing(name: str, differences: list[str]) -> ValueError:
+    return ValueError(f"{'; '.join(differences)}; to correct it: rrf models repair {name}")
+
+
+def _version(number: str | None) -> str:
+    return f"version {number}" if number else "no version"

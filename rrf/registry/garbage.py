@@ -1,0 +1,234 @@
+"""What a workspace and its store keep although no version, champion or dataset refers to it.
+
+kind          is kept if
+run           a version was trained in it, or has a checkpoint of it, or a run that is kept was
+              trained from it
+evaluation    a version has the checkpoint that was evaluated, or a champion had it
+fetched copy  the version exists
+dataset copy  a version was trained on that MD5
+night         never: what is in .rrf/nightly is a copy of what MLflow has
+download      a file in configs/datasets names it as its source
+logged model  it is the model of a version, or a champion had its checkpoint; only models that rrf
+              has logged are looked at
+deleted run   a version was trained in it; only runs that somebody has deleted in MLflow
+
+Whatever is younger than a given age is kept too, since it may be about to be registered, and so are
+runs that are being trained. The numbers of runs in MLflow are history and stay. DVC's cache has a
+garbage collector of its own, `dvc gc`.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrf import atomic, workspace
+from rrf.data.conversion.dataset_cfg import read_any_cfg
+from rrf.data.formats.source_path import is_remote, local_path
+from rrf.evaluation.results import FILE_NAME as EVALUATION
+from rrf.evaluation.results import Evaluation
+from rrf.mlflow_store import artifacts, store
+from rrf.registry import ledger as ledgers
+from rrf.registry import listing, packaging
+from rrf.registry.versions import CHECKPOINT_DIGEST, Version, versions_of
+from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.run_directory import RUN, read_facts
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_BUSY = "{} is being used by another process"
+
+
+@dataclasses.dataclass(frozen=True)
+class Leftover:
+    """Something that nothing refers to."""
+
+    kind: str
+    name: str
+    """Its path relative to the workspace, or its id in MLflow."""
+    size: int
+    """In bytes."""
+    remove: Callable[[], None]
+
+
+def find(older_than_s: float) -> list[Leftover]:
+    """Everything that `rrf gc` would remove, by kind and name.
+
+    Args:
+        older_than_s: Nothing is listed that was written in the last so many seconds.
+
+    Raises:
+        OSError: If the store cannot be read. Then nothing is known to be unused.
+        ValueError: If a config of a dataset cannot be read, or a ledger is damaged.
+    """
+    client, before, names = store.connect(), time.time() - older_than_s, listing.models()
+    kept = [version for name in names for version in versions_of(client, name)]
+    changes = [entry for name in names for entry in ledgers.read(client, name).entries]
+    digests = {item.checkpoint_digest or "" for item in (*kept, *changes)} - {""}
+    run_ids = {version.run_id for version in kept}
+    leftovers = [
+        *_runs(run_ids, digests, before),
+        *_evaluations(digests, before),
+        *_copies(kept, before),
+        *_nights(before),
+        *_downloads(before),
+        *_logged_models(client, names, digests, before),
+        *_deleted_runs(client, run_ids, before),
+    ]
+    return sorted(leftovers, key=lambda leftover: (leftover.kind, leftover.name))
+
+
+def _runs(run_ids: set[str], digests: set[str], before: float) -> Iterator[Leftover]:
+    root = workspace.state() / "runs"
+    facts = {path.name: read_facts(path / RUN) for path in _folders(root) if (path / RUN).is_file()}
+    kept = {name for name, run in facts.items() if run.get("run_id") in run_ids}
+    others = facts.keys() - kept
+    kept |= {name for name in others if _checkpoints(root / name) & digests}
+    ahead = list(kept)
+    while ahead:  # the runs that those were trained from
+        parent = facts[ahead.pop()].get("config", {}).get("init_from")
+        names = set(Path(parent).parts) if parent else set()  # a run, or a checkpoint in one
+        ahead += names & facts.keys() - kept
+        kept |= names & facts.keys()
+    for name in facts.keys() - kept:
+        if leftover := _folder("run", root / name, before):
+            yield leftover
+
+
+def _checkpoints(run_dir: Path) -> set[str]:
+    """The digests of the checkpoints of a run that can be read."""
+    digests = set()
+    for manifest in run_dir.glob(f"*/{atomic.MANIFEST}"):
+        try:
+            digests.add(deployable_digest(manifest.parent))
+        except (OSError, ValueError):
+            continue
+    return digests
+
+
+def _evaluations(digests: set[str], before: float) -> Iterator[Leftover]:
+    for path in _folders(workspace.state() / "evaluations"):
+        if (path / EVALUATION).is_file():  # otherwise it was interrupted
+            try:
+                is_known = Evaluation.load(path).checkpoint_digest in digests
+            except ValueError:
+                continue  # damaged: for a person to look at
+            if is_known:
+                continue
+        if leftover := _folder("evaluation", path, before):
+            yield leftover
+
+
+def _copies(kept: list[Version], before: float) -> Iterator[Leftover]:
+    """Fetched policies and datasets."""
+    names = {f"{version.name}-{version.version}" for version in kept}
+    md5s = {md5 for v in kept for md5 in v.tags.get("lineage.dataset_md5", "").split(", ")}
+    folders = ("fetched copy", "fetched", names), ("dataset copy", "datasets", md5s)
+    for kind, folder, known in folders:
+        for path in _folders(workspace.state() / folder):
+            if path.name not in known and (leftover := _folder(kind, path, before)):
+                yield leftover
+
+
+def _nights(before: float) -> Iterator[Leftover]:
+    for model in _folders(workspace.state() / "nightly"):
+        for path in _folders(model):
+            if leftover := _folder("night", path, before):
+                yield leftover
+
+
+def _downloads(before: float) -> Iterator[Leftover]:
+    named = set()
+    for file in workspace.configs("datasets").values():
+        source = getattr(read_any_cfg(file), "source", None)
+        if source is not None and is_remote(source.path):
+            named.add(local_path(source.path))
+    for scheme in ("s3", "hf"):
+        for path in _folders(workspace.state() / scheme):
+            if path not in named and (leftover := _folder("download", path, before)):
+                yield leftover
+
+
+def _logged_models(
+    client: "MlflowClient", names: list[str], digests: set[str], before: float
+) -> Iterator[Leftover]:
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    sources = (
+        version.source or ""
+        for name in names
+        for version in client.search_model_versions(f"name = '{name}'", max_results=10_000)
+    )
+    used = {packaging.logged_model_in(source) for source in sources}
+    for model in _pages(client.search_logged_models, experiments):
+        digest = model.tags.get(CHECKPOINT_DIGEST)
+        is_old = (model.last_updated_timestamp or 0) < 1000 * before
+        if digest and is_old and model.model_id not in used and digest not in digests:
+            # It is marked first. If it were emptied first, a registration could still choose it.
+            mark = functools.partial(client.delete_logged_model, model.model_id)
+            yield _in_store("logged model", model.model_id, model.artifact_location, mark)
+
+
+def _deleted_runs(client: "MlflowClient", run_ids: set[str], before: float) -> Iterator[Leftover]:
+    from mlflow.entities import ViewType
+
+    experiments = [e.experiment_id for e in client.search_experiments(ViewType.ALL)]
+    search = functools.partial(client.search_runs, run_view_type=ViewType.DELETED_ONLY)
+    for run in _pages(search, experiments):
+        info = run.info
+        is_old = max(info.end_time or 0, info.start_time or 0) < 1000 * before
+        if is_old and info.run_id not in run_ids:
+            leftover = _in_store("deleted run", info.run_id, info.artifact_uri or "")
+            if leftover.size:  # the entry itself stays in the database
+                yield leftover
+
+
+def _pages(search: Callable, experiments: list[str]) -> Iterator:
+    token = ""
+    while token is not None and experiments:
+        page = search(experiments, page_token=token or None)
+        yield from page
+        token = page.token or None
+
+
+def _in_store(kind: str, id: str, uri: str, mark: Callable[[], None] = lambda: None) -> Leftover:
+    """Artifacts in the store, wherever it keeps them."""
+    repository = artifacts.repository(uri, workspace.tracking_uri())
+
+    def sizes(folder: str | None = None) -> Iterator[int]:
+        for entry in repository.list_artifacts(folder):
+            yield from sizes(entry.path) if entry.is_dir else [entry.file_size or 0]
+
+    def remove() -> None:
+        from mlflow.exceptions import MlflowException
+
+        mark()
+        try:
+            repository.delete_artifacts()
+        except MlflowException as error:
+            raise OSError(f"its artifacts at {uri} cannot be removed: {error}") from error
+
+    return Leftover(kind, id, sum(sizes()), remove)
+
+
+def _folder(kind: str, path: Path, before: float) -> Leftover | None:
+    """A folder of this workspace, if nothing in it was written since `before`."""
+    files = [path, *path.rglob("*")]
+    if max(file.lstat().st_mtime for file in files) >= before:
+        return None
+
+    def remove() -> None:
+        with atomic.alone(path, _BUSY.format(path)):
+            atomic.remove(path)
+
+    return Leftover(kind, str(path.relative_to(workspace.home())), _size(path), remove)
+
+
+def _folders(root: Path) -> list[Path]:
+    return sorted(path for path in root.glob("*") if path.is_dir() and not path.is_symlink())
+
+
+def _size(path: Path) -> int:
+    return sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())

@@ -1,0 +1,274 @@
+"""The promotion ledger: every change of a model's champion and gate, in order, in the store itself.
+
+MLflow keeps no history of aliases, so the ledger does. Each change is one tag of the registered
+model (`ledger.000001`, `ledger.000002`, ...), so the ledger moves together with the store. Each
+entry holds the hash of the previous entry, and `ledger.head` names the last one, so edited and
+removed entries are detected. Each workspace also remembers the last entry it has seen
+(`.rrf/ledgers/`): so it notices that the end of a ledger was removed together with its head.
+
+Writing an entry commits the change. Entries are written by `rrf.registry.changes` only, which makes
+sure that two machines never write the same one.
+"""
+
+import dataclasses
+import datetime
+import hashlib
+import json
+import os
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrf import atomic, formats, workspace
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+PREFIX = "ledger."
+HEAD = "ledger.head"
+GENESIS = "0" * 64
+
+
+class DamagedError(ValueError):
+    """A ledger was edited, or entries are missing; `rrf models repair` explains and mends it."""
+
+    def __init__(self, name: str, damage: str):
+        super().__init__(
+            f"the promotion ledger of '{name}' is damaged: {damage}; to see what can be saved: rrf "
+            f"models repair {name}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelGate:
+    """The gate that rules a model, as it was when it was recorded."""
+
+    file: str
+    hash: str
+    config: dict  # `GateCfg.to_dict`
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One change of champion or gate."""
+
+    index: int  # from 1
+    time: str  # ISO 8601, UTC
+    action: typing.Literal["promote", "rollback", "gate", "unrevoke", "repair"]
+    version: str | None  # promoted, rolled back, or allowed again; None for a gate or a repair
+    champion: str | None  # the champion after the change
+    previous: str | None  # the version that a rollback would return to
+    checkpoint_digest: str | None  # of the champion after the change
+    verdict_digest: str | None
+    protocol_hash: str | None
+    reason: str
+    actor: str
+    parent: str  # hash of the previous entry
+    hash: str = ""
+    gate: dict | None = None  # of a change of gate: a `ModelGate` as plain data
+    lost: list[str] | None = None  # of a repair: hashes of the entries that are gone
+
+    def sealed(self) -> "Entry":
+        """The entry with its hash."""
+        return dataclasses.replace(self, hash=atomic.digest_of(self._content() | {"hash": ""}))
+
+    def text(self) -> str:
+        """The entry as JSON, for its tag."""
+        return json.dumps(self._content())
+
+    def _content(self) -> dict:
+        return formats.LEDGER.mark | dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ledger:
+    """The entries of a model, oldest first, and what follows from them: champions, gate, bans."""
+
+    name: str
+    """The registered model."""
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def champions(self) -> list[str]:
+        """The versions that a chain of rollbacks would pass through, the current champion last."""
+        stack: list[str] = []
+        for entry in self.entries:
+            if entry.action == "promote" and entry.champion:
+                stack.append(entry.champion)
+            elif entry.action == "rollback":
+                stack.pop()
+        return stack
+
+    @property
+    def champion(self) -> str | None:
+        """The version to use; None before the first promotion."""
+        return self.champions[-1] if self.champions else None
+
+    @property
+    def previous(self) -> str | None:
+        """The champion that a rollback returns to, if there is one."""
+        return self.champions[-2] if len(self.champions) > 1 else None
+
+    @property
+    def promoted(self) -> set[str]:
+        """All versions that have ever been promoted."""
+        return {e.champion for e in self.entries if e.action == "promote" and e.champion}
+
+    @property
+    def revoked(self) -> dict[str, str]:
+        """Versions that were rolled back and may not be promoted again -> the reason."""
+        reasons: dict[str, str] = {}
+        for entry in self.entries:
+            if entry.action == "rollback" and entry.version:
+                reasons[entry.version] = entry.reason
+            elif entry.action == "unrevoke" and entry.version:
+                reasons.pop(entry.version, None)
+        return reasons
+
+    @property
+    def gate(self) -> ModelGate | None:
+        """The gate that rules the model; None if none was recorded."""
+        gates = [entry.gate for entry in self.entries if entry.gate]
+        return ModelGate(**gates[-1]) if gates else None
+
+    @property
+    def end(self) -> str:
+        """The hash that the next entry names as its parent."""
+        return self.entries[-1].hash if self.entries else GENESIS
+
+    @property
+    def hashes(self) -> set[str]:
+        """The hashes of the entries, and of those that a repair among them has given up."""
+        lost = {hash for entry in self.entries for hash in entry.lost or ()}
+        return {entry.hash for entry in self.entries} | lost
+
+    def last(self, action: str, **facts: str) -> Entry:
+        """The newest entry of a kind with these facts. There must be one."""
+        return next(
+            entry
+            for entry in reversed(self.entries)
+            if entry.action == action and all(getattr(entry, k) == v for k, v in facts.items())
+        )
+
+    def next_entry(self, **facts: typing.Any) -> Entry:
+        """The entry that comes next, with its hash.
+
+        Champion, previous champion and digest stay what they are unless `facts` changes them.
+
+        Args:
+            facts: Fields of `Entry`, at least `action` and `reason`.
+        """
+        last = self.entries[-1] if self.entries else None
+        unchanged = {
+            "version": None,
+            "champion": last.champion if last else None,
+            "previous": self.previous,
+            "checkpoint_digest": last.checkpoint_digest if last else None,
+            "verdict_digest": None,
+            "protocol_hash": None,
+        }
+        return Entry(
+            **{
+                "index": len(self.entries) + 1,
+                "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                "actor": os.environ.get("USER") or f"uid {os.getuid()}",
+                "parent": self.end,
+                **unchanged,
+                **facts,
+            }
+        ).sealed()
+
+
+def entry_of(text: str, where: str) -> Entry:
+    """The entry in a tag; whether it was edited is not checked.
+
+    Raises:
+        NewerFormatError: If a newer rrf wrote it.
+        ValueError, TypeError: If it is unreadable.
+    """
+    return Entry(**formats.LEDGER.read(dict(json.loads(text)), where))
+
+
+def read(client: "MlflowClient", name: str) -> Ledger:
+    """The ledger of a model.
+
+    Raises:
+        DamagedError: The message names the entry that was edited, removed or cut off.
+    """
+    return parse(name, client.get_registered_model(name).tags)
+
+
+def parse(name: str, tags: Mapping[str, str]) -> Ledger:
+    """The ledger in the tags of registered model `name`; this workspace remembers its end.
+
+    Raises:
+        DamagedError: Like `read`.
+    """
+    ledger, damage = proved(name, tags)
+    if damage:
+        raise DamagedError(name, damage)
+    # The head is written after its entry. A killed process may leave it behind, never ahead.
+    head, seen = tags.get(HEAD), remembered(name)
+    if head is not None and head not in ledger.hashes:
+        raise DamagedError(name, f"entries after {len(ledger.entries)} were cut off")
+    if seen is not None and seen not in ledger.hashes:
+        raise DamagedError(
+            name, f"an entry that this workspace has seen ({seen[:12]}) is not in it any more"
+        )
+    if ledger.entries and seen != ledger.end:
+        remember(name, ledger.end)
+    return ledger
+
+
+def proved(name: str, tags: Mapping[str, str]) -> tuple[Ledger, str]:
+    """The entries up to the first that is damaged, and what is wrong with that one, or "".
+
+    Raises:
+        NewerFormatError: If a newer rrf wrote an entry, which is no damage.
+    """
+    entries: list[Entry] = []
+    damage, parent = "", GENESIS
+    keys = sorted(key for key in tags if key.startswith(PREFIX) and key != HEAD)
+    for position, key in enumerate(keys, start=1):
+        if key != key_of(position):
+            damage = f"entry {position} was removed"
+            break
+        try:
+            entry = entry_of(tags[key], f"entry {position} of the promotion ledger")
+        except formats.NewerFormatError:
+            raise
+        except (ValueError, TypeError) as error:
+            damage = f"entry {position} is unreadable ({error})"
+            break
+        sealed = atomic.digest_of(json.loads(tags[key]) | {"hash": ""})
+        if (entry.hash, entry.parent, entry.index) != (sealed, parent, position):
+            damage = f"entry {position} was edited"
+            break
+        entries.append(entry)
+        parent = entry.hash
+    return Ledger(name, tuple(entries)), damage
+
+
+def key_of(index: int) -> str:
+    """The tag that holds entry number `index`."""
+    return f"{PREFIX}{index:06d}"
+
+
+def remembered(name: str) -> str | None:
+    """The hash of the last entry of this model's ledger that this workspace has seen."""
+    file = _memory(name)
+    return file.read_text().strip() if file.is_file() else None
+
+
+def remember(name: str, hash: str | None) -> None:
+    """Note the hash of the last entry of this model's ledger; None for a ledger without entries."""
+    if hash is None:
+        _memory(name).unlink(missing_ok=True)
+    else:
+        atomic.write_text(_memory(name), hash)
+
+
+def _memory(name: str) -> Path:
+    store = hashlib.sha256(workspace.tracking_uri().encode()).hexdigest()[:16]
+    return workspace.state() / "ledgers" / f"{name}-{store}"

@@ -1,0 +1,182 @@
+"""What is in the registry, for commands that people wait for: models, versions, problems.
+
+To import MLflow takes two to three seconds of CPU, several times what `rrf models list` does
+besides. So these reads go straight to the database, if it has exactly the tables that are known
+here. For every other store, and for every other call, MLflow's own client answers.
+"""
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any
+
+from rrf import workspace
+from rrf.config import did_you_mean
+from rrf.mlflow_store import store
+from rrf.mlflow_store.artifacts import SQLITE
+from rrf.registry import changes
+from rrf.registry.versions import Version, exists, versions_of
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from sqlalchemy import Engine
+
+TABLES = "dc11669786a5"
+"""The version of MLflow's tables, in its table alembic_version, that the statements below fit."""
+_OF_NAME = re.compile(r"name = '([^']*)'")
+_NOT_DELETED = " AND current_stage != 'Deleted_Internal'"
+
+
+def models() -> list[str]:
+    """The names of all registered models."""
+    return _names(connect())
+
+
+def versions(name: str | None = None) -> list[Version]:
+    """All versions of a model, or of all models, newest first.
+
+    Raises:
+        ValueError: If there is no such model.
+    """
+    client = connect()
+    if name and not exists(client, name):
+        raise ValueError(f"there is no model '{name}'{did_you_mean(name, _names(client))}")
+    names = [name] if name else _names(client)
+    return [version for model in names for version in versions_of(client, model)]
+
+
+def problems(name: str | None = None) -> list[str]:
+    """Why the ledger or the aliases of a model, or of any model, cannot be believed."""
+    client, problems = connect(), []
+    for model in [name] if name else _names(client):
+        try:
+            changes.agreed(client, model)
+        except ValueError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _names(client: "MlflowClient") -> list[str]:
+    names, token = [], ""
+    while token is not None:
+        page = client.search_registered_models(page_token=token or None)
+        names += [model.name for model in page if changes.CLAIM not in model.tags]
+        token = page.token or None
+    return sorted(names)
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """Like MLflow's RegisteredModel."""
+
+    name: str
+    tags: dict[str, str]
+    aliases: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelVersion:
+    """Like MLflow's ModelVersion."""
+
+    name: str
+    version: str
+    run_id: str | None
+    creation_timestamp: int
+    description: str | None
+    tags: dict[str, str]
+
+
+class Page(list):
+    """Like a page of MLflow's results. It holds all of them, so there is no next one."""
+
+    token = None
+
+
+def connect() -> "MlflowClient":
+    """A client of the workspace's store that reads models and versions without MLflow if it can.
+
+    Raises:
+        OSError: If the store cannot be reached.
+    """
+    uri = workspace.tracking_uri()
+    engine = _known_database(uri)
+    client: Any = _Client(engine, uri) if engine is not None else store.connect()
+    return client
+
+
+def _known_database(uri: str) -> "Engine | None":
+    """The database at `uri` if it is one whose tables are known here."""
+    if not uri.startswith((SQLITE, "postgresql")) or not store.is_made(uri):
+        return None
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        engine = store.engine(uri)
+        tables = _rows(engine, "SELECT version_num FROM alembic_version")
+    except SQLAlchemyError:
+        return None  # MLflow's client says what is wrong
+    return engine if tables == [(TABLES,)] else None
+
+
+def _rows(engine: "Engine", statement: str, **values: str) -> list[tuple]:
+    from sqlalchemy import text
+
+    with engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text(statement), values)]
+
+
+class _Client:
+    """The part of MLflow's client that reads models and versions; MLflow's own does the rest."""
+
+    def __init__(self, engine: "Engine", uri: str):
+        self._engine, self._uri = engine, uri
+
+    def __getattr__(self, name: str):
+        return getattr(store.connect(), name)
+
+    def search_registered_models(self, filter_string: str = "", page_token: str | None = None):
+        named = _OF_NAME.fullmatch(filter_string)
+        if filter_string and not named:
+            return store.connect().search_registered_models(filter_string, page_token=page_token)
+        return Page(self._models(named[1] if named else None))
+
+    def get_registered_model(self, name: str):
+        matching = self._models(name)
+        return matching[0] if matching else store.connect().get_registered_model(name)
+
+    def search_model_versions(self, filter_string: str, max_results: int):
+        named = _OF_NAME.fullmatch(filter_string)
+        if not named:
+            return store.connect().search_model_versions(filter_string, max_results=max_results)
+        columns = "version, run_id, creation_time, description"
+        versions = self._select("model_versions", columns, named[1], _NOT_DELETED)
+        tags: dict[int, dict[str, str]] = {}
+        of_tags = self._select("model_version_tags", "version, key, value", named[1])
+        for number, key, value in of_tags:
+            tags.setdefault(number, {})[key] = value
+        return Page(
+            ModelVersion(named[1], str(number), run_id, created, description, tags.get(number, {}))
+            for number, run_id, created, description in versions
+        )
+
+    def _models(self, name: str | None) -> list[Model]:
+        names = [row[0] for row in self._select("registered_models", "name", name)]
+        tags: dict[str, dict[str, str]] = {name: {} for name in names}
+        aliases: dict[str, dict[str, str]] = {name: {} for name in names}
+        for owner, key, value in self._select("registered_model_tags", "name, key, value", name):
+            tags.setdefault(owner, {})[key] = value
+        columns = "name, alias, version"
+        for owner, alias, version in self._select("registered_model_aliases", columns, name):
+            aliases.setdefault(owner, {})[alias] = str(version)
+        return [Model(model, tags[model], aliases[model]) for model in sorted(names)]
+
+    def _select(self, table: str, columns: str, name: str | None, also: str = "") -> list[tuple]:
+        """Rows of a table, of one model or of all."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        statement = f"SELECT {columns} FROM {table} WHERE workspace = 'default'{also}"
+        try:
+            if name is None:
+                return _rows(self._engine, statement)
+            return _rows(self._engine, f"{statement} AND name = :name", name=name)
+        except SQLAlchemyError as error:
+            raise store.unusable(self._uri, error) from error

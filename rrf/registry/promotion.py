@@ -1,0 +1,260 @@
+"""The champion of a model: promote, roll back, and say which gate rules the model.
+
+@candidate is the version registered last (`rrf.registry.registration`), @champion the one to use,
+and @previous the one that a rollback returns to. A promotion needs a complete lineage, and the
+model's own gate must pass the version: the verdict is computed again from the evaluations in the
+store (`rrf.registry.rules`). It does its work in this order:
+
+    finish what a dead process left behind -> check -> tag the version -> ledger -> aliases
+
+Writing the ledger entry commits the promotion (`rrf.registry.changes`). If a process is killed
+before that, neither champion nor ledger has changed. If it is killed afterwards, the next change of
+the model completes its work. So running the command again always ends in the same state, and of two
+machines that change a model at once, one comes second and checks again. The descriptions are
+written at the very end, because they are computed from the rest (`rrf.registry.descriptions`).
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrf.evaluation.gates.verdicts import Verdict
+from rrf.mlflow_store import store
+from rrf.registry import changes, evidence, rules
+from rrf.registry import ledger as ledgers
+from rrf.registry.ledger import Entry, Ledger, ModelGate
+from rrf.registry.rules import NotPromotedError, check_promotable
+from rrf.registry.versions import Version, check_exists, exists, find, versions_of
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+def promote(name: str, version: str, unrevoke: str | None = None) -> Entry:
+    """Make a version the champion; returns the ledger entry.
+
+    The model's gate judges the version by what the store holds. The verdict is written to the
+    version's tags, even if the promotion is then refused. Promoting the current champion again
+    changes nothing.
+
+    Args:
+        name: The registered model.
+        version: The version.
+        unrevoke: Why a version that was rolled back may be champion again.
+
+    Raises:
+        NotPromotedError: If the gate does not pass it, its lineage is incomplete, or it was rolled
+            back.
+        ValueError: If the model has no gate, an evaluation is missing, or the ledger is damaged.
+    """
+    client = store.connect()
+    with changing(client, name):
+        for _ in range(changes.ROUNDS):
+            ledger = finished(client, name)
+            candidate = find(f"{name}/{version}", client)
+            if ledger.champion == version:
+                return next(e for e in reversed(ledger.entries) if e.champion == version)
+            if version in ledger.revoked:
+                _unrevoke(client, ledger, version, unrevoke)
+                continue
+            verdict = rules.judge(client, ledger, versions_of(client, name), candidate)
+            tag(client, candidate, evidence.verdict_tags(verdict))
+            gate = rules.gate_of(ledger)
+            assert gate is not None  # it has just judged
+            check_promotable(candidate, verdict, gate)
+            success = verdict.success["rate"]
+            entry = changes.append(
+                client,
+                ledger,
+                action="promote",
+                version=version,
+                champion=version,
+                previous=ledger.champion,
+                checkpoint_digest=candidate.checkpoint_digest,
+                verdict_digest=verdict.digest,
+                protocol_hash=verdict.protocol_hash,
+                reason=f"gate {verdict.gate}: {verdict.outcome}, success {success:.3f}",
+            )
+            if entry:
+                return entry
+    raise changes.busy(name)
+
+
+def _unrevoke(client: "MlflowClient", ledger: Ledger, version: str, reason: str | None) -> None:
+    name = ledger.name
+    if not (reason or "").strip():
+        raise NotPromotedError(
+            f"'{name}' version {version} was rolled back ({ledger.revoked[version]}) and is not "
+            f"promoted again; if the reason no longer holds: rrf models promote {name} {version} "
+            "--unrevoke --reason '...'"
+        )
+    changes.append(client, ledger, action="unrevoke", version=version, reason=reason)
+
+
+def rollback(name: str, reason: str, version: str | None = None) -> Entry:
+    """Return to the previous champion; returns the ledger entry.
+
+    The version that is left is revoked: it is not promoted again until somebody says why it may be
+    (`promote`).
+
+    Args:
+        name: The registered model.
+        reason: The reason for the rollback, kept in the ledger.
+        version: The champion to leave. If given, running the command twice rolls back only once.
+
+    Raises:
+        ValueError: Without a reason, or if there is no previous champion.
+    """
+    if not reason.strip():
+        raise ValueError("a rollback needs a reason; give one with --reason '...'")
+    client = store.connect()
+    with changing(client, name):
+        for _ in range(changes.ROUNDS):
+            ledger = finished(client, name)
+            champions = ledger.champions
+            if version is not None and version in ledger.revoked and ledger.champion != version:
+                return ledger.last("rollback", version=version)
+            if version is not None and ledger.champion != version:
+                raise ValueError(
+                    f"the champion of '{name}' is version {ledger.champion or 'none'}, not "
+                    f"{version}"
+                )
+            if len(champions) < 2:
+                raise ValueError(
+                    f"'{name}' has no previous champion to roll back to; see: rrf models ledger "
+                    f"{name}"
+                )
+            entry = changes.append(
+                client,
+                ledger,
+                action="rollback",
+                version=champions[-1],
+                champion=champions[-2],
+                previous=champions[-3] if len(champions) > 2 else None,
+                checkpoint_digest=find(f"{name}/{champions[-2]}", client).checkpoint_digest,
+                reason=reason,
+            )
+            if entry:
+                return entry
+            version = version or champions[-1]  # another machine may have rolled it back meanwhile
+    raise changes.busy(name)
+
+
+def rule(name: str, file: str | Path, reason: str) -> Entry:
+    """Make a gate the one that rules a model; returns the ledger entry.
+
+    The whole gate is recorded, so later edits of the file change nothing. Recording the same gate
+    again changes nothing either.
+
+    Raises:
+        ValueError: Without a reason, for a gate that cannot be read, or for an unknown model.
+    """
+    if not reason.strip():
+        raise ValueError("a change of gate needs a reason; give one with --reason '...'")
+    client, gate = store.connect(), rules.model_gate(file)
+    with changing(client, name):
+        ledger = record_gate(client, name, gate, reason)
+    return ledger.last("gate")
+
+
+def record_gate(
+    client: "MlflowClient", name: str, gate: ModelGate, reason: str, first: bool = False
+) -> Ledger:
+    """Record a gate, `first` only if none is on record; returns the ledger after that."""
+    for _ in range(changes.ROUNDS):
+        ledger = finished(client, name)
+        if ledger.gate and (first or ledger.gate.hash == gate.hash):
+            return ledger
+        changes.append(client, ledger, action="gate", gate=dataclasses.asdict(gate), reason=reason)
+    raise changes.busy(name)
+
+
+def gate_of(name: str) -> ModelGate | None:
+    """The gate that rules a model; None if none does yet.
+
+    Raises:
+        ValueError: If the ledger is damaged, or MLflow's aliases differ from it.
+    """
+    client = store.connect()
+    return changes.agreed(client, name).gate if exists(client, name) else None
+
+
+def other_gate(name: str, file: str | Path) -> str:
+    """Why candidates for `name` that the gate in this file judges cannot be promoted, or "":
+    another gate rules the model.
+    """
+    client = store.connect()
+    return rules.other_gate(changes.agreed(client, name), file) if exists(client, name) else ""
+
+
+def check_recordable(name: str, file: str | Path) -> None:
+    """Raise ValueError if no gate rules the model yet and this one cannot be recorded as its first
+    one: it cannot be read, or lies outside the workspace.
+    """
+    if gate_of(name) is None:
+        rules.model_gate(file)
+
+
+def ledger_of(name: str) -> Ledger:
+    """The ledger of a model. Raises ValueError if there is no such model, or it was edited."""
+    client = store.connect()
+    check_exists(client, name)
+    return ledgers.read(client, name)
+
+
+def rivals(name: str) -> dict[str, Version]:
+    """The versions that candidates are compared with: "champion", and "best", the best champion so
+    far if that is another one. Empty without a champion.
+    """
+    client = store.connect()
+    if not exists(client, name):
+        return {}
+    return rules.rivals(changes.agreed(client, name), versions_of(client, name))
+
+
+def attempt_of(name: str, checkpoint_digest: str) -> int:
+    """Which candidate this is that the model's gate judges against its current champion."""
+    client = store.connect()
+    if not exists(client, name):
+        return 1
+    ledger = changes.agreed(client, name)
+    return rules.attempt_of(ledger, versions_of(client, name), checkpoint_digest)
+
+
+def note_verdict(name: str, version: str, verdict: Verdict) -> None:
+    """Write a verdict to the tags of a version, if the model's gate gave it; changes no alias."""
+    client = store.connect()
+    with changing(client, name):
+        gate = ledgers.read(client, name).gate
+        if gate and gate.hash == verdict.gate_hash:
+            tag(client, find(f"{name}/{version}", client), evidence.verdict_tags(verdict))
+
+
+@contextlib.contextmanager
+def changing(client: "MlflowClient", name: str) -> Iterator[None]:
+    """Let one process of this workspace change a model; then refresh the descriptions."""
+    from rrf.registry import descriptions  # only for people: no change depends on them
+
+    with store.lock(f"registry-{name}"):
+        try:
+            yield
+        except ValueError:  # a refusal too may have written a verdict to the version's tags
+            descriptions.refresh(client, name)
+            raise
+        descriptions.refresh(client, name)
+
+
+def finished(client: "MlflowClient", name: str) -> Ledger:
+    """The ledger, after the work of a dead process was finished and the aliases were corrected."""
+    check_exists(client, name)
+    return changes.finish_and_correct(client, name)
+
+
+def tag(client: "MlflowClient", version: Version, tags: Mapping[str, str]) -> None:
+    """Set the tags of a version that differ."""
+    current = client.get_model_version(version.name, version.version).tags
+    for key, value in tags.items():
+        if current.get(key) != value:
+            client.set_model_version_tag(version.name, version.version, key, value)

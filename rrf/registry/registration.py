@@ -1,0 +1,250 @@
+"""Make checkpoints versions of models, and store evaluations with them.
+
+Registering sets @candidate only. A killed registration is completed by running it again: the same
+checkpoint is one version, however often it is registered.
+"""
+
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrf.config import read_yaml
+from rrf.envs.configs import task_id
+from rrf.evaluation.protocols.files import parse_protocol
+from rrf.evaluation.results import Evaluation
+from rrf.lineage import TAG, Lineage
+from rrf.mlflow_store import store
+from rrf.mlflow_store.flow_run import FlowRun
+from rrf.registry import changes, evidence, packaging, rules
+from rrf.registry import ledger as ledgers
+from rrf.registry.ledger import Ledger
+from rrf.registry.promotion import changing, finished, record_gate, tag
+from rrf.registry.training_facts import training_tags
+from rrf.registry.versions import (
+    CHECKPOINT_DIGEST,
+    Version,
+    exists,
+    find,
+    versions_of,
+    with_checkpoint,
+)
+from rrf.runners.checkpoints.deployable import deployable_digest
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+IMPORTED = "imported"
+"""The experiment with the runs of policies that others have trained."""
+_IMPORTED_DIGEST = "rrf.checkpoint_digest"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def register(
+    checkpoint: str | Path,
+    name: str,
+    run_id: str,
+    lineage: Lineage,
+    evaluation_folder: str | Path | None = None,
+    flow_run: FlowRun | None = None,
+    gate: str | Path | None = None,
+) -> str:
+    """Make a checkpoint a version of `name` and @candidate; returns the version.
+
+    Registering the same checkpoint again does not create a new version; it brings the lineage up to
+    date and adds the evaluation.
+
+    Args:
+        checkpoint: A checkpoint directory; only its deployable part is logged.
+        name: The registered model.
+        run_id: The MLflow run that trained the checkpoint.
+        lineage: From `collect_lineage`, or from `environment_lineage` for training without a
+            dataset.
+        evaluation_folder: The directory written by `rrf eval`; it is stored with the run.
+        flow_run: The Prefect flow run that registers the version; by default the one that started
+            this process, if any.
+        gate: The gate that rules the model from now on, if none does.
+
+    Raises:
+        ValueError: For a name with invalid characters, a model of another task, an unknown run, a
+            damaged checkpoint, or an evaluation of another checkpoint.
+    """
+    check_task(name, lineage)
+    digest = deployable_digest(checkpoint)
+    tags = lineage.tags() | training_tags(checkpoint)
+    if flow_run := flow_run or FlowRun.from_environment():
+        tags |= flow_run.tags()
+    evaluation = Evaluation.load(evaluation_folder) if evaluation_folder else None
+    if evaluation:
+        evidence.check_is_of(evaluation, digest)
+    client = store.connect()
+    with changing(client, name):
+        _create_model(client, name)
+        ledger = finished(client, name)
+        if gate:
+            reason = "the gate of its first candidate"
+            ledger = record_gate(client, name, rules.model_gate(gate), reason, first=True)
+        version = with_checkpoint(client, name, digest) or _add_version(
+            client, name, checkpoint, run_id, digest
+        )
+        tag(client, version, tags)
+        if evaluation_folder and evaluation:
+            folder, version = Path(evaluation_folder), find(f"{name}/{version.version}", client)
+            _rewrite_report(client, version, ledger, folder, checkpoint, lineage)
+            evidence.store(client, version, folder, evaluation.digest)
+            tag(client, version, _evaluation_tags(ledger, version, evaluation, attempt=True))
+        changes.set_aliases(client, name, candidate=version.version)
+    return version.version
+
+
+def store_evaluation(name: str, version: str, folder: str | Path, attempt: bool) -> None:
+    """Store an evaluation of a version that is registered already.
+
+    Args:
+        name: The registered model.
+        version: The version.
+        folder: The directory written by `rrf eval`.
+        attempt: Whether it is an attempt to become champion, and not only an evaluation that
+            candidates are compared with.
+
+    Raises:
+        ValueError: If it is of another checkpoint.
+    """
+    client, evaluation = store.connect(), Evaluation.load(folder)
+    with changing(client, name):
+        evaluated = find(f"{name}/{version}", client)
+        evidence.check_is_of(evaluation, evaluated.checkpoint_digest)
+        ledger = ledgers.read(client, name)
+        evidence.store(client, evaluated, Path(folder), evaluation.digest)
+        tag(client, evaluated, _evaluation_tags(ledger, evaluated, evaluation, attempt))
+
+
+def version_of(checkpoint: str | Path, name: str) -> str | None:
+    """The version of a model that holds this checkpoint; None if there is none."""
+    client = store.connect()
+    if not exists(client, name):
+        return None
+    version = with_checkpoint(client, name, deployable_digest(checkpoint))
+    return version.version if version else None
+
+
+def check_task(name: str, lineage: Lineage) -> None:
+    """Raise ValueError if a policy with this lineage must not become a version of model `name`.
+
+    The name may contain only certain characters. All versions of a model must be trained on the
+    same simulated task, because a new champion replaces the old one. A module in front of the task
+    id does not matter: "my_tasks:MyTask-v0" is the same task as "MyTask-v0".
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"model name {name!r} may contain only letters, digits, '.', '_' and '-', and must "
+            "begin with a letter or digit"
+        )
+    task = lineage.environment.task if lineage.environment else None
+    client = store.connect()
+    if task is None or not exists(client, name):
+        return
+    task, key = task_id(task), f"{TAG}environment.task"
+    known = {task_id(v.tags[key]) for v in versions_of(client, name) if v.tags.get(key)}
+    if known and task not in known:
+        proposed = f"{name}-{re.sub('[^a-z0-9]+', '-', task.lower())}"
+        raise ValueError(
+            f"'{name}' holds policies for {', '.join(sorted(known))}, but this one was trained on "
+            f"{task}; give another name, e.g. {proposed}"
+        )
+
+
+def imported_run(checkpoint: str | Path) -> str:
+    """The id of the MLflow run of a policy that others have trained; made if there is none yet.
+
+    It stands for the import, so that a version has a run to which its files belong.
+    """
+    client, digest = store.connect(), deployable_digest(checkpoint)
+    experiment = store.experiment_id(client, IMPORTED)
+    with_digest = f"tags.`{_IMPORTED_DIGEST}` = '{digest}'"
+    runs = client.search_runs([experiment], with_digest, max_results=1)
+    if runs:
+        return runs[0].info.run_id
+    name = f"{Path(checkpoint).resolve().name}, {digest[:8]}"
+    run = client.create_run(experiment, tags={_IMPORTED_DIGEST: digest}, run_name=name)
+    client.set_terminated(run.info.run_id)
+    return run.info.run_id
+
+
+def _create_model(client: "MlflowClient", name: str) -> None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        if not exists(client, name):
+            client.create_registered_model(name)
+    except MlflowException as error:  # another machine was faster
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+
+
+def _add_version(
+    client: "MlflowClient", name: str, checkpoint: str | Path, run_id: str, digest: str
+) -> Version:
+    with tempfile.TemporaryDirectory() as scratch:
+        model = packaging.log_model(client, checkpoint, run_id, digest, Path(scratch))
+    created = client.create_model_version(
+        name,
+        model.artifact_location,
+        run_id,
+        tags={CHECKPOINT_DIGEST: digest},
+        model_id=model.model_id,
+    )
+    first = with_checkpoint(client, name, digest)
+    if first and first.version != str(created.version):  # another machine was faster
+        client.delete_model_version(name, str(created.version))
+    return first or find(f"{name}/{created.version}", client)
+
+
+def _evaluation_tags(
+    ledger: Ledger, version: Version, evaluation: Evaluation, attempt: bool
+) -> dict[str, str]:
+    is_attempt = attempt and ledger.champion != version.version
+    against = (ledger.champion or "") if is_attempt else None
+    protocol, gate_base_hash = parse_protocol(evaluation.protocol), rules.base_hash_of(ledger)
+    return evidence.evaluation_tags(version, evaluation, protocol, gate_base_hash, against)
+
+
+def _rewrite_report(
+    client: "MlflowClient",
+    version: Version,
+    ledger: Ledger,
+    folder: Path,
+    checkpoint: str | Path,
+    lineage: Lineage,
+) -> None:
+    """Render the report of an evaluation again with everything known about the version."""
+    from rrf.evaluation.reports.report import write_report  # a page for people: no step needs it
+    from rrf.registry import links
+
+    flow_run = FlowRun.from_tags(version.tags)
+    pages = {"version in MLflow": links.version_url(version.name, version.version)}
+    write_report(
+        folder,
+        lineage,
+        curves=store.metric_history(version.run_id),
+        champion=_champion_on_same_states(client, ledger, Evaluation.load(folder)),
+        config=read_yaml(Path(checkpoint) / "config.yaml"),
+        subject=f"{version.name} version {version.version}",
+        links=pages | links.report_links(version.run_id, lineage, flow_run, is_stored=True),
+    )
+
+
+def _champion_on_same_states(
+    client: "MlflowClient", ledger: Ledger, evaluation: Evaluation
+) -> Evaluation | None:
+    """The champion's evaluation on the same initial states, if one is stored."""
+    if not ledger.champion:
+        return None
+    champion = find(f"{ledger.name}/{ledger.champion}", client)
+    for stored in evidence.evaluations_of(champion):
+        if stored.protocol_hash == evaluation.protocol_hash and stored.digest != evaluation.digest:
+            try:
+                return evidence.load(client, champion, stored.digest)
+            except OSError:
+                return None  # deleted: the report is made without it
+    return None

@@ -1,0 +1,111 @@
+"""Explain and mend a damaged ledger or wrong aliases, without inventing history.
+
+What the chain of hashes proves stays: the entries up to the first damaged one. The rest is moved
+aside (tags `damaged.<ledger tag>.<beginning of its digest>`) for people to read. An entry says
+which hashes are gone and why somebody mended it. The champion is then the one of the last entry
+that is proved; nothing promotes a version again that only a damaged entry calls champion.
+"""
+
+import dataclasses
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+from rrf.mlflow_store import store
+from rrf.registry import changes
+from rrf.registry import ledger as ledgers
+from rrf.registry.ledger import Ledger
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_ASIDE = "damaged."
+_UNKNOWN = "-"
+
+
+@dataclasses.dataclass(frozen=True)
+class Damage:
+    """What is wrong with the ledger and the aliases of a model."""
+
+    proved: Ledger
+    """The entries that are proved."""
+    findings: list[str]
+    """A sentence for each thing that is wrong; empty if nothing is."""
+    unproved: dict[str, str]
+    """Tags of the ledger that come after the proved entries -> their value."""
+    lost: list[str]
+    """Hashes of entries that are gone, as far as they are known."""
+
+
+def examine(client: "MlflowClient", name: str) -> Damage:
+    """Find out what is wrong with a model's ledger and aliases; changes nothing."""
+    model = client.get_registered_model(name)
+    ledger, broken = ledgers.proved(name, model.tags)
+    proved_keys = {ledgers.key_of(entry.index) for entry in ledger.entries}
+    unproved = {
+        key: value
+        for key, value in model.tags.items()
+        if key.startswith(ledgers.PREFIX) and key != ledgers.HEAD and key not in proved_keys
+    }
+    head, seen = model.tags.get(ledgers.HEAD), ledgers.remembered(name)
+    findings = [broken] if broken else []
+    if unproved:
+        findings.append(f"{len(unproved)} entries are not proved: {', '.join(sorted(unproved))}")
+    if head and head not in ledger.hashes and not unproved:
+        findings.append(f"the head is {head[:12]}, an entry that was removed")
+    if seen and seen not in ledger.hashes and not unproved:
+        findings.append(f"this workspace has seen entry {seen[:12]}, which was removed")
+    moved = {key: value for key, value in model.tags.items() if key.startswith(_ASIDE)}
+    hashes = [head, seen, *map(_hash_of, [*unproved.values(), *moved.values()])]
+    lost = [hash for hash in dict.fromkeys(hashes) if hash and hash not in ledger.hashes]
+    if moved and lost and not findings:
+        findings.append("an earlier repair was interrupted")
+    for alias, (current, expected) in changes.differing_aliases(model, ledger).items():
+        findings.append(
+            f"@{alias} is version {current or 'none'}, but {expected or 'none'} by the entries "
+            "that are proved"
+        )
+    return Damage(ledger, findings, unproved, lost)
+
+
+def repair(name: str, reason: str) -> Damage:
+    """Mend the ledger and the aliases of a model; returns what was wrong.
+
+    A killed repair is completed by the next one. If nothing is wrong, nothing changes.
+
+    Raises:
+        ValueError: Without a reason.
+    """
+    if not reason.strip():
+        raise ValueError("a repair needs a reason; give one with --reason '...'")
+    client = store.connect()
+    with store.lock(f"registry-{name}"):
+        damage = examine(client, name)
+        if not damage.findings:
+            return damage
+        for key, value in damage.unproved.items():
+            digest = hashlib.sha256(value.encode()).hexdigest()[:8]
+            client.set_registered_model_tag(name, f"{_ASIDE}{key}.{digest}", value)
+            client.delete_registered_model_tag(name, key)
+        if damage.lost or damage.unproved:
+            _record(client, damage, reason)
+        changes.finish(client, name)
+        changes.set_aliases(client, name)
+    return damage
+
+
+def _record(client: "MlflowClient", damage: Damage, reason: str) -> None:
+    name, entries = damage.proved.name, damage.proved.entries
+    if ledgers.HEAD in client.get_registered_model(name).tags:
+        client.delete_registered_model_tag(name, ledgers.HEAD)
+    ledgers.remember(name, damage.proved.end if entries else None)
+    lost = damage.lost or [_UNKNOWN]
+    if not changes.append(client, damage.proved, action="repair", reason=reason, lost=lost):
+        raise OSError(f"'{name}' was changed by another process meanwhile; run the repair again")
+
+
+def _hash_of(text: str) -> str | None:
+    try:
+        return str(json.loads(text)["hash"])
+    except (ValueError, KeyError, TypeError):
+        return None

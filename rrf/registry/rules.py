@@ -1,0 +1,240 @@
+"""Which gate rules a model, what it says about a version, and what else a promotion needs.
+
+A promotion believes no verdict that somebody brings. It computes the verdict again from the stored
+evaluations of the candidate, of the champion and of the best champion so far. The lineage of the
+candidate must be complete, and as clean as the gate demands.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrf import atomic, workspace
+from rrf.evaluation.gates.decision import Rival, decide
+from rrf.evaluation.gates.verdicts import Verdict
+from rrf.lineage import facts_in, lacking
+from rrf.registry import evidence
+from rrf.registry.evidence import StoredEvaluation
+from rrf.registry.ledger import Ledger, ModelGate
+from rrf.registry.versions import Version
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+    from rrf.evaluation.gates.gate import GateCfg
+
+_ROLES = {"champion": "champion", "best": "best champion so far"}
+
+
+class NotPromotedError(ValueError):
+    """A version may not become the champion, as the rules of its model say."""
+
+
+def model_gate(file: str | Path) -> ModelGate:
+    """A gate file as the ledger records it.
+
+    Raises:
+        ValueError: If the gate cannot be read, or is neither in the workspace nor one that rrf
+            ships, so that other machines and the flows would not find it.
+    """
+    from rrf.evaluation.gates.gate import load_gate
+
+    gate, path = load_gate(file), workspace.find(file).resolve()
+    home, shipped = workspace.home().resolve(), workspace.shipped()
+    if path.is_relative_to(shipped / workspace.CONFIGS):  # an environment may lie in the workspace
+        home = shipped
+    if not path.is_relative_to(home):
+        raise ValueError(
+            f"the gate {path} lies outside the workspace {home}, so no other machine would find it;"
+            " copy it to configs/gates/, and its protocol to configs/protocols/"
+        )
+    return ModelGate(str(path.relative_to(home)), gate.hash, gate.to_dict())
+
+
+def gate_of(ledger: Ledger) -> "GateCfg | None":
+    """The gate on record as a config; None if there is none.
+
+    Raises:
+        ValueError: If this version of rrf cannot read it, or it is not the gate that was recorded.
+    """
+    from rrf.evaluation.gates.gate import GateCfg  # only here, and only as a config
+
+    recorded = ledger.gate
+    if recorded is None:
+        return None
+    try:
+        if (digest := atomic.digest_of(recorded.config)) == recorded.hash:
+            return GateCfg.from_dict(recorded.config)
+        error = f"its hash is {digest[:12]}, not {recorded.hash[:12]}"
+    except ValueError as problem:
+        error = str(problem)
+    raise ValueError(
+        f"the gate on record for '{ledger.name}', {recorded.file}, cannot be read ({error}); "
+        f"record it again: rrf models gate {ledger.name} FILE --reason '...'"
+    )
+
+
+def other_gate(ledger: Ledger, file: str | Path) -> str:
+    """Why a candidate that the gate in this file judges cannot be promoted, or "": another gate
+    rules the model.
+    """
+    from rrf.evaluation.gates.gate import load_gate
+
+    proposed, gate, recorded = load_gate(file), gate_of(ledger), ledger.gate
+    if gate is None or recorded is None or gate.hash == proposed.hash:
+        return ""
+    return (
+        f"'{ledger.name}' is ruled by {recorded.file} ({gate.hash[:12]}), not by {file} "
+        f"({proposed.hash[:12]}); to change that: rrf models gate {ledger.name} {file} --reason "
+        "'...'"
+    )
+
+
+def base_hash_of(ledger: Ledger) -> str | None:
+    """The base hash of the protocol that the gate on record names; None without a gate."""
+    gate = gate_of(ledger)
+    return gate.protocol.base_hash if gate else None
+
+
+def rivals(ledger: Ledger, versions: Sequence[Version]) -> dict[str, Version]:
+    """The versions that a candidate is compared with: "champion" and, if it is another one, "best".
+
+    The best champion so far is the version that was once champion, was not rolled back, and has the
+    highest success under the protocol of the model's gate.
+    """
+    by_number = {version.version: version for version in versions}
+    champion = by_number.get(ledger.champion or "")
+    if champion is None:
+        return {}
+    base_hash = base_hash_of(ledger)
+    allowed = [by_number[v] for v in ledger.promoted if v in by_number and v not in ledger.revoked]
+    best = max(
+        allowed,
+        key=lambda v: (_success(v, base_hash), v is champion, int(v.version)),
+        default=champion,
+    )
+    return {"champion": champion} if best is champion else {"champion": champion, "best": best}
+
+
+def attempt_of(ledger: Ledger, versions: Sequence[Version], checkpoint_digest: str) -> int:
+    """Which candidate this is that is judged by the model's gate against its current champion.
+
+    Candidates with a lower version number come first; one that is not registered yet comes last.
+    """
+    base_hash, champion = base_hash_of(ledger), ledger.champion or ""
+    if base_hash is None:
+        return 1
+    own_numbers = [int(v.version) for v in versions if v.checkpoint_digest == checkpoint_digest]
+    earlier = [
+        version
+        for version in versions
+        if version.checkpoint_digest != checkpoint_digest
+        and (not own_numbers or int(version.version) < own_numbers[0])
+        and any(
+            evaluation.base_hash == base_hash and champion in evaluation.against
+            for evaluation in evidence.evaluations_of(version)
+        )
+    ]
+    return len(earlier) + 1
+
+
+def judge(
+    client: "MlflowClient", ledger: Ledger, versions: Sequence[Version], candidate: Version
+) -> Verdict:
+    """What the model's gate says about a version, from the stored evaluations.
+
+    Raises:
+        ValueError: If the model has no gate, or an evaluation is missing or was replaced.
+        OSError: If an evaluation cannot be read.
+    """
+    name, gate = ledger.name, gate_of(ledger)
+    if gate is None or ledger.gate is None:
+        raise ValueError(
+            f"no gate rules '{name}' yet; record one: rrf models gate {name} "
+            "configs/gates/FILE.yaml --reason '...'"
+        )
+    judged = _longest(candidate, gate.protocol.base_hash)
+    if judged is None:
+        raise ValueError(
+            f"{candidate} has no evaluation under protocol '{gate.protocol.name}' of its gate; "
+            f"make one: rrf eval CHECKPOINT --gate {ledger.gate.file} --register {name}"
+        )
+    compared: dict[str, Rival] = {}
+    for role, rival in rivals(ledger, versions).items():
+        same_states = [
+            evaluation
+            for evaluation in evidence.evaluations_of(rival)
+            if evaluation.protocol_hash == judged.protocol_hash
+        ]
+        if rival.version == candidate.version:
+            same_states = [judged]
+        if not same_states:
+            raise ValueError(
+                f"the {_ROLES[role]} of '{name}', version {rival.version}, has no evaluation on "
+                f"the {judged.episodes_per_task} initial states per task of version "
+                f"{candidate.version}; evaluate both again: rrf eval {name}/{candidate.version} "
+                f"--gate {ledger.gate.file} --register {name}"
+            )
+        best = max(same_states, key=lambda evaluation: evaluation.success)
+        compared[role] = Rival(evidence.load(client, rival, best.digest), rival.version)
+    return decide(
+        evidence.load(client, candidate, judged.digest),
+        gate,
+        compared.get("champion"),
+        compared.get("best"),
+        gate.round_of(judged.episodes_per_task),
+        attempt_of(ledger, versions, candidate.checkpoint_digest),
+    )
+
+
+def check_promotable(version: Version, verdict: Verdict, gate: "GateCfg") -> None:
+    """Raise NotPromotedError if a version may not become the champion.
+
+    The verdict must pass. The version's lineage must name the code and either a dataset that passed
+    validation or an environment, and must be as clean as the gate demands.
+    """
+    if not verdict.passed:
+        reasons = "\n  ".join(reason for reason in verdict.reasons if not reason.startswith("pass"))
+        raise NotPromotedError(
+            f"{version} is not promoted: gate {verdict.gate} says {verdict.outcome}:\n  {reasons}"
+        )
+    facts = facts_in(version.tags)
+    if missing := lacking(facts):
+        remedy = (
+            "train it in a git checkout with a commit, then register it"
+            if "environment.task" in facts
+            else "run `dvc repro` in a git checkout, then register it"
+        )
+        raise NotPromotedError(
+            f"{version} is not promoted: its lineage lacks {', '.join(missing)}; {remedy} again"
+        )
+    if facts.get("validation", "passed") != "passed":  # a dataset has this key, see lacking()
+        raise NotPromotedError(
+            f"{version} is not promoted: the validation of dataset {facts.get('dataset')} is "
+            f"{facts['validation']!r}, not 'passed'"
+        )
+    if gate.forbid_git_dirty and facts.get("git_dirty") != "false":
+        raise NotPromotedError(
+            f"{version} is not promoted: it was trained with uncommitted changes of the code, and "
+            f"gate {gate.name} forbids that (forbid_git_dirty); commit them, train and register "
+            "again"
+        )
+    if gate.forbid_unpushed_data and "dataset" in facts and facts.get("data_pushed") != "true":
+        raise NotPromotedError(
+            f"{version} is not promoted: the recordings of dataset {facts['dataset']} are in no "
+            f"DVC remote, and gate {gate.name} forbids that (forbid_unpushed_data); run `dvc "
+            "push`, then register it again"
+        )
+
+
+def _longest(version: Version, base_hash: str | None) -> StoredEvaluation | None:
+    """The evaluation under the gate's protocol with the most episodes; of several, the one with the
+    lowest success. So nobody gains by evaluating again until the result is lucky.
+    """
+    comparable = [e for e in evidence.evaluations_of(version) if e.base_hash == base_hash]
+    return max(comparable, key=lambda e: (e.episodes_per_task, -e.success), default=None)
+
+
+def _success(version: Version, base_hash: str | None) -> float:
+    evaluation = _longest(version, base_hash)
+    return evaluation.success if evaluation else -1.0

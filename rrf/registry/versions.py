@@ -1,0 +1,140 @@
+"""Versions of registered models, found by number or by alias.
+
+@champion and @previous come from the ledger, and MLflow's aliases are compared with it
+(`rrf.registry.changes`).
+"""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrf.mlflow_store import store
+from rrf.registry import changes
+from rrf.registry.changes import CHAMPION, PREVIOUS
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+CHECKPOINT_DIGEST = "checkpoint_digest"
+"""The tag that holds the digest of a version's checkpoint, also on its logged model."""
+_REFERENCE = re.compile(r"[^/@]+(@[^/@]+|/[0-9]+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Version:
+    """One version of a registered model."""
+
+    name: str
+    version: str
+    run_id: str
+    created_ms: int
+    tags: dict[str, str]
+    aliases: tuple[str, ...]
+    description: str = ""
+
+    @property
+    def checkpoint_digest(self) -> str:
+        """The digest of the version's deployable checkpoint."""
+        return self.tags.get(CHECKPOINT_DIGEST, "")
+
+    @property
+    def reference(self) -> str:
+        """Its name for commands."""
+        return f"models:/{self.name}/{self.version}"
+
+    def __str__(self) -> str:
+        return f"'{self.name}' version {self.version}"
+
+
+def champion(name: str) -> Version | None:
+    """The champion; None if there is none yet.
+
+    Raises:
+        ValueError: If the ledger is damaged, or MLflow's aliases say something else.
+    """
+    client = store.connect()
+    if not exists(client, name):
+        return None
+    number = changes.agreed(client, name).champion
+    return find(f"{name}/{number}", client) if number else None
+
+
+def find(reference: str, client: "MlflowClient | None" = None) -> Version:
+    """Find a version by "NAME@alias", "NAME/3" or "NAME" (the champion).
+
+    A leading "models:/" is allowed.
+
+    Raises:
+        ValueError: If there is no such model, version or alias. For an alias also if the ledger is
+            damaged, or MLflow's aliases say something else.
+    """
+    client = client or store.connect()
+    path = reference.removeprefix("models:/")
+    name, _, alias = path.partition("@")
+    name, _, number = name.partition("/")
+    check_exists(client, name)
+    versions = versions_of(client, name)
+    if not alias and not number:
+        alias = CHAMPION
+    if alias in (CHAMPION, PREVIOUS):
+        expected = changes.expected_aliases(changes.agreed(client, name))[alias]
+        number, alias = expected or number, "" if expected else alias
+    for version in versions:
+        if version.version == number or alias in version.aliases:
+            return version
+    known = [v.version for v in versions] + [f"@{a}" for v in versions for a in v.aliases]
+    raise ValueError(
+        f"'{name}' has no {f'version {number}' if number else f'@{alias}'}; "
+        f"it has {', '.join(known) or 'none'}"
+    )
+
+
+def is_reference(text: str) -> bool:
+    """Whether `text` names a registered version ("NAME@alias", "NAME/3", "models:/...").
+
+    Without "models:/", an existing path is not a reference.
+    """
+    if text.startswith("models:/"):
+        return True
+    return bool(_REFERENCE.fullmatch(text)) and not Path(text).exists()
+
+
+def exists(client: "MlflowClient", name: str) -> bool:
+    """Whether there is a registered model with this name."""
+    quoted = name.replace("'", "")
+    return any(
+        model.name == name for model in client.search_registered_models(f"name = '{quoted}'")
+    )
+
+
+def check_exists(client: "MlflowClient", name: str) -> None:
+    """Raise ValueError if there is no registered model with this name."""
+    if not exists(client, name):
+        raise ValueError(f"there is no model '{name}'; see: rrf models list")
+
+
+def versions_of(client: "MlflowClient", name: str) -> list[Version]:
+    """All versions of a model, newest first."""
+    aliases: dict[str, list[str]] = {}
+    for alias, version in changes.aliases_in(client.get_registered_model(name)).items():
+        aliases.setdefault(version, []).append(alias)
+    versions = [
+        Version(
+            name,
+            str(v.version),
+            v.run_id or "",
+            v.creation_timestamp or 0,
+            dict(v.tags),
+            tuple(sorted(aliases.get(str(v.version), []))),
+            v.description or "",
+        )
+        for v in client.search_model_versions(f"name = '{name}'", max_results=10_000)
+    ]
+    return sorted(versions, key=lambda v: int(v.version), reverse=True)
+
+
+def with_checkpoint(client: "MlflowClient", name: str, digest: str) -> Version | None:
+    """The first version of a model with this checkpoint; None if there is none."""
+    matching = [v for v in versions_of(client, name) if v.checkpoint_digest == digest]
+    return matching[-1] if matching else None

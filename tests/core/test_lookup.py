@@ -1,0 +1,28 @@
+"""Tables of names, and optional packages."""
+
+import pytest
+
+from rrf.lookup import Lookup, require
+
+
+def test_a_registered_name_gives_the_object_and_iteration_is_sorted():
+    table = Lookup("thing", {"b": "json:dumps", "a": "json:loads"})
+    assert list(table) == ["a", "b"]
+    assert table.get("b")([1]) == "[1]"
+
+
+def test_an_unknown_name_suggests_the_closest():
+    with pytest.raises(ValueError, match="no simulator 'metawrld'; did you mean 'metaworld'"):
+        Lookup("simulator", {"metaworld": "json:loads"}).get("metawrld")
+
+
+def test_a_name_cannot_be_taken_twice_by_different_targets():
+    table = Lookup("thing", {"a": "json:loads"})
+    table.register("a", "json:loads")
+    with pytest.raises(ValueError, match="thing 'a' already stands for json:loads"):
+        table.register("a", "json:dumps")
+
+
+def test_a_missing_optional_package_names_the_command_that_installs_it():
+    with pytest.raises(ImportError, match=r"uv pip install -e '\.\[s3\]'"):
+        require("a_package_nobody_has", extra="s3")

@@ -1,0 +1,84 @@
+"""The registered policy through mlflow.pyfunc: the same actions as rrf's own, and inputs are
+checked.
+"""
+
+import numpy as np
+import pytest
+
+from rrf.data.schema import Observation
+from rrf.mlflow_store import store
+from rrf.registry import promotion, registration
+from rrf.registry.lineage_sources import collect_lineage
+from tests.registry.conftest import make_evaluation
+
+STATS = {
+    "observation.state": {"mean": [0.1, 0.2, 0.3, 0.4], "std": [1.0, 2.0, 1.0, 0.5]},
+    "action": {"min": [-1.0, -0.5, -1.0, 0.0], "max": [1.0, 0.5, 1.0, 1.0]},
+}
+
+
+@pytest.fixture
+def checkpoint(home):
+    """A checkpoint of the compact policy with random weights, written as training writes it."""
+    import torch
+
+    from rrf.presets import resolve
+    from rrf.runners.checkpoints.checkpoint import TrainerState, save
+
+    torch.manual_seed(0)
+    cfg = resolve("compact-vla-pretrain")
+    stats = {key: {k: list(v) for k, v in value.items()} for key, value in STATS.items()}
+    for value in stats.values():
+        for name in ("mean", "std", "min", "max", "q01", "q99"):
+            value.setdefault(name, [0.0] * 4 if name in ("mean", "min", "q01") else [1.0] * 4)
+        value["count"] = [10]
+    policy = cfg.policy.build(stats)
+    trainer = TrainerState({"x": torch.zeros(1)}, {"step": 1})
+    return save(home / "checkpoints/run", 1, cfg, policy.state_dict(), stats, trainer, {})
+
+
+def observe(batch: int, size: int = 64) -> tuple[Observation, dict]:
+    rng = np.random.default_rng(5)
+    images = rng.integers(0, 256, (batch, size, size, 3), dtype=np.uint8)
+    state = rng.normal(size=(batch, 4)).astype(np.float32)
+    words = ["open the drawer", "press the button"][:batch]
+    inputs = {
+        "observation.images.corner2": images,
+        "observation.state": state,
+        "instruction": np.array(words),
+    }
+    return Observation({"corner2": images}, state, words), inputs
+
+
+def test_pyfunc_answers_with_the_actions_of_the_policy(home, checkpoint, monkeypatch):
+    import mlflow
+
+    from rrf.runners.checkpoints.checkpoint import load_policy
+    from rrf.runners.checkpoints.deployable import deployable_digest
+
+    client = store.connect()
+    run_id = client.create_run(store.experiment_id(client, "train")).info.run_id
+    report = make_evaluation(home / "checkpoints/evaluation", checkpoint, 18)
+    assert report.checkpoint_digest == deployable_digest(checkpoint)
+    version = registration.register(
+        checkpoint,
+        "vla",
+        run_id,
+        collect_lineage("demo"),
+        home / "checkpoints/evaluation",
+        gate=home / "configs/gates/g.yaml",
+    )
+    promotion.promote("vla", version)
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home / '.rrf/mlflow.db'}")
+    model = mlflow.pyfunc.load_model("models:/vla@champion")
+    observation, inputs = observe(2)
+    expected = load_policy(checkpoint).sample(observation, greedy=True).actions
+    predicted = model.predict(inputs)
+    assert predicted.dtype == np.float32
+    assert np.ptp(predicted) > 0.01
+    np.testing.assert_array_equal(predicted, expected)
+
+    assert [i.name for i in model.metadata.signature.inputs] == list(inputs)
+    with pytest.raises(mlflow.exceptions.MlflowException, match=r"observation\.images\.corner2"):
+        model.predict(observe(2, size=32)[1])

@@ -1,0 +1,128 @@
+"""Damaged ledgers are explained and mended, and nothing is invented."""
+
+import json
+
+import pytest
+
+from rrf.cli.doctor import ledgers as doctor_rows
+from rrf.registry import ledger, listing, promotion, repair, versions
+from tests.registry.conftest import register
+
+NAME = "policy"
+
+
+@pytest.fixture
+def client(home, client, run_id):
+    """The client of a store with a model that has had three champions, one after the other."""
+    for seed in (1, 2, 3):
+        register(home, NAME, run_id, seed, solved=20)
+        promotion.promote(NAME, str(seed))
+    return client
+
+
+def tags_of(client) -> dict[str, str]:
+    return dict(client.get_registered_model(NAME).tags)
+
+
+def damage_edit(client) -> None:
+    entry = json.loads(tags_of(client)["ledger.000003"])
+    text = json.dumps(entry | {"reason": "because"})
+    client.set_registered_model_tag(NAME, "ledger.000003", text)
+
+
+def damage_nonsense(client) -> None:
+    client.set_registered_model_tag(NAME, "ledger.000003", "not json")
+
+
+def damage_gap(client) -> None:
+    client.delete_registered_model_tag(NAME, "ledger.000003")
+
+
+def damage_end(client) -> None:
+    for number in (3, 4):
+        client.delete_registered_model_tag(NAME, f"ledger.{number:06d}")
+    head = json.loads(tags_of(client)["ledger.000002"])["hash"]
+    client.set_registered_model_tag(NAME, "ledger.head", head)
+
+
+@pytest.mark.parametrize("damage", [damage_edit, damage_nonsense, damage_gap, damage_end])
+def test_a_damaged_ledger_is_cut_to_what_is_proved_and_says_so(client, damage):
+    whole = promotion.ledger_of(NAME).entries
+    damage(client)
+    with pytest.raises(ledger.DamagedError, match="rrf models repair policy"):
+        versions.champion(NAME)
+    before = tags_of(client)
+    examined = repair.examine(client, NAME)
+    assert examined.findings
+    assert tags_of(client) == before  # to explain changes nothing
+    repair.repair(NAME, "a disk was restored")
+    entries = promotion.ledger_of(NAME).entries
+    assert entries[:2] == whole[:2]  # gate and first promotion
+    assert (entries[2].action, entries[2].reason) == ("repair", "a disk was restored")
+    assert whole[3].hash in (entries[2].lost or [])
+    assert listing.problems(NAME) == []
+    champion = versions.champion(NAME)
+    assert champion is not None
+    assert champion.version == "1"
+    aside = {key: value for key, value in tags_of(client).items() if key.startswith("damaged.")}
+    kept = {before[key] for key in ("ledger.000003", "ledger.000004") if key in before}
+    assert set(aside.values()) == kept
+    assert promotion.promote(NAME, "3").previous == "1"
+    assert len(promotion.ledger_of(NAME).entries) == 4
+
+
+def test_a_repair_killed_between_two_writes_is_completed_by_the_next(client, monkeypatch):
+    damage_edit(client)
+
+    class KilledError(Exception):
+        pass
+
+    def killed(*args, **kwargs):
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(repair, "_record", killed)
+        with pytest.raises(KilledError):
+            repair.repair(NAME, "first try")
+    assert repair.examine(client, NAME).findings
+    repair.repair(NAME, "second try")
+    assert [e.action for e in promotion.ledger_of(NAME).entries] == ["gate", "promote", "repair"]
+    assert listing.problems(NAME) == []
+
+
+def test_aliases_are_set_to_what_the_ledger_says_without_an_entry(client):
+    client.set_registered_model_alias(NAME, "champion", "1")
+    assert "@champion is version 1, but 3" in repair.examine(client, NAME).findings[0]
+    entries = promotion.ledger_of(NAME).entries
+    repair.repair(NAME, "set by hand")
+    assert promotion.ledger_of(NAME).entries == entries
+    assert versions.find(f"{NAME}@champion").version == "3"
+
+
+def test_doctor_names_each_damaged_model_and_the_command_and_changes_nothing(client):
+    client.create_registered_model("another")
+    assert doctor_rows() == [
+        ("[green]ok[/green]", "models", "another, policy; aliases and ledgers agree")
+    ]
+    damage_edit(client)
+    client.set_registered_model_alias(NAME, "champion", "1")
+    client.create_model_version("another", "file:///nowhere")
+    client.set_registered_model_alias("another", "champion", "1")
+    before = client.get_registered_model(NAME)
+    rows = doctor_rows()
+    assert [(status, what) for status, what, _ in rows] == [("[red]problem[/red]", "model")] * 2
+    alias, ledger_row = (found for _, _, found in rows)
+    assert alias.startswith("@champion of 'another' is version 1 in MLflow, but no version by")
+    assert alias.endswith("rrf models repair another")
+    assert ledger_row.startswith("the promotion ledger of 'policy' is damaged: entry 3 was edited")
+    assert ledger_row.endswith("rrf models repair policy")
+    after = client.get_registered_model(NAME)
+    assert (after.tags, after.aliases) == (before.tags, before.aliases)
+
+
+def test_a_sound_model_is_left_alone_and_a_reason_is_needed(client):
+    before = tags_of(client)
+    assert repair.repair(NAME, "for nothing").findings == []
+    assert tags_of(client) == before
+    with pytest.raises(ValueError, match="needs a reason"):
+        repair.repair(NAME, "")
