@@ -24,6 +24,7 @@ import torch
 from benchmarks.record import measure_named, number
 from rrf.client import PolicyClient
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
+from rrf.lineage import Lineage
 from rrf.presets import resolve
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
@@ -176,7 +177,7 @@ def _written(preset: str, folder: Path) -> Path:
         policy.state_dict(),
         norm_stats,
         trainer,
-        {},
+        Lineage(),
         policy.assets(),
     )
 

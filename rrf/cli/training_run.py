@@ -245,7 +245,7 @@ def _finished(run_dir: Path) -> dict | None:
 
 
 def _with_kept_records(
-    cfg: "RunnerCfg", run_dir: Path, lineage: dict, inputs: dict, result: dict
+    cfg: "RunnerCfg", run_dir: Path, lineage: Lineage, inputs: dict, result: dict
 ) -> dict:
     """The result of a finished run, whose records that MLflow did not get are sent now."""
     from rrf.tracking.mlflow_run import UNSENT

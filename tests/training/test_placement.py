@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from rrf.lineage import Lineage
 from rrf.networks import tensor_files
 from rrf.networks.vlm.configs import LoRACfg
 from rrf.runners.checkpoints import checkpoint
@@ -31,7 +32,7 @@ def saved(tmp_path, backbone, head, **changes):
     run = SupervisedRunnerCfg(experiment_name="spread", policy=cfg)
     state = checkpoint.TrainerState({}, {})
     path = checkpoint.save(
-        tmp_path, 1, run, policy.state_dict(), NORM_STATS, state, {}, policy.assets()
+        tmp_path, 1, run, policy.state_dict(), NORM_STATS, state, Lineage(), policy.assets()
     )
     return policy, path
 
@@ -119,7 +120,7 @@ def test_adapters_without_their_base_are_spread_too(tmp_path):
     run = SupervisedRunnerCfg(experiment_name="adapted", policy=cfg)
     state = checkpoint.TrainerState({}, {})
     path = checkpoint.save(
-        tmp_path, 1, run, adapted.state_dict(), NORM_STATS, state, {}, adapted.assets()
+        tmp_path, 1, run, adapted.state_dict(), NORM_STATS, state, Lineage(), adapted.assets()
     )
     placement = Placement({"cpu": room_for_the_rest(adapted, 1)}, tmp_path / "offload")
     spread = load_policy(path, placement)
