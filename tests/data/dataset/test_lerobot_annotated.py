@@ -321,6 +321,39 @@ def test_a_changed_annotation_is_a_difference(converted, tmp_path):
     assert [one.keys for one in found.changed] == [["language"]]
 
 
+def test_what_lerobot_merges_is_read_alike(root, tmp_path):
+    from lerobot.datasets.aggregate import aggregate_datasets
+
+    names = {"repo_ids": ["local/a", "local/b"], "aggr_repo_id": "local/both"}
+    aggregate_datasets(**names, roots=[root, root], aggr_root=tmp_path / "both")
+    maps = ["front_depth", "wrist_depth"]
+    both, once = (open_dataset(one, 1, maps=maps) for one in (tmp_path / "both", root))
+    for number in range(4):
+        found, expected = both.episode(number), once.episode(number % 2)
+        assert found.language == expected.language
+        for name in maps:
+            np.testing.assert_array_equal(found.maps[name], expected.maps[name])
+
+
+def test_a_recording_that_is_not_annotated_yet_has_no_rows(lerobot_dataset, tmp_path):
+    from lerobot.datasets.language import language_feature_info
+
+    vector = {"dtype": "float32", "shape": (2,), "names": ["x", "y"]}
+    features = {"observation.state": vector, "action": vector, **language_feature_info()}
+    dataset = lerobot_dataset.create("local/plain", FPS, features, root=tmp_path / "d")
+    for frame in range(3):
+        values = np.full(2, frame, np.float32)
+        dataset.add_frame(
+            {"observation.state": values, "action": values, "task": "go", PERSISTENT: None,
+             EVENTS: None}
+        )  # fmt: skip
+    dataset.save_episode()
+    dataset.finalize()
+    assert annotations(tmp_path / "d") == Language()
+    reader = open_dataset(tmp_path / "d", 1, instruction_style="subtask")
+    assert reader.instructions_of(np.arange(3)) == ["go"] * 3
+
+
 def test_rows_that_differ_within_an_episode_are_refused(converted, tmp_path):
     steps = [{"keep": [0]}]
     edit(
