@@ -31,4 +31,5 @@ class EMA:
         moving = [(own_part(mine), own_part(now)) for mine, now in pairs if mine is not now]
         torch._foreach_lerp_([mine for mine, _ in moving], [now for _, now in moving], 1 - decay)
         for mine, current in zip(self.module.buffers(), module.buffers(), strict=True):
-            mine.copy_(current)
+            if mine.shape == current.shape:  # one that grows is a cache, which fills itself
+                mine.copy_(current)

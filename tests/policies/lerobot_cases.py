@@ -7,6 +7,7 @@ import torch
 
 from rrf.data.schema import ACTION, STATE, Batch, Observation
 from rrf.policies.vla.lerobot.configs import LerobotPolicyCfg
+from rrf.policies.vla.lerobot.kinds import KINDS
 from tests.policies import tiny_backbones as tiny
 from tests.policies.tiny_smolvlm import write_tiny_smolvlm
 
@@ -126,6 +127,7 @@ OPTIONS = {
         "repeated_diffusion_steps": 2,
         "torch_dtype": "float32",
     },
+    "molmoact2": {"model_dtype": "float32", "num_state_tokens": 8},
 }
 _MODELS = {
     "smolvla": {"vlm_model_name": write_tiny_smolvlm},
@@ -138,6 +140,7 @@ _MODELS = {
     "evo1": {"vlm_model_name": tiny.write_tiny_internvl},
     "wall_x": {"pretrained_name_or_path": tiny.write_tiny_wall_x},
     "vla_jepa": {"qwen_model_name": tiny.write_tiny_qwen3_vl},
+    "molmoact2": {"checkpoint_path": tiny.write_tiny_molmoact2},
 }
 
 
@@ -183,6 +186,11 @@ def observation(rows: int = 3, seed: int = 0) -> Observation:
     state = rng.uniform(-1, 1, (rows, 4)).astype(np.float32)
     words = ["open a door", "close drawer", "go to the red square"]
     return Observation(images, state, [words[row % 3] for row in range(rows)])
+
+
+def comparable(kind: str) -> Observation:
+    """As many rows as lerobot and we predict in the same way: we take some kinds row by row."""
+    return observation(1 if KINDS[kind].is_alone else 3)
 
 
 def batch(rows: int = 4, seed: int = 0) -> Batch:

@@ -20,6 +20,7 @@ from tests.policies.lerobot_cases import (
     as_lerobot,
     batch,
     build,
+    comparable,
     observation,
     policy_cfg,
 )
@@ -131,11 +132,11 @@ def test_the_loss_falls(kind, zoo):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_chunk_is_what_lerobots_own_loop_executes(kind, zoo):
-    policy, seen = zoo.policy(kind), observation()
+    policy, seen = zoo.policy(kind), comparable(kind)
     theirs = policy.policy
     torch.manual_seed(3)
     chunk = policy.sample(seen).actions
-    assert chunk.shape == (3, CHUNK, 3)
+    assert chunk.shape == (len(seen), CHUNK, 3)
     torch.manual_seed(3)
     theirs.reset()
     executed = []
@@ -162,6 +163,15 @@ def test_a_row_depends_on_its_generator_alone(kind, zoo):
     assert (np.abs(chunks(one, [8]) - both[1:2]).max() > 1e-3 * scale) == is_random
     greedy = [zoo.policy(kind).sample(seen, greedy=True).actions for _ in range(2)]
     np.testing.assert_array_equal(*greedy)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "vqbet"])
+def test_nothing_is_kept_of_weights_that_change(kind, zoo):
+    policy = build(zoo.cfg(kind)).eval()
+    policy.sample(observation(1), greedy=True)
+    policy.load_state_dict(zoo.policy(kind).state_dict())
+    changed, expected = (p.sample(observation(1), greedy=True) for p in (policy, zoo.policy(kind)))
+    np.testing.assert_array_equal(changed.actions, expected.actions)
 
 
 def test_sampling_leaves_a_training_policy_in_training():

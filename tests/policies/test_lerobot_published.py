@@ -15,7 +15,7 @@ from tests.policies.lerobot_cases import (
     Zoo,
     as_lerobot,
     build,
-    observation,
+    comparable,
     policy_cfg,
 )
 
@@ -56,7 +56,7 @@ def chunk_of_lerobot(kind, folder, cameras, seen):
 def test_lerobot_reads_what_we_write(kind, zoo, tmp_path):
     policy = zoo.policy(kind)
     folder = lerobot.write(policy, tmp_path / "pretrained_model")
-    seen = observation()
+    seen = comparable(kind)
     theirs = chunk_of_lerobot(kind, folder, policy.cfg.cameras, seen)
     torch.manual_seed(3)
     np.testing.assert_allclose(policy.sample(seen).actions, theirs, atol=1e-5)
@@ -91,13 +91,17 @@ def test_we_read_what_lerobot_writes(kind, zoo, tmp_path):
     assert policy.cfg.chunk_length == 4
     assert norm_stats[ACTION]["std"] == [0.5, 0.75, 1.0]
     assert norm_stats["observation.images.front"]["mean"] == pytest.approx([0.4] * 3)
-    seen = observation()
+    seen = comparable(kind)
     theirs = chunk_of_lerobot(kind, folder, cameras, seen)
     torch.manual_seed(3)
     np.testing.assert_allclose(policy.sample(seen).actions, theirs, atol=1e-5)
     # Written and read once more, it is the same policy.
     again, stats_again = lerobot.read(lerobot.write(policy, tmp_path / "again"))
     assert (again.cfg, stats_again) == (policy.cfg, norm_stats)
+
+
+_DOWNLOADS = ("pretrained_backbone_weights", "use_group_norm", "enable_world_model")
+_DOWNLOADS += ("action_mode", "inference_action_mode")
 
 
 def settings_of_lerobot(kind, zoo, cameras):
@@ -107,15 +111,13 @@ def settings_of_lerobot(kind, zoo, cameras):
 
     facts = KINDS[kind]
     lengths = {facts.predicted: 8, facts.executed: 4} if facts.executed else {facts.predicted: 4}
-    weights = ("pretrained_backbone_weights", "use_group_norm", "enable_world_model")
-    ours = {name: facts.defaults[name] for name in weights if name in facts.defaults}
+    ours = {name: facts.defaults[name] for name in _DOWNLOADS if name in facts.defaults}
     inputs = {STATE: PolicyFeature(FeatureType.STATE, (4,))}
     for name in cameras:
         inputs[f"observation.images.{name}"] = PolicyFeature(FeatureType.VISUAL, (3, 24, 32))
     return {
         **ours,
         **{n: tuple(v) if isinstance(v, list) else v for n, v in zoo.cfg(kind).options.items()},
-        **({"action_mode": "auto"} if kind == "xvla" else {}),
         **lengths,
         "device": "cpu",
         "input_features": inputs,
@@ -167,7 +169,7 @@ def test_other_statistics_after_the_policy_than_before_it_are_refused(tmp_path):
     [
         (
             {"type": "fastwam"},
-            "is of a policy 'fastwam', allowed: act, .* loads its video autoencoder",
+            "is of a policy 'fastwam', allowed: act, .* its video autoencoder comes",
         ),
         ({"new_setting": 1}, "does not know: new_setting; it comes from another version"),
         ({"output_features": {}}, "has inputs and outputs .*; allowed: observation.state, action"),

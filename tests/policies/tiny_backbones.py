@@ -1,5 +1,6 @@
 """Directories of tiny models as lerobot's policies read them: config, tokenizer, random weights."""
 
+import json
 import typing
 from pathlib import Path
 
@@ -203,6 +204,88 @@ def write_tiny_wall_x(folder: Path) -> str:
     )
     config.save_pretrained(folder)
     save_file({}, folder / "model.safetensors", {"format": "pt"})
+    return str(folder)
+
+
+_MOLMO = ["<im_patch>", "<im_low>", "<im_start>", "<low_res_im_start>", "<frame_start>"]
+_MOLMO += ["<im_end>", "<frame_end>", "<im_col>", "<|image|>", "<|video|>", "<|im_start|>"]
+_MOLMO += ["<|im_end|>", "<action_output>", "<action_start>", "<action_end>", "<state_start>"]
+_MOLMO += ["<state_end>", "<setup_start>", "<setup_end>", "<control_start>", "<control_end>"]
+_MOLMO += [f"<state_{number}>" for number in range(8)]
+
+
+def write_tiny_molmoact2(folder: Path) -> str:
+    from lerobot.policies.molmoact2.molmoact2_hf_model.configuration_molmoact2 import (
+        MolmoAct2Config,
+    )
+    from lerobot.policies.molmoact2.molmoact2_hf_model.modeling_molmoact2 import (
+        MolmoAct2ForConditionalGeneration,
+    )
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import Qwen2Tokenizer
+
+    end = "<|endoftext|>"
+    vocabulary = {token: i for i, token in enumerate([*sorted(ByteLevel.alphabet()), end])}
+    ends = {"pad_token": end, "eos_token": end, "bos_token": end}
+    tokenizer = Qwen2Tokenizer(vocab=vocabulary, merges=[], **ends)
+    tokenizer.add_tokens(_MOLMO, special_tokens=True)
+    tokenizer.save_pretrained(folder)
+    heads = {"num_attention_heads": 2, "head_dim": 8, "intermediate_size": 32, "hidden_size": 16}
+    places = {
+        "image_start_token_id": "<im_start>",
+        "low_res_image_start_token_id": "<low_res_im_start>",
+        "image_end_token_id": "<im_end>",
+        "image_low_res_id": "<im_low>",
+        "image_patch_id": "<im_patch>",
+        "image_col_id": "<im_col>",
+        "frame_start_token_id": "<frame_start>",
+        "frame_end_token_id": "<frame_end>",
+        "action_output_token_id": "<action_output>",
+        "action_start_token_id": "<action_start>",
+        "action_end_token_id": "<action_end>",
+        "state_start_token_id": "<state_start>",
+        "state_end_token_id": "<state_end>",
+        "state_token_start_id": "<state_0>",
+    }
+    config = MolmoAct2Config(
+        vit_config={
+            **heads,
+            "num_key_value_heads": 2,
+            "num_hidden_layers": 2,
+            "image_default_input_size": (28, 28),
+            "image_patch_size": 14,
+            "image_num_pos": 4,
+        },
+        adapter_config={
+            **heads,
+            "num_key_value_heads": 2,
+            "vit_layers": (-1,),
+            "text_hidden_size": 16,
+        },
+        text_config={
+            **heads,
+            "num_key_value_heads": 1,
+            "num_hidden_layers": 2,
+            "vocab_size": len(tokenizer),
+            "additional_vocab_size": 8,
+            "max_position_embeddings": 512,
+        },
+        action_expert_config={
+            "hidden_size": 16,
+            "num_layers": 2,
+            "num_heads": 2,
+            "ffn_multiple_of": 8,
+            "timestep_embed_dim": 8,
+        },
+        flow_matching_num_steps=3,
+        num_state_tokens=8,
+        **{name: tokenizer.convert_tokens_to_ids(token) for name, token in places.items()},
+    )
+    _save(MolmoAct2ForConditionalGeneration(config), folder)
+    sizes = {"size": {"height": 28, "width": 28}, "patch_size": 14, "pooling_size": [2, 2]}
+    image = {**sizes, "max_crops": 1, "overlap_margins": [0, 0], "crop_mode": "resize"}
+    processor = {"image_processor": image, "video_processor": sizes}
+    (folder / "processor_config.json").write_text(json.dumps(processor))
     return str(folder)
 
 

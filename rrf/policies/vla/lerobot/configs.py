@@ -17,6 +17,7 @@ _NOT_OPTIONS = {
     "compile_model": "it renames the weights, so that other programs could not read them",
     "compile_mode": "it belongs to compile_model",
     "action_tokenizer_path": "it belongs to FAST tokens",
+    "discrete_action_tokenizer": "it belongs to FAST tokens",
     "drop_n_last_frames": _SAMPLER,
 }
 

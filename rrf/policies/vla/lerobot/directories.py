@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import torch
 from safetensors.torch import save_file
 
 _KINDS = (".json", ".txt", ".jinja")
@@ -37,7 +38,7 @@ def check_local(setting: str, folder: str | Path) -> Path:
     """The directory of a model that a setting names.
 
     Raises:
-        ValueError: If it is none, or it has code of its own, which would be run.
+        ValueError: If it is none.
     """
     path = Path(folder)
     files = [path / name for name in ("config.json", "tokenizer_config.json")]
@@ -47,13 +48,21 @@ def check_local(setting: str, folder: str | Path) -> Path:
             f"tokenizer_config.json; fetch the model (hf download {_on_hub(folder)} --local-dir "
             "DIRECTORY) and give its directory"
         )
-    for file in path.glob("*.json"):
+    return path
+
+
+def check_no_code(folder: Path) -> None:
+    """Refuse a model with code of its own, where it would be run.
+
+    Raises:
+        ValueError: Naming the file that asks for it.
+    """
+    for file in folder.glob("*.json"):
         if '"auto_map"' in file.read_text(encoding="utf-8"):
             raise ValueError(
                 f"{file} names Python code in auto_map, which is not run; take a model that "
                 "transformers has itself"
             )
-    return path
 
 
 def texts_in(checkpoint: str | Path, options: tuple[str, ...]) -> dict[str, str]:
@@ -66,13 +75,23 @@ def texts_in(checkpoint: str | Path, options: tuple[str, ...]) -> dict[str, str]
 
 
 @contextlib.contextmanager
-def made_of(texts: Mapping[str, str], options: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    """Temporary directories with these files under their own names: option -> directory."""
+def made_of(
+    texts: Mapping[str, str],
+    options: tuple[str, ...],
+    weights: Mapping[str, torch.Tensor] | None = None,
+) -> Iterator[dict[str, str]]:
+    """Temporary directories with these files under their own names: option -> directory.
+
+    Args:
+        texts: What `texts_of` returned.
+        options: The options that name directories.
+        weights: Those of the models, for a kind that takes nothing less.
+    """
     with tempfile.TemporaryDirectory(prefix=_NAME) as root:
         folders = {option: Path(root, option) for option in options}
         for option, folder in folders.items():
             folder.mkdir()
-            save_file({}, folder / _WEIGHTS, {"format": "pt"})
+            save_file(dict(weights or {}), folder / _WEIGHTS, {"format": "pt"})
             for name, text in texts.items():
                 if name.startswith(f"{option}."):
                     file = folder / name.removeprefix(f"{option}.")

@@ -29,12 +29,17 @@ class Kind:
     """Options that name a local directory of a model: its config, tokenizer, perhaps weights."""
     needed_if: Mapping[str, str] = MappingProxyType({})
     """Such an option -> another option without which its directory is not read."""
+    within: str = ""
+    """Where lerobot's policy has the model of its directory, if it takes that only with all of its
+    weights: the beginning of their names."""
     reads_instruction: bool = True
     """Whether it sees the instruction."""
     denoiser: str = ""
     """Where lerobot's policy has its noise scheduler, if it denoises by one."""
     has_past: bool = False
     """Whether inputs have an axis of past observations."""
+    is_alone: bool = False
+    """Whether rows are predicted one by one, because the padding of a batch would change them."""
     refused: Mapping[str, str] = MappingProxyType({})
     """Options that are not taken -> why."""
 
@@ -104,6 +109,23 @@ KINDS: dict[str, Kind] = {
         directories=("qwen_model_name", "jepa_encoder_name"),
         needed_if={"jepa_encoder_name": "enable_world_model"},
     ),
+    "molmoact2": Kind(
+        "MolmoAct2",
+        defaults={
+            "action_mode": "continuous",
+            "inference_action_mode": "continuous",
+            "enable_inference_cuda_graph": False,
+        },
+        directories=("checkpoint_path",),
+        within="model.",
+        is_alone=True,
+        refused={
+            "action_mode": "only flow matching (continuous) is taken, no FAST tokens",
+            "inference_action_mode": "only flow matching (continuous) is taken, no FAST tokens",
+            "norm_tag": "statistics are those of the dataset or of the checkpoint",
+            "enable_lora_vlm": "it renames the weights, so that other programs could not read them",
+        },
+    ),
 }
 """The kinds that are trained, evaluated, gated, served, imported and exported."""
 
@@ -113,13 +135,10 @@ REFUSED: dict[str, str] = {
     "pi05": f"{_FIXED}; use the preset pi05-sft, which reads and writes lerobot's checkpoints",
     "pi0_fast": f"{_FIXED}; use VLMPolicyCfg with PaliGemmaCfg and FastHeadCfg",
     "groot": (
-        "lerobot builds it from all of NVIDIA's weights at every load; use the preset groot-n17-sft"
+        "its processor loads nvidia/Cosmos-Reason2-2B from the hub by a name that no setting "
+        "changes; use the preset groot-n17-sft"
     ),
-    "molmoact2": (
-        "lerobot builds it from all of the published weights at every load, also where a "
-        "checkpoint brings its own"
-    ),
-    "fastwam": "lerobot loads its video autoencoder from the hub by a name that no setting changes",
+    "fastwam": "its video autoencoder comes from the hub by a name that no setting changes",
     "lingbot_va": (
         "it learns from clips of what comes after an observation and acts from a cache of the "
         "episode, so that its chunk is no function of the observation"

@@ -12,8 +12,9 @@ Legend: B rows, H steps in an action chunk, A action dimension.
 """
 
 import contextlib
+import dataclasses
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ import torch
 from torch import nn
 
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE, Batch, Observation
+from rrf.networks import tensor_files
 from rrf.policies.policy import Evaluation, Generators, Sample
 from rrf.policies.vla.lerobot import build, directories
 from rrf.policies.vla.lerobot.configs import LerobotPolicyCfg
@@ -61,7 +63,8 @@ class LerobotPolicy(nn.Module):
             self._build(norm_stats, self.folders, is_filled_later=False)
         else:
             self._assets = directories.texts_in(assets, names)
-            with directories.made_of(self._assets, names) as self.folders:
+            weights = _weights_within(assets, KINDS[cfg.kind].within)
+            with directories.made_of(self._assets, names, weights) as self.folders:
                 changes = {**self.folders, **_without_weights(cfg)}
                 self._build(norm_stats, changes, is_filled_later=True)
             if cfg.options.get("load_vlm_weights"):  # SmolVLA's, which lerobot holds in bfloat16
@@ -108,12 +111,30 @@ class LerobotPolicy(nn.Module):
         generator: Generators = None,
         greedy: bool = False,
     ) -> Sample:
+        if KINDS[self.cfg.kind].is_alone and len(observation.state) > 1:
+            parts = self._one_by_one(observation, generator, greedy)
+            return Sample(actions=np.concatenate(parts), log_prob=None, replay={})
         inputs = self._prepared(self.inputs(observation))
         with self._evaluating():
             draw = Draw(generator, greedy, self._noise_factor)
             chunk_bha = chunk(self.cfg.kind, self.policy, inputs, draw)[:, : self.chunk_length]
         actions_bha = self.after(chunk_bha.float())
         return Sample(actions=actions_bha.float().cpu().numpy(), log_prob=None, replay={})
+
+    def _one_by_one(
+        self, observation: Observation, generator: Generators, greedy: bool
+    ) -> list[np.ndarray]:
+        found = []
+        for row in range(len(observation.state)):
+            one = dataclasses.replace(
+                observation,
+                images={n: images[row : row + 1] for n, images in observation.images.items()},
+                state=observation.state[row : row + 1],
+                instruction=[observation.instruction[row]],
+            )
+            own = [generator[row]] if isinstance(generator, Sequence) else generator
+            found.append(self.sample(one, own, greedy).actions)
+        return found
 
     def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:
         raise NotImplementedError(
@@ -214,6 +235,15 @@ def _without_weights(cfg: LerobotPolicyCfg) -> dict[str, typing.Any]:
     """Options that ask for published weights, which a checkpoint replaces anyway, switched off."""
     off = {"load_vlm_weights": False, "pretrained_backbone_weights": None}
     return {name: value for name, value in off.items() if name in cfg.options}
+
+
+def _weights_within(checkpoint: Path, start: str) -> dict[str, torch.Tensor]:
+    """The weights in a checkpoint of the model within lerobot's policy, if it needs them."""
+    if not start:
+        return {}
+    start = f"policy.{start}"
+    weights = tensor_files.read(checkpoint / "model.safetensors")
+    return {n.removeprefix(start): value for n, value in weights.items() if n.startswith(start)}
 
 
 def _each_weight_once(module: nn.Module, state: dict[str, torch.Tensor], prefix: str, _) -> None:

@@ -24,7 +24,7 @@ import torch
 
 from rrf import atomic
 from rrf.data.schema import IMAGE_PREFIX, Episode
-from rrf.policies.vla.lerobot.directories import check_local
+from rrf.policies.vla.lerobot.directories import check_local, check_no_code
 from rrf.policies.vla.published.lerobot import WEIGHTS, fill
 
 BACKBONES = {
@@ -72,7 +72,7 @@ class RewardModel:
         settings = _settings(folder)
         self.type: str = settings["type"]
         within = str(backbone or settings[BACKBONES[self.type]])
-        check_local(BACKBONES[self.type], within)
+        check_no_code(check_local(BACKBONES[self.type], within))
         config: typing.Any = RewardModelConfig.from_pretrained(folder)
         setattr(config, BACKBONES[self.type], within)
         config.device = device

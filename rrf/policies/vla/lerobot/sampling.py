@@ -78,6 +78,7 @@ class _Noise(TorchFunctionMode):
 
 def chunk(kind: str, policy: typing.Any, inputs: Inputs, draw: Draw) -> torch.Tensor:
     """Normalised chunks [B, H, A] of lerobot's policy of a kind."""
+    _forget(policy)
     if kind == "vqbet":
         return _by_codes(policy, inputs, draw)
     seen = _seen(policy, inputs) if KINDS[kind].has_past else inputs
@@ -87,6 +88,14 @@ def chunk(kind: str, policy: typing.Any, inputs: Inputs, draw: Draw) -> torch.Te
     steps = _deterministic(denoiser) if draw.greedy else contextlib.nullcontext()
     with steps, _Noise(draw):
         return policy.predict_action_chunk(seen)
+
+
+def _forget(policy: typing.Any) -> None:
+    """Drop what MolmoAct2 keeps of its weights from one prediction to the next: it would keep it
+    when they change."""
+    for module in policy.modules():
+        if hasattr(module, "_modulation_cache_key"):
+            module._modulation_cache_key = None
 
 
 def _by_codes(policy: typing.Any, inputs: Inputs, draw: Draw) -> torch.Tensor:

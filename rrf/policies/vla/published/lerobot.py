@@ -32,7 +32,7 @@ from rrf.policies.vla.published.folders import lerobot_statistics, require_vacan
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 BEFORE, AFTER = "policy_preprocessor", "policy_postprocessor"
-_NORMALIZERS = {BEFORE: "normalizer_processor", AFTER: "unnormalizer_processor"}
+_NORMALIZES = "normalizer"  # what the names of steps with statistics have in them
 _EMPTY_CAMERA = "empty_camera_"
 _FREE = (
     "device",
@@ -64,11 +64,14 @@ def read(
     folder = Path(folder)
     cfg = config_of(folder, models)
     norm_stats = norm_stats_of(folder, cfg)
-    with tempfile.TemporaryDirectory() as assets:
-        for option in cfg.directories:
-            for name, text in directories.texts_of(option, named(cfg, option)).items():
-                (Path(assets) / name).write_text(text, encoding="utf-8")
-        policy = cfg.build(norm_stats, assets=Path(assets))
+    if KINDS[cfg.kind].within:
+        policy = cfg.build(norm_stats)
+    else:
+        with tempfile.TemporaryDirectory() as assets:
+            for option in cfg.directories:
+                for name, text in directories.texts_of(option, named(cfg, option)).items():
+                    (Path(assets) / name).write_text(text, encoding="utf-8")
+            policy = cfg.build(norm_stats, assets=Path(assets))
     _check_steps(folder, BEFORE, policy.before)
     _check_steps(folder, AFTER, policy.after)
     fill(policy.policy, folder / WEIGHTS, "the policy of its config.json")
@@ -222,8 +225,8 @@ def _check_steps(folder: Path, name: str, own: typing.Any) -> None:
 
 
 def _statistics(folder: Path, name: str) -> NormStats:
-    wanted = _NORMALIZERS[name]
-    files = [s["state_file"] for s in _steps(folder, name) if s.get("registry_name") == wanted]
+    steps = _steps(folder, name)
+    files = [s["state_file"] for s in steps if _NORMALIZES in s.get("registry_name", "")]
     if len(files) != 1 or Path(files[0]).name != files[0]:
         raise ValueError(f"{folder}/{name}.json must name one file of statistics, found: {files}")
     return lerobot_statistics(folder / files[0])
