@@ -1,4 +1,4 @@
-"""`python -m rrf` runs the `rrf` command, e.g. `torchrun --nproc_per_node=2 -m rrf train ...`."""
+"""`rrf`, also as `python -m rrf`, e.g. `torchrun --nproc_per_node=2 -m rrf train ...`."""
 
 import sys
 
@@ -7,7 +7,16 @@ if sys.version_info < (3, 12):  # noqa: UP036 (a checkout runs with any; older o
     sys.stderr.write(f"error: rrf needs Python 3.12 or newer, but {sys.executable} is {found}\n")
     raise SystemExit(2)
 
-from rrf.cli import main
+from rrf import ctrl_c
+
+
+def main() -> None:
+    """Answer Ctrl-C from here on, and run the command."""
+    with ctrl_c.listening():
+        from rrf import cli
+
+        cli.main()
+
 
 if __name__ == "__main__":
     main()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rrf import workspace
+from rrf import ctrl_c, workspace
 from rrf.cli import data, envs, models, nightly, orchestra, quick_imports, services
 from rrf.cli.evaluation import eval_
 from rrf.cli.exchange import export, import_
@@ -91,8 +91,10 @@ def main() -> None:
     traceback."""
     workspace.settle_environment()
     quick_imports.begin()
+    is_training = sys.argv[1:2] == ["train"]
     try:
-        app()
+        with ctrl_c.listening(), ctrl_c.answered(_before_training if is_training else _stopped):
+            app()
     except MemoryError as error:
         sys.stderr.write(
             f"error: out of memory ({error or 'the system did not say for what'}); ask for less at "
@@ -106,6 +108,14 @@ def main() -> None:
         raise SystemExit(2) from None
     finally:
         quick_imports.end()
+
+
+def _stopped(count: int) -> str:
+    return "stopped by Ctrl-C"
+
+
+def _before_training(count: int) -> str:
+    return "stopped by Ctrl-C: nothing to save yet; the same command starts it again"
 
 
 def _trace_of(error: Exception) -> str:

@@ -50,17 +50,11 @@ def train(
     from rrf.cli.task_config import config_of
     from rrf.cli.training_run import run_training
     from rrf.cli.trainings import training_of
-    from rrf.runners.interruption import Interrupted
 
     import_modules(imports)
     cfg = config_of(target, overrides or [], task, algorithm)
-    try:
-        expects_run = resume and is_given(context, "resume")
-        result = run_training(cfg, run_dir, resume, video, expects_run)
-    except Interrupted as stop:
-        if is_first_process():
-            typer.echo(f"{stop}; the same command continues from there", err=True)
-        raise
+    expects_run = resume and is_given(context, "resume")
+    result = run_training(cfg, run_dir, resume, video, expects_run)
     if not is_first_process():
         return
     verb = "reused" if result["reused"] else "trained"

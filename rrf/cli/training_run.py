@@ -11,7 +11,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -53,7 +53,7 @@ def run_training(
         The content of `<run_dir>/result.json`: checkpoint, checkpoint_digest, run_id, steps,
         metrics, wall_s, cpu_s, reused; and video, if one was asked for and could be made.
     """
-    from rrf import atomic, workspace
+    from rrf import atomic, ctrl_c, workspace
     from rrf.runners.checkpoints import checkpoint
     from rrf.runners.checkpoints.deployable import deployable_digest
 
@@ -68,7 +68,8 @@ def run_training(
     run_dir = run_dir or workspace.state() / "runs" / f"{cfg.experiment_name}-{key[:12]}"
     if expects_run and not run_dir.exists():
         _tell_newest(run_dir, training)
-    with training.processes(), _alone(run_dir):
+    answers = _Answers(run_dir, resume)
+    with training.processes(), _alone(run_dir), ctrl_c.answered(answers):
         result = None
         if resume:
             _require_same_inputs(run_dir, inputs, training)
@@ -78,7 +79,7 @@ def run_training(
         if result is None:
             if resume and (newest := checkpoint.latest(run_dir)):
                 _require_intact(run_dir, newest)
-            result = _train(training, run_dir, lineage, inputs, resume, video)
+            result = _train(training, run_dir, lineage, inputs, resume, video, answers)
             if is_first_process():
                 write_facts(run_dir / RESULT, result)
         elif video and (path := training.film_finished(result, run_dir)):
@@ -262,29 +263,70 @@ def _with_kept_records(
     return {**result, "run_id": tracker.run_id}
 
 
+class _Answers:
+    """What a training answers to Ctrl-C."""
+
+    def __init__(self, run_dir: Path, resume: bool):
+        self._run_dir, self.may_resume = run_dir, resume
+        self.runner: Any = None  # when it runs
+        self.is_over = False
+
+    def __call__(self, count: int) -> str:
+        from rrf.runners.checkpoints import checkpoint
+
+        if not is_first_process():
+            return ""
+        steps = [*checkpoint.steps(self._run_dir)] if self.may_resume else []
+        newest = steps[-1] if steps else None
+        if self.is_over and newest is not None:
+            return f"Ctrl-C: stopped at once; global_step_{newest} is saved, nothing is lost"
+        if self.runner is None:
+            what = "nothing to save yet" if newest is None else "nothing new to save"
+            after = "starts anew" if newest is None else f"goes on from global_step_{newest}"
+            return f"stopped by Ctrl-C: {what}; the same command {after}"
+        at = self.runner.position
+        return at.first(newest) if count == 1 else at.second(newest)
+
+
 def _train(
-    training: Training, run_dir: Path, lineage: Lineage, inputs: dict, resume: bool, video: bool
+    training: Training,
+    run_dir: Path,
+    lineage: Lineage,
+    inputs: dict,
+    resume: bool,
+    video: bool,
+    answers: _Answers,
 ) -> dict:
-    from rrf.runners.interruption import SignalWatch
+    from rrf.runners.interruption import Interrupted, SignalWatch
     from rrf.runners.tracker import closing
 
     cfg = training.cfg
-    runner = training.runner(run_dir, lineage)  # a signal here ends it: nothing to save yet
+    runner = training.runner(run_dir, lineage)
     quick_imports.work_begins()
-    with SignalWatch() as signals:
-        with _settled(run_dir, resume):  # only now: building the runner may fail
-            run_id = read_facts(run_dir / RUN).get("run_id")
-            tracker = open_run(cfg, run_dir, runner.lineage, inputs, run_id)
-            if is_first_process():  # the tracker may put another id there later
-                run = {"run_id": run_id, "inputs": inputs, "config": cfg.to_dict()}
-                write_facts(run_dir / RUN, run)
-        with closing(tracker), training.shown() as on_progress:
-            tracker.log_config(cfg.to_dict())
-            tracker.log_dataset(runner.lineage)
-            result = runner.run(tracker, on_progress, signals)
-            tracker.set_tags({"checkpoint_digest": result["checkpoint_digest"]})
-            if video and (path := training.film(runner, tracker)):
-                result = {**result, "video": str(path)}
+    with _settled(run_dir, resume):  # only now: building the runner may fail
+        run_id = read_facts(run_dir / RUN).get("run_id")
+        tracker = open_run(cfg, run_dir, runner.lineage, inputs, run_id)
+        if is_first_process():  # the tracker may put another id there later
+            run = {"run_id": run_id, "inputs": inputs, "config": cfg.to_dict()}
+            write_facts(run_dir / RUN, run)
+    answers.may_resume = True
+    with closing(tracker):
+        try:
+            with training.shown() as on_progress:
+                tracker.log_config(cfg.to_dict())
+                tracker.log_dataset(runner.lineage)
+                answers.runner = runner
+                with SignalWatch(answers) as signals:
+                    result = runner.run(tracker, on_progress, signals)
+        except Interrupted as stop:
+            if is_first_process():
+                typer.echo(f"{stop}; the same command continues from there", err=True)
+            raise
+        finally:
+            answers.is_over = True
+        tracker.set_tags({"checkpoint_digest": result["checkpoint_digest"]})
+        if video and (path := training.film(runner, tracker)):
+            result = {**result, "video": str(path)}
     return {**result, "run_id": tracker.run_id, "reused": False}
 
 

@@ -1,7 +1,11 @@
-"""Stop on a signal: finish and save the step, then exit with code 128 + signal number."""
+"""Stop on a signal: finish and save what is at work, then exit with code 128 + signal number."""
 
+import dataclasses
 import signal
 import threading
+from collections.abc import Callable
+
+from rrf import ctrl_c
 
 WATCHED = (signal.SIGTERM, signal.SIGINT)
 
@@ -22,6 +26,35 @@ class StopRequestedError(Exception):
     """Raised within long work that is asked to stop. The unfinished work is lost."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """Where a runner is, in the words of its answers to Ctrl-C."""
+
+    unit: str
+    """iteration, step or round."""
+    done: int
+    total: int
+    finishes: bool = True
+    """Whether it finishes the unit at work before it saves; otherwise it breaks it off."""
+
+    def first(self, newest: int | None) -> str:
+        """The answer to the first Ctrl-C; `newest` is the step of the newest checkpoint."""
+        at = f"{self.unit} {min(self.done + 1, self.total)} of {self.total}"
+        what = f"finishes {at}, saves it" if self.finishes else f"breaks off {at}, saves the rest"
+        return f"Ctrl-C: {what} and stops; once more stops at once and loses {self._lost(newest)}"
+
+    def second(self, newest: int | None) -> str:
+        """The answer to the second one."""
+        after = "starts anew" if newest is None else f"goes on from global_step_{newest}"
+        return f"Ctrl-C again: stopped at once, {self._lost(newest)} lost; the same command {after}"
+
+    def _lost(self, newest: int | None) -> str:
+        first, last = (newest or 0) + 1, min(self.done + 1, self.total)
+        if first > last:
+            return "nothing that was trained"
+        return f"{self.unit} {last}" if first == last else f"{self.unit}s {first} to {last}"
+
+
 class SignalWatch:
     """A context that records SIGTERM and SIGINT in `received` instead of ending the process.
 
@@ -29,20 +62,29 @@ class SignalWatch:
     deliver signals, and the context does nothing.
     """
 
-    def __init__(self):
+    def __init__(self, says: Callable[[int], str] | None = None):
+        """
+        Args:
+            says: The line that answers the n-th Ctrl-C.
+        """
         self.received: int | None = None
         self._previous = {}
+        self._answers = ctrl_c.answered(says or (lambda count: ""), saves=True)
 
     def __enter__(self) -> "SignalWatch":
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.signal(number, self._note) for number in WATCHED}
+        self._answers.__enter__()
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *error) -> None:
+        self._answers.__exit__(*error)
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def _note(self, signum: int, _frame) -> None:
-        if self.received == signum == signal.SIGINT:
-            raise KeyboardInterrupt
+        if signum == signal.SIGINT:
+            count = ctrl_c.count() or 0  # two may come before Python runs this
+            if count > 1 or self.received == signum:
+                raise KeyboardInterrupt
         self.received = signum

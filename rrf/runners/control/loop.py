@@ -31,7 +31,7 @@ from rrf.policies.control.actor_critic import Deployed
 from rrf.runners import process_group
 from rrf.runners.control.configs import ControlRunnerCfg
 from rrf.runners.control.episode_statistics import EpisodeStatistics
-from rrf.runners.interruption import Interrupted, SignalWatch
+from rrf.runners.interruption import Interrupted, Position, SignalWatch
 from rrf.runners.tracker import NullTracker, Tracker
 from rrf.storage.rollout import ControlStep
 
@@ -231,6 +231,11 @@ class ControlRunner:
                 extra.after_saving(self, tracker)
             if stop and self.iteration < self.cfg.max_iterations:
                 raise Interrupted(stop, f"saved {saved}")
+
+    @property
+    def position(self) -> Position:
+        """For the answers to Ctrl-C."""
+        return Position("iteration", self.iteration, self.cfg.max_iterations)
 
     def _try_iteration(self) -> bool:
         """One iteration; False if it went wrong and the run returned to its last checkpoint."""

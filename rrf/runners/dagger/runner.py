@@ -33,7 +33,7 @@ from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.dagger.configs import DAggerRunnerCfg
 from rrf.runners.dagger.recording import Recording, facts_of, initial_states
 from rrf.runners.env_failure import env_failure
-from rrf.runners.interruption import Interrupted, SignalWatch, StopRequestedError
+from rrf.runners.interruption import Interrupted, Position, SignalWatch, StopRequestedError
 from rrf.runners.supervised.frames import fitted, split_of
 from rrf.runners.supervised.runner import Progress, SupervisedRunner
 from rrf.runners.tracker import NullTracker, Tracker
@@ -96,6 +96,11 @@ class DAggerRunner:
         self._tracker: Tracker = NullTracker()
         self._show: Callable[[DAggerProgress], None] = lambda progress: None
         self._should_stop: Callable[[], bool] = lambda: False
+
+    @property
+    def position(self) -> Position:
+        """For the answers to Ctrl-C."""
+        return Position("round", self.round, self.cfg.max_rounds, finishes=False)
 
     def run(
         self,

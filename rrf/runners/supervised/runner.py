@@ -27,7 +27,7 @@ from rrf.runners.checkpoints import checkpoint, published
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.checkpoints.imported import published_facts
 from rrf.runners.ema import EMA
-from rrf.runners.interruption import Interrupted, SignalWatch
+from rrf.runners.interruption import Interrupted, Position, SignalWatch
 from rrf.runners.optimizers import build_adamw, freeze, set_lr
 from rrf.runners.schedule import schedule_factor
 from rrf.runners.sharded_tensors import whole
@@ -130,6 +130,11 @@ class SupervisedRunner:
     def deployed(self) -> typing.Any:
         """The policy that is validated and deployed: the averaged one, if there is averaging."""
         return self.ema.module if self.ema else self.policy
+
+    @property
+    def position(self) -> Position:
+        """For the answers to Ctrl-C."""
+        return Position("step", self.step, self.cfg.max_steps)
 
     def run(
         self,

@@ -23,7 +23,7 @@ from rrf.lineage import Lineage
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.env_failure import env_failure
-from rrf.runners.interruption import Interrupted, SignalWatch, StopRequestedError
+from rrf.runners.interruption import Interrupted, Position, SignalWatch, StopRequestedError
 from rrf.runners.schedule import schedule_factor
 from rrf.runners.tracker import NullTracker, Tracker
 from rrf.runners.vla_rl.configs import RoundsCfg
@@ -77,6 +77,11 @@ class VLARLRunner:
         self._should_stop: Callable[[], bool] = lambda: False
         self._player = concurrent.futures.ThreadPoolExecutor(1, "rollout")
         self._ahead: concurrent.futures.Future[_Played] | None = None  # the next round
+
+    @property
+    def position(self) -> Position:
+        """For the answers to Ctrl-C."""
+        return Position("round", self.round, self.cfg.max_rounds, finishes=False)
 
     def run(
         self,
