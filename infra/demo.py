@@ -34,12 +34,15 @@ MIN_FREE_BYTES = 10**9
 
 
 def check_machine() -> Path:
-    """Check that this machine can run the demo, and return the repository root.
+    """Check that this machine can run the demo, and return the workspace.
 
     Raises:
-        ValueError: Outside a repository or on a full disk.
+        ValueError: Outside a workspace or on a full disk.
     """
-    home = workspace.home()
+    if (home := workspace.root()) is None:
+        raise ValueError(
+            f"{Path.cwd()} is not inside a workspace; cd into a checkout of rrf and type: make demo"
+        )
     free = shutil.disk_usage(home).free
     if free < MIN_FREE_BYTES:
         raise ValueError(

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rrf.data.schema import ACTION, STATE
+from rrf.lineage import DatasetLineage, Lineage
 from rrf.networks.vlm.configs import TokenizerCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
 from rrf.policies import FlowMatchingHeadCfg, RegressionHeadCfg
@@ -43,7 +44,9 @@ def saved(folder, cfg):
     for weight in policy.parameters():
         torch.nn.init.normal_(weight, std=0.1)  # the output layers of heads begin as zeros
     trainer = TrainerState({"x": torch.zeros(1)}, {"step": 1})
-    return save(folder, 1, cfg, policy.state_dict(), stats, trainer, {"dataset": "demo"})
+    return save(
+        folder, 1, cfg, policy.state_dict(), stats, trainer, Lineage((DatasetLineage("demo"),))
+    )
 
 
 @pytest.fixture(scope="session")

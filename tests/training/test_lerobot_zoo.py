@@ -13,7 +13,8 @@ import pytest
 
 from rrf.algorithms import BehaviorCloningCfg
 from rrf.envs import ENVS
-from rrf.evaluation.gates.gate import GateCfg, verdict
+from rrf.evaluation.gates.decision import decide
+from rrf.evaluation.gates.gate import GateCfg
 from rrf.evaluation.vla.evaluate import evaluate
 from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.policies.vla.lerobot.configs import LerobotPolicyCfg
@@ -94,7 +95,7 @@ def test_a_kind_goes_the_whole_way(kind, toy, tmp_path):
     report = evaluate(policy, env, protocol)
     assert len(report.episodes) == 2
     gate = GateCfg(name="toy", protocol=protocol, overall_lower_bound=0.0, looks=[1])
-    assert verdict(report, gate).outcome == "pass"  # of nothing: two episodes may fail
+    assert decide(report, gate).outcome == "pass"  # of nothing: two episodes may fail
 
     served = ServedPolicy(saved, "tiny")
     inputs = {

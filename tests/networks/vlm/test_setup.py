@@ -39,11 +39,11 @@ FETCHED = {"README.md", "config.json", "model.safetensors", "tokenizer.json"}
 def models(hub, tmp_path, monkeypatch):  # noqa: F811
     """A hub with one model, and an empty workspace."""
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
-    from huggingface_hub import constants, file_download
+    from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
     address = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", address)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address)
     hub.large.add("model.safetensors")
     hub.commit = hub.add(REPO, "main", FILES)
     return hub
