@@ -38,6 +38,7 @@ def test_a_served_checkpoint_acts_as_in_process_and_sigterm_ends_it_with_exit_co
     watchdog = threading.Timer(60, process.kill)
     watchdog.start()
     try:
+        assert process.stdout.readline().startswith("loading ")  # at once
         first = process.stdout.readline()
         found = re.search(r"at (ws://127\.0\.0\.1:\d+) \(warmed up in", first)
         assert found, first + process.stdout.read()
