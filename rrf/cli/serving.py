@@ -89,7 +89,7 @@ def serve(
     place = choose(device, max_memory or [], offload)
     path, label = locate(checkpoint)
     typer.echo(f"loading {label} on {device} to serve it at {host}:{port}")
-    from rrf.serving.run import serve_checkpoint
+    from rrf.serving.model import serve_checkpoint
 
     serve_checkpoint(path, label, cfg, token, place, typer.echo)
 

@@ -11,12 +11,8 @@ import numpy as np
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
-from rrf.client.messages import pack, unpack
+from rrf.client.messages import ACTIONS, FROZEN, RUNNING, TIMING, pack, unpack
 
-RUNNING, FROZEN = "running_chunk", "num_frozen"
-"""Keys of a request that continues a running chunk."""
-ACTIONS, TIMING = "actions", "server_timing"
-"""Keys of an answer."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 
 

@@ -14,6 +14,10 @@ import typing
 import msgpack
 import numpy as np
 
+RUNNING, FROZEN = "running_chunk", "num_frozen"
+"""Keys of a request that continues a running chunk."""
+ACTIONS, TIMING = "actions", "server_timing"
+"""Keys of an answer."""
 _ARRAY, _SCALAR = b"__ndarray__", b"__npgeneric__"
 _DATA, _DTYPE, _SHAPE = b"data", b"dtype", b"shape"
 _KINDS = "biuf"  # bool, signed, unsigned, float: the dtypes of numbers

@@ -14,12 +14,28 @@ import dataclasses
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from rrf.serving.metrics import Metrics
-from rrf.serving.requests import Row
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One checked request: a row of a batch."""
+
+    inputs: Mapping[str, np.ndarray]
+    """Without the batch dimension; a text is an array without dimensions."""
+    running: np.ndarray | None = None
+    """float32 [K, A], the rest of the running chunk that the answer continues."""
+    num_frozen: int = 0
+
+    @property
+    def company(self) -> tuple[int, int] | None:
+        """Rows may share a batch if this is equal."""
+        return None if self.running is None else (len(self.running), self.num_frozen)
+
 
 Infer = Callable[[Sequence[Row]], np.ndarray]
 
@@ -99,7 +115,7 @@ class Batcher:
         oldest = self._waiting[0]
         deadline = oldest.since + self._max_wait_s
         while True:
-            company = sum(one.row.company == oldest.row.company for one in self._waiting)
+            company = sum(each.row.company == oldest.row.company for each in self._waiting)
             left_s = deadline - time.perf_counter()
             is_everybody = len(self._waiting) >= self._num_clients()
             if company >= self._max_batch or is_everybody or left_s <= 0:
@@ -114,43 +130,43 @@ class Batcher:
     def _take(self) -> list[_Waiting]:
         """The oldest request and its company, without those that nobody waits for any more."""
         company, batch, others = self._waiting[0].row.company, [], collections.deque()
-        for one in self._waiting:
-            if not one.is_wanted():
-                one.result.cancel()
-            elif one.row.company == company and len(batch) < self._max_batch:
-                batch.append(one)
+        for request in self._waiting:
+            if not request.is_wanted():
+                request.result.cancel()
+            elif request.row.company == company and len(batch) < self._max_batch:
+                batch.append(request)
             else:
-                others.append(one)
+                others.append(request)
         self._waiting = others
         return batch
 
     async def _compute(self, batch: list[_Waiting]) -> None:
         begin = time.perf_counter()
         try:
-            actions = await self._thread.infer([one.row for one in batch])
+            actions = await self._thread.infer([request.row for request in batch])
         except Exception as error:  # whatever a policy raises is the answer to the request
             if len(batch) > 1 and not isinstance(error, NotImplementedError):
-                for one in batch:
-                    await self._compute([one])
+                for request in batch:
+                    await self._compute([request])
                 return
-            for one in batch:
-                _fail(one, error)
+            for request in batch:
+                _fail(request, error)
             return
         infer_s = time.perf_counter() - begin
         self._metrics.batch_size.observe(len(batch))
         self._metrics.infer_s.observe(infer_s)
-        for one, row_actions in zip(batch, actions, strict=True):
-            self._metrics.queue_s.observe(begin - one.since)
+        for request, row_actions in zip(batch, actions, strict=True):
+            self._metrics.queue_s.observe(begin - request.since)
             if not np.isfinite(row_actions).all():
-                _fail(one, ArithmeticError("the policy's actions are not finite numbers"))
-            elif not one.result.done():
-                result = Result(row_actions, begin - one.since, infer_s, len(batch))
-                one.result.set_result(result)
+                _fail(request, ArithmeticError("the policy's actions are not finite numbers"))
+            elif not request.result.done():
+                result = Result(row_actions, begin - request.since, infer_s, len(batch))
+                request.result.set_result(result)
 
 
-def _fail(one: _Waiting, error: Exception) -> None:
-    if not one.result.done():
-        one.result.set_exception(error)
+def _fail(request: _Waiting, error: Exception) -> None:
+    if not request.result.done():
+        request.result.set_exception(error)
 
 
 class _Thread:

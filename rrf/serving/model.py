@@ -1,12 +1,15 @@
-"""The policy that is served: rows in, actions out, for every kind of policy.
+"""The policy in a checkpoint as a server needs it: rows in, actions out; and serving it until a
+signal comes.
 
 Legend: B rows in a batch, H steps in a chunk, K remaining steps of a running chunk, A action
 dimension.
 """
 
+import asyncio
 import dataclasses
+import time
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,11 @@ import numpy as np
 from rrf.config import first_error
 from rrf.runners.checkpoints.deployable import deployable_digest, kind_of
 from rrf.runners.checkpoints.deployed import Signature, Tensor, deployed_class
-from rrf.serving.requests import Row
+from rrf.serving.access import tls_context
+from rrf.serving.batching import Row
+from rrf.serving.configs import ServingCfg
+from rrf.serving.requests import RequestReader
+from rrf.serving.server import PolicyServer, stop_on_signals
 
 if typing.TYPE_CHECKING:
     from rrf.runners.checkpoints.placement import Placement
@@ -80,7 +87,7 @@ class ServedPolicy:
 
     def metadata(self) -> dict[str, typing.Any]:
         """What clients are told when they connect."""
-        inputs = {str(one.name): _described(one) for one in self.signature.inputs}
+        inputs = {str(tensor.name): _described(tensor) for tensor in self.signature.inputs}
         return {
             "protocol": PROTOCOL,
             "policy": self.label,
@@ -91,6 +98,42 @@ class ServedPolicy:
             "can_resume": self.can_resume,
             "past": dataclasses.asdict(self.signature.past),
         }
+
+
+def serve_checkpoint(
+    checkpoint: Path,
+    label: str,
+    cfg: ServingCfg,
+    token: str | None,
+    device: "str | Placement",
+    say: Callable[[str], None],
+) -> None:
+    """Load, warm up and serve a policy. Returns after SIGTERM or SIGINT.
+
+    Raises:
+        ValueError: If the checkpoint cannot be served, or the settings do not fit it.
+        OSError: If the address is in use or not this machine's, or a file of TLS cannot be read.
+    """
+    tls_context(cfg)  # before the policy is loaded, which may take minutes
+    policy = ServedPolicy(checkpoint, label, device)
+    reader = RequestReader(policy.signature, cfg.rename, cfg.instruction)
+    begin = time.perf_counter()
+    policy.warm_up(reader.examples(cfg.max_batch))
+    warm_s = time.perf_counter() - begin
+    server = PolicyServer(cfg, policy, reader.row, token)
+
+    def announce(url: str, _port: int) -> None:
+        who = "clients with the token" if token else "everybody who reaches it"
+        say(f"{label} on {device} serves {who} at {url} (warmed up in {warm_s:.2f} s)")
+
+    asyncio.run(_serve(server, announce))
+    say("every accepted request was answered; goodbye")
+
+
+async def _serve(server: PolicyServer, announce: Callable[[str, int], None]) -> None:
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    await server.run(stop, announce)
 
 
 def _described(tensor: Tensor) -> dict[str, typing.Any]:

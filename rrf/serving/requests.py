@@ -16,37 +16,21 @@ continues a running chunk (real-time chunking) also has `running_chunk` and `num
 Legend: K remaining steps of the running chunk, A action dimension, H W height and width.
 """
 
-import dataclasses
 import typing
 from collections.abc import Mapping
 
 import numpy as np
 
-from rrf.client.connection import FROZEN, RUNNING
+from rrf.client.messages import FROZEN, RUNNING
 from rrf.config import did_you_mean
 from rrf.data.schema import IMAGE_PREFIX, STATE
 from rrf.runners.checkpoints.deployed import Signature, Tensor
+from rrf.serving.batching import Row
 
 _INSTRUCTION = "instruction"
 _MAX_TEXT = 4_096
 _SHOWN_KEYS = 12
 _OPENPI = {"prompt": _INSTRUCTION, "observation/state": STATE, "state": STATE}
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One checked request."""
-
-    inputs: Mapping[str, np.ndarray]
-    """Without the batch dimension; a text is an array without dimensions."""
-    running: np.ndarray | None = None
-    """float32 [K, A], the rest of the running chunk that the answer continues."""
-    num_frozen: int = 0
-
-    @property
-    def company(self) -> tuple[int, int] | None:
-        """Rows may share a batch if this is equal."""
-        return None if self.running is None else (len(self.running), self.num_frozen)
 
 
 class RequestReader:
@@ -67,7 +51,7 @@ class RequestReader:
         rename: Mapping[str, str] | None = None,
         instruction: str | None = None,
     ):
-        self._inputs = {str(one.name): one for one in signature.inputs}
+        self._inputs = {str(tensor.name): tensor for tensor in signature.inputs}
         self._chunk_shape = signature.output.shape[1:]
         self._instruction = instruction
         cameras = [name for name in self._inputs if name.startswith(IMAGE_PREFIX)]
@@ -106,9 +90,9 @@ class RequestReader:
         """Rows of zeros with a text that has words, to warm up with."""
         zeros = {
             name: np.array(self._instruction or "warm up")
-            if one.dtype == "str"
-            else np.zeros([abs(n) for n in one.shape[1:]], one.dtype)
-            for name, one in self._inputs.items()
+            if tensor.dtype == "str"
+            else np.zeros([abs(n) for n in tensor.shape[1:]], tensor.dtype)
+            for name, tensor in self._inputs.items()
         }
         return [Row(zeros)] * num_rows
 
@@ -138,8 +122,8 @@ class RequestReader:
             or not 1 <= len(running) <= length
         ):
             raise ValueError(
-                f"'{RUNNING}' is {_found(running)}, expected float32[K, {width}] with K from 1 to "
-                f"{length}"
+                f"'{RUNNING}' is {_kind_of(running)}, expected float32[K, {width}] with K from 1 "
+                f"to {length}"
             )
         if type(num_frozen) is not int or not 0 <= num_frozen <= len(running):
             raise ValueError(
@@ -159,12 +143,12 @@ def _checked(name: str, value: typing.Any, tensor: Tensor) -> np.ndarray:
         value = np.asarray(value)  # a short vector may come as a list of numbers
     shape = tensor.shape[1:]
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
-        raise ValueError(f"'{name}' is {_found(value)}, expected {_shape(tensor)}")
+        raise ValueError(f"'{name}' is {_kind_of(value)}, expected {_shape(tensor)}")
     if name.startswith(IMAGE_PREFIX) and value.shape == (shape[2], *shape[:2]) != shape:
         value = value.transpose(1, 2, 0)  # openpi's ALOHA clients send [3, H, W]
     is_number = value.dtype.kind in "iuf" and np.dtype(tensor.dtype).kind == "f"
     if value.shape != shape or not (is_number or value.dtype == tensor.dtype):
-        raise ValueError(f"'{name}' is {_found(value)}, expected {_shape(tensor)}")
+        raise ValueError(f"'{name}' is {_kind_of(value)}, expected {_shape(tensor)}")
     with np.errstate(over="ignore"):  # too large a number is found below
         return _finite(name, value.astype(tensor.dtype, copy=False))
 
@@ -183,7 +167,7 @@ def _shape(tensor: Tensor) -> str:
     return tensor.dtype if tensor.dtype == "str" else f"{tensor.dtype}{list(tensor.shape[1:])}"
 
 
-def _found(value: typing.Any) -> str:
+def _kind_of(value: typing.Any) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{list(value.shape)}"
     return f"a {type(value).__name__}"

@@ -21,25 +21,35 @@ import logging
 import signal
 import time
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import numpy as np
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.protocol import State
 
-from rrf.client.connection import ACTIONS, TIMING
-from rrf.client.messages import MessageError, pack, unpack
+from rrf.client.messages import ACTIONS, TIMING, MessageError, pack, unpack
 from rrf.serving.access import is_allowed, tls_context
-from rrf.serving.batching import Batcher, Result
+from rrf.serving.batching import Batcher, Result, Row
 from rrf.serving.configs import ServingCfg
 from rrf.serving.metrics import CONTENT_TYPE, Metrics
-from rrf.serving.model import ServedPolicy
-from rrf.serving.requests import RequestReader
 
 _CLOSE_S = 2.0  # the longest time that a client may take to confirm that it is over
 _log = logging.getLogger("rrf.serving")
+
+
+class Policy(typing.Protocol):
+    """What a server serves; `rrf.serving.model.ServedPolicy` is one."""
+
+    def answer(self, rows: Sequence[Row]) -> np.ndarray:
+        """The actions of each row, in one pass."""
+        ...
+
+    def metadata(self) -> dict[str, typing.Any]:
+        """What clients are told when they connect."""
+        ...
 
 
 class PolicyServer:
@@ -48,12 +58,19 @@ class PolicyServer:
     Args:
         cfg: Where it listens and what it allows.
         policy: The policy.
+        read: Turns the content of a message into a row for the policy. It raises ValueError for an
+            observation that does not fit.
         token: What clients must know; None for everybody.
     """
 
-    def __init__(self, cfg: ServingCfg, policy: ServedPolicy, token: str | None = None):
-        self.cfg, self._policy, self._token = cfg, policy, token
-        self._reader = RequestReader(policy.signature, cfg.rename, cfg.instruction)
+    def __init__(
+        self,
+        cfg: ServingCfg,
+        policy: Policy,
+        read: Callable[[typing.Any], Row],
+        token: str | None = None,
+    ):
+        self.cfg, self._policy, self._read, self._token = cfg, policy, read, token
         self.metrics = Metrics(cfg.max_batch)
         self._open: set[ServerConnection] = set()
         self._idle: set[ServerConnection] = set()
@@ -198,7 +215,7 @@ class PolicyServer:
             await _bye(connection)
             return False
         try:
-            row = self._reader.row(unpack(_binary(message)))
+            row = self._read(unpack(_binary(message)))
         except MessageError as error:
             await self._refuse(connection, "malformed", str(error))
             await connection.close(CloseCode.INVALID_DATA, "the message cannot be read")

@@ -19,6 +19,7 @@ from rrf.runners.checkpoints.checkpoint import TrainerState, save
 from rrf.runners.checkpoints.deployed import Signature, Tensor
 from rrf.serving.configs import ServingCfg
 from rrf.serving.model import ServedPolicy
+from rrf.serving.requests import RequestReader
 from rrf.serving.server import PolicyServer
 
 NAMES = ("mean", "std", "min", "max", "q01", "q99")
@@ -119,7 +120,9 @@ class Running:
     """A server that runs in a thread."""
 
     def __init__(self, policy, token=None, **settings):
-        self.server = PolicyServer(ServingCfg(**{"port": 0, **settings}), policy, token)
+        cfg = ServingCfg(**{"port": 0, **settings})
+        reader = RequestReader(policy.signature, cfg.rename, cfg.instruction)
+        self.server = PolicyServer(cfg, policy, reader.row, token)
         self._ready = threading.Event()
         self.failure = None
         self.thread = threading.Thread(target=self._run, daemon=True)

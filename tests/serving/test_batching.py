@@ -7,9 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from rrf.serving.batching import Batcher
+from rrf.serving.batching import Batcher, Row
 from rrf.serving.metrics import Metrics
-from rrf.serving.requests import Row
 
 
 class Policy:

@@ -16,9 +16,8 @@ from rrf.policies.control.configs import MemoryCfg
 from rrf.runners.checkpoints.deployed_control import DeployedControl
 from rrf.runners.checkpoints.deployed_vla import DeployedVLA
 from rrf.serving.configs import ServingCfg
-from rrf.serving.model import ServedPolicy
+from rrf.serving.model import ServedPolicy, serve_checkpoint
 from rrf.serving.requests import RequestReader
-from rrf.serving.run import serve_checkpoint
 from tests.evaluation.control_checkpoints import write_control_checkpoint
 from tests.serving.conftest import observation
 

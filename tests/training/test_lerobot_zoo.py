@@ -24,7 +24,8 @@ from rrf.presets import PRESETS
 from rrf.runners import AdamWCfg, EMACfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.supervised.runner import build_runner
-from rrf.serving.model import Row, ServedPolicy
+from rrf.serving.batching import Row
+from rrf.serving.model import ServedPolicy
 from tests.policies.lerobot_cases import CHUNK, OPTIONS, directories
 from tests.training.conftest import tiny_run_cfg
 
