@@ -60,6 +60,7 @@ def _offline_pace(algorithm: str, updates: int) -> float:
     """Gradient steps per CPU-second, with new batches of random transitions."""
     import torch
 
+    from rrf.compiled.acceleration import accelerate
     from rrf.envs.control_env import Interface
     from rrf.networks.configs import plain_mlp
     from rrf.presets.offline import offline
@@ -74,6 +75,7 @@ def _offline_pace(algorithm: str, updates: int) -> float:
     policy: typing.Any = cfg.policy.build(Interface({"policy": _OBSERVATIONS}, _ACTIONS))
     generator = torch.Generator().manual_seed(SEED)
     learner: typing.Any = cfg.algorithm.build(policy, 1, 1, generator, "cpu")
+    accelerate(learner)  # as the runner does
     layout = learner.layout
     rows = torch.randn(_TRANSITIONS, layout.width, generator=generator)
     rows[:, _OBSERVATIONS : _OBSERVATIONS + _ACTIONS].clamp_(-1, 1)

@@ -101,6 +101,7 @@ def _sac_update() -> Callable[[], typing.Any]:
     """A function for one gradient step of SAC, from a replay buffer of random transitions."""
     import torch
 
+    from rrf.compiled.acceleration import accelerate
     from rrf.envs.control_env import Interface
     from rrf.policies.control.off_policy_configs import ActorQPackCfg
     from rrf.runners.control.off_policy_configs import OffPolicyRunnerCfg
@@ -112,12 +113,13 @@ def _sac_update() -> Callable[[], typing.Any]:
     policy = ActorQPackCfg().build(Interface({"policy": _OBSERVATIONS}, _ACTIONS))
     cfg = typing.cast(OffPolicyRunnerCfg, preset("halfcheetah-sac", []))
     learner = cfg.algorithm.build(policy, num_envs, size, generator, "cpu")
+    accelerate(learner)  # as the runner does
     for _ in range(size // num_envs):
         learner.replay.write(**_transitions(num_envs, generator))
 
     def update() -> None:
         for batch, noise in learner.batches(1):
-            learner.learn(batch, noise)
+            (learner.compiled or learner).learn(batch, noise)
 
     return update
 
