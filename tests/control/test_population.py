@@ -2,6 +2,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from rrf.config import configclass
 from rrf.policies import CategoricalActorCfg, StateIndStdActorCfg, VNetworkCfg
 from rrf.policies.control.configs import MemoryCfg
 from rrf.policies.control.population import MEMBER
@@ -70,11 +71,17 @@ def test_one_member_is_no_population():
     assert single.deployable().actor is single.actor
 
 
+@configclass
+class DeepCriticCfg(VNetworkCfg):
+    """A critic of somebody else's."""
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"actor_cfg": CategoricalActorCfg()}, "but actor_cfg is CategoricalActorCfg"),
         ({"actor_cfg": StateIndStdActorCfg(use_log_std=False)}, "with use_log_std"),
+        ({"critic_cfg": DeepCriticCfg()}, "but critic_cfg is DeepCriticCfg"),
         ({"critic_cfg": VNetworkCfg(memory=MemoryCfg())}, "critic_cfg.memory=null"),
         ({"num_members": 0}, "num_members is 0"),
     ],

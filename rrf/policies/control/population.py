@@ -23,7 +23,11 @@ from rrf.policies.control.actor_critic import (
     DiagonalGaussian,
     GaussianActor,
 )
-from rrf.policies.control.configs import PopulationPackCfg, StateIndStdActorCfg
+from rrf.policies.control.configs import (
+    PopulationPackCfg,
+    StateIndStdActorCfg,
+    VNetworkCfg,
+)
 from rrf.policies.control.normalizer import EmpiricalNormalizer
 from rrf.policies.control.state_network import StateNetwork
 
@@ -202,6 +206,11 @@ def _require_plain(cfg: PopulationPackCfg) -> None:
         raise ValueError(
             "the actor of a population must be components.StateIndStdActorCfg with "
             f"use_log_std=true, but actor_cfg is {type(actor_cfg).__name__}"
+        )
+    if type(cfg.critic_cfg) is not VNetworkCfg:
+        raise ValueError(
+            "the critic of a population must be components.VNetworkCfg, whose network is made anew "
+            f"with the members' latents, but critic_cfg is {type(cfg.critic_cfg).__name__}"
         )
     if actor_cfg.memory is not None or cfg.critic_cfg.memory is not None:
         raise ValueError(
