@@ -205,7 +205,8 @@ def test_models_that_do_not_fit_are_refused_before_anything_runs(home, rrf):
     client.create_model_version("cp", str(home / "run"), tags=tags)
     with pytest.raises(ValueError, match=r"--register: 'cp' holds policies for CartPole-v1, but"):
         rrf(home / "run", "--register", "cp", "--out", home / "d/2")
-    registration.check_task("cp", {"environment": {"task": "my_tasks:CartPole-v1"}})
+    lineage = Lineage(environment=EnvironmentLineage("my_tasks:CartPole-v1"))
+    registration.check_task("cp", lineage)
     with pytest.raises(ValueError, match=r"--register: '.*' is not in a run .* NAME --run-id RUN"):
         rrf(home / "run", "--register", "new", "--out", home / "d/3")
     with pytest.raises(ValueError, match="--register: model name 'a/b' may contain only letters"):

@@ -16,6 +16,7 @@ from rrf.evaluation.results import Evaluation, Rate
 from rrf.evaluation.vla.evaluate import evaluate
 from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.evaluation.vla.replay import replay
+from rrf.lineage import DatasetLineage, Lineage
 from tests.evaluation.point_mass import GoTowards, PointMassVecEnv
 
 PROTOCOL = ProtocolCfg(
@@ -25,7 +26,7 @@ PROTOCOL = ProtocolCfg(
     episodes_per_task=5,
     max_episode_steps=12,
 )
-LINEAGE = {"dataset": "demo", "dataset_md5": "0123.dir", "missing": ["raw_md5: run `dvc add`"]}
+LINEAGE = Lineage((DatasetLineage("demo", "0123.dir"),), missing=("raw_md5: run `dvc add`",))
 CURVES = {
     "loss/total": [(1, 1.0), (2, 0.5)],
     "validation/total": [(2, 0.6)],

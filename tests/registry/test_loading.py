@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rrf.data.schema import Observation
+from rrf.lineage import Lineage
 from rrf.mlflow_store import store
 from rrf.registry import promotion, registration
 from rrf.registry.lineage_sources import collect_lineage
@@ -34,7 +35,7 @@ def checkpoint(home):
         value["count"] = [10]
     policy = cfg.policy.build(stats)
     trainer = TrainerState({"x": torch.zeros(1)}, {"step": 1})
-    return save(home / "checkpoints/run", 1, cfg, policy.state_dict(), stats, trainer, {})
+    return save(home / "checkpoints/run", 1, cfg, policy.state_dict(), stats, trainer, Lineage())
 
 
 def observe(batch: int, size: int = 64) -> tuple[Observation, dict]:

@@ -74,7 +74,7 @@ def test_an_evaluation_of_another_checkpoint_is_refused(home, run_id, add):
     add(1)
     other = make_checkpoint(home / "checkpoints/2", 2)
     with pytest.raises(ValueError, match="the evaluation is of checkpoint"):
-        registration.register(other, NAME, run_id, {}, home / "checkpoints/evaluation-1")
+        registration.register(other, NAME, run_id, Lineage(), home / "checkpoints/evaluation-1")
     assert [v.version for v in listing.versions(NAME)] == ["1"]
 
 
@@ -82,13 +82,13 @@ def test_a_tampered_checkpoint_is_not_registered(home, run_id):
     checkpoint = make_checkpoint(home / "checkpoints/1", 1)
     (checkpoint / "norm_stats.json").write_text('{"x": 1}')
     with pytest.raises(ValueError, match=r"norm_stats\.json was changed"):
-        registration.register(checkpoint, NAME, run_id, {})
+        registration.register(checkpoint, NAME, run_id, Lineage())
     assert not listing.versions()
 
 
 def test_odd_names_and_unknown_runs_are_refused(home):
     checkpoint = make_checkpoint(home / "checkpoints/1", 1)
     with pytest.raises(ValueError, match="may contain only letters"):
-        registration.register(checkpoint, "a@b", "0" * 32, {})
+        registration.register(checkpoint, "a@b", "0" * 32, Lineage())
     with pytest.raises(ValueError, match="no MLflow run '000"):
-        registration.register(checkpoint, NAME, "0" * 32, {})
+        registration.register(checkpoint, NAME, "0" * 32, Lineage())
