@@ -10,6 +10,7 @@ from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.gates.gate import load_gate, protocol_path
 from rrf.evaluation.protocols.files import find_protocol
+from rrf.lineage import Lineage
 
 PENDULUM = workspace.shipped() / "configs/protocols/pendulum.yaml"
 
@@ -59,7 +60,7 @@ def test_a_gate_elsewhere_has_its_protocol_beside_it(home, tmp_path):
 
 def test_a_protocol_of_the_workspace_is_chosen_before_one_that_rrf_ships(home):
     env = GymnasiumEnvCfg(task="Pendulum-v1")
-    policy = Candidate(Path("run"), "run", "control", "12", {"env": env.to_dict()}, {})
+    policy = Candidate(Path("run"), "run", "control", "12", {"env": env.to_dict()}, Lineage())
     assert find_protocol(policy) == PENDULUM
     own = protocol(home / "configs", "mine", seed=7)
     assert find_protocol(policy) == own

@@ -127,7 +127,7 @@ class ControlRunner:
         """
         Args:
             run_dir: The directory of the run.
-            lineage: What the run stands on.
+            lineage: What the run depends on.
             env: The environment to train in; built from `cfg.env` if not given.
             checkpoints: Saves and resumes the run; None for a run that is not kept.
             extras: Called in this order.
