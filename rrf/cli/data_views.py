@@ -36,6 +36,13 @@ def show(target: Target) -> None:
     for task, (num_episodes, num_frames) in summary.instructions().items():
         table.add_row(plain(task), str(num_episodes), str(num_frames))
     say(table)
+    if summary.annotations:
+        annotations = Table(title="language annotations")
+        for column in ("style", "episodes", "rows"):
+            annotations.add_column(column, justify="left" if column == "style" else "right")
+        for style, counts in summary.annotations.items():
+            annotations.add_row(plain(style or "(tool calls)"), *map(str, counts))
+        say(annotations)
     features = Table(title="features")
     for column in ("key", "dtype", "shape", "names", "unit"):
         features.add_column(column, overflow="fold")

@@ -182,7 +182,11 @@ def _instructions(summary: Summary) -> str:
     ]
     more = len(counts) - len(rows)
     rest = f"\n\nand {more} more." if more > 0 else ""
-    return _table(("instruction", "episodes", "frames"), rows) + rest
+    said = [
+        (_text(style) or "(tool calls)", *counts) for style, counts in summary.annotations.items()
+    ]
+    table = f"\n\n{_table(('language annotations', 'episodes', 'rows'), said)}" if said else ""
+    return _table(("instruction", "episodes", "frames"), rows) + rest + table
 
 
 def _statistics(summary: Summary) -> str:

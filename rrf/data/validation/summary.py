@@ -25,7 +25,7 @@ from rrf.data.dataset.stats import VectorStats, plain
 from rrf.data.formats.lerobot_files import read_index
 from rrf.data.formats.lerobot_source import LeRobotSource
 from rrf.data.images import decode_image
-from rrf.data.language import COLUMNS, DTYPE
+from rrf.data.language import COLUMNS, DTYPE, Language, from_columns
 from rrf.data.raw import RawEpisode
 from rrf.data.schema import INDEX_KEYS, EncodedImages
 
@@ -75,6 +75,8 @@ class Summary:
     stats: dict[str, dict[str, list]]  # numeric feature -> statistic -> a value per dimension
     """Without features of more than MAX_DIMENSIONS, and without maps."""
     warnings: list[str]  # what was odd when it was converted, and now
+    annotations: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    """Style of language annotations -> episodes that have some, rows; "" is that of tool calls."""
 
     @property
     def num_frames(self) -> int:
@@ -142,7 +144,12 @@ def read_summary(
     on_progress(len(episodes), len(episodes), layout.INFO)
     warnings = (read_conversion(root) or {"warnings": []})["warnings"]
     info, stats = layout.read_info(root), read_norm_stats(root)
-    return Summary(root, info, float(info["fps"]), [], episodes, stats, warnings)
+    said: dict[str, tuple[int, int]] = {}
+    if layout.has_language(info):
+        bounds = [(int(row["dataset_from_index"]), int(row["dataset_to_index"])) for row in rows]
+        for row, columns in zip(rows, parquet.read_language(root, bounds), strict=True):
+            _count(said, from_columns(columns, f"{root}: episode {row['episode_index']}"))
+    return Summary(root, info, float(info["fps"]), [], episodes, stats, warnings, said)
 
 
 def summarise(
@@ -173,7 +180,8 @@ def summarise(
     described = [key for key in sizes if key not in large and key not in maps]
     vectors = list(sizes) if with_digests else described
     cameras = [key for key in camera_keys(index.info) if key not in missing]
-    spoken = [key for key in COLUMNS if with_digests and key in source.keys()]  # noqa: SIM118
+    spoken = [key for key in COLUMNS if key in source.keys()]  # noqa: SIM118
+    said: dict[str, tuple[int, int]] = {}
     streams = {key: VectorStats(MAX_EXACT_ROWS) for key in described}
     episodes: list[EpisodeSummary] = []
     rates: collections.Counter[float] = collections.Counter()
@@ -187,6 +195,7 @@ def summarise(
             for key, stream in streams.items():
                 stream.update(values[key])
             digests = _digests(raw, values) if with_digests else {}
+            _count(said, raw.language or Language())
             length = len(raw) if vectors else place.length
             rates[raw.fps or index.fps] += 1
             episodes.append(EpisodeSummary(place.number, length, raw.instruction or "", digests))
@@ -202,7 +211,16 @@ def summarise(
         if key not in maps
     ]
     ((fps, _),) = rates.most_common(1)
-    return Summary(root, index.info, fps, missing, episodes, stats, warnings)
+    return Summary(root, index.info, fps, missing, episodes, stats, warnings, said)
+
+
+def _count(said: dict[str, tuple[int, int]], language: Language) -> None:
+    """Add the annotations of an episode."""
+    for style, num_rows in collections.Counter(
+        row["style"] or "" for row in language.rows()
+    ).items():
+        episodes, rows = said.get(style, (0, 0))
+        said[style] = episodes + 1, rows + num_rows
 
 
 def camera_keys(info: Mapping) -> list[str]:

@@ -2,7 +2,9 @@
 we read, and reads what we made of it.
 """
 
+import json
 import re
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +19,14 @@ from rrf.data.conversion.edit_cfg import EditCfg
 from rrf.data.conversion.merge import merge
 from rrf.data.dataset import layout
 from rrf.data.dataset.opening import open_dataset
-from rrf.data.dataset.stats import STATISTICS
+from rrf.data.dataset.stats import STATISTICS, norm_stats
 from rrf.data.language import EVENTS, PERSISTENT, Language
+from rrf.data.pages.card import render_card
 from rrf.data.pages.episode_view import view_dataset
 from rrf.data.validation.diff import diff_datasets
-from rrf.data.validation.summary import describe_feature, summarise
+from rrf.data.validation.summary import describe_feature, read_summary, summarise
 from rrf.data.validation.validate import validate
-from tests.data.conftest import edit_table
+from tests.data.conftest import edit_table, run
 from tests.data.fixtures_annotated import (
     CALL,
     DEPTH,
@@ -103,6 +106,7 @@ def test_instructions_of_a_style_are_those_that_lerobot_renders(root, theirs, st
             sample_idx=index,
             dataset_ctx={"task": item["task"]},
         )
+        assert rendered is not None
         assert found[index] == (rendered["messages"][0]["content"] or item["task"])
     assert reader.batch(np.array([10])).observation.instruction == [found[10]]
     assert reader.instructions == list(dict.fromkeys(found))
@@ -299,6 +303,15 @@ def test_views_show_both(root, converted, tmp_path):
     assert summary.warnings == []
     assert summary.cameras == [FRONT]
     assert describe_feature(summary, DEPTH_VIDEO)[3] == "m"
+    counts = {"subtask": (2, 4), "memory": (2, 2), "task_aug": (2, 4), "vqa": (2, 4), "": (2, 2)}
+    assert summary.annotations == counts
+    published = shutil.copytree(converted, tmp_path / "published")
+    (published / layout.NORM_STATS).write_text(json.dumps(norm_stats(converted)))
+    assert read_summary(published).annotations == counts
+    assert "| subtask | 2 | 4 |" in render_card(summary, None)
+    code, output, _ = run("show", root)
+    assert code == 0
+    assert "│ task_aug │ 2 │ 4 │" in re.sub(r" +", " ", output)
 
 
 def test_a_changed_annotation_is_a_difference(converted, tmp_path):
