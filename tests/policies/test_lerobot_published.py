@@ -16,6 +16,7 @@ from tests.policies.lerobot_cases import (
     as_lerobot,
     build,
     comparable,
+    observation,
     policy_cfg,
 )
 
@@ -123,6 +124,22 @@ def settings_of_lerobot(kind, zoo, cameras):
         "input_features": inputs,
         "output_features": {ACTION: PolicyFeature(FeatureType.ACTION, (3,))},
     }
+
+
+def test_xvla_is_read_under_its_former_names_too(zoo, tmp_path):
+    policy = zoo.policy("xvla")
+    folder = lerobot.write(policy, tmp_path / "pretrained_model")
+    tensors = load_file(folder / "model.safetensors")
+    inner, projection = "model.vlm.language_model.", "model.vlm.multi_modal_projector."
+    former = {n.replace(inner, f"{inner}model."): value for n, value in tensors.items()}
+    table = former.pop(f"{projection}image_projection.weight")
+    former["model.vlm.image_projection"] = table.T.contiguous()
+    save_file(former, folder / "model.safetensors")
+    again, _ = lerobot.read(folder)
+    seen = observation()
+    np.testing.assert_allclose(
+        again.sample(seen, greedy=True).actions, policy.sample(seen, greedy=True).actions, atol=1e-6
+    )
 
 
 def test_weights_that_are_missing_or_unexpected_are_listed(tmp_path):

@@ -108,6 +108,10 @@ KINDS: dict[str, Kind] = {
         },
         directories=("qwen_model_name", "jepa_encoder_name"),
         needed_if={"jepa_encoder_name": "enable_world_model"},
+        refused={
+            "gripper_dim": "lerobot does not save it with the processor, and would read 6",
+            "gripper_threshold": "lerobot does not save it with the processor, and would read 0.5",
+        },
     ),
     "molmoact2": Kind(
         "MolmoAct2",
@@ -140,8 +144,8 @@ REFUSED: dict[str, str] = {
     ),
     "fastwam": "its video autoencoder comes from the hub by a name that no setting changes",
     "lingbot_va": (
-        "it learns from clips of what comes after an observation and acts from a cache of the "
-        "episode, so that its chunk is no function of the observation"
+        "its autoencoder and text encoder are no part of its weights, so that a checkpoint alone "
+        "could not run, and it acts from a cache of the episode, not from an observation"
     ),
     "tdmpc": "it learns from rewards; see the presets whose names have tdmpc in them",
     "gaussian_actor": "it learns from rewards; see the presets ending in -sac",

@@ -238,7 +238,7 @@ def fill(module: torch.nn.Module, file: Path, what: str) -> None:
     Raises:
         ValueError: If names or shapes do not agree with `what`.
     """
-    tensors = tensors_in(file)
+    tensors = _renamed(tensors_in(file))
     with safe_open(file, "pt") as opened:
         kept = opened.metadata() or {}  # names that are left out -> those that stand for them too
     own, same = module.state_dict(), same_weights(module)
@@ -257,6 +257,15 @@ def fill(module: torch.nn.Module, file: Path, what: str) -> None:
     with torch.no_grad():
         for name, tensor in tensors.items():
             own[name].copy_(tensor)
+
+
+def _renamed(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The weights of X-VLA before lerobot 0.6 under the names that it has since then."""
+    if not any(name.startswith("model.vlm.language_model.model.") for name in tensors):
+        return tensors
+    from lerobot.policies.xvla import modeling_xvla
+
+    return modeling_xvla._remap_vendored_florence_state_dict(tensors)
 
 
 def _json(file: Path) -> dict:
