@@ -45,7 +45,7 @@ class Kind:
 
 
 _FROM_SCRATCH = {"pretrained_backbone_weights": None}
-_RESNET = {**_FROM_SCRATCH, "use_group_norm": True}  # lerobot's own default for random weights
+_RESNET = {**_FROM_SCRATCH, "use_group_norm": True}  # what random weights learn better with
 
 KINDS: dict[str, Kind] = {
     "act": Kind(

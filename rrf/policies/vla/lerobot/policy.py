@@ -4,7 +4,9 @@ observation -> images to [0, 1] -> lerobot's preprocessor -> lerobot's policy ->
 
 The processors normalise by our statistics (`rrf.policies.vla.lerobot.build` says which those of
 images are), and inputs and outputs are in physical units. The loss is that of lerobot's `forward`,
-which leaves out padding, but for Diffusion (unless do_mask_loss_for_padding is set) and VQ-BeT.
+and so is what it does with padding: Diffusion and multi-task DiT learn from it unless
+do_mask_loss_for_padding is set, EO-1 unless supervise_padding_actions is false, and VQ-BeT, X-VLA
+and Wall-X always do; the others leave it out.
 
 These policies have no density: log-probabilities are None and policy gradients cannot train them.
 
