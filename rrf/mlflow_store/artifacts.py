@@ -35,11 +35,7 @@ def address(folder: str = "") -> str:
 
 
 def root(tracking_uri: str) -> str:
-    """Where the artifacts of a database lie, as a URI that MLflow knows.
-
-    Raises:
-        ValueError: If this is no workspace and the database is not a file.
-    """
+    """Where the artifacts of a database lie, as a URI that MLflow knows."""
     if named := os.environ.get(ROOT_VARIABLE):
         return named if "://" in named else Path(named).absolute().as_uri()
     if tracking_uri.startswith(SQLITE):

@@ -107,7 +107,7 @@ def served(installed, workspace) -> str:
         words, cwd=workspace, env=installed.environment,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
-    watchdog = threading.Timer(120, server.kill)
+    watchdog = threading.Timer(300, server.kill)
     watchdog.start()
     try:
         assert server.stdout
