@@ -37,12 +37,11 @@ def check_machine() -> Path:
     """Check that this machine can run the demo, and return the workspace.
 
     Raises:
-        ValueError: Outside a workspace or on a full disk.
+        ValueError: Outside the repository or on a full disk.
     """
-    if (home := workspace.root()) is None:
-        raise ValueError(
-            f"{Path.cwd()} is not inside a workspace; cd into a checkout of rrf and type: make demo"
-        )
+    home = workspace.home()
+    if not (home / "infra/demo.py").is_file():
+        raise ValueError(f"{Path.cwd()} is not inside the repository of rrf; cd into it")
     free = shutil.disk_usage(home).free
     if free < MIN_FREE_BYTES:
         raise ValueError(

@@ -307,7 +307,7 @@ def test_a_full_disk_stops_the_demo_before_it_begins(monkeypatch):
         demo.check_machine()
 
 
-def test_the_demo_outside_a_workspace_says_so(tmp_path):
+def test_the_demo_outside_the_repository_says_so(tmp_path):
     env = {key: value for key, value in os.environ.items() if key != "RRF_HOME"}
     root = Path(demo.__file__).parents[1]
     result = subprocess.run(
@@ -319,7 +319,7 @@ def test_the_demo_outside_a_workspace_says_so(tmp_path):
         check=False,
     )
     assert result.returncode == 2
-    assert result.stderr.startswith(f"error: {tmp_path} is not inside a workspace")
+    assert result.stderr.startswith(f"error: {tmp_path} is not inside the repository of rrf")
 
 
 def test_a_second_demo_in_the_same_checkout_is_refused(tmp_path, monkeypatch):
