@@ -158,6 +158,9 @@ def _require_same_inputs(run_dir: Path, inputs: dict, training: Training) -> Non
     changed = [name for name, value in inputs.items() if known.get(name) != value]
     if not changed:
         return
+    if changed == ["config"] and _makes_longer(run_dir, run, training):
+        (run_dir / RESULT).unlink(missing_ok=True)  # it is of the shorter run
+        return
     differences = _differences(run, training)
     shown = f" ({'; '.join(differences)})" if differences else ""
     raise ValueError(
@@ -166,14 +169,41 @@ def _require_same_inputs(run_dir: Path, inputs: dict, training: Training) -> Non
     )
 
 
+def _makes_longer(run_dir: Path, run: dict, training: Training) -> bool:
+    """Whether the config only makes the run longer.
+
+    Raises:
+        ValueError: If a longer run would not be the continuation of the shorter one.
+    """
+    from rrf.runners.checkpoints.checkpoint import config_differences
+    from rrf.saved_names import current
+
+    cfg, field = training.cfg, training.cfg.extends
+    saved, config = current(run.get("config") or {}), cfg.to_dict()
+    if config_differences(saved, config, {*training.free(), field}):
+        return False
+    if isinstance(saved.get(field), int) and saved[field] < config[field]:
+        if why := cfg.spread_over_run():
+            raise ValueError(
+                f"{run_dir} cannot be made longer by {field}={config[field]}: {why}, whose course "
+                f"is that of a run of {saved[field]}. Train the longer one in another --run-dir, "
+                f"or go on from the weights with init_from={run_dir}"
+            )
+        return True
+    return False
+
+
 def _tell_newest(run_dir: Path, training: Training) -> None:
     runs = run_dir.parent.glob(f"{training.cfg.experiment_name}-*/{RUN}")
     newest = max(runs, key=lambda path: path.stat().st_mtime, default=None)
     if newest is not None:
-        differences = _differences(read_facts(newest), training) or ["its source, data or parent"]
+        run, field = read_facts(newest), training.cfg.extends
+        differences = _differences(run, training) or ["its source, data or parent"]
+        is_length = [one.partition(":")[0] for one in differences] == [field]
+        hint = f"; to make that run longer, add --run-dir {newest.parent}" if is_length else ""
         typer.echo(
             f"no run to continue: {newest.parent} differs in {'; '.join(differences)}. "
-            "A new training starts",
+            f"A new training starts{hint}",
             err=True,
         )
 

@@ -1,6 +1,7 @@
 """The base config of training runs, which presets return. This file does not import torch."""
 
 import typing
+from collections.abc import Mapping
 
 from rrf.config import Cfg, configclass
 
@@ -69,6 +70,8 @@ class RunnerCfg(Cfg):
     """The training loop, a name in `rrf.cli.trainings.TRAININGS`."""
     policy_kind: typing.ClassVar[str]
     """The kind of policy to train, one of `rrf.runners.checkpoints.deployable.KINDS`."""
+    extends: typing.ClassVar[str]
+    """The field that makes a run longer and changes nothing else."""
 
     experiment_name: str = "default"
     """Name of the experiment in the tracking store. The name of the run directory begins with
@@ -77,6 +80,18 @@ class RunnerCfg(Cfg):
     """Seed of all randomness: initial weights, batch order, augmentation, rollouts."""
     trackers: list[str] = ["mlflow", "tensorboard"]
     """Trackers that record the metrics."""
+
+    def spread_over_run(self) -> str | None:
+        """The setting whose course depends on the length of the whole run, e.g. "schedule.kind is
+        cosine"; None if there is none, so that a run can be made longer."""
+        return None
+
+    def longer_than(self, saved: Mapping) -> tuple[str, ...]:
+        """The field by which this run is longer than the one with the config `saved` and could be
+        its continuation; empty if it is not, or could not."""
+        before = saved.get(self.extends)
+        is_longer = isinstance(before, int) and before < getattr(self, self.extends)
+        return (self.extends,) if is_longer and not self.spread_over_run() else ()
 
     def __post_init__(self):
         if not 0 <= self.seed < 2**63:

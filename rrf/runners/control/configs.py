@@ -52,6 +52,7 @@ class ControlRunnerCfg(RunnerCfg):
 
     loop: typing.ClassVar[str] = "control"
     policy_kind: typing.ClassVar[str] = "control"
+    extends: typing.ClassVar[str] = "max_iterations"
 
     env: ControlEnvCfg = GymnasiumEnvCfg()
     """The environment to train in."""
@@ -92,6 +93,11 @@ class ControlRunnerCfg(RunnerCfg):
         """The runner, with checkpoints and all extras (`rrf.runners.control.equipment`)."""
         equipment = locate("rrf.runners.control.equipment:equipment")
         return super().build(run_dir, *args, **(equipment(self, run_dir) | runtime))
+
+    def spread_over_run(self) -> str | None:
+        """See `RunnerCfg.spread_over_run`."""
+        kind = getattr(getattr(self, "algorithm", None), "schedule", None)
+        return "algorithm.schedule is linear" if kind == "linear" else None
 
 
 @configclass(builds="rrf.runners.control.on_policy:OnPolicyRunner")

@@ -90,6 +90,11 @@ class OfflineRunnerCfg(OffPolicyRunnerCfg):
         """Raise ValueError if no dataset is named."""
         require_dataset(self.dataset)
 
+    def spread_over_run(self) -> str | None:
+        """See `RunnerCfg.spread_over_run`: the last iterations learn online."""
+        online = self.online_iterations
+        return f"online_iterations is {online}" if online else super().spread_over_run()
+
 
 @configclass(builds="rrf.runners.control.off_policy:OffPolicyRunner")
 class PlanningRunnerCfg(OffPolicyRunnerCfg):

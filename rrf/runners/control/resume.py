@@ -85,8 +85,9 @@ class RunCheckpoints(Checkpoints):
         if path is None:
             return False
         atomic.check_manifest(path)
+        saved = checkpoint.load_config(path)
         differences = checkpoint.config_differences(
-            checkpoint.load_config(path), runner.cfg.to_dict(), FREE
+            saved, runner.cfg.to_dict(), (*FREE, *runner.cfg.longer_than(saved))
         )
         if differences:
             # If the architecture differs, this error names the parameters that differ.

@@ -16,6 +16,7 @@ class DAggerRunnerCfg(SupervisedRunnerCfg):
     """
 
     loop: typing.ClassVar[str] = "dagger"
+    extends: typing.ClassVar[str] = "max_rounds"
 
     init_from: str | None = None
     """Checkpoint of the policy to start from, usually of supervised fine-tuning. Required."""
@@ -51,6 +52,10 @@ class DAggerRunnerCfg(SupervisedRunnerCfg):
     chosen."""
     validation_episodes: int = 10
     """Initial states per task in a validation. The policy plays each once, greedily."""
+
+    def spread_over_run(self) -> str | None:
+        """See `RunnerCfg.spread_over_run`: every round has the same schedule."""
+        return None
 
     def __post_init__(self):
         super().__post_init__()

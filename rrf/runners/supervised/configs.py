@@ -31,6 +31,7 @@ class SupervisedRunnerCfg(RunnerCfg):
 
     loop: typing.ClassVar[str] = "supervised"
     policy_kind: typing.ClassVar[str] = "vla"
+    extends: typing.ClassVar[str] = "max_steps"
 
     dataset: str = "metaworld-demo"
     """Name of a dataset under datasets/, a path to a dataset, or s3://bucket/prefix to stream
@@ -114,6 +115,11 @@ class SupervisedRunnerCfg(RunnerCfg):
     def datasets(self) -> dict[str, float]:
         """All datasets with their weights, `dataset` first."""
         return {self.dataset: 1.0, **self.mixture}
+
+    def spread_over_run(self) -> str | None:
+        """See `RunnerCfg.spread_over_run`."""
+        kind = self.schedule.kind
+        return f"schedule.kind is {kind}" if kind != "constant" else None
 
     def __post_init__(self):
         super().__post_init__()

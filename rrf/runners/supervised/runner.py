@@ -354,7 +354,8 @@ class SupervisedRunner:
             # If the architecture differs, this error names the parameters that differ.
             checkpoint.load_weights(self.policy, path)
         # cache_dir does not change results
-        if changed := checkpoint.changed_fields(path, self.cfg, free=["cache_dir"]):
+        free = ["cache_dir", *self.cfg.longer_than(saved)]
+        if changed := checkpoint.changed_fields(path, self.cfg, free):
             raise ValueError(
                 f"{path} was trained with another config ({', '.join(changed)} differ); give "
                 "another --run-dir, or --no-resume to start over"

@@ -96,6 +96,7 @@ class RoundsCfg(RunnerCfg):
 
     loop: typing.ClassVar[str] = "vla_rl"
     policy_kind: typing.ClassVar[str] = "vla"
+    extends: typing.ClassVar[str] = "max_rounds"
 
     init_from: str | None = None
     """Checkpoint to start from, usually of supervised fine-tuning. Required."""
@@ -153,6 +154,12 @@ class RoundsCfg(RunnerCfg):
     """Number of newest checkpoints to keep. Older ones are removed, except the best one."""
     resume_dir: str | None = None
     """Run directory or checkpoint to resume from; null resumes from this run's own directory."""
+
+    def spread_over_run(self) -> str | None:
+        """See `RunnerCfg.spread_over_run`."""
+        kinds = {name: getattr(self, name).kind for name in ("schedule", "noise_schedule")}
+        spread = [f"{n}.kind is {kind}" for n, kind in kinds.items() if kind != "constant"]
+        return " and ".join(spread) or None
 
     def __post_init__(self):
         super().__post_init__()
