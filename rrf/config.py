@@ -96,8 +96,8 @@ class Cfg:
             *parents, leaf = _keys(path)
             node = data
             for depth, parent in enumerate(parents):
-                node = _step_into(node, parent, path=".".join(parents[: depth + 1]))
-            _check_key(node, leaf, path)
+                node = _step_into(node, parent, path=".".join(parents[: depth + 1]), root=data)
+            _check_key(node, leaf, path, data)
             node[leaf] = value
         return type(self).from_dict(data)
 
@@ -126,9 +126,8 @@ class Cfg:
         names = [f.name for f in dataclasses.fields(named)]  # type: ignore[arg-type]
         for name, given in value.items():
             if name not in names:
-                raise ValueError(
-                    f"{named.__name__} has no field '{name}'{did_you_mean(str(name), names)}"
-                )
+                near = _nearest(str(name), names, _defaults(named))
+                raise ValueError(f"{named.__name__} has no field '{name}'{near}")
             if isinstance(given, bool) and not _takes_bool(named, name):
                 raise ValueError(
                     f"{name} is {str(given).lower()}, which is neither a number nor text"
@@ -327,6 +326,17 @@ def _is_class_variable(cls, name: str) -> bool:
     return any(typing.get_origin(hint) is typing.ClassVar for hint in declared)
 
 
+def _defaults(cls) -> dict:
+    """The fields of a config class that have defaults, as plain data."""
+    found = {}
+    for field in dataclasses.fields(cls):
+        if field.default_factory is not dataclasses.MISSING:
+            found[field.name] = _dump(field.default_factory())
+        elif field.default is not dataclasses.MISSING:
+            found[field.name] = _dump(field.default)
+    return found
+
+
 def _inherited_fields(cls) -> dict[str, typing.Any]:
     bases = (base for base in reversed(cls.__mro__[1:]) if dataclasses.is_dataclass(base))
     return {f.name: f.type for base in bases for f in dataclasses.fields(base)}
@@ -352,19 +362,48 @@ def _keys(path: str) -> list[str]:
     return [*keys[:start], ".".join(keys[start:])]
 
 
-def _step_into(node, key: str, path: str) -> dict:
-    _check_key(node, key, path)
+def _step_into(node, key: str, path: str, root: Mapping) -> dict:
+    _check_key(node, key, path, root)
     if node.get(key) is None:
         node[key] = {}
     return node[key]
 
 
-def _check_key(node, key: str, path: str) -> None:
+def _check_key(node, key: str, path: str, root: Mapping) -> None:
     if not isinstance(node, dict):
         raise ValueError(f"'{path}' goes into a plain value, which has no fields")
     if TYPE_KEY in node and key not in node:
         fields = [name for name in node if name != TYPE_KEY]
-        raise ValueError(f"no config field '{path}'{did_you_mean(key, fields)}")
+        raise ValueError(f"no config field '{path}'{_nearest(key, fields, root)}")
+
+
+def _nearest(key: str, fields: Iterable[str], root: Mapping) -> str:
+    """The end of an error about an unknown field: a field of that name elsewhere in the config, or
+    the closest one here, or the closest one elsewhere, or all that there are here.
+
+    Args:
+        key: The name that is not a field.
+        fields: The fields there are where it stands.
+        root: The whole config as plain data.
+    """
+    places: dict[str, list[str]] = {}
+    for path in _paths(root):
+        places.setdefault(path.rpartition(".")[2], []).append(path)
+    near = key if key in places else None
+    if near is None and closest(key, fields) is None:
+        near = closest(key, places)
+    if near is None:
+        return did_you_mean(key, fields)
+    return f"; did you mean {' or '.join(repr(path) for path in places[near][:3])}?"
+
+
+def _paths(node: Mapping, prefix: str = "") -> Iterable[str]:
+    """The dotted paths of all fields in plain data of a config."""
+    for name, value in node.items():
+        if name != TYPE_KEY:
+            yield f"{prefix}{name}"
+            if isinstance(value, Mapping) and TYPE_KEY in value:
+                yield from _paths(value, f"{prefix}{name}.")
 
 
 def _dump(value) -> typing.Any:

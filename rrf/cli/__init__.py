@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from rrf import ctrl_c, workspace
+from rrf import __version__, ctrl_c, workspace
 from rrf.cli import data, envs, models, nightly, orchestra, quick_imports, services
 from rrf.cli.evaluation import eval_
 from rrf.cli.exchange import export, import_
 from rrf.cli.gc import gc
 from rrf.cli.init import init
+from rrf.cli.listing import complete_target, presets, runs
 from rrf.cli.options import AlgorithmOption, Imports, TaskOption, import_modules
 from rrf.cli.playing import play
 from rrf.cli.serving import serve
@@ -21,6 +22,7 @@ app = typer.Typer(
     help="Robot data in, a gated, traceable, deployable policy out.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(init)
 app.add_typer(data.app, name="data")
@@ -33,15 +35,39 @@ app.command()(export)
 app.command("import")(import_)
 app.add_typer(models.app, name="models")
 app.command()(gc)
+app.command()(presets)
+app.command()(runs)
 app.add_typer(nightly.app, name="nightly")
 app.add_typer(services.app, name="services")
 app.add_typer(orchestra.app, name="orchestra")
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"rrf {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command()
 def show(
     target: Annotated[
-        str | None, typer.Argument(help="A preset, or a YAML file with a preset and overrides.")
+        str | None,
+        typer.Argument(
+            help="A preset, or a YAML file with a preset and overrides.",
+            autocompletion=complete_target,
+        ),
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Dotted overrides: optimizer.lr=1e-3")

@@ -13,11 +13,17 @@ from rrf.cli.data_record import record_policy
 from rrf.cli.data_score import score
 from rrf.cli.data_view import view as view_episodes
 from rrf.cli.data_views import card, diff, report, show
+from rrf.cli.listing import complete_dataset
 from rrf.cli.options import Imports, import_modules, words_of
 
 app = typer.Typer(help="Robot data: collect, convert, validate, publish.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="Dataset NAME, as in configs/datasets/NAME.yaml.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="Dataset NAME, as in configs/datasets/NAME.yaml.", autocompletion=complete_dataset
+    ),
+]
 
 
 @app.command()

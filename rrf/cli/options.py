@@ -9,8 +9,14 @@ from typing import Annotated
 
 import typer
 
+from rrf.cli.listing import complete_run
+
 PolicyArgument = Annotated[
-    str, typer.Argument(help="A checkpoint or run directory, NAME@champion, or models:/NAME@alias.")
+    str,
+    typer.Argument(
+        help="A checkpoint or run directory, NAME@champion, or models:/NAME@alias.",
+        autocompletion=complete_run,
+    ),
 ]
 Imports = Annotated[
     list[str] | None,

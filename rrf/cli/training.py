@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from rrf.cli.listing import complete_target
 from rrf.cli.options import (
     AlgorithmOption,
     Imports,
@@ -20,7 +21,11 @@ from rrf.cli.options import (
 def train(
     context: typer.Context,
     target: Annotated[
-        str | None, typer.Argument(help="A preset, or a YAML file with a preset and overrides.")
+        str | None,
+        typer.Argument(
+            help="A preset, or a YAML file with a preset and overrides.",
+            autocompletion=complete_target,
+        ),
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Dotted overrides: optimizer.lr=1e-3")
