@@ -176,10 +176,9 @@ def _makes_longer(run_dir: Path, run: dict, training: Training) -> bool:
         ValueError: If a longer run would not be the continuation of the shorter one.
     """
     from rrf.runners.checkpoints.checkpoint import config_differences
-    from rrf.saved_names import current
 
     cfg, field = training.cfg, training.cfg.extends
-    saved, config = current(run.get("config") or {}), cfg.to_dict()
+    saved, config = run.get("config") or {}, cfg.to_dict()
     if config_differences(saved, config, {*training.free(), field}):
         return False
     if isinstance(saved.get(field), int) and saved[field] < config[field]:
