@@ -171,8 +171,8 @@ class Curve:
 def greedy_returns(runner: "ControlRunner", num_episodes: int = NUM_EPISODES) -> list[float]:
     """Greedy returns of the current policy, in separate environments."""
     from rrf.envs.mjlab.configs import MjlabEnvCfg
+    from rrf.evaluation.control.configs import ControlProtocolCfg
     from rrf.evaluation.control.evaluate import evaluate_control
-    from rrf.evaluation.control.protocol import ControlProtocolCfg
     from rrf.evaluation.protocols.limits import LimitCfg
     from rrf.runners.control.off_policy_configs import PlanningRunnerCfg
 

@@ -20,7 +20,7 @@ from rrf.config import did_you_mean, parse_overrides
 from rrf.presets import resolve
 
 if typing.TYPE_CHECKING:
-    from rrf.evaluation.control.protocol import ControlProtocolCfg
+    from rrf.evaluation.control.configs import ControlProtocolCfg
     from rrf.evaluation.results import Evaluation
     from rrf.runners.control.configs import ControlRunnerCfg
 
@@ -109,7 +109,7 @@ def preset(name: str, overrides: Sequence[str]) -> "ControlRunnerCfg":
 
 def protocol_of(name: str) -> "ControlProtocolCfg":
     """A protocol of state-based control from `configs/protocols`."""
-    from rrf.evaluation.control.protocol import ControlProtocolCfg
+    from rrf.evaluation.control.configs import ControlProtocolCfg
     from rrf.evaluation.protocols.files import load_protocol
 
     protocol = load_protocol(ROOT / "configs" / "protocols" / f"{name}.yaml")

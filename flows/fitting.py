@@ -48,7 +48,7 @@ def check(preset: str, gate: str, model: str, overrides: Iterable[str] = ()) -> 
             f"{workspace.home()} is not a git repository with a commit, but a promotion needs one; "
             "run `git commit`"
         )
-    protocol.check_training(cfg)
+    protocol.build().check_training(cfg)
 
 
 def main() -> None:

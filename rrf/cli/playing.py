@@ -97,4 +97,4 @@ def play(
         )
     out = video or owner.default_video
     typer.echo(f"playing {candidate.label} on cpu: {f'writes {out}' if out else 'no --video'}")
-    owner.play(candidate, video, seed, {**owner.play_options, **given}, typer.echo)
+    owner.runs_it().play(candidate, video, seed, {**owner.play_options, **given}, typer.echo)

@@ -18,7 +18,7 @@ from rrf import code_digest, workspace
 from rrf.atomic import digest_of
 from rrf.config import first_error
 from rrf.evaluation.candidate import Candidate
-from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Resources
+from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode, Protocol, Resources
 from rrf.evaluation.protocols.files import parse_protocol
 from rrf.evaluation.results import FILE_NAME, EpisodeResult, Evaluation
 from rrf.formats import NewerFormatError
@@ -37,6 +37,10 @@ class Evaluator:
     showing: Showing
     say: Say
     """Called with each line of text for the user."""
+
+    @functools.cached_property
+    def _runner(self) -> Protocol:
+        return self.protocol.build()
 
     @functools.cached_property
     def source(self) -> str:
@@ -84,19 +88,21 @@ class Evaluator:
             num_videos: Episodes to film; None for the protocol's default.
 
         Raises:
-            ValueError: For the reasons given in `BaseProtocolCfg.evaluate`.
+            ValueError: For the reasons given in `Protocol.evaluate`.
         """
         protocol = self.protocol
         protocol.check_kind(candidate.kind, candidate.label)
         source, known = self.source, self._known(candidate, folder.parent)
         title = f"evaluating {candidate.label}"
         with self.showing(title, len(protocol.initial_states())) as on_episode:
-            evaluation = protocol.evaluate(candidate, self.resources, on_episode, known)
+            evaluation = self._runner.evaluate(candidate, self.resources, on_episode, known)
         evaluation.source_digest, evaluation.surroundings = source, code_digest.surroundings()
         evaluation.save(folder / FILE_NAME)
         limit = protocol.num_videos if num_videos is None else num_videos
         try:
-            evaluation.videos = protocol.film(candidate, evaluation, limit, folder, self.resources)
+            evaluation.videos = self._runner.film(
+                candidate, evaluation, limit, folder, self.resources
+            )
         except (ValueError, OSError) as error:
             self.say(f"warning: no videos: {error}")
         evaluation.save(folder / FILE_NAME)
@@ -105,13 +111,13 @@ class Evaluator:
     def baselines(self, candidate: Candidate, folder: Path) -> list[Evaluation]:
         """Evaluate the protocol's baselines that are not in `folder` yet; returns their reports."""
         reports = []
-        for baseline in self.protocol.baselines(candidate):
+        for baseline in self._runner.baselines(candidate):
             path = folder / f"baseline-{baseline.label}.json"
             if path.is_file():
                 continue
             title = f"evaluating {baseline.label}"
             with self.showing(title, len(self.protocol.initial_states())) as on_episode:
-                evaluation = self.protocol.evaluate(baseline, self.resources, on_episode)
+                evaluation = self._runner.evaluate(baseline, self.resources, on_episode)
             evaluation.source_digest, evaluation.surroundings = (
                 self.source,
                 code_digest.surroundings(),

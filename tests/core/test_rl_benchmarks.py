@@ -24,8 +24,8 @@ from benchmarks.rl_curve_chart import Point, chart, interquartile
 from benchmarks.rl_pace import Bench, NotMeasuredError, Pace, alternating, median_pace, ratio_row
 from benchmarks.rl_pace import peer_command as peer_command_of
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.evaluation.control.configs import ControlProtocolCfg
 from rrf.evaluation.control.evaluate import block_env
-from rrf.evaluation.control.protocol import ControlProtocolCfg
 from rrf.evaluation.protocols.files import load_protocol
 from rrf.evaluation.protocols.limits import LimitCfg
 from rrf.presets import PRESETS, resolve

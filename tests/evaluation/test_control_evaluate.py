@@ -9,8 +9,8 @@ import torch
 from rrf.envs.control_env import Interface
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.envs.vec_env import InitialState
+from rrf.evaluation.control.configs import ControlProtocolCfg
 from rrf.evaluation.control.evaluate import commands_of, evaluate_control, place_of, state_of
-from rrf.evaluation.control.protocol import ControlProtocolCfg
 from rrf.evaluation.protocols.files import load_protocol
 from rrf.evaluation.protocols.limits import LimitCfg
 from tests.evaluation.sliding_puck import Following, SlidingPucksCfg

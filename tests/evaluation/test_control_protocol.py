@@ -7,10 +7,10 @@ import pytest
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg, RegisteredEnvCfg
 from rrf.envs.mjlab.configs import MjlabEnvCfg
 from rrf.evaluation.candidate import Candidate
-from rrf.evaluation.control.protocol import ControlProtocolCfg
+from rrf.evaluation.control.configs import ControlProtocolCfg
 from rrf.evaluation.protocols.files import find_protocol, load_protocol, parse_protocol
 from rrf.evaluation.protocols.limits import LimitCfg
-from rrf.evaluation.vla.protocol import ProtocolCfg
+from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.lineage import Lineage
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -9,8 +9,8 @@ from rrf.envs.vec_env import Step
 from rrf.evaluation.reports.videos import choose_for_video
 from rrf.evaluation.results import Evaluation
 from rrf.evaluation.vla.baselines import MeanActionPolicy, RandomPolicy
+from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.evaluation.vla.evaluate import evaluate
-from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.evaluation.vla.replay import replay
 from tests.evaluation.point_mass import GoTowards, PointMassVecEnv
 

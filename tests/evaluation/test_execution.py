@@ -11,6 +11,7 @@ from rrf.data.schema import ACTION, STATE
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.vla.baselines import RandomPolicy
+from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.evaluation.vla.evaluate import evaluate
 from rrf.evaluation.vla.execution_configs import (
     ExecutionCfg,
@@ -19,7 +20,6 @@ from rrf.evaluation.vla.execution_configs import (
     TemporalEnsembleCfg,
 )
 from rrf.evaluation.vla.play import played_protocol
-from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.evaluation.vla.replay import replay
 from rrf.lineage import Lineage
 from rrf.networks.vlm.configs import TokenizerCfg

@@ -8,7 +8,7 @@ from rrf.evaluation.gates.decision import Rival, decide, share_of
 from rrf.evaluation.gates.gate import GateCfg, load_gate
 from rrf.evaluation.gates.verdicts import Verdict
 from rrf.evaluation.results import EpisodeResult, Evaluation
-from rrf.evaluation.vla.protocol import ProtocolCfg
+from rrf.evaluation.vla.configs import ProtocolCfg
 
 PROTOCOL = ProtocolCfg(name="p", tasks=["a", "b"], seed=1, episodes_per_task=20)
 

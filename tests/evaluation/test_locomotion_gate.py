@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rrf.envs.mjlab.configs import MjlabEnvCfg
-from rrf.evaluation.control.protocol import ControlProtocolCfg
+from rrf.evaluation.control.configs import ControlProtocolCfg
 from rrf.evaluation.gates.decision import Rival, decide
 from rrf.evaluation.gates.gate import GateCfg, load_gate
 from rrf.evaluation.gates.verdicts import Verdict, verdict_file

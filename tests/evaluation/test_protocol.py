@@ -12,8 +12,8 @@ from rrf.envs.robosuite.configs import RobosuiteCfg
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.gates.gate import load_gate
+from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.evaluation.vla.play import played_protocol
-from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.lineage import Lineage
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -13,8 +13,8 @@ from rrf.evaluation.reports.charts import COLORS, curves_chart, success_chart
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.reports.videos import choose_for_video, save_videos
 from rrf.evaluation.results import Evaluation, Rate
+from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.evaluation.vla.evaluate import evaluate
-from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.evaluation.vla.replay import replay
 from rrf.lineage import DatasetLineage, Lineage
 from tests.evaluation.point_mass import GoTowards, PointMassVecEnv

@@ -1,4 +1,4 @@
-"""A third kind of policy is one class: the log of a real robot, which is evaluated by being read.
+"""A third kind of policy is a config and a class: the log of a real robot, evaluated by being read.
 
 It is registered, judged by a gate and played by the commands that are there.
 """
@@ -13,12 +13,12 @@ from rrf import atomic
 from rrf.atomic import digest_of
 from rrf.config import configclass, trust
 from rrf.envs.vec_env import InitialState
-from rrf.evaluation.protocols.base import BaseProtocolCfg
+from rrf.evaluation.protocols.base import BaseProtocolCfg, Protocol
 from rrf.evaluation.protocols.files import PROTOCOLS
 from rrf.evaluation.results import EpisodeResult, Evaluation
 
 
-@configclass
+@configclass(builds="RobotLog")
 class RobotLogCfg(BaseProtocolCfg):
     """Trials that a real robot made and somebody wrote down."""
 
@@ -40,6 +40,10 @@ class RobotLogCfg(BaseProtocolCfg):
     def is_about(self, config) -> bool:
         return config.get("robot") == "arm"
 
+
+class RobotLog(Protocol[RobotLogCfg]):
+    """Reads what was written down."""
+
     def evaluate(self, candidate, resources, on_episode=None, known=()):
         rows = json.loads((candidate.checkpoint / "log.json").read_text())
         episodes = [
@@ -47,12 +51,12 @@ class RobotLogCfg(BaseProtocolCfg):
                 *("stack", self.seed, state.index, row["success"], 1, float(row["success"])),
                 metrics={"seconds": row["seconds"]},
             )
-            for state, row in zip(self.initial_states(), rows, strict=False)
+            for state, row in zip(self.cfg.initial_states(), rows, strict=False)
         ]
         for number, episode in enumerate(episodes, start=1):
             on_episode(episode, number, len(episodes))
         timings = {"wall_s": 1.0, "cpu_s": 1.0, "episodes_per_s": 1.0}
-        facts = (self.to_dict(), self.hash, candidate.checkpoint_digest)
+        facts = (self.cfg.to_dict(), self.cfg.hash, candidate.checkpoint_digest)
         return Evaluation(*facts, episodes, timings, candidate.label)
 
     def film(self, candidate, report, limit, folder, resources):

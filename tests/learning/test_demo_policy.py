@@ -17,8 +17,8 @@ from rrf.data.schema import ACTION
 from rrf.envs.demonstrations.collect import CollectCfg, collect
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.evaluation.vla.baselines import MeanActionPolicy, RandomPolicy
+from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.evaluation.vla.evaluate import evaluate
-from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.presets import resolve
 from rrf.runners.supervised.frames import open_split
 from rrf.runners.supervised.runner import SupervisedRunner

@@ -16,7 +16,7 @@ from rrf import atomic
 from rrf.evaluation.gates.decision import Rival, decide
 from rrf.evaluation.gates.gate import GateCfg
 from rrf.evaluation.results import EpisodeResult, Evaluation
-from rrf.evaluation.vla.protocol import ProtocolCfg
+from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.lineage import Lineage
 from rrf.mlflow_store import store
 from rrf.registry import listing, promotion, registration

@@ -12,8 +12,8 @@ import yaml
 from tensordict import TensorDict
 
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
+from rrf.evaluation.control.configs import ControlProtocolCfg
 from rrf.evaluation.control.evaluate import evaluate_control
-from rrf.evaluation.control.protocol import ControlProtocolCfg
 from rrf.evaluation.gates.gate import GateCfg
 from rrf.evaluation.protocols.limits import LimitCfg
 from rrf.lineage import Lineage, lacking

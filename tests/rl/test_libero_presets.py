@@ -8,7 +8,7 @@ import pytest
 from rrf.envs.libero.configs import LiberoCfg
 from rrf.envs.libero.tasks import SUITES
 from rrf.evaluation.protocols.files import load_protocol
-from rrf.evaluation.vla.protocol import ProtocolCfg
+from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.orchestra.inline_run import build_runner, check_fit
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.presets import resolve
@@ -39,7 +39,7 @@ def protocol_of(suite: str) -> ProtocolCfg:
 def test_a_preset_fits_its_simulator_and_the_protocol_of_its_suite(preset, suite):
     cfg, protocol = run(preset), protocol_of(suite)
     check_fit(cfg)
-    protocol.check_training(cfg)
+    protocol.build().check_training(cfg)
     assert (cfg.policy.state_dim, cfg.policy.action_dim) == (8, 7)
     assert cfg.policy.cameras == protocol.cameras == ["agentview", "robot0_eye_in_hand"]
     assert tuple(cfg.tasks) == SUITES[suite]
@@ -66,14 +66,14 @@ def test_a_protocol_refuses_what_means_something_else():
         "env.gripper=one_opens, not minus_opens"
     )
     with pytest.raises(ValueError, match=re.escape(refusal)):
-        protocol.check_training(opened)
+        protocol.build().check_training(opened)
     narrow = cfg.replace(policy=cfg.policy.replace(action_dim=4, state_dim=9))
     with pytest.raises(ValueError, match="has states of 9 numbers, not of the 8 of LIBERO; has ac"):
-        protocol.check_training(narrow)
+        protocol.build().check_training(narrow)
     with pytest.raises(ValueError, match=r"policy.state_dim is 9, but env.state_dim is 8"):
         check_fit(narrow)
     with pytest.raises(ValueError, match="sees no camera 'robot0_eye_in_hand'"):
-        protocol.replace(cameras=["agentview"]).check_training(cfg)
+        protocol.replace(cameras=["agentview"]).build().check_training(cfg)
 
 
 def test_an_evaluation_refuses_what_was_trained_with_other_conventions():

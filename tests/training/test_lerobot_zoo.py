@@ -15,8 +15,8 @@ from rrf.algorithms import BehaviorCloningCfg
 from rrf.envs import ENVS
 from rrf.evaluation.gates.decision import decide
 from rrf.evaluation.gates.gate import GateCfg
+from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.evaluation.vla.evaluate import evaluate
-from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.policies.vla.lerobot.configs import LerobotPolicyCfg
 from rrf.policies.vla.lerobot.kinds import KINDS
 from rrf.policies.vla.published import lerobot

@@ -11,10 +11,10 @@ from rrf.client import RecedingHorizon, RobotHistory
 from rrf.data.dataset.history import Past
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.candidate import Candidate
+from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.evaluation.vla.evaluate import evaluate
 from rrf.evaluation.vla.execution_configs import RealTimeChunkingCfg, TemporalEnsembleCfg
 from rrf.evaluation.vla.play import played_protocol
-from rrf.evaluation.vla.protocol import ProtocolCfg
 from rrf.lineage import Lineage
 from rrf.networks.vlm.configs import ImageRuleCfg, TokenizerCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg
@@ -154,7 +154,7 @@ def test_protocols_must_show_the_frames_that_the_policy_was_trained_on(trained, 
         evaluate(policy, RecallVecEnv(1, shows), PROTOCOL)
     filled = cfg.policy.replace(cameras=["front"], image_size=(8, 8))
     with pytest.raises(ValueError, match=r"sees frames that are 3 .* every 2 steps"):
-        PROTOCOL.check_training(cfg.replace(policy=filled))
+        PROTOCOL.build().check_training(cfg.replace(policy=filled))
     # asked in every step, frames of any stride are there
     env = RecallVecEnv(1, shows)
     env.chunk_length = 1

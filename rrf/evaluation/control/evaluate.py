@@ -25,7 +25,7 @@ from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.policies.control.actor_critic import ControlPolicy
 
 if typing.TYPE_CHECKING:
-    from rrf.evaluation.control.protocol import ControlProtocolCfg
+    from rrf.evaluation.control.configs import ControlProtocolCfg
 
 _ENVIRONMENTS, _ACTIONS = 1, 2  # streams of seeds; training uses other streams
 OnStep = Callable[[ControlEnv, int], None]

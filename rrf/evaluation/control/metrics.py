@@ -30,7 +30,7 @@ from rrf.evaluation.control.motion_distance import WINDOW_S, motion_distance
 from rrf.evaluation.control.smoothness import mean_difference, smoothness
 
 if typing.TYPE_CHECKING:
-    from rrf.evaluation.control.protocol import ControlProtocolCfg
+    from rrf.evaluation.control.configs import ControlProtocolCfg
 
 _GRAVITY = 9.81  # m/s^2
 _STANDING = 0.1  # m/s; for slower commands no cost of transport is computed

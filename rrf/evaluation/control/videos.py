@@ -20,7 +20,7 @@ from rrf.evaluation.results import EpisodeResult
 from rrf.policies.control.actor_critic import ControlPolicy
 
 if typing.TYPE_CHECKING:
-    from rrf.evaluation.control.protocol import ControlProtocolCfg
+    from rrf.evaluation.control.configs import ControlProtocolCfg
 
 _IMAGE_SIZE = (180, 240)  # height, width
 _MAX_FPS = 25

@@ -1,10 +1,11 @@
 """The contract of evaluation protocols: what a policy has to do, as data, and how it is run.
 
 `rrf eval`, gates, flows and nightly benchmarks know protocols only through this contract. Each kind
-of evaluation is one class. It declares for which policies it is, what it measures, and on which
-code its results depend; it evaluates a candidate and shows it at work. The two existing classes are
-in `rrf.evaluation.vla.protocol` and `rrf.evaluation.control.protocol`. To add another one, add a
-line to `rrf.evaluation.protocols.files.PROTOCOLS`; its YAML files begin with `type: module:Class`.
+of evaluation is a config and a class that `cfg.build()` makes. The config declares for which
+policies it is, what it measures, and on which code its results depend; the class evaluates a
+candidate and shows it at work. The two that exist are in `rrf.evaluation.vla` and
+`rrf.evaluation.control`. To add another one, add a line to
+`rrf.evaluation.protocols.files.PROTOCOLS`; its YAML files begin with `type: module:Class`.
 
 Two results may be compared if their protocols have the same hash. The hash covers everything that
 can change a result. It leaves out what cannot, e.g. the name and the number of slots.
@@ -16,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from rrf import code_digest
-from rrf.config import Cfg, configclass
+from rrf.config import Cfg, configclass, locate
 from rrf.envs.vec_env import InitialState
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.results import EpisodeResult, Evaluation
@@ -115,6 +116,59 @@ class BaseProtocolCfg(Cfg):
         """Digest of all code that a result depends on. A result is reused only if it matches."""
         return code_digest.source_digest()
 
+    def with_options(self, **given: typing.Any) -> typing.Self:
+        """A copy with options of the command line applied; an option that is None was not given.
+
+        Raises:
+            ValueError: For an option that this protocol does not support (`options`).
+        """
+        wrong = [name for name, value in given.items() if value and name not in self.options]
+        if wrong:
+            flags = ", ".join(f"--{name}" for name in wrong)
+            raise ValueError(
+                f"{flags}: not supported by protocol '{self.name}', which is for "
+                f"{described(self.policy_kind)}; leave it out"
+            )
+        return self
+
+    def check_kind(self, kind: str, what: str) -> None:
+        """Raise ValueError if this protocol is not for policies of this kind.
+
+        `what` names the policy in the message.
+        """
+        if kind != self.policy_kind:
+            raise ValueError(
+                f"protocol '{self.name}' is for {described(self.policy_kind)}, but {what} is "
+                f"{described(kind)}"
+            )
+
+    @classmethod
+    def runs_it(cls) -> "type[Protocol]":
+        """The class that `build` makes."""
+        return locate(cls._builds)
+
+
+AnyProtocolCfg = typing.TypeVar("AnyProtocolCfg", bound=BaseProtocolCfg)
+
+
+class Protocol(typing.Generic[AnyProtocolCfg]):
+    """Runs a protocol; `cfg.build()` makes it."""
+
+    def __init__(self, cfg: AnyProtocolCfg):
+        self.cfg = cfg
+
+    def check_training(self, run: typing.Any) -> None:
+        """Refuse a training whose policy could not be evaluated under this protocol.
+
+        Args:
+            run: The config of the run (`rrf.runners.configs.RunnerCfg`).
+
+        Raises:
+            ValueError: If the run trains another kind of policy, or a policy for another
+                environment.
+        """
+        self.cfg.check_kind(run.policy_kind, "what is trained")
+
     def evaluate(
         self,
         candidate: Candidate,
@@ -158,44 +212,6 @@ class BaseProtocolCfg(Cfg):
     def baselines(self, candidate: Candidate) -> list[Candidate]:
         """Policies that have learned nothing, to be evaluated in the same way as `candidate`."""
         return []
-
-    def check_training(self, cfg: typing.Any) -> None:
-        """Refuse a training whose policy could not be evaluated under this protocol.
-
-        Args:
-            cfg: The config of the run (`rrf.runners.configs.RunnerCfg`).
-
-        Raises:
-            ValueError: If the run trains another kind of policy, or a policy for another
-                environment.
-        """
-        self.check_kind(cfg.policy_kind, "what is trained")
-
-    def with_options(self, **given: typing.Any) -> typing.Self:
-        """A copy with options of the command line applied; an option that is None was not given.
-
-        Raises:
-            ValueError: For an option that this protocol does not support (`options`).
-        """
-        wrong = [name for name, value in given.items() if value and name not in self.options]
-        if wrong:
-            flags = ", ".join(f"--{name}" for name in wrong)
-            raise ValueError(
-                f"{flags}: not supported by protocol '{self.name}', which is for "
-                f"{described(self.policy_kind)}; leave it out"
-            )
-        return self
-
-    def check_kind(self, kind: str, what: str) -> None:
-        """Raise ValueError if this protocol is not for policies of this kind.
-
-        `what` names the policy in the message.
-        """
-        if kind != self.policy_kind:
-            raise ValueError(
-                f"protocol '{self.name}' is for {described(self.policy_kind)}, but {what} is "
-                f"{described(kind)}"
-            )
 
     @classmethod
     def play(

@@ -12,11 +12,11 @@ from rrf.lookup import Lookup
 PROTOCOLS = Lookup(
     "protocol for policies of kind",
     {
-        "control": "rrf.evaluation.control.protocol:ControlProtocolCfg",
-        "vla": "rrf.evaluation.vla.protocol:ProtocolCfg",
+        "control": "rrf.evaluation.control.configs:ControlProtocolCfg",
+        "vla": "rrf.evaluation.vla.configs:ProtocolCfg",
     },
 )
-"""Kind of policy -> the protocol class that evaluates and plays it."""
+"""Kind of policy -> the config of its protocols."""
 
 
 def parse_protocol(data: Mapping) -> BaseProtocolCfg:

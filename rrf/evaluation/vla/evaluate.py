@@ -26,7 +26,7 @@ from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.evaluation.vla.execution import Acting
 
 if typing.TYPE_CHECKING:
-    from rrf.evaluation.vla.protocol import ProtocolCfg
+    from rrf.evaluation.vla.configs import ProtocolCfg
 
 Jobs = collections.deque[InitialState]
 

@@ -25,7 +25,7 @@ from rrf.evaluation.vla.execution_configs import (
 )
 
 if typing.TYPE_CHECKING:
-    from rrf.evaluation.vla.protocol import ProtocolCfg
+    from rrf.evaluation.vla.configs import ProtocolCfg
 
 
 @dataclasses.dataclass

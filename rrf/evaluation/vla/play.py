@@ -2,29 +2,28 @@
 
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from rrf.data.dataset.history import Past
 from rrf.envs import ENVS
 from rrf.envs.rendering.video import border, caption, write_video
 from rrf.evaluation.candidate import Candidate
-from rrf.evaluation.protocols.base import Resources
-
-if typing.TYPE_CHECKING:
-    from rrf.evaluation.vla.protocol import ProtocolCfg
+from rrf.evaluation.results import EpisodeResult
+from rrf.evaluation.vla.configs import ProtocolCfg
 
 
 def played_protocol(
-    owner: "type[ProtocolCfg]", candidate: Candidate, seed: int, options: Mapping[str, typing.Any]
-) -> "ProtocolCfg":
+    candidate: Candidate, seed: int, options: Mapping[str, typing.Any]
+) -> ProtocolCfg:
     """The protocol of one episode, as the options of `rrf play` want it.
 
     It follows the protocol file that is given. Without one, whole chunks are executed in the
     simulator of the training, and an action is held for as long as there.
 
     Args:
-        owner: The class of the protocol.
         candidate: The policy.
         seed: Seed of the initial state.
         options: A value for each of `ProtocolCfg.play_options`.
@@ -33,7 +32,7 @@ def played_protocol(
         ValueError: If there is neither a protocol nor a task, or the protocol is for other
             policies.
     """
-    base = _base(owner, candidate, options)
+    base = _base(candidate, options)
     steps = options["max_episode_steps"]
     return base.replace(
         name="play",
@@ -48,15 +47,13 @@ def played_protocol(
     )
 
 
-def _base(
-    owner: "type[ProtocolCfg]", candidate: Candidate, options: Mapping[str, typing.Any]
-) -> "ProtocolCfg":
+def _base(candidate: Candidate, options: Mapping[str, typing.Any]) -> ProtocolCfg:
     from rrf.evaluation.protocols.files import load_protocol
 
     if options["protocol"] is not None:
         given = load_protocol(options["protocol"])
         given.check_kind(candidate.kind, candidate.label)
-        assert isinstance(given, owner)
+        assert isinstance(given, ProtocolCfg)
         return given
     if options["task"] is None:
         raise ValueError(
@@ -67,11 +64,11 @@ def _base(
     past, execute = Past.of(policy), policy["chunk_length"]
     if past:  # as much of a chunk as lets the policy see its frames
         execute = math.gcd(past.stride, execute)
-    trained_in = owner.simulator_of(candidate.config)
-    env = options["env"] or trained_in or owner.env
+    trained_in = ProtocolCfg.simulator_of(candidate.config)
+    env = options["env"] or trained_in or ProtocolCfg.env
     usual = ENVS.get(env)().to_dict()
     training = candidate.config["env"] if env == trained_in else usual
-    return owner(
+    return ProtocolCfg(
         name="play",
         env=env,
         tasks=[options["task"]],
@@ -84,30 +81,25 @@ def _base(
     )
 
 
-def film_first(
-    candidate: Candidate, protocol: "ProtocolCfg", video: Path, size: int, resources: Resources
-) -> str:
-    """Play the first episode of a protocol and write a video of it.
+def film(episode: EpisodeResult, frames: Sequence[np.ndarray], fps: int, video: Path) -> str:
+    """Write a video of an episode.
 
     Args:
-        candidate: The policy.
-        protocol: The protocol to play.
+        episode: The episode.
+        frames: uint8 [size, size, 3], one more than the episode has steps.
+        fps: Frames per second.
         video: The file to write.
-        size: Height and width of the video in pixels.
-        resources: Worker processes and renderer to use.
 
     Returns:
         One line of text that says how the episode ended.
     """
-    episodes = protocol.evaluate(candidate, resources).episodes[:1]
-    episode, (frames, fps) = episodes[0], protocol.pictures(episodes, size, resources)
     outcome = "solved" if episode.success else "not solved"
     shown = [
         caption(
             border(frame, episode.success if step == episode.steps else None),
             f"{episode.task}  {episode.index}  step {step}",
         )
-        for step, frame in enumerate(frames[0])
+        for step, frame in enumerate(frames)
     ]
     write_video(video, shown + shown[-1:] * fps, fps)
     return (
