@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from rrf.cli import app
 from rrf.mlflow_store import store
+from rrf.policies.vla.lerobot.kinds import REFUSED
 from rrf.policies.vla.published import lerobot
 from rrf.presets import resolve
 from rrf.registry import listing, loading
@@ -39,7 +40,7 @@ def test_a_policy_acts_the_same_after_import_and_export(kind, tmp_path):
     assert error is None, error
     cameras = ", ".join(policy.cfg.cameras)
     assert f"cameras {cameras} of 24 x 32 px, state 4, action 3, 4 actions per chunk" in said
-    preset = {"act": "lerobot-act", "smolvla": "lerobot-smolvla"}.get(kind, "lerobot-diffusion")
+    preset = "lerobot-act" if kind == "act" else "lerobot-smolvla"
     assert f"rrf train {preset} init_from=" in said
     config = checkpoint.load_config(tmp_path / "ours")
     recipe = resolve(preset).to_dict()
@@ -90,7 +91,7 @@ def test_what_does_not_fit_is_named(tmp_path):
 def test_a_kind_that_is_refused_is_refused_with_its_reason(tmp_path):
     (tmp_path / "config.json").write_text('{"type": "groot"}')
     error = str(rrf("models", "import", tmp_path, "--out", tmp_path / "ours")[1])
-    assert "is lerobot's policy groot, which is refused: lerobot builds it from all of" in error
+    assert f"is lerobot's policy groot, which is refused: {REFUSED['groot']}" in error
 
 
 def test_other_layouts_have_no_place_for_it(tmp_path):

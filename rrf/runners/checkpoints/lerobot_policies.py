@@ -16,7 +16,8 @@ from rrf.policies.vla.lerobot.kinds import KINDS
 from rrf.runners.checkpoints.imported import save_imported
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
-_PRESETS = {"act": "lerobot-act", "smolvla": "lerobot-smolvla"}
+_DENOISERS = ("diffusion", "vqbet", "multi_task_dit")
+_PRESETS = {"act": "lerobot-act", **dict.fromkeys(_DENOISERS, "lerobot-diffusion")}
 _OPTIONS = "policy.options."
 
 
@@ -27,7 +28,7 @@ def is_at(folder: Path) -> bool:
 
 def preset_of(folder: Path) -> str:
     """The preset with lerobot's recipe for the policy in a folder, or for the one most like it."""
-    return _PRESETS.get(_kind(folder), "lerobot-diffusion")
+    return _PRESETS.get(_kind(folder), "lerobot-smolvla")
 
 
 def import_policy(
