@@ -38,7 +38,7 @@ def home(tmp_path_factory):
     }
     trainer = TrainerState({"x": torch.zeros(1)}, {"step": 1})
     weights = cfg.policy.build(stats).state_dict()
-    save(home / "run", 1, cfg, weights, stats, trainer, {"dataset": "demo"})
+    save(home / "run", 1, cfg, weights, stats, trainer, Lineage((DatasetLineage("demo"),)))
     return home
 
 

@@ -229,16 +229,16 @@ def test_an_episode_is_played_by_the_rule_of_a_protocol(tmp_path):
     config = {"policy": {"chunk_length": 4, "image_size": [8, 8], "cameras": ["top"]}}
     candidate = Candidate(tmp_path, "mine", "vla", "ab12", config, Lineage())
     options = {**ProtocolCfg.play_options, "protocol": file, "index": 7}
-    played = played_protocol(ProtocolCfg, candidate, 777, options)
+    played = played_protocol(candidate, 777, options)
     assert (played.execution, played.execute_steps) == (REAL_TIME.execution, 2)
     assert played.initial_states() == [InitialState("reach", 777, 7)]
     assert played.max_episode_steps == 12
     plain = played_protocol(
-        ProtocolCfg, candidate, 777, {**options, "protocol": None, "task": "far", "env": "point"}
+        candidate, 777, {**options, "protocol": None, "task": "far", "env": "point"}
     )
     assert (plain.execution, plain.execute_steps) == (RecedingHorizonCfg(), 4)
     with pytest.raises(ValueError, match=r"name its task, .* or a protocol with --protocol"):
-        played_protocol(ProtocolCfg, candidate, 777, {**options, "protocol": None})
+        played_protocol(candidate, 777, {**options, "protocol": None})
 
 
 def test_rules_that_do_not_fit_are_refused():

@@ -116,5 +116,5 @@ def test_play_holds_an_action_for_as_long_as_the_training_did():
         ({}, "robosuite", 1),  # the simulator's own
     ):
         one = Candidate(Path(), "one", "vla", "", {"policy": policy, **config}, Lineage())
-        played = played_protocol(ProtocolCfg, one, 4242, {**options, "env": env_name})
+        played = played_protocol(one, 4242, {**options, "env": env_name})
         assert (played.env, played.action_repeat) == ("robosuite", expected)

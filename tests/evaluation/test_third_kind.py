@@ -48,7 +48,7 @@ class RobotLog(Protocol[RobotLogCfg]):
         rows = json.loads((candidate.checkpoint / "log.json").read_text())
         episodes = [
             EpisodeResult(
-                *("stack", self.seed, state.index, row["success"], 1, float(row["success"])),
+                *("stack", self.cfg.seed, state.index, row["success"], 1, float(row["success"])),
                 metrics={"seconds": row["seconds"]},
             )
             for state, row in zip(self.cfg.initial_states(), rows, strict=False)

@@ -79,10 +79,10 @@ def test_a_protocol_refuses_what_means_something_else():
 def test_an_evaluation_refuses_what_was_trained_with_other_conventions():
     cfg, protocol = run("libero10-ppo-pi05"), protocol_of("libero-10")
     config = cfg.to_dict()
-    protocol._check_policy(config)
+    protocol.build()._check_policy(config)
     config["env"]["gripper"] = "one_opens"
     with pytest.raises(ValueError, match=r"fit the policy: it was trained with env.gripper=one_op"):
-        protocol._check_policy(config)
+        protocol.build()._check_policy(config)
     config["policy"]["action_dim"] = 4
     with pytest.raises(ValueError, match="actions of 4 numbers, not of the 7 of LIBERO; was train"):
-        protocol._check_policy(config)
+        protocol.build()._check_policy(config)

@@ -165,7 +165,7 @@ def test_a_played_episode_executes_as_much_as_shows_the_frames(tmp_path):
     config = {"policy": POLICY.replace(chunk_length=4, past_states=1, cameras=["c"]).to_dict()}
     options = {**ProtocolCfg.play_options, "task": "any", "env": "recall"}
     candidate = Candidate(tmp_path, "mine", "vla", "ab12", config, Lineage())
-    assert played_protocol(ProtocolCfg, candidate, 1, options).execute_steps == 2
+    assert played_protocol(candidate, 1, options).execute_steps == 2
 
 
 def test_all_frames_of_a_view_are_shifted_alike(recordings):
