@@ -23,6 +23,7 @@ def home(tmp_path_factory):
     """A workspace with an untrained checkpoint."""
     import torch
 
+    from rrf.lineage import DatasetLineage, Lineage
     from rrf.presets import resolve
     from rrf.runners.checkpoints.checkpoint import TrainerState, save
 
