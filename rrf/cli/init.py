@@ -1,6 +1,7 @@
 """`rrf init`: make a workspace, a folder for the configs, data, flows and state of a team."""
 
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def init(
     _run(folder, sys.executable, "record.py")
     _make_repository(folder)
     typer.echo(f"{folder} is a workspace; its README.md says what is where. Type next:")
-    typer.echo(f"  cd {folder}")
+    typer.echo(f"  cd {shlex.quote(str(folder))}")
     typer.echo("  dvc repro publish@example")
     typer.echo("  rrf train configs/train/example.yaml")
 
@@ -72,10 +73,10 @@ def _make_repository(folder: Path) -> None:
         return
     _run(folder, "git", "init", "--quiet", "--initial-branch=main")
     _run(folder, "git", "add", "--all")
-    asked = subprocess.run(["git", "config", "user.email"], cwd=folder, capture_output=True)
-    options = ("-c", "commit.gpgSign=false", *(() if asked.returncode == 0 else _AUTHOR))
+    asked = subprocess.run(["git", "var", "GIT_COMMITTER_IDENT"], cwd=folder, capture_output=True)
+    author = () if asked.returncode == 0 else _AUTHOR
     commit = ("commit", "--quiet", "--no-verify", "--message=A workspace of rrf")
-    _run(folder, "git", *options, *commit)
+    _run(folder, "git", "-c", "commit.gpgSign=false", *author, *commit)
 
 
 def _run(folder: Path, *command: str) -> None:

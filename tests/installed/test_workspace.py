@@ -86,9 +86,9 @@ def test_without_git_the_data_pipeline_works_too(installed, tmp_path):
 @pytest.mark.slow
 def test_from_the_recordings_to_a_served_champion(installed, tmp_path):
     """No identity in git, no variable of rrf, and nothing of the checkout."""
-    commands = installed.run("rrf init bot", tmp_path).splitlines()[-3:]
+    commands = installed.run("rrf init 'my bot'", tmp_path).splitlines()[-3:]
     installed.run("\n".join(commands), tmp_path)
-    bot = tmp_path / "bot"
+    bot = tmp_path / "my bot"
     judged = installed.run(
         "rrf eval .rrf/runs/example-* --gate configs/gates/example.yaml --register example", bot
     )
