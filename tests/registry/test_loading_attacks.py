@@ -49,7 +49,7 @@ def run_id(checkpoint) -> str:
 @pytest.fixture
 def model(checkpoint, run_id) -> Path:
     """The files of version 1 of `pendulum` in the artifact store."""
-    registration.register(checkpoint, "pendulum", run_id, {"git_revision": "a"})
+    registration.register(checkpoint, "pendulum", run_id, Lineage(git_revision="a"))
     uri = store.connect().get_model_version_download_uri("pendulum", "1")
     folder = local_folder(uri, workspace.tracking_uri())
     assert folder
