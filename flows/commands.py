@@ -5,13 +5,16 @@ flow. A cancelled flow can end training with SIGTERM, which saves a checkpoint. 
 its own log file.
 """
 
+import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from flows import progress
 from flows.this_run import this_run
 from rrf import processes, workspace
+from rrf.cli.result_file import Outcome
 
 _NOT_IN_REMOTE = (
     "the DVC remote lacks recordings that datasets.dvc names; restore the remote:"
@@ -19,25 +22,30 @@ _NOT_IN_REMOTE = (
     " `dvc pull -r demo datasets.dvc`; or record them again: `rrf data collect`,"
     " then `dvc commit -f datasets.dvc`"
 )
+_UNSAVED = "unsaved files"  # DVC has no class of its own for this error
 _HINTS = {
-    "unsaved files": (
+    _UNSAVED: (
         "datasets/raw holds recordings that DVC does not know; to keep them:"
         " `dvc commit -f datasets.dvc`; to discard them: `dvc checkout --force datasets.dvc`"
     ),
-    "files failed to download": _NOT_IN_REMOTE,
-    "dvc.org/missing-files": _NOT_IN_REMOTE,
-    "missing data 'source'": "the raw recordings are not here; run `dvc pull datasets.dvc` first",
+    "DownloadError": _NOT_IN_REMOTE,
+    "CheckoutError": _NOT_IN_REMOTE,
+    "MissingDataSource": "the raw recordings are not here; run `dvc pull datasets.dvc` first",
 }
+"""Class of DVC's exceptions -> what to type."""
 GRACE_S = 20.0  # time to save a checkpoint; Prefect kills a cancelled flow after 30 s
 
 
-def rrf(step: str, *words: str | Path) -> list[str]:
-    """Run `rrf WORDS` and return the lines of its output.
+def rrf(step: str, *words: str | Path) -> dict:
+    """Run `rrf WORDS` and return its result, which it writes into a file: its output is for people.
 
     Raises:
         processes.CommandError: If it fails; the message has its last lines and the path of its log.
     """
-    return module(step, "rrf.cli", *words)
+    with tempfile.TemporaryDirectory(prefix="rrf-result-") as folder:
+        path = Path(folder, "result.json")
+        module(step, "rrf.cli", *words, "--result-file", path)
+        return Outcome.read(path).result
 
 
 def module(step: str, name: str, *words: str | Path) -> list[str]:
@@ -45,20 +53,30 @@ def module(step: str, name: str, *words: str | Path) -> list[str]:
     return _run(step, [sys.executable, "-m", name, *map(str, words)])
 
 
-def dvc(step: str, *words: str | Path) -> list[str]:
-    """Run `dvc WORDS` and return the lines of its output.
+class DvcBusyError(RuntimeError):
+    """Another DVC command holds a lock."""
+
+
+def dvc(step: str, *words: str | Path) -> None:
+    """Run `dvc WORDS`.
 
     Raises:
         ValueError: For a problem that the user can fix; the message names the command for it.
+        DvcBusyError: If another DVC command is running.
         processes.CommandError: If it fails for another reason.
     """
-    try:
-        return module(step, "dvc", *words)
-    except processes.CommandError as error:
-        for mark, hint in _HINTS.items():
-            if any(mark in line for line in error.tail):
+    with tempfile.TemporaryDirectory(prefix="rrf-dvc-") as folder:
+        path = Path(folder, "errors.json")
+        try:
+            module(step, "flows.dvc_command", path, *words)
+        except processes.CommandError as error:
+            classes = json.loads(path.read_text()) if path.is_file() else []
+            classes += [_UNSAVED] if any(_UNSAVED in line for line in error.tail) else []
+            if "LockError" in classes:
+                raise DvcBusyError(str(error)) from error
+            if hint := next((hint for name, hint in _HINTS.items() if name in classes), None):
                 raise ValueError(f"{hint}\n{error}") from error
-        raise
+            raise
 
 
 def _run(step: str, command: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from flows import artifacts, commands, names, slots
 from flows.steps import step
-from rrf.evaluation.results import Evaluation
+from rrf.evaluation.results import REPORT, Evaluation
 from rrf.registry import links
 
 PolicyName = Annotated[
@@ -42,12 +42,12 @@ def run_evaluation(
     words = ["--protocol", protocol, "--extra-episodes", str(extra_episodes)]
     words += ["--out", out] if out else []
     with slots.gpu_slot():
-        lines = commands.rrf("evaluate", "eval", policy, *words)
-    report = Path(lines[-1].removeprefix("report "))
-    found = Evaluation.load(report.parent)
-    artifacts.show_evaluation(found, report, links.policy_links(policy))
-    artifacts.show_video(found, report.parent)
-    return str(report.parent)
+        result = commands.rrf("evaluate", "eval", policy, *words)
+    folder = Path(result["evaluation"])
+    found = Evaluation.load(folder)
+    artifacts.show_evaluation(found, folder / REPORT, links.policy_links(policy))
+    artifacts.show_video(found, folder)
+    return str(folder)
 
 
 @flow(

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from flows import commands, slots
 from flows.steps import step
-from rrf import processes
 from rrf.lineage import Lineage
 
 DatasetName = Annotated[
@@ -20,9 +19,7 @@ _DELAYS_S = [2.0, 5.0, 10.0, 20.0, 40.0]
 
 def is_busy(task, task_run, state) -> bool:
     """Whether DVC failed because another DVC command is running, so that a retry can help."""
-    error = state.result(raise_on_failure=False)
-    lines = error.tail if isinstance(error, processes.CommandError) else []
-    return any("is busy" in line or "Unable to acquire lock" in line for line in lines)
+    return isinstance(state.result(raise_on_failure=False), commands.DvcBusyError)
 
 
 @step(

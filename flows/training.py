@@ -13,7 +13,7 @@ from flows.steps import step
 from flows.this_run import name_version, this_run
 from rrf.lineage import Lineage
 from rrf.registry import promotion, registration
-from rrf.runners.run_directory import RESULT, read_facts
+from rrf.runners.run_directory import RESULT
 
 TrainFile = Annotated[str, Field(description="A preset, or a training file in YAML.")]
 GateFile = Annotated[str, Field(description="A file in configs/gates/.")]
@@ -21,15 +21,12 @@ GateFile = Annotated[str, Field(description="A file in configs/gates/.")]
 
 @step(name="train", task_run_name=names.of_task("train {stage} {target}", "target"))
 def train(stage: str, target: str, overrides: dict) -> dict:
-    """Train in a separate process; returns the content of result.json.
+    """Train in a separate process; returns its result.
 
     A finished run is reused, and an interrupted run is resumed.
     """
     with slots.gpu_slot():
-        lines = commands.rrf(stage, "train", target, *as_words(overrides))
-    checkpoint = Path(lines[-1].removeprefix("checkpoint "))
-    is_reused = any(line.startswith("reused ") for line in lines)
-    result = read_facts(run_of(checkpoint) / RESULT) | {"reused": is_reused}
+        result = commands.rrf(stage, "train", target, *as_words(overrides))
     artifacts.show_training(stage, names.short(target), result)
     return result
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rrf import __version__, ctrl_c, workspace
-from rrf.cli import data, envs, models, nightly, orchestra, quick_imports, services
+from rrf.cli import data, envs, models, nightly, orchestra, quick_imports, result_file, services
 from rrf.cli.evaluation import eval_
 from rrf.cli.exchange import export, import_
 from rrf.cli.gc import gc
@@ -15,6 +15,7 @@ from rrf.cli.init import init
 from rrf.cli.listing import complete_target, presets, runs
 from rrf.cli.options import AlgorithmOption, Imports, TaskOption, import_modules
 from rrf.cli.playing import play
+from rrf.cli.result_file import with_result_file
 from rrf.cli.serving import serve
 from rrf.cli.training import train
 
@@ -27,9 +28,9 @@ app = typer.Typer(
 app.command()(init)
 app.add_typer(data.app, name="data")
 app.add_typer(envs.app, name="envs")
-app.command()(train)
-app.command("eval")(eval_)
-app.command()(play)
+app.command()(with_result_file(train))
+app.command("eval")(with_result_file(eval_))
+app.command()(with_result_file(play))
 app.command()(serve)
 app.command()(export)
 app.command("import")(import_)
@@ -118,22 +119,33 @@ def main() -> None:
     workspace.settle_environment()
     quick_imports.begin()
     is_training = sys.argv[1:2] == ["train"]
+    answer = _before_training if is_training else _stopped
     try:
-        with ctrl_c.listening(), ctrl_c.answered(_before_training if is_training else _stopped):
-            app()
+        with result_file.written(), ctrl_c.listening(), ctrl_c.answered(answer):
+            _run()
+    finally:
+        quick_imports.end()
+
+
+def _run() -> None:
+    try:
+        app()
     except MemoryError as error:
-        sys.stderr.write(
-            f"error: out of memory ({error or 'the system did not say for what'}); ask for less at "
-            "once, e.g. a smaller batch, fewer environments or fewer processes\n"
-        )
-        raise SystemExit(2) from None
+        raise _ended(
+            f"out of memory ({error or 'the system did not say for what'}); ask for less at "
+            "once, e.g. a smaller batch, fewer environments or fewer processes"
+        ) from None
     except (ValueError, OSError, ImportError) as error:
         from rrf.config import first_error
 
-        sys.stderr.write(f"error: {workspace.shown_uri(first_error(error))}{_trace_of(error)}\n")
-        raise SystemExit(2) from None
-    finally:
-        quick_imports.end()
+        raise _ended(f"{workspace.shown_uri(first_error(error))}{_trace_of(error)}") from None
+
+
+def _ended(message: str) -> SystemExit:
+    """The end of a command that failed for a reason that its user can change."""
+    sys.stderr.write(f"error: {message}\n")
+    result_file.failed(message)
+    return SystemExit(2)
 
 
 def _stopped(count: int) -> str:

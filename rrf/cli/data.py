@@ -15,6 +15,7 @@ from rrf.cli.data_view import view as view_episodes
 from rrf.cli.data_views import card, diff, report, show
 from rrf.cli.listing import complete_dataset
 from rrf.cli.options import Imports, import_modules, words_of
+from rrf.cli.result_file import with_result_file
 
 app = typer.Typer(help="Robot data: collect, convert, validate, publish.", no_args_is_help=True)
 
@@ -27,6 +28,7 @@ Name = Annotated[
 
 
 @app.command()
+@with_result_file
 def collect(
     tasks: Annotated[
         str,
@@ -135,6 +137,7 @@ def collect(
 
 
 @app.command()
+@with_result_file
 def convert(
     name: Name,
     out: Annotated[
@@ -211,6 +214,7 @@ def _conversion_changes(fps: int | None, image_size: str, storage: str) -> dict:
 
 
 @app.command()
+@with_result_file
 def validate(name: Name) -> None:
     """Check the converted dataset and write a report as JSON and HTML.
 
@@ -237,6 +241,7 @@ def validate(name: Name) -> None:
 
 
 @app.command()
+@with_result_file
 def stats(name: Name) -> None:
     """Publish the converted dataset if it passed validation.
 

@@ -108,7 +108,7 @@ def eval_(
     max_memory: MaxMemory = None,
     offload: Offload = None,
     imports: Imports = None,
-) -> None:
+) -> dict | None:
     """Evaluate a policy under a fixed protocol; writes evaluation.json, videos and report.html.
 
     With --held-out, errors on recorded episodes are written instead of episodes in simulation; with
@@ -137,7 +137,7 @@ def eval_(
             recorded_evaluation.open_loop(candidate, held_out, out)
         if fitted_q:
             recorded_evaluation.fitted_q(candidate, fitted_q, out)
-        return
+        return None
     gate = _found(gate, "gates") if gate else None
     gate_cfg = _gate(gate, champion, register)
     candidate = _candidate(checkpoint)
@@ -167,6 +167,7 @@ def eval_(
     if register:
         judging.registered(candidate.checkpoint, register, folder, gate, verdict, imports or ())
     typer.echo(f"report {folder / 'report.html'}")
+    return {"evaluation": str(folder), "verdict": verdict.outcome if verdict else None}
 
 
 def _gate(path: Path | None, champion: str | None, register: str | None) -> "GateCfg | None":

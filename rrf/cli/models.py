@@ -7,6 +7,7 @@ import typer
 
 from rrf.cli import published
 from rrf.cli.options import Imports, import_modules
+from rrf.cli.result_file import with_result_file
 from rrf.cli.tables import print_table, success
 from rrf.lineage import Lineage
 
@@ -67,6 +68,7 @@ def list_(
 
 
 @app.command()
+@with_result_file
 def fetch(
     reference: Annotated[
         str, typer.Argument(help="NAME@champion, NAME/3 or models:/NAME@champion.")
@@ -85,6 +87,7 @@ def fetch(
 
 
 @app.command()
+@with_result_file
 def register(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint or run directory.")],
     name: Model,
@@ -100,7 +103,7 @@ def register(
         Path | None, typer.Option(help="Directory written by `rrf eval`.")
     ] = None,
     imports: Imports = None,
-) -> None:
+) -> dict:
     """Add a checkpoint as a version and make it @candidate."""
     from rrf.registry import registration
     from rrf.runners.checkpoints.checkpoint import find
@@ -114,9 +117,11 @@ def register(
     tell_standing(name, version)
     for problem in lineage.missing:
         typer.echo(f"lineage lacks {problem}")
+    return {"model": name, "version": version}
 
 
 @app.command()
+@with_result_file
 def promote(
     name: Model,
     version: Annotated[str, typer.Argument(help="The version to make @champion.")],
@@ -128,7 +133,7 @@ def promote(
         str, typer.Option(help="Why it may be champion again; kept in the ledger.")
     ] = "",
     imports: Imports = None,
-) -> None:
+) -> dict:
     """Make a version the champion, if the model's gate passes it.
 
     The gate judges it again by the evaluations that the registry stores.
@@ -140,9 +145,11 @@ def promote(
         raise ValueError("--unrevoke needs a reason; give one with --reason '...'")
     entry = promotion.promote(name, version, reason if unrevoke else None)
     typer.echo(f"{name} version {entry.champion} is @champion ({entry.reason})")
+    return {"model": name, "version": entry.champion}
 
 
 @app.command()
+@with_result_file
 def rollback(
     name: Model,
     reason: Annotated[str, typer.Option(help="Reason for the rollback; kept in the ledger.")],

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rrf.cli.result_file import with_result_file
 from rrf.cli.tables import print_table, success
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ _COLUMNS = ("model", "version", "protocol", "nights", "last night", "success [95
 
 
 @app.command()
+@with_result_file
 def status(
     model: Annotated[str | None, typer.Argument(help="A model; by default all models.")] = None,
     pages: Annotated[
@@ -48,6 +50,7 @@ def status(
 
 
 @app.command()
+@with_result_file
 def ack(
     model: Annotated[str, typer.Argument(help="Name of a registered model.")],
     reason: Annotated[str, typer.Option(help="What is known about the alarm; kept with it.")],

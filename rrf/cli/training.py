@@ -50,7 +50,7 @@ def train(
     task: TaskOption = None,
     algorithm: AlgorithmOption = None,
     imports: Imports = None,
-) -> None:
+) -> dict:
     """Train a policy. SIGTERM or Ctrl-C saves a checkpoint first; the same command resumes it."""
     from rrf.cli.task_config import config_of
     from rrf.cli.training_run import run_training
@@ -61,7 +61,7 @@ def train(
     expects_run = resume and is_given(context, "resume")
     result = run_training(cfg, run_dir, resume, video, expects_run)
     if not is_first_process():
-        return
+        return {}
     verb = "reused" if result["reused"] else "trained"
     typer.echo(
         f"{verb} {cfg.experiment_name}: {training_of(cfg).outcome(result)}, "
@@ -70,3 +70,4 @@ def train(
     if result.get("video"):
         typer.echo(f"video {result['video']}")
     typer.echo(f"checkpoint {result['checkpoint']}")
+    return result
