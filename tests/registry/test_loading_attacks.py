@@ -103,7 +103,7 @@ def test_weights_and_manifest_replaced_together_are_refused(model, home):
     replace_policy(model, home)
     atomic.check_manifest(model / packaging.PLACE)  # the files agree with each other
     for load in WAYS:
-        with pytest.raises(ValueError, match="they were replaced, do not use them"):
+        with pytest.raises(ValueError, match="they were replaced; do not use them"):
             load("pendulum/1")
     assert not (home / "fetched").exists()
 
@@ -235,7 +235,7 @@ def test_mlflow_serves_a_registered_policy_and_not_a_replaced_one(model, home, c
     replace_policy(model, home)
     with serving("models:/pendulum/1", home / "refused.log") as (server, _):
         assert server.wait(120) != 0
-    assert "they were replaced, do not use them" in (home / "refused.log").read_text()
+    assert "they were replaced; do not use them" in (home / "refused.log").read_text()
 
 
 @contextlib.contextmanager
