@@ -36,7 +36,7 @@ with ctrl_c.listening():
     from tests.rl.conftest import build, runner_cfg
 
     class Toy(trainings.Training):
-        def stands_on(self, parent, digest):
+        def depends_on(self, parent, digest):
             return {}, {}
 
         def runner(self, run_dir, lineage):
