@@ -14,7 +14,7 @@ from pathlib import Path
 from flows import progress
 from flows.this_run import this_run
 from rrf import processes, workspace
-from rrf.cli.result_file import Outcome
+from rrf.outcome import Outcome
 
 _NOT_IN_REMOTE = (
     "the DVC remote lacks recordings that datasets.dvc names; restore the remote:"

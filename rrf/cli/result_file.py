@@ -8,10 +8,8 @@ A path that cannot be written is refused before the command starts.
 """
 
 import contextlib
-import dataclasses
 import functools
 import inspect
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,28 +17,11 @@ from typing import Annotated, Any
 
 import typer
 
-from rrf import atomic
 from rrf.cli.options import is_first_process
+from rrf.outcome import Outcome
 
 _asked: Path | None = None
 _outcome: dict[str, Any] = {}
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What a command left in its result file."""
-
-    exit_code: int
-    error: str | None
-    result: dict[str, Any]
-
-    @classmethod
-    def read(cls, path: Path) -> "Outcome":
-        """Raises ValueError if the command has left no result there, e.g. because it was killed."""
-        try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise ValueError(f"no result in {path}: {error}") from error
 
 
 def with_result_file(command: Callable) -> Callable:
@@ -89,9 +70,8 @@ def failed(message: str) -> None:
 
 def _write(path: Path, code: int) -> None:
     error = _outcome.get("error") if code else None
-    content = {"exit_code": code, "error": error, "result": _outcome.get("result") or {}}
     try:
-        atomic.write_json(path, content)
+        Outcome(code, error, _outcome.get("result") or {}).write(path)
     except OSError as problem:
         sys.stderr.write(f"error: --result-file {path} cannot be written: {problem}\n")
         raise SystemExit(2) from None
@@ -101,7 +81,7 @@ def _ask(path: Path | None) -> Path | None:
     global _asked
     if path is not None and is_first_process():
         try:
-            atomic.write_json(path, {"exit_code": None, "error": "not finished", "result": {}})
+            Outcome(None, "not finished", {}).write(path)
         except OSError as error:
             why = error.strerror or error
             raise ValueError(f"--result-file {path} cannot be written: {why}") from error

@@ -16,7 +16,7 @@ PAGE = ROOT / "docs/architecture.md"
 TEMPLATE = ROOT / "infra/workspace"
 GROUND = (
     "formats", "config", "atomic", "workspace", "code_digest", "precision", "compiled", "processes",
-    "ctrl_c", "service_records", "prefect_plugin", "extras", "lookup", "lineage",
+    "ctrl_c", "outcome", "service_records", "prefect_plugin", "extras", "lookup", "lineage",
 )  # fmt: skip
 """Modules that every layer may import; the table leaves them out of its imports."""
 LAYERS = (

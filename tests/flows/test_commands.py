@@ -10,7 +10,7 @@ import pytest
 from flows import commands, progress
 from flows.ingest import is_busy
 from rrf import processes
-from rrf.cli.result_file import Outcome
+from rrf.outcome import Outcome
 
 ROOT = str(Path(commands.__file__).parents[1])
 TINY = (
