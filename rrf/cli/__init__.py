@@ -1,6 +1,7 @@
 """The `rrf` command. Heavy imports are inside the commands that need them, so that `rrf --help`
 stays fast."""
 
+import logging
 import sys
 from typing import Annotated
 
@@ -13,7 +14,13 @@ from rrf.cli.exchange import export, import_
 from rrf.cli.gc import gc
 from rrf.cli.init import init
 from rrf.cli.listing import complete_target, presets, runs
-from rrf.cli.options import AlgorithmOption, Imports, TaskOption, import_modules
+from rrf.cli.options import (
+    AlgorithmOption,
+    Imports,
+    TaskOption,
+    import_modules,
+    is_first_process,
+)
 from rrf.cli.playing import play
 from rrf.cli.result_file import with_result_file
 from rrf.cli.serving import serve
@@ -117,6 +124,7 @@ def main() -> None:
     """Entry point. A user's mistake gives an error message on stderr and exit code 2 instead of a
     traceback."""
     workspace.settle_environment()
+    _show_log()
     quick_imports.begin()
     is_training = sys.argv[1:2] == ["train"]
     answer = _before_training if is_training else _stopped
@@ -125,6 +133,16 @@ def main() -> None:
             _run()
     finally:
         quick_imports.end()
+
+
+def _show_log() -> None:
+    """Write to stderr whether a training learns in compiled code, and why not."""
+    if is_first_process():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        log = logging.getLogger("rrf.compiled")
+        log.setLevel(logging.INFO)
+        log.addHandler(handler)
 
 
 def _run() -> None:
