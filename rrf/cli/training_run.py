@@ -230,10 +230,10 @@ def _require_intact(run_dir: Path, path: Path) -> None:
     except formats.NewerFormatError:
         raise
     except ValueError as error:
-        raise ValueError(f"{error}. {_way_on(run_dir, path)}") from error
+        raise ValueError(f"{error}. {_how_to_go_on(run_dir, path)}") from error
 
 
-def _way_on(run_dir: Path, damaged: Path) -> str:
+def _how_to_go_on(run_dir: Path, damaged: Path) -> str:
     """What to type to continue a run whose checkpoint `damaged` cannot be read."""
     from rrf import atomic
     from rrf.runners.checkpoints import checkpoint
@@ -332,7 +332,7 @@ def _train(
     cfg = training.cfg
     runner = training.runner(run_dir, lineage)
     quick_imports.work_begins()
-    with _settled(run_dir, resume):  # only now: building the runner may fail
+    with _prepared(run_dir, resume):  # only now: building the runner may fail
         run_id = read_facts(run_dir / RUN).get("run_id")
         tracker = open_run(cfg, run_dir, runner.lineage, inputs, run_id)
         if is_first_process():  # the tracker may put another id there later
@@ -360,7 +360,7 @@ def _train(
 
 
 @contextlib.contextmanager
-def _settled(run_dir: Path, resume: bool) -> Iterator[None]:
+def _prepared(run_dir: Path, resume: bool) -> Iterator[None]:
     """Prepare the run directory for the block: it gets a run.json, and with `resume` keeps its
     files.
 

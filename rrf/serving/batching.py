@@ -32,7 +32,7 @@ class Row:
     num_frozen: int = 0
 
     @property
-    def company(self) -> tuple[int, int] | None:
+    def batch_key(self) -> tuple[int, int] | None:
         """Rows may share a batch if this is equal."""
         return None if self.running is None else (len(self.running), self.num_frozen)
 
@@ -62,7 +62,7 @@ class Batcher:
     """Collects requests and runs the policy.
 
     Args:
-        infer: The policy. Its batches have rows of one company.
+        infer: The policy. Its batches have rows of one `batch_key`.
         max_batch: The most rows of a batch.
         max_wait_s: How long the oldest request waits for others at most.
         num_clients: The number of clients that could ask.
@@ -111,14 +111,14 @@ class Batcher:
             self._thread.end()
 
     async def _gather(self) -> None:
-        """Wait for company of the oldest request."""
+        """Wait for requests that can share the batch of the oldest one."""
         oldest = self._waiting[0]
         deadline = oldest.since + self._max_wait_s
         while True:
-            company = sum(each.row.company == oldest.row.company for each in self._waiting)
+            num_alike = sum(each.row.batch_key == oldest.row.batch_key for each in self._waiting)
             left_s = deadline - time.perf_counter()
             is_everybody = len(self._waiting) >= self._num_clients()
-            if company >= self._max_batch or is_everybody or left_s <= 0:
+            if num_alike >= self._max_batch or is_everybody or left_s <= 0:
                 return
             self._arrived.clear()
             try:
@@ -128,12 +128,13 @@ class Batcher:
                 return
 
     def _take(self) -> list[_Waiting]:
-        """The oldest request and its company, without those that nobody waits for any more."""
-        company, batch, others = self._waiting[0].row.company, [], collections.deque()
+        """The oldest request and those that share its batch, without those that nobody waits for any
+        more."""
+        key, batch, others = self._waiting[0].row.batch_key, [], collections.deque()
         for request in self._waiting:
             if not request.is_wanted():
                 request.result.cancel()
-            elif request.row.company == company and len(batch) < self._max_batch:
+            elif request.row.batch_key == key and len(batch) < self._max_batch:
                 batch.append(request)
             else:
                 others.append(request)

@@ -106,8 +106,8 @@ def test_a_running_chunk_decides_whose_company_a_row_keeps():
     rest = np.zeros((4, 3))
     row = read(request(running_chunk=rest, num_frozen=2))
     assert row.running.dtype == np.float32
-    assert row.company == (4, 2)
-    assert read(request()).company is None
+    assert row.batch_key == (4, 2)
+    assert read(request()).batch_key is None
 
 
 @pytest.mark.parametrize(
