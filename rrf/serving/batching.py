@@ -128,8 +128,7 @@ class Batcher:
                 return
 
     def _take(self) -> list[_Waiting]:
-        """The oldest request and those that share its batch, without those that nobody waits for any
-        more."""
+        """The oldest request and those that share its batch, but for abandoned ones."""
         key, batch, others = self._waiting[0].row.batch_key, [], collections.deque()
         for request in self._waiting:
             if not request.is_wanted():

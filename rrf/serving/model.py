@@ -74,7 +74,7 @@ class ServedPolicy:
             self.can_resume = True
 
     def answer(self, rows: Sequence[Row]) -> np.ndarray:
-        """Actions for rows of one `batch_key`, float32 [B, H, A], or [B, A] of a policy without chunks.
+        """Actions for rows of one `batch_key`: float32 [B, H, A], without chunks [B, A].
 
         Raises:
             NotImplementedError: If the rows have running chunks and the policy cannot continue one.
