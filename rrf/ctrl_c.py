@@ -82,7 +82,8 @@ def _write(line: str) -> None:
         if sys.stderr is not sys.__stderr__:
             sys.stderr.write(f"{line}\n")
             return
-    os.write(2, f"{line}\n".encode())
+    with contextlib.suppress(OSError):  # nobody reads it any more, e.g. a `tee` that has ended
+        os.write(2, f"{line}\n".encode())
 
 
 _PYTHONS = signal.default_int_handler
@@ -100,7 +101,6 @@ class _Listener:
         for end in self._ends:
             os.set_blocking(end, False)
         os.register_at_fork(after_in_child=self._leave)
-        self._pid = os.getpid()
         self._wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         signal.signal(signal.SIGINT, self._handle)
         threading.Thread(target=self._listen, name="ctrl-c", daemon=True).start()

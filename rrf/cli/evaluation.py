@@ -127,7 +127,7 @@ def eval_(
 
     import_modules(imports)
     if held_out or fitted_q:
-        if protocol or gate or register or device != "cpu":
+        if protocol or gate or register or device != "cpu" or max_memory or offload:
             option = "--held-out" if held_out else "--fitted-q"
             raise ValueError(
                 f"{option} runs no simulation; leave out --protocol, --gate, --register, --device"
@@ -154,8 +154,8 @@ def eval_(
     count = len(evaluator.protocol.initial_states())
     how = "evaluated before" if evaluator.finished(candidate, folder) else "starts anew"
     typer.echo(
-        f"evaluating {candidate.label} under {cfg.name} ({count} episodes) on cpu in {folder}: "
-        f"{how}"
+        f"evaluating {candidate.label} under {cfg.name} ({count} episodes) on {device} in "
+        f"{folder}: {how}"
     )
     _write(evaluator, candidate, folder, links, num_videos, baselines)
     verdict = None

@@ -21,10 +21,11 @@ def presets(
     from rrf.config import did_you_mean
     from rrf.presets import PRESETS
 
-    told = {name: _first_line(PRESETS.get(name)) for name in PRESETS}
-    shown = {n: text for n, text in told.items() if not word or word in f"{n} {text}".lower()}
+    texts = {name: _first_line(PRESETS.get(name)) for name in PRESETS}
+    asked = (word or "").lower()
+    shown = {name: text for name, text in texts.items() if asked in f"{name} {text}".lower()}
     if not shown:
-        raise ValueError(f"no preset with '{word}'{did_you_mean(str(word), told)}")
+        raise ValueError(f"no preset with '{word}'{did_you_mean(asked, texts)}")
     table = Table("preset", "what it is", box=None)
     for name, text in shown.items():
         table.add_row(name, text)
@@ -55,7 +56,8 @@ def complete_target(incomplete: str) -> list[str]:
     """Presets, and training files, that begin so."""
     from rrf.presets import PRESETS
 
-    files = Path().glob(f"{incomplete}*.yaml") if "/" in incomplete else ()
+    start = Path(incomplete)
+    files = start.parent.glob(f"{start.name}*.yaml") if "/" in incomplete else ()
     return [*(name for name in PRESETS if name.startswith(incomplete)), *map(str, files)]
 
 

@@ -43,6 +43,7 @@ def open_run(
 def as_typed() -> str | None:
     """The `rrf` command line of this process; None if this process is another program."""
     program = Path(sys.argv[0])
-    if program.name == "rrf" or program.parts[-3:] == ("rrf", "cli", "__main__.py"):
+    is_module = program.name == "__main__.py" and "rrf" in program.parts[-3:-1]
+    if program.name == "rrf" or is_module:
         return shlex.join(["rrf", *sys.argv[1:]])
     return None

@@ -9,7 +9,7 @@ import contextlib
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -284,12 +284,15 @@ def _with_kept_records(
         return result
     try:
         only = cfg.replace(trackers=["mlflow"])
-        tracker = open_run(only, run_dir, lineage, inputs, result["run_id"])
+        run_id = result["run_id"] or read_facts(run_dir / RUN).get("run_id")
+        tracker = open_run(only, run_dir, lineage, inputs, run_id)
     except OSError as error:
         typer.echo(f"warning: records of this run wait in {run_dir / UNSENT}: {error}", err=True)
         return result
     tracker.close("FINISHED")
-    return {**result, "run_id": tracker.run_id}
+    result = {**result, "run_id": tracker.run_id}
+    write_facts(run_dir / RESULT, result)
+    return result
 
 
 class _Answers:
@@ -298,7 +301,7 @@ class _Answers:
     def __init__(self, run_dir: Path, resume: bool):
         self._run_dir, self.may_resume = run_dir, resume
         self.runner: Any = None  # when it runs
-        self.is_over = False
+        self.is_saved = False  # all that was trained
 
     def __call__(self, count: int) -> str:
         from rrf.runners.checkpoints import checkpoint
@@ -307,7 +310,7 @@ class _Answers:
             return ""
         steps = [*checkpoint.steps(self._run_dir)] if self.may_resume else []
         newest = steps[-1] if steps else None
-        if self.is_over and newest is not None:
+        if self.is_saved and newest is not None:
             return f"Ctrl-C: stopped at once; global_step_{newest} is saved, nothing is lost"
         if self.runner is None:
             what = "nothing to save yet" if newest is None else "nothing new to save"
@@ -326,37 +329,64 @@ def _train(
     video: bool,
     answers: _Answers,
 ) -> dict:
+    from rrf.runners.interruption import ending_on_sigterm
+
+    runner = training.runner(run_dir, lineage)
+    quick_imports.work_begins()
+    with ending_on_sigterm():
+        return _run(training, runner, run_dir, inputs, resume, video, answers)
+
+
+def _run(
+    training: Training,
+    runner: Any,
+    run_dir: Path,
+    inputs: dict,
+    resume: bool,
+    video: bool,
+    answers: _Answers,
+) -> dict:
     from rrf.runners.interruption import Interrupted, SignalWatch
     from rrf.runners.tracker import closing
 
     cfg = training.cfg
-    runner = training.runner(run_dir, lineage)
-    quick_imports.work_begins()
     with _prepared(run_dir, resume):  # only now: building the runner may fail
         run_id = read_facts(run_dir / RUN).get("run_id")
-        tracker = open_run(cfg, run_dir, runner.lineage, inputs, run_id)
-        if is_first_process():  # the tracker may put another id there later
+        if is_first_process():  # before the tracker, which may put another id there
             run = {"run_id": run_id, "inputs": inputs, "config": cfg.to_dict()}
             write_facts(run_dir / RUN, run)
+        tracker = open_run(cfg, run_dir, runner.lineage, inputs, run_id)
     answers.may_resume = True
     with closing(tracker):
         try:
             with training.shown() as on_progress:
                 tracker.log_config(cfg.to_dict())
                 tracker.log_dataset(runner.lineage)
-                answers.runner = runner
                 with SignalWatch(answers) as signals:
-                    result = runner.run(tracker, on_progress, signals)
+                    answers.runner = runner
+                    result = runner.run(tracker, _shown_if_read(on_progress), signals)
+            answers.is_saved = True
         except Interrupted as stop:
+            answers.is_saved = True
             if is_first_process():
                 typer.echo(f"{stop}; the same command continues from there", err=True)
             raise
-        finally:
-            answers.is_over = True
         tracker.set_tags({"checkpoint_digest": result["checkpoint_digest"]})
         if video and (path := training.film(runner, tracker)):
             result = {**result, "video": str(path)}
     return {**result, "run_id": tracker.run_id, "reused": False}
+
+
+def _shown_if_read(show: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    """`show`, which a Ctrl-C that also ended the reader of a pipe (`| tee log`) does not make fail:
+    the checkpoint is saved after it."""
+
+    def show_progress(progress: Any) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            if show:
+                show(progress)
+
+    return show_progress
 
 
 @contextlib.contextmanager

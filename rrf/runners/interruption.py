@@ -1,9 +1,10 @@
 """Stop on a signal: finish and save what is at work, then exit with code 128 + signal number."""
 
+import contextlib
 import dataclasses
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rrf import ctrl_c
 
@@ -55,6 +56,22 @@ class Position:
         return f"{self.unit} {last}" if first == last else f"{self.unit}s {first} to {last}"
 
 
+@contextlib.contextmanager
+def ending_on_sigterm() -> Iterator[None]:
+    """Within the block, SIGTERM raises SystemExit, so that what is half done is put in order."""
+
+    def end(signum: int, _frame) -> None:
+        raise SystemExit(128 + signum)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    previous = signal.signal(signal.SIGTERM, end) if is_main else None
+    try:
+        yield
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, previous)
+
+
 class SignalWatch:
     """A context that records SIGTERM and SIGINT in `received` instead of ending the process.
 
@@ -72,15 +89,15 @@ class SignalWatch:
         self._answers = ctrl_c.answered(says or (lambda count: ""), saves=True)
 
     def __enter__(self) -> "SignalWatch":
+        self._answers.__enter__()  # first: a signal that is noted must not end the process
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.signal(number, self._note) for number in WATCHED}
-        self._answers.__enter__()
         return self
 
     def __exit__(self, *error) -> None:
-        self._answers.__exit__(*error)
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        self._answers.__exit__(*error)
 
     def _note(self, signum: int, _frame) -> None:
         if signum == signal.SIGINT:

@@ -140,24 +140,31 @@ class MLflowTracker(BaseTracker):
 
         A run that is killed before its first metrics leaves nothing in the store.
         """
-        if status == "KILLED" and not self._outbox.has_begun:
-            return
+        if status == "KILLED" and self._outbox.cancel():
+            return  # what an earlier run left unsent stays in its file
         self._put("end", status=status)
-        left = self._outbox.close(self._close_s)
-        if left:
-            atomic.write_json(self._run_dir / UNSENT, left)
-            log.warning(
-                "MLflow did not come back: %d records kept in %s; the same command sends them",
-                len(left),
-                self._run_dir / UNSENT,
-            )
+        try:
+            self._outbox.close(self._close_s)
+        finally:  # also if Ctrl-C ends the wait
+            self._keep(self._outbox.unsent())
+
+    def _keep(self, records: list[Record]) -> None:
+        path = self._run_dir / UNSENT
+        if not records:
+            path.unlink(missing_ok=True)
+            return
+        atomic.write_json(path, records)
+        log.warning(
+            "MLflow did not come back: %d records kept in %s; the same command sends them",
+            len(records),
+            path,
+        )
 
     def _unsent_before(self) -> list[Record]:
         path = self._run_dir / UNSENT
         if not path.is_file():
             return []
         records = json.loads(path.read_text())
-        path.unlink()
         return [record for record in records if record["kind"] != "end"]
 
     def _put(self, kind: str, **arguments) -> None:
@@ -286,13 +293,9 @@ class _Outbox:
         self._begin_s = begin_s
         self._items: collections.deque[Record] = collections.deque()
         self._begun, self._closing = threading.Event(), threading.Event()
+        self._beginning, self._is_cancelled = threading.Lock(), False
         self._thread = threading.Thread(target=self._work, name="mlflow-outbox", daemon=True)
         self._thread.start()
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether anything may have been sent."""
-        return self._begun.is_set()
 
     def put(self, record: Record) -> None:
         """Add a record; never waits."""
@@ -302,17 +305,30 @@ class _Outbox:
         """Send from now on; without it, sending begins after `begin_s` seconds."""
         self._begun.set()
 
-    def close(self, timeout_s: float) -> list[Record]:
-        """Send the rest of the queue for at most `timeout_s` seconds; returns what is unsent."""
+    def cancel(self) -> bool:
+        """End without sending anything; False if sending has begun already."""
+        with self._beginning:
+            self._is_cancelled = not self._begun.is_set()
+            self._begun.set()
+        return self._is_cancelled
+
+    def close(self, timeout_s: float) -> None:
+        """Send the rest of the queue for at most `timeout_s` seconds."""
         self._closing.set()
         self._begun.set()
         self._thread.join(timeout_s)
+
+    def unsent(self) -> list[Record]:
+        """What has not been sent."""
         return list(self._items)
 
     def _work(self) -> None:
         is_away, deadline = False, None
         self._begun.wait(self._begin_s)
-        self._begun.set()
+        with self._beginning:
+            self._begun.set()
+            if self._is_cancelled:
+                return
         while True:
             if self._closing.is_set():
                 if not self._items:

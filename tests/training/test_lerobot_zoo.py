@@ -4,9 +4,7 @@ the models in it no longer exist, evaluated, gated, served, and written for lero
 Real lerobot, tiny sizes, random weights. tests/policies compares each with lerobot's own code.
 """
 
-import importlib
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -38,13 +36,13 @@ def toy(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for registry in (ENVS, PRESETS):  # other tests look at all there are
             patch.setattr(registry, "_targets", dict(registry._targets))
-        importlib.import_module("tests.toy_simulator")
-        demonstrations = importlib.import_module("tests.toy_simulator.demonstrations")
+        from tests.toy_simulator.demonstrations import demonstrate
+
+        if "toy" not in list(ENVS):  # other tests have imported it, and forgotten its name
+            ENVS.register("toy", "tests.toy_simulator.configs:ToyCfg")
         dataset = tmp_path_factory.mktemp("datasets") / "toy"
-        demonstrations.demonstrate(dataset, episodes_per_task=4)
+        demonstrate(dataset, episodes_per_task=4)
         yield dataset
-    for name in [name for name in sys.modules if name.startswith("tests.toy_simulator")]:
-        del sys.modules[name]
 
 
 def run_cfg(kind, dataset, models):

@@ -22,7 +22,6 @@ _SET_HERE = (
     *("num_envs", "chunk_length", "action_repeat", "max_episode_steps", "image_size", "cameras"),
     "renderer",
 )
-_FILMED_TOGETHER = 4
 
 
 @configclass(builds="rrf.evaluation.vla.protocol:VLAProtocol")

@@ -159,9 +159,11 @@ def _device_map(
             f"{_named(main)} has {_gib(free[main])} free for weights"
         )
     free[main] -= rest
+    sizes = [_num_bytes(block) for block in blocks]
+    if sum(sizes) > free[main]:
+        free[main] -= max(sizes)  # for a block that is brought there while it computes
     place: dict[int, Device] = {}
-    for block in blocks:
-        size = _num_bytes(block)
+    for block, size in zip(blocks, sizes, strict=True):
         while devices[0] != _DISK and free[devices[0]] < size:
             if len(devices) == 1:
                 total = _gib(_num_bytes(policy))

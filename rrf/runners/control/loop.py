@@ -87,7 +87,15 @@ class Checkpoints:
     """Where a run is saved and resumed. The base class keeps nothing."""
 
     def begin(self, runner: "ControlRunner") -> None:
-        """Fill a new policy with the weights that it starts from, if the config names some."""
+        """Fill a new policy with the weights that it starts from, if the config names some.
+
+        Raises:
+            ValueError: If the weights cannot be read, as by this base class.
+        """
+        if runner.cfg.init_from:
+            raise ValueError(
+                "init_from needs a runner that reads checkpoints; make it by cfg.build(run_dir)"
+            )
 
     def resume(self, runner: "ControlRunner") -> bool:
         """Continue from the newest checkpoint; whether there is one."""
