@@ -15,7 +15,7 @@ from rrf.data.formats.groot_metadata import (
 from rrf.data.formats.modality_check import checked_modality
 from rrf.data.schema import ACTION, STATE
 
-REAL = Path(__file__).parents[3] / "shared/data/groot_robot_sim_PickNPlace/dataset"
+REAL = Path(__file__).parents[4] / "shared/data/groot_robot_sim_PickNPlace/dataset"
 INFO = {
     "fps": 20.0,
     "features": {

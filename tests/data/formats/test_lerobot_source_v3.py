@@ -21,7 +21,7 @@ from tests.data.fixtures_lerobot_v2 import (
     write_video,
 )
 
-SHARED = Path(__file__).parents[3] / "shared/data"
+SHARED = Path(__file__).parents[4] / "shared/data"
 GROOT = SHARED / "groot_robot_sim_PickNPlace/dataset"
 G1 = SHARED / "g1_inspire_v21"
 

@@ -6,7 +6,7 @@ import pytest
 from rrf.data.formats.modality import Modality, Part, modality_of, read_modality, write_modality
 from rrf.data.schema import Schema, Vector
 
-REAL = Path(__file__).parents[3] / "shared/data/groot_robot_sim_PickNPlace/dataset"
+REAL = Path(__file__).parents[4] / "shared/data/groot_robot_sim_PickNPlace/dataset"
 GOOD = {
     "state": {
         "arm": {"start": 0, "end": 6},

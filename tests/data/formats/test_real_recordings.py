@@ -14,7 +14,7 @@ from rrf.data.conversion.dataset_cfg import (
     VectorCfg,
 )
 
-DATA = Path(__file__).parents[3] / "shared/data"
+DATA = Path(__file__).parents[4] / "shared/data"
 BRIDGE = DATA / "octo_bridge_rlds/bridge_dataset/1.0.0"
 GR1 = DATA / "groot_robot_sim_PickNPlace/dataset"
 G1 = DATA / "g1_inspire_v21"

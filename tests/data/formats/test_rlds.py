@@ -22,7 +22,7 @@ from tests.data.fixtures_rlds import (
     write_rlds,
 )
 
-BRIDGE = Path(__file__).parents[3] / "shared/data/octo_bridge_rlds"
+BRIDGE = Path(__file__).parents[4] / "shared/data/octo_bridge_rlds"
 ALL = (
     "action", "is_first", "language_instruction", "observation/front", "observation/state",
     "phase", "episode_metadata/file_path", "episode_metadata/success",
