@@ -1,8 +1,10 @@
 """The `rrf` command. Heavy imports are inside the commands that need them, so that `rrf --help`
 stays fast."""
 
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -124,25 +126,27 @@ def main() -> None:
     """Entry point. A user's mistake gives an error message on stderr and exit code 2 instead of a
     traceback."""
     workspace.settle_environment()
-    _show_log()
     quick_imports.begin()
     is_training = sys.argv[1:2] == ["train"]
     answer = _before_training if is_training else _stopped
     try:
-        with result_file.written(), ctrl_c.listening(), ctrl_c.answered(answer):
+        with result_file.written(), ctrl_c.listening(), ctrl_c.answered(answer), _shown_log():
             _run()
     finally:
         quick_imports.end()
 
 
-def _show_log() -> None:
+@contextlib.contextmanager
+def _shown_log() -> Iterator[None]:
     """Write to stderr whether a training learns in compiled code, and why not."""
+    handler, log = logging.StreamHandler(), logging.getLogger("rrf.compiled")
+    log.setLevel(logging.INFO)
     if is_first_process():
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        log = logging.getLogger("rrf.compiled")
-        log.setLevel(logging.INFO)
         log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def _run() -> None:
