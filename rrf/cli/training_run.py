@@ -299,16 +299,16 @@ class _Answers:
     """What a training answers to Ctrl-C."""
 
     def __init__(self, run_dir: Path, resume: bool):
-        self._run_dir, self.may_resume = run_dir, resume
+        from rrf.runners.checkpoints import checkpoint
+
+        self._steps, self._run_dir, self.may_resume = checkpoint.steps, run_dir, resume
         self.runner: Any = None  # when it runs
         self.is_saved = False  # all that was trained
 
     def __call__(self, count: int) -> str:
-        from rrf.runners.checkpoints import checkpoint
-
         if not is_first_process():
             return ""
-        steps = [*checkpoint.steps(self._run_dir)] if self.may_resume else []
+        steps = [*self._steps(self._run_dir)] if self.may_resume else []
         newest = steps[-1] if steps else None
         if self.is_saved and newest is not None:
             return f"Ctrl-C: stopped at once; global_step_{newest} is saved, nothing is lost"

@@ -75,8 +75,9 @@ def ending_on_sigterm() -> Iterator[None]:
 class SignalWatch:
     """A context that records SIGTERM and SIGINT in `received` instead of ending the process.
 
-    A second SIGINT raises KeyboardInterrupt as usual. Outside the main thread, Python does not
-    deliver signals, and the context does nothing.
+    A second SIGINT raises KeyboardInterrupt as usual. SIGINT stays ignored where it is, as in a
+    background job of a shell script. Outside the main thread, Python does not deliver signals, and
+    the context does nothing.
     """
 
     def __init__(self, says: Callable[[int], str] | None = None):
@@ -91,7 +92,8 @@ class SignalWatch:
     def __enter__(self) -> "SignalWatch":
         self._answers.__enter__()  # first: a signal that is noted must not end the process
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._note) for number in WATCHED}
+            heeded = [n for n in WATCHED if signal.getsignal(n) is not signal.SIG_IGN]
+            self._previous = {number: signal.signal(number, self._note) for number in heeded}
         return self
 
     def __exit__(self, *error) -> None:

@@ -196,7 +196,7 @@ def test_pretraining_and_fine_tuning_share_one_architecture():
 
 
 def test_a_second_interrupt_is_not_swallowed():
-    before = signal.getsignal(signal.SIGINT)  # a shell's background jobs ignore it
+    before = signal.getsignal(signal.SIGINT)
     with SignalWatch() as signals:
         os.kill(os.getpid(), signal.SIGINT)
         assert signals.received == signal.SIGINT
