@@ -51,7 +51,7 @@ def room_for_the_rest(policy, num_blocks):
 
 @pytest.mark.parametrize(("backbone", "head"), PAIRS)
 def test_blocks_on_the_disk_act_as_blocks_in_memory(backbone, head, tmp_path, monkeypatch):
-    monkeypatch.setattr(tensor_files, "SHARD_BYTES", 20_000)  # an index and several files
+    monkeypatch.setattr(tensor_files, "SHARD_BYTES", 50_000)  # an index and several files
     policy, path = saved(tmp_path, backbone, head)
     assert tensor_files.index_of(path / checkpoint.WEIGHTS).is_file()
     room = room_for_the_rest(policy, num_blocks=1)
