@@ -52,7 +52,7 @@ check: setup  ## lint, format, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -q tests/core/test_layers.py
+	$(BIN)/python -m pytest -q tests/repository/test_layers.py
 
 format: setup  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

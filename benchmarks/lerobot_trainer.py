@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks import record
 from rrf import workspace
-from tests.policies.tiny_smolvlm import write_tiny_smolvlm
+from tests.policies.vla.lerobot.tiny_smolvlm import write_tiny_smolvlm
 
 COMMAND = "python -m benchmarks.lerobot_trainer"
 DATASET = "metaworld-demo"

@@ -10,7 +10,7 @@ from rrf.algorithms.returns import add_time_limit_bootstrap, gae, group_advantag
 from rrf.algorithms.vla.losses import aggregate, clipped_surrogate
 from rrf.runners.vla_rl.job_sources import GroupRound
 from tests.golden_files import cases, close, golden
-from tests.rl.test_job_sources import finish, states
+from tests.runners.vla_rl.test_job_sources import finish, states
 
 GAE, GRPO = "rlinf_gae.npz", "rlinf_grpo.npz"
 

@@ -20,10 +20,10 @@ from rrf.policies import (
 from rrf.presets import resolve
 from rrf.runners import OnPolicyRunnerCfg
 from rrf.runners.checkpoints.rsl_rl_checkpoint import expressible
-from tests.control.test_smooth_learning import LEARNING, STANDING_STILL
-from tests.control.toy import CorridorCfg
-from tests.off_policy.test_off_policy_runner import assert_same, everything
-from tests.offline.test_offline_runner import mean_return
+from tests.algorithms.smooth.test_smooth_learning import LEARNING, STANDING_STILL
+from tests.envs.toy import CorridorCfg
+from tests.runners.control.test_off_policy_runner import assert_same, everything
+from tests.runners.control.test_offline_runner import mean_return
 
 TANH = {"hidden_features": [16], "activations": [[("Tanh", {})], []]}
 LINEAR = {"hidden_features": [], "activations": [[]]}

@@ -13,9 +13,9 @@ from rrf.policies import FlowMatchingHeadCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.configs import CoTrainingCfg, VLARLRunnerCfg
-from tests.rl.conftest import build, runner_cfg
-from tests.rl.toy import STATS, make_policy, policy_cfg
-from tests.training.conftest import INSTRUCTIONS, write_synthetic
+from tests.runners.supervised.conftest import INSTRUCTIONS, write_synthetic
+from tests.runners.vla_rl.conftest import build, runner_cfg
+from tests.runners.vla_rl.toy import STATS, make_policy, policy_cfg
 
 PLAIN = BehaviorCloningCfg(augmentation=None)
 

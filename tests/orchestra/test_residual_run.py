@@ -13,7 +13,7 @@ from rrf.runners.checkpoints import checkpoint
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.vla_rl.job_sources import JobList
 from rrf.runners.vla_rl.residual_configs import ResidualSACRunnerCfg
-from tests.control.toy import CorridorCfg
+from tests.envs.toy import CorridorCfg
 from tests.orchestra.conftest import ENV, POLICY, STATS, TASKS, make_policy, states
 
 LINEAGE = Lineage((DatasetLineage("demo"),))

@@ -24,7 +24,7 @@ from rrf.registry.lineage_sources import environment_lineage
 from rrf.runners.checkpoints.control import load_control_policy, load_interface
 from rrf.runners.checkpoints.deployable import deployable_digest
 from rrf.runners.checkpoints.deployed_control import DeployedControl
-from tests.evaluation.control_checkpoints import write_control_checkpoint
+from tests.evaluation.control.control_checkpoints import write_control_checkpoint
 
 PROTOCOL = ControlProtocolCfg(
     name="p",

@@ -24,7 +24,7 @@ from rrf.registry import loading, packaging, registration, versions
 from rrf.registry.loading import DIGEST_VARIABLE
 from rrf.runners.checkpoints.deployable import copy_deployable, deployable_digest
 from rrf.runners.checkpoints.deployed_control import DeployedControl
-from tests.evaluation.control_checkpoints import write_control_checkpoint
+from tests.evaluation.control.control_checkpoints import write_control_checkpoint
 from tests.waiting import wait_for
 
 SEEN = {"policy": np.array([[1.0, 0.0, 0.5], [0.0, 1.0, -3.0]], np.float32)}

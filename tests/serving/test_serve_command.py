@@ -18,7 +18,7 @@ from rrf.runners.checkpoints.deployed_vla import DeployedVLA
 from rrf.serving.configs import ServingCfg
 from rrf.serving.model import ServedPolicy, serve_checkpoint
 from rrf.serving.requests import RequestReader
-from tests.evaluation.control_checkpoints import write_control_checkpoint
+from tests.evaluation.control.control_checkpoints import write_control_checkpoint
 from tests.serving.conftest import observation
 
 

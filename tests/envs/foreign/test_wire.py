@@ -19,7 +19,7 @@ from rrf.envs.foreign.child_path.rrf_child.wire import (
     decoded,
     encoded,
 )
-from tests.core import structure
+from tests.repository import structure
 
 
 def test_the_bytes_are_those_of_the_description():

@@ -11,7 +11,7 @@ from rrf.networks.vlm.backbone import View
 from rrf.networks.vlm.build import base_assets, build_backbone, merged_weights, without_adapters
 from rrf.networks.vlm.configs import LoRACfg
 from rrf.networks.vlm.weights import weight_files, weights_digest
-from tests.networks.vlm.tiny_qwen import PROMPTS, tiny2, tiny3, write_tokenizer
+from tests.networks.vlm.qwen.tiny_qwen import PROMPTS, tiny2, tiny3, write_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
 """lerobot's kinds of policies, a line of facts for each: those that we train and run, and why the
 others are refused. This file imports neither torch nor lerobot.
 
-To add one: an entry in `KINDS`, its smallest size in tests/policies/lerobot_cases.py, and then
-`python -m tests.policies.lerobot_table`, which draws the table in docs/models.md.
+To add one: an entry in `KINDS`, its smallest size in
+tests/policies/vla/lerobot/lerobot_cases.py, and then
+`python -m tests.policies.vla.lerobot.lerobot_table`, which draws the table in docs/models.md.
 """
 
 import dataclasses

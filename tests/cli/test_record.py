@@ -1,0 +1,133 @@
+"""`rrf data collect --policy`: what a policy does becomes a dataset that can be learned from."""
+
+import h5py
+import numpy as np
+import pytest
+
+from rrf.data.formats.d4rl import D4RLSource
+from rrf.data.formats.minari import MinariSource
+from rrf.runners.checkpoints import checkpoint
+from tests.cli.conftest import TINY_SAC
+from tests.cli.test_bad_input import one_line
+
+COLUMNS = ("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
+
+
+def recorded(home, *words: str, rrf) -> dict[str, np.ndarray]:
+    out = home / "out.hdf5"
+    assert rrf("data", "collect", "--policy", *words, "--out", str(out)).code == 0
+    with h5py.File(out) as file:
+        return {name: file[name][()] for name in COLUMNS}
+
+
+def check_time(found: dict[str, np.ndarray]) -> None:
+    """Within an episode, each observation is the one that the step before led to."""
+    ended = found["terminals"] | found["timeouts"]
+    assert ended[-1]
+    goes_on = np.flatnonzero(~ended)
+    np.testing.assert_array_equal(
+        found["next_observations"][goes_on], found["observations"][goes_on + 1]
+    )
+
+
+def test_random_actions_span_the_range_of_the_task(rrf, home):
+    found = recorded(home, "random", "--tasks", "Pendulum-v1", "--steps", "3200", rrf=rrf)
+    check_time(found)
+    assert found["actions"].shape == (3200, 1)
+    assert -2 <= found["actions"].min() < -1.99 < 1.99 < found["actions"].max() <= 2
+    # Eight environments with episodes of 200 steps.
+    assert np.flatnonzero(found["timeouts"]).tolist() == list(range(199, 3200, 200))
+    assert not found["terminals"].any()
+    source = D4RLSource(home, {})
+    (recording,) = source.recordings()
+    assert recording.num_episodes == 16
+
+
+def test_terminations_are_told_apart_from_the_time_limit(rrf, home):
+    words = ("random", "--tasks", "InvertedPendulum-v5", "--steps", "800")
+    found = recorded(home, *words, rrf=rrf)
+    check_time(found)
+    assert found["terminals"].sum() > 50
+    assert not (found["terminals"] & found["timeouts"]).any()
+    assert 1 <= found["timeouts"].sum() <= 8  # of the last step of each environment
+    fallen = np.abs(found["next_observations"][found["terminals"]][:, 1])
+    assert (fallen > 0.2).all()
+
+
+def test_a_policy_and_the_replay_of_its_training_are_recorded(rrf, home):
+    path = rrf("train", *TINY_SAC).checkpoint
+    greedy = recorded(home, str(path), "--greedy", "--steps", "40", rrf=rrf)
+    again = recorded(home, str(path), "--greedy", "--steps", "40", rrf=rrf)
+    sampled = recorded(home, str(path), "--steps", "40", rrf=rrf)
+    check_time(sampled)
+    for name in COLUMNS:
+        np.testing.assert_array_equal(greedy[name], again[name])
+    assert (greedy["actions"] != sampled["actions"]).any()
+    replay = recorded(home, str(path), "--replay", rrf=rrf)
+    check_time(replay)
+    rows = checkpoint.load_trainer_state(path).tensors["replay/rows"].numpy()
+    np.testing.assert_array_equal(replay["observations"], rows[:, :3])
+    np.testing.assert_allclose(replay["actions"], 2 * rows[:, 3:4], rtol=1e-6)
+    np.testing.assert_array_equal(replay["rewards"], rows[:, 4])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("random",), "random actions need one task: --policy random --tasks Hopper-v5"),
+        (("random", "--tasks", "CartPole-v1"), "CartPole-v1 has 2 discrete actions"),
+        (("random", "--tasks", "Pendulum-v1", "--replay"), "random actions have no replay"),
+        (("random", "--tasks", "Pendulum-v1", "--steps", "0"), "--steps is 0, allowed: 1 or more"),
+    ],
+)
+def test_what_cannot_be_recorded_is_named(rrf, home, words, message):
+    said = rrf("data", "collect", "--policy", *words, "--out", str(home / "out.hdf5"))
+    assert message in one_line(said)
+    assert not (home / "out.hdf5").exists()
+
+
+def test_minari_reads_what_was_recorded_for_it(rrf, home, monkeypatch):
+    minari = pytest.importorskip("minari")
+    words = ("--policy", "random", "--tasks", "InvertedPendulum-v5", "--steps", "400")
+    assert rrf("data", "collect", *words, "--out", str(home / "toy-random-v0")).code == 0
+    flat = recorded(home, *words[1:], rrf=rrf)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(home))
+    dataset = minari.load_dataset("toy-random-v0")
+    episodes = list(dataset.iterate_episodes())
+    stops = np.flatnonzero(flat["terminals"] | flat["timeouts"]) + 1
+    assert [len(e.rewards) for e in episodes] == np.diff([0, *stops]).tolist()
+    for column, name in (("actions", "actions"), ("rewards", "rewards")):
+        np.testing.assert_allclose(
+            np.concatenate([getattr(e, name) for e in episodes]), flat[column], rtol=1e-6
+        )
+    for name, column in (("terminations", "terminals"), ("truncations", "timeouts")):
+        joined = np.concatenate([getattr(e, name) for e in episodes])
+        np.testing.assert_array_equal(joined, flat[column])
+    joined = np.concatenate([e.observations[:-1] for e in episodes])
+    np.testing.assert_array_equal(joined, flat["observations"])
+    joined = np.stack([e.observations[-1] for e in episodes])
+    np.testing.assert_array_equal(joined, flat["next_observations"][stops - 1])
+    assert dataset.action_space.high == pytest.approx([3.0])
+    # and so do we
+    source = MinariSource(home / "toy-random-v0", {})
+    (recording,) = source.recordings()
+    assert recording.num_episodes == len(episodes)
+    ours = list(source.episodes(recording, ("observations", "terminations")))
+    found = np.concatenate([e.arrays["observations"] for e in ours])
+    np.testing.assert_array_equal(found, flat["observations"])
+    again = rrf("data", "collect", *words, "--out", str(home / "toy-random-v0"))
+    assert "exists; remove it, or choose another name with --out" in one_line(again)
+
+
+def test_a_name_that_minari_does_not_take_is_refused(rrf, home):
+    words = ("--policy", "random", "--tasks", "Pendulum-v1", "--steps", "200")
+    said = rrf("data", "collect", *words, "--out", str(home / "toy"))
+    assert "Minari does not take the name toy; end it with a version" in one_line(said)
+    assert not (home / "toy").exists()
+
+
+def test_a_run_without_a_replay_says_so(rrf, home):
+    tiny = ("trackers=[]", "max_iterations=1", "num_steps_per_env=8", "env.num_envs=2")
+    path = rrf("train", "--task", "Pendulum-v1", "--algorithm", "ppo", *tiny).checkpoint
+    said = rrf("data", "collect", "--policy", str(path), "--replay", "--out", "out.hdf5")
+    assert "has no replay of transitions; give a checkpoint of SAC" in one_line(said)

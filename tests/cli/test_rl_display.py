@@ -1,0 +1,51 @@
+"""What people see of a run: lines in a log, a table on a terminal, videos."""
+
+import io
+
+import av
+import numpy as np
+from rich.console import Console
+
+from rrf.cli import rl_display
+from tests.runners.vla_rl.conftest import build, runner_cfg
+from tests.runners.vla_rl.toy import TASKS
+
+
+def progresses(tmp_path):
+    cfg, seen = runner_cfg(max_rounds=2), []
+    build(cfg, tmp_path / "run").run(on_progress=seen.append)
+    return cfg, seen
+
+
+def test_a_round_is_one_line_with_counts_success_speed_and_time_left(tmp_path):
+    _, (first, last) = progresses(tmp_path)
+    line = rl_display.line(first)
+    assert line.startswith("round 1/2 ")
+    assert f" {first.episodes} episodes success " in line
+    assert "validation" not in line
+    assert "validation" in rl_display.line(last)
+    assert line.rstrip().split("eta ")[1].count(":") == 1
+
+
+def test_the_live_table_has_a_column_per_task_and_a_row_per_round(tmp_path):
+    cfg, history = progresses(tmp_path)
+    console = Console(file=io.StringIO(), width=160)
+    console.print(rl_display._table(cfg, history))
+    text = console.file.getvalue()
+    for task in TASKS:
+        assert task.removesuffix("-v3") in text
+    assert "round 2/2" in text
+    assert f"{history[-1].validation:.1%}" in text
+
+
+def test_validations_and_rollouts_are_filmed_a_tile_per_task(tmp_path):
+    progresses(tmp_path)
+    videos = sorted(path.name for path in (tmp_path / "run/videos").iterdir())
+    assert videos == ["train_round_2.mp4", "validation_round_0.mp4", "validation_round_2.mp4"]
+    with av.open(str(tmp_path / "run/videos/validation_round_2.mp4")) as container:
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    height, width, _ = frames[0].shape
+    assert width >= 2 * 160  # two tasks side by side
+    assert height >= 160
+    captions = [frame[-14:] for frame in (frames[0], frames[-1])]
+    assert not np.array_equal(*captions)  # the last one says how it ended

@@ -1,0 +1,205 @@
+"""`rrf train` as a user or a flow runs it: processes that are reused, stopped and killed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import rrf
+from rrf.cli.dataset_training import run_inputs
+from rrf.cli.training_run import run_training
+from rrf.presets import PRESETS, resolve
+from rrf.runners.checkpoints import checkpoint
+from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.interruption import SignalWatch
+from tests.runners.supervised.conftest import tiny_run_cfg
+
+# The command's work without a preset in between: the config comes as a file.
+SCRIPT = """
+import pathlib, sys
+import rrf
+from rrf.cli.training_run import run_training
+from rrf.runners import SupervisedRunnerCfg
+cfg = SupervisedRunnerCfg.from_yaml(pathlib.Path(sys.argv[1]).read_text())
+for run_dir in sys.argv[2:]:
+    run_training(cfg, pathlib.Path(run_dir))
+"""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A repository as far as training looks at one."""
+    monkeypatch.setenv("RRF_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def frozen(home):
+    """A copy of the package: its source is part of a run's identity, and someone may be editing."""
+    shutil.copytree(Path(rrf.__file__).parent, home / "frozen" / "rrf")
+    return home / "frozen"
+
+
+def start(home, frozen, cfg, *run_dirs):
+    """The command, which cannot get far ahead of who reads what it prints: its pipe holds a page,
+    that is about 60 steps, and is read byte by byte."""
+    (home / "cfg.yaml").write_text(cfg.to_yaml())
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, "cfg.yaml", *run_dirs],
+        cwd=home,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(frozen)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        pipesize=4096,
+    )
+
+
+def reported(process, step) -> int:
+    """Reads until the process has reported `step`. Returns the first step it reported."""
+    lines, first = [], None
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith(b"step "):
+            number = int(line.split()[1].split(b"/")[0])
+            first = first or number
+            if number >= step:
+                return first
+    raise AssertionError("the process ended early:\n" + b"".join(lines).decode())
+
+
+def saved_step(run_dir) -> int:
+    return int(checkpoint.latest(run_dir).name.removeprefix("global_step_"))
+
+
+def weights(run_dir):
+    return load_file(checkpoint.latest(run_dir) / "model.safetensors")
+
+
+def test_a_run_stopped_by_sigterm_and_then_killed_ends_with_the_weights_of_an_undisturbed_one(
+    home, frozen, dataset
+):
+    cfg = tiny_run_cfg(
+        dataset, max_steps=250, save_interval=50, validation_interval=200, log_interval=1
+    )
+    stopped = start(home, frozen, cfg, "run")
+    reported(stopped, 30)
+    stopped.send_signal(signal.SIGTERM)
+    output, _ = stopped.communicate(timeout=300)
+    assert stopped.returncode == 143, output
+    at_stop = saved_step(home / "run")
+    assert 30 < at_stop < 250
+
+    killed = start(home, frozen, cfg, "run")
+    first = reported(killed, at_stop + 60)
+    killed.kill()
+    killed.wait()
+    assert first == at_stop + 1
+    assert at_stop < saved_step(home / "run") < 250
+    assert not (home / "run" / "result.json").exists()
+
+    finishing = start(home, frozen, cfg, "run", "undisturbed")
+    output, _ = finishing.communicate(timeout=300)
+    assert finishing.returncode == 0, output
+    results = [
+        json.loads((home / name / "result.json").read_text()) for name in ("run", "undisturbed")
+    ]
+    assert results[0]["checkpoint_digest"] == results[1]["checkpoint_digest"]
+    mine, other = weights(home / "run"), weights(home / "undisturbed")
+    assert all(torch.equal(mine[name], other[name]) for name in mine)
+
+
+def test_a_finished_run_is_reused_until_something_that_decides_its_result_changes(home, dataset):
+    cfg = tiny_run_cfg(dataset, max_steps=4)
+    first = run_training(cfg)
+    assert first["reused"] is False
+    assert first["steps"] == 4
+    assert deployable_digest(first["checkpoint"]) == first["checkpoint_digest"]
+    assert run_training(cfg) == first | {"reused": True}
+    assert run_training(cfg.replace(seed=1))["checkpoint"] != first["checkpoint"]
+    again = run_training(cfg, resume=False)
+    assert again["reused"] is False
+    assert again["checkpoint_digest"] == first["checkpoint_digest"]
+
+
+def test_a_run_knows_its_parent_by_content_and_not_by_place():
+    config = {"seed": 0, "init_from": "/here"}
+    moved = {"seed": 0, "init_from": "/there"}
+    inputs = run_inputs(config, "md5", "source", "p")
+    assert inputs == run_inputs(moved, "md5", "source", "p")
+    assert inputs != run_inputs(config, "md5", "source", "q")
+    assert inputs != run_inputs({"seed": 1}, "md5", "source", "p")
+
+
+def test_a_run_directory_of_other_inputs_is_refused_and_can_be_started_over(home, dataset):
+    cfg = tiny_run_cfg(dataset, max_steps=2)
+    run_training(cfg, home / "run")
+    with pytest.raises(ValueError, match=r"another config \(seed: 0 -> 1\); .*--no-resume"):
+        run_training(cfg.replace(seed=1), home / "run")
+    assert run_training(cfg.replace(seed=1), home / "run", resume=False)["reused"] is False
+
+
+def test_a_reused_result_whose_checkpoint_was_tampered_with_is_refused(home, dataset):
+    cfg = tiny_run_cfg(dataset, max_steps=2)
+    result = run_training(cfg)
+    (Path(result["checkpoint"]) / "model.safetensors").write_bytes(b"other")
+    with pytest.raises(ValueError, match=r"model.safetensors was changed after it was written"):
+        run_training(cfg)
+
+
+def test_the_command_names_the_closest_preset_and_field():
+    with pytest.raises(ValueError, match=r"no preset 'compact-vla-stf'; did you mean"):
+        resolve("compact-vla-stf")
+    with pytest.raises(ValueError, match=r"no config field 'optimizer.lrr'; did you mean 'lr'"):
+        resolve("compact-vla-sft", ["optimizer.lrr=1"])
+
+
+def test_a_training_file_with_an_unknown_key_or_no_preset_is_refused(tmp_path):
+    (tmp_path / "a.yaml").write_text("preset: compact-vla-sft\noverride: {}\n")
+    with pytest.raises(ValueError, match=r"has no key 'override'; did you mean 'overrides'"):
+        resolve(str(tmp_path / "a.yaml"))
+    (tmp_path / "b.yaml").write_text("overrides: {}\n")
+    with pytest.raises(ValueError, match=r"not name a preset; .* Known: .*compact-vla-pretrain, "):
+        resolve(str(tmp_path / "b.yaml"))
+
+
+def test_overrides_of_the_command_win_over_those_of_the_file(tmp_path):
+    (tmp_path / "a.yaml").write_text(
+        "preset: compact-vla-sft\noverrides: {max_steps: 7, optimizer.lr: 0.5}\n"
+    )
+    cfg = resolve(str(tmp_path / "a.yaml"), ["max_steps=9"])
+    assert (cfg.max_steps, cfg.optimizer.lr) == (9, 0.5)
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_every_preset_survives_yaml(name):
+    cfg = resolve(name)
+    assert type(cfg).from_yaml(cfg.to_yaml()) == cfg
+    assert cfg.experiment_name == name
+
+
+def test_pretraining_and_fine_tuning_share_one_architecture():
+    for suffix in ("", "-tokens"):
+        pretrain, sft = (
+            resolve(f"compact-vla-pretrain{suffix}"),
+            resolve(f"compact-vla-sft{suffix}"),
+        )
+        assert pretrain.policy == sft.policy
+        assert set(sft.instructions) < set(pretrain.instructions)
+
+
+def test_a_second_interrupt_is_not_swallowed():
+    before = signal.getsignal(signal.SIGINT)
+    with SignalWatch() as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.received == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before

@@ -1,1 +1,0 @@
-"""Students that learn from teachers."""

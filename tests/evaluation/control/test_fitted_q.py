@@ -1,0 +1,47 @@
+"""Fitted-Q evaluation estimates what a policy earns in a task that it never steps."""
+
+import numpy as np
+import pytest
+import torch
+
+from rrf.data.dataset.transitions import read_transitions, returns_to_go
+from rrf.evaluation.control.fitted_q import fitted_q
+from tests.algorithms.offline.corridor import record
+
+GAMMA = 0.8
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    return record(tmp_path_factory.mktemp("fitted") / "walks")
+
+
+def towards(goal: float):
+    """Walks to a place and stays there."""
+    return lambda x: (5 * (goal - x)).clamp(-1, 1)
+
+
+def earned(data, act) -> float:
+    """The mean discounted return from the recorded initial states, by walking on for long."""
+    first = np.concatenate([[True], data.ended[:-1]])
+    x, total = torch.from_numpy(data.observations[first]), 0.0
+    for step in range(100):
+        x = x + 0.2 * act(x)
+        total += GAMMA**step * -(x - 1).abs().mean().item()
+    return total
+
+
+@pytest.mark.parametrize("goal", [pytest.param(1.0, marks=pytest.mark.slow), -0.5])
+def test_estimates_are_what_policies_earn(dataset, goal):
+    data, act = read_transitions(dataset), towards(goal)
+    found = fitted_q(data, act, data.actions, GAMMA, num_updates=1500, width=64, tau=0.02)
+    assert found.mean == pytest.approx(earned(data, act), rel=0.1)
+    assert not found.has_diverged
+    walks = np.split(data.rewards, np.flatnonzero(data.ended)[:-1] + 1)
+    recorded = [walk @ GAMMA ** np.arange(len(walk)) for walk in walks]
+    assert found.recorded == pytest.approx(np.mean(recorded))
+
+
+def test_returns_are_summed_within_episodes():
+    rewards, ended = np.array([1.0, 2.0, 4.0, 8.0]), np.array([False, True, False, True])
+    assert returns_to_go(rewards, ended, 0.5).tolist() == [2.0, 2.0, 8.0, 8.0]

@@ -1,0 +1,120 @@
+"""Protocols: their hash, their initial states, what they refuse."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rrf.config import read_yaml
+from rrf.envs.metaworld.configs import MetaWorldCfg
+from rrf.envs.robosuite.configs import RobosuiteCfg
+from rrf.envs.vec_env import InitialState
+from rrf.evaluation.candidate import Candidate
+from rrf.evaluation.gates.gate import load_gate
+from rrf.evaluation.vla.configs import ProtocolCfg
+from rrf.evaluation.vla.play import played_protocol
+from rrf.lineage import Lineage
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+def small(**changes) -> ProtocolCfg:
+    return ProtocolCfg(
+        name="small", tasks=["reach", "far"], seed=4242, episodes_per_task=3
+    ).replace(**changes)
+
+
+def test_hash_does_not_depend_on_the_order_of_keys():
+    forward = {"name": "a", "tasks": ["x"], "seed": 1, "greedy": True}
+    backward = dict(reversed(forward.items()))
+    assert ProtocolCfg.from_dict(forward).hash == ProtocolCfg.from_dict(backward).hash
+
+
+def test_hash_of_the_demo_protocol_is_fixed():
+    protocol = ProtocolCfg.from_dict(read_yaml(CONFIGS / "protocols/metaworld-demo.yaml"))
+    assert protocol.hash == "0a560478f9a42f68d50c2cd21e19fd92daedbf4212b46b92269cf3135ccc01e1"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tasks": ["far", "reach"]},
+        {"seed": 4243},
+        {"first_index": 1},
+        {"episodes_per_task": 4},
+        {"max_episode_steps": 41},
+        {"execute_steps": 1},
+        {"action_repeat": 4},
+        {"image_size": 96},
+        {"cameras": ["corner"]},
+        {"greedy": False},
+        {"policy_seed": 1},
+        {"inference_batch": 4},
+    ],
+)
+def test_hash_changes_with_everything_that_can_change_a_result(change):
+    assert small(**change).hash != small().hash
+
+
+def test_hash_leaves_out_the_name_and_how_many_run_side_by_side():
+    assert small(name="other", num_slots=3).hash == small().hash
+
+
+def test_initial_states_come_task_by_task():
+    assert small(episodes_per_task=2, first_index=5).initial_states() == [
+        InitialState("reach", 4242, 5),
+        InitialState("reach", 4242, 6),
+        InitialState("far", 4242, 5),
+        InitialState("far", 4242, 6),
+    ]
+
+
+def test_extending_keeps_the_episodes_already_run():
+    assert set(small().initial_states()) < set(small().extended(2).initial_states())
+    assert len(small().extended(2).initial_states()) == 10
+
+
+@pytest.mark.parametrize(("seed", "use"), [(777, "demonstrations"), (42, "reinforcement learning")])
+def test_initial_states_used_for_training_are_refused(seed, use):
+    with pytest.raises(ValueError, match=f"seed {seed} is the seed of {use}"):
+        small(seed=seed)
+
+
+def test_impossible_protocols_are_refused():
+    with pytest.raises(ValueError, match=r"initial states 0\.\.50, but one seed has only 0\.\.49"):
+        small(episodes_per_task=51)
+    with pytest.raises(ValueError, match="lists a task twice"):
+        small(tasks=["reach", "reach"])
+    with pytest.raises(ValueError, match="max_episode_steps is 0"):
+        small(max_episode_steps=0)
+    with pytest.raises(ValueError, match="did you mean 'greedy'"):
+        ProtocolCfg.from_dict({"name": "a", "tasks": ["x"], "seed": 1, "greedi": True})
+
+
+@pytest.mark.parametrize("path", sorted((CONFIGS / "gates").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_gate_file_is_valid(path):
+    assert load_gate(path).name == path.stem
+
+
+def test_gates_and_protocols_import_neither_torch_nor_mlflow():
+    program = (
+        "import sys, rrf.evaluation.gates.gate, rrf.evaluation.protocols.base\n"
+        "import rrf.evaluation.results\n"
+        "assert not {'torch', 'mlflow', 'metaworld', 'av'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_play_holds_an_action_for_as_long_as_the_training_did():
+    policy = {"chunk_length": 2, "image_size": [64, 64], "cameras": ["agentview"]}
+    options = {**ProtocolCfg.play_options, "task": "Lift"}
+    env = RobosuiteCfg(action_repeat=2).to_dict()
+    for config, env_name, expected in (
+        ({"env": env}, None, 2),
+        ({"env": MetaWorldCfg(action_repeat=4).to_dict()}, "robosuite", 1),
+        ({}, "robosuite", 1),  # the simulator's own
+    ):
+        one = Candidate(Path(), "one", "vla", "", {"policy": policy, **config}, Lineage())
+        played = played_protocol(one, 4242, {**options, "env": env_name})
+        assert (played.env, played.action_repeat) == ("robosuite", expected)

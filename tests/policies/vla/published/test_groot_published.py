@@ -1,0 +1,179 @@
+"""Published checkpoints of GR00T: names, sizes, strict loading."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rrf.data.schema import ACTION, STATE
+from rrf.networks.vlm.configs import ImageRuleCfg
+from rrf.networks.vlm.qwen.configs import Qwen3VLCfg
+from rrf.policies.vla.heads.groot import GrootHead
+from rrf.policies.vla.heads.groot_configs import GrootHeadCfg, n17_head
+from rrf.policies.vla.published.groot import load_head, load_policy, published_weights
+from rrf.policies.vla.vlm_configs import VLMPolicyCfg
+from rrf.presets import resolve
+from tests.golden_files import GOLDEN
+from tests.policies.vla.groot_golden import Case
+from tests.policies.vla.test_vlm import stats
+
+
+class Wide:
+    """Stands for a backbone: a head only asks for its width."""
+
+    width = 2048
+
+
+def real_size(cfg, chunk_length):
+    with torch.device("meta"):
+        return GrootHead(cfg, Wide(), chunk_length, cfg.max_action_dim, cfg.max_state_dim)
+
+
+def num_parameters(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_the_head_of_n15_has_the_published_size_and_names():
+    head = real_size(GrootHeadCfg(), 16)
+    assert num_parameters(head) == 1_068_806_144  # the original's 1,069 M
+    assert num_parameters(head.model) == 550_386_688  # 550 M
+    expected = {}
+    for entry in json.loads((GOLDEN / "groot_n15_keys.json").read_text()):
+        for block in entry.get("blocks", [None]):
+            expected[entry["name"].format(block)] = tuple(entry["shape"])
+    assert {name: tuple(v.shape) for name, v in head.state_dict().items()} == expected
+
+
+def test_the_head_of_n17_has_the_published_size_and_names():
+    head = real_size(n17_head(), 40)
+    assert round(num_parameters(head) / 1e5) == 16_205  # the original's 1,620.5 M
+    names = set(Case("n17").weights)  # 6 blocks of the transformer, 1 of self-attention
+    per_block = {name.partition("model.transformer_blocks.4.")[2] for name in names} - {""}
+    per_vl = {name.partition("vl_self_attention.transformer_blocks.0.")[2] for name in names} - {""}
+    names |= {
+        f"model.transformer_blocks.{block}.{name}" for block in range(32) for name in per_block
+    }
+    names |= {
+        f"vl_self_attention.transformer_blocks.{b}.{name}" for b in range(4) for name in per_vl
+    }
+    assert set(head.state_dict()) == names
+    shapes = {name: list(value.shape) for name, value in head.state_dict().items()}
+    assert shapes["model.transformer_blocks.0.attn1.to_k.weight"] == [1536, 2048]
+    assert shapes["model.transformer_blocks.1.attn1.to_k.weight"] == [1536, 1536]
+    assert shapes["state_encoder.layer1.W"] == [32, 132, 1024]
+    assert shapes["action_decoder.layer2.W"] == [32, 1024, 132]
+
+
+def tiny_policy(case):
+    """A policy of the sizes of the golden N1.7."""
+    backbone = Qwen3VLCfg(
+        image=ImageRuleCfg(size=(64, 64)),
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=16,
+        intermediate_size=48,
+        vocab_size=120,
+        mrope_section=[4, 2, 2],
+        vision_depth=2,
+        vision_width=24,
+        vision_heads=2,
+        vision_intermediate=32,
+        num_position_embeddings=64,
+        deepstack=[0, 1],
+        final_norm=False,
+        system_prompt=None,
+    )
+    cfg = VLMPolicyCfg(
+        cameras=["front"],
+        image_size=(64, 64),
+        state_dim=12,
+        action_dim=10,
+        chunk_length=8,
+        backbone=backbone,
+        head=case.cfg.replace(num_embodiments=4, embodiments={"new_embodiment": 3}),
+    )
+    return cfg.build({STATE: stats(12), ACTION: stats(10)})
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """The golden N1.7 as a published checkpoint, whose language model has no more layers."""
+    with np.load(GOLDEN / "groot_n17.npz", allow_pickle=False) as data:
+        weights = {
+            key.removeprefix("weights/"): torch.from_numpy(data[key])
+            for key in data.files
+            if key.startswith("weights/")
+        }
+    folder = tmp_path_factory.mktemp("published")
+    save_file(weights, folder / "model.safetensors")
+    return folder, weights
+
+
+def test_a_published_policy_is_loaded_whole_and_written_back(published):
+    folder, weights = published
+    case = Case("n17")
+    policy = tiny_policy(case)
+    load_policy(policy, folder)
+    given, share = case.head.given(case.context()), torch.tensor([0.3, 0.6])
+    wanted, _ = case.head.velocity(given, case.inputs["noise"], share)
+    found, _ = policy.head.eval().velocity(
+        policy.head.given(case.context()), case.inputs["noise"], share
+    )
+    assert torch.equal(found, wanted)
+    written = published_weights(policy)
+    unused = {"backbone.model.lm_head.weight", "backbone.model.model.language_model.norm.weight"}
+    assert set(written) == set(weights) - unused
+    assert all(torch.equal(written[name], weights[name]) for name in written)
+
+
+def test_loading_is_strict(published, tmp_path):
+    _, weights = published
+    case = Case("n17")
+
+    def refused(changed, message):
+        save_file(changed, tmp_path / "model.safetensors")
+        with pytest.raises(ValueError, match=message):
+            load_policy(tiny_policy(case), tmp_path)
+
+    missing = {n: v for n, v in weights.items() if n != "action_head.vlln.bias"}
+    refused(missing, "do not fit GR00T's head.*: vlln.bias is missing")
+    refused(weights | {"action_head.mask_token": torch.zeros(1)}, "mask_token is unexpected")
+    refused(weights | {"backbone.eagle_model.x": torch.zeros(1)}, "another family or version")
+    refused(
+        {n: v for n, v in weights.items() if "visual.pos_embed" not in n},
+        "do not fit the Qwen3VLCfg: model.visual.pos_embed.weight is missing",
+    )
+    wrong = weights | {"action_head.vlln.bias": torch.zeros(3)}
+    refused(wrong, r"vlln.bias is \[3\], expected \[32\]")
+
+
+def test_a_head_with_parts_of_its_own_and_other_heads_are_refused(published):
+    folder, _ = published
+    case = Case("n17")
+    cfg = case.cfg.replace(noise_method="reinflow")
+    with pytest.raises(ValueError, match="std network"):
+        load_head(GrootHead(cfg, case.backbone, 8, 10, 12), folder)
+    regression = VLMPolicyCfg(cameras=["a"], image_size=(64, 64), state_dim=2, action_dim=2)
+    with pytest.raises(ValueError, match="has a RegressionHead"):
+        load_policy(regression.build({STATE: stats(2), ACTION: stats(2)}), folder)
+
+
+@pytest.mark.parametrize(
+    ("preset", "chunk_length", "slot"), [("groot-n15-sft", 16, 31), ("groot-n17-sft", 40, 10)]
+)
+def test_the_published_presets_have_the_published_heads(preset, chunk_length, slot):
+    policy = resolve(preset).policy
+    assert (policy.chunk_length, policy.backbone.width) == (chunk_length, 2048)
+    assert policy.head.embodiment_slot(policy.embodiment) == slot
+
+
+def test_the_laptop_preset_is_small_enough():
+    policy = resolve("groot-laptop").policy.replace(
+        cameras=["corner2"], image_size=(64, 64), state_dim=4, action_dim=4
+    )
+    built = policy.build({STATE: stats(4), ACTION: stats(4)})
+    assert num_parameters(built) < 10e6
