@@ -29,7 +29,7 @@ from benchmarks import record
 from rrf import atomic
 from rrf.envs.metaworld.configs import ACTION_SCALE_M, CAMERAS, MetaWorldCfg
 from rrf.envs.metaworld.engine import Episode, TaskEngine
-from rrf.envs.metaworld.experts import Expert
+from rrf.envs.metaworld.env import Expert
 from rrf.envs.metaworld.replay import Demonstration, Replay
 from rrf.envs.metaworld.tasks import NUM_INITIAL_STATES, TASKS
 from rrf.envs.vec_env import InitialState

@@ -2,25 +2,104 @@
 
 All slots of one environment are in one process there. `WorkerVecEnv` and the backends spread
 environments over processes; then each of those has a foreign process of its own, which ends with
-it. If the foreign process dies, the call raises a ChildError.
+it. If the foreign process dies, the call raises a ChildError. Its messages are those of
+`rrf_child.wire`; its interpreter finds its own packages, the folder `child_path` and nothing else
+of ours.
 
 Legend: C cameras, B slots of a call, H steps in an action chunk, D state dimension.
 """
 
+import json
 import mmap
 import os
+import tempfile
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from rrf.data.schema import Observation
+from rrf.envs.foreign.child_path.rrf_child.wire import Connection, MessageError
 from rrf.envs.foreign.configs import ForeignVecEnvCfg
-from rrf.envs.foreign.interpreters import interpreter
-from rrf.envs.foreign.process import ForeignChild
-from rrf.envs.process.child import ChildError
+from rrf.envs.foreign.interpreters import Interpreter, interpreter, without_ours
+from rrf.envs.process.child import Child, ChildError
 from rrf.envs.slots import Slots
 from rrf.envs.vec_env import InitialState, Step, check_actions
+
+_PATH = Path(__file__).parent / "child_path"
+_MAIN = (
+    "import sys; sys.path[0] = sys.argv[1]; from rrf_child.serve import serve; serve(*sys.argv[2:])"
+)
+_MAX_LOG_BYTES = 1 << 20
+_TAIL_BYTES = 2000
+
+
+class ForeignChild(Child):
+    """The parent's end of a process in a foreign interpreter.
+
+    What the process prints goes to a file without a name. Its end is a note of the error if the
+    process dies.
+    """
+
+    def __init__(
+        self,
+        interpreter: Interpreter,
+        described: Mapping[str, typing.Any],
+        name: str,
+        timeout_s: float,
+        variables: Mapping[str, str],
+        pass_fds: Sequence[int] = (),
+    ):
+        """
+        Args:
+            interpreter: The Python, and where it runs.
+            described: What to serve, as `rrf_child.serve.serve` takes it.
+            name: The child's name in errors.
+            timeout_s: How long an answer may take.
+            variables: Environment variables besides those of this process and the interpreter's.
+            pass_fds: File descriptors that the process inherits.
+        """
+        self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 (open as long as the process runs)
+        command = [str(interpreter.python), "-s", "-c", _MAIN, str(_PATH), json.dumps(described)]
+        ours = self._start(
+            name,
+            timeout_s,
+            command,
+            pass_fds,
+            env=without_ours() | interpreter.variables | dict(variables),
+            cwd=interpreter.cwd,
+            stdout=self._log,
+            stderr=self._log,
+        )
+        self.connection = Connection(ours, timeout_s)
+
+    def send(self, method: str, *arguments) -> None:
+        """See `Child.send`."""
+        if os.fstat(self._log.fileno()).st_size > _MAX_LOG_BYTES:
+            self._log.truncate(0)
+        super().send(method, *arguments)
+
+    def receive(self):
+        """See `Child.receive`. A child that sends anything but messages is killed."""
+        try:
+            return super().receive()
+        except MessageError as error:
+            code = self._process.poll()
+            self.kill()
+            what = f"ended (exit code {code})" if code is not None else "was killed"
+            raise ChildError(
+                f"{self.name} (pid {self.pid}) answered '{self._call}' with what is no message, "
+                f"and {what}: {error}"
+            ) from error
+
+    def _gone(self) -> ChildError:
+        error = super()._gone()
+        self._log.seek(max(0, os.fstat(self._log.fileno()).st_size - _TAIL_BYTES))
+        if printed := self._log.read().decode(errors="replace").strip():
+            error.add_note(f"The end of what it printed:\n{printed}")
+        return error
+
 
 _TIMEOUT_S = 600.0  # the first call imports the simulator, which may compile
 
@@ -43,7 +122,6 @@ class ForeignVecEnv:
         self._slots = Slots(cfg.num_envs)
         self._tasks = [""] * cfg.num_envs
         self._num_steps = np.zeros(cfg.num_envs, np.int64)
-        found = interpreter(cfg.interpreter)
         self._images_CBHW3, memory = _shared_images(cfg)
         described = {
             "file": str(cfg.simulator_file),
@@ -57,7 +135,9 @@ class ForeignVecEnv:
         }
         name = f"the process of {cfg.simulator}"
         try:
-            self._child = ForeignChild(found, described, name, _TIMEOUT_S, cfg.variables, [memory])
+            self._child = ForeignChild(
+                interpreter(cfg.interpreter), described, name, _TIMEOUT_S, cfg.variables, [memory]
+            )
         finally:
             os.close(memory)
 
@@ -134,15 +214,15 @@ class ForeignVecEnv:
 
     def _array(self, answer: typing.Any, name: str, dtype: type, *shape: int) -> np.ndarray:
         """An array of an answer, checked."""
-        found = answer.get(name) if isinstance(answer, dict) else None
-        if not isinstance(found, np.ndarray) or found.dtype != dtype or found.shape != shape:
-            what = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else found
+        array = answer.get(name) if isinstance(answer, dict) else None
+        if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
+            what = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else array
             self.close()
             raise ChildError(
                 f"{self._child.name} answered with {name} = {what}, expected "
                 f"{np.dtype(dtype)} {list(shape)}"
             )
-        return found
+        return array
 
 
 def _shared_images(cfg: ForeignVecEnvCfg) -> tuple[np.ndarray, int]:

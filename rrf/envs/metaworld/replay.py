@@ -27,7 +27,7 @@ class Demonstration(typing.NamedTuple):
 
 
 class Replay:
-    """Has the contract of `rrf.envs.metaworld.experts.Expert`. Make a new one for each episode."""
+    """Has the contract of `rrf.envs.metaworld.env.Expert`. Make a new one for each episode."""
 
     def __init__(self, demonstration: Demonstration, reach_m: float):
         """`reach_m` is how far the hand's target moves in an action of 1."""

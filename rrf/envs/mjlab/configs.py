@@ -4,7 +4,7 @@ import typing
 
 from rrf.config import configclass
 from rrf.envs.configs import ControlEnvCfg
-from rrf.envs.motions.frame_parts import FRAME_PARTS
+from rrf.envs.motions.clip import FRAME_PARTS
 
 
 @configclass(builds="rrf.envs.mjlab.env:build")

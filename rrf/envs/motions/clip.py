@@ -26,6 +26,8 @@ import numpy as np
 
 from rrf import atomic, workspace
 
+FRAME_PARTS = ("joint_pos", "joint_vel", "height", "lin_vel", "ang_vel", "gravity", "feet")
+"""What can be seen of a frame of a motion; `rrf.envs.motions.rig.frames` defines each part."""
 _ARRAYS = {"root_pos": 3, "root_quat": 4, "joint_pos": None}  # name -> width
 _FIELDS = ("fps", "joint_names", *_ARRAYS, "source", "licence")
 _MIN_FRAMES = 3
@@ -136,7 +138,7 @@ class Clip:
                 kind = f"the clip has a joint '{foreign[0]}' that this robot lacks"
             raise ValueError(
                 f"{self.name} is of another robot: {kind} ({len(missing)} joints are missing, "
-                f"{len(foreign)} are foreign); retarget it first (rrf.envs.motions.retargeting)"
+                f"{len(foreign)} are foreign); retarget it first (rrf.envs.motions.rig)"
             )
         order = [self.joint_names.index(name) for name in joint_names]
         return dataclasses.replace(

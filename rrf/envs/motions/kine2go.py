@@ -25,8 +25,7 @@ import numpy as np
 
 from rrf.envs.motions.clip import Clip, quat_conjugate, rotate
 from rrf.envs.motions.gaits import go1_rig
-from rrf.envs.motions.retargeting import retargeted
-from rrf.envs.motions.rig import Rig
+from rrf.envs.motions.rig import Rig, retargeted
 
 FPS = 60.0
 LICENCES = {  # of the motions whose names begin like this, as the dataset's metadata says

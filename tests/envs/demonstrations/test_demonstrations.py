@@ -9,7 +9,7 @@ from rrf.cli import app
 from rrf.envs.demonstrations.collect import CollectCfg, Progress, collect
 from rrf.envs.demonstrations.recorder import Recorder, _attempt_numbers
 from rrf.envs.metaworld.configs import MetaWorldCfg
-from rrf.envs.metaworld.experts import Expert
+from rrf.envs.metaworld.env import Expert
 from rrf.envs.metaworld.tasks import TASKS as ALL_TASKS
 from rrf.envs.robosuite.configs import RobosuiteCfg
 from rrf.envs.vec_env import InitialState

@@ -11,7 +11,7 @@ import pytest
 
 from rrf.envs import ENVS
 from rrf.envs.foreign import interpreters
-from rrf.envs.foreign.process import _PATH as CHILD_PATH
+from rrf.envs.foreign.env import _PATH as CHILD_PATH
 from rrf.envs.libero.configs import LiberoCfg
 from rrf.envs.libero.tasks import MAX_STEPS, SUITES, instruction_of
 from rrf.envs.observations import digest

@@ -5,7 +5,7 @@ import pytest
 
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.metaworld.engine import TaskEngine
-from rrf.envs.metaworld.experts import Expert
+from rrf.envs.metaworld.env import Expert
 from rrf.envs.metaworld.tasks import TASKS
 from rrf.envs.vec_env import InitialState
 

@@ -6,7 +6,7 @@ import pytest
 from rrf.envs.demonstrations import recorder
 from rrf.envs.demonstrations.collect import CollectCfg, collect
 from rrf.envs.metaworld.configs import MetaWorldCfg
-from rrf.envs.metaworld.experts import Expert
+from rrf.envs.metaworld.env import Expert
 from rrf.envs.metaworld.replay import Demonstration, Replay
 from rrf.envs.vec_env import InitialState
 from tests.envs.demonstrations.test_demonstrations import demos

@@ -9,8 +9,7 @@ import torch
 pytest.importorskip("mjlab")
 
 from rrf.envs.mjlab.configs import MotionEnvCfg
-from rrf.envs.motions.clip import read
-from rrf.envs.motions.frame_parts import FRAME_PARTS
+from rrf.envs.motions.clip import FRAME_PARTS, read
 from rrf.envs.motions.motion_env import MotionEnv
 from rrf.presets import resolve
 from rrf.runners.checkpoints.checkpoint import read_weights

@@ -8,8 +8,7 @@ import pytest
 
 from rrf.envs.motions.clip import read, rotate
 from rrf.envs.motions.gaits import Trot, trot, velocities
-from rrf.envs.motions.retargeting import retargeted
-from rrf.envs.motions.rig import Rig, frames
+from rrf.envs.motions.rig import Rig, frames, retargeted
 from tests.envs.motions import quadruped
 
 FPS = 50.0
