@@ -85,7 +85,7 @@ _CODES = (
         iql.CompiledIQL,
         algorithms=("rrf.algorithms.offline.iql:IQL",),
         parts={
-            "policy.actor": ("rrf.policies.control.bounded_actors:BoundedActor",),
+            "policy.actor": ("rrf.policies.control.offline_policies:BoundedActor",),
             "policy.critic": ("rrf.policies.control.batched_critics:QNetwork",),
             "policy.value": ("rrf.policies.control.actor_critic:VNetwork",),
         },

@@ -25,8 +25,8 @@ __getattr__ = lazy_attributes(
     __name__,
     {
         "FFTFilter": "rrf.networks.fft_filter:FFTFilter",
-        "ImageEncoder": "rrf.networks.image_encoder:ImageEncoder",
-        "InstructionEncoder": "rrf.networks.instruction_encoder:InstructionEncoder",
+        "ImageEncoder": "rrf.networks.encoders:ImageEncoder",
+        "InstructionEncoder": "rrf.networks.encoders:InstructionEncoder",
         "MLP": "rrf.networks.mlp:MLP",
         "MixtureOfExperts": "rrf.networks.mixture_of_experts:MixtureOfExperts",
         "VAEBackbone": "rrf.networks.vae:VAEBackbone",

@@ -71,7 +71,7 @@ def normed_mlp(hidden_features: list[int], activation: str = "Mish") -> MLPCfg:
     return MLPCfg(hidden_features=list(hidden_features), activations=[*hidden, []])
 
 
-@configclass(builds="rrf.networks.image_encoder:ImageEncoder")
+@configclass(builds="rrf.networks.encoders:ImageEncoder")
 class ImageEncoderCfg(Cfg):
     """A small convolutional network that the instruction modulates (FiLM, arXiv:1709.07871)."""
 
@@ -101,7 +101,7 @@ class ImageEncoderCfg(Cfg):
             raise ValueError(f"kernel_sizes holds {even[0]}, allowed: odd numbers")
 
 
-@configclass(builds="rrf.networks.instruction_encoder:InstructionEncoder")
+@configclass(builds="rrf.networks.encoders:InstructionEncoder")
 class InstructionEncoderCfg(Cfg):
     """The mean of learned word vectors, one per word of a fixed vocabulary."""
 

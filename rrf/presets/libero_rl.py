@@ -11,7 +11,7 @@ What differs on purpose:
 * OpenVLA-OFT is the published model with an L1 head and adapters. It explores by normal noise
   around the chunk, which a part of the noise outlasts; RLinf's fork predicts tokens, and samples
   them at a temperature of 1.6.
-* The critic reads the mean of the backbone's tokens and the state (`rrf.policies.vla.critic`).
+* The critic reads the mean of the backbone's tokens and the state (`rrf.policies.vla.vlm:Critic`).
 
 Each starts from a policy that was fine-tuned on LIBERO with the same chunk length, as
 `init_from=CHECKPOINT`.

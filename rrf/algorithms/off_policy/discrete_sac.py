@@ -24,7 +24,7 @@ from rrf.algorithms.off_policy.learner import Batch, OffPolicyLearner, polyak
 from rrf.algorithms.off_policy.losses import alpha_loss, critic_loss
 from rrf.algorithms.off_policy.sac import SAC
 from rrf.policies.control.actor_critic import CategoricalActor
-from rrf.policies.control.discrete_critics import DiscreteQNetwork
+from rrf.policies.control.batched_critics import DiscreteQNetwork
 
 
 def soft_value(log_prob_bc: torch.Tensor, q_kbc: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:

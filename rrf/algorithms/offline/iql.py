@@ -20,8 +20,7 @@ from rrf.algorithms.off_policy.learner import Batch, OffPolicyLearner, polyak
 from rrf.algorithms.off_policy.losses import critic_loss
 from rrf.algorithms.offline.configs import IQLCfg
 from rrf.algorithms.offline.losses import advantage_weights, expectile_loss
-from rrf.policies.control.bounded_actors import BoundedActor
-from rrf.policies.control.offline_policies import ActorQV
+from rrf.policies.control.offline_policies import ActorQV, BoundedActor
 
 
 class IQL(OffPolicyLearner):

@@ -17,7 +17,7 @@ from rrf.algorithms.off_policy.learner import Batch, OffPolicyLearner, polyak
 from rrf.algorithms.off_policy.losses import critic_loss
 from rrf.algorithms.offline.configs import TD3BCCfg
 from rrf.algorithms.offline.losses import value_against_imitation
-from rrf.policies.control.bounded_actors import BoundedActor
+from rrf.policies.control.offline_policies import BoundedActor
 
 
 class TD3BC(OffPolicyLearner):

@@ -26,7 +26,7 @@ from torch import nn
 from rrf.algorithms.off_policy.learner import Batch
 from rrf.algorithms.off_policy.sac import SAC, Noise
 from rrf.algorithms.vla.residual_sac_configs import ResidualSACCfg
-from rrf.policies.control.actor_q import ActorQ
+from rrf.policies.control.off_policy_actors import ActorQ
 from rrf.policies.control.off_policy_configs import ActorQPackCfg
 from rrf.policies.vla.residual import ResidualVLA
 from rrf.storage.replay import Replay, RowLayout, Transitions

@@ -6,7 +6,7 @@ from rrf.policies.control.configs import CategoricalActorCfg
 from rrf.policies.control.off_policy_configs import ActorQPackCfg, QNetworkCfg
 
 
-@configclass(builds="rrf.policies.control.discrete_critics:DiscreteQNetwork")
+@configclass(builds="rrf.policies.control.batched_critics:DiscreteQNetwork")
 class DiscreteQNetworkCfg(QNetworkCfg):
     """Critics that estimate the return of every action in a state at once."""
 

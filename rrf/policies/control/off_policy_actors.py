@@ -8,8 +8,10 @@ import torch
 
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import without_dropout
+from rrf.policies.control.actor_critic import ControlPolicy, Deployed
+from rrf.policies.control.batched_critics import QNetwork
 from rrf.policies.control.encoded_network import EncodedNetwork
-from rrf.policies.control.off_policy_configs import RealActorCfg
+from rrf.policies.control.off_policy_configs import ActorQPackCfg, RealActorCfg
 from rrf.policies.control.state_network import ACTOR_GROUPS, groups_of
 from rrf.policies.control.tanh_gaussian import TanhGaussian
 
@@ -62,3 +64,17 @@ class SACActor(RealActor):
         """The distribution that the backbone's outputs describe."""
         mean, log_std = outputs.chunk(2, -1)
         return TanhGaussian(mean, log_std.clamp(*self.log_std_bounds), self.action_limit)
+
+
+class ActorQ(Deployed):
+    """What off-policy checkpoints store: `actor` and `critic`, which share no parameters."""
+
+    def __init__(self, cfg: ActorQPackCfg, interface: Interface):
+        super().__init__()
+        self.cfg, self.interface = cfg, interface
+        self.actor: SACActor = cfg.actor_cfg.build(interface)
+        self.critic: QNetwork = cfg.critic_cfg.build(interface, self.actor.groups)
+
+    def deployable(self) -> ControlPolicy:
+        """The actor, ready to act."""
+        return ControlPolicy(self.actor)

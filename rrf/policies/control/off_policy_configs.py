@@ -116,7 +116,7 @@ class DistributionalQCfg(QNetworkCfg):
     (arXiv:2001.02811)."""
 
 
-@configclass(builds="rrf.policies.control.actor_q:ActorQ")
+@configclass(builds="rrf.policies.control.off_policy_actors:ActorQ")
 class ActorQPackCfg(ControlPolicyCfg):
     """An actor and its action-value critics, which share no parameters."""
 

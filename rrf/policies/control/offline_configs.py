@@ -6,7 +6,7 @@ from rrf.policies.control.configs import ControlPolicyCfg, VNetworkCfg
 from rrf.policies.control.off_policy_configs import ActorQPackCfg, RealActorCfg
 
 
-@configclass(builds="rrf.policies.control.bounded_actors:BoundedActor")
+@configclass(builds="rrf.policies.control.offline_policies:BoundedActor")
 class BoundedActorCfg(RealActorCfg):
     """A Gaussian with a mean bounded by tanh and one standard deviation for all states, or without
     any."""

@@ -23,13 +23,59 @@ from rrf.envs.control_env import Interface
 from rrf.networks.batched_mlp import BatchedLinear, BatchedMLP
 from rrf.networks.configs import MLPCfg, without_dropout
 from rrf.networks.mlp import with_exact_outputs
-from rrf.networks.two_hot import TwoHot
 from rrf.policies.control.encoded_network import EncodedNetwork
 from rrf.policies.control.mppi import PlanNoise, draw_noise, plan
 from rrf.policies.control.off_policy_actors import require_real_actions
 from rrf.policies.control.state_network import ACTOR_GROUPS, groups_of
 from rrf.policies.control.tanh_gaussian import TanhGaussian
 from rrf.policies.control.world_model_configs import WorldModelCfg
+
+
+def symlog(x: torch.Tensor) -> torch.Tensor:
+    """sign(x) log(1 + |x|)."""
+    return x.sign() * x.abs().log1p()
+
+
+def symexp(x: torch.Tensor) -> torch.Tensor:
+    """sign(x) (exp(|x|) - 1), the inverse of `symlog`."""
+    return x.sign() * x.abs().expm1()
+
+
+class TwoHot(nn.Module):
+    """Regression by classification: a number as weights of two bins (arXiv:2301.04104).
+
+    The bins lie at equal distances from `low` to `high`, both on the scale of symlog; targets
+    beyond them are clipped. A target has weights on the two bins around its symlog; the network is
+    trained by cross-entropy. Its estimate is symexp of the mean bin.
+    """
+
+    bins: torch.Tensor
+
+    def __init__(self, low: float, high: float, num_bins: int):
+        super().__init__()
+        self.low, self.high, self.num_bins = low, high, num_bins
+        self.width = (high - low) / (num_bins - 1)
+        self.register_buffer("bins", torch.linspace(low, high, num_bins), persistent=False)
+
+    def place(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """For numbers [...]: the index of the lower bin, int64, and the weight of the upper one."""
+        position = (symlog(x).clamp(self.low, self.high) - self.low) / self.width
+        lower = position.floor().clamp(max=self.num_bins - 2)
+        return lower.long(), position - lower
+
+    def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Cross-entropy [...] between logits [..., C] and numbers [...]."""
+        logits = logits.float()
+        lower, weight = self.place(targets)
+        around = torch.stack([lower, lower + 1], -1).expand(*logits.shape[:-1], 2)
+        low_logit, high_logit = logits.gather(-1, around).unbind(-1)
+        return logits.logsumexp(-1) - torch.lerp(low_logit, high_logit, weight)
+
+    def mean(self, logits: torch.Tensor) -> torch.Tensor:
+        """The numbers [...] that logits [..., C] stand for."""
+        with torch.autocast(logits.device.type, enabled=False):
+            return symexp(logits.softmax(-1) @ self.bins)
+
 
 _MAX_NOISE = 0.3  # TD-MPC's bound on the noise of a policy with fixed standard deviation
 _INIT_STD = 0.02

@@ -18,8 +18,7 @@ from torch.nn import functional
 
 from rrf.data.dataset.transforms import Normalize
 from rrf.data.schema import ACTION, STATE, Batch, Observation
-from rrf.networks.image_encoder import ImageEncoder
-from rrf.networks.instruction_encoder import InstructionEncoder
+from rrf.networks.encoders import ImageEncoder, InstructionEncoder
 from rrf.networks.mlp import MLP
 from rrf.policies.policy import Evaluation, Generators, Sample
 from rrf.policies.vla.configs import CompactVLACfg

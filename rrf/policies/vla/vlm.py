@@ -6,8 +6,8 @@ images + prompt -> backbone ─┬─ pooled + state -> trunk ─ head   (heads 
 The policy normalises internally: its inputs and outputs are in physical units. A head may work on
 wider, padded vectors; its log-probabilities are cut to what the robot executes.
 
-Legend: B batch, H steps in an action chunk, A action dimension, P padded action dimension, D state
-dimension, F features.
+Legend: B batch, H steps in an action chunk, A action dimension, P padded action dimension,
+D width of the backbone, V values, F features.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,6 @@ from rrf.networks.vlm.backbone import View
 from rrf.networks.vlm.build import base_assets, build_backbone
 from rrf.policies.policy import Evaluation, Generators, Sample
 from rrf.policies.vla.context import Context, SeenObservation
-from rrf.policies.vla.critic import Critic
 from rrf.policies.vla.observations import check_observation
 from rrf.policies.vla.real_time import RunningChunk
 from rrf.policies.vla.robots import normalizers, of_rows, shown, tags_of
@@ -280,3 +279,32 @@ def prompt_of(template: str, instruction: str, state_d: np.ndarray, advantage: i
         bins = np.digitize(state_d, np.linspace(-1, 1, _STATE_BINS + 1)[:-1]) - 1
         prompt = prompt.replace("{state}", " ".join(map(str, bins.tolist())))
     return prompt
+
+
+class Critic(nn.Module):
+    """A vector of the backbone and the state -> values, for heads that read more than one vector.
+
+    With such a head the policy joins no vector that a value could be read from, so the critic has
+    the layers for it. All of them are new when a policy is first trained by PPO, and only the value
+    loss trains them.
+
+    Args:
+        cfg: The policy's config, with a value head.
+        width: Width of the backbone's vector.
+        num_values: Values per chunk.
+    """
+
+    def __init__(self, cfg: VLMPolicyCfg, width: int, num_values: int):
+        super().__init__()
+        assert cfg.value_head is not None
+        self._detaches = cfg.value_head.detaches
+        self.state_encoder = nn.Linear(cfg.state_width, cfg.state_features)
+        self.trunk = MLP(cfg.trunk, width + cfg.state_features, cfg.features)
+        self.mlp = MLP(cfg.value_head.mlp, cfg.features, num_values)
+
+    def forward(self, pooled_bd: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        """float32 [B, V]."""
+        if self._detaches:
+            pooled_bd = pooled_bd.detach()
+        state_bd = functional.relu(self.state_encoder(state))
+        return self.mlp(self.trunk(torch.cat([pooled_bd, state_bd], dim=1)))

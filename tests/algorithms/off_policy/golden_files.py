@@ -2,7 +2,7 @@
 
 import torch
 
-from rrf.policies.control.actor_q import ActorQ
+from rrf.policies.control.off_policy_actors import ActorQ
 from tests.golden_files import golden
 
 

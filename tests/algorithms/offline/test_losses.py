@@ -16,8 +16,8 @@ from rrf.algorithms.offline.losses import (
 )
 from rrf.algorithms.offline.td3_bc import TD3BC
 from rrf.envs.control_env import Interface
-from rrf.policies.control.bounded_gaussian import BoundedGaussian
 from rrf.policies.control.offline_configs import BoundedActorCfg, BoundedActorQPackCfg
+from rrf.policies.control.offline_policies import BoundedGaussian
 from rrf.storage.replay import RowLayout, Transitions
 
 

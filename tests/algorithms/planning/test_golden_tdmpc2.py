@@ -7,12 +7,10 @@ from rrf.algorithms.planning.configs import TDMPC2Cfg, discount_for
 from rrf.algorithms.planning.tdmpc2 import TDMPC2, Noise, Sequences
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import normed_mlp
-from rrf.networks.mlp import MLP
-from rrf.networks.simnorm import SimNorm
-from rrf.networks.two_hot import TwoHot, symexp, symlog
+from rrf.networks.mlp import MLP, SimNorm
 from rrf.policies.control.mppi import PlanNoise, follow
 from rrf.policies.control.tanh_gaussian import TanhGaussian
-from rrf.policies.control.world_model import WorldModel
+from rrf.policies.control.world_model import TwoHot, WorldModel, symexp, symlog
 from rrf.policies.control.world_model_configs import (
     PlannerCfg,
     WorldModelCfg,

@@ -12,10 +12,9 @@ from rrf.compiled.mish import Mish
 from rrf.envs.control_env import Interface
 from rrf.networks.batched_mlp import BatchedMLP
 from rrf.networks.configs import MLPCfg
-from rrf.networks.mlp import MLP
-from rrf.networks.simnorm import SimNorm
-from rrf.networks.two_hot import TwoHot, symexp, symlog
+from rrf.networks.mlp import MLP, SimNorm
 from rrf.policies import PlannerCfg, WorldModelCfg
+from rrf.policies.control.world_model import TwoHot, symexp, symlog
 from tests.algorithms.planning.toy import MODEL
 
 

@@ -6,8 +6,8 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from rrf.networks.vlm.configs import ImageRuleCfg, TokenizerCfg
+from rrf.networks.vlm.qwen.backbone import SPECIALS
 from rrf.networks.vlm.qwen.configs import Qwen2VLCfg, Qwen3VLCfg
-from rrf.networks.vlm.qwen.rows import SPECIALS
 
 PROMPTS = ["pick up the red cube", "open"]
 SPLIT = r"""[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""

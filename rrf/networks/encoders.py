@@ -1,16 +1,20 @@
-"""Convolutional image encoder with FiLM conditioning (arXiv:1709.07871) on a text vector.
+"""A convolutional image encoder with FiLM conditioning (arXiv:1709.07871) on a text vector, and the
+bag-of-words encoder of short instructions that makes this vector.
 
-It is small on purpose, for 64 px images on a laptop CPU. Images stay in channels-last memory order.
-They have this order on disk, and convolutions on CPUs are fastest with it.
+The former is small on purpose, for 64 px images on a laptop CPU. Images stay in channels-last
+memory order. They have this order on disk, and convolutions on CPUs are fastest with it.
 
 Legend: B batch, H height, W width, D text width, F feature width.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from rrf.networks.configs import ImageEncoderCfg
+from rrf.networks.configs import ImageEncoderCfg, InstructionEncoderCfg
+from rrf.networks.vocabulary import words_of
 
 
 class ImageEncoder(nn.Module):
@@ -50,3 +54,38 @@ class ImageEncoder(nn.Module):
                 x = x * (1 + scale) + shift
             x = functional.relu(x)
         return functional.relu(self.norm(self.projection(x.flatten(1))))
+
+
+UNKNOWN = 0
+
+
+class InstructionEncoder(nn.Module):
+    """Maps B sentences to [B, D]: the mean of their words' vectors. Unknown words share vector
+    0."""
+
+    def __init__(self, cfg: InstructionEncoderCfg):
+        super().__init__()
+        self.out_features = cfg.out_features
+        self._index = {word: index for index, word in enumerate(cfg.vocabulary, start=UNKNOWN + 1)}
+        self.embedding = nn.EmbeddingBag(len(cfg.vocabulary) + 1, cfg.out_features, mode="mean")
+        with torch.no_grad():
+            self.embedding.weight[UNKNOWN] = 0.0  # an untrained word shall carry no information
+
+    def token_ids(self, instruction: str) -> list[int]:
+        """Vocabulary indices of a sentence. Raises ValueError if it has no words."""
+        ids = [self._index.get(word, UNKNOWN) for word in words_of(instruction)]
+        if not ids:
+            raise ValueError(
+                f"the instruction {instruction!r} has no words; give at least one, e.g. 'reach'"
+            )
+        return ids
+
+    def forward(self, instructions: Sequence[str]) -> torch.Tensor:
+        ids, offsets = [], []
+        for instruction in instructions:
+            offsets.append(len(ids))
+            ids.extend(self.token_ids(instruction))
+        device = self.embedding.weight.device
+        return self.embedding(
+            torch.tensor(ids, device=device), torch.tensor(offsets, device=device)
+        )
