@@ -38,8 +38,8 @@ class EnsembleCfg(Cfg):
     deviations counts as diverged."""
     termination: typing.Literal["auto", "known", "learned"] = "auto"
     """Where imagined episodes end. known: the task's own rule, see
-    rrf.algorithms.model_based.terminations. learned: the ensemble predicts it. auto: known where
-    there is a rule."""
+    rrf.algorithms.model_based.learned_dynamics. learned: the ensemble predicts it. auto: known
+    where there is a rule."""
     precision: typing.Literal["fp32", "bf16", "auto"] = "fp32"
     """Precision of the hidden layers; see the algorithm's precision."""
 

@@ -6,25 +6,80 @@ the weights with which its error was lowest (arXiv:1906.08253, appendix C). The 
 on from these.
 
 The model is a Gaussian of the reward and of the change of the state. An imagined step takes it from
-one of the elites, drawn for each transition and step.
+one of the elites, drawn for each transition and step. Where an imagined episode ends, a rule of the
+task says (`RULES`, which hold for the tasks' default arguments); it is compared with what is
+observed.
 
 Legend: K members, E elites, B batch, F observed transitions, H held-out ones, O observation width,
 A action width.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import torch
 
 from rrf.algorithms.model_based.configs import EnsembleCfg
 from rrf.algorithms.model_based.ensemble import Ensemble
 from rrf.algorithms.model_based.losses import elites
-from rrf.algorithms.model_based.terminations import RULES, Rule
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
 from rrf.envs.control_env import Interface
 from rrf.envs.failure import NotFiniteError
 from rrf.precision import autocast
 from rrf.storage.replay import Transitions
+
+Rule = Callable[[torch.Tensor], torch.Tensor]
+"""Maps states [B, O] to bool [B]: the episode ends there."""
+_MAX_STATE = 100.0  # Hopper: no coordinate or velocity may be larger
+
+
+def never(x_bo: torch.Tensor) -> torch.Tensor:
+    """The task goes on until its time limit."""
+    return torch.zeros_like(x_bo[:, 0], dtype=torch.bool)
+
+
+def _inverted_pendulum(x_bo: torch.Tensor) -> torch.Tensor:
+    return x_bo[:, 1].abs() > 0.2
+
+
+def _hopper(x_bo: torch.Tensor) -> torch.Tensor:
+    height, angle = x_bo[:, 0], x_bo[:, 1]
+    is_healthy = (height > 0.7) & (angle.abs() < 0.2) & (x_bo[:, 1:].abs() < _MAX_STATE).all(1)
+    return ~is_healthy
+
+
+def _walker2d(x_bo: torch.Tensor) -> torch.Tensor:
+    height, angle = x_bo[:, 0], x_bo[:, 1]
+    return ~((height > 0.8) & (height < 2.0) & (angle.abs() < 1.0))
+
+
+def _ant(x_bo: torch.Tensor) -> torch.Tensor:
+    return ~((x_bo[:, 0] >= 0.2) & (x_bo[:, 0] <= 1.0))
+
+
+def _humanoid(x_bo: torch.Tensor) -> torch.Tensor:
+    return ~((x_bo[:, 0] > 1.0) & (x_bo[:, 0] < 2.0))
+
+
+def _mountain_car(x_bo: torch.Tensor) -> torch.Tensor:
+    return (x_bo[:, 0] >= 0.45) & (x_bo[:, 1] >= 0)
+
+
+RULES: dict[str, Rule] = {
+    "Pendulum-v1": never,
+    "MountainCarContinuous-v0": _mountain_car,
+    "InvertedPendulum-v5": _inverted_pendulum,
+    "HalfCheetah-v5": never,
+    "Swimmer-v5": never,
+    "Reacher-v5": never,
+    "Pusher-v5": never,
+    "Hopper-v5": _hopper,
+    "Walker2d-v5": _walker2d,
+    "Ant-v5": _ant,
+    "Humanoid-v5": _humanoid,
+}
+"""Task -> its rule."""
+
 
 _IMPROVEMENT = 0.01  # of an error, relative; less does not count
 _OWN = ("elites", "observed_mean", "observed_std")  # tensors in a checkpoint

@@ -3,20 +3,64 @@
 It can keep a fine-tuned policy close to the one it started from, the reference: with actions drawn
 from the reference, log p_reference - log p_policy is an unbiased estimate of the divergence
 KL(reference || policy), and its gradient is that of the divergence.
+
+Legend: B batch, 2 down and right, H height, W width, D state dimension.
 """
 
 import copy
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import nn
 
-from rrf.algorithms.vla.augmentation import augment
-from rrf.algorithms.vla.configs import BehaviorCloningCfg
+from rrf.algorithms.vla.configs import AugmentationCfg, BehaviorCloningCfg
+from rrf.data.dataset.history import camera_of
 from rrf.data.schema import STATE, Batch, Observation
 from rrf.networks.vlm.build import has_adapters, without_adapters
 from rrf.policies.policy import Policy
+
+
+def augment(
+    batch: Batch, cfg: AugmentationCfg, state_std: np.ndarray, rng: np.random.Generator
+) -> Batch:
+    """A copy of `batch` with shifted images and noisy states. Actions and padding are shared.
+
+    All randomness comes from `rng`. Past images of a camera (`rrf.data.dataset.history`) are
+    shifted like its present one. `state_std` is the standard deviation of the state, [D], or of
+    each row's robot, [B, D].
+    """
+    observation = batch.observation
+    cameras = dict.fromkeys(camera_of(name) for name in observation.images)
+    drawn = {name: _offsets(len(observation), cfg.shift_px, rng) for name in cameras}
+    images = {
+        name: shifted(images_bhw3, cfg.shift_px, drawn[camera_of(name)])
+        for name, images_bhw3 in observation.images.items()
+    }
+    noise_bd = rng.standard_normal(observation.state.shape, dtype=np.float32)
+    repeats = observation.state.shape[1] // state_std.shape[-1]  # the present state, and past ones
+    std = np.tile(state_std, repeats).astype(np.float32)
+    state = observation.state + np.float32(cfg.state_noise) * std * noise_bd
+    return dataclasses.replace(
+        batch, observation=dataclasses.replace(observation, images=images, state=state)
+    )
+
+
+def shifted(images_bhw3: np.ndarray, shift_px: int, offsets_2b: np.ndarray) -> np.ndarray:
+    """Each image shifted down and right by its offset in [-shift_px, shift_px]; edges repeat."""
+    _, height, width, _ = images_bhw3.shape
+    margin = [(0, 0), (shift_px, shift_px), (shift_px, shift_px), (0, 0)]
+    padded = np.pad(images_bhw3, margin, mode="edge")
+    moved = np.empty_like(images_bhw3)
+    for index, (down, right) in enumerate(offsets_2b.T.tolist()):
+        top, left = shift_px - down, shift_px - right
+        moved[index] = padded[index, top : top + height, left : left + width]
+    return moved
+
+
+def _offsets(batch: int, shift_px: int, rng: np.random.Generator) -> np.ndarray:
+    return rng.integers(-shift_px, shift_px, size=(2, batch), endpoint=True)
 
 
 class BehaviorCloning:
@@ -69,8 +113,8 @@ class BehaviorCloning:
             return self._state_std[None]
         std_bd = np.zeros_like(observation.state)
         for row, robot in enumerate(observation.robots):
-            own = self._state_std[robot]
-            std_bd[row, : len(own)] = own
+            std_d = self._state_std[robot]
+            std_bd[row, : len(std_d)] = std_d
         return std_bd
 
     def divergence(self, observation: Observation) -> torch.Tensor:

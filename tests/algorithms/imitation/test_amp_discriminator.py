@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from rrf.algorithms.imitation.amp_configs import AMPCfg
-from rrf.algorithms.imitation.amp_discriminator import (
+from rrf.algorithms.imitation.amp import (
     Discriminator,
     bce_reward,
     lsgan_loss,
     lsgan_reward,
     squared_gradients,
 )
+from rrf.algorithms.imitation.amp_configs import AMPCfg
 from rrf.networks.configs import plain_mlp
 from tests.golden_files import close, golden
 

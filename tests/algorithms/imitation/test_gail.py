@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from rrf.algorithms import GAILCfg
-from rrf.algorithms.imitation.discriminator import cross_entropy, gradient_penalty
-from rrf.algorithms.imitation.gail import absorbing_logit, reward
+from rrf.algorithms.imitation.gail import absorbing_logit, cross_entropy, gradient_penalty, reward
 from rrf.cli.trainings import training_of
 from rrf.config import configclass
 from rrf.data.conversion.lerobot_writer import write_dataset

@@ -8,8 +8,7 @@ import torch
 
 from rrf.algorithms.model_based import losses
 from rrf.algorithms.model_based.ensemble import Ensemble, Standardizer
-from rrf.algorithms.model_based.learned_dynamics import LearnedDynamics
-from rrf.algorithms.model_based.terminations import RULES
+from rrf.algorithms.model_based.learned_dynamics import RULES, LearnedDynamics
 from rrf.envs.control_env import Interface
 from rrf.envs.failure import NotFiniteError
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg

@@ -3,7 +3,7 @@
 import numpy as np
 
 from rrf.algorithms import AugmentationCfg, BehaviorCloningCfg
-from rrf.algorithms.vla.augmentation import augment, random_shift
+from rrf.algorithms.vla.behavior_cloning import augment, shifted
 from rrf.data.schema import Batch, Observation
 
 
@@ -25,19 +25,18 @@ def make_batch() -> Batch:
 def test_a_shift_moves_the_picture_and_repeats_its_edge():
     image = np.arange(16, dtype=np.uint8).reshape(1, 4, 4, 1).repeat(3, axis=3)
 
-    class DownOneLeftOne:
-        def integers(self, *_, **__):
-            return np.array([[1], [-1]])
-
-    shifted = random_shift(image, 1, DownOneLeftOne())[0, :, :, 0]
-    assert shifted.tolist() == [[1, 2, 3, 3], [1, 2, 3, 3], [5, 6, 7, 7], [9, 10, 11, 11]]
+    moved = shifted(image, 1, np.array([[1], [-1]]))[0, :, :, 0]  # down by one, left by one
+    assert moved.tolist() == [[1, 2, 3, 3], [1, 2, 3, 3], [5, 6, 7, 7], [9, 10, 11, 11]]
 
 
 def test_every_image_has_its_own_offset_within_the_limit():
-    image = np.zeros((200, 9, 9, 3), np.uint8)
-    image[:, 4, 4] = 255
-    shifted = random_shift(image, 2, np.random.default_rng(0))
-    offsets = {tuple(np.argwhere(picture[..., 0])[0] - 4) for picture in shifted}
+    images = np.zeros((200, 9, 9, 3), np.uint8)
+    images[:, 4, 4] = 255
+    observation = Observation({"front": images}, np.zeros((200, 2), np.float32), ["go"] * 200)
+    batch = Batch(observation, np.zeros((200, 2, 2), np.float32), np.zeros((200, 2), bool))
+    cfg = AugmentationCfg(shift_px=2, state_noise=0.0)
+    moved = augment(batch, cfg, np.ones(2), np.random.default_rng(0)).observation.images["front"]
+    offsets = {tuple(np.argwhere(picture[..., 0])[0] - 4) for picture in moved}
     assert offsets == {(row, column) for row in range(-2, 3) for column in range(-2, 3)}
 
 

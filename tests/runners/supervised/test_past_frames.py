@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rrf.algorithms import AugmentationCfg, BehaviorCloningCfg
-from rrf.algorithms.vla.augmentation import augment
+from rrf.algorithms.vla.behavior_cloning import augment
 from rrf.client import RecedingHorizon, RobotHistory
 from rrf.data.dataset.history import Past
 from rrf.envs.vec_env import InitialState
