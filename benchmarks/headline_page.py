@@ -5,7 +5,7 @@ import statistics
 from benchmarks import vla_experiments as experiments
 from benchmarks.record import ROOT
 from rrf import atomic
-from rrf.evaluation.reports.charts import curves_chart
+from rrf.pages.charts import curves_chart
 
 CURVE = ROOT / "docs" / "images" / "learning-curve.svg"
 HEADLINE = "metaworld-grpo-compact"
@@ -54,7 +54,7 @@ def draw() -> None:
         if result["validations"] and experiment.protocol == experiments.SIX_TASKS
     }
     if curves:
-        svg = curves_chart(curves, "validation success over training episodes")
+        svg = str(curves_chart(curves, "validation success over training episodes"))
         svg = svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" width="560" ', 1)
         atomic.write_text(CURVE, svg.replace(">", f">{_STYLE}", 1))
 

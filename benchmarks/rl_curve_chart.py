@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from rrf.evaluation.reports.charts import COLORS
+from rrf.pages.charts import COLORS
 
 _STYLE = {"svg.fonttype": "none", "svg.hashsalt": "rrf", "text.parse_math": False, "font.size": 9}
 

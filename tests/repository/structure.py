@@ -17,6 +17,7 @@ TEMPLATE = ROOT / "infra/workspace"
 GROUND = (
     "formats", "config", "atomic", "workspace", "code_digest", "precision", "compiled", "processes",
     "ctrl_c", "outcome", "service_records", "prefect_plugin", "extras", "lookup", "lineage",
+    "pages",
 )  # fmt: skip
 """Modules that every layer may import; the table leaves them out of its imports."""
 LAYERS = (

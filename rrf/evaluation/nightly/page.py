@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from markupsafe import Markup
+
 from rrf.evaluation.nightly.series import ALL, FALSE_ALARM, NIGHTS, Count, Point, together
-from rrf.evaluation.reports.charts import COLORS, Drawing
-from rrf.evaluation.reports.page import escape, link, page, section, table
+from rrf.pages.charts import COLORS, Drawing
+from rrf.pages.page import render
 
 _SIZE = (10.4, 2.9)  # inches
 _MOST_TICKS = 8
@@ -30,29 +32,21 @@ def trend_page(
         alarms: What is not acknowledged yet.
         pages: Night id -> address of its page.
     """
-    tone, state = ("fail", "red") if alarms else ("pass", "green")
-    header = (
-        f'<div><h1>{escape(title)}</h1><div class="soft">{len(points)} nights from '
-        f"{_day(points[0])} to {_day(points[-1])}; compared with {escape(reference)}</div></div>"
-        f'<div><span class="badge {tone}">{state}</span></div>'
+    return render(
+        "evaluation/nightly/nights.html",
+        title=title,
+        reference=reference,
+        alarms=alarms,
+        success=_success(points),
+        cusum=_cusum(points),
+        rules=_rules(levels, points[-1]),
+        nights=[_night(point, (pages or {}).get(point.night.id)) for point in points],
+        num_nights=NIGHTS,
+        false_alarm=FALSE_ALARM,
     )
-    red = [f'<li class="fail"><span>alarm</span>{escape(one)}</li>' for one in alarms]
-    sections = [section("Not acknowledged", f'<ul class="reasons">{"".join(red)}</ul>')] * any(red)
-    sections += [
-        section("Success per night", _success(points)),
-        section("CUSUM of failures, as a share of its threshold", _cusum(points)),
-        section("Rules and where they stand", _rules(levels, points[-1])),
-        section("Nights", *(_night(point, pages or {}) for point in reversed(points))),
-    ]
-    footer = (
-        f"Bounds are two-sided Wilson 95 % score intervals. All rules together raise a false alarm "
-        f"within {NIGHTS} nights with a chance of at most {FALSE_ALARM:.0%}. A night on which the "
-        "same episodes succeed as on an earlier one adds nothing to a CUSUM."
-    )
-    return page(title, header, sections, footer)
 
 
-def _success(points: Sequence[Point]) -> str:
+def _success(points: Sequence[Point]) -> Markup:
     drawing = Drawing(_SIZE)
     axes, places = drawing.axes, range(1, len(points) + 1)
     rates = [together(point.night.tasks)[ALL].rate for point in points]
@@ -69,7 +63,9 @@ def _success(points: Sequence[Point]) -> str:
         list(places), [r.low for r in rates], [r.high for r in rates], colors=tones, zorder=3
     )
     marks = axes.scatter(list(places), [r.rate for r in rates], s=26, c=tones, zorder=4)
-    drawing.say(marks, [f"{p.night.time}: {r}" for p, r in zip(points, rates, strict=True)])
+    drawing.add_tooltips(
+        marks, [f"{p.night.time}: {r}" for p, r in zip(points, rates, strict=True)]
+    )
     axes.set(ylim=(-0.03, 1.03), yticks=[0, 0.25, 0.5, 0.75, 1])
     axes.yaxis.set_major_formatter("{x:.0%}")
     _finish(drawing, points)
@@ -77,7 +73,7 @@ def _success(points: Sequence[Point]) -> str:
     return drawing.svg("success per night")
 
 
-def _cusum(points: Sequence[Point]) -> str:
+def _cusum(points: Sequence[Point]) -> Markup:
     drawing = Drawing(_SIZE)
     axes, labelled = drawing.axes, {}
     names = list(dict.fromkeys(name for point in points for name in point.rules))
@@ -93,7 +89,7 @@ def _cusum(points: Sequence[Point]) -> str:
     raised = [place for place, point in enumerate(points, start=1) if point.alarms]
     if raised:
         marks = axes.scatter(raised, [1] * len(raised), s=40, c=_ALARM, marker="D", zorder=4)
-        drawing.say(marks, ["; ".join(points[place - 1].alarms) for place in raised])
+        drawing.add_tooltips(marks, ["; ".join(points[place - 1].alarms) for place in raised])
         labelled["alarm"] = marks
     axes.set_ylim(bottom=-0.05)
     axes.yaxis.set_major_formatter("{x:.0%}")
@@ -120,8 +116,10 @@ def _finish(drawing: Drawing, points: Sequence[Point]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _rules(levels: Mapping[str, Count], last: Point) -> str:
-    """What each series is compared with, its rule, and how soon a fall to half would show."""
+def _rules(levels: Mapping[str, Count], last: Point) -> list[list[str]]:
+    """What each series is compared with, its rule, and how soon a fall to half would show; the
+    first row is the head of the table.
+    """
     head = ["", "reference", "last night", "won", "lost", "unchanged from", "allowed per night"]
     head += ["CUSUM", "alarm from", "false alarm, CUSUM", "nights to see a fall to half"]
     rows = []
@@ -133,29 +131,20 @@ def _rules(levels: Mapping[str, Count], last: Point) -> str:
             row += [f"{rule.kept:.1%}", f"{rule.allowance:g}", f"{last.statistics[name]:g}"]
             row += [f"{rule.threshold:g}", f"{rule.false_alarm:.2%}", f"{nights:.1f}"]
         rows.append(row + ["–"] * (len(head) - len(row)))
-    note = (
-        "<p class='soft'>The CUSUM is the sum of failures above the allowed ones, never below 0. "
-        f"Its false alarms are those within {NIGHTS} independent nights at the lowest success that "
-        "counts as unchanged.</p>"
-    )
-    return table(head, rows) + note
+    return [head, *rows]
 
 
-def _night(point: Point, pages: Mapping[str, str]) -> str:
+def _night(point: Point, page: str | None) -> dict:
+    """A night as the page lists it; `page` is the address of its own page."""
     night = point.night
-    facts = [f"<li>{escape(one)}</li>" for one in (*point.alarms, *night.differences)]
-    for ack in night.acks:
-        also = "; this night is the reference from now on" if ack.is_reference else ""
-        text = f"acknowledged {ack.time} by {ack.actor}: {ack.reason}{also}"
-        facts.append(f"<li><b>{escape(text)}</b></li>")
-    tone, rate = "fail" if point.is_red else "pass", together(night.tasks)[ALL].rate
-    named = link(night.time, pages.get(night.id, ""))
-    if night.id not in pages:
-        named = escape(night.time)
-    return (
-        f'<div class="{tone} worse"><b>{"red" if point.is_red else "green"}</b> {named}: '
-        f"{escape(str(rate))}<ul>{''.join(facts)}</ul></div>"
-    )
+    return {
+        "time": night.time,
+        "page": page,
+        "is_red": point.is_red,
+        "rate": together(night.tasks)[ALL].rate,
+        "facts": (*point.alarms, *night.differences),
+        "acks": night.acks,
+    }
 
 
 def _day(point: Point) -> str:

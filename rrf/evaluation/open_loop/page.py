@@ -1,10 +1,10 @@
 """The page about an evaluation on recorded episodes: tables of errors, and curves of actions."""
 
-from html import escape
+from markupsafe import Markup
 
-from rrf.evaluation.open_loop.errors import PREDICTORS, OpenLoop
-from rrf.evaluation.reports.charts import Curve, curves_chart
-from rrf.evaluation.reports.page import page, section, table
+from rrf.evaluation.open_loop.errors import PREDICTORS, OpenLoop, Trace
+from rrf.pages.charts import Curve, curves_chart
+from rrf.pages.page import render
 
 
 def open_loop_page(result: OpenLoop, label: str, dataset: str) -> str:
@@ -15,48 +15,39 @@ def open_loop_page(result: OpenLoop, label: str, dataset: str) -> str:
         label: The policy.
         dataset: The dataset, and which of its episodes.
     """
-    sections = [
-        section(
-            "Errors",
-            f"<p>Mean absolute errors of {result.num_frames} chunks on {escape(dataset)}, in units "
-            "of each dimension. The last row is the mean over dimensions in standard deviations of "
-            "the training data. A policy that is no worse with the images of another frame "
-            "gains nothing from its own.</p>",
-            _by_dimension(result),
-        ),
-        section(
-            "By step of the chunk",
-            "<p>In standard deviations of the training data.</p>",
-            curves_chart(
-                {who: _curve(result.per_step(who)) for who in PREDICTORS}, "error by step (std)"
-            ),
-        ),
+    dimensions = [
+        f"{name} ({unit})" if unit else name
+        for name, unit in zip(result.names, result.units, strict=True)
     ]
-    for trace in result.episodes:
-        charts = [
-            curves_chart(
-                {
-                    "demonstrated": _curve(trace.demonstrated[:, dim]),
-                    "predicted": _curve(trace.predicted[:, dim]),
-                },
-                f"{name} ({unit})" if unit else name,
-            )
-            for dim, (name, unit) in enumerate(zip(result.names, result.units, strict=True))
-        ]
-        title = f"Episode {trace.number}: the first step of every predicted chunk"
-        sections.append(section(title, f'<div class="charts">{"".join(charts)}</div>'))
-    title = f"Open loop: {label}"
-    return page(title, f"<h1>{escape(title)}</h1>", sections, "")
+    steps = {who: _curve(result.per_step(who)) for who in PREDICTORS}
+    return render(
+        "evaluation/open_loop/open_loop.html",
+        title=f"Open loop: {label}",
+        num_frames=result.num_frames,
+        dataset=dataset,
+        head=["dimension", *PREDICTORS],
+        rows=[
+            [dimension, *(f"{result.per_dimension(who)[index]:.4g}" for who in PREDICTORS)]
+            for index, dimension in enumerate(dimensions)
+        ],
+        total=["mean, in standard deviations", *(f"{result.total(w):.3f}" for w in PREDICTORS)],
+        by_step=curves_chart(steps, "error by step (std)"),
+        episodes={trace.number: _charts(trace, dimensions) for trace in result.episodes},
+    )
 
 
-def _by_dimension(result: OpenLoop) -> str:
-    rows = [
-        [f"{name} ({unit})" if unit else name]
-        + [f"{result.per_dimension(who)[dim]:.4g}" for who in PREDICTORS]
-        for dim, (name, unit) in enumerate(zip(result.names, result.units, strict=True))
+def _charts(trace: Trace, dimensions: list[str]) -> list[Markup]:
+    """A chart of each dimension of an episode's actions."""
+    return [
+        curves_chart(
+            {
+                "demonstrated": _curve(trace.demonstrated[:, index]),
+                "predicted": _curve(trace.predicted[:, index]),
+            },
+            dimension,
+        )
+        for index, dimension in enumerate(dimensions)
     ]
-    total = ["mean, in standard deviations", *(f"{result.total(who):.3f}" for who in PREDICTORS)]
-    return table(["dimension", *PREDICTORS], rows, total)
 
 
 def _curve(values) -> Curve:

@@ -5,21 +5,22 @@ baseline-*.json) and from what only the caller knows: the lineage, the training 
 champion's evaluation.
 """
 
-import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
+from markupsafe import Markup
 
 from rrf import atomic
-from rrf.evaluation.gates.regression import worse_tasks
-from rrf.evaluation.gates.verdicts import Verdict, verdicts_of
+from rrf.evaluation.gates.regression import WorseTask, worse_tasks
+from rrf.evaluation.gates.verdicts import verdicts_of
 from rrf.evaluation.intervals import mcnemar_p, paired_difference
 from rrf.evaluation.protocols.files import parse_protocol
-from rrf.evaluation.reports.charts import Curve, curves_chart, interval_bar, success_chart
-from rrf.evaluation.reports.page import badge, escape, key_table, link, page, section, table
-from rrf.evaluation.results import REPORT, Evaluation, wins_and_losses
+from rrf.evaluation.reports.charts import interval_bar, success_chart
+from rrf.evaluation.results import REPORT, Evaluation, Rate, wins_and_losses
 from rrf.lineage import Lineage
+from rrf.pages.charts import Curve, curves_chart
+from rrf.pages.page import data_url, render
 
 BASELINE = "baseline-*.json"
 _NOT_SHOWN = ("train/cpu_s", "train/samples_per_s")
@@ -28,13 +29,13 @@ _FIRST_CHARTS = (
     *("validation/success by task", "env/success_once", "env/success_once by task"),
     *("env/episode_len", "actor/approx_kl"),
 )
-_OPEN_CHARTS = 8
 _BY_TASK = " by task"
 _DATASET = (
     *("dataset", "dataset_md5", "raw_md5", "num_episodes", "num_frames"),
     *("validation", "validation_digest"),
 )
 _CODE = ("git_revision", "git_dirty", "source_digest", "lock_hash")
+_Rows = list[list[str]]  # of a table: the first cell is text, the others are numbers
 
 
 def write_report(
@@ -62,101 +63,59 @@ def write_report(
     folder = Path(folder)
     evaluation = Evaluation.load(folder)
     verdicts = list(verdicts_of(folder, evaluation.digest).values())
-    others = {} if champion is None else {"champion": champion}
-    others |= {path.stem: Evaluation.load(path) for path in sorted(folder.glob(BASELINE))}
-    sections = [_headline(evaluation, verdicts, others)]
-    sections += [*map(_gate, verdicts), _tasks(evaluation, others)]
-    if evaluation.mean_metrics():
-        sections.append(_metrics(evaluation))
-    if others:
-        sections.append(_comparisons(evaluation, others))
-    if evaluation.videos:
-        sections.append(_videos(evaluation, folder))
-    if curves:
-        sections.append(_curves(curves))
-    sections += [_lineage(evaluation, lineage or Lineage()), _protocol(evaluation)]
-    if config:
-        sections.append(_config(config))
-    subject = subject or evaluation.policy or evaluation.checkpoint_digest[:12]
-    leads = " · ".join(link(title, address) for title, address in (links or {}).items())
-    header = (
-        f"<div><h1>Evaluation of {escape(subject)}</h1>"
-        f'<div class="soft">protocol {escape(str(evaluation.protocol["name"]))} · '
-        f"{escape(evaluation.created)}</div>"
-        f"<div>{leads}</div></div><div>{' '.join(badge(v.gate, v.outcome) for v in verdicts)}</div>"
+    others = [] if champion is None else [("champion", champion)]
+    baselines = {path.stem: Evaluation.load(path) for path in sorted(folder.glob(BASELINE))}
+    others += [(_title(label), baseline) for label, baseline in baselines.items()]
+    worse = [(title, tasks) for title, e in others if (tasks := worse_tasks(evaluation, e))]
+    lineage = lineage or Lineage()
+    page = render(
+        "evaluation/reports/report.html",
+        title=f"Evaluation of {subject or evaluation.policy or evaluation.checkpoint_digest[:12]}",
+        links=links or {},
+        evaluation=evaluation,
+        headline=_headline(evaluation),
+        interval=interval_bar(evaluation.overall),
+        worse=[(_comparison(title, tasks), tasks) for title, tasks in worse],
+        num_worse=len({worse_task.task for _, tasks in worse for worse_task in tasks}),
+        verdicts=verdicts,
+        passed_gates=[verdict.gate for verdict in verdicts if verdict.passed],
+        tasks_chart=success_chart(evaluation.per_task, {t: e.per_task for t, e in others}),
+        tasks=_tasks(evaluation),
+        metrics=_metrics(evaluation) if evaluation.mean_metrics() else None,
+        comparisons=[_paired(evaluation, title, other) for title, other in others],
+        videos=_videos(evaluation, folder),
+        charts=_charts(curves or {}),
+        lineage=_lineage(evaluation, lineage),
+        missing=lineage.missing,
+        protocol={"hash": evaluation.protocol_hash, "evaluation digest": evaluation.digest}
+        | {key: _shown(value) for key, value in evaluation.protocol.items() if key != "type"},
+        config=config and yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True),
     )
-    footer = (
-        "Bounds are two-sided Wilson 95 % score intervals; the gate's own bounds are stated with "
-        "it. "
-        "Videos are replays of the evaluated episodes, action by action."
-    )
-    path = folder / REPORT
-    atomic.write_text(path, page(f"Evaluation of {subject}", header, sections, footer))
-    return path
+    atomic.write_text(folder / REPORT, page)
+    return folder / REPORT
 
 
-def _headline(
-    evaluation: Evaluation, verdicts: list[Verdict], others: Mapping[str, Evaluation]
-) -> str:
-    rate = evaluation.overall
-    facts = {
+def _headline(evaluation: Evaluation) -> dict[str, str]:
+    rate, timings = evaluation.overall, evaluation.timings
+    return {
         "episodes": str(rate.episodes),
         "solved": str(rate.successes),
         "tasks": str(len(evaluation.per_task)),
-        "episodes per second": f"{evaluation.timings.get('episodes_per_s', 0):.2f}",
-        "wall time": f"{evaluation.timings.get('wall_s', 0):.0f} s",
-        "CPU time": f"{evaluation.timings.get('cpu_s', 0):.0f} s",
+        "episodes per second": f"{timings.get('episodes_per_s', 0):.2f}",
+        "wall time": f"{timings.get('wall_s', 0):.0f} s",
+        "CPU time": f"{timings.get('cpu_s', 0):.0f} s",
     }
-    cells = "".join(
-        f'<div><b>{value}</b><span class="soft">{name}</span></div>'
-        for name, value in facts.items()
-    )
-    return (
-        '<section><div class="headline">'
-        f'<div><div class="big">{rate.rate:.1%}</div>'
-        '<div class="soft">success, all tasks</div></div>'
-        f"<div>{interval_bar(rate)}</div></div>{_worse(evaluation, verdicts, others)}"
-        f'<div class="facts">{cells}</div></section>'
-    )
 
 
-def _worse(
-    evaluation: Evaluation, verdicts: list[Verdict], others: Mapping[str, Evaluation]
-) -> str:
-    """A note on the tasks that got worse, shown even if a gate passes."""
-    passed = [verdict.gate for verdict in verdicts if verdict.passed]
-    lines, names = [], set()
-    for label, other in others.items():
-        if worse := worse_tasks(evaluation, other):
-            names |= {one.task for one in worse}
-            tasks = "; ".join(map(str, worse))
-            count = "one task is" if len(worse) == 1 else f"{len(worse)} tasks are"
-            told = f"Compared with {_title(label)}, {count} worse:"
-            lines.append(f"<b>{escape(told)}</b> {escape(tasks)}.")
-    if lines and passed:
-        what = "a task" if len(names) == 1 else f"{len(names)} tasks"
-        lines.insert(0, f"Gate {escape(', '.join(passed))} passes although {what} got worse.")
-    return f'<p class="hold worse">{"<br>".join(lines)}</p>' if lines else ""
+def _comparison(title: str, tasks: Sequence[WorseTask]) -> str:
+    """The beginning of the note on the tasks that got worse."""
+    count = "one task is" if len(tasks) == 1 else f"{len(tasks)} tasks are"
+    return f"Compared with {title}, {count} worse:"
 
 
-def _gate(verdict: Verdict) -> str:
-    items = "".join(
-        f'<li class="{check.outcome}"><span>{check.outcome}</span>{escape(check.reason)}</li>'
-        for check in sorted(verdict.checks, key=lambda c: ("fail", "hold", "pass").index(c.outcome))
-    )
-    against = f"version {verdict.champion_version}" if verdict.champion_digest else "none"
-    note = f"Look {verdict.round + 1} of {verdict.rounds}; champion: {against}."
-    if verdict.more_episodes_per_task:
-        note += f" It asks for {verdict.more_episodes_per_task} more episodes per task."
-    return section(
-        f"Gate {verdict.gate}: {verdict.outcome}",
-        f'<ul class="reasons">{items}</ul><p class="soft">{escape(note)}</p>',
-    )
-
-
-def _tasks(evaluation: Evaluation, others: Mapping[str, Evaluation]) -> str:
+def _tasks(evaluation: Evaluation) -> tuple[list[str], _Rows, list[str]]:
+    """Head, rows and last row of the table of tasks."""
     rates = evaluation.per_task
-    marks = {_title(label): other.per_task for label, other in others.items()}
     head = ["task", "solved", "success", "95 % low", "95 % high"]
     rows = [[task, *_numbers(rate)] for task, rate in rates.items()]
     total = ["all tasks", *_numbers(evaluation.overall)]
@@ -166,84 +125,51 @@ def _tasks(evaluation: Evaluation, others: Mapping[str, Evaluation]) -> str:
         for row, task in zip(rows, rates, strict=True):
             steps = [e.steps for e in evaluation.episodes if e.task == task and e.success]
             row.append(f"{sum(steps) / len(steps):.1f}" if steps else "–")
-    return section(
-        "Success by task",
-        success_chart(rates, marks),
-        table(head, rows, total),
-    )
+    return head, rows, total
 
 
-def _metrics(evaluation: Evaluation) -> str:
-    """The mean metrics of each task, and the rule for a success."""
+def _metrics(evaluation: Evaluation) -> dict:
+    """Head, rows and last row of the table of mean metrics, and the rule for a success."""
     overall, protocol = evaluation.mean_metrics(), parse_protocol(evaluation.protocol)
     units = {name: protocol.metrics[name] for name in overall}
-    head = [
-        "task",
-        *(f"{_words(name)} ({unit})".removesuffix(" ()") for name, unit in units.items()),
-    ]
+    titles = [f"{name.replace('_', ' ')} ({unit})" for name, unit in units.items()]
 
     def row(title: str, means: Mapping[str, float]) -> list[str]:
         return [title, *(f"{means[name]:.4g}" if name in means else "–" for name in overall)]
 
-    rows = [row(task, evaluation.mean_metrics(task)) for task in evaluation.per_task]
-    rule = f" An episode succeeds with {protocol.success_rule}." if protocol.success_rule else ""
-    note = f'<p class="soft">Means over episodes.{escape(rule)}</p>'
-    return section("Measured", table(head, rows, row("all tasks", overall)), note)
+    return {
+        "head": ["task", *(title.removesuffix(" ()") for title in titles)],
+        "rows": [row(task, evaluation.mean_metrics(task)) for task in evaluation.per_task],
+        "total": row("all tasks", overall),
+        "success_rule": protocol.success_rule,
+    }
 
 
-def _comparisons(evaluation: Evaluation, others: Mapping[str, Evaluation]) -> str:
-    head = [
-        "compared with",
-        "its success",
-        "won",
-        "lost",
-        "difference",
-        "95 % low",
-        "95 % high",
-        "p (not better)",
-    ]
-    rows = []
-    for label, other in others.items():
-        theirs = other.successes
-        pairs = [e for e in evaluation.episodes if e.initial_state in theirs]
-        wins, losses = wins_and_losses(pairs, theirs)
-        difference, low, high = paired_difference(wins, losses, len(pairs))
-        rows.append(
-            [
-                _title(label),
-                f"{other.overall.rate:.1%}",
-                str(wins),
-                str(losses),
-                f"{difference:+.1%}",
-                f"{low:+.1%}",
-                f"{high:+.1%}",
-                f"{mcnemar_p(wins, losses):.2g}",
-            ]
-        )
-    note = '<p class="soft">Pairs of episodes from the same initial state; exact McNemar test.</p>'
-    return section("Compared on the same initial states", table(head, rows), note)
+def _paired(evaluation: Evaluation, title: str, other: Evaluation) -> list[str]:
+    """A row of the comparison on the same initial states."""
+    pairs = [e for e in evaluation.episodes if e.initial_state in other.successes]
+    wins, losses = wins_and_losses(pairs, other.successes)
+    difference, low, high = paired_difference(wins, losses, len(pairs))
+    changes = [f"{change:+.1%}" for change in (difference, low, high)]
+    rate, p_value = other.overall.rate, mcnemar_p(wins, losses)
+    return [title, f"{rate:.1%}", str(wins), str(losses), *changes, f"{p_value:.2g}"]
 
 
-def _videos(evaluation: Evaluation, folder: Path) -> str:
+def _videos(evaluation: Evaluation, folder: Path) -> list[dict]:
     """The videos themselves, not links to them. Raises ValueError for a path out of `folder`."""
-    figures, where = [], f"a video of the evaluation in {folder}"
+    videos, where = [], f"a video of the evaluation in {folder}"
     for entry in evaluation.videos:
-        file = atomic.inside(folder, entry["path"], where)
-        if not file.is_file():
+        clip = atomic.inside(folder, entry["path"], where)
+        if not clip.is_file():
             continue
-        outcome, tone = ("success", "pass") if entry["success"] else ("failure", "fail")
-        poster = file.with_suffix(".jpg")
-        poster = atomic.inside(folder, poster.relative_to(folder).as_posix(), where)
-        shown = f' poster="{_data(poster, "image/jpeg")}"' if poster.is_file() else ""
-        figures.append(
-            f'<figure class="{tone}"><video controls loop muted playsinline preload="metadata"'
-            f'{shown} src="{_data(file, "video/mp4")}"></video><figcaption><b>{outcome}</b> '
-            f"{escape(entry['task'])}, initial state {entry['index']}</figcaption></figure>"
-        )
-    return section("Episodes", f'<div class="videos">{"".join(figures)}</div>')
+        poster = clip.with_suffix(".jpg").relative_to(folder).as_posix()
+        poster = atomic.inside(folder, poster, where)
+        still = data_url("image/jpeg", poster.read_bytes()) if poster.is_file() else None
+        videos.append(entry | {"clip": data_url("video/mp4", clip.read_bytes()), "poster": still})
+    return videos
 
 
-def _curves(curves: Mapping[str, Curve]) -> str:
+def _charts(curves: Mapping[str, Curve]) -> list[Markup]:
     """One chart per loss with its validation curve, then one chart per group of other metrics."""
     groups: dict[str, dict[str, Curve]] = {}
     for name, curve in curves.items():
@@ -251,16 +177,9 @@ def _curves(curves: Mapping[str, Curve]) -> str:
             chart = _chart_of(name, curves)
             label = name.rpartition("/")[2] if chart.endswith(_BY_TASK) else name
             groups.setdefault(chart, {})[label] = curve
-    first = {title: place for place, title in enumerate(_FIRST_CHARTS)}
-    order = sorted(groups, key=lambda title: (first.get(title, len(first)), title))
-    charts = [f"<div>{curves_chart(groups[title], title)}</div>" for title in order]
-    shown = f'<div class="charts">{"".join(charts[:_OPEN_CHARTS])}</div>'
-    if rest := charts[_OPEN_CHARTS:]:
-        shown += (
-            f"<details><summary>{len(rest)} more</summary>"
-            f'<div class="charts">{"".join(rest)}</div></details>'
-        )
-    return section("Training", shown)
+    places = {title: place for place, title in enumerate(_FIRST_CHARTS)}
+    order = sorted(groups, key=lambda title: (places.get(title, len(places)), title))
+    return [curves_chart(groups[title], title) for title in order]
 
 
 def _chart_of(name: str, curves: Mapping[str, Curve]) -> str:
@@ -275,41 +194,16 @@ def _chart_of(name: str, curves: Mapping[str, Curve]) -> str:
     return f"{group}{_BY_TASK}" if "/" in group else name
 
 
-def _lineage(evaluation: Evaluation, lineage: Lineage) -> str:
-    rows: dict[str, object] = {"checkpoint_digest": evaluation.checkpoint_digest}
+def _lineage(evaluation: Evaluation, lineage: Lineage) -> dict[str, str]:
     facts, keys = lineage.facts(), _CODE if lineage.environment else (*_DATASET, *_CODE)
+    rows = {"checkpoint_digest": evaluation.checkpoint_digest}
     rows |= {key: _shown(facts.get(key)) for key in keys}
-    rows |= {key: _shown(facts[key]) for key in facts if key not in (*keys, "missing")}
-    note = "".join(f"<p>missing: {escape(problem)}</p>" for problem in lineage.missing)
-    return section("Lineage", key_table(rows), note)
+    return rows | {key: _shown(facts[key]) for key in facts if key not in (*keys, "missing")}
 
 
-def _protocol(evaluation: Evaluation) -> str:
-    rows = {"hash": evaluation.protocol_hash, "evaluation digest": evaluation.digest}
-    rows |= {key: _shown(value) for key, value in evaluation.protocol.items() if key != "type"}
-    return section("Protocol", key_table(rows))
-
-
-def _config(config: Mapping) -> str:
-    text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-    return section(
-        "Config",
-        f"<details><summary>as resolved, {len(text.splitlines())} lines</summary>"
-        f'<pre class="mono">{escape(text)}</pre></details>',
-    )
-
-
-def _numbers(rate) -> list[str]:
-    return [
-        f"{rate.successes}/{rate.episodes}",
-        f"{rate.rate:.1%}",
-        f"{rate.low:.1%}",
-        f"{rate.high:.1%}",
-    ]
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
+def _numbers(rate: Rate) -> list[str]:
+    bounds = (f"{share:.1%}" for share in (rate.rate, rate.low, rate.high))
+    return [f"{rate.successes}/{rate.episodes}", *bounds]
 
 
 def _title(label: str) -> str:
@@ -324,7 +218,3 @@ def _shown(value) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {item}" for key, item in value.items())
     return str(value)
-
-
-def _data(path: Path, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"

@@ -257,7 +257,7 @@ def test_the_trend_page_shows_nights_rules_alarms_and_acknowledgements_and_loads
     alarms = [alarm for point in points[7:] for alarm in point.alarms]
     levels = together(counted(REFERENCE))
     text = trend_page(
-        "Nights of m", "the evaluation at promotion", levels, points, alarms,
+        "Nights of <m>", "the evaluation <at> promotion", levels, points, alarms,
         {"run-0": "http://127.0.0.1:5000/#/runs/run-0"},
     )  # fmt: skip
     page = Page(text)
@@ -266,7 +266,9 @@ def test_the_trend_page_shows_nights_rules_alarms_and_acknowledgements_and_loads
         "http://127.0.0.1:5000/#/runs/run-0"
     ]
     assert "script" not in page.tags
-    assert "10 nights from 2026-11-01 to 2026-11-10" in words
+    assert text.startswith("<!doctype html>")
+    assert "Nights of <m> 10 nights from 2026-11-01 to 2026-11-10" in words
+    assert "compared with the evaluation <at> promotion red" in words
     assert "acknowledged 2026-11-07 by ann: a <broken> camera" in words
     assert "3 of 50 episodes end otherwise" in words
     assert "all tasks 46/50 21/50 0 25" in words

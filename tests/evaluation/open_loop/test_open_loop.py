@@ -13,6 +13,8 @@ from rrf.data.dataset.opening import open_dataset
 from rrf.data.dataset.stats import norm_stats
 from rrf.data.schema import ACTION
 from rrf.evaluation.open_loop.errors import HOLD, MEAN, OTHER, POLICY, open_loop
+from rrf.evaluation.open_loop.page import open_loop_page
+from tests.evaluation.test_report import Page
 from tests.runners.supervised.conftest import (
     SCHEMA,
     dataset,  # noqa: F401 (a fixture)
@@ -126,6 +128,16 @@ def test_the_error_on_episodes_that_were_held_out_falls_with_training(tmp_path, 
     assert "Episode 9: the first step of every predicted chunk" in page
     assert page.count("<svg") == 1 + 2 * 3
     assert f"{found[150]['error_in_std'][HOLD]:.3f}" in page
+
+
+def test_names_on_the_page_are_only_text(dataset):  # noqa: F811
+    result = open_loop(Constant([0.25, 0.0], 3), open_dataset(dataset, 3, episodes=[3]), STATS)
+    odd = "<script>alert(1)</script>"
+    result.names, result.units = (odd, "dy"), ["m", ""]
+    page = Page(text := open_loop_page(result, odd, odd))
+    assert "script" not in page.tags
+    assert page.text.count(odd) >= 4
+    assert text == open_loop_page(result, odd, odd)
 
 
 def test_what_does_not_go_together_is_refused(dataset, tmp_path):  # noqa: F811

@@ -9,7 +9,7 @@ import pytest
 
 from rrf.evaluation.gates.decision import decide
 from rrf.evaluation.gates.gate import GateCfg
-from rrf.evaluation.reports.charts import COLORS, curves_chart, success_chart
+from rrf.evaluation.reports.charts import success_chart
 from rrf.evaluation.reports.report import write_report
 from rrf.evaluation.reports.videos import choose_for_video, save_videos
 from rrf.evaluation.results import Evaluation, Rate
@@ -17,6 +17,7 @@ from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.evaluation.vla.evaluate import evaluate
 from rrf.evaluation.vla.replay import replay
 from rrf.lineage import DatasetLineage, Lineage
+from rrf.pages.charts import COLORS, curves_chart
 from tests.evaluation.vla.point_mass import GoTowards, PointMassVecEnv
 
 PROTOCOL = ProtocolCfg(
