@@ -14,7 +14,7 @@ from rrf.data.dataset.stats import norm_stats
 from rrf.data.schema import ACTION
 from rrf.evaluation.open_loop.errors import HOLD, MEAN, OTHER, POLICY, open_loop
 from rrf.evaluation.open_loop.page import open_loop_page
-from tests.evaluation.test_report import Page
+from tests.evaluation.reports.test_report import Page
 from tests.runners.supervised.conftest import (
     SCHEMA,
     dataset,  # noqa: F401 (a fixture)
