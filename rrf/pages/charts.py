@@ -113,8 +113,9 @@ def _with_ends(drawing: "Drawing", low: float, high: float, label: str) -> Marku
     axes = drawing.axes
     for side, value in (("left", low), ("right", high)):
         axes.text(
-            side == "right", -0.06, f"{value:.4g}", transform=axes.transAxes, ha=side, va="top"
-        )
+            float(side == "right"), -0.06, f"{value:.4g}",
+            transform=axes.transAxes, ha=side, va="top", color="#6b7280",
+        )  # fmt: skip
     axes.set(xticks=[], yticks=[])
     axes.spines[["top", "left", "right"]].set_visible(False)
     return drawing.svg(label)

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from rrf import atomic
 from rrf.data.conversion.video_encoding import encode_video
 from rrf.data.formats.lerobot_source import LeRobotSource
 from rrf.data.pages.card import judgement, render_card
-from rrf.data.pages.dataset_report_page import lines_svg, render_page
-from rrf.data.pages.pictures import Pictures, data_url
+from rrf.data.pages.pictures import Pictures
 from rrf.data.raw import RawEpisode
 from rrf.data.validation.summary import (
     DatasetPlace,
@@ -30,7 +31,8 @@ from rrf.data.validation.summary import (
     summarise,
 )
 from rrf.data.validation.validate import HTML_NAME as VALIDATION_HTML
-from rrf.data.validation.validation_report import histogram_svg
+from rrf.pages.charts import COLORS, histogram, lines
+from rrf.pages.page import data_url, render
 
 HTML_NAME = "dataset.html"
 NUM_EPISODES = 6
@@ -78,22 +80,32 @@ def write_report(
         on_clip(done, len(chosen), f"episode {episode.number}")
     report = judgement(place)
     links = _links(place, Path(out))
-    told = read_summary(place.root) if place.is_published else summary
-    page = render_page(
-        name=place.name,
+    on_card = read_summary(place.root) if place.is_published else summary
+    page = render(
+        "data/pages/dataset.html",
+        title=place.name,
         root=str(place.root),
-        facts=_facts(summary),
+        at_a_glance=_facts(summary),
         validation=report,
         links=links,
-        episodes=panels,
-        lengths=histogram_svg(np.array([one.length for one in summary.episodes], float)),
-        instructions=_instructions(summary),
-        num_instructions=len(summary.instructions()),
-        groups=[_group(summary, key, rows[key], curves[key]) for key in summary.stats],
-        card=render_card(told, report, links.get(_VALIDATION)),
         warnings=summary.warnings,
+        episodes=panels,
+        colors=COLORS,
+        lengths=histogram(np.array([episode.length for episode in summary.episodes], float)),
+        instructions=list(summary.instructions().items()),
+        max_instructions=MAX_INSTRUCTIONS,
+        total_episodes=len(summary.episodes),
+        groups=[_group(summary, key, rows[key], curves[key]) for key in summary.stats],
+        card=markdown_html(render_card(on_card, report, links.get(_VALIDATION))),
     )
     atomic.write_text(out, page)
+
+
+def markdown_html(text: str) -> Markup:
+    """Markdown as HTML, without the metadata at its beginning. HTML in it stays text."""
+    if text.startswith("---\n"):
+        text = text.partition("\n---\n")[2]
+    return Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
 
 
 def choose_episodes(
@@ -152,29 +164,16 @@ def _links(place: DatasetPlace, out: Path) -> dict[str, str]:
     """Links to the results of validation, relative to the page."""
     if place.reports is None:
         return {}
-    found = {_VALIDATION: place.reports / VALIDATION_HTML}
-    pages = sorted((place.reports / "data_docs").rglob("index.html"), key=lambda p: len(p.parts))
-    if pages:
-        found["expectations in full (Data Docs)"] = pages[0]
+    pages = {_VALIDATION: place.reports / VALIDATION_HTML}
+    docs = sorted((place.reports / "data_docs").rglob("index.html"), key=lambda p: len(p.parts))
+    if docs:
+        pages["expectations in full (Data Docs)"] = docs[0]
     folder = out.resolve().parent
     return {
         title: Path(os.path.relpath(path.resolve(), folder)).as_posix()
-        for title, path in found.items()
+        for title, path in pages.items()
         if path.is_file()
     }
-
-
-def _instructions(summary: Summary) -> list[dict]:
-    total = len(summary.episodes)
-    return [
-        {
-            "text": text or "(none)",
-            "episodes": episodes,
-            "frames": frames,
-            "share": episodes / total,
-        }
-        for text, (episodes, frames) in list(summary.instructions().items())[:MAX_INSTRUCTIONS]
-    ]
 
 
 def _group(summary: Summary, key: str, rows: _Rows, curves: Sequence[np.ndarray]) -> dict:
@@ -184,8 +183,8 @@ def _group(summary: Summary, key: str, rows: _Rows, curves: Sequence[np.ndarray]
     dimensions = [
         {
             "name": label.removeprefix(f"{key}."),
-            "histogram": histogram_svg(values_nd[:, index].astype(float)),
-            "curves": lines_svg([curve[:, index] for curve in curves]),
+            "histogram": histogram(values_nd[:, index].astype(float)),
+            "curves": lines([curve[:, index] for curve in curves]),
             "numbers": f"mean {stats['mean'][index]:.4g}, std {stats['std'][index]:.4g}",
             "is_constant": stats["min"][index] == stats["max"][index],
         }

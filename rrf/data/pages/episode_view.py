@@ -22,11 +22,11 @@ from rrf.data.formats.lerobot_files import read_index
 from rrf.data.formats.lerobot_source import LeRobotSource
 from rrf.data.formats.source_audit import NOT_ON_DISK
 from rrf.data.language import Language, describe_row
-from rrf.data.pages.episode_view_page import render_page
-from rrf.data.pages.pictures import Pictures, data_url
+from rrf.data.pages.pictures import Pictures
 from rrf.data.raw import RawEpisode, Source
 from rrf.data.schema import INDEX_KEYS, EncodedImages
 from rrf.data.validation.summary import dimension_names, duration
+from rrf.pages.page import data_url, render
 
 MAX_EPISODES = 20
 MAX_FRAMES = 400  # of a longer episode every k-th is shown
@@ -36,7 +36,7 @@ _SMALLEST_SIDE = 8  # px, of numbers per frame that are shown as a picture
 
 
 @dataclasses.dataclass(frozen=True)
-class _Told:
+class _KeyFacts:
     """What is known of the keys beside their values."""
 
     types: dict[str, str]
@@ -64,13 +64,13 @@ def view_dataset(root: Path, title: str, episodes: Episodes, out: Path) -> None:
         if key in features and key not in INDEX_KEYS and not text.endswith(NOT_ON_DISK)
     }
     keys = list(types)
-    told = _Told(
+    facts = _KeyFacts(
         types,
         {key: dimension_names(features[key]) for key in keys},
         {key: _unit(key, features[key]) for key in keys},
     )
     shown = ((number, source.episode(number, keys)) for number in _checked(episodes))
-    _write(out, title, str(root), told, shown)
+    _write(out, title, str(root), facts, shown)
 
 
 def view_recordings(cfg: DatasetCfg, raw: Path, episodes: Episodes, out: Path) -> None:
@@ -89,7 +89,7 @@ def view_recordings(cfg: DatasetCfg, raw: Path, episodes: Episodes, out: Path) -
     source = cfg.source.reader(raw)
     types = {k: text for k, text in source.keys().items() if not text.endswith(NOT_ON_DISK)}
     shown = _raw_episodes(source, _checked(episodes), list(types), cfg)
-    _write(out, f"{cfg.name}, raw recordings", str(raw), _Told(types), shown)
+    _write(out, f"{cfg.name}, raw recordings", str(raw), _KeyFacts(types), shown)
 
 
 def _raw_episodes(
@@ -122,13 +122,29 @@ def _checked(episodes: Episodes) -> list[int]:
 
 
 def _write(
-    out: Path, title: str, where: str, told: _Told, episodes: Iterator[tuple[int, RawEpisode]]
+    out: Path, title: str, where: str, facts: _KeyFacts, episodes: Iterator[tuple[int, RawEpisode]]
 ) -> None:
-    shown = [_shown(number, raw, told) for number, raw in episodes]
-    atomic.write_text(out, render_page(title, where, shown))
+    shown = [_shown(number, raw, facts) for number, raw in episodes]
+    page = render(
+        "data/pages/episodes.html",
+        title=title,
+        where=where,
+        episodes=shown,
+        data=[_script_data(episode) for episode in shown],
+    )
+    atomic.write_text(out, page)
 
 
-def _shown(number: int, raw: RawEpisode, told: _Told) -> dict:
+def _script_data(episode: dict) -> dict:
+    """What the script of the page needs of an episode: numbers, and images as data URLs."""
+    dimensions = [dimension for group in episode["groups"] for dimension in group["dimensions"]]
+    return {name: episode[name] for name in ("frames", "length", "fps")} | {
+        "cameras": [camera["frames"] for camera in episode["cameras"]],
+        "values": [dimension["values"] for dimension in dimensions],
+    }
+
+
+def _shown(number: int, raw: RawEpisode, facts: _KeyFacts) -> dict:
     """One episode as the page has it."""
     length, fps = len(raw), raw.fps or 1.0
     frames = list(range(0, length, math.ceil(length / MAX_FRAMES)))
@@ -141,7 +157,7 @@ def _shown(number: int, raw: RawEpisode, told: _Told) -> dict:
         elif values.dtype.kind in "biuf" and len(values) == length:
             values_td = values.reshape(length, -1)[frames]
             if values_td.shape[1] <= MAX_DIMENSIONS:
-                groups.append(_group(key, values_td, told))
+                groups.append(_group(key, values_td, facts))
     for key, images in pictures.items():
         small = Pictures(images, f"{raw.source}: {key}")
         urls = [data_url("image/jpeg", small.jpeg(frame, IMAGE_SIZE)) for frame in frames]
@@ -158,7 +174,7 @@ def _shown(number: int, raw: RawEpisode, told: _Told) -> dict:
         "cameras": cameras,
         "groups": groups,
         "language": _annotations(raw.language or Language(), fps),
-        "keys": [_key(key, raw, told) for key in told.types],
+        "keys": [_key(key, raw, facts) for key in facts.types],
     }
 
 
@@ -182,7 +198,7 @@ def _annotations(language: Language, fps: float) -> list[dict]:
             "camera": row["camera"] or "",
             "text": describe_row(row),
         }
-        for time_s, when, row in sorted(timed, key=lambda one: one[0])
+        for time_s, when, row in sorted(timed, key=lambda annotation: annotation[0])
     ]
 
 
@@ -207,14 +223,14 @@ def as_picture(values: np.ndarray) -> np.ndarray | None:
     return np.repeat((scaled * 255).round().astype(np.uint8)[..., None], 3, axis=3)
 
 
-def _group(key: str, values_td: np.ndarray, told: _Told) -> dict:
+def _group(key: str, values_td: np.ndarray, facts: _KeyFacts) -> dict:
     """The curves of one key."""
     num = values_td.shape[1]
-    names = told.names.get(key) or [str(index) for index in range(num)]
+    names = facts.names.get(key) or [str(index) for index in range(num)]
     dimensions = [
         {"name": name, "values": _plain(values_td[:, index])} for index, name in enumerate(names)
     ]
-    return {"key": key, "unit": told.units.get(key, ""), "dimensions": dimensions}
+    return {"key": key, "unit": facts.units.get(key, ""), "dimensions": dimensions}
 
 
 def _plain(values_t: np.ndarray) -> list[float | None]:
@@ -222,12 +238,12 @@ def _plain(values_t: np.ndarray) -> list[float | None]:
     return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values_t.tolist()]
 
 
-def _key(key: str, raw: RawEpisode, told: _Told) -> dict:
+def _key(key: str, raw: RawEpisode, facts: _KeyFacts) -> dict:
     """A row of the table of keys."""
     values = raw.arrays.get(key)
     text = ""
     if values is not None and values.dtype.kind in "US" and values.size:
         text = str(values.reshape(-1)[0])
-    names = ", ".join(told.names.get(key, [])) if len(told.names.get(key, [])) > 1 else ""
-    unit = told.units.get(key, "")
-    return {"key": key, "type": told.types[key], "names": names, "unit": unit, "text": text}
+    names = ", ".join(facts.names.get(key, [])) if len(facts.names.get(key, [])) > 1 else ""
+    unit = facts.units.get(key, "")
+    return {"key": key, "type": facts.types[key], "names": names, "unit": unit, "text": text}

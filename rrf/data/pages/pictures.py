@@ -3,7 +3,6 @@
 Legend: T frames, H height, W width.
 """
 
-import base64
 import io
 
 import numpy as np
@@ -44,8 +43,3 @@ class Pictures:
             return decode_image(self._images.blobs[frame])
         except ValueError as error:
             raise ValueError(f"{self._where} at frame {frame}: {error}") from error
-
-
-def data_url(kind: str, content: bytes) -> str:
-    """Content that stands in the page itself."""
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -15,7 +15,7 @@ from rrf.data.dataset.layout import NORM_STATS
 from rrf.data.dataset.stats import norm_stats
 from rrf.data.files import content_digest
 from rrf.data.pages.card import judgement, render_card
-from rrf.data.pages.dataset_report_page import markdown_html
+from rrf.data.pages.dataset_report import markdown_html
 from rrf.data.validation.checks import CheckResult, Finding
 from rrf.data.validation.summary import DatasetPlace, EpisodeSummary, Summary, read_summary
 from rrf.data.validation.validate import JSON_NAME, ValidationReport

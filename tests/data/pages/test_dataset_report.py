@@ -10,9 +10,9 @@ import pytest
 
 from rrf.data.conversion.convert import convert
 from rrf.data.images import decode_image
-from rrf.data.pages.dataset_report import choose_episodes, write_report
-from rrf.data.pages.dataset_report_page import lines_svg, markdown_html
+from rrf.data.pages.dataset_report import choose_episodes, markdown_html, write_report
 from rrf.data.validation.summary import DatasetPlace, EpisodeSummary
+from rrf.pages.charts import COLORS, histogram, lines
 from tests.data.conftest import draw, make_cfg, write_raw
 from tests.data.fixtures_lerobot_v2 import write_v2
 
@@ -74,7 +74,7 @@ def test_instructions_dimensions_and_card_are_on_it(page):
     for name in ("dx", "dy", "dz", "gripper"):
         assert f"<code>{name}</code>" in page
     assert page.count("constant") == 1  # the gripper of the state
-    assert page.count("<polyline") == 5 * (4 + 3 + 1 + 1)
+    assert page.count("stroke-opacity: 0.8") == 5 * (4 + 3 + 1 + 1)
     assert "no validation report" in page
     assert "<h2>Licence</h2>" in page
     assert "license: mit" not in page
@@ -150,13 +150,37 @@ def test_every_frequent_instruction_is_shown_and_else_the_dataset_is_spread_over
     assert [one.number for one in choose_episodes(episodes[:1], 3)] == [0]
 
 
+def points(path):
+    """The corners of a path of straight lines, [N, 2]."""
+    return np.array(re.findall(r"-?[0-9.]+", path), float).reshape(-1, 2)
+
+
 def test_curves_lie_between_the_smallest_and_the_largest_value():
-    svg = lines_svg([np.array([0.0, 10.0]), np.array([5.0, np.nan, 10.0])])
-    lines = re.findall("points='([^']+)'", svg)
-    assert lines == ["0.0,62.0 120.0,2.0", "0.0,32.0 240.0,2.0"]
+    svg = lines([np.array([0.0, 10.0]), np.array([5.0, np.nan, 10.0])])
+    short, long = [
+        points(re.findall(rf'd="([^"]+)" style="fill: none; stroke: {color}', svg)[0])
+        for color in COLORS[:2]
+    ]
+    (left, bottom), (middle, top) = short
+    assert long[0] == pytest.approx([left, (bottom + top) / 2], abs=1e-3)
+    assert long[1] == pytest.approx([2 * middle - left, top], abs=1e-3)
+    assert bottom > top
     assert ">0</text>" in svg
     assert ">10</text>" in svg
-    assert "no values" in lines_svg([np.array([np.nan])])
+    assert "no values" in lines([np.array([np.nan])])
+
+
+def test_bars_of_a_histogram_are_as_high_as_their_counts():
+    svg = histogram(np.array([0.0, 0.0, 0.0, 12.0, np.nan]), "#123456")
+    [path] = re.findall(r'd="([^"]+)" style="fill: #123456', svg)
+    bars = points(path.replace("z", ""))
+    ground = bars[:, 1].max()
+    first, last = bars[bars[:, 0] < bars[:, 0].mean()], bars[bars[:, 0] > bars[:, 0].mean()]
+    assert ground - first[:, 1].min() == pytest.approx(3 * (ground - last[:, 1].min()), rel=1e-4)
+    assert ">0</text>" in svg
+    assert ">12</text>" in svg
+    assert histogram(np.array([1.0, 2.0])) == histogram(np.array([1.0, 2.0]))
+    assert "no values" in histogram(np.array([np.nan]))
 
 
 def test_markdown_becomes_html_and_html_in_it_stays_text():

@@ -97,7 +97,7 @@ def test_of_a_long_episode_every_kth_frame_is_shown(tmp_path):
     (episode,) = data_of(page)
     assert episode["frames"] == [*range(0, 401, 2)]
     assert episode["values"][4][:3] == [0.0, 0.02, 0.04]  # action.dx is frame / 100
-    assert "Only\n201 of these frames are shown" in page
+    assert "Only 201 of these frames are shown" in page
 
 
 def test_numbers_with_height_and_width_are_shown_as_grey_images():

@@ -444,11 +444,11 @@ def test_data_docs_of_great_expectations_are_written_beside_the_report(root):
     }
     assert set(results) == {"frames", "episodes"}
     assert "action.dy" in results["frames"]
-    assert "href='data_docs/index.html'" in (reports / "validation.html").read_text()
+    assert 'href="data_docs/index.html"' in (reports / "validation.html").read_text()
     (root / layout.TASKS).unlink()  # nothing for Great Expectations to look at
     run(root)
     assert not (reports / "data_docs").exists()
-    assert "href='data_docs" not in (reports / "validation.html").read_text()
+    assert 'href="data_docs' not in (reports / "validation.html").read_text()
 
 
 def test_the_report_is_the_same_every_time_and_needs_nothing_from_outside(root):
