@@ -80,23 +80,23 @@ def drawn() -> str:
 
 def families() -> str:
     """Every family at laptop size: what it cost, and what it solves of the held-out states."""
-    found = {
+    measured = {
         name: experiments.results_of(name)
         for name, experiment in experiments.EXPERIMENTS.items()
         if experiment.is_family
     }
-    found = {name: results for name, results in found.items() if results}
-    if not found:
+    measured = {name: results for name, results in measured.items() if results}
+    if not measured:
         return "not measured\n"
-    compact = _mean(found["compact-vla-pretrain"])
-    tasks = list(found["compact-vla-pretrain"][0]["by_task"])
+    compact = _mean(measured["compact-vla-pretrain"])
+    tasks = list(measured["compact-vla-pretrain"][0]["by_task"])
     lines = [
         "| family | parameters | steps | CPU-min | solved, 95 % bounds | of the compact policy | "
         + " | ".join(task.removesuffix("-v3") for task in tasks)
         + " |",
         "|---" * (6 + len(tasks)) + "|",
     ]
-    for name, results in found.items():
+    for name, results in measured.items():
         title = experiments.EXPERIMENTS[name].title
         for result in results:
             facts, by_task = result["sft"], result["by_task"]
@@ -115,7 +115,7 @@ def families() -> str:
 
 def _reinforced() -> dict[str, experiments.Experiment]:
     """The experiments that are about reinforcement learning, and what it is compared with."""
-    return {n: one for n, one in experiments.EXPERIMENTS.items() if not one.is_family}
+    return {name: e for name, e in experiments.EXPERIMENTS.items() if not e.is_family}
 
 
 def _mean(results: list[dict]) -> float:

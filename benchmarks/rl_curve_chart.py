@@ -27,7 +27,7 @@ class Point:
 def interquartile(scores: list[float], seed: int = 0) -> tuple[float, float, float]:
     """The interquartile mean, and its bootstrap bounds of 95 %."""
     draws = np.random.default_rng(seed).choice(scores, (2000, len(scores)))
-    low, high = np.percentile([_middle(one) for one in draws], [2.5, 97.5])
+    low, high = np.percentile([_middle(draw) for draw in draws], [2.5, 97.5])
     return _middle(np.array(scores)), float(low), float(high)
 
 

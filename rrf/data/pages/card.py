@@ -41,9 +41,9 @@ def render_card(
         link: From where the card is shown to validation.html; for datasets/NAME by default.
         repo_id: OWNER/NAME on the Hugging Face hub, if the card is shown there.
     """
-    told = _told(summary)
-    name = told.get("name") or summary.root.resolve().name
-    licence = told.get("licence") or "unknown"
+    description = _description(summary)
+    name = description.get("name") or summary.root.resolve().name
+    licence = description.get("licence") or "unknown"
     parts = [
         _front_matter(name, licence),
         f"# {_text(name)}",
@@ -77,12 +77,12 @@ def judgement(place: DatasetPlace) -> dict | None:
     return report if report["digest"] == digest else None
 
 
-def _told(summary: Summary) -> dict[str, str]:
+def _description(summary: Summary) -> dict[str, str]:
     """What info.json says of name, licence and provenance, each on one line. That of others may
     hold anything.
     """
-    told = summary.info.get("provenance") or {}
-    entries = told if isinstance(told, dict) else {"provenance": told}
+    provenance = summary.info.get("provenance") or {}
+    entries = provenance if isinstance(provenance, dict) else {"provenance": provenance}
     return {key: " ".join(str(value).split()) for key, value in entries.items() if value}
 
 
@@ -124,9 +124,8 @@ def _licence(licence: str) -> str:
 
 
 def _provenance(summary: Summary) -> str:
-    lines = [
-        _text(_told(summary).get("provenance") or "The dataset does not say how it came to be.")
-    ]
+    provenance = _description(summary).get("provenance")
+    lines = [_text(provenance or "The dataset does not say how it came to be.")]
     source = read_conversion(summary.root)
     if source is not None:
         where = f"{_code(source.get('path'))} (format {_code(source.get('format'))})"
@@ -182,11 +181,13 @@ def _instructions(summary: Summary) -> str:
     ]
     more = len(counts) - len(rows)
     rest = f"\n\nand {more} more." if more > 0 else ""
-    said = [
+    annotations = [
         (_text(style) or "(tool calls)", *counts) for style, counts in summary.annotations.items()
     ]
-    table = f"\n\n{_table(('language annotations', 'episodes', 'rows'), said)}" if said else ""
-    return _table(("instruction", "episodes", "frames"), rows) + rest + table
+    parts = [_table(("instruction", "episodes", "frames"), rows) + rest]
+    if annotations:
+        parts.append(_table(("language annotations", "episodes", "rows"), annotations))
+    return "\n\n".join(parts)
 
 
 def _statistics(summary: Summary) -> str:

@@ -22,7 +22,7 @@ def choose_for_video(episodes: Sequence[EpisodeResult], limit: int) -> list[Epis
     for episode in episodes:
         by_kind.setdefault((episode.task, episode.success), []).append(episode)
     tasks = dict.fromkeys(e.task for e in episodes)
-    longest = max((len(found) for found in by_kind.values()), default=0)
+    longest = max(map(len, by_kind.values()), default=0)
     chosen = [
         by_kind[kind][depth]
         for depth in range(longest)

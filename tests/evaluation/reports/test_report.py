@@ -106,6 +106,19 @@ def test_the_report_holds_everything_and_needs_nothing_else(folder):
     assert "Evaluation of A & B" in words
 
 
+def test_names_of_tasks_and_curves_are_only_text_and_the_page_is_the_same_every_time(folder):
+    odd = "<script>alert(1)</script>"
+    path = folder / "evaluation.json"
+    path.write_text(path.read_text().replace('"reach"', f'"{odd}"'))
+    facts = {"curves": {odd: [(0, 0.0), (1, 1.0)]}, "config": {odd: odd}, "subject": odd}
+    text = write_report(folder, **facts).read_text()
+    page = Page(text)
+    assert "script" not in page.tags
+    for words in (f"{odd}, initial state", f"Evaluation of {odd}", f"{odd}: {odd}", f" {odd} 5/5"):
+        assert words in " ".join(page.text.split())
+    assert write_report(folder, **facts).read_text() == text
+
+
 def test_a_verdict_on_an_earlier_evaluation_is_left_out(folder):
     longer = evaluate(GoTowards(), PointMassVecEnv(4), PROTOCOL.extended(1), label="longer")
     longer.save(folder / "evaluation.json")
