@@ -100,22 +100,19 @@ _CODES = (
 )
 
 
-def accelerate(algorithm: typing.Any) -> str:
+def accelerate(algorithm: typing.Any) -> None:
     """Let an algorithm learn in compiled code, if that is the code of exactly this algorithm.
 
-    Returns:
-        What was decided and why, in one line; it is also logged.
+    What was decided and why is logged in one line.
     """
     name = type(algorithm).__name__
     code = next((code for code in _CODES if _is_one_of(algorithm, code.algorithms)), None)
     reason = "there is no compiled code for it" if code is None else _obstacle(algorithm, code)
     if code is None or reason:
-        decision = f"{name} learns with torch's operators: {reason}"
+        _log.info("%s learns with torch's operators: %s", name, reason)
     else:
         algorithm.compiled = code.learner(algorithm)
-        decision = f"{name} learns in compiled code"
-    _log.info(decision)
-    return decision
+        _log.info("%s learns in compiled code", name)
 
 
 def _obstacle(algorithm: typing.Any, code: _Code) -> str | None:

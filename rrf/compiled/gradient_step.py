@@ -52,7 +52,6 @@ class Learning:
         self.group = optimizer.param_groups[0]
         states = [_state(optimizer, parameter) for parameter in parameters]
         self.steps = [state["step"] for state in states]
-        self.count = int(self.steps[0])
         copies = parameters[0].shape[0] if parameters[0].dim() == 3 else 1
         # As in the scratch memory: the last layer first, and of each the weight first.
         order = sorted(range(len(parameters)), key=lambda index: (-(index // 2), index))
@@ -86,9 +85,11 @@ class Learning:
         )
 
     def next_step(self, steps: int = 1) -> tuple[int, float]:
-        """Count `steps` steps; returns the number of the first and the learning rate."""
-        first = self.count + 1
-        self.count += steps
+        """Count `steps` steps; returns the number of the first and the learning rate.
+
+        The count is the optimizer's, which torch raises too when it makes a step in between.
+        """
+        first = int(self.steps[0]) + 1
         torch._foreach_add_(self.steps, steps)
         return first, self.group["lr"]
 

@@ -16,14 +16,7 @@ from rrf.networks.configs import plain_mlp
 from rrf.policies.control.configs import VNetworkCfg
 from rrf.policies.control.off_policy_configs import QNetworkCfg
 from rrf.policies.control.offline_configs import BoundedActorCfg, IQLPackCfg
-from rrf.storage.replay import Transitions
-from tests.compiled.learner_states import (
-    assert_close,
-    assert_continues,
-    assert_slow_alike,
-    assert_threads_change_no_bit,
-    state,
-)
+from tests.compiled import learner_states
 
 needs_compiler = pytest.mark.skipif(
     compiled_iql.library() is None, reason="this machine has no C compiler"
@@ -65,25 +58,21 @@ def build(seed: int, is_fused: bool, **changes) -> IQL:
     )
     policy = pack.build(Interface(dims, num_actions=draw.randrange(1, 9)))
     iql = IQL(cfg.replace(**changes), policy, 1, 10, torch.Generator())
-    for part in (policy.actor, policy.critic, policy.value):
-        if part.normalizer is not None:
-            part.normalizer.update(torch.randn(50, part.width) * 3 + 1)
+    learner_states.shift_normalizers(policy.actor, policy.critic, policy.value)
     if is_fused:
         accelerate(iql)
     return iql
 
 
-def a_batch(iql: IQL, seed: int) -> Batch:
-    generator = torch.Generator().manual_seed(seed)
-    size = iql.cfg.batch_size
-    rows = torch.randn(size, iql.layout.width, generator=generator)
-    discounts = 0.99 * (torch.rand(size, generator=generator) < 0.9)
-    return Batch(Transitions(rows, iql.layout), discounts, torch.arange(size))
+def a_batch(iql: IQL, seed: int, size: int | None = None) -> Batch:
+    return learner_states.drawn_batch(iql, torch.Generator().manual_seed(seed), size)
 
 
-def steps(iql: IQL, count: int, first: int = 0) -> list[dict[str, torch.Tensor]]:
+def steps(
+    iql: IQL, count: int, first: int = 0, size: int | None = None
+) -> list[dict[str, torch.Tensor]]:
     learner = iql.compiled or iql
-    return [learner.learn(a_batch(iql, seed)) for seed in range(first, first + count)]
+    return [learner.learn(a_batch(iql, seed, size)) for seed in range(first, first + count)]
 
 
 @needs_compiler
@@ -92,25 +81,25 @@ def test_equals_torch(seed):
     compiled, plain = build(seed, True), build(seed, False)
     assert compiled.compiled is not None
     for of_compiled, of_plain in zip(steps(compiled, 4), steps(plain, 4), strict=True):
-        assert_close(of_compiled, of_plain, 5e-5)
-    assert_close(state(compiled), state(plain), 5e-5)
+        learner_states.assert_close(of_compiled, of_plain, 5e-5)
+    learner_states.assert_close(learner_states.state(compiled), learner_states.state(plain), 5e-5)
 
 
 @needs_compiler
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_number_of_threads_changes_no_bit(precision, monkeypatch):
     made = functools.partial(build, 4, True, precision=precision, batch_size=300)
-    assert_threads_change_no_bit(monkeypatch, made, steps)
+    learner_states.assert_threads_change_no_bit(monkeypatch, made, steps)
 
 
 @needs_compiler
 def test_continues_bit_for_bit_from_its_state():
-    assert_continues(functools.partial(build, 5, True), steps)
+    learner_states.assert_continues(functools.partial(build, 5, True), steps)
 
 
 @needs_compiler
 def test_a_lowered_learning_rate_is_used():
-    assert_slow_alike(build(7, True), build(7, False), steps, 5e-5)
+    learner_states.assert_slow_alike(build(7, True), build(7, False), steps, 5e-5)
 
 
 @needs_compiler
@@ -119,3 +108,8 @@ def test_a_diverged_batch_shows():
     batch = a_batch(iql, 0)
     batch.steps.rewards[0] = float("nan")
     assert iql.compiled.learn(batch)["loss/critic"].isnan()
+
+
+@needs_compiler
+def test_batches_of_another_size_are_left_to_torch_and_counted():
+    learner_states.assert_odd_batches_count(build(9, True), build(9, False), steps, 5e-5)

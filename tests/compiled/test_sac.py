@@ -14,14 +14,7 @@ from rrf.compiled.acceleration import accelerate
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.off_policy_configs import ActorQPackCfg, QNetworkCfg, SACActorCfg
-from rrf.storage.replay import Transitions
-from tests.compiled.learner_states import (
-    assert_close,
-    assert_continues,
-    assert_slow_alike,
-    assert_threads_change_no_bit,
-    state,
-)
+from tests.compiled import learner_states
 
 needs_compiler = pytest.mark.skipif(
     compiled_sac.library() is None, reason="this machine has no C compiler"
@@ -54,27 +47,25 @@ def build(seed: int, is_fused: bool, **changes) -> SAC:
     )
     policy = pack.build(Interface(dims, num_actions=draw.randrange(1, 9)))
     sac = SAC(cfg.replace(**changes), policy, 1, 10, torch.Generator())
-    for network in (policy.actor, policy.critic):
-        if network.normalizer is not None:
-            network.normalizer.update(torch.randn(50, network.width) * 3 + 1)
+    learner_states.shift_normalizers(policy.actor, policy.critic)
     if is_fused:
         accelerate(sac)
     return sac
 
 
-def a_batch(sac: SAC, seed: int) -> tuple[Batch, Noise]:
+def a_batch(sac: SAC, seed: int, size: int | None = None) -> tuple[Batch, Noise]:
     generator = torch.Generator().manual_seed(seed)
-    size, width = sac.cfg.batch_size, sac.policy.actor.num_actions
-    rows = torch.randn(size, sac.layout.width, generator=generator)
-    discounts = 0.99 * (torch.rand(size, generator=generator) < 0.9)
-    noise = torch.randn(2, size, width, generator=generator)
-    batch = Batch(Transitions(rows, sac.layout), discounts, torch.arange(size))
+    batch = learner_states.drawn_batch(sac, generator, size)
+    size = len(batch.discounts)
+    noise = torch.randn(2, size, sac.policy.actor.num_actions, generator=generator)
     return batch, Noise(noise[0], noise[1], torch.empty(0, size))
 
 
-def steps(sac: SAC, count: int, first: int = 0) -> list[dict[str, torch.Tensor]]:
+def steps(
+    sac: SAC, count: int, first: int = 0, size: int | None = None
+) -> list[dict[str, torch.Tensor]]:
     learner = sac.compiled or sac
-    return [learner.learn(*a_batch(sac, seed)) for seed in range(first, first + count)]
+    return [learner.learn(*a_batch(sac, seed, size)) for seed in range(first, first + count)]
 
 
 @needs_compiler
@@ -83,30 +74,30 @@ def test_equals_torch(seed):
     compiled, plain = build(seed, True), build(seed, False)
     assert compiled.compiled is not None
     for of_compiled, of_plain in zip(steps(compiled, 4), steps(plain, 4), strict=True):
-        assert_close(of_compiled, of_plain)
-    of_compiled, of_plain = state(compiled), state(plain)
+        learner_states.assert_close(of_compiled, of_plain)
+    of_compiled, of_plain = learner_states.state(compiled), learner_states.state(plain)
     if not compiled.cfg.learn_alpha:  # torch keeps nothing of what it did not move
         of_compiled = {name: one for name, one in of_compiled.items() if name in of_plain}
-    assert_close(of_compiled, of_plain)
+    learner_states.assert_close(of_compiled, of_plain)
 
 
 @needs_compiler
 def test_bfloat16_stays_near_it():
     exact, rounded = (build(2, True, precision=one, batch_size=256) for one in ("fp32", "bf16"))
     for of_exact, of_rounded in zip(steps(exact, 4), steps(rounded, 4), strict=True):
-        assert_close(of_rounded, of_exact, 0.05)
+        learner_states.assert_close(of_rounded, of_exact, 0.05)
 
 
 @needs_compiler
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_number_of_threads_changes_no_bit(precision, monkeypatch):
     made = functools.partial(build, 4, True, precision=precision, batch_size=300)
-    assert_threads_change_no_bit(monkeypatch, made, steps)
+    learner_states.assert_threads_change_no_bit(monkeypatch, made, steps)
 
 
 @needs_compiler
 def test_continues_bit_for_bit_from_its_state():
-    assert_continues(functools.partial(build, 5, True), steps)
+    learner_states.assert_continues(functools.partial(build, 5, True), steps)
 
 
 @needs_compiler
@@ -118,12 +109,12 @@ def test_a_state_of_torch_is_continued_by_the_code_and_back():
     steps(mixed, 2, first=2)
     mixed.compiled = None
     steps(mixed, 2, first=4)
-    assert_close(state(mixed), state(plain))
+    learner_states.assert_close(learner_states.state(mixed), learner_states.state(plain))
 
 
 @needs_compiler
 def test_a_lowered_learning_rate_is_used():
-    assert_slow_alike(build(7, True), build(7, False), steps)
+    learner_states.assert_slow_alike(build(7, True), build(7, False), steps)
 
 
 @needs_compiler
@@ -135,8 +126,5 @@ def test_a_diverged_batch_shows():
 
 
 @needs_compiler
-def test_batches_of_another_size_are_left_to_torch():
-    sac = build(9, True)
-    smaller, noise = a_batch(build(9, True, batch_size=5), 0)
-    assert sac.cfg.batch_size != 5
-    assert sac.compiled.learn(smaller, noise)["loss/critic"].isfinite()
+def test_batches_of_another_size_are_left_to_torch_and_counted():
+    learner_states.assert_odd_batches_count(build(9, True), build(9, False), steps)
