@@ -2,6 +2,7 @@
 
 import json
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -18,26 +19,34 @@ _CHAT = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
+_LAYERS = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2}
+TEXT_MODEL = {**_LAYERS, "num_hidden_layers": 2, "num_key_value_heads": 1}
+VISION_MODEL = {**_LAYERS, "num_hidden_layers": 1, "image_size": 32, "patch_size": 8}
 
-def tiny_tokenizer(*specials: str, **names: str) -> typing.Any:
-    """One token per word. `names` are special tokens with a role: image_token="<image>"."""
+
+def word_tokenizer(tokens: Sequence[str], **roles: typing.Any) -> typing.Any:
+    """One token per word or special token, numbered as they stand here."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    known = ["<pad>", "<unk>", "<bos>", "<eos>", *names.values(), *specials]
-    ids = {word: i for i, word in enumerate([*dict.fromkeys(known), *WORDS])}
+    ids = {token: number for number, token in enumerate(tokens)}
     plain = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
     plain.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = [{"content": name} for name in dict.fromkeys([*names.values(), *specials])]
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=plain,
-        pad_token="<pad>",
-        unk_token="<unk>",
+    return PreTrainedTokenizerFast(
+        tokenizer_object=plain, pad_token="<pad>", unk_token="<unk>", **roles
+    )
+
+
+def tiny_tokenizer(*specials: str, **names: str) -> typing.Any:
+    """One token per word. `names` are special tokens with a role: image_token="<image>"."""
+    known = ["<pad>", "<unk>", "<bos>", "<eos>", *names.values(), *specials]
+    tokenizer = word_tokenizer(
+        [*dict.fromkeys(known), *WORDS],
         bos_token="<bos>",
         eos_token="<eos>",
         extra_special_tokens=names,
     )
-    tokenizer.add_tokens([each["content"] for each in special], special_tokens=True)
+    tokenizer.add_tokens([*dict.fromkeys([*names.values(), *specials])], special_tokens=True)
     return tokenizer
 
 
@@ -156,23 +165,8 @@ def write_tiny_internvl(folder: Path) -> str:
 
     tokenizer = tiny_tokenizer("<img>", "</img>", "<IMG_CONTEXT>")
     config = InternVLConfig(
-        text_config={
-            "model_type": "qwen2",
-            "vocab_size": len(tokenizer),
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 1,
-        },
-        vision_config={
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "image_size": 32,
-            "patch_size": 8,
-        },
+        text_config={"model_type": "qwen2", "vocab_size": len(tokenizer), **TEXT_MODEL},
+        vision_config=VISION_MODEL,
         image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"),
         image_seq_length=4,
     )

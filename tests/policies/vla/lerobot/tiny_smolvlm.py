@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-WORDS = ["go", "to", "the", "red", "blue", "square", "open", "a", "door", "close", "drawer"]
+from tests.policies.tiny_backbones import TEXT_MODEL, VISION_MODEL, WORDS, word_tokenizer
 
 
 def write_tiny_smolvlm(folder: Path, **changes) -> str:
     """Write config, processor and tokenizer; `changes` are fields of the config."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import (
-        PreTrainedTokenizerFast,
         SmolVLMConfig,
         SmolVLMImageProcessor,
         SmolVLMProcessor,
@@ -23,15 +21,7 @@ def write_tiny_smolvlm(folder: Path, **changes) -> str:
         "global_image_token": "<global-img>",
     }
     names = [*special, *images.values(), "\n", *WORDS]
-    plain = Tokenizer(models.WordLevel({n: i for i, n in enumerate(names)}, unk_token="<unk>"))
-    plain.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=plain,
-        pad_token="<pad>",
-        unk_token="<unk>",
-        eos_token="<end_of_utterance>",
-        extra_special_tokens=images,
-    )
+    tokenizer = word_tokenizer(names, eos_token="<end_of_utterance>", extra_special_tokens=images)
     size = {"longest_edge": 32}
     sampling = {"fps": 1, "max_frames": 4, "video_size": size}
     processor = SmolVLMProcessor(
@@ -49,22 +39,11 @@ def write_tiny_smolvlm(folder: Path, **changes) -> str:
         text_config={
             "model_type": "llama",
             "vocab_size": len(names),
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 1,
             "head_dim": 16,
             "pad_token_id": 0,
+            **TEXT_MODEL,
         },
-        vision_config={
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "image_size": 32,
-            "patch_size": 8,
-        },
+        vision_config=VISION_MODEL,
         **changes,
     )
     processor.save_pretrained(folder)
