@@ -41,10 +41,10 @@ class Replayed(typing.Generic[Outputs]):
         if self._num_calls <= _NUM_LAUNCHED:
             return self._function(*inputs)
         if self._recorded is None:
-            own, graph = copy.deepcopy(inputs), torch.cuda.CUDAGraph()
+            recorded_inputs, graph = copy.deepcopy(inputs), torch.cuda.CUDAGraph()
             # Other threads may launch kernels and allocate memory meanwhile.
             with _recording, torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                self._recorded = graph, _tensors(own), self._function(*own)
+                self._recorded = graph, _tensors(recorded_inputs), self._function(*recorded_inputs)
         graph, own_inputs, outputs = self._recorded
         torch._foreach_copy_(own_inputs, _tensors(inputs))
         graph.replay()
@@ -60,4 +60,4 @@ def _tensors(value: typing.Any) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
     parts = vars(value).values() if dataclasses.is_dataclass(value) else value
-    return [one for part in parts for one in _tensors(part)]
+    return [tensor for part in parts for tensor in _tensors(part)]

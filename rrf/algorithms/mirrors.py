@@ -95,10 +95,10 @@ def left_right(interface: Interface) -> Mapping[str, Mirror]:
     joint_mirror = joints(names)
     _require_symmetric_stance(joint_mirror, robot.get("default_joint_pos"), names)
     terms = _terms(joint_mirror, num_feet=4 if names[0].partition("_")[0] in ("FR", "FL") else 2)
-    found: dict[str, Mirror] = {"actions": joint_mirror}
+    mirrors: dict[str, Mirror] = {"actions": joint_mirror}
     for group, width in interface.observation_dims.items():
-        found[group] = _of_group(group, width, list(robot["observation_names"]), terms)
-    return found
+        mirrors[group] = _of_group(group, width, list(robot["observation_names"]), terms)
+    return mirrors
 
 
 def pendulum(interface: Interface) -> Mapping[str, Mirror]:

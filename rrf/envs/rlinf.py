@@ -73,13 +73,13 @@ def from_rlinf(observation: Mapping[str, typing.Any], views: RLinfViews) -> Obse
     images = {views.main: np.asarray(observation["main_images"])}
     for key, cameras in (("wrist_images", views.wrist), ("extra_view_images", views.extra)):
         given = observation.get(key)
-        found = [] if given is None else np.moveaxis(_several(given), 1, 0)
-        if len(found) != len(cameras):
+        camera_images = [] if given is None else np.moveaxis(_several(given), 1, 0)
+        if len(camera_images) != len(cameras):
             raise ValueError(
-                f"RLinf's {key} holds {len(found)} images, but {len(cameras)} cameras are named "
-                f"for them: {', '.join(cameras) or 'none'}"
+                f"RLinf's {key} holds {len(camera_images)} images, but {len(cameras)} cameras are "
+                f"named for them: {', '.join(cameras) or 'none'}"
             )
-        images |= zip(cameras, found, strict=True)
+        images |= zip(cameras, camera_images, strict=True)
     return Observation(
         {camera: np.ascontiguousarray(values) for camera, values in images.items()},
         np.asarray(observation["states"], np.float32),
@@ -180,7 +180,7 @@ class AsRLinf:
             self._seen[slot] = rows_of(observation, [row])
 
     def _observation(self) -> dict[str, typing.Any]:
-        seen = [one for one in self._seen if one is not None]
+        seen = [observation for observation in self._seen if observation is not None]
         if len(seen) < self.num_envs:
             raise ValueError("RLinf observes all slots at once; reset all of them first")
         return to_rlinf(join(seen), self._views)

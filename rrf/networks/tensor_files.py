@@ -94,7 +94,7 @@ def _places(file: Path) -> dict[str, str]:
 
 def differences(
     expected: Mapping[str, Sequence[int]],
-    found: Mapping[str, Sequence[int]],
+    present: Mapping[str, Sequence[int]],
     missing: str = "{} is missing",
     unexpected: str = "{} is unexpected",
 ) -> list[str]:
@@ -107,12 +107,12 @@ def differences(
         unexpected: What to say of a name that is not expected.
     """
     return [
-        *(missing.format(name) for name in expected if name not in found),
-        *(unexpected.format(name) for name in found if name not in expected),
+        *(missing.format(name) for name in expected if name not in present),
+        *(unexpected.format(name) for name in present if name not in expected),
         *(
-            f"{name} is {list(found[name])}, expected {list(shape)}"
+            f"{name} is {list(present[name])}, expected {list(shape)}"
             for name, shape in expected.items()
-            if name in found and found[name] != shape
+            if name in present and present[name] != shape
         ),
     ]
 
@@ -122,10 +122,10 @@ def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-def listed(found: Sequence[str]) -> str:
+def listed(differences: Sequence[str]) -> str:
     """The first of some differences, and how many more there are."""
-    more = len(found) - _SHOWN
-    return "; ".join(found[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    more = len(differences) - _SHOWN
+    return "; ".join(differences[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _shards(tensors: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:

@@ -76,8 +76,8 @@ class ActorRank:
 
     def weights(self, deployed: bool) -> Message:
         """All weights, as a message of `WeightSender`; of rank 0 only."""
-        found = self._actor.deployed_weights() if deployed else self._actor.weights()
-        return self._plain(found)
+        weights = self._actor.deployed_weights() if deployed else self._actor.weights()
+        return self._plain(weights)
 
     def update(self, episodes: list[list[dict]], *arguments) -> dict[str, float]:
         """See `ActorRole.update`."""
@@ -134,9 +134,9 @@ class ActorGroup:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """See `ActorRole.weights`."""
-        found = _tensors(self._all("weights", False))
-        self.policy.load_state_dict(found)
-        return found
+        weights = _tensors(self._all("weights", False))
+        self.policy.load_state_dict(weights)
+        return weights
 
     def deployed_weights(self) -> dict[str, torch.Tensor]:
         """See `ActorRole.deployed_weights`."""

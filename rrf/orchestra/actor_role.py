@@ -153,8 +153,8 @@ class ActorRole:
                 logged.append(self._step(batch, index, round_number, key))
         names = logged[0]
         metrics = {n: torch.stack([row[n].float() for row in logged]).mean() for n in names}
-        found = {name: value.item() for name, value in metrics.items()} | _batch_metrics(batch)
-        return found | {"actor/learning_rate": self._peak_lrs[0] * lr_factor}
+        values = {name: value.item() for name, value in metrics.items()} | _batch_metrics(batch)
+        return values | {"actor/learning_rate": self._peak_lrs[0] * lr_factor}
 
     def log_probs(self, observation: Observation, replay: dict[str, torch.Tensor]) -> torch.Tensor:
         """Log-probabilities of choices made earlier, by the weights of now, float32 [B, K]."""
@@ -198,9 +198,9 @@ class ActorRole:
             # The group's gradient is the mean of those of its processes.
             rows, share = batch.rows(part, device), len(part) / len(index) * size
             with autocast(self.algorithm.policy, self._precision):
-                loss, found = self.algorithm.loss(rows, round_number)
+                loss, of_batch = self.algorithm.loss(rows, round_number)
             (loss * share).backward()
-            for name, value in (found | {"actor/loss": loss.detach()}).items():
+            for name, value in (of_batch | {"actor/loss": loss.detach()}).items():
                 metrics[name] = value * share + metrics.get(name, torch.zeros_like(value))
         if self._imitation is not None:
             with autocast(self.algorithm.policy, self._precision):

@@ -42,8 +42,8 @@ class LocalProcesses:
     def ready(self, children: Sequence[Child], timeout_s: float) -> list[Child]:
         """See `Processes.ready`."""
         connections = [child.connection for child in children]
-        found = multiprocessing.connection.wait(connections, timeout=timeout_s)
-        return [child for child in children if child.connection in found]
+        ready = multiprocessing.connection.wait(connections, timeout=timeout_s)
+        return [child for child in children if child.connection in ready]
 
     def close(self, children: Sequence[Child]) -> None:
         """See `Processes.close`."""

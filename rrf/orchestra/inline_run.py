@@ -103,9 +103,9 @@ def _on_cluster(
                 f"actor {rank + 1} of {len(ranks)}",
                 {**arguments, "rank": rank, "size": len(ranks)},
                 TIMEOUT_S,
-                cluster.options(own),
+                cluster.options(resources),
             )
-            for rank, own in enumerate(ranks)
+            for rank, resources in enumerate(ranks)
         ]
         host = cluster.resources[ranks[0][0]].host
         return backend, ActorGroup(children, host, actor)
@@ -170,10 +170,10 @@ def _parent(cfg: VLARLRunnerCfg) -> tuple[Path, PolicyCfg]:
             f"{parent} sees {saved.past}, but the run's policy sees {cfg.policy.past}; set "
             + " ".join(f"policy.past_{k}={v}" for k, v in dataclasses.asdict(saved.past).items())
         )
-    theirs, ours = (type(getattr(c, "head", None)).__name__ for c in (saved, cfg.policy))
-    if theirs != ours:
+    saved_head, head = (type(getattr(c, "head", None)).__name__ for c in (saved, cfg.policy))
+    if saved_head != head:
         raise ValueError(
-            f"{parent} has a {theirs}, but the run's policy has a {ours}; start from a checkpoint "
-            "that was fine-tuned with the same head"
+            f"{parent} has a {saved_head}, but the run's policy has a {head}; start from a "
+            "checkpoint that was fine-tuned with the same head"
         )
     return parent, saved

@@ -35,7 +35,7 @@ class Placement:
     def mode(self) -> Mode:
         """collocated: all roles have the same resources; disaggregated: no two roles share one."""
         used = [{r for process in processes for r in process} for processes in self.roles.values()]
-        if all(one == used[0] for one in used):
+        if all(process == used[0] for process in used):
             return "collocated"
         return "disaggregated" if sum(map(len, used)) == len(set().union(*used)) else "hybrid"
 
@@ -70,22 +70,22 @@ def parse(
             without gaps.
     """
     groups = groups or {"": range(len(resources))}
-    found: dict[str, list[tuple[int, ...]]] = {}
+    placed: dict[str, list[tuple[int, ...]]] = {}
     for names, where in placement.items():
         for name in names.replace(" ", "").split(","):
             if name not in roles:
                 raise ValueError(f"placement names '{name}', allowed: {', '.join(roles)}")
-            if name in found:
+            if name in placed:
                 raise ValueError(f"placement names '{name}' twice; give it one place")
-            own, text = _group(name, where, groups)
-            there = [resources[number] for number in own]
-            found[name] = [
-                tuple(own[number] for number in process)
+            group, text = _group(name, where, groups)
+            there = [resources[number] for number in group]
+            placed[name] = [
+                tuple(group[number] for number in process)
                 for process in _processes(name, text, there)
             ]
-    if missing := [role for role in roles if role not in found]:
+    if missing := [role for role in roles if role not in placed]:
         raise ValueError(f"placement lacks {', '.join(missing)}; add {missing[0]}: all")
-    return Placement(found)
+    return Placement(placed)
 
 
 def numbers(name: str, text: str) -> list[int]:
@@ -140,10 +140,10 @@ def _processes(role: str, where: str, there: Sequence[str]) -> list[tuple[int, .
             )
         begin = len(of_process)
         ranks = numbers(name, match[2]) if match[2] else range(begin, begin + len(resources))
-        for rank, own in zip(ranks, _shared(role, part, resources, len(ranks)), strict=True):
+        for rank, share in zip(ranks, _shared(role, part, resources, len(ranks)), strict=True):
             if rank in of_process:
                 raise ValueError(f"{name}: process {rank} is placed twice")
-            of_process[rank] = own
+            of_process[rank] = share
     if sorted(of_process) != list(range(len(of_process))):
         raise ValueError(
             f"{name}: processes {', '.join(map(str, sorted(of_process)))} must be numbered from 0 "

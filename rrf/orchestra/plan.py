@@ -96,14 +96,14 @@ def propose(
 ) -> list[tuple[float, Layout]]:
     """Layouts with the seconds of their rounds, the fastest first: as many environment processes
     per node as divide the slots, and a rollout on one node or on each."""
-    nodes, found = range(len(cores)), []
+    nodes, layouts = range(len(cores)), []
     for each, rollouts in itertools.product(range(1, max(cores) + 1), {1, len(cores)}):
         env = [node for node in nodes for _ in range(min(each, cores[node]))]
         if num_slots % len(env) == 0:
             layout = Layout(env, list(nodes)[:rollouts], cores)
             plan = predict(costs, workload, layout, num_slots, batch_rows)
-            found.append((plan.round_s, layout))
-    return sorted(found, key=lambda pair: (pair[0], len(pair[1].env)))
+            layouts.append((plan.round_s, layout))
+    return sorted(layouts, key=lambda pair: (pair[0], len(pair[1].env)))
 
 
 @dataclasses.dataclass

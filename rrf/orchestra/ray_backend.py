@@ -39,8 +39,8 @@ class RayProcesses:
 
     def ready(self, children: Sequence[RayChild], timeout_s: float) -> list[RayChild]:
         """See `Processes.ready`."""
-        found = first_ready([child.answer for child in children], timeout_s)
-        return [child for child in children if child.answer in found]
+        ready = first_ready([child.answer for child in children], timeout_s)
+        return [child for child in children if child.answer in ready]
 
     def close(self, children: Sequence[RayChild]) -> None:
         """See `Processes.close`."""
@@ -87,13 +87,13 @@ class RayBackend(InlineBackend):
         """See `InlineBackend._wait`; meanwhile passes on actions that were chosen."""
         answers = [worker.child.answer for worker in busy]
         calls = [call.answer for call, _, _ in self._acting]
-        found = first_ready([*answers, *calls], 1.0)
+        ready = first_ready([*answers, *calls], 1.0)
         for acting in list(self._acting):
             call, asking, observation = acting
-            if call.answer in found or self.rollout.is_overdue(call):
+            if call.answer in ready or self.rollout.is_overdue(call):
                 self._acting.remove(acting)
                 self._advance(asking, observation, self.rollout.result(call), game)
-        return [worker.child for worker in busy if worker.child.answer in found]
+        return [worker.child for worker in busy if worker.child.answer in ready]
 
     def _answer(self, asking: Sequence[Asking], game: Game) -> None:
         """Let a rollout role choose the next actions of these workers."""

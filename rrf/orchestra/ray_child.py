@@ -82,9 +82,9 @@ def first_ready(answers: Sequence, timeout_s: float) -> list:
     if not answers:
         return []
     answers = list(answers)
-    found, others = ray.wait(answers, num_returns=1, timeout=timeout_s, fetch_local=False)
-    if not (found and others):
-        return found
+    ready, pending = ray.wait(answers, num_returns=1, timeout=timeout_s, fetch_local=False)
+    if not (ready and pending):
+        return ready
     return ray.wait(answers, num_returns=len(answers), timeout=0, fetch_local=False)[0]
 
 

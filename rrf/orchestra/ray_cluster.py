@@ -80,9 +80,9 @@ class Cluster:
             [n for n, each in enumerate(self.resources) if (each.gpu is not None) is is_gpu]
             for is_gpu in (False, True)
         )
-        found = {"": gpus or nodes, NODES: nodes}
+        groups = {"": gpus or nodes, NODES: nodes}
         for label, text in labels.items():
-            if label in found:
+            if label in groups:
                 raise ValueError(f"ray.node_groups: the label '{label}' is taken; choose another")
             ranks = numbers(f"ray.node_groups.{label}", text)
             if max(ranks) >= len(nodes):
@@ -91,11 +91,11 @@ class Cluster:
                     f"ray.node_groups.{label}: no node {max(ranks)}, the cluster has {len(nodes)}: "
                     f"{there}"
                 )
-            own = {self.resources[nodes[rank]].node for rank in ranks}
-            found[label] = [n for n in gpus if self.resources[n].node in own] or [
+            named = {self.resources[nodes[rank]].node for rank in ranks}
+            groups[label] = [n for n in gpus if self.resources[n].node in named] or [
                 nodes[rank] for rank in ranks
             ]
-        return found
+        return groups
 
     def reserve(self, resources: Iterable[int]) -> None:
         """Hold resources, by number, until the cluster is left.
@@ -111,22 +111,22 @@ class Cluster:
         Raises:
             ValueError: If they are on several nodes, or if no node is left that has what they have.
         """
-        found = [self.resources[number] for number in resources]
-        if len({each.node for each in found}) > 1:
+        chosen = [self.resources[number] for number in resources]
+        if len({each.node for each in chosen}) > 1:
             raise ValueError(
-                "the resources of one process are on several nodes: " + ", ".join(map(str, found))
+                "the resources of one process are on several nodes: " + ", ".join(map(str, chosen))
             )
-        if found[0].node not in {node["NodeID"] for node in _alive_nodes()}:
-            found = self._elsewhere(found)
-        self._reserve(found)
-        self._num_started[found[0].node] += 1
+        if chosen[0].node not in {node["NodeID"] for node in _alive_nodes()}:
+            chosen = self._elsewhere(chosen)
+        self._reserve(chosen)
+        self._num_started[chosen[0].node] += 1
         variables = {"OMP_NUM_THREADS": "1"}
-        if found[0].gpu is not None:
+        if chosen[0].gpu is not None:
             variables |= {
-                "CUDA_VISIBLE_DEVICES": ",".join(str(self._gpus[each]) for each in found),
+                "CUDA_VISIBLE_DEVICES": ",".join(str(self._gpus[each]) for each in chosen),
                 "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",  # Ray would hide them
             }
-        return {**_on(found[0].node), "runtime_env": {"env_vars": variables}}
+        return {**_on(chosen[0].node), "runtime_env": {"env_vars": variables}}
 
     def layout(self, placement: Placement) -> Layout:
         """On which nodes the processes of a placement are."""
@@ -171,13 +171,13 @@ class Cluster:
             num_gpus = sum(each.gpu is not None for each in new)
             host: typing.Any = ray.remote(_Host).options(num_gpus=num_gpus, **_on(node)).remote()
             asked.append((host, new, host.facts.remote()))
-        ours = source_digest()
+        own_code = source_digest()
         for host, new, answer in asked:
-            theirs, gpus = _facts(answer, new)
-            if theirs != ours:
+            node_code, gpus = _facts(answer, new)
+            if node_code != own_code:
                 raise ValueError(
-                    f"the node {new[0].host} has another rrf ({theirs[:12]}) than this process "
-                    f"({ours[:12]}); put the same code there, and start Ray there again"
+                    f"the node {new[0].host} has another rrf ({node_code[:12]}) than this process "
+                    f"({own_code[:12]}); put the same code there, and start Ray there again"
                 )
             self._gpus |= dict.fromkeys(new)
             asked_for = [each for each in new if each.gpu is not None]

@@ -183,23 +183,23 @@ class RayRollouts:
             try:
                 child = self._children[call.number]
                 child.answer = call.answer
-                found = child.result()
+                answer = child.result()
                 break
             except ChildError:
                 self._replace(call.number)
         self._waiting[call.number].remove(call)
-        inference_s, num_passes = found["spent"]
+        inference_s, num_passes = answer["spent"]
         self.inference_s += inference_s
         self.num_passes += num_passes
-        self.timeline.add_answer(f"rollout {call.number}", found["worked"], call.asked_s)
+        self.timeline.add_answer(f"rollout {call.number}", answer["worked"], call.asked_s)
         if call.generators is not None:
-            for generator, state in zip(call.generators, found["states"], strict=True):
+            for generator, state in zip(call.generators, answer["states"], strict=True):
                 generator.set_state(torch.from_numpy(state))
         return Sample(
-            actions=found["actions"],
-            log_prob=_tensor(found["log_prob"]),
-            replay={name: torch.from_numpy(values) for name, values in found["replay"].items()},
-            value=_tensor(found["value"]),
+            actions=answer["actions"],
+            log_prob=_tensor(answer["log_prob"]),
+            replay={name: torch.from_numpy(values) for name, values in answer["replay"].items()},
+            value=_tensor(answer["value"]),
         )
 
     def is_overdue(self, call: "Call") -> bool:

@@ -91,14 +91,14 @@ class ResidualRole:
         self._generator.manual_seed(mixed_seed(seed, round_number))
         algorithm.remember([episode for group in groups for episode in group])
         algorithm.set_slowness(lr_factor)
-        found = {name: value.item() for name, value in algorithm.update().items()}
-        for name, value in found.items():
+        metrics = {name: value.item() for name, value in algorithm.update().items()}
+        for name, value in metrics.items():
             if not math.isfinite(value):
                 raise ValueError(
                     f"{name} is {value} in round {round_number}; the last checkpoint is from "
                     "before. Lower algorithm.critic_lr and actor_lr, or check the played episodes"
                 )
-        return found | {
+        return metrics | {
             "replay/chunks": float(len(algorithm.replay)),
             "actor/updates": float(algorithm.num_updates),
         }

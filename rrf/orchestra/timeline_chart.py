@@ -24,14 +24,14 @@ _ORDER = ("env", "rollout", "actor", "driver")
 def shares(spans: Sequence[Span]) -> dict[str, dict[str, float]]:
     """Of each process, the share of the time that each activity took; the rest is idle."""
     total = max(span.end_s for span in spans) - min(span.begin_s for span in spans)
-    found: dict[str, dict[str, float]] = {}
+    shares: dict[str, dict[str, float]] = {}
     for process in _rows(spans):
         parts = collections.defaultdict[str, float](float)
         for span in spans:
             if span.process == process:
                 parts[span.activity] += (span.end_s - span.begin_s) / total
-        found[process] = {**parts, "idle": max(0.0, 1.0 - sum(parts.values()))}
-    return found
+        shares[process] = {**parts, "idle": max(0.0, 1.0 - sum(parts.values()))}
+    return shares
 
 
 def draw(path: Path, title: str, spans: Sequence[Span]) -> None:
@@ -77,8 +77,8 @@ def _bars(
 ) -> Mapping[tuple[int, str], list[tuple[float, float]]]:
     """By row and activity: begin and length of each bar."""
     numbers = {process: row for row, process in enumerate(rows)}
-    found = collections.defaultdict[tuple[int, str], list[tuple[float, float]]](list)
+    bars = collections.defaultdict[tuple[int, str], list[tuple[float, float]]](list)
     for span in spans:
         bar = (span.begin_s, span.end_s - span.begin_s)
-        found[numbers[span.process], span.activity].append(bar)
-    return found
+        bars[numbers[span.process], span.activity].append(bar)
+    return bars

@@ -29,14 +29,14 @@ class WeightSender:
         """What changed since the last message."""
         tensors: dict[str, dict[str, np.ndarray]] = {}
         for name, values in weights.items():
-            now = values.detach().cpu()
+            current = values.detach().cpu()
             before = self._sent.get(name)
             if before is None:
-                tensors[name] = {"values": _bytes(now)}
-            elif not torch.equal(_bits(before), _bits(now)):
-                tensors[name] = _changed(before, now)
+                tensors[name] = {"values": _bytes(current)}
+            elif not torch.equal(_bits(before), _bits(current)):
+                tensors[name] = _changed(before, current)
             if name in tensors:
-                self._sent[name] = now.clone()
+                self._sent[name] = current.clone()
         message = {"version": version, "base": self._version, "tensors": tensors}
         self._version = version
         return message
@@ -81,12 +81,12 @@ class WeightReceiver:
         self.version = message["version"]
 
 
-def _changed(before: torch.Tensor, now: torch.Tensor) -> dict[str, np.ndarray]:
-    places = (_bits(before) != _bits(now)).nonzero().flatten()
-    if len(places) > _SPARSE_SHARE * now.numel():
-        return {"values": _bytes(now)}
-    dtype = np.int32 if now.numel() <= np.iinfo(np.int32).max else np.int64
-    return {"values": _bytes(now.flatten()[places]), "places": places.numpy().astype(dtype)}
+def _changed(before: torch.Tensor, current: torch.Tensor) -> dict[str, np.ndarray]:
+    places = (_bits(before) != _bits(current)).nonzero().flatten()
+    if len(places) > _SPARSE_SHARE * current.numel():
+        return {"values": _bytes(current)}
+    dtype = np.int32 if current.numel() <= np.iinfo(np.int32).max else np.int64
+    return {"values": _bytes(current.flatten()[places]), "places": places.numpy().astype(dtype)}
 
 
 def _bits(values: torch.Tensor) -> torch.Tensor:

@@ -47,6 +47,6 @@ def log_probs_of(
     for index in torch.arange(len(observation)).split(num_rows or len(observation)):
         given = {name: values[index].to(device) for name, values in replay.items()}
         with autocast(policy, precision):
-            found = policy.evaluate(rows_of(observation, index.numpy()), given).log_prob
-        parts.append(found.float().cpu())
+            log_prob = policy.evaluate(rows_of(observation, index.numpy()), given).log_prob
+        parts.append(log_prob.float().cpu())
     return torch.cat(parts)

@@ -63,12 +63,12 @@ def groot_laptop() -> SupervisedRunnerCfg:
 
 def groot_laptop_mixture() -> SupervisedRunnerCfg:
     """The small GR00T N1.7 on two robots together: Meta-World's arm and Bridge's WidowX."""
-    one = groot_laptop()
-    policy = one.policy
+    laptop = groot_laptop()
+    policy = laptop.policy
     assert isinstance(policy, VLMPolicyCfg)
     assert isinstance(policy.head, GrootHeadCfg)
     head = policy.head.replace(embodiments={"metaworld": 1, "bridge": 2})
-    return one.replace(
+    return laptop.replace(
         experiment_name="groot-laptop-mixture",
         dataset="metaworld-demo",
         mixture={"bridge": 4.0},

@@ -57,9 +57,9 @@ def inverted_pendulum_mbpo() -> OffPolicyRunnerCfg:
 def pendulum_model_ppo() -> OnPolicyRunnerCfg:
     """Pendulum-v1, 20,480 steps: a tenth of those of pendulum-ppo, and imagined ones."""
     cfg = pendulum_ppo()
-    own = {name: getattr(cfg.algorithm, name) for name in _OF_PPO}
+    shared = {name: getattr(cfg.algorithm, name) for name in _OF_PPO}
     # The model is trained after every rollout, and each training goes on from the last.
-    algorithm = ModelPPOCfg(model_cfg=_MODEL.replace(max_updates=200), **own)
+    algorithm = ModelPPOCfg(model_cfg=_MODEL.replace(max_updates=200), **shared)
     return cfg.replace(
         experiment_name="pendulum-model-ppo",
         env=GymnasiumEnvCfg(task="Pendulum-v1", num_envs=8),

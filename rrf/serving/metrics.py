@@ -26,21 +26,24 @@ class Metrics:
 
     def __init__(self, max_batch: int):
         self._registry = CollectorRegistry()
-        own = {"registry": self._registry, "namespace": "rrf"}
-        self.requests = Counter("requests", "Requests answered with actions", **own)
-        self.errors = Counter("errors", "Errors by kind", ["kind"], **own)
+        registration = {"registry": self._registry, "namespace": "rrf"}
+        self.requests = Counter("requests", "Requests answered with actions", **registration)
+        self.errors = Counter("errors", "Errors by kind", ["kind"], **registration)
         for kind in ERRORS:
             self.errors.labels(kind)  # shown as 0 from the beginning
-        self.connections = Gauge("connections", "Connected clients", **own)
+        self.connections = Gauge("connections", "Connected clients", **registration)
         sizes = sorted({1, 2, 4, 8, 16, 32, 64, 128, max_batch})
         self.batch_size = Histogram(
-            "batch_size", "Requests per batch", buckets=[n for n in sizes if n <= max_batch], **own
+            "batch_size",
+            "Requests per batch",
+            buckets=[n for n in sizes if n <= max_batch],
+            **registration,
         )
         self.queue_s = Histogram(
-            "queue_seconds", "Wait of a request for its batch", buckets=_SECONDS, **own
+            "queue_seconds", "Wait of a request for its batch", buckets=_SECONDS, **registration
         )
         self.infer_s = Histogram(
-            "inference_seconds", "Inference of a batch", buckets=_SECONDS, **own
+            "inference_seconds", "Inference of a batch", buckets=_SECONDS, **registration
         )
 
     def error(self, kind: str) -> None:

@@ -227,8 +227,8 @@ class Style(Extension):
             nn.utils.clip_grad_norm_(net.network.parameters(), cfg.discriminator_max_grad_norm)
             self.optimizer.step()
             means.add(metrics)
-        found = {name: value.item() for name, value in means.found().items()}
-        return found | {"amp/style_reward": style_reward}
+        metrics = {name: value.item() for name, value in means.found().items()}
+        return metrics | {"amp/style_reward": style_reward}
 
     def slow_down(self, slowness: float) -> None:
         """Set the discriminator's learning rate to this share of the config's."""

@@ -226,14 +226,16 @@ class GAIL(PPO):
         """See `PPO.returns`. The discriminator learns from the rollout and gives the rewards."""
         assert self.expert is not None, "call `imitate` first"
         self.rollout.write(actor_obs=self.policy.actor.read(observations))
-        found = self._found()
-        inputs = self._inputs(found)
-        self._metrics = self.discriminator.learn(self._to_learn(self.expert), self._to_learn(found))
+        transitions = self._found()
+        inputs = self._inputs(transitions)
+        self._metrics = self.discriminator.learn(
+            self._to_learn(self.expert), self._to_learn(transitions)
+        )
         with torch.no_grad():
             rewards = reward(self.discriminator.module(inputs), self.cfg.reward)
         self._metrics["imitation/reward"] = rewards.mean()
         if self.cfg.use_absorbing_states:
-            rewards = rewards + found.terminated * self._reward_afterwards(found)
+            rewards = rewards + transitions.terminated * self._reward_afterwards(transitions)
         self.rollout["rewards"].add_(rewards.view_as(self.rollout["rewards"]))
         return super().returns(observations)
 
@@ -250,8 +252,10 @@ class GAIL(PPO):
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
         """See `PPO.state`."""
         tensors, facts = super().state()
-        own = {f"discriminator/{key}": value for key, value in self.discriminator.state().items()}
-        return tensors | own, facts
+        discriminator = {
+            f"discriminator/{key}": value for key, value in self.discriminator.state().items()
+        }
+        return tensors | discriminator, facts
 
     def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
         """See `PPO.load_state`."""
@@ -282,10 +286,10 @@ class GAIL(PPO):
         inputs = self._inputs(of)
         return inputs if self.sees_actions else inputs[~of.terminated]
 
-    def _reward_afterwards(self, found: Transitions) -> torch.Tensor:
+    def _reward_afterwards(self, transitions: Transitions) -> torch.Tensor:
         """gamma / (1 - gamma) r(s_a), a scalar."""
         assert self.expert is not None
-        expert, policy = map(_counts, (self.expert, found))
+        expert, policy = map(_counts, (self.expert, transitions))
         logit = absorbing_logit(expert, distributed.total(policy))
         return self.cfg.gamma / (1 - self.cfg.gamma) * reward(logit, self.cfg.reward)
 

@@ -60,7 +60,7 @@ class Ensemble(nn.Module):
         self.max_log_var = nn.Parameter(torch.full((1, num_outputs), 0.5))
         self.min_log_var = nn.Parameter(torch.full((1, num_outputs), -10.0))
         self.inputs, self.targets = Standardizer(num_inputs), Standardizer(num_outputs)
-        self.linear = [one for one in self.network.layers if isinstance(one, BatchedLinear)]
+        self.linear = [layer for layer in self.network.layers if isinstance(layer, BatchedLinear)]
         self.decays = cfg.weight_decays
 
     def forward(

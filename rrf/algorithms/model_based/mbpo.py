@@ -121,8 +121,8 @@ class MBPO(SAC):
         imagined, of_imagined = self.imagined.state()
         tensors |= {f"model/{key}": value for key, value in model.items()}
         tensors |= {f"imagined/{key}": value for key, value in imagined.items()}
-        own = {"model": of_model, "imagined": of_imagined, "trained_at": self.trained_at}
-        return tensors, facts | own
+        of_mbpo = {"model": of_model, "imagined": of_imagined, "trained_at": self.trained_at}
+        return tensors, facts | of_mbpo
 
     def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
         """Restore what `state` returned."""

@@ -163,8 +163,8 @@ class ModelPPO(PPO):
         replay, of_replay = self.replay.state()
         tensors |= {f"model/{key}": value for key, value in model.items()}
         tensors |= {f"replay/{key}": value for key, value in replay.items()}
-        own = {"model": of_model, "replay": of_replay, "num_updates": self.num_updates}
-        return tensors, facts | own
+        of_model_ppo = {"model": of_model, "replay": of_replay, "num_updates": self.num_updates}
+        return tensors, facts | of_model_ppo
 
     def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
         """See `PPO.load_state`."""

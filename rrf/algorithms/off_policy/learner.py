@@ -234,8 +234,8 @@ class OffPolicyLearner:
         steps, discounts = self.replay.gather_n_step(rows, cfg.n_steps, cfg.gamma)
         for k in range(count):
             part = slice(k * size, (k + 1) * size)
-            found = Transitions(steps.rows[part], self.replay.layout)
-            yield Batch(found, discounts[part], rows[part])
+            transitions = Transitions(steps.rows[part], self.replay.layout)
+            yield Batch(transitions, discounts[part], rows[part])
 
     # ------------------------------------------------------------------ for gradient steps
 
@@ -279,7 +279,7 @@ class OffPolicyLearner:
         """The named tensors and plain data that `load_state` needs besides the policy's weights."""
         tensors, replay_facts = self.replay.state()
         tensors = {f"replay/{name}": value for name, value in tensors.items()}
-        tensors |= {name: one.detach().clone() for name, one in self.own_parameters().items()}
+        tensors |= {name: value.detach().clone() for name, value in self.own_parameters().items()}
         for name, module in self._slow_modules():
             weights = {key: value.clone() for key, value in module.named_parameters()}
             tensors |= {f"{name}/{key}": value.detach() for key, value in weights.items()}

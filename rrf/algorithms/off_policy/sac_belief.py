@@ -45,8 +45,8 @@ class SACBelief(SACSeq):
     def learn(self, batch: SequenceBatch, noise: Noise) -> dict[str, torch.Tensor]:
         """See `SAC.learn`."""
         metrics = super().learn(batch, noise)
-        found, self._metrics = self._metrics, {}
-        return metrics | found
+        of_encoder, self._metrics = self._metrics, {}
+        return metrics | of_encoder
 
     def unrolled(
         self,

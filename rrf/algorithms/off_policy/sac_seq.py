@@ -117,11 +117,13 @@ class SACSeq(SAC):
         self, batch: SequenceBatch, needs_gradient: bool
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
         with torch.set_grad_enabled(needs_gradient):
-            now, after = self._unroll("actor", self.policy.actor, batch, with_next=True)
-            outputs = self.policy.actor.backbone(now) if needs_gradient else None
+            features, next_features = self._unroll(
+                "actor", self.policy.actor, batch, with_next=True
+            )
+            outputs = self.policy.actor.backbone(features) if needs_gradient else None
         with torch.no_grad():
-            assert after is not None
-            return outputs, self.policy.actor.backbone(after[batch.last])
+            assert next_features is not None
+            return outputs, self.policy.actor.backbone(next_features[batch.last])
 
     def critic_features(self, batch: SequenceBatch) -> torch.Tensor:
         return self._unroll("critic", self.policy.critic, batch, with_next=False)[0]
@@ -145,10 +147,14 @@ class SACSeq(SAC):
         else:
             part = slice(None)
         x, next_x = self._observed(name, batch, part)
-        now, after = network.unroll(x, next_x if with_next else None, memory, starts[part])
-        self.unrolled(name, network, x, now, memory, starts[part])
+        features, next_features = network.unroll(
+            x, next_x if with_next else None, memory, starts[part]
+        )
+        self.unrolled(name, network, x, features, memory, starts[part])
         trained = slice(-self.cfg.sequence_length, None)
-        return now[trained].flatten(0, 1), after[trained].flatten(0, 1) if with_next else None
+        return features[trained].flatten(0, 1), next_features[trained].flatten(
+            0, 1
+        ) if with_next else None
 
     def unrolled(
         self,

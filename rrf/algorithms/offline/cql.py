@@ -60,10 +60,15 @@ class CQL(SAC):
         shape = (self.cfg.batch_size, self.cfg.num_actions, self.policy.actor.num_actions)
         for batch, noise in super().batches(count):
             numbers = torch.empty(4, *shape, device=self.device)
-            uniform, ours, theirs, best = numbers.normal_(generator=self.generator)
+            uniform, of_policy, of_next_policy, best = numbers.normal_(generator=self.generator)
             uniform.uniform_(-1, 1, generator=self.generator)
             after = best if self.cfg.backs_up_max else noise.next_actions
-            yield batch, ProposalNoise(noise.actions, after, noise.returns, uniform, ours, theirs)
+            yield (
+                batch,
+                ProposalNoise(
+                    noise.actions, after, noise.returns, uniform, of_policy, of_next_policy
+                ),
+            )
 
     def learn(self, batch: Batch, noise: typing.Any) -> dict[str, torch.Tensor]:
         """One gradient step of everything, with a `ProposalNoise`."""
@@ -151,9 +156,9 @@ class CQL(SAC):
         """By how much the soft maximum over proposed actions is above the recorded ones, [K]."""
         cfg, limit = self.cfg, self.policy.actor.action_limit
         with torch.no_grad():
-            ours, log_prob = proposed(policy, noise.proposals)
-            theirs, next_log_prob = proposed(next_policy, noise.next_proposals)
-            actions = torch.cat([limit * noise.uniform, theirs, ours], 1)
+            proposals, log_prob = proposed(policy, noise.proposals)
+            next_proposals, next_log_prob = proposed(next_policy, noise.next_proposals)
+            actions = torch.cat([limit * noise.uniform, next_proposals, proposals], 1)
         with self.precision():
             values = self._values(self.policy.critic, seen_bd, actions)
         if cfg.calibrates:

@@ -148,11 +148,13 @@ class RslRlAlgorithm:
                 network.load_state_dict(weights, strict=strict)
         if wanted.get("optimizer"):
             state = loaded_dict["optimizer_state_dict"]
-            own = self.algorithm.state()[0]
+            current = self.algorithm.state()[0]
             # State per environment does not fit another number of environments, and it is reset
             # below in any case.
             tensors = {
-                name: own[name] if name in own and own[name].shape != value.shape else value
+                name: current[name]
+                if name in current and current[name].shape != value.shape
+                else value
                 for name, value in state["tensors"].items()
             }
             self.algorithm.load_state(tensors, state["facts"])

@@ -207,9 +207,9 @@ class SAPG(PPO):
         """The observations with the number of the member that made each."""
         if self.num_members == 1:
             return observations
-        told = observations.copy()
-        told[MEMBER] = members.unsqueeze(-1).to(observations.device, torch.float32)
-        return told
+        with_members = observations.copy()
+        with_members[MEMBER] = members.unsqueeze(-1).to(observations.device, torch.float32)
+        return with_members
 
 
 def as_leader(x_so: torch.Tensor) -> torch.Tensor:

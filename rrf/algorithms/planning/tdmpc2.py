@@ -296,7 +296,7 @@ class TDMPC2(OffPolicyLearner):
     def _step_model(self, loss: torch.Tensor) -> torch.Tensor:
         """A gradient step of everything but the policy; returns the norm of the gradient."""
         parts = {"encoder": self.model.encoder, **self._predictors()}
-        parameters = [one for part in parts.values() for one in part.parameters()]
+        parameters = [parameter for part in parts.values() for parameter in part.parameters()]
         gradients = torch.autograd.grad(loss, parameters)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient

@@ -54,9 +54,9 @@ def highest(value_n: np.ndarray, group_n: np.ndarray, fraction: float) -> np.nda
     """Whether a value is among the highest of its group, bool [N]; of equal values, all are."""
     is_high_n = np.zeros(len(value_n), bool)
     for group in np.unique(group_n):
-        own = group_n == group
-        lowest = np.quantile(value_n[own], 1 - fraction, method="higher")
-        is_high_n[own] = value_n[own] >= lowest
+        rows = group_n == group
+        lowest = np.quantile(value_n[rows], 1 - fraction, method="higher")
+        is_high_n[rows] = value_n[rows] >= lowest
     return is_high_n
 
 

@@ -109,14 +109,14 @@ class PolicyGradient:
         else:
             staleness_n1 = (round_number - rows.version).clamp(min=0).float().unsqueeze(1)
             proximal = interpolated_log_probs(new, old, align_to_log_probs(staleness_n1, level))
-        found = decoupled_surrogate(
+        clipped = decoupled_surrogate(
             new, proximal, old, advantage, *clip, max_weight=cfg.decoupled.max_weight
         )
         metrics = {
-            "actor/behavior_weight": aggregate(found.weight, mask[level]),
-            "actor/behavior_clipfrac": aggregate((~found.is_kept).float(), mask[level]),
+            "actor/behavior_weight": aggregate(clipped.weight, mask[level]),
+            "actor/behavior_clipfrac": aggregate((~clipped.is_kept).float(), mask[level]),
         }
-        return found.surrogate, mask[level] & found.is_kept, metrics
+        return clipped.surrogate, mask[level] & clipped.is_kept, metrics
 
 
 def success_reward(episode: PlayedEpisode, horizon: int, time_cost: float) -> float:

@@ -101,14 +101,14 @@ class CollectCfg(Cfg):
     def env_args(self, task: str) -> dict:
         """The metadata of a recording: how to rebuild its environment, and how it was made."""
         env = self.env
-        one, several = {"camera": env.cameras[0]}, {"cameras": list(env.cameras)}
+        single, multiple = {"camera": env.cameras[0]}, {"cameras": list(env.cameras)}
         repeated = {} if self.demonstrations is None else {"demonstrations": self.demonstrations}
         return {
             "env_name": task,
             "type": ENVS.name_of(type(env)),
             "env_kwargs": {
                 "image_size": env.image_size,
-                **(one if len(env.cameras) == 1 else several),
+                **(single if len(env.cameras) == 1 else multiple),
                 "action_repeat": env.action_repeat,
                 "control_hz": env.control_hz,
                 **_unusual(env),
@@ -223,7 +223,7 @@ def _existing(cfg: CollectCfg) -> dict[str, Recorded]:
     """
     import h5py
 
-    found = {}
+    recorded = {}
     for task in cfg.tasks:
         path = cfg.path(task)
         if not path.exists():
@@ -243,5 +243,5 @@ def _existing(cfg: CollectCfg) -> dict[str, Recorded]:
                 f"{path} was recorded with other settings: {env_args}, but these were asked for: "
                 f"{cfg.env_args(task)}; choose another --out, or replace it by --force"
             )
-        found[task] = Recorded(task, path, episodes, frames, attempts=0, is_reused=True)
-    return found
+        recorded[task] = Recorded(task, path, episodes, frames, attempts=0, is_reused=True)
+    return recorded

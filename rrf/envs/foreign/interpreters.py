@@ -125,7 +125,7 @@ def interpreter(name: str) -> Interpreter:
             key: value.replace("{debian}", str(root / _DEBIAN))
             for key, value in record["variables"].items()
         }
-        found = Interpreter(name, python, record["cwd"], variables, record)
+        result = Interpreter(name, python, record["cwd"], variables, record)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{root / RECORD} is damaged ({error}); type: {command}") from error
     if not python.exists():
@@ -133,7 +133,7 @@ def interpreter(name: str) -> Interpreter:
     digest = record.get("lock_sha256")
     if digest and name in locks() and atomic.sha256(locks()[name]) != digest:
         raise ValueError(f"{locks()[name]} has changed since '{name}' was set up; type: {command}")
-    return found
+    return result
 
 
 def read_lock(name: str) -> Lock:
@@ -194,8 +194,8 @@ def setup(name: str, force: bool = False, say: Callable[[str], None] = lambda li
         _install(lock, partial, say)
         record = _described(partial / "bin" / "python", lock)
         variables = lock.variables if (partial / _DEBIAN).exists() else {}
-        own = {"python": "bin/python", "variables": variables}
-        atomic.write_json(partial / RECORD, record | own)
+        location = {"python": "bin/python", "variables": variables}
+        atomic.write_json(partial / RECORD, record | location)
         if root.exists():
             atomic.remove(root)
         partial.rename(root)

@@ -183,8 +183,8 @@ class GymnasiumEnv:
                 and np.asarray(value).dtype.kind in "bifu"
                 and np.ndim(value) == 0
             }
-            told = sum(parts.values())
-            has_rest |= not math.isclose(float(reward), told, rel_tol=1e-5, abs_tol=1e-6)
+            total = sum(parts.values())
+            has_rest |= not math.isclose(float(reward), total, rel_tol=1e-5, abs_tol=1e-6)
             if any(ends):
                 break
         scratch.close()
@@ -208,10 +208,10 @@ class GymnasiumEnv:
         Raises:
             ValueError: For the state of another task, or of another number of environments.
         """
-        found = (state.facts["task"], len(state.facts["generators"]))
-        if found != (self.cfg.task, self.num_envs):
+        saved_for = (state.facts["task"], len(state.facts["generators"]))
+        if saved_for != (self.cfg.task, self.num_envs):
             raise ValueError(
-                f"the state is of {found[1]} x {found[0]}, but this environment is "
+                f"the state is of {saved_for[1]} x {saved_for[0]}, but this environment is "
                 f"{self.num_envs} x {self.cfg.task}"
             )
         rest = dict(state.tensors)
@@ -364,11 +364,11 @@ class GymnasiumEnv:
         )
 
     def _wrong_shape(self, env: int, observation, reward: typing.Any = 0.0) -> EnvError:
-        what, found, expected = "an observation", np.shape(observation), self._shape
-        if found == expected:
-            what, found, expected = "a reward", np.shape(reward), ()
+        what, shape, expected = "an observation", np.shape(observation), self._shape
+        if shape == expected:
+            what, shape, expected = "a reward", np.shape(reward), ()
         return EnvError(
-            f"{self.cfg.task} returned {what} of shape {list(found)} in environment {env}, "
+            f"{self.cfg.task} returned {what} of shape {list(shape)} in environment {env}, "
             f"expected {list(expected)}"
         )
 

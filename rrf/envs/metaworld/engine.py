@@ -344,8 +344,8 @@ def _make_env(task: str):
         )  # gymnasium's deprecation notices about its own MuJoCo base class
         import metaworld.env_dict
 
-        theirs = metaworld.env_dict.ALL_V3_ENVIRONMENTS[task]
-        env = type(theirs.__name__, (_WithViews, theirs), {})()
+        env_class = metaworld.env_dict.ALL_V3_ENVIRONMENTS[task]
+        env = type(env_class.__name__, (_WithViews, env_class), {})()
     env._set_task_called = True
     env._partially_observable = (
         False  # as in the MT benchmarks: the goal is part of the expert's observation

@@ -55,7 +55,7 @@ class MotionEnv(MjlabEnv):
         """Take over `made`, whose episodes have begun."""
         vars(self).update(vars(made))
         self.rig = Rig(self.mj_model, self.cfg.feet, prefix=f"{_ROBOT}/")
-        self.clips = [one.with_joints(self.rig.joint_names) for one in clips]
+        self.clips = [clip.with_joints(self.rig.joint_names) for clip in clips]
         self.pose_width = len(self.rig.joint_names)
 
     def frames(self) -> torch.Tensor:
@@ -64,9 +64,9 @@ class MotionEnv(MjlabEnv):
     @functools.cached_property
     def _references(self) -> list[torch.Tensor]:
         rate = 1 / self.interface.step_dt
-        clips = [one.resampled(rate) for one in self.clips]
-        made = [frames(one, self.rig, self.cfg.frame_parts) for one in clips]
-        return [torch.from_numpy(one).float().to(self.device) for one in made]
+        clips = [clip.resampled(rate) for clip in self.clips]
+        made = [frames(clip, self.rig, self.cfg.frame_parts) for clip in clips]
+        return [torch.from_numpy(clip).float().to(self.device) for clip in made]
 
     def reference_frames(self) -> list[torch.Tensor]:
         return self._references
@@ -80,7 +80,7 @@ class ReferenceInit(ManagerTermBase):
         super().__init__(env)
         self.robot = env.scene[_ROBOT]
         names = self.robot.joint_names
-        parts = [_states(one.with_joints(names)) for one in cfg.params["clips"]]
+        parts = [_states(clip.with_joints(names)) for clip in cfg.params["clips"]]
         self.states = torch.from_numpy(np.concatenate(parts)).float().to(env.device)
         self.num_joints = len(names)
         self.place = self.robot.indexing.free_joint_q_adr[:2]

@@ -94,8 +94,8 @@ def apply_overrides(task: typing.Any, changes: Mapping[str, typing.Any]) -> None
     """
     for path, value in changes.items():
         if path in _OWN_FIELDS:
-            own = _OWN_FIELDS[path]
-            instead = f"set '{own}' of the environment instead" if own else "it is set by rrf"
+            field = _OWN_FIELDS[path]
+            instead = f"set '{field}' of the environment instead" if field else "it is set by rrf"
             raise ValueError(f"'{path}' cannot be overridden; {instead}")
         *parents, leaf = path.split(".")
         node = holder = task
@@ -221,7 +221,7 @@ def _make_fast(task: typing.Any, name: str, overrides: Mapping[str, typing.Any])
             sensor.history_length = task.decimation
             _weigh_counts(task.rewards, sensor.name, before / task.decimation)
     for entity in task.scene.entities.values():
-        entity.collisions = tuple(_sliding_only(one) for one in entity.collisions)
+        entity.collisions = tuple(_sliding_only(collision) for collision in entity.collisions)
         actuators = entity.articulation.actuators if entity.articulation else ()
         if any(actuator.delay_max_lag for actuator in actuators):
             raise ValueError(

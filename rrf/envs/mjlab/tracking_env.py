@@ -27,7 +27,7 @@ def build(cfg: TrackingEnvCfg, seed: int = 0, device: torch.device | str = "cpu"
     """
     (clip,) = read_all([cfg.clip])
     task = registered(cfg.task, cfg.play)
-    tracked = [one for one in task.commands.values() if hasattr(one, "motion_file")]
+    tracked = [command for command in task.commands.values() if hasattr(command, "motion_file")]
     if len(tracked) != 1:
         raise ValueError(
             f"mjlab's task '{cfg.task}' tracks no motion; use one of Mjlab-Tracking-..., or "

@@ -40,10 +40,10 @@ def velocities(targets: np.ndarray, hold_s: float, ramp_s: float, fps: float) ->
     """
     segment = hold_s + ramp_s
     times = np.arange(round(len(targets) * segment * fps)) / fps
-    now = np.minimum((times / segment).astype(int), len(targets) - 1)
-    after = np.minimum(now + 1, len(targets) - 1)
-    part = np.clip((times - now * segment - hold_s) / ramp_s, 0, 1)[:, None]
-    return targets[now] + _smooth(part) * (targets[after] - targets[now])
+    current = np.minimum((times / segment).astype(int), len(targets) - 1)
+    following = np.minimum(current + 1, len(targets) - 1)
+    part = np.clip((times - current * segment - hold_s) / ramp_s, 0, 1)[:, None]
+    return targets[current] + _smooth(part) * (targets[following] - targets[current])
 
 
 def trot(rig: Rig, velocity_t3: np.ndarray, fps: float, gait: Trot) -> Clip:

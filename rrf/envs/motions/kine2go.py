@@ -109,8 +109,8 @@ def read(path: str | Path, licence: str | None = None) -> Clip:
             source = f"Kine2Go (MIMUW-Robotics/kine2go, arXiv:2606.14433), {name}"
             chosen = licence or known[0]
             return Clip(FPS, rig.joint_names, base, turn, joints, source, chosen, str(path))
-    found = ", ".join(f"{100 * miss:.1f} cm if read {order}" for order, miss in misses.items())
-    raise ValueError(f"{path}: its joints do not lead to its feet ({found}); is it of a Go2?")
+    distances = ", ".join(f"{100 * miss:.1f} cm if read {order}" for order, miss in misses.items())
+    raise ValueError(f"{path}: its joints do not lead to its feet ({distances}); is it of a Go2?")
 
 
 def name_of(path: Path) -> str:

@@ -80,16 +80,16 @@ class Child:
         self.name = name
         self._timeout_s = timeout_s
         self._call = "starting"
-        ours, theirs = socket.socketpair()
+        parent_end, child_end = socket.socketpair()
         is_bound = threading.current_thread() is threading.main_thread()
-        with theirs:
+        with child_end:
             self._process = subprocess.Popen(
-                [*command, str(theirs.fileno()), str(os.getpid()) if is_bound else "0"],
-                pass_fds=[theirs.fileno(), *pass_fds],
+                [*command, str(child_end.fileno()), str(os.getpid()) if is_bound else "0"],
+                pass_fds=[child_end.fileno(), *pass_fds],
                 stdin=subprocess.DEVNULL,
                 **how,
             )
-        return ours
+        return parent_end
 
     @property
     def pid(self) -> int:

@@ -226,12 +226,18 @@ def _lights(model: mujoco.MjModel) -> np.ndarray:
     rows = np.flatnonzero(is_drawn)
     has_headlight = bool(model.vis.headlight.active)
     lights = np.zeros(len(rows) + has_headlight, Light.numpy_dtype())
-    own = lights[: len(rows)]
-    own["kind"], own["row"] = model.light_type[rows], rows
-    own["ambient"], own["diffuse"] = model.light_ambient[rows], model.light_diffuse[rows]
-    own["specular"], own["attenuation"] = model.light_specular[rows], model.light_attenuation[rows]
-    own["cos_cutoff"] = np.cos(np.deg2rad(model.light_cutoff[rows]))
-    own["exponent"] = model.light_exponent[rows]
+    model_lights = lights[: len(rows)]
+    model_lights["kind"], model_lights["row"] = model.light_type[rows], rows
+    model_lights["ambient"], model_lights["diffuse"] = (
+        model.light_ambient[rows],
+        model.light_diffuse[rows],
+    )
+    model_lights["specular"], model_lights["attenuation"] = (
+        model.light_specular[rows],
+        model.light_attenuation[rows],
+    )
+    model_lights["cos_cutoff"] = np.cos(np.deg2rad(model.light_cutoff[rows]))
+    model_lights["exponent"] = model.light_exponent[rows]
     if has_headlight:
         headlight = model.vis.headlight
         lights[-1]["kind"] = HEADLIGHT

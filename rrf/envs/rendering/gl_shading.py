@@ -87,17 +87,17 @@ def _cast_mesh(
 ) -> wp.MeshQueryRay:
     """The first front face; `t` is negative without one."""
     passed = float(0.0)
-    found = wp.mesh_query_ray(mesh, origin, direction, limit)
+    mesh_hit = wp.mesh_query_ray(mesh, origin, direction, limit)
     for _ in range(_MAX_BACK_FACES):
-        if not found.result or wp.dot(direction, found.normal) < 0.0:
+        if not mesh_hit.result or wp.dot(direction, mesh_hit.normal) < 0.0:
             break
-        passed = passed + found.t + _STEP_M
-        found = wp.mesh_query_ray(mesh, origin + passed * direction, direction, limit - passed)
-    if found.result and wp.dot(direction, found.normal) < 0.0:
-        found.t = found.t + passed
+        passed = passed + mesh_hit.t + _STEP_M
+        mesh_hit = wp.mesh_query_ray(mesh, origin + passed * direction, direction, limit - passed)
+    if mesh_hit.result and wp.dot(direction, mesh_hit.normal) < 0.0:
+        mesh_hit.t = mesh_hit.t + passed
     else:
-        found.t = -1.0
-    return found
+        mesh_hit.t = -1.0
+    return mesh_hit
 
 
 @wp.func
@@ -118,15 +118,15 @@ def _cast(scene: Scene, view: View, world: int, origin: wp.vec3, direction: wp.v
         if kind == _MESH:
             inverse = wp.transpose(axes)
             mesh = view.meshes[scene.geom_mesh[geom]]
-            found = _cast_mesh(
+            mesh_hit = _cast_mesh(
                 mesh, inverse @ (origin - position), inverse @ direction, hit.distance
             )
-            if found.t >= 0.0 and found.t < hit.distance:
+            if mesh_hit.t >= 0.0 and mesh_hit.t < hit.distance:
                 hit.geom = geom
-                hit.distance = found.t
-                hit.face = scene.first_face[scene.geom_mesh[geom]] + found.face
-                hit.u = found.u
-                hit.v = found.v
+                hit.distance = mesh_hit.t
+                hit.face = scene.first_face[scene.geom_mesh[geom]] + mesh_hit.face
+                hit.u = mesh_hit.u
+                hit.v = mesh_hit.v
         else:
             if kind == _BOX:
                 distance, _, normal = rays.ray_box(position, axes, size, origin, direction)
@@ -334,8 +334,8 @@ def _draw(
     if remaining > 0.0 and dimmed == 1.0 and has_sky and scene.sky >= 0:
         toward = wp.vec3(direction[0], direction[2], -direction[1])
         size = scene.image_size[scene.sky]
-        one = wp.vec3(1.0, 1.0, 1.0)
-        sky = _sample_cube(scene.images, scene.sky, size, toward, one, pixel_size)
+        white = wp.vec3(1.0, 1.0, 1.0)
+        sky = _sample_cube(scene.images, scene.sky, size, toward, white, pixel_size)
         color = color + remaining * sky
     color = wp.min(color, wp.vec3(1.0, 1.0, 1.0))
     red, green, blue = (

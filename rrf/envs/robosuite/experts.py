@@ -120,10 +120,10 @@ def _holds(env, thing):
 
 def _turn_to(yaw, env):
     """The rotation that brings the hand to a yaw, fingers down, as a vector in radians."""
-    now = env.sim.data.site_xmat[env.robots[0].eef_site_id["right"]].reshape(3, 3)
+    current = env.sim.data.site_xmat[env.robots[0].eef_site_id["right"]].reshape(3, 3)
     c, s = np.cos(yaw), np.sin(yaw)
     wanted = np.array([[-s, c, 0.0], [c, s, 0.0], [0.0, 0.0, -1.0]])
-    off = wanted @ now.T
+    off = wanted @ current.T
     axis = np.array([off[2, 1] - off[1, 2], off[0, 2] - off[2, 0], off[1, 0] - off[0, 1]]) / 2
     sine, cosine = np.linalg.norm(axis), (np.trace(off) - 1) / 2
     return axis * np.arctan2(sine, cosine) / max(sine, 1e-9)

@@ -135,8 +135,8 @@ def _noted(out: Path) -> str | None:
 
 
 def _noted_down(out: Path, repository: str, commit: str | None) -> dict:
-    own = (RECORD, DOWNLOAD)
-    paths = sorted(p for p in out.rglob("*") if p.is_file() and p.name not in own)
+    bookkeeping = (RECORD, DOWNLOAD)
+    paths = sorted(p for p in out.rglob("*") if p.is_file() and p.name not in bookkeeping)
     files = {path.relative_to(out).as_posix(): atomic.sha256(path) for path in paths}
     record = {"repository": repository, "commit": commit, "files": files}
     atomic.write_json(out / RECORD, record)
@@ -161,7 +161,7 @@ def _placed(path: Path, to: Path) -> None:
 
 
 def _existing(path: Path) -> Path:
-    return next(one for one in (path, *path.parents) if one.exists())
+    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def _by_hand(name: str, entry: Published) -> str:

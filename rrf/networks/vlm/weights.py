@@ -100,17 +100,17 @@ def fill(
     Raises:
         ValueError: If names or shapes do not agree. The message lists them; nothing is loaded.
     """
-    own = plain_tensors(module)
+    targets = plain_tensors(module)
     published = read_shapes(folder)
-    names = {n: mine for n in published if (mine := own_name(n)) is not None}
-    shapes = {mine: published[n] for n, mine in names.items()}
-    check_names(shapes_of(own), shapes, f"{folder}", what)
+    names = {n: target for n in published if (target := own_name(n)) is not None}
+    shapes = {target: published[n] for n, target in names.items()}
+    check_names(shapes_of(targets), shapes, f"{folder}", what)
     with torch.no_grad():
         for path in weight_files(folder):
             with _opened(path) as file:
                 for name in file.keys():  # noqa: SIM118
                     if name in names:
-                        own[names[name]].copy_(file.get_tensor(name))
+                        targets[names[name]].copy_(file.get_tensor(name))
 
 
 def plain_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -132,7 +132,7 @@ def _saved_buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def check_names(
     expected: Mapping[str, tuple[int, ...]],
-    found: Mapping[str, tuple[int, ...]],
+    present: Mapping[str, tuple[int, ...]],
     where: str,
     what: str,
 ) -> None:
@@ -141,5 +141,5 @@ def check_names(
     Raises:
         ValueError: If they differ. The message lists missing, unexpected and differing tensors.
     """
-    if wrong := differences(expected, found):
+    if wrong := differences(expected, present):
         raise ValueError(f"the weights in {where} do not fit {what}: {listed(wrong)}")

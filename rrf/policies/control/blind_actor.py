@@ -27,10 +27,10 @@ class BlindActor(GaussianActor):
                     f"hidden names the observation group '{name}', but the actor reads "
                     f"{', '.join(groups)}; name one of these"
                 )
-        seen = {name: len(found) for name, found in columns.items()}
+        seen = {name: len(visible) for name, visible in columns.items()}
         super().__init__(cfg, dataclasses.replace(interface, observation_dims=seen))
-        for name, found in columns.items():
-            self.register_buffer(f"columns_{name}", torch.tensor(found), persistent=False)
+        for name, visible in columns.items():
+            self.register_buffer(f"columns_{name}", torch.tensor(visible), persistent=False)
 
     def read(self, observations: TensorDict) -> torch.Tensor:
         """The visible columns of the groups, joined: float32 [N, O], not yet normalised."""

@@ -66,11 +66,11 @@ class EncodedNetwork(nn.Module):
         assert self.memory is not None
         x_tbo = self.normalized(x_tbo)
         next_tbo = None if next_tbo is None else self.normalized(next_tbo)
-        now, after = self.memory.unroll(x_tbo, next_tbo, memory, starts_tb)
-        now = torch.cat([now, x_tbo], -1)
-        if next_tbo is None or after is None:
-            return now, None
-        return now, torch.cat([after, next_tbo], -1)
+        features, next_features = self.memory.unroll(x_tbo, next_tbo, memory, starts_tb)
+        features = torch.cat([features, x_tbo], -1)
+        if next_tbo is None or next_features is None:
+            return features, None
+        return features, torch.cat([next_features, next_tbo], -1)
 
     def unroll_memory(
         self, x_tbo: torch.Tensor, memory: torch.Tensor, starts_tb: torch.Tensor

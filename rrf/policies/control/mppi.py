@@ -52,7 +52,7 @@ class Rollouts(typing.NamedTuple):
     def beside(self, others: "Rollouts", num_envs: int) -> "Rollouts":
         """These and others, with those of an environment together."""
         pairs = zip(self, others, strict=True)
-        grouped = ([one.unflatten(0, (num_envs, -1)) for one in pair] for pair in pairs)
+        grouped = ([values.unflatten(0, (num_envs, -1)) for values in pair] for pair in pairs)
         return Rollouts(*(torch.cat(pair, 1).flatten(0, 1) for pair in grouped))
 
 
@@ -69,14 +69,14 @@ class PlanNoise:
 
     def of_env(self, index: int) -> "PlanNoise":
         """The numbers of one environment, as if it were the only one."""
-        one = slice(index, index + 1)
+        env = slice(index, index + 1)
         return PlanNoise(
-            self.policy[:, one],
-            self.samples[:, :, one],
-            self.last[:, one],
+            self.policy[:, env],
+            self.samples[:, :, env],
+            self.last[:, env],
             self.pairs,
-            self.choice[one],
-            self.action[one],
+            self.choice[env],
+            self.action[env],
         )
 
 

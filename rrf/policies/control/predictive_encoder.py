@@ -99,8 +99,11 @@ class PredictiveEncoder(SequenceEncoder):
             x_tbo: Observations.
             beliefs_tbd: The beliefs after them.
         """
-        now, before = self.sensed(x_tbo[1:].flatten(0, 1)), self.sensed(x_tbo[:-1].flatten(0, 1))
-        unseen = now._replace(slow=before.slow, is_seen=torch.zeros_like(now.is_seen))
+        current, previous = (
+            self.sensed(x_tbo[1:].flatten(0, 1)),
+            self.sensed(x_tbo[:-1].flatten(0, 1)),
+        )
+        unseen = current._replace(slow=previous.slow, is_seen=torch.zeros_like(current.is_seen))
         belief = self.advance(unseen, beliefs_tbd[:-1].flatten(0, 1))
         mean, log_std = _normal(self.slow_decoder(belief))
         shape = (*x_tbo[1:].shape[:2], -1)

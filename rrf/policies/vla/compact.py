@@ -114,8 +114,8 @@ class CompactVLA(nn.Module):
     ) -> np.ndarray:
         """See `rrf.policies.policy.ResumablePolicy`."""
         known = RunningChunk(self._tensor(self.normalize_action.apply(running)), num_frozen)
-        found = self.head.resume(self(observation), known, generator, greedy)
-        return self.normalize_action.invert(found.actions.cpu().numpy())
+        sample = self.head.resume(self(observation), known, generator, greedy)
+        return self.normalize_action.invert(sample.actions.cpu().numpy())
 
     def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:
         features_bf = self(observation)

@@ -42,8 +42,10 @@ class NormalizeByRobot:
 
     def __init__(self, by_tag: Mapping[str, Normalize], width: int):
         self._of = {
-            tag: np.array([_padded(one.offset, width, 0.0), _padded(one.scale, width, 1.0)])
-            for tag, one in by_tag.items()
+            tag: np.array(
+                [_padded(normalize.offset, width, 0.0), _padded(normalize.scale, width, 1.0)]
+            )
+            for tag, normalize in by_tag.items()
         }
 
     def rows(self, tags: Sequence[str]) -> RowAffine:

@@ -164,8 +164,8 @@ class VLMPolicy(nn.Module):
         """See `rrf.policies.policy.ResumablePolicy`."""
         self.cfg.require_one_robot()
         known = RunningChunk(self._target(running, observation), num_frozen)
-        found = self.head.resume(self._input(self.context(observation)), known, generator, greedy)
-        return self._executable(found.actions, observation)
+        sample = self.head.resume(self._input(self.context(observation)), known, generator, greedy)
+        return self._executable(sample.actions, observation)
 
     def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:
         context = self.context(observation)
@@ -199,11 +199,11 @@ class VLMPolicy(nn.Module):
     ) -> Sample:
         self.cfg.require_one_robot()
         given = self._input(context)
-        found = self.head.sample(given, generator, greedy)
+        sample = self.head.sample(given, generator, greedy)
         return Sample(
-            actions=self._executable(found.actions, observation),
-            log_prob=None if found.log_prob is None else self._cut(found.log_prob),
-            replay=found.replay,
+            actions=self._executable(sample.actions, observation),
+            log_prob=None if sample.log_prob is None else self._cut(sample.log_prob),
+            replay=sample.replay,
             value=self._value(context, given),
         )
 
@@ -256,25 +256,25 @@ class VLMPolicy(nn.Module):
 
 def advantages_of(observation: Observation) -> list[int]:
     """The advantage that each row asks for; see `Observation.advantage`."""
-    told = observation.advantage
-    return [1] * len(observation) if told is None else told.tolist()
+    advantage = observation.advantage
+    return [1] * len(observation) if advantage is None else advantage.tolist()
 
 
 def prompt_state(cfg: VLMPolicyCfg, state_d: np.ndarray, tag: str | None) -> np.ndarray:
     """The dimensions of a row's normalised state that its prompt holds, if it holds a state."""
     if "{state}" not in cfg.prompt:
         return state_d
-    own = state_d[: cfg.robots[tag].state_dim] if tag in cfg.robots else state_d
-    return np.pad(own, (0, max(0, cfg.prompt_state_dims - len(own))))
+    robot_state_d = state_d[: cfg.robots[tag].state_dim] if tag in cfg.robots else state_d
+    return np.pad(robot_state_d, (0, max(0, cfg.prompt_state_dims - len(robot_state_d))))
 
 
 def prompt_of(template: str, instruction: str, state_d: np.ndarray, advantage: int = 1) -> str:
     """The prompt of one row. The state, normalised to about [-1, 1], is written as bins 0 to 255,
     as pi0.5 (arXiv:2504.16054) does, and the advantage as in pi*0.6 (arXiv:2511.14759); one that is
     not told leaves no space behind."""
-    told = _ADVANTAGES[advantage]
-    prompt = template if told else template.replace(" {advantage}", "")
-    prompt = prompt.replace("{advantage}", told).replace("{instruction}", instruction)
+    advantage_text = _ADVANTAGES[advantage]
+    prompt = template if advantage_text else template.replace(" {advantage}", "")
+    prompt = prompt.replace("{advantage}", advantage_text).replace("{instruction}", instruction)
     if "{state}" in prompt:
         bins = np.digitize(state_d, np.linspace(-1, 1, _STATE_BINS + 1)[:-1]) - 1
         prompt = prompt.replace("{state}", " ".join(map(str, bins.tolist())))

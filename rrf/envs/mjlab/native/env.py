@@ -143,8 +143,8 @@ class NativeRlEnv(ManagerBasedRlEnv):
         """The attributes that terms have added to this object: those that no method of its class
         sets.
         """
-        own = _attributes_set_by(type(self))
-        return {name: value for name, value in vars(self).items() if name not in own}
+        set_by_methods = _attributes_set_by(type(self))
+        return {name: value for name, value in vars(self).items() if name not in set_by_methods}
 
     def capture(self) -> tuple[dict[str, torch.Tensor], dict[str, typing.Any]]:
         """Everything except the simulation's state and the random generators."""
@@ -226,7 +226,7 @@ class NativeRlEnv(ManagerBasedRlEnv):
 @functools.cache
 def _attributes_set_by(kind: type) -> frozenset[str]:
     """The names of all attributes that the methods of a class assign, on any object."""
-    methods = [value for one in kind.__mro__ for value in vars(one).values()]
+    methods = [value for base in kind.__mro__ for value in vars(base).values()]
     codes = [method.__code__ for method in methods if isinstance(method, types.FunctionType)]
     steps = itertools.chain.from_iterable(map(dis.get_instructions, codes))
     return frozenset(step.argval for step in steps if step.opname == "STORE_ATTR")
@@ -278,10 +278,12 @@ def _names_at_work(manager: ManagerBase, caller: dict[str, typing.Any], called: 
     if isinstance(manager, EventManager) and "mode" in caller:
         terms = manager._mode_term_cfgs[caller["mode"]]
         if called == "recompute_constants":
-            own = [hasattr(term.func, "recompute") and term.func.recompute > 0 for term in terms]
+            is_running = [
+                hasattr(term.func, "recompute") and term.func.recompute > 0 for term in terms
+            ]
         else:
-            own = [term is caller.get("term_cfg") for term in terms]
-        return list(itertools.compress(manager._mode_term_names[caller["mode"]], own))
+            is_running = [term is caller.get("term_cfg") for term in terms]
+        return list(itertools.compress(manager._mode_term_names[caller["mode"]], is_running))
     for variable in ("term_name", "name"):
         if isinstance(caller.get(variable), str):
             return [caller[variable]]

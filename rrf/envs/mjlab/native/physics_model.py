@@ -201,12 +201,12 @@ def _describe(
     contact = np.zeros(model.nsensordata, dtype=bool)
     others = set()
     for i in range(full.nsensor):
-        own = slice(full.sensor_adr[i], full.sensor_adr[i] + full.sensor_dim[i])
+        of_sensor = slice(full.sensor_adr[i], full.sensor_adr[i] + full.sensor_dim[i])
         kind, stage = full.sensor_type[i], full.sensor_needstage[i]
         if kind == _SENSOR.mjSENS_CONTACT:
-            contact[own], cheap[own] = True, False
+            contact[of_sensor], cheap[of_sensor] = True, False
         elif kind in _LIMITS or (stage == mujoco.mjtStage.mjSTAGE_ACC and kind not in _NO_SOLVER):
-            cheap[own] = False
+            cheap[of_sensor] = False
             others.add(full.sensor(i).name)
     scalar = np.isin(full.jnt_type, [int(kind) for kind in _SCALAR_JOINTS])
     return PhysicsModel(

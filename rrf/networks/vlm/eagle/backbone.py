@@ -65,10 +65,10 @@ class EagleBackbone(Backbone[EagleCfg]):
         if view.is_shown.any():
             images_btd = self.shown_tokens(view)
             tokens_bld = tokens_bld.masked_scatter(is_image_bl[..., None], images_btd)
-        found = self._qwen(
+        output = self._qwen(
             inputs_embeds=tokens_bld, attention_mask=is_token_bl.long(), use_cache=False
         )
-        return Features(found.last_hidden_state, is_token_bl, is_image_bl)
+        return Features(output.last_hidden_state, is_token_bl, is_image_bl)
 
     def row(self, prompt: str, num_images: int) -> list[int]:
         """The tokens of one row: marks of the chat, the images, the prompt, and marks again."""

@@ -166,9 +166,9 @@ class PaliGemma(Backbone[PaliGemmaCfg]):
             return None
         for start in _STARTS:
             name = name.removeprefix(start)
-        for theirs, ours in _PUBLISHED.items():
-            if name.startswith(theirs):
-                return ours + name.removeprefix(theirs)
+        for prefix, own_prefix in _PUBLISHED.items():
+            if name.startswith(prefix):
+                return own_prefix + name.removeprefix(prefix)
         return name
 
     def _encoded(self, prompts: Sequence[str]) -> tuple[list[list[int]], list[list[bool]]]:

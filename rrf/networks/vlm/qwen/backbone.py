@@ -67,7 +67,7 @@ class RowWriter:
         longest = len(ids[0])
         # Positions of padding do not matter; transformers writes 1.
         aligned = [
-            torch.nn.functional.pad(one, (longest - one.shape[1], 0), value=1) for one in positions
+            torch.nn.functional.pad(row, (longest - row.shape[1], 0), value=1) for row in positions
         ]
         return Rows(torch.tensor(ids), torch.tensor(is_token), torch.stack(aligned, dim=1))
 
@@ -138,7 +138,7 @@ class QwenVLBackbone(Backbone[QwenCfg]):
         device = self.model.language_model.embed_tokens.weight.device
         rows = self._writer.write(view.is_shown.sum(1).tolist(), view.prompts)
         ids, is_token = rows.ids.to(device), rows.is_token.to(device)
-        found = self.model(
+        output = self.model(
             input_ids=ids,
             attention_mask=is_token.long(),
             position_ids=rows.positions.to(device),
@@ -146,7 +146,7 @@ class QwenVLBackbone(Backbone[QwenCfg]):
             **self._images(view),
         )
         is_image = ids == self.tokenizer.special(IMAGE)
-        return Features(found.last_hidden_state, is_token, is_image)
+        return Features(output.last_hidden_state, is_token, is_image)
 
     def blocks(self) -> list[nn.Module]:
         return [*self.model.visual.blocks, *self.model.language_model.layers]

@@ -79,8 +79,8 @@ class DiffusionHead(DenoisingHead):
         return transition
 
     def sample(self, features: torch.Tensor, generator: Generators, greedy: bool) -> HeadSample:
-        found = super().sample(features, generator, greedy)
-        return found if self.cfg.eta else HeadSample(found.actions, None, {})
+        sample = super().sample(features, generator, greedy)
+        return sample if self.cfg.eta else HeadSample(sample.actions, None, {})
 
     def evaluate(
         self, features: torch.Tensor, replay: dict[str, torch.Tensor]

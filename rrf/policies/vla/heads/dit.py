@@ -60,10 +60,10 @@ class DiTHead(FlowHead[DiTHeadCfg]):
             )
 
     def given(self, features: Context) -> Given:
-        found = features.features
-        tokens_bsm = self.memory_norm(found.tokens.to(self.memory_norm.weight.dtype))
+        read = features.features
+        tokens_bsm = self.memory_norm(read.tokens.to(self.memory_norm.weight.dtype))
         state_b1w = self.state_encoder(features.state).unsqueeze(1)
-        return Given(self.model.memory(tokens_bsm), found.is_token, state_b1w)
+        return Given(self.model.memory(tokens_bsm), read.is_token, state_b1w)
 
     def velocity(
         self, given: Given, x_bha: torch.Tensor, share_b: torch.Tensor

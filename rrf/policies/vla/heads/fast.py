@@ -118,5 +118,5 @@ class FastHead(ActionHead):
 
     def _log_probs(self, logits: torch.Tensor) -> torch.Tensor:
         # The temperature is applied only here, so sampling and evaluation cannot disagree.
-        own = logits[..., self.end - 1 - self.stop : self.end].flip(-1)
-        return torch.log_softmax(own / (self.cfg.temperature * self.noise_factor), dim=-1)
+        token_logits = logits[..., self.end - 1 - self.stop : self.end].flip(-1)
+        return torch.log_softmax(token_logits / (self.cfg.temperature * self.noise_factor), dim=-1)

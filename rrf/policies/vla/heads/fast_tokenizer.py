@@ -117,15 +117,15 @@ class FastTokenizer:
         whole_bha = _coefficients(chunks_bha, self._dct_hh, self.scale)
         whole_bha = whole_bha.clip(self.lowest, self.highest) - self.lowest
         texts = [_text_of(row) for row in whole_bha.reshape(len(whole_bha), -1)]
-        return [found.ids for found in self._pairs.encode_batch(texts)]
+        return [encoding.ids for encoding in self._pairs.encode_batch(texts)]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> np.ndarray:
         """The chunk of each row of tokens, float64 [B, H, A]; see the module for rows that no chunk
         has."""
         whole = np.zeros((len(rows), self.num_coefficients))
         for number, row in enumerate(rows):
-            found = list(self._values(row))[: self.num_coefficients]
-            whole[number, : len(found)] = found
+            values = list(self._values(row))[: self.num_coefficients]
+            whole[number, : len(values)] = values
         whole_bha = whole.reshape(-1, self.chunk_length, self.action_dim) / self.scale
         return np.einsum("kh,bka->bha", self._dct_hh, whole_bha)
 

@@ -141,13 +141,13 @@ class GrootHead(FlowHead[GrootHeadCfg]):
             )
 
     def given(self, features: Context) -> Given:
-        found, embodiment = features.features, features.embodiment
-        tokens_bsm = self.memory_tokens(found)
+        read, embodiment = features.features, features.embodiment
+        tokens_bsm = self.memory_tokens(read)
         front = [self.state_token(features.state, embodiment)]
         if self.cfg.version == "n15":
             front.append(self.future_tokens.weight.expand(len(features), -1, -1))
         return Given(
-            self.model.memory(tokens_bsm), self._masks(found), torch.cat(front, 1), embodiment
+            self.model.memory(tokens_bsm), self._masks(read), torch.cat(front, 1), embodiment
         )
 
     def velocity(
@@ -166,10 +166,10 @@ class GrootHead(FlowHead[GrootHeadCfg]):
             return velocity_bha, None
         return velocity_bha, self.explore_noise(hidden_bhf).float() * self.noise_factor
 
-    def memory_tokens(self, found: Features) -> torch.Tensor:
+    def memory_tokens(self, read: Features) -> torch.Tensor:
         """The backbone's tokens as the transformer reads them, [B, S, width of the backbone]."""
-        tokens_bsm = found.tokens.to(self.vlln.weight.dtype)
-        mask_bs = None if self.cfg.reads_padding else found.is_token
+        tokens_bsm = read.tokens.to(self.vlln.weight.dtype)
+        mask_bs = None if self.cfg.reads_padding else read.is_token
         return self.vl_self_attention(self.vlln(tokens_bsm), mask_bs)
 
     def state_token(self, state: torch.Tensor, embodiment: torch.Tensor) -> torch.Tensor:
@@ -186,11 +186,11 @@ class GrootHead(FlowHead[GrootHeadCfg]):
         beta_b = torch.distributions.Beta(*self.cfg.noise_beta).sample((batch,)).to(device)
         return 1.0 - training_time(beta_b, self.cfg)
 
-    def _masks(self, found: Features) -> list[torch.Tensor | None]:
+    def _masks(self, read: Features) -> list[torch.Tensor | None]:
         if self.cfg.version == "n15":
-            return [None if self.cfg.reads_padding else found.is_token]
-        images = [found.is_token & found.is_image] * (self.cfg.attend_text_every - 1)
-        return [found.is_token & ~found.is_image, *images]
+            return [None if self.cfg.reads_padding else read.is_token]
+        images = [read.is_token & read.is_image] * (self.cfg.attend_text_every - 1)
+        return [read.is_token & ~read.is_image, *images]
 
 
 def training_time(beta_b: torch.Tensor, cfg: GrootHeadCfg) -> torch.Tensor:

@@ -96,23 +96,23 @@ class PiExpertHead(FlowHead):
         self.register_buffer("shares", _shares(cfg.num_denoise_steps), persistent=False)
 
     def given(self, features: Context) -> Prefix:
-        found = features.features
-        layers = found.layers
+        read = features.features
+        layers = read.layers
         if self.is_insulated:
             layers = [(keys.detach(), values.detach()) for keys, values in layers]
         state_bsw = self._state(features.state)
         batch, num_state = state_bsw.shape[:2]
         num_suffix = num_state + self.chunk_length
-        places_s = torch.arange(num_suffix, device=found.is_token.device)
+        places_s = torch.arange(num_suffix, device=read.is_token.device)
         is_seen_ss = (places_s < num_state) | (places_s[:, None] >= num_state)
         mask_bsl = torch.cat(
             [
-                found.is_token[:, None].expand(-1, num_suffix, -1),
+                read.is_token[:, None].expand(-1, num_suffix, -1),
                 is_seen_ss.expand(batch, -1, -1),
             ],
             dim=2,
         )
-        positions_bs = found.is_token.sum(1, keepdim=True) + places_s
+        positions_bs = read.is_token.sum(1, keepdim=True) + places_s
         return Prefix(layers, state_bsw, positions_bs, mask_bsl[:, None])
 
     def velocity(

@@ -99,11 +99,11 @@ def lerobot_stats(
     config: PreTrainedConfig, norm_stats: Mapping[str, Mapping]
 ) -> dict[str, dict[str, np.ndarray]]:
     """The content of our norm_stats.json in lerobot's form, with statistics of all cameras."""
-    found = {key: _arrays(norm_stats[key]) for key in (STATE, ACTION)}
+    arrays = {key: _arrays(norm_stats[key]) for key in (STATE, ACTION)}
     for key in config.image_features:
         of_camera = _arrays(norm_stats.get(key, _IMAGENET))
-        found[key] = {name: values.reshape(3, 1, 1) for name, values in of_camera.items()}
-    return found
+        arrays[key] = {name: values.reshape(3, 1, 1) for name, values in of_camera.items()}
+    return arrays
 
 
 def move(pipeline: PolicyProcessorPipeline, device: torch.device) -> None:
@@ -160,12 +160,12 @@ def _arrays(stats: Mapping) -> dict[str, np.ndarray]:
 def _typed(owner: type, options: Mapping) -> dict[str, typing.Any]:
     """Options read from YAML in the types that lerobot's config has: tuples, and named modes."""
     kinds = {field.name: str(field.type) for field in dataclasses.fields(owner)}
-    found: dict[str, typing.Any] = {
+    fields: dict[str, typing.Any] = {
         name: tuple(value) if isinstance(value, list) and "tuple" in kinds[name] else value
         for name, value in options.items()
     }
-    if "normalization_mapping" in found:
-        found["normalization_mapping"] = {
-            name: NormalizationMode(mode) for name, mode in found["normalization_mapping"].items()
+    if "normalization_mapping" in fields:
+        fields["normalization_mapping"] = {
+            name: NormalizationMode(mode) for name, mode in fields["normalization_mapping"].items()
         }
-    return found
+    return fields

@@ -50,7 +50,7 @@ def _fields(file: str) -> frozenset[str]:
 
 
 def _root() -> Path:
-    found = importlib.util.find_spec("lerobot")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("lerobot")
+    if spec is None or not spec.submodule_search_locations:
         raise ValueError(f"lerobot is not installed; type: {install_command()}")
-    return Path(next(iter(found.submodule_search_locations)))
+    return Path(next(iter(spec.submodule_search_locations)))

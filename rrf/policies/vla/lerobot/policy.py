@@ -98,13 +98,13 @@ class LerobotPolicy(nn.Module):
             ValueError: If the shape or dtype of images or states differs from the training data.
         """
         check_observation(observation, self.cfg.cameras, self.cfg.image_size, self.cfg.state_dim)
-        found: dict[str, typing.Any] = {"task": list(observation.instruction)}
-        found[STATE] = torch.from_numpy(np.ascontiguousarray(observation.state)).to(self.device)
+        inputs: dict[str, typing.Any] = {"task": list(observation.instruction)}
+        inputs[STATE] = torch.from_numpy(np.ascontiguousarray(observation.state)).to(self.device)
         for name in self.cfg.cameras:
             images_bhwc = torch.from_numpy(observation.images[name]).to(self.device)
             images_bchw = images_bhwc.permute(0, 3, 1, 2).contiguous()
-            found[IMAGE_PREFIX + name] = images_bchw.float() / 255
-        return found
+            inputs[IMAGE_PREFIX + name] = images_bchw.float() / 255
+        return inputs
 
     @torch.no_grad()
     def sample(
@@ -126,17 +126,17 @@ class LerobotPolicy(nn.Module):
     def _one_by_one(
         self, observation: Observation, generator: Generators, greedy: bool
     ) -> list[np.ndarray]:
-        found = []
+        actions = []
         for row in range(len(observation.state)):
-            one = dataclasses.replace(
+            single = dataclasses.replace(
                 observation,
                 images={n: images[row : row + 1] for n, images in observation.images.items()},
                 state=observation.state[row : row + 1],
                 instruction=[observation.instruction[row]],
             )
-            own = [generator[row]] if isinstance(generator, Sequence) else generator
-            found.append(self.sample(one, own, greedy).actions)
-        return found
+            row_generator = [generator[row]] if isinstance(generator, Sequence) else generator
+            actions.append(self.sample(single, row_generator, greedy).actions)
+        return actions
 
     def evaluate(self, observation: Observation, replay: dict[str, torch.Tensor]) -> Evaluation:
         raise NotImplementedError(

@@ -113,12 +113,12 @@ class RewardModel:
                 f"{', '.join(episode.images)}"
                 + ("" if self.type == "reward_classifier" else "; choose one with --camera")
             )
-        length, found = len(episode.state), []
+        length, scores = len(episode.state), []
         for first in range(0, length, _ROWS):
             rows = range(first, min(first + _ROWS, length))
-            found.append(self._scored(episode, rows))
+            scores.append(self._scored(episode, rows))
             on_frames(rows.stop, length)
-        return np.concatenate(found).astype(np.float32)
+        return np.concatenate(scores).astype(np.float32)
 
     @torch.no_grad()
     def _scored(self, episode: Episode, rows: range) -> np.ndarray:

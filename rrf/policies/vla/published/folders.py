@@ -41,9 +41,9 @@ def tensors_in(file: Path) -> dict[str, torch.Tensor]:
 
 def lerobot_statistics(file: Path) -> dict[str, dict[str, list[float]]]:
     """The statistics in the file of a normaliser of lerobot: feature -> statistic -> values."""
-    found: dict[str, dict[str, list[float]]] = {}
+    statistics: dict[str, dict[str, list[float]]] = {}
     for key, tensor in tensors_in(file).items():
         feature, _, statistic = key.rpartition(".")
         if statistic in _STATISTICS:
-            found.setdefault(feature, {})[statistic] = tensor.double().flatten().tolist()
-    return found
+            statistics.setdefault(feature, {})[statistic] = tensor.double().flatten().tolist()
+    return statistics

@@ -25,7 +25,9 @@ from rrf.policies.vla.vlm import VLMPolicy
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
 NormStats = dict[str, dict[str, typing.Any]]
-_LEROBOT_MODES = {theirs: ours for ours, theirs in pi_norm_stats.LEROBOT_MODES.items()}
+_LEROBOT_MODES = {
+    mode_of_lerobot: mode for mode, mode_of_lerobot in pi_norm_stats.LEROBOT_MODES.items()
+}
 
 
 class Format(typing.Protocol):
@@ -105,9 +107,12 @@ class Pi:
         if images:
             height, width = next(iter(images.values()))["shape"][1:]
             changes |= {"cameras": list(images), "image_size": (height, width)}
-        for name, found in (("state_dim", inputs.get(STATE)), ("action_dim", outputs.get(ACTION))):
-            if found:
-                changes[name] = found["shape"][0]
+        for name, feature in (
+            ("state_dim", inputs.get(STATE)),
+            ("action_dim", outputs.get(ACTION)),
+        ):
+            if feature:
+                changes[name] = feature["shape"][0]
         if "chunk_size" in config:
             changes["chunk_length"] = config["chunk_size"]
         modes = config.get("normalization_mapping", {})
@@ -236,12 +241,12 @@ def format_at(folder: Path, name: str | None = None) -> Format:
     kind = _config(folder).get("type")
     if kind in REFUSED and not FORMATS["lerobot"].is_at(folder):
         raise ValueError(f"{folder} is lerobot's policy {kind}, which is refused: {REFUSED[kind]}")
-    found = [known for known, one in FORMATS.items() if one.is_at(folder)]
-    if name is None and len(found) == 1:
-        return FORMATS[found[0]]
-    if name in found:
+    fitting = [known for known, layout in FORMATS.items() if layout.is_at(folder)]
+    if name is None and len(fitting) == 1:
+        return FORMATS[fitting[0]]
+    if name in fitting:
         return FORMATS[name]
-    seen = f"it looks like {' or '.join(found)}" if found else "it looks like none of them"
+    seen = f"it looks like {' or '.join(fitting)}" if fitting else "it looks like none of them"
     wanted = f"not in the layout of {name}" if name else "in no known layout"
     raise ValueError(
         f"{folder} is {wanted} ({', '.join(FORMATS)}); {seen}. A checkpoint of rrf is no published "
@@ -254,10 +259,10 @@ def _config(folder: Path) -> dict:
     if not file.is_file():
         return {}
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{file} is damaged: {error}") from error
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _has_names(folder: Path, *starts: str) -> bool:

@@ -200,16 +200,16 @@ def _steps(folder: Path, name: str) -> list[dict]:
     return _json(file)["steps"]
 
 
-def _check_steps(folder: Path, name: str, own: typing.Any) -> None:
+def _check_steps(folder: Path, name: str, processor: typing.Any) -> None:
     """Compare a processor with ours, step by step."""
-    theirs = _steps(folder, name)
-    names = [step.get("registry_name") for step in theirs]
-    expected = [type(step)._registry_name for step in own.steps]
+    published = _steps(folder, name)
+    names = [step.get("registry_name") for step in published]
+    expected = [type(step)._registry_name for step in processor.steps]
     if names != expected:
         raise ValueError(f"{folder}/{name}.json has the steps {names}, expected {expected}")
-    for step, mine in zip(theirs, own.steps, strict=True):
-        found, known = step.get("config") or {}, json.loads(json.dumps(mine.get_config()))
-        for key, value in found.items():
+    for step, own_step in zip(published, processor.steps, strict=True):
+        settings, known = step.get("config") or {}, json.loads(json.dumps(own_step.get_config()))
+        for key, value in settings.items():
             if key in _FREE:
                 continue
             if key not in known:
@@ -241,22 +241,22 @@ def fill(module: torch.nn.Module, file: Path, what: str) -> None:
     tensors = _renamed(tensors_in(file))
     with safe_open(file, "pt") as opened:
         kept = opened.metadata() or {}  # names that are left out -> those that stand for them too
-    own, same = module.state_dict(), same_weights(module)
+    targets, same = module.state_dict(), same_weights(module)
     kept |= same | {other: name for name, other in same.items()}
     tensors |= {
         name: tensors[other]
         for name, other in kept.items()
-        if name in own and name not in tensors and other in tensors
+        if name in targets and name not in tensors and other in tensors
     }
     check_names(
-        shapes_of(own),
+        shapes_of(targets),
         shapes_of(tensors),
         str(file.parent),
         what,
     )
     with torch.no_grad():
         for name, tensor in tensors.items():
-            own[name].copy_(tensor)
+            targets[name].copy_(tensor)
 
 
 def _renamed(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -94,14 +94,15 @@ def _check_steps(file: Path) -> None:
     if not file.is_file():
         return
     for step in json.loads(file.read_text(encoding="utf-8"))["steps"]:
-        name, found = step.get("registry_name"), step.get("config") or {}
+        name, settings = step.get("registry_name"), step.get("config") or {}
         if name not in _KNOWN_STEPS:
             raise ValueError(
                 f"{file} has the step {name}, allowed: {', '.join(_KNOWN_STEPS)}; it would change "
                 "inputs or actions"
             )
         for key, value in _KNOWN_STEPS[name].items():
-            if found.get(key, value) != value:
+            if settings.get(key, value) != value:
                 raise ValueError(
-                    f"{file}: {name} has {key} {found[key]}, which cannot be had; allowed: {value}"
+                    f"{file}: {name} has {key} {settings[key]}, which cannot be had; allowed: "
+                    f"{value}"
                 )

@@ -10,7 +10,7 @@ Only safetensors files are read, never a pickle.
 """
 
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -50,14 +50,14 @@ _OURS = ("state_encoder.", "trunk.", "value_head.", "head.explore_noise.")
 
 def our_name(name: str) -> str:
     """Our name of a tensor of openpi."""
-    ours, theirs = next(pair for pair in _PREFIXES.items() if name.startswith(pair[1]))
-    return ours + name.removeprefix(theirs)
+    prefix, published_prefix = next(pair for pair in _PREFIXES.items() if name.startswith(pair[1]))
+    return prefix + name.removeprefix(published_prefix)
 
 
-def their_name(name: str) -> str:
+def published_name(name: str) -> str:
     """openpi's name of a tensor of ours. Raises StopIteration if openpi has no such part."""
-    ours, theirs = next(pair for pair in _PREFIXES.items() if name.startswith(pair[0]))
-    return theirs + name.removeprefix(ours)
+    prefix, published_prefix = next(pair for pair in _PREFIXES.items() if name.startswith(pair[0]))
+    return published_prefix + name.removeprefix(prefix)
 
 
 def renamed(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -67,22 +67,15 @@ def renamed(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         ValueError: If embedding table and output layer differ.
     """
     is_lerobot = all(name.startswith(_LEROBOT) for name in weights)
-    found = {n.removeprefix(_LEROBOT) if is_lerobot else n: t for n, t in weights.items()}
-    found.pop(UNUSED, None)
-    tied = found.pop(TIED, None)
-    if tied is not None and not torch.equal(found.setdefault(_EMBEDDING, tied), tied):
+    tensors = {n.removeprefix(_LEROBOT) if is_lerobot else n: t for n, t in weights.items()}
+    tensors.pop(UNUSED, None)
+    tied = tensors.pop(TIED, None)
+    if tied is not None and not torch.equal(tensors.setdefault(_EMBEDDING, tied), tied):
         raise ValueError(
             f"{TIED} and {_EMBEDDING} differ, but the model uses one table for both; the file is "
             "of another model"
         )
-    return {our_name(name): tensor for name, tensor in found.items()}
-
-
-def published_names(names: Iterable[str], layout: Layout) -> list[str]:
-    """All names that a file of this layout has for a policy with these names, sorted."""
-    theirs = [their_name(name) for name in names if not name.startswith(_OURS)]
-    start = _LEROBOT if layout == "lerobot" else ""
-    return sorted(start + name for name in [*theirs, TIED, UNUSED])
+    return {our_name(name): tensor for name, tensor in tensors.items()}
 
 
 def fill(policy: VLMPolicy, folder: str | Path) -> None:
@@ -96,11 +89,16 @@ def fill(policy: VLMPolicy, folder: str | Path) -> None:
     weights: dict[str, torch.Tensor] = {}
     for file in weight_files(folder):
         weights |= load_file(file)
-    found = renamed(weights)
-    own = plain_tensors(policy)
-    needed = {name: own[name] for name in own if name in found or not name.startswith(_OURS)}
+    published = renamed(weights)
+    tensors = plain_tensors(policy)
+    needed = {
+        name: tensors[name] for name in tensors if name in published or not name.startswith(_OURS)
+    }
     wrong = differences(
-        *({their_name(n): tuple(t.shape) for n, t in part.items()} for part in (needed, found)),
+        *(
+            {published_name(n): tuple(t.shape) for n, t in part.items()}
+            for part in (needed, published)
+        ),
         missing="missing {}",
         unexpected="unexpected {}",
     )
@@ -108,8 +106,8 @@ def fill(policy: VLMPolicy, folder: str | Path) -> None:
         raise ValueError(
             f"{folder} does not have the architecture of the configured policy: {listed(wrong)}"
         )
-    for name, tensor in found.items():
-        own[name].copy_(tensor)
+    for name, tensor in published.items():
+        tensors[name].copy_(tensor)
 
 
 def write(
@@ -132,7 +130,7 @@ def write(
     require_vacant(folder)
     start = _LEROBOT if layout == "lerobot" else ""
     tensors = {
-        their_name(name): tensor.detach().cpu().contiguous()
+        published_name(name): tensor.detach().cpu().contiguous()
         for name, tensor in merged_weights(policy).items()
         if not name.startswith(_OURS)
     }

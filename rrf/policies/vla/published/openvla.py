@@ -79,14 +79,14 @@ def fill(policy: VLMPolicy, folder: str | Path) -> None:
     """
     folder = Path(folder)
     _check_sizes(config_of(folder), policy.cfg, folder)
-    own = plain_tensors(policy)
-    expected = shapes_of({name: own[name] for name in own if name not in _OWN})
-    found = tensors_of(folder, _backbone_cfg(policy.cfg).film)
-    shapes = {name: shape for name, (shape, _) in found.items()}
+    targets = plain_tensors(policy)
+    expected = shapes_of({name: targets[name] for name in targets if name not in _OWN})
+    published = tensors_of(folder, _backbone_cfg(policy.cfg).film)
+    shapes = {name: shape for name, (shape, _) in published.items()}
     check_names(expected, shapes, f"{folder}", "the policy")
     with torch.no_grad():
-        for name, (_, load) in found.items():
-            own[name].copy_(load())
+        for name, (_, load) in published.items():
+            targets[name].copy_(load())
 
 
 def norm_stats_of(config: Mapping, dataset: str, state_dim: int = 0) -> dict[str, dict]:
@@ -110,28 +110,28 @@ def norm_stats_of(config: Mapping, dataset: str, state_dim: int = 0) -> dict[str
     entry = known[dataset]
     width = state_dim or len(entry["action"]["q01"])
     plain = {"q01": [-1.0] * width, "q99": [1.0] * width}
-    found = {STATE: entry.get("proprio", plain), ACTION: entry["action"]}
-    return {key: _with_ranges(stats) for key, stats in found.items()}
+    statistics = {STATE: entry.get("proprio", plain), ACTION: entry["action"]}
+    return {key: _with_ranges(stats) for key, stats in statistics.items()}
 
 
 def tensors_of(folder: Path, film: bool) -> dict[str, Found]:
     """Our name of every published tensor -> its shape, and how to load it."""
-    found: dict[str, Found] = {}
+    tensors: dict[str, Found] = {}
     for file in weight_files(folder):
         with safetensors.safe_open(file, "pt") as shard:
             for name in shard.keys():  # noqa: SIM118 (not a mapping)
-                found[_BACKBONE + own_name(name, film)] = (
+                tensors[_BACKBONE + own_name(name, film)] = (
                     tuple(shard.get_slice(name).get_shape()),
                     functools.partial(_load, file, name),
                 )
     for component, prefix in _COMPONENTS.items():
         for name, tensor in _component(folder, component).items():
-            found[prefix + name] = _in_memory(tensor)
+            tensors[prefix + name] = _in_memory(tensor)
     if film:
         for name, tensor in merged(_component(folder, "vision_backbone")).items():
             name = _VISION + name.removeprefix(_VISION)
-            found[_BACKBONE + own_name(name, film)] = _in_memory(tensor)
-    return found
+            tensors[_BACKBONE + own_name(name, film)] = _in_memory(tensor)
+    return tensors
 
 
 def merged(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -164,7 +164,7 @@ def write(policy: VLMPolicy, folder: str | Path, dataset: str, norm_stats: Mappi
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.detach().cpu() for name, value in merged_weights(policy).items()}
     backbone = {n.removeprefix(_BACKBONE): t for n, t in tensors.items() if n.startswith(_BACKBONE)}
-    named = {name: t for own, t in backbone.items() if (name := published_name(own))}
+    named = {name: t for parameter, t in backbone.items() if (name := published_name(parameter))}
     tensor_files.write(folder / WEIGHTS, named, {"format": "pt"})
     rest = {name: tensors[name] for name in tensors.keys() - set(_OWN)}
     for component, prefix in _COMPONENTS.items():
@@ -237,11 +237,11 @@ def _check_sizes(config: Mapping, cfg: VLMPolicyCfg, folder: Path) -> None:
             ("pad_to_multiple_of", config.get("pad_to_multiple_of"),
              "head.num_reserved_tokens", head.num_reserved_tokens),
         ]  # fmt: skip
-    for theirs, value, ours, expected in pairs:
+    for published_key, value, field, expected in pairs:
         if value is not None and value != expected:
             raise ValueError(
-                f"{folder}/config.json has {theirs} {value}, but {ours} is {expected}; set "
-                f"{ours}={value}"
+                f"{folder}/config.json has {published_key} {value}, but {field} is {expected}; set "
+                f"{field}={value}"
             )
 
 

@@ -47,10 +47,13 @@ def read(folder: str | Path, state_dim: int, action_dim: int) -> dict[str, dict[
     folder = Path(folder)
     file = statistics_file(folder)
     if file is None:
-        found = ", ".join(str(file.relative_to(folder)) for file in _candidates(folder)) or "none"
+        candidates = (
+            ", ".join(str(file.relative_to(folder)) for file in _candidates(folder)) or "none"
+        )
         raise ValueError(
             f"{folder} must have one file of statistics, assets/NAME/norm_stats.json (openpi) or "
-            f"{_PREPROCESSOR}_step_N_normalizer_processor.safetensors (lerobot), found: {found}"
+            f"{_PREPROCESSOR}_step_N_normalizer_processor.safetensors (lerobot), found: "
+            f"{candidates}"
         )
     stats = read_file(file)
     for name, dims in ((STATE, state_dim), (ACTION, action_dim)):
@@ -71,8 +74,8 @@ def read(folder: str | Path, state_dim: int, action_dim: int) -> dict[str, dict[
 
 def statistics_file(folder: Path) -> Path | None:
     """The file with the statistics of a checkpoint; None if there is none, or several."""
-    found = _candidates(folder)
-    return found[0] if len(found) == 1 else None
+    candidates = _candidates(folder)
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def read_file(file: Path) -> dict[str, dict[str, list[float]]]:
@@ -96,7 +99,8 @@ def openpi_files(cfg: VLMPolicyCfg, norm_stats: Mapping[str, Mapping]) -> Files:
             )
     _check_prompt_state(cfg)
     written = {
-        theirs: _openpi_statistics(norm_stats[ours]) for ours, theirs in _OPENPI_NAMES.items()
+        openpi_name: _openpi_statistics(norm_stats[name])
+        for name, openpi_name in _OPENPI_NAMES.items()
     }
     config = {
         "action_dim": head.max_dims,
@@ -153,33 +157,33 @@ def _check_prompt_state(cfg: VLMPolicyCfg) -> None:
 def _read_openpi(file: Path) -> dict[str, dict[str, list[float]]]:
     content = json.loads(file.read_text(encoding="utf-8"))
     content = content.get("norm_stats", content)
-    found = {}
-    for ours, theirs in _OPENPI_NAMES.items():
-        stats = {name: values for name, values in content.get(theirs, {}).items() if values}
+    statistics = {}
+    for feature, openpi_name in _OPENPI_NAMES.items():
+        stats = {name: values for name, values in content.get(openpi_name, {}).items() if values}
         if not stats:
-            raise ValueError(f"{file} has no statistics of {theirs}")
+            raise ValueError(f"{file} has no statistics of {openpi_name}")
         for name in ("std", "q99"):
             if name in stats:
                 stats[name] = [value + _EPS for value in stats[name]]
-        found[ours] = stats
-    return found
+        statistics[feature] = stats
+    return statistics
 
 
 def _read_lerobot(file: Path) -> dict[str, dict[str, list[float]]]:
-    found = lerobot_statistics(file)
-    return {name: found[name] for name in (STATE, ACTION) if name in found}
+    statistics = lerobot_statistics(file)
+    return {name: statistics[name] for name in (STATE, ACTION) if name in statistics}
 
 
 def _openpi_statistics(stats: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
     # openpi's files have both pairs, whichever of them is used.
-    found: dict[str, list[float]] = {}
+    converted: dict[str, list[float]] = {}
     modes: tuple[Mode, ...] = ("mean_std", "quantile")
     for mode in modes:
         low, high = STATISTICS[mode]
         if low in stats and high in stats:
             spread = _spread(stats, mode)
-            found |= {low: spread[low], high: [value - _EPS for value in spread[high]]}
-    return found
+            converted |= {low: spread[low], high: [value - _EPS for value in spread[high]]}
+    return converted
 
 
 def _spread(stats: Mapping[str, Sequence[float]], mode: Mode) -> dict[str, list[float]]:
