@@ -21,16 +21,17 @@ from rrf.evaluation.results import REPORT, Evaluation
 from rrf.lineage import Lineage
 from rrf.registry import evidence, links, versions
 from rrf.registry.nights import Series
+from rrf.runners.run_directory import TrainingResult
 
 
-def show_training(stage: str, target: str, result: dict) -> None:
+def show_training(stage: str, target: str, result: TrainingResult) -> None:
     """Link to the MLflow run of a training stage, if it has one."""
-    if result["run_id"]:
+    if result.run_id:
         create_link_artifact(
-            links.run_url(result["run_id"]),
+            links.run_url(result.run_id),
             link_text=f"MLflow run of {target}",
             key="mlflow-run",
-            description=f"{stage}: {target}, {result['steps']} steps",
+            description=f"{stage}: {target}, {result.steps} steps",
         )
 
 

@@ -17,6 +17,7 @@ from rrf.evaluation.results import Evaluation
 from rrf.lineage import Lineage
 from rrf.registry import links, promotion, registration, versions
 from rrf.registry.versions import Version
+from rrf.runners.run_directory import TrainingResult
 
 EVALUATION, BEFORE = "evaluation.json", "baseline-before-training.json"
 
@@ -132,7 +133,7 @@ def store_evaluations(model: str, rivals: dict[str, tuple[str, str]]) -> None:
 
 
 def evaluate_and_judge(
-    policy: dict, gate: str, model: str, lineage: Lineage, before: str | None = None
+    policy: TrainingResult, gate: str, model: str, lineage: Lineage, before: str | None = None
 ) -> tuple[str, Verdict]:
     """Evaluate and judge a policy that `flows.training.train` returned.
 
@@ -146,7 +147,7 @@ def evaluate_and_judge(
     rivals = rivals_of(model)
     extra_episodes, round = max(0, cfg.looks[0] - cfg.protocol.episodes_per_task), 0
     while True:
-        evaluation = run_evaluation(policy["checkpoint"], protocol, extra_episodes, look=round + 1)
+        evaluation = run_evaluation(policy.checkpoint, protocol, extra_episodes, look=round + 1)
         digest = Evaluation.load(evaluation).checkpoint_digest
         compared: dict[str, tuple[str, str]] = {}
         for role, rival in rivals.items():
@@ -154,7 +155,7 @@ def evaluate_and_judge(
             if rival.checkpoint_digest != digest:
                 folder = run_evaluation(rival.reference, protocol, extra_episodes, look=round + 1)
             compared[role] = (folder, rival.version)
-        verdict = judge(model, policy["run_id"], evaluation, gate, round, compared, lineage, before)
+        verdict = judge(model, policy.run_id, evaluation, gate, round, compared, lineage, before)
         if verdict.outcome != "hold":
             if compared:
                 store_evaluations(model, compared)

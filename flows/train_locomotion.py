@@ -62,5 +62,5 @@ def train_locomotion(
     gate = gate_for(model, gate, NEW_MODEL_GATE)
     check(preset, gate, model, overrides or {})
     policy = train("rl", preset, overrides or {})
-    lineage = lineage_of(policy["checkpoint"])
-    return conclude(model, policy, gate, lineage) | {"training": {"rl": policy}}
+    lineage = lineage_of(policy.checkpoint)
+    return conclude(model, policy, gate, lineage) | {"training": {"rl": policy.to_dict()}}

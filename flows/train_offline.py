@@ -42,5 +42,5 @@ def train_offline(
     check(preset, gate, model, changes)
     bring_dataset(dataset)
     policy = train("offline", preset, changes)
-    lineage = lineage_of(policy["checkpoint"])
-    return conclude(model, policy, gate, lineage) | {"training": {"offline": policy}}
+    lineage = lineage_of(policy.checkpoint)
+    return conclude(model, policy, gate, lineage) | {"training": {"offline": policy.to_dict()}}

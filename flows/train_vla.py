@@ -55,23 +55,24 @@ def train_vla(
         model: Name of the model in the registry.
         overrides: Dotted overrides that begin with the stage, e.g. {"sft.optimizer.lr": 0.001}.
     """
-    changes, training = by_stage(overrides or {}), {}
+    changes, results = by_stage(overrides or {}), {}
     gate = gate_for(model, gate, NEW_MODEL_RL_GATE if rl else NEW_MODEL_GATE)
     protocol = protocol_file(gate)  # an error in the gate is reported before the training
     lineage = bring_dataset(dataset)
     if pretrain:
         parent = train("pretrain", pretrain, {"dataset": dataset} | changes["pretrain"])
-        changes["sft"] = {"init_from": workspace.relative(parent["checkpoint"])} | changes["sft"]
-        training["pretrain"] = parent
-    policy = training["sft"] = train("sft", sft, {"dataset": dataset} | changes["sft"])
+        changes["sft"] = {"init_from": workspace.relative(parent.checkpoint)} | changes["sft"]
+        results["pretrain"] = parent
+    policy = results["sft"] = train("sft", sft, {"dataset": dataset} | changes["sft"])
     before = None
     if rl:
-        before = run_evaluation(policy["checkpoint"], protocol)
-        changes["rl"] = {"init_from": workspace.relative(policy["checkpoint"])} | changes["rl"]
-        policy = training["rl"] = train("rl", rl, changes["rl"])
-    trained_on = datasets_behind(policy["checkpoint"])
+        before = run_evaluation(policy.checkpoint, protocol)
+        changes["rl"] = {"init_from": workspace.relative(policy.checkpoint)} | changes["rl"]
+        policy = results["rl"] = train("rl", rl, changes["rl"])
+    trained_on = datasets_behind(policy.checkpoint)
     if trained_on != [dataset]:  # a mixture of datasets: the lineage must name all of them
         lineage = describe(trained_on)
+    training = {stage: result.to_dict() for stage, result in results.items()}
     return conclude(model, policy, gate, lineage, before) | {"training": training}
 
 

@@ -13,37 +13,41 @@ from flows.steps import step
 from flows.this_run import name_version, this_run
 from rrf.lineage import Lineage
 from rrf.registry import promotion, registration
-from rrf.runners.run_directory import RESULT
+from rrf.runners.run_directory import RESULT, TrainingResult
 
 TrainFile = Annotated[str, Field(description="A preset, or a training file in YAML.")]
 GateFile = Annotated[str, Field(description="A file in configs/gates/.")]
 
 
 @step(name="train", task_run_name=names.of_task("train {stage} {target}", "target"))
-def train(stage: str, target: str, overrides: dict) -> dict:
-    """Train in a separate process; returns its result.
+def train(stage: str, target: str, overrides: dict) -> TrainingResult:
+    """Train in a separate process.
 
     A finished run is reused, and an interrupted run is resumed.
     """
     with slots.gpu_slot():
-        result = commands.rrf(stage, "train", target, *as_words(overrides))
+        facts = commands.rrf(stage, "train", target, *as_words(overrides))
+    result = TrainingResult.from_dict(facts)
     artifacts.show_training(stage, names.short(target), result)
     return result
 
 
 @step(name="register", task_run_name="register {model}")
-def register(model: str, policy: dict, evaluation: str, lineage: Lineage, gate: str) -> str:
+def register(
+    model: str, policy: TrainingResult, evaluation: str, lineage: Lineage, gate: str
+) -> str:
     """Register the checkpoint with its evaluation; a known checkpoint gets no second version."""
+    assert policy.run_id is not None  # `conclude` has refused such a policy
     progress.reporter("registry")(f"registering {model}")
     version = registration.register(
-        policy["checkpoint"], model, policy["run_id"], lineage, evaluation, this_run(), gate
+        policy.checkpoint, model, policy.run_id, lineage, evaluation, this_run(), gate
     )
     artifacts.show_version(model, version, lineage, Path(evaluation))
     return version
 
 
 def conclude(
-    model: str, policy: dict, gate: str, lineage: Lineage, before: str | None = None
+    model: str, policy: TrainingResult, gate: str, lineage: Lineage, before: str | None = None
 ) -> dict:
     """Evaluate, judge and register a trained policy, and promote it if the gate passes it.
 
@@ -58,8 +62,8 @@ def conclude(
         ValueError: If a reused policy was trained without MLflow: every version belongs to an
             MLflow run.
     """
-    if policy["run_id"] is None:
-        run_dir = run_of(Path(policy["checkpoint"]))
+    if policy.run_id is None:
+        run_dir = run_of(Path(policy.checkpoint))
         raise ValueError(
             f"{run_dir} was trained without MLflow, and a version belongs to an MLflow run; move "
             "it away, or train with another seed"

@@ -36,11 +36,12 @@ import contextlib, pathlib
 from rrf import ctrl_c
 with ctrl_c.listening():
     from rrf.cli import training_run, trainings
-    from tests.runners.vla_rl.conftest import build, runner_cfg
+    from rrf.lineage import Lineage
+    from tests.rl.conftest import build, runner_cfg
 
     class Toy(trainings.Training):
         def depends_on(self, parent, digest):
-            return {}, {}
+            return Lineage(), {}
 
         def runner(self, run_dir, lineage):
             return build(self.cfg, run_dir)

@@ -12,6 +12,7 @@ import typer
 from rrf.cli import control_display
 from rrf.cli.trainings import Training
 from rrf.lineage import Lineage
+from rrf.runners.run_directory import TrainingResult
 
 if TYPE_CHECKING:
     from rrf.runners.control.loop import ControlRunner
@@ -59,33 +60,31 @@ class ControlTraining(Training):
         path = runner.run_dir / "videos" / f"iteration_{runner.iteration}.mp4"
         return path if path.is_file() else film_run(runner, tracker)
 
-    def film_finished(self, result: dict, run_dir: Path) -> Path | None:
+    def film_finished(self, result: TrainingResult, run_dir: Path) -> Path | None:
         """See `Training.film_finished`."""
         from rrf.runners.checkpoints.control import load_module
         from rrf.runners.control.video import film
 
-        path = run_dir / "videos" / f"iteration_{result['steps']}.mp4"
+        path = run_dir / "videos" / f"iteration_{result.steps}.mp4"
         if path.is_file():
             return path
         try:
-            return film(self.cfg.env, load_module(result["checkpoint"]), path, seed=self.cfg.seed)
+            return film(self.cfg.env, load_module(result.checkpoint), path, seed=self.cfg.seed)
         except (ValueError, OSError) as error:
             typer.echo(f"warning: no video: {error}", err=True)
             return None
 
-    def outcome(self, result: dict) -> str:
+    def outcome(self, result: TrainingResult) -> str:
         """See `Training.outcome`."""
-        metrics = result["metrics"]
+        metrics = result.metrics
         earned = (
             f"return {metrics['rollout/return']:.4g} over {metrics['rollout/length']:.0f} steps"
             if "rollout/return" in metrics
             else "no episode has ended"
         )
-        rate = result["num_steps"] / max(result["wall_s"], 1e-9)
-        return (
-            f"{earned} after {result['steps']} iterations, {result['num_steps']} steps, "
-            f"{rate:.0f} steps/s"
-        )
+        num_steps = result.num_steps or 0
+        rate = num_steps / max(result.wall_s, 1e-9)
+        return f"{earned} after {result.steps} iterations, {num_steps} steps, {rate:.0f} steps/s"
 
 
 class ImitationTraining(ControlTraining):
@@ -95,11 +94,11 @@ class ImitationTraining(ControlTraining):
         """See `Training.depends_on`. This training uses a dataset and an environment."""
         from rrf import workspace
         from rrf.data.files import content_digest
-        from rrf.registry.lineage_sources import collect_lineage
+        from rrf.registry.lineage_sources import local_lineage
 
         self.cfg.require_dataset()
         of_env, inputs = super().depends_on(parent, parent_digest)
-        lineage = collect_lineage(self.cfg.dataset)
+        lineage = local_lineage(self.cfg.dataset)
         version = lineage.datasets[0].md5 or content_digest(workspace.dataset(self.cfg.dataset))
         return lineage.replace(environment=of_env.environment), inputs | {"dataset": version}
 
@@ -107,12 +106,12 @@ class ImitationTraining(ControlTraining):
 class OfflineTraining(ImitationTraining):
     """Learning from a dataset of states."""
 
-    def outcome(self, result: dict) -> str:
+    def outcome(self, result: TrainingResult) -> str:
         """See `Training.outcome`."""
-        metrics = result["metrics"]
+        metrics = result.metrics
         loss = ", ".join(f"{k} {v:.4g}" for k, v in metrics.items() if k.startswith("loss/"))
         learned = f"{metrics['train/num_updates']:.0f} gradient steps, {loss}"
-        return f"{learned}, {super().outcome(result)}" if result["num_steps"] else learned
+        return f"{learned}, {super().outcome(result)}" if result.num_steps else learned
 
 
 class DynamicsTraining(OfflineTraining):
@@ -120,9 +119,9 @@ class DynamicsTraining(OfflineTraining):
 
     can_film = False
 
-    def outcome(self, result: dict) -> str:
+    def outcome(self, result: TrainingResult) -> str:
         """See `Training.outcome`: the errors in open loop, and those of persistence."""
-        metrics = result["metrics"]
+        metrics = result.metrics
         errors = ", ".join(
             f"{horizon}: {metrics[f'open_loop/rmse_{horizon}']:.2%} "
             f"({metrics[f'open_loop/persistence_{horizon}']:.2%})"

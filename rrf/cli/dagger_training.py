@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import typer
 
 from rrf.cli.dataset_training import SupervisedTraining
+from rrf.runners.run_directory import TrainingResult
 
 _MARKS = 5  # lines per stage in a log
 
@@ -30,14 +31,14 @@ class DAggerTraining(SupervisedTraining):
         """See `Training.shown`: a live bar on a terminal, plain lines in a log."""
         return _shown(self.cfg)
 
-    def outcome(self, result: dict) -> str:
+    def outcome(self, result: TrainingResult) -> str:
         """See `Training.outcome`."""
-        validations = result["validations"]
+        validations = result.validations or []
         first = validations[0]
         best = max(validations, key=lambda entry: (entry["success"], entry["round"]))
-        episodes = sum(facts["episodes"] for facts in result["recorded"])
+        episodes = sum(facts["episodes"] for facts in result.recorded or [])
         return (
-            f"{result['steps']} rounds, {episodes} recorded episodes, validation success "
+            f"{result.steps} rounds, {episodes} recorded episodes, validation success "
             f"{first['success']:.1%} before, {best['success']:.1%} after round {best['round']}"
         )
 

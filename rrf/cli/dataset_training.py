@@ -12,6 +12,7 @@ import typer
 from rrf.cli import rl_display
 from rrf.cli.trainings import Training
 from rrf.lineage import Lineage
+from rrf.runners.run_directory import TrainingResult
 
 # Paths, which must not change the key of a run: the place of the parent checkpoint, whose content
 # is in `parent`, and the place of decoded images.
@@ -31,9 +32,9 @@ class SupervisedTraining(Training):
         """See `Training.depends_on`."""
         from rrf import code_digest, workspace
         from rrf.data.files import content_digest
-        from rrf.registry.lineage_sources import collect_lineage
+        from rrf.registry.lineage_sources import local_lineage
 
-        lineage = collect_lineage(*self._datasets(parent))
+        lineage = local_lineage(*self._datasets(parent))
         versions = [
             dataset.md5 or content_digest(workspace.dataset(dataset.name))
             for dataset in lineage.datasets
@@ -50,10 +51,10 @@ class SupervisedTraining(Training):
         """See `Training.shown`: a live bar on a terminal, plain lines in a log."""
         return _bar(self.cfg)
 
-    def outcome(self, result: dict) -> str:
+    def outcome(self, result: TrainingResult) -> str:
         """See `Training.outcome`."""
-        loss = result["metrics"].get("validation/total", result["metrics"]["loss/total"])
-        return f"{result['steps']} steps, loss {loss:.4f}"
+        loss = result.metrics.get("validation/total", result.metrics["loss/total"])
+        return f"{result.steps} steps, loss {loss:.4f}"
 
     def _datasets(self, parent: Path | None) -> Collection[str]:
         return self.cfg.datasets
@@ -79,12 +80,12 @@ class VLARLTraining(SupervisedTraining):
         """See `rrf.cli.rl_display`."""
         return rl_display.shown(self.cfg)
 
-    def outcome(self, result: dict) -> str:
+    def outcome(self, result: TrainingResult) -> str:
         """See `Training.outcome`."""
-        validations = result["validations"]
+        validations = result.validations or []
         first, best = validations[0], max(validations, key=lambda entry: entry["success"])
         return (
-            f"{result['steps']} rounds, validation success {first['success']:.1%} before, "
+            f"{result.steps} rounds, validation success {first['success']:.1%} before, "
             f"{best['success']:.1%} after round {best['round']}"
         )
 

@@ -1,6 +1,5 @@
 """`rrf orchestra`: the roles of reinforcement learning, here and on a cluster."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -112,14 +111,15 @@ def timeline(
 def _measured(run: Path) -> tuple[dict, dict]:
     """The config and the last metrics of a run."""
     from rrf.runners.checkpoints import checkpoint
+    from rrf.runners.run_directory import TrainingResult
 
-    if not (run / "result.json").is_file():
+    result = TrainingResult.read(run)
+    if result is None:
         raise ValueError(f"{run} has no result.json; give the directory of a finished run")
-    result = json.loads((run / "result.json").read_text())
-    cfg = checkpoint.load_config(run / Path(result["checkpoint"]).name)
+    cfg = checkpoint.load_config(run / Path(result.checkpoint).name)
     if "env" not in cfg or "tasks" not in cfg:
         raise ValueError(f"{run} is no run of reinforcement learning with images")
-    return {"inference_batch": 16, **cfg}, result["metrics"]
+    return {"inference_batch": 16, **cfg}, result.metrics
 
 
 def _counts(nodes: Sequence[int]) -> str:

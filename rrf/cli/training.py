@@ -62,12 +62,12 @@ def train(
     result = run_training(cfg, run_dir, resume, video, expects_run)
     if not is_first_process():
         return {}
-    verb = "reused" if result["reused"] else "trained"
+    verb = "reused" if result.reused else "trained"
     typer.echo(
         f"{verb} {cfg.experiment_name}: {training_of(cfg).outcome(result)}, "
-        f"{result['wall_s']:.0f} s wall, {result['cpu_s']:.0f} s CPU"
+        f"{result.wall_s:.0f} s wall, {result.cpu_s:.0f} s CPU"
     )
-    if result.get("video"):
-        typer.echo(f"video {result['video']}")
-    typer.echo(f"checkpoint {result['checkpoint']}")
-    return result
+    if result.video:
+        typer.echo(f"video {result.video}")
+    typer.echo(f"checkpoint {result.checkpoint}")
+    return result.to_dict()

@@ -24,7 +24,7 @@ from rrf.runners.run_directory import (
     ENV_ERROR,
     RESULT,
     RUN,
-    damaged,
+    TrainingResult,
     read_facts,
     write_facts,
 )
@@ -42,18 +42,15 @@ def run_training(
     resume: bool = True,
     video: bool = False,
     expects_run: bool = False,
-) -> dict:
+) -> TrainingResult:
     """Train what `cfg` describes, or reuse a finished run of the same key.
 
     Args:
         video: Film a state-based policy at the end.
         expects_run: If there is no run to continue, print how the newest run differs.
-
-    Returns:
-        The content of `<run_dir>/result.json`: checkpoint, checkpoint_digest, run_id, steps,
-        metrics, wall_s, cpu_s, reused; and video, if one was asked for and could be made.
     """
     from rrf import atomic, ctrl_c, workspace
+    from rrf.registry.lineage_sources import with_remote
     from rrf.runners.checkpoints import checkpoint
     from rrf.runners.checkpoints.deployable import deployable_digest
 
@@ -79,11 +76,12 @@ def run_training(
         if result is None:
             if resume and (newest := checkpoint.latest(run_dir)):
                 _require_intact(run_dir, newest)
+            lineage = with_remote(lineage)
             result = _train(training, run_dir, lineage, inputs, resume, video, answers)
             if is_first_process():
-                write_facts(run_dir / RESULT, result)
+                result.write(run_dir)
         elif video and (path := training.film_finished(result, run_dir)):
-            result["video"] = str(path)
+            result = result.replace(video=str(path))
     return result
 
 
@@ -254,44 +252,43 @@ def _how_to_go_on(run_dir: Path, damaged: Path) -> str:
     return "No other checkpoint can replace it; start over with --no-resume"
 
 
-def _finished(run_dir: Path) -> dict | None:
+def _finished(run_dir: Path) -> TrainingResult | None:
     from rrf.runners.checkpoints.deployable import deployable_digest
 
-    result = read_facts(run_dir / RESULT)
-    if not result:
+    result = TrainingResult.read(run_dir)
+    if result is None:
         return None
-    if missing := {"checkpoint", "checkpoint_digest"} - result.keys():
-        raise damaged(run_dir / RESULT, f"it lacks {', '.join(sorted(missing))}")
-    for name, folder in (("checkpoint", run_dir), ("video", run_dir / "videos")):
-        if name in result:  # the run may have been moved
-            result[name] = str(folder / Path(str(result[name])).name)
-    _require_intact(run_dir, Path(result["checkpoint"]))
-    if deployable_digest(result["checkpoint"]) != result["checkpoint_digest"]:
+    # the run may have been moved
+    path = run_dir / Path(result.checkpoint).name
+    video = str(run_dir / "videos" / Path(result.video).name) if result.video else None
+    _require_intact(run_dir, path)
+    if deployable_digest(path) != result.checkpoint_digest:
         raise ValueError(
-            f"{result['checkpoint']} is not the checkpoint that {run_dir / RESULT} describes; "
-            "start over with --no-resume"
+            f"{path} is not the checkpoint that {run_dir / RESULT} describes; start over with "
+            "--no-resume"
         )
-    return {**result, "reused": True}
+    return result.replace(checkpoint=str(path), video=video, reused=True)
 
 
 def _with_kept_records(
-    cfg: "RunnerCfg", run_dir: Path, lineage: Lineage, inputs: dict, result: dict
-) -> dict:
+    cfg: "RunnerCfg", run_dir: Path, lineage: Lineage, inputs: dict, result: TrainingResult
+) -> TrainingResult:
     """The result of a finished run, whose records that MLflow did not get are sent now."""
+    from rrf.registry.lineage_sources import with_remote
     from rrf.tracking.mlflow_run import UNSENT
 
     if not (run_dir / UNSENT).is_file() or not is_first_process():
         return result
     try:
         only = cfg.replace(trackers=["mlflow"])
-        run_id = result["run_id"] or read_facts(run_dir / RUN).get("run_id")
-        tracker = open_run(only, run_dir, lineage, inputs, run_id)
+        run_id = result.run_id or read_facts(run_dir / RUN).get("run_id")
+        tracker = open_run(only, run_dir, with_remote(lineage), inputs, run_id)
     except OSError as error:
         typer.echo(f"warning: records of this run wait in {run_dir / UNSENT}: {error}", err=True)
         return result
     tracker.close("FINISHED")
-    result = {**result, "run_id": tracker.run_id}
-    write_facts(run_dir / RESULT, result)
+    result = result.replace(run_id=tracker.run_id)
+    result.write(run_dir)
     return result
 
 
@@ -328,53 +325,40 @@ def _train(
     resume: bool,
     video: bool,
     answers: _Answers,
-) -> dict:
-    from rrf.runners.interruption import ending_on_sigterm
-
-    runner = training.runner(run_dir, lineage)
-    quick_imports.work_begins()
-    with ending_on_sigterm():
-        return _run(training, runner, run_dir, inputs, resume, video, answers)
-
-
-def _run(
-    training: Training,
-    runner: Any,
-    run_dir: Path,
-    inputs: dict,
-    resume: bool,
-    video: bool,
-    answers: _Answers,
-) -> dict:
-    from rrf.runners.interruption import Interrupted, SignalWatch
+) -> TrainingResult:
+    from rrf.runners.interruption import Interrupted, SignalWatch, ending_on_sigterm
     from rrf.runners.tracker import closing
 
     cfg = training.cfg
-    with _prepared(run_dir, resume):  # only now: building the runner may fail
-        run_id = read_facts(run_dir / RUN).get("run_id")
-        if is_first_process():  # before the tracker, which may put another id there
-            run = {"run_id": run_id, "inputs": inputs, "config": cfg.to_dict()}
-            write_facts(run_dir / RUN, run)
-        tracker = open_run(cfg, run_dir, runner.lineage, inputs, run_id)
-    answers.may_resume = True
-    with closing(tracker):
-        try:
-            with training.shown() as on_progress:
-                tracker.log_config(cfg.to_dict())
-                tracker.log_dataset(runner.lineage)
-                with SignalWatch(answers) as signals:
-                    answers.runner = runner
-                    result = runner.run(tracker, _shown_if_read(on_progress), signals)
-            answers.is_saved = True
-        except Interrupted as stop:
-            answers.is_saved = True
-            if is_first_process():
-                typer.echo(f"{stop}; the same command continues from there", err=True)
-            raise
-        tracker.set_tags({"checkpoint_digest": result["checkpoint_digest"]})
-        if video and (path := training.film(runner, tracker)):
-            result = {**result, "video": str(path)}
-    return {**result, "run_id": tracker.run_id, "reused": False}
+    runner = training.runner(run_dir, lineage)
+    quick_imports.work_begins()
+    with ending_on_sigterm():
+        with _prepared(run_dir, resume):  # only now: building the runner may fail
+            run_id = read_facts(run_dir / RUN).get("run_id")
+            if is_first_process():  # before the tracker, which may put another id there
+                run = {"run_id": run_id, "inputs": inputs, "config": cfg.to_dict()}
+                write_facts(run_dir / RUN, run)
+            tracker = open_run(cfg, run_dir, runner.lineage, inputs, run_id)
+        answers.may_resume = True
+        with closing(tracker):
+            try:
+                with training.shown() as on_progress:
+                    tracker.log_config(cfg.to_dict())
+                    tracker.log_dataset(runner.lineage)
+                    with SignalWatch(answers) as signals:
+                        answers.runner = runner
+                        finished = runner.run(tracker, _shown_if_read(on_progress), signals)
+                answers.is_saved = True
+            except Interrupted as stop:
+                answers.is_saved = True
+                if is_first_process():
+                    typer.echo(f"{stop}; the same command continues from there", err=True)
+                raise
+            result = TrainingResult(**finished)
+            tracker.set_tags({"checkpoint_digest": result.checkpoint_digest})
+            if video and (path := training.film(runner, tracker)):
+                result = result.replace(video=str(path))
+        return result.replace(run_id=tracker.run_id)
 
 
 def _shown_if_read(show: Callable[[Any], None] | None) -> Callable[[Any], None]:

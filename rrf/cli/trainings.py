@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rrf.lineage import Lineage
 from rrf.lookup import Lookup
+from rrf.runners.run_directory import TrainingResult
 
 if TYPE_CHECKING:
     from rrf.runners.configs import RunnerCfg
@@ -39,7 +40,8 @@ class Training:
         self.cfg: Any = cfg
 
     def depends_on(self, parent: Path | None, parent_digest: str | None) -> tuple[Lineage, dict]:
-        """The lineage of the run, and digests of everything that decides its result.
+        """The lineage of the run, without what DVC's remote knows, and digests of everything that
+        decides its result.
 
         Args:
             parent: The checkpoint that the run starts from, if any.
@@ -75,11 +77,11 @@ class Training:
         """Make a video of the policy that was just trained; None if nothing can be drawn."""
         return None
 
-    def film_finished(self, result: dict, run_dir: Path) -> Path | None:
+    def film_finished(self, result: TrainingResult, run_dir: Path) -> Path | None:
         """The video of a finished run, made now if it is missing; None if nothing can be drawn."""
         return None
 
-    def outcome(self, result: dict) -> str:
+    def outcome(self, result: TrainingResult) -> str:
         """The outcome of a finished run in a few words."""
         raise NotImplementedError
 

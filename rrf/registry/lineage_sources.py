@@ -3,6 +3,7 @@
 Facts that cannot be found are listed in `Lineage.missing`; nothing is guessed.
 """
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -29,6 +30,11 @@ def collect_lineage(*datasets: str) -> Lineage:
     Datasets are names under datasets/, paths, or s3://bucket/prefix. Without datasets the lineage
     is empty.
     """
+    return with_remote(local_lineage(*datasets))
+
+
+def local_lineage(*datasets: str) -> Lineage:
+    """Like `collect_lineage`, without asking DVC's remote, which may take seconds."""
     if not datasets:
         return Lineage()
     home, missing = workspace.home(), []
@@ -39,6 +45,17 @@ def collect_lineage(*datasets: str) -> Lineage:
         missing += [f"{name}: {what}" if len(datasets) > 1 else what for what in missing_here]
     code = _code(home, missing)
     return Lineage(datasets=tuple(collected), **code, missing=tuple(missing))
+
+
+def with_remote(lineage: Lineage) -> Lineage:
+    """The lineage that also says whether DVC's default remote holds the recordings."""
+    home = workspace.home()
+    return lineage.replace(
+        datasets=tuple(
+            dataclasses.replace(dataset, pushed=_is_pushed(home, dataset.name))
+            for dataset in lineage.datasets
+        )
+    )
 
 
 def environment_lineage(env: Mapping) -> Lineage:
@@ -69,7 +86,6 @@ def _dataset_lineage(home: Path, name: str, missing: list[str]) -> DatasetLineag
         name,
         **_dvc(home, name, missing),
         **_validation(home / "datasets/reports" / name / "validation.json", missing),
-        pushed=_is_pushed(home, name),
         **_size(root / "meta/info.json", missing),
         card=_card(name, root / "README.md", missing),
     )

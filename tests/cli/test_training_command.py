@@ -17,8 +17,9 @@ from rrf.cli.dataset_training import run_inputs
 from rrf.cli.training_run import run_training
 from rrf.presets import PRESETS, resolve
 from rrf.runners.checkpoints import checkpoint
-from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.checkpoints.deployable import deployable_digest, load_lineage
 from rrf.runners.interruption import SignalWatch
+from rrf.runners.run_directory import TrainingResult
 from tests.runners.supervised.conftest import tiny_run_cfg
 
 # The command's work without a preset in between: the config comes as a file.
@@ -119,14 +120,14 @@ def test_a_run_stopped_by_sigterm_and_then_killed_ends_with_the_weights_of_an_un
 def test_a_finished_run_is_reused_until_something_that_decides_its_result_changes(home, dataset):
     cfg = tiny_run_cfg(dataset, max_steps=4)
     first = run_training(cfg)
-    assert first["reused"] is False
-    assert first["steps"] == 4
-    assert deployable_digest(first["checkpoint"]) == first["checkpoint_digest"]
-    assert run_training(cfg) == first | {"reused": True}
-    assert run_training(cfg.replace(seed=1))["checkpoint"] != first["checkpoint"]
+    assert first.reused is False
+    assert first.steps == 4
+    assert deployable_digest(first.checkpoint) == first.checkpoint_digest
+    assert run_training(cfg) == first.replace(reused=True)
+    assert run_training(cfg.replace(seed=1)).checkpoint != first.checkpoint
     again = run_training(cfg, resume=False)
-    assert again["reused"] is False
-    assert again["checkpoint_digest"] == first["checkpoint_digest"]
+    assert again.reused is False
+    assert again.checkpoint_digest == first.checkpoint_digest
 
 
 def test_a_run_knows_its_parent_by_content_and_not_by_place():
@@ -143,13 +144,47 @@ def test_a_run_directory_of_other_inputs_is_refused_and_can_be_started_over(home
     run_training(cfg, home / "run")
     with pytest.raises(ValueError, match=r"another config \(seed: 0 -> 1\); .*--no-resume"):
         run_training(cfg.replace(seed=1), home / "run")
-    assert run_training(cfg.replace(seed=1), home / "run", resume=False)["reused"] is False
+    assert run_training(cfg.replace(seed=1), home / "run", resume=False).reused is False
+
+
+def test_the_first_line_comes_before_dvcs_remote_is_asked(home, dataset, monkeypatch, capsys):
+    printed = []
+
+    def is_pushed(*_) -> bool:
+        printed.append(capsys.readouterr().out)
+        return True
+
+    monkeypatch.setattr("rrf.registry.lineage_sources._is_pushed", is_pushed)
+    result = run_training(tiny_run_cfg(dataset, max_steps=2), home / "run")
+    assert printed == [f"training tiny on cpu in {home / 'run'}: starts anew\n"]
+    assert load_lineage(result.checkpoint).datasets[0].pushed is True
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path):
+    result = TrainingResult("run/global_step_4", "c1", 4, {"loss/total": 0.5}, 3.0, 2.0)
+    result.write(tmp_path)
+    written = json.loads((tmp_path / "result.json").read_text())
+    assert written == {
+        "format_version": 1,
+        "checkpoint": "run/global_step_4",
+        "checkpoint_digest": "c1",
+        "steps": 4,
+        "metrics": {"loss/total": 0.5},
+        "wall_s": 3.0,
+        "cpu_s": 2.0,
+        "run_id": None,
+        "reused": False,
+    }
+    assert TrainingResult.read(tmp_path) == result
+    (tmp_path / "result.json").write_text('{"checkpoint": "run/global_step_4", "steps": 4}')
+    with pytest.raises(ValueError, match=r"\(it lacks checkpoint_digest, cpu_s, metrics, wall_s\)"):
+        TrainingResult.read(tmp_path)
 
 
 def test_a_reused_result_whose_checkpoint_was_tampered_with_is_refused(home, dataset):
     cfg = tiny_run_cfg(dataset, max_steps=2)
     result = run_training(cfg)
-    (Path(result["checkpoint"]) / "model.safetensors").write_bytes(b"other")
+    (Path(result.checkpoint) / "model.safetensors").write_bytes(b"other")
     with pytest.raises(ValueError, match=r"model.safetensors was changed after it was written"):
         run_training(cfg)
 

@@ -3,6 +3,7 @@ whole of `train-locomotion` on a server for tests, with stand-ins for the comman
 """
 
 import shutil
+from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import get_client
@@ -18,7 +19,9 @@ from flows import nightly_benchmark as nightly
 from flows.train_locomotion import train_locomotion
 from rrf.mlflow_store import store
 from rrf.mlflow_store.flow_run import FlowRun
+from rrf.outcome import Outcome
 from rrf.registry import nights, versions
+from rrf.runners.run_directory import TrainingResult
 from tests.registry.conftest import (
     empty_store,  # noqa: F401 (a fixture of `home`)
     make_checkpoint,
@@ -63,13 +66,13 @@ def ran(home, monkeypatch) -> list[tuple]:
             client = store.connect()
             run_id = client.create_run(store.experiment_id(client, "cartpole-ppo")).info.run_id
             make_checkpoint(checkpoint, 3, LINEAGE)
-            result = {"checkpoint": str(checkpoint), "run_id": run_id, "steps": 3}
-            write_json(checkpoint.parent / "result.json", result)
+            result = TrainingResult(str(checkpoint), "c1", 3, {}, 1.0, 1.0, run_id)
+            result.write(checkpoint.parent)
             write_json(checkpoint.parent / "run.json", {"run_id": run_id})
-            return [f"checkpoint {checkpoint}"]
+            Outcome(0, None, result.to_dict()).write(Path(words[-1]))
         if step == "evaluate":
             make_evaluation(home / "evaluation", checkpoint, solved=18)
-            return [f"report {home / 'evaluation/report.html'}"]
+            Outcome(0, None, {"evaluation": str(home / "evaluation")}).write(Path(words[-1]))
         return []
 
     monkeypatch.setattr(commands, "_run", run)
@@ -159,7 +162,12 @@ def test_a_night_is_an_mlflow_run_and_a_bad_one_fails_until_it_is_acknowledged(
 
     checkpoint = home / ".rrf/runs/cartpole-ppo-0a1b2c3d4e5f/global_step_3"
     make_evaluation(home / "bad", checkpoint, solved=8)
-    monkeypatch.setattr(commands, "_run", lambda *_: [f"report {home / 'bad/report.html'}"])
+
+    def evaluate_badly(step: str, words: list[str]) -> list[str]:
+        Outcome(0, None, {"evaluation": str(home / "bad")}).write(Path(words[-1]))
+        return []
+
+    monkeypatch.setattr(commands, "_run", evaluate_badly)
     for expected in ("Failed", "Completed"):
         ended = nightly.nightly_benchmark("balance", "configs/protocols/p.yaml", return_state=True)
         assert ended.name == expected

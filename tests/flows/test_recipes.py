@@ -42,6 +42,7 @@ from rrf.lineage import DatasetLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.registry import promotion
 from rrf.registry.lineage_sources import collect_lineage
+from rrf.runners.run_directory import TrainingResult
 from tests.registry.conftest import (
     empty_store,  # noqa: F401 (a fixture of `repository`)
     new_run,
@@ -67,7 +68,7 @@ def test_an_override_without_a_stage_is_an_error(path):
 
 def test_a_policy_reused_from_a_run_without_mlflow_is_refused_before_it_is_evaluated(tmp_path):
     (tmp_path / "result.json").write_text("{}")
-    policy = {"checkpoint": str(tmp_path / "global_step_1"), "run_id": None}
+    policy = TrainingResult(str(tmp_path / "global_step_1"), "c1", 1, {}, 1.0, 1.0)
     with pytest.raises(ValueError, match=rf"{tmp_path} was trained without MLflow.*move it away"):
         conclude("walker", policy, "configs/gates/locomotion.yaml", Lineage())
 
@@ -226,7 +227,7 @@ def test_the_link_to_a_report_leads_to_the_run_that_has_it(repository, monkeypat
     first, second = new_run(client), new_run(client)
     _, report = register(repository, "walker", first, 1, solved=18)
     checkpoint, evaluation = (str(repository / f"checkpoints/{n}") for n in ("1", "evaluation-1"))
-    policy = {"checkpoint": checkpoint, "run_id": second}
+    policy = TrainingResult(str(checkpoint), "c1", 1, {}, 1.0, 1.0, second)
     gate = str(repository / "configs/gates/g.yaml")
     with progress.listening(lambda step, line: None):
         training.register.fn("walker", policy, evaluation, collect_lineage("demo"), gate)

@@ -13,6 +13,7 @@ from rrf.lineage import DatasetLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.registry import promotion, versions
 from rrf.runners.checkpoints.deployable import deployable_digest
+from rrf.runners.run_directory import TrainingResult
 from tests.flows.test_names import server  # noqa: F401 (a fixture)
 from tests.registry.conftest import (
     empty_store,  # noqa: F401 (a fixture of `home`)
@@ -82,8 +83,8 @@ class Commands:
         run_id = client.create_run(store.experiment_id(client, stage)).info.run_id
         lineage = Lineage((DatasetLineage("demo"),))
         make_checkpoint(path, STAGES.index(stage) + 10 * self.seed, lineage)
-        result = {"checkpoint": str(path), "run_id": run_id, "steps": 3}
-        write_json(path.parent / "result.json", result)
+        digest = deployable_digest(path)
+        TrainingResult(str(path), digest, 3, {}, 1.0, 1.0, run_id).write(path.parent)
         write_json(path.parent / "run.json", {"run_id": run_id})
         return path
 

@@ -81,15 +81,15 @@ def test_a_run_is_known_by_the_content_of_all_its_datasets(dataset, small, tmp_p
     monkeypatch.setenv("RRF_HOME", str(tmp_path))
     cfg = tiny_run_cfg(dataset, mixture={str(small): 2.0}, max_steps=2)
     first = run_training(cfg)
-    assert run_training(cfg)["reused"]
-    assert run_training(cfg.replace(cache_dir=str(tmp_path / "cache")))["reused"]
-    manifest = json.loads((tmp_path / first["checkpoint"] / "manifest.json").read_text())
+    assert run_training(cfg).reused
+    assert run_training(cfg.replace(cache_dir=str(tmp_path / "cache"))).reused
+    manifest = json.loads((tmp_path / first.checkpoint / "manifest.json").read_text())
     datasets = manifest["lineage"]["datasets"]
     assert [one["name"] for one in datasets] == [str(dataset), str(small)]
     assert [one["num_frames"] for one in datasets] == [96, 48]
     (small / "README.md").write_text("another version")
     second = run_training(cfg)
-    assert (second["reused"], second["checkpoint"] != first["checkpoint"]) == (False, True)
+    assert (second.reused, second.checkpoint != first.checkpoint) == (False, True)
 
 
 def test_images_that_do_not_fit_in_memory_are_kept_in_the_cache(dataset, tmp_path, monkeypatch):
@@ -121,9 +121,9 @@ def test_a_dataset_in_a_bucket_is_trained_on_where_it_lies(s3, dataset, tmp_path
     assert (lineage.num_frames, lineage.card) == (96, f"{URL}/README.md")
     assert (lineage.md5, lineage.raw_md5) == (None, None)
     first = run_training(tiny_run_cfg(URL, max_steps=1))
-    assert run_training(tiny_run_cfg(URL, max_steps=1))["reused"]
+    assert run_training(tiny_run_cfg(URL, max_steps=1)).reused
     s3.put(f"{URL}/README.md", b"# other squares")
-    assert run_training(tiny_run_cfg(URL, max_steps=1))["checkpoint"] != first["checkpoint"]
+    assert run_training(tiny_run_cfg(URL, max_steps=1)).checkpoint != first.checkpoint
 
 
 def test_instructions_come_from_the_annotations_of_a_style(tmp_path):
