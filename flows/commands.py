@@ -17,6 +17,11 @@ from rrf import processes, workspace
 from rrf.outcome import Outcome
 
 _NOT_IN_REMOTE = (
+    "the DVC remote lacks recordings that datasets.dvc names; send them from where they are:"
+    " `dvc push datasets.dvc`; if another remote has them: `dvc pull -r NAME datasets.dvc`; or"
+    " record them again, then `dvc commit -f datasets.dvc`"
+)
+_NOT_IN_DEMO_REMOTE = (
     "the DVC remote lacks recordings that datasets.dvc names; restore the remote:"
     " `git checkout infra/dvc-demo`; if another remote is the default, take them from this one:"
     " `dvc pull -r demo datasets.dvc`; or record them again: `rrf data collect`,"
@@ -75,8 +80,16 @@ def dvc(step: str, *words: str | Path) -> None:
             if "LockError" in classes:
                 raise DvcBusyError(str(error)) from error
             if hint := next((hint for name, hint in _HINTS.items() if name in classes), None):
+                if hint == _NOT_IN_REMOTE and _has_demo_remote():
+                    hint = _NOT_IN_DEMO_REMOTE
                 raise ValueError(f"{hint}\n{error}") from error
             raise
+
+
+def _has_demo_remote() -> bool:
+    """Whether this workspace is rrf's own repository, with the demo's remote in it."""
+    config = workspace.home() / ".dvc/config"
+    return config.is_file() and "infra/dvc-demo" in config.read_text()
 
 
 def _run(step: str, command: list[str]) -> list[str]:

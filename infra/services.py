@@ -212,6 +212,7 @@ def launch(service: Service, env: dict[str, str]) -> bool:
     mark = (before and before.mark) or secrets.token_hex(8)
     log = log_of(service.name)
     log.parent.mkdir(parents=True, exist_ok=True)
+    service_records.write(service.name, 0, service.port, mark)  # Ctrl-C may come from now on
     with log.open("ab") as file:
         process = subprocess.Popen(
             service.command,

@@ -27,6 +27,7 @@ class Record:
     """A service that was started."""
 
     pid: int
+    """0 if `up` ended before it knew the pid; the mark finds the processes."""
     born: int | None
     port: int = 0
     mark: str = ""
@@ -54,8 +55,9 @@ class Record:
                     told.add(pid)
                     self._send(pid, signal.SIGTERM)
             time.sleep(_POLL_S)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(self.pid, os.WNOHANG)
+            if self.pid:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(self.pid, os.WNOHANG)
         for pid in left:
             self._send(pid, signal.SIGKILL)
 
@@ -88,7 +90,7 @@ def read(name: str) -> Record | None:
 
 
 def write(name: str, pid: int, port: int, mark: str) -> None:
-    """Record that the process `pid` was started as service `name`."""
+    """Record that the process `pid` was started as service `name`, or is being started (0)."""
     atomic.write_json(path(name), dataclasses.asdict(Record(pid, _born(pid), port, mark)))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rrf.cli.listing import complete_dataset
 from rrf.cli.options import DeviceOption, Imports, MaxMemory, Offload, PolicyArgument
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ HeldOut = Annotated[
     str | None,
     typer.Option(
         help="Instead of a simulation: a dataset (a name or a path), on whose episodes that were "
-        "held out of the training predicted actions are compared with the demonstrated ones."
+        "held out of the training predicted actions are compared with the demonstrated ones.",
+        autocompletion=complete_dataset,
     ),
 ]
 FittedQData = Annotated[

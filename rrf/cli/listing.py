@@ -78,6 +78,19 @@ def complete_dataset(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+def complete_override(context: typer.Context, incomplete: str) -> list[str]:
+    """`dataset=NAME` with the datasets of this workspace. Bash splits words at the "="."""
+    before = (context.params.get("overrides") or [])[-2:]
+    if before == ["dataset", "="]:
+        return complete_dataset(incomplete)
+    if before[-1:] == ["dataset"] and not incomplete:
+        return complete_dataset("")
+    field, equals, start = incomplete.partition("=")
+    if field == "dataset" and equals:
+        return [f"dataset={name}" for name in complete_dataset(start)]
+    return []
+
+
 def run_directories() -> list[Path]:
     """The directories of runs in .rrf/runs."""
     from rrf import workspace

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rrf.cli.listing import complete_target
+from rrf.cli.listing import complete_override, complete_target
 from rrf.cli.options import (
     AlgorithmOption,
     Imports,
@@ -28,7 +28,10 @@ def train(
         ),
     ] = None,
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="Dotted overrides: optimizer.lr=1e-3")
+        list[str] | None,
+        typer.Argument(
+            help="Dotted overrides: optimizer.lr=1e-3", autocompletion=complete_override
+        ),
     ] = None,
     run_dir: Annotated[
         Path | None,

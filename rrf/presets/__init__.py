@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rrf import workspace
-from rrf.config import did_you_mean, parse_overrides, read_yaml
+from rrf.config import closest, did_you_mean, parse_overrides, read_yaml
 from rrf.envs.configs import trust_task
 from rrf.lookup import Lookup
 from rrf.runners.configs import RunnerCfg
@@ -140,9 +140,8 @@ def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
         data = read_yaml(workspace.find(target))
         for key in data:
             if key not in _KEYS:
-                raise ValueError(
-                    f"{target}: a training file has no key '{key}'{did_you_mean(key, _KEYS)}"
-                )
+                near = did_you_mean(key, _KEYS) if closest(key, _KEYS) else _as_override(data, key)
+                raise ValueError(f"{target}: a training file has no key '{key}'{near}")
         if not isinstance(data.get("preset"), str):
             raise ValueError(
                 f"{target} does not name a preset; add preset: NAME. Known: {', '.join(PRESETS)}"
@@ -152,3 +151,16 @@ def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
     cfg = PRESETS.get(target)().override(changes)
     trust_task(getattr(cfg, "env", None))
     return cfg
+
+
+def _as_override(data: Mapping, key: str) -> str:
+    """The end of an error about a key of a training file that may be a field of the config."""
+    if data.get("preset") not in PRESETS:
+        return did_you_mean(key, _KEYS)
+    cfg = PRESETS.get(data["preset"])()
+    if key not in cfg.to_dict():
+        try:
+            cfg.override({key: data[key]})
+        except ValueError as error:
+            return f"; fields of the config stand below `overrides`: {error}"
+    return "; it is a field of the config: write it below `overrides`"

@@ -81,7 +81,7 @@ def finish(client: "MlflowClient", name: str, index: int = 0) -> Ledger:
         num_entries = len(ledger.entries)
         claims = [
             claim
-            for number in {num_entries, num_entries + 1, index}
+            for number in {num_entries, num_entries + 1, index} - {0}
             if (claim := _find_claim(client, name, number))
         ]
         if not claims:

@@ -38,6 +38,7 @@ PLACE = "artifacts/checkpoint"  # of the checkpoint, in the model
 LOADER = "rrf.registry.loading"  # the module that MLflow calls to load a policy
 MODEL_TYPE = "policy"
 MANIFEST_DIGEST = "manifest_digest"
+_LOADER_TAG = "loader"
 _OF_LOGGED_MODEL = re.compile(r"/models/(m-\w+)/artifacts")  # MLflow's database keeps no other link
 _REQUIRED = ("rrf", "mlflow", "torch", "tensordict", "numpy", "safetensors", "pydantic", "pyyaml")
 
@@ -93,6 +94,7 @@ def log_model(
     tags = {
         CHECKPOINT_DIGEST: digest,
         MANIFEST_DIGEST: atomic.sha256(copy / atomic.MANIFEST),
+        _LOADER_TAG: LOADER,
     }
     logged = client.create_logged_model(
         experiment, "policy", run_id, tags=tags, model_type=MODEL_TYPE
@@ -103,11 +105,11 @@ def log_model(
 
 
 def _complete(client: "MlflowClient", experiment: str, digest: str) -> "LoggedModel | None":
-    """A logged model of this checkpoint whose artifacts have all arrived.
+    """A logged model of this checkpoint, for this loader, whose artifacts have all arrived.
 
     MLflow's filter cannot ask for the status: SQLite finds nothing, PostgreSQL refuses.
     """
-    wanted = f"tags.{CHECKPOINT_DIGEST} = '{digest}'"
+    wanted = f"tags.{CHECKPOINT_DIGEST} = '{digest}' AND tags.{_LOADER_TAG} = '{LOADER}'"
     models = client.search_logged_models([experiment], wanted)
     return next((model for model in models if str(model.status) == "READY"), None)
 

@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING
 
 from rrf.mlflow_store import store
-from rrf.registry import changes
+from rrf.registry import changes, promotion
 from rrf.registry import ledger as ledgers
 from rrf.registry.ledger import Ledger
 
@@ -79,7 +79,7 @@ def repair(name: str, reason: str) -> Damage:
     if not reason.strip():
         raise ValueError("a repair needs a reason; give one with --reason '...'")
     client = store.connect()
-    with store.lock(f"registry-{name}"):
+    with promotion.changing(client, name):
         damage = examine(client, name)
         if not damage.findings:
             return damage

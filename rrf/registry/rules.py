@@ -201,9 +201,9 @@ def check_promotable(version: Version, verdict: Verdict, gate: "GateCfg") -> Non
     facts = facts_in(version.tags)
     if missing := lacking(facts):
         remedy = (
-            "train it in a git checkout with a commit, then register it"
+            "train it in a workspace with a commit, then register it"
             if "environment.task" in facts
-            else "run `dvc repro` in a git checkout, then register it"
+            else "run `dvc repro` in a workspace with a commit, then register it"
         )
         raise NotPromotedError(
             f"{version} is not promoted: its lineage lacks {', '.join(missing)}; {remedy} again"

@@ -70,6 +70,10 @@ def test_runs_are_listed_with_their_state(rrf, home):
         ("train pendulum-iq", {"pendulum-iql", "pendulum-iql-online"}),
         ("eval .rrf/runs/ti", {".rrf/runs/tiny-01ab"}),
         ("data validate de", {"demo"}),
+        ("eval .rrf/runs/tiny-01ab --held-out de", {"demo"}),
+        ("train pendulum-bc dataset=de", {"dataset=demo"}),
+        ("train pendulum-bc max_iterations=3 dataset = de", {"demo"}),
+        ("train pendulum-bc dataset =", {"demo"}),
     ],
 )
 def test_the_shell_completes_names(home, words, completions):
@@ -108,6 +112,12 @@ def test_a_wrong_field_in_yaml_names_the_nearest_at_any_depth(tmp_path):
     path = tmp_path / "t.yaml"
     path.write_text("preset: pendulum-ppo\noverrides: {num_envs: 3}\n")
     with pytest.raises(ValueError, match=r"did you mean 'env\.num_envs'"):
+        resolve(str(path), [])
+    path.write_text("preset: pendulum-ppo\nmax_iteration: 3\n")
+    with pytest.raises(ValueError, match=r"below `overrides`: .* did you mean 'max_iterations'"):
+        resolve(str(path), [])
+    path.write_text("preset: pendulum-ppo\nmax_iterations: 3\n")
+    with pytest.raises(ValueError, match=r"no key 'max_iterations'; it is a field of the config"):
         resolve(str(path), [])
     with pytest.raises(
         ValueError, match=r"has no field 'hidden_features'; did you mean '.*\.hidden"

@@ -92,7 +92,10 @@ def test_errors_of_dvc_are_known_by_their_class(home):
     for cached in (home / ".dvc/cache").rglob("*"):
         if cached.is_file():
             cached.unlink()
-    with pytest.raises(ValueError, match="the DVC remote lacks recordings"):
+    with pytest.raises(ValueError, match=r"remote lacks recordings .* `dvc push datasets.dvc`"):
+        commands.dvc("checkout", "checkout", "raw.txt")
+    dvc(home, "remote", "add", "demo", str(home / "infra/dvc-demo"))
+    with pytest.raises(ValueError, match=r"remote lacks recordings .* infra/dvc-demo`"):
         commands.dvc("checkout", "checkout", "raw.txt")
     with pytest.raises(processes.CommandError):
         commands.dvc("nothing", "pull", "no-such-target")

@@ -17,6 +17,7 @@ from prefect.testing.utilities import prefect_test_harness
 from flows import commands, evaluate, ingest, names, promote, this_run, train_vla
 from flows import nightly_benchmark as nightly
 from flows.train_locomotion import train_locomotion
+from rrf.lineage import EnvironmentLineage, Lineage
 from rrf.mlflow_store import store
 from rrf.mlflow_store.flow_run import FlowRun
 from rrf.outcome import Outcome
@@ -30,10 +31,7 @@ from tests.registry.conftest import (
     write_json,
 )
 
-LINEAGE = {
-    "environment": {"task": "CartPole-v1", "config_digest": "c" * 64},
-    "git_revision": "ab" * 20,
-}
+LINEAGE = Lineage(environment=EnvironmentLineage("CartPole-v1", "c" * 64), git_revision="ab" * 20)
 
 
 @pytest.fixture(scope="module")

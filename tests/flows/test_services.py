@@ -214,3 +214,19 @@ def test_a_login_in_the_address_of_prefect_moves_to_its_own_setting(home, monkey
     assert result
     assert result.env == {"PREFECT_API_URL": "https://there/api"}
     assert os.environ["PREFECT_API_AUTH_STRING"] == "ann:se/cret"
+
+
+def test_ctrl_c_while_a_server_starts_leaves_nothing_that_down_does_not_find(home, monkeypatch):
+    popen, started = subprocess.Popen, []
+
+    def interrupted(*args, **kwargs):
+        started.append(popen(*args, **kwargs))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    sleeping = Service("worker", "worker", (sys.executable, "-c", "import time; time.sleep(60)"))
+    with pytest.raises(KeyboardInterrupt):
+        services.launch(sleeping, {})
+    assert not services.is_running(sleeping)
+    assert services.end_service("worker")
+    assert started[0].wait(timeout=10) == -signal.SIGTERM

@@ -207,7 +207,7 @@ def test_a_complete_logged_model_is_used_again_and_an_incomplete_one_is_not(
 ):
     client, digest = store.connect(), deployable_digest(checkpoint)
     experiment = client.get_run(run_id).info.experiment_id
-    tags = {"checkpoint_digest": digest}
+    tags = {"checkpoint_digest": digest, "loader": packaging.LOADER}
     killed = client.create_logged_model(experiment, "policy", run_id, tags=tags)
 
     def log(name: str) -> str:
@@ -215,10 +215,14 @@ def test_a_complete_logged_model_is_used_again_and_an_incomplete_one_is_not(
             client, checkpoint, run_id, digest, _empty(tmp_path / name)
         ).model_id
 
+    of_another_loader = client.create_logged_model(
+        experiment, "policy", run_id, tags=tags | {"loader": "rrf.tracking.policy_model"}
+    )
+    client.finalize_logged_model(of_another_loader.model_id, "READY")
     first = log("first")
-    assert first != killed.model_id
+    assert first not in (killed.model_id, of_another_loader.model_id)
     assert log("second") == first
-    assert len(client.search_logged_models([experiment])) == 2
+    assert len(client.search_logged_models([experiment])) == 3
 
 
 @pytest.mark.slow

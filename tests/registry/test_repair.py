@@ -61,6 +61,7 @@ def test_a_damaged_ledger_is_cut_to_what_is_proved_and_says_so(client, damage):
     assert (entries[2].action, entries[2].reason) == ("repair", "a disk was restored")
     assert whole[3].hash in (entries[2].lost or [])
     assert listing.problems(NAME) == []
+    assert "a disk was restored" in client.get_registered_model(NAME).description
     champion = versions.champion(NAME)
     assert champion is not None
     assert champion.version == "1"

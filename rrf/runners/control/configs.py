@@ -92,12 +92,7 @@ class ControlRunnerCfg(RunnerCfg):
     def build(self, run_dir, *args, **runtime):
         """The runner, with checkpoints and all extras (`rrf.runners.control.equipment`)."""
         equipment = locate("rrf.runners.control.equipment:equipment")
-        return super().build(run_dir, *args, **(equipment(self, run_dir) | runtime))
-
-    def spread_over_run(self) -> str | None:
-        """See `RunnerCfg.spread_over_run`."""
-        kind = getattr(getattr(self, "algorithm", None), "schedule", None)
-        return "algorithm.schedule is linear" if kind == "linear" else None
+        return super().build(run_dir, *args, **(equipment(self) | runtime))
 
 
 @configclass(builds="rrf.runners.control.on_policy:OnPolicyRunner")
@@ -113,6 +108,10 @@ class OnPolicyRunnerCfg(ControlRunnerCfg):
     init_at_random_ep_len: bool = True
     """Start the episode counters of the first episodes at random values, so that the episodes do
     not all reach the time limit at once."""
+
+    def spread_over_run(self) -> str | None:
+        """See `RunnerCfg.spread_over_run`."""
+        return "algorithm.schedule is linear" if self.algorithm.schedule == "linear" else None
 
     def __post_init__(self):
         super().__post_init__()

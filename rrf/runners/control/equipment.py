@@ -1,7 +1,6 @@
 """All that a run of `rrf train` has besides its loop, for `ControlRunnerCfg.build`."""
 
 import typing
-from pathlib import Path
 
 from rrf.runners.control.configs import ControlRunnerCfg
 from rrf.runners.control.guard import Guard
@@ -11,9 +10,9 @@ from rrf.runners.control.speed import Speed
 from rrf.runners.control.video import Filming
 
 
-def equipment(cfg: ControlRunnerCfg, run_dir: str | Path) -> dict[str, typing.Any]:
+def equipment(cfg: ControlRunnerCfg) -> dict[str, typing.Any]:
     """The arguments `checkpoints` and `extras` of a `ControlRunner`."""
-    checkpoints = RunCheckpoints(run_dir)
+    checkpoints = RunCheckpoints()
     extras: list[Extra] = [Speed(cfg.num_threads), Guard(cfg.guard, checkpoints)]
     if cfg.video_interval:
         extras.append(Filming(cfg.video_interval))

@@ -104,7 +104,7 @@ class Checkpoints:
     def save(self, runner: "ControlRunner") -> Path | None:
         """Write a checkpoint of the current iteration."""
 
-    def result(self) -> dict:
+    def result(self, runner: "ControlRunner") -> dict:
         """What to say about the last checkpoint when the run is finished."""
         return {}
 
@@ -213,7 +213,7 @@ class ControlRunner:
             raise self._failure(error, when) from error
         finally:
             self._close_env()
-        return self.checkpoints.result() | {
+        return self.checkpoints.result(self) | {
             "steps": self.iteration,
             "num_steps": self.num_steps,
             "metrics": self.metrics,

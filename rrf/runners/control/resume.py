@@ -23,9 +23,6 @@ from rrf.runners.control.loop import Checkpoints, ControlRunner
 class RunCheckpoints(Checkpoints):
     """The checkpoints in the directory of a run."""
 
-    def __init__(self, run_dir: str | Path):
-        self.run_dir = Path(run_dir)
-
     def begin(self, runner: ControlRunner) -> None:
         """Fill the policy from `cfg.init_from`, whose policy may see less."""
         if not runner.cfg.init_from:
@@ -62,7 +59,7 @@ class RunCheckpoints(Checkpoints):
         }
         if process_group.rank() == 0:
             checkpoint.save(
-                self.run_dir,
+                runner.run_dir,
                 runner.iteration,
                 runner.cfg,
                 runner.policy.state_dict(),
@@ -71,9 +68,9 @@ class RunCheckpoints(Checkpoints):
                 runner.lineage,
                 {INTERFACE: interface_text(runner.env.interface)},
             )
-            checkpoint.prune(self.run_dir, runner.cfg.num_checkpoints_kept)
+            checkpoint.prune(runner.run_dir, runner.cfg.num_checkpoints_kept)
         process_group.wait()
-        return self.run_dir / f"global_step_{runner.iteration}"
+        return runner.run_dir / f"global_step_{runner.iteration}"
 
     def resume(self, runner: ControlRunner) -> bool:
         """Continue from the newest checkpoint, if there is one.
@@ -81,7 +78,7 @@ class RunCheckpoints(Checkpoints):
         Raises:
             ValueError: If it is damaged, or of another config.
         """
-        path = checkpoint.latest(self.run_dir)
+        path = checkpoint.latest(runner.run_dir)
         if path is None:
             return False
         atomic.check_manifest(path)
@@ -100,7 +97,11 @@ class RunCheckpoints(Checkpoints):
         return True
 
     def load(self, runner: ControlRunner, path: Path) -> None:
-        """Bring a run to the state of one of its checkpoints."""
+        """Bring a run to the state of one of its checkpoints.
+
+        Raises:
+            ValueError: If the state of something that the run has is not in it.
+        """
         state = checkpoint.load_trainer_state(path)
         facts, tensors = state.facts, dict(state.tensors)
         checkpoint.load_weights(runner.policy, path)
@@ -118,6 +119,12 @@ class RunCheckpoints(Checkpoints):
         runner.metrics = dict(facts["metrics"])
         for extra in runner.extras:
             if extra.key:
+                if extra.key not in facts:
+                    raise ValueError(
+                        f"{path} has no state '{extra.key}' for {type(extra).__name__}, so the run "
+                        "cannot be resumed from it; give another --run-dir, or --no-resume to "
+                        "start over"
+                    )
                 extra.load_state(facts[extra.key])
         runner.wall_s, runner.cpu_s = facts["wall_s"], facts["cpu_s"]
         if facts["env"] is not None and process_group.size() == 1:
@@ -132,9 +139,9 @@ class RunCheckpoints(Checkpoints):
             stacklevel=2,
         )
 
-    def result(self) -> dict:
+    def result(self, runner: ControlRunner) -> dict:
         """The newest checkpoint and the digest of what it deploys."""
-        path = checkpoint.latest(self.run_dir)
+        path = checkpoint.latest(runner.run_dir)
         assert path is not None
         return {"checkpoint": str(path), "checkpoint_digest": deployable_digest(path)}
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import rrf
 from benchmarks.rl_curves import greedy_returns
+from rrf import atomic
 from rrf.algorithms import PPOCfg
 from rrf.networks import plain_mlp
 from rrf.policies import (
@@ -115,6 +117,18 @@ def test_resuming_continues_with_the_same_bits(tmp_path, memory):
     assert_same(weights(whole), weights(parts))
     state = checkpoint.load_trainer_state(whole["checkpoint"]).tensors
     assert_same(state, checkpoint.load_trainer_state(parts["checkpoint"]).tensors)
+
+
+def test_a_checkpoint_that_lacks_the_state_of_an_extra_is_named(tmp_path):
+    cfg = run_cfg(max_iterations=1)
+    path = Path(cfg.build(tmp_path).run()["checkpoint"])
+    file = path / "trainer_state/state.json"
+    facts = json.loads(file.read_text())
+    del facts["alarm"]
+    file.write_text(json.dumps(facts))
+    atomic.write_manifest(path, **json.loads((path / "manifest.json").read_text()))
+    with pytest.raises(ValueError, match=r"global_step_1 has no state 'alarm' for Guard, so"):
+        cfg.build(tmp_path).run()
 
 
 def test_checkpoint_acts_and_knows_its_environment(tmp_path):
