@@ -162,7 +162,9 @@ def test_a_run_outside_a_commit_is_registered_and_not_promoted(home, monkeypatch
     lineage = whole.replace(git_revision=None, git_dirty=None)
     checkpoint = write_control_checkpoint(home / "checkpoints/run", "Pendulum-v1", lineage)
     version = registered(home, checkpoint, lineage)
-    with pytest.raises(ValueError, match=r"lineage lacks git_revision; train it in a workspace with a commit"):
+    with pytest.raises(
+        ValueError, match=r"lineage lacks git_revision; train it in a workspace with a commit"
+    ):
         promotion.promote("pendulum", version)
 
 

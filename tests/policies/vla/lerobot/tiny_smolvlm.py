@@ -2,7 +2,12 @@
 
 from pathlib import Path
 
-from tests.policies.tiny_backbones import TEXT_MODEL, VISION_MODEL, WORDS, word_tokenizer
+from tests.policies.vla.lerobot.tiny_backbones import (
+    TEXT_MODEL,
+    VISION_MODEL,
+    WORDS,
+    word_tokenizer,
+)
 
 
 def write_tiny_smolvlm(folder: Path, **changes) -> str:
