@@ -37,7 +37,7 @@ from rrf import ctrl_c
 with ctrl_c.listening():
     from rrf.cli import training_run, trainings
     from rrf.lineage import Lineage
-    from tests.rl.conftest import build, runner_cfg
+    from tests.runners.vla_rl.conftest import build, runner_cfg
 
     class Toy(trainings.Training):
         def depends_on(self, parent, digest):

@@ -155,9 +155,10 @@ def resolve(target: str, overrides: Iterable[str] | Mapping = ()) -> RunnerCfg:
 
 def _as_override(data: Mapping, key: str) -> str:
     """The end of an error about a key of a training file that may be a field of the config."""
-    if data.get("preset") not in PRESETS:
+    preset = data.get("preset")
+    if not isinstance(preset, str) or preset not in PRESETS:
         return did_you_mean(key, _KEYS)
-    cfg = PRESETS.get(data["preset"])()
+    cfg = PRESETS.get(preset)()
     if key not in cfg.to_dict():
         try:
             cfg.override({key: data[key]})
