@@ -10,18 +10,16 @@ The key `recorded` needs no reinforcement learning: both encoders learn to predi
 episodes of random actions, and are measured on other episodes.
 """
 
-import argparse
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from benchmarks.rl_pace import judged, protocol_of
-from benchmarks.vla_experiments import train
+from benchmarks.clock import Stopwatch
+from benchmarks.harness import chosen, parser_of, train
+from benchmarks.rl_runs import judged, protocol_of
 from rrf import workspace
-from rrf.config import did_you_mean
 from rrf.envs.gymnasium.configs import SlowSensorEnvCfg
 from rrf.policies.control.belief_configs import BeliefFlowCfg, GRUDCfg, PredictiveEncoderCfg
 from rrf.policies.control.predictive_encoder import PredictiveEncoder
@@ -48,10 +46,11 @@ _BATCH, _LENGTH, _UPDATES = 32, 30, 300
 def measured(checkpoint: Path, protocol_name: str) -> dict[str, float]:
     """The mean return of a checkpoint, and the errors of its predictions in rad/s."""
     protocol = protocol_of(protocol_name)
-    found = {"return": judged(checkpoint, protocol).mean_metrics()["return"]}
+    numbers = {"return": judged(checkpoint, protocol).mean_metrics()["return"]}
     if isinstance(protocol.env, SlowSensorEnvCfg):
-        found |= errors(checkpoint, protocol.env.build(protocol.seed), protocol.max_episode_steps)
-    return found
+        env = protocol.env.build(protocol.seed)
+        numbers |= errors(checkpoint, env, protocol.max_episode_steps)
+    return numbers
 
 
 @torch.no_grad()
@@ -72,12 +71,12 @@ def errors(checkpoint: Path, env, num_steps: int) -> dict[str, float]:
 def of_predictions(encoder: torch.nn.Module | None, x_tbo: torch.Tensor) -> dict[str, float]:
     """The errors of an encoder along observations of whole episodes."""
     velocity, arrives = x_tbo[1:, :, 2], x_tbo[1:, :, 4] > 0
-    found = {"hold": _rms(velocity - x_tbo[:-1, :, 2], arrives)}
+    error = {"hold": _rms(velocity - x_tbo[:-1, :, 2], arrives)}
     if isinstance(encoder, PredictiveEncoder):
         predicted, _ = encoder.predicted_slow(x_tbo, _unrolled(encoder, x_tbo))
-        found["prediction"] = _rms(predicted[..., 0] - velocity, arrives)
-        found["ratio"] = found["prediction"] / found["hold"]
-    return found
+        error["prediction"] = _rms(predicted[..., 0] - velocity, arrives)
+        error["ratio"] = error["prediction"] / error["hold"]
+    return error
 
 
 def _unrolled(encoder: PredictiveEncoder, x_tbo: torch.Tensor) -> torch.Tensor:
@@ -119,32 +118,26 @@ def _episodes(generator: torch.Generator, seed: int) -> torch.Tensor:
 
 def _of_recorded(seed: int) -> Iterator[dict]:
     for name, encoder_cfg in ENCODERS.items():
-        began = time.process_time()
-        found = recorded(encoder_cfg, seed)
-        yield {"encoder": name, "seed": seed, "cpu_s": time.process_time() - began, **found}
+        with Stopwatch() as watch:
+            error = recorded(encoder_cfg, seed)
+        yield {"encoder": name, "seed": seed, "cpu_s": watch.cpu_s, **error}
 
 
 def _of_run(key: str, seed: int) -> dict:
     (preset, *overrides), protocol = RUNS[key][0].split(), RUNS[key][1]
     run_dir = workspace.state() / "benchmarks" / "belief_flow" / f"{key}-seed{seed}"
     result = train(preset, run_dir, [*overrides, f"seed={seed}", "device=cpu"])
-    found = measured(Path(result["checkpoint"]), protocol)
-    return {"policy": key, "seed": seed, "cpu_s": result["cpu_s"], **found}
+    numbers = measured(Path(result["checkpoint"]), protocol)
+    return {"policy": key, "seed": seed, "cpu_s": result["cpu_s"], **numbers}
 
 
 def main() -> None:
     """Train and measure the given policies, or all of them; prints a line for each seed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, SEEDS)
     keys = [*RUNS, RECORDED]
     parser.add_argument("keys", nargs="*", metavar="KEY", help=", ".join(keys))
-    parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
     words = parser.parse_args()
-    for key in words.keys:
-        if key not in keys:
-            parser.error(f"no policy '{key}'{did_you_mean(key, keys)}")
-    for key in words.keys or keys:
+    for key in chosen(parser, words.keys, keys):
         for seed in words.seeds:
             for row in _of_recorded(seed) if key == RECORDED else [_of_run(key, seed)]:
                 rounded = {k: float(f"{v:.4g}") for k, v in row.items() if isinstance(v, float)}

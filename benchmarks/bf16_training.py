@@ -1,25 +1,24 @@
-"""Is bf16 worth it for the compact policy on this processor? `python -m benchmarks.bf16_training`
+"""Is bf16 worth it for the compact policy on this processor? `python -m benchmarks.bf16_training
+[--dataset DATASET]`
 
 Measures samples per CPU-second and the final validation loss for the same steps of pretraining,
 from the same weights and batches, in fp32 and in bf16 autocast. On a processor without bf16
 instructions (AMX, AVX-512 BF16) the conversions cost more than the narrower arithmetic saves.
 """
 
-import json
-import sys
+import argparse
 import tempfile
 
 import numpy as np
 
-from benchmarks import record
-from rrf import workspace
+from benchmarks import harness
+from benchmarks.harness import Bench
 
-COMMAND = "python -m benchmarks.bf16_training"
 STEPS = 100
 SEED = 0
 
 
-def run(precision: str, steps: int = STEPS, dataset: str | None = None) -> tuple[float, float]:
+def run(precision: str, steps: int, dataset: str | None) -> tuple[float, float]:
     """Train and return the samples per CPU-second and the validation loss after `steps`."""
     from rrf.presets import resolve
     from rrf.runners import SupervisedRunnerCfg
@@ -46,37 +45,38 @@ def run(precision: str, steps: int = STEPS, dataset: str | None = None) -> tuple
     return steps * cfg.batch_size / result["cpu_s"], result["metrics"]["validation/total"]
 
 
-def measure(steps: int = STEPS, dataset: str | None = None) -> list[dict]:
+def measure(bench: Bench) -> list[dict]:
     """Both numbers for bf16, each beside the number for fp32 in the same run."""
+    steps, dataset = bench.size(STEPS, 2), bench.options.dataset
     speed, loss = run("bf16", steps, dataset)
-    reference_speed, reference_loss = run("fp32", steps, dataset)
-    command = f"{COMMAND}  # {steps} steps"
+    fp32_speed, fp32_loss = run("fp32", steps, dataset)
+    words = {"peer": "fp32", "seeds": [SEED]}
     return [
-        record.number(
+        bench.number(
             "bf16_samples_per_cpu_s",
             speed,
             "samples/CPU-s",
-            peer="fp32",
-            peer_value=reference_speed,
-            ratio=speed / reference_speed,
-            command=command,
-            seeds=[SEED],
+            peer_value=fp32_speed,
+            ratio=speed / fp32_speed,
+            **words,
         ),
-        record.number(
+        bench.number(
             "bf16_validation_loss",
             loss,
-            "smooth L1",
-            peer="fp32",
-            peer_value=reference_loss,
-            ratio=reference_loss / loss,
-            command=command,
-            seeds=[SEED],
+            f"smooth L1 after {steps} steps",
+            peer_value=fp32_loss,
+            ratio=fp32_loss / loss,
+            **words,
         ),
     ]
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dataset")
+
+
+IDS = {"bf16_samples_per_cpu_s": measure, "bf16_validation_loss": measure}
+
+
 if __name__ == "__main__":
-    workspace.settle_environment()
-    numbers = measure(dataset=sys.argv[1] if len(sys.argv) > 1 else None)
-    record.save("bf16_training", numbers)
-    print(json.dumps(numbers, indent=2))
+    harness.main("bf16_training", __doc__, IDS, add_options=add_options)

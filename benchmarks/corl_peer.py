@@ -1,4 +1,4 @@
-"""Run CORL's IQL or CQL: `PYTHON benchmarks/corl_peer.py SOURCE iql|cql [--data FILE ...]
+"""Run CORL's IQL or CQL: `PYTHON -m benchmarks.corl_peer SOURCE iql|cql [--data FILE ...]
 [--task ID] [--updates N] [--seed N] [--episodes N] [--starts SEED ...] [--points N]
 [--device cpu]`.
 
@@ -21,7 +21,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from rl_peers import scaled_task, scaled_transitions, starts  # beside this file
+from benchmarks.rl_peers import scaled_task, scaled_transitions, starts
 
 _WARM_UP = 20
 
@@ -49,13 +49,13 @@ def main() -> None:
     scores: list[float] = []
     modules = _modules(words, marks, scores)
     sys.modules |= modules
-    theirs = _load(words.source / "algorithms" / "offline" / f"{words.algorithm}.py")
+    corl = _load(words.source / "algorithms" / "offline" / f"{words.algorithm}.py")
     options: dict[str, Any] = {"q_n_hidden_layers": 2} if words.algorithm == "cql" else {}
     if words.data:
         options["normalize_reward"] = words.algorithm == "iql"  # as in their configs
     interval = (words.updates + _WARM_UP) // words.points
-    theirs.train(
-        theirs.TrainConfig(
+    corl.train(
+        corl.TrainConfig(
             device=words.device,
             env=words.task.lower(),
             seed=words.seed,
@@ -68,8 +68,8 @@ def main() -> None:
     )
     pace = words.updates / (marks[-1] - marks[_WARM_UP - 1])
     curve = [(interval * (k + 1), value) for k, value in enumerate(scores)]
-    found = {"updates_per_cpu_s": pace, "return": scores[-1] if scores else None, "curve": curve}
-    print(json.dumps(found))
+    last = scores[-1] if scores else None
+    print(json.dumps({"updates_per_cpu_s": pace, "return": last, "curve": curve}))
 
 
 def _load(path: Path) -> Any:
@@ -104,14 +104,14 @@ def _modules(words: argparse.Namespace, marks: list[float], scores: list[float])
     return {"gym": gym, "d4rl": d4rl, "pyrallis": pyrallis, "wandb": wandb}
 
 
-def _with_next(found: dict[str, Any]) -> dict[str, Any]:
+def _with_next(recorded: dict[str, Any]) -> dict[str, Any]:
     """As d4rl.qlearning_dataset: without the last transition of an episode that ran out of time,
     whose next observation D4RL does not have."""
-    keeps = ~(found["timeouts"] & ~found["terminals"].astype(bool))
+    keeps = ~(recorded["timeouts"] & ~recorded["terminals"].astype(bool))
     keeps[-1] = False
-    after = found["observations"][1:][keeps[:-1]]
+    after = recorded["observations"][1:][keeps[:-1]]
     names = ("observations", "actions", "rewards", "terminals")
-    kept = {name: found[name][keeps].astype("float32") for name in names}
+    kept = {name: recorded[name][keeps].astype("float32") for name in names}
     return kept | {"next_observations": after.astype("float32")}
 
 

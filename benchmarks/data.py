@@ -13,23 +13,21 @@ on the system. CPU-seconds count all threads and child processes.
 """
 
 import dataclasses
-import json
 import os
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 import typing
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import harness
+from benchmarks.clock import Stopwatch, in_turns
 from benchmarks.data_recordings import FPS, SIZE, dataset_cfg, episodes, schema, write_recordings
-from benchmarks.record import ROOT, measure_named, number
-from rrf import workspace
+from benchmarks.harness import Bench, apart, by_name
+from benchmarks.peers import PEERS
 from rrf.data.conversion.convert import convert
 from rrf.data.conversion.dataset_cfg import ChecksCfg
 from rrf.data.conversion.lerobot_writer import write_dataset
@@ -43,86 +41,80 @@ BATCH_SIZE = 64
 CHUNK_LENGTH = 16
 REPEATS = 3
 SEED = 0
-PEER = "lerobot 0.6.1"
 
 
-def rlds_passthrough_steps_per_cpu_s() -> list[dict]:
+def rlds_passthrough_steps_per_cpu_s(bench: Bench) -> list[dict]:
     """Convert RLDS to LeRobot v3, with JPEG files kept byte for byte."""
-    return [_conversion("rlds_passthrough_steps_per_cpu_s", "image")]
+    return [_conversion(bench, "rlds_passthrough_steps_per_cpu_s", "image")]
 
 
-def rlds_video_steps_per_cpu_s() -> list[dict]:
+def rlds_video_steps_per_cpu_s(bench: Bench) -> list[dict]:
     """Convert RLDS to LeRobot v3 in h264; on more data, also the speed-up by a second process."""
-    one = _conversion("rlds_video_steps_per_cpu_s", "video")
-    wall_s = [
-        _least(lambda count=count: _convert("video", 50, count), lambda cost: cost.wall_s).wall_s
-        for count in (1, 2)
-    ]
-    scaling = number(
-        "rlds_video_two_processes",
-        wall_s[0] / wall_s[1],
-        "times as fast as one",
-        command=_command("rlds_video_steps_per_cpu_s"),
+    row = _conversion(bench, "rlds_video_steps_per_cpu_s", "video")
+    times = bench.size(50, 2)
+    single, double = _least(
+        bench,
+        lambda: _convert("video", times, 1),
+        lambda: _convert("video", times, 2),
+        by=lambda cost: cost.wall_s,
     )
-    return [one, scaling]
+    speed_up = single.wall_s / double.wall_s
+    return [row, bench.number("rlds_video_two_processes", speed_up, "times as fast as one")]
 
 
-def convert_peak_mb_10x() -> list[dict]:
+def convert_peak_mb_10x(bench: Bench) -> list[dict]:
     """Peak memory when converting ten times as many recordings, compared with a tenth of them."""
-    once, ten_times = (_in_child(f"_convert('video', {times})") for times in (1, 10))
-    row = number(
+    once, ten_times = (_in_child(f"_convert('video', {times})") for times in (1, bench.size(10, 2)))
+    row = bench.number(
         "convert_peak_mb_10x",
         ten_times.peak_mb,
         "MB",
         peer="a tenth of the recordings",
         peer_value=once.peak_mb,
         ratio=once.peak_mb / ten_times.peak_mb,
-        command=_command("convert_peak_mb_10x"),
     )
     return [row]
 
 
-def writer_ratio_vs_lerobot() -> list[dict]:
+def writer_ratio_vs_lerobot(bench: Bench) -> list[dict]:
     """Frames written in h264 per CPU-second, compared with lerobot."""
     frames = episodes()
     with tempfile.TemporaryDirectory() as folder:
-        ours = _least(lambda: _write(frames, Path(folder, "ours")))
-        peer = _least(lambda: _write_with_lerobot(frames, Path(folder, "peer")))
-    return [_ratio("writer_ratio_vs_lerobot", ours, peer)]
+        ours, peer = _least(
+            bench,
+            lambda: _write(frames, Path(folder, "ours")),
+            lambda: _write_with_lerobot(frames, Path(folder, "peer")),
+        )
+    return [_ratio(bench, "writer_ratio_vs_lerobot", ours, peer)]
 
 
-def reader_ratio_vs_lerobot() -> list[dict]:
+def reader_ratio_vs_lerobot(bench: Bench) -> list[dict]:
     """Frames read in random order per CPU-second without a cache, compared with lerobot."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "dataset")
         _write(episodes(), root)
         reader = open_dataset(root, CHUNK_LENGTH, cache_bytes=0)
-        ours = _least(lambda: _epoch(reader))
-        peer = _least(_lerobot_epoch(root))
-    return [_ratio("reader_ratio_vs_lerobot", ours, peer)]
+        ours, peer = _least(bench, lambda: _epoch(reader), _lerobot_epoch(root))
+    return [_ratio(bench, "reader_ratio_vs_lerobot", ours, peer)]
 
 
-def memmap_frames_per_s() -> list[dict]:
+def memmap_frames_per_s(bench: Bench) -> list[dict]:
     """Frames read per wall second from a decoded, memory-mapped cache that is already full."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "dataset")
         _write(episodes(), root)
         reader = open_dataset(root, CHUNK_LENGTH, cache_bytes=0, cache_dir=Path(folder, "cache"))
         _epoch(reader)
-        cost = _least(lambda: _epoch(reader), lambda cost: cost.wall_s)
-    value = cost.frames / cost.wall_s
-    return [
-        number("memmap_frames_per_s", value, "frames/s", command=_command("memmap_frames_per_s"))
-    ]
+        [cost] = _least(bench, lambda: _epoch(reader), by=lambda cost: cost.wall_s)
+    return [bench.number("memmap_frames_per_s", cost.frames / cost.wall_s, "frames/s")]
 
 
-def validate_1m_rows_s() -> list[dict]:
+def validate_1m_rows_s(bench: Bench) -> list[dict]:
     """Wall seconds to validate 1,000,000 frames of states and actions, and the peak memory."""
-    cost = _in_child("_validate_rows(1_000_000)")
-    command = _command("validate_1m_rows_s")
+    cost = _in_child(f"_validate_rows({bench.size(1_000_000, 10_000)})")
     return [
-        number("validate_1m_rows_s", cost.wall_s, "s", command=command),
-        number("validate_1m_rows_peak_mb", cost.peak_mb, "MB", command=command),
+        bench.number("validate_1m_rows_s", cost.wall_s, "s"),
+        bench.number("validate_1m_rows_peak_mb", cost.peak_mb, "MB"),
     ]
 
 
@@ -136,26 +128,12 @@ class Cost:
     peak_mb: float = 0.0
 
 
-class _Stopwatch:
-    """Measures a block: wall seconds, and CPU-seconds of this process and of ended children."""
-
-    def __enter__(self) -> "_Stopwatch":
-        self._started = _cpu_s(), time.perf_counter()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.cpu_s = _cpu_s() - self._started[0]
-        self.wall_s = time.perf_counter() - self._started[1]
-
-
-def _cpu_s() -> float:
-    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in both)
-
-
-def _least(measure: Callable[[], Cost], by: Callable[[Cost], float] = lambda c: c.cpu_s) -> Cost:
-    """The cheapest of `REPEATS` runs."""
-    return min((measure() for _ in range(REPEATS)), key=by)
+def _least(
+    bench: Bench, *measures: Callable[[], Cost], by: Callable[[Cost], float] = lambda c: c.cpu_s
+) -> list[Cost]:
+    """The cheapest of some runs of each, which take turns."""
+    runs = in_turns(*measures, repeats=bench.size(REPEATS, 1))
+    return [min(costs, key=by) for costs in runs]
 
 
 def _in_child(expression: str) -> Cost:
@@ -165,18 +143,12 @@ def _in_child(expression: str) -> Cost:
         "cost.peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000\n"
         "print(json.dumps(vars(cost)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise ChildProcessError(done.stderr)
-    return Cost(**json.loads(done.stdout.splitlines()[-1]))
+    return Cost(**apart(expression, [sys.executable, "-c", program]))
 
 
-def _conversion(id: str, storage: typing.Literal["image", "video"]) -> dict:
-    cost = _least(lambda: _convert(storage, 4))
-    value = cost.frames / cost.cpu_s
-    return number(id, value, "steps/cpu-s", command=_command(id), seeds=[SEED])
+def _conversion(bench: Bench, id: str, storage: typing.Literal["image", "video"]) -> dict:
+    [cost] = _least(bench, lambda: _convert(storage, bench.size(4, 1)))
+    return bench.number(id, cost.frames / cost.cpu_s, "steps/cpu-s", seeds=[SEED])
 
 
 def _convert(
@@ -186,13 +158,13 @@ def _convert(
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder, "raw", "1.0.0")
         write_recordings(raw, times)
-        with _Stopwatch() as watch:
+        with Stopwatch() as watch:
             done = convert(dataset_cfg(storage), raw, Path(folder, "out"), num_workers=num_workers)
     return Cost(done.frames, watch.cpu_s, watch.wall_s)
 
 
 def _write(episodes: list[Episode], root: Path) -> Cost:
-    with _Stopwatch() as watch:
+    with Stopwatch() as watch:
         write_dataset(root, schema(), episodes, "video")
     return Cost(sum(map(len, episodes)), watch.cpu_s, watch.wall_s)
 
@@ -206,7 +178,7 @@ def _write_with_lerobot(episodes: list[Episode], root: Path) -> Cost:
     from lerobot.configs import RGBEncoderConfig
 
     h264 = RGBEncoderConfig(vcodec="h264")
-    with _Stopwatch() as watch:
+    with Stopwatch() as watch:
         dataset = dataset_class.create("local/peer", FPS, features, root=root, rgb_encoder=h264)
         for episode in episodes:
             images = np.asarray(episode.images["front"])
@@ -221,7 +193,7 @@ def _write_with_lerobot(episodes: list[Episode], root: Path) -> Cost:
 
 def _epoch(reader: LeRobotReader) -> Cost:
     steps = reader.num_frames // BATCH_SIZE
-    with _Stopwatch() as watch:
+    with Stopwatch() as watch:
         for step in range(steps):
             reader.batch(batch_indices(reader.num_frames, BATCH_SIZE, SEED, step))
     return Cost(steps * BATCH_SIZE, watch.cpu_s, watch.wall_s)
@@ -238,7 +210,7 @@ def _lerobot_epoch(root: Path) -> Callable[[], Cost]:
 
     def epoch() -> Cost:
         loader = torch.utils.data.DataLoader(dataset, batch_size=BATCH_SIZE, shuffle=True)
-        with _Stopwatch() as watch:
+        with Stopwatch() as watch:
             for _ in loader:
                 pass
         return Cost(len(dataset), watch.cpu_s, watch.wall_s)
@@ -266,44 +238,35 @@ def _validate_rows(num_rows: int) -> Cost:
     without_images = dataclasses.replace(schema(), image_size=(0, 0), cameras=())
     with tempfile.TemporaryDirectory() as folder:
         write_dataset(Path(folder, "d"), without_images, walks())
-        with _Stopwatch() as watch:
+        with Stopwatch() as watch:
             report = validate("walks", Path(folder, "d"), ChecksCfg(), Path(folder, "report"))
         assert report.passed, [check for check in report.checks if check.status != "pass"]
     return Cost(num_rows, watch.cpu_s, watch.wall_s)
 
 
-def _ratio(id: str, ours: Cost, peer: Cost) -> dict:
-    row = number(
+def _ratio(bench: Bench, id: str, ours: Cost, peer: Cost) -> dict:
+    row = bench.number(
         id,
         ours.frames / ours.cpu_s,
         "frames/cpu-s",
-        peer=PEER,
+        peer=PEERS["lerobot"].name,
         peer_value=peer.frames / peer.cpu_s,
         ratio=peer.cpu_s / peer.frames / (ours.cpu_s / ours.frames),
-        command=_command(id),
         seeds=[SEED],
     )
     return row | {"wall_s": round(ours.wall_s, 4), "peer_wall_s": round(peer.wall_s, 4)}
 
 
-def _command(id: str) -> str:
-    return f"python -m benchmarks.data {id}"
-
-
-_IDS: dict[str, Callable[[], list[dict]]] = {
-    measure.__name__: measure
-    for measure in (
-        rlds_passthrough_steps_per_cpu_s,
-        rlds_video_steps_per_cpu_s,
-        convert_peak_mb_10x,
-        writer_ratio_vs_lerobot,
-        reader_ratio_vs_lerobot,
-        memmap_frames_per_s,
-        validate_1m_rows_s,
-    )
-}
+IDS = by_name(
+    rlds_passthrough_steps_per_cpu_s,
+    rlds_video_steps_per_cpu_s,
+    convert_peak_mb_10x,
+    writer_ratio_vs_lerobot,
+    reader_ratio_vs_lerobot,
+    memmap_frames_per_s,
+    validate_1m_rows_s,
+)
 
 
 if __name__ == "__main__":
-    workspace.settle_environment()
-    measure_named("data", __doc__, _IDS)
+    harness.main("data", __doc__, IDS)

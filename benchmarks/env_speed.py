@@ -6,14 +6,12 @@ episodes, with camera corner2 and 64 x 64 pixels. The peer is Meta-World's own r
 that works; if none works, there is no peer. CPU-seconds count all threads of the process.
 """
 
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from benchmarks import record
+from benchmarks.clock import Stopwatch, median_cpu_s
+from benchmarks.harness import Bench, apart
 from rrf.envs.demonstrations.collect import CollectCfg, collect
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.metaworld.tasks import DEMO_TASKS
@@ -21,7 +19,6 @@ from rrf.envs.rendering.gl_platform import unbound_environment
 from rrf.envs.rendering.renderers import probe_renderer
 from rrf.envs.vec_env import InitialState
 
-COMMAND = "python -m benchmarks.skeleton"
 TASK = "pick-place-v3"
 SEED = 42
 SIZE = 64
@@ -30,9 +27,10 @@ BATCH = 8
 NUM_ROUNDS = 15
 RECORD_EPISODES = 25
 _PEER = """
-import statistics, sys, time, warnings
+import sys, warnings
 warnings.filterwarnings("ignore")
 import metaworld
+from benchmarks.clock import median_cpu_s
 task, seed, size, rounds = sys.argv[1], *map(int, sys.argv[2:])
 benchmark = metaworld.MT1(task, seed=seed)
 env = benchmark.train_classes[task](
@@ -40,37 +38,31 @@ env = benchmark.train_classes[task](
 )
 env.set_task(benchmark.train_tasks[0])
 env.reset()
-env.render()
-rates = []
-for _ in range(rounds):
-    begin = time.process_time()
-    for _ in range(4):
-        assert env.render().shape == (size, size, 3)
-    rates.append(4 / (time.process_time() - begin))
-print(statistics.median(rates))
+assert env.render().shape == (size, size, 3)
+print(1 / median_cpu_s(env.render, repeats=rounds, times=4)[0])
 """
 
 
-def images_per_cpu_s_64() -> dict:
+def images_per_cpu_s_64(bench: Bench) -> dict:
     """Images per CPU-second of the ray tracer; median over rounds of 32 images in batches of 8."""
     from rrf.envs.metaworld.engine import TaskEngine
 
     engine = TaskEngine(TASK, action_repeat=5, cameras=["corner2"])
     episodes = [engine.begin(InitialState(TASK, SEED, index)) for index in range(NUM_EPISODES)]
-    rates = []
-    for _ in range(NUM_ROUNDS + 1):
-        begin = time.process_time()
+
+    def draw() -> None:
         images = engine.images(episodes, "warp", SIZE, BATCH, "cpu")["corner2"]
-        rates.append(NUM_EPISODES / (time.process_time() - begin))
         assert images.shape == (NUM_EPISODES, SIZE, SIZE, 3)
+
+    # The first round, which does not count, also records Warp's kernel launches.
+    [batch_s] = median_cpu_s(draw, repeats=bench.size(NUM_ROUNDS, 1))
     engine.close()
-    value = statistics.median(rates[1:])  # the first round also records Warp's kernel launches
+    value = NUM_EPISODES / batch_s
     peer, peer_value = _metaworld_rendering()
-    return record.number(
+    return bench.number(
         "images_per_cpu_s_64",
         value,
         "images/CPU-s",
-        command=f"{COMMAND} images_per_cpu_s_64",
         peer=peer,
         peer_value=peer_value,
         ratio=None if peer_value is None else value / peer_value,
@@ -78,7 +70,7 @@ def images_per_cpu_s_64() -> dict:
     )
 
 
-def demo_frames_per_s() -> dict:
+def demo_frames_per_s(bench: Bench) -> dict:
     """Frames that `rrf data collect` records per wall second in two processes.
 
     The ten demonstration tasks are recorded with 25 episodes each. The time includes the start of
@@ -89,19 +81,17 @@ def demo_frames_per_s() -> dict:
         cfg = CollectCfg(
             env=MetaWorldCfg(max_episode_steps=50),
             tasks=list(DEMO_TASKS),
-            episodes=RECORD_EPISODES,
+            episodes=bench.size(RECORD_EPISODES, 1),
             num_workers=2,
             out=str(Path(scratch, "demos")),
         )
         collect(cfg.replace(tasks=[TASK], episodes=1, out=str(Path(scratch, "warm_up"))))
-        begin = time.perf_counter()
-        recorded = collect(cfg)
-        seconds = time.perf_counter() - begin
-    return record.number(
+        with Stopwatch() as watch:
+            recorded = collect(cfg)
+    return bench.number(
         "demo_frames_per_s",
-        sum(task.frames for task in recorded) / seconds,
+        sum(task.frames for task in recorded) / watch.wall_s,
         "frames/s",
-        command=f"{COMMAND} demo_frames_per_s",
         seeds=[cfg.seed],
     )
 
@@ -110,11 +100,6 @@ def _metaworld_rendering() -> tuple[str, float] | tuple[None, None]:
     backend = next((name for name in ("egl", "osmesa") if probe_renderer(name) == "ok"), None)
     if backend is None:
         return None, None
-    done = subprocess.run(
-        [sys.executable, "-c", _PEER, TASK, str(SEED), str(SIZE), "5"],
-        env=unbound_environment() | {"MUJOCO_GL": backend},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return f"metaworld env.render() ({backend})", float(done.stdout)
+    peer = f"metaworld env.render() ({backend})"
+    command = [sys.executable, "-c", _PEER, TASK, str(SEED), str(SIZE), "5"]
+    return peer, apart(peer, command, unbound_environment() | {"MUJOCO_GL": backend})

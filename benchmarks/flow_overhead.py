@@ -16,38 +16,41 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import record
+from benchmarks.clock import Stopwatch, in_turns
+from benchmarks.harness import Bench
+from benchmarks.record import ROOT
 from infra import services
 
 MODEL = "overhead"
 GATE = "configs/gates/tiny.yaml"
 TRAINING = {"max_steps": 20, "batch_size": 8, "validation_fraction": 0}
-COMMAND = "python -m benchmarks.skeleton flow_overhead_s"
 _ROUNDS = 3
 _DERIVED = (".rrf", ".dvc/cache", ".dvc/tmp", "datasets")
 
 
-def flow_overhead_s(rounds: int = _ROUNDS) -> dict:
+def flow_overhead_s(bench: Bench) -> dict:
     """Wall seconds that the flow adds; the peer is the wall seconds of the commands alone."""
     with tempfile.TemporaryDirectory() as scratch:
         checkout = _clone(Path(scratch) / "checkout")
         os.environ["RRF_HOME"] = str(checkout)
         with services.temporary_prefect(Path(scratch) / "prefect") as variables:
             env = {**os.environ, **variables}
-            walls = [(_flow(checkout, env), _bare(checkout, env)) for _ in range(rounds)][1:]
-    flow, bare = (statistics.median(times) for times in zip(*walls, strict=True))
-    return record.number(
+            rounds = in_turns(
+                lambda: _flow(checkout, env),
+                lambda: _bare(checkout, env),
+                repeats=bench.size(_ROUNDS, 2),
+            )
+    flow, bare = (statistics.median(walls_s[1:]) for walls_s in rounds)
+    return bench.number(
         "flow_overhead_s",
         flow - bare,
         "s",
         peer="the same rrf and dvc commands without Prefect, wall seconds",
         peer_value=bare,
         ratio=bare / flow,
-        command=COMMAND,
         seeds=[0],
     )
 
@@ -96,17 +99,12 @@ def _timed(
 ) -> float:
     for name in _DERIVED if is_fresh else ():
         shutil.rmtree(checkout / name, ignore_errors=True)
-    began = time.perf_counter()
-    for command in commands:
-        with contextlib.chdir(checkout):
+    with contextlib.chdir(checkout), Stopwatch() as watch:
+        for command in commands:
             subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - began
+    return watch.wall_s
 
 
 def _clone(target: Path) -> Path:
-    subprocess.run(["git", "clone", "-q", str(record.ROOT), str(target)], check=True)
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(target)], check=True)
     return target
-
-
-if __name__ == "__main__":
-    print(json.dumps(flow_overhead_s()))

@@ -8,7 +8,6 @@ tables go into docs/gates.md, each between two marks such as `<!-- attempts -->`
 `<!-- /attempts -->`.
 """
 
-import argparse
 import bisect
 import math
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks import tables
+from benchmarks.harness import parser_of
 from benchmarks.record import ROOT
 from rrf import atomic
 from rrf.evaluation.gates.decision import Rival, decide, share_of
@@ -58,12 +58,12 @@ def passes(
 ) -> bool:
     """Whether the gate passes a candidate at any of its looks."""
     for round, look in enumerate(gate.looks):
-        theirs = Rival(report(champion, "champion", gate, look)) if champion is not None else None
+        rival = Rival(report(champion, "champion", gate, look)) if champion is not None else None
         first = Rival(report(best, "best", gate, look)) if best is not None else None
         mine_seen = report(mine, "mine", gate, look)
-        found = decide(mine_seen, gate, theirs, first, round, attempt)
-        if found.outcome != "hold":
-            return found.passed
+        verdict = decide(mine_seen, gate, rival, first, round, attempt)
+        if verdict.outcome != "hold":
+            return verdict.passed
     return False
 
 
@@ -71,8 +71,8 @@ def share(gate: GateCfg, mine: Rates, champion: Rates | None, num: int, seed: in
     """How often a candidate passes as a first attempt."""
     rng, passed = np.random.default_rng(seed), 0
     for _ in range(num):
-        theirs = draw(champion, gate, rng) if champion else None
-        passed += passes(draw(mine, gate, rng), gate, theirs)
+        rival = draw(champion, gate, rng) if champion else None
+        passed += passes(draw(mine, gate, rng), gate, rival)
     return passed / num
 
 
@@ -147,8 +147,8 @@ def most_lost(pairs: int, margin: float, level: float) -> int | None:
 
 def _first(holds: Callable[[int], bool], last: int) -> int | None:
     """The first number from 0 to `last` from which on something holds."""
-    found = bisect.bisect_left(range(last + 1), True, key=holds)
-    return found if found <= last else None
+    first = bisect.bisect_left(range(last + 1), True, key=holds)
+    return first if first <= last else None
 
 
 def attempts(gate: GateCfg) -> str:
@@ -180,8 +180,8 @@ def last_passing(gate: GateCfg, champion: bool) -> int:
     """
     gate = gate.replace(limits={})
     solved = np.ones((_num_tasks(gate), gate.looks[-1]), bool)
-    theirs = solved if champion else None
-    failing = _first(lambda k: not passes(solved, gate, theirs, attempt=k + 1), MOST - 1)
+    rival = solved if champion else None
+    failing = _first(lambda k: not passes(solved, gate, rival, attempt=k + 1), MOST - 1)
     return MOST if failing is None else failing
 
 
@@ -199,9 +199,9 @@ def last_attempts() -> str:
         looks = [look * _num_tasks(gate) for look in gate.looks]
         level = gate.alpha * share_of(1) / len(looks)
         solved = [fewest_solved(n, gate.overall_lower_bound, level) for n in looks]
-        found = [last_passing(gate, champion) for champion in (False, True)]
-        told = " | ".join(f"{MOST} and more" if k == MOST else str(k) for k in found)
-        lines.append(f"| `{gate.name}` | {_each(looks)} | {_each(solved)} | {told} |")
+        attempts = [last_passing(gate, champion) for champion in (False, True)]
+        cells = " | ".join(f"{MOST} and more" if k == MOST else str(k) for k in attempts)
+        lines.append(f"| `{gate.name}` | {_each(looks)} | {_each(solved)} | {cells} |")
     return "\n".join(lines)
 
 
@@ -216,7 +216,7 @@ def exact_tables() -> dict[str, str]:
 
 def main() -> None:
     """Compute the tables and write them into the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--num", type=int, default=400, help="candidates per row; 0 leaves that table as it is"
     )

@@ -1,5 +1,5 @@
 """Our training loop beside lerobot's on the same policies and data: `python -m
-benchmarks.lerobot_trainer [DATASET]`
+benchmarks.lerobot_trainer [ID ...] [--dataset DATASET]`
 
 Samples per CPU-second, one thread each, in one process, in turns. lerobot's side is its own
 LeRobotDataset in a DataLoader without workers, its processors, and `update_policy` of its training
@@ -7,21 +7,22 @@ script with its optimizer. Both read the images that the dataset holds as JPEG o
 each once, before the measurement, as every run does in its first epoch, and lerobot each time.
 """
 
+import argparse
+import functools
 import json
-import sys
 import tempfile
-import time
 import typing
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import record
+from benchmarks import harness
+from benchmarks.clock import median_cpu_s
+from benchmarks.harness import Bench
+from benchmarks.peers import PEERS
 from rrf import workspace
 from tests.policies.vla.lerobot.tiny_smolvlm import write_tiny_smolvlm
 
-COMMAND = "python -m benchmarks.lerobot_trainer"
-DATASET = "metaworld-demo"
 STEPS, ROUNDS, BATCH, CHUNK = 10, 5, 32, 8
 SEED = 0
 SMOLVLA = {
@@ -62,12 +63,11 @@ class Ours:
         frames = self.runner.split.training
         frames.batch(np.arange(frames.num_frames))  # decode once, outside the measurement
 
-    def train(self, num_steps: int) -> None:
-        for _ in range(num_steps):
-            self.runner._train_step()
+    def step(self) -> None:
+        self.runner._train_step()
 
 
-class Theirs:
+class Lerobots:
     """Trains with lerobot's loop a policy of the same config."""
 
     def __init__(self, config: typing.Any, dataset: str):
@@ -94,57 +94,49 @@ class Theirs:
         self.tracker = MetricsTracker(BATCH, len(data), data.num_episodes, meters)
         self.accelerator = Accelerator(cpu=True)
 
-    def train(self, num_steps: int) -> None:
+    def step(self) -> None:
         from lerobot.scripts.lerobot_train import update_policy
 
-        for _ in range(num_steps):
-            batch = self.before(next(self.batches))
-            update_policy(self.tracker, self.policy, batch, self.optimizer, 10.0, self.accelerator)
+        batch = self.before(next(self.batches))
+        update_policy(self.tracker, self.policy, batch, self.optimizer, 10.0, self.accelerator)
 
 
-def compare(kind: str, options: dict, dataset: str) -> tuple[float, float]:
-    """Samples per CPU-second of our loop and of lerobot's, the medians of all rounds."""
-    with tempfile.TemporaryDirectory() as folder:
-        ours = Ours(kind, options, dataset, Path(folder))
-        theirs = Theirs(ours.runner.policy.policy.config, dataset)
-        rates: tuple[list[float], list[float]] = ([], [])
-        for side in (ours, theirs):
-            side.train(2)
-        for _ in range(ROUNDS):
-            for side, found in zip((ours, theirs), rates, strict=True):
-                start = time.process_time()
-                side.train(STEPS)
-                found.append(STEPS * BATCH / (time.process_time() - start))
-    return float(np.median(rates[0])), float(np.median(rates[1]))
-
-
-def measure(dataset: str = DATASET) -> list[dict]:
-    """A number for each policy, beside lerobot's."""
+def measure(name: str, kind: str, options: dict, bench: Bench) -> dict:
+    """Samples per CPU-second of our loop, beside those of lerobot's."""
     import torch
 
     torch.set_num_threads(1)
-    numbers = []
-    with tempfile.TemporaryDirectory() as vlm:
-        smolvla = {**SMOLVLA, "vlm_model_name": write_tiny_smolvlm(Path(vlm))}
-        for name, kind, options in (("act", "act", ACT), ("smolvla_tiny", "smolvla", smolvla)):
-            mine, other = compare(kind, options, dataset)
-            numbers.append(
-                record.number(
-                    f"lerobot_{name}_samples_per_cpu_s",
-                    mine,
-                    "samples/CPU-s",
-                    peer="lerobot 0.6.1's training loop",
-                    peer_value=other,
-                    ratio=mine / other,
-                    command=COMMAND,
-                    seeds=[SEED],
-                )
-            )
-    return numbers
+    dataset, steps = bench.options.dataset, bench.size(STEPS, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        if kind == "smolvla":
+            options = {**options, "vlm_model_name": write_tiny_smolvlm(Path(folder, "vlm"))}
+        ours = Ours(kind, options, dataset, Path(folder, "run"))
+        peer = Lerobots(ours.runner.policy.policy.config, dataset)
+        rounds = bench.size(ROUNDS, 1)
+        ours_s, peer_s = median_cpu_s(ours.step, peer.step, repeats=rounds, times=steps)
+    return bench.number(
+        name,
+        BATCH / ours_s,
+        "samples/CPU-s",
+        peer=f"{PEERS['lerobot'].name}'s training loop",
+        peer_value=BATCH / peer_s,
+        ratio=peer_s / ours_s,
+        seeds=[SEED],
+    )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dataset", default="metaworld-demo")
+
+
+IDS = {
+    name: functools.partial(measure, name, kind, options)
+    for name, kind, options in (
+        ("lerobot_act_samples_per_cpu_s", "act", ACT),
+        ("lerobot_smolvla_tiny_samples_per_cpu_s", "smolvla", SMOLVLA),
+    )
+}
 
 
 if __name__ == "__main__":
-    workspace.settle_environment()
-    numbers = measure(*sys.argv[1:2])
-    record.save("lerobot_trainer", numbers)
-    print(json.dumps(numbers, indent=2))
+    harness.main("lerobot_trainer", __doc__, IDS, add_options=add_options)

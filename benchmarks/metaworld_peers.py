@@ -7,16 +7,15 @@ another, with OpenGL images.
 """
 
 import os
-import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from rrf import workspace
+from benchmarks.clock import Stopwatch
+from benchmarks.harness import apart
 from rrf.data.schema import Observation
 from rrf.envs.metaworld.tasks import INSTRUCTIONS
 from rrf.envs.rendering.gl_platform import GL_PLATFORM
@@ -32,15 +31,8 @@ def episodes_per_s(peer: str, checkpoint: Path, episodes: int) -> float | None:
     if probe_renderer("egl") != "ok":
         return None
     environment = {name: value for name, value in os.environ.items() if name != GL_PLATFORM}
-    done = subprocess.run(
-        [sys.executable, "-m", __name__, peer, str(checkpoint), str(episodes)],
-        env=environment | {"MUJOCO_GL": "egl"},
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=workspace.home(),
-    )
-    return float(done.stdout.splitlines()[-1])
+    command = [sys.executable, "-m", __name__, peer, str(checkpoint), str(episodes)]
+    return apart(peer, command, environment | {"MUJOCO_GL": "egl"})
 
 
 def _naive() -> tuple[Callable, Callable, Callable]:
@@ -102,10 +94,10 @@ def main() -> None:
     reset, look, step = {"naive": _naive, "lerobot": _lerobot}[peer]()
     reset()
     look()  # the first image sets up OpenGL
-    begin = time.perf_counter()
-    for _ in range(episodes):
-        _play(policy, reset(), look, step)
-    print(episodes / (time.perf_counter() - begin))
+    with Stopwatch() as watch:
+        for _ in range(episodes):
+            _play(policy, reset(), look, step)
+    print(episodes / watch.wall_s)
 
 
 def _play(policy, state: np.ndarray, look: Callable, step: Callable) -> None:

@@ -6,12 +6,12 @@ success as its mean). When something changes, every episode is drawn anew. The t
 docs/how-to/watch-a-champion.md, between the marks `<!-- nightly -->` and `<!-- /nightly -->`.
 """
 
-import argparse
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from benchmarks import tables
+from benchmarks.harness import parser_of
 from benchmarks.record import ROOT
 from rrf import atomic
 from rrf.evaluation.nightly.series import NIGHTS, Count, Night, follow
@@ -50,27 +50,27 @@ def first_alarm(
         if rng.random() < changes:
             solved = draw(rate)
         nights.append(_night(number, solved, reference))
-    start = {task: Count(int(one.sum()), len(one)) for task, one in reference.items()}
+    start = {task: Count(int(solved.sum()), len(solved)) for task, solved in reference.items()}
     points = follow(start, "promotion", nights)
-    return next((place for place, one in enumerate(points, start=1) if one.is_red), np.inf)
+    return next((place for place, point in enumerate(points, start=1) if point.is_red), np.inf)
 
 
 def against(solved: Outcomes, reference: Outcomes) -> dict[str, Count]:
     """The counts of a night by task, against a reference with the same initial states."""
     return {
         task: Count(
-            int(one.sum()),
-            len(one),
-            int((one & ~reference[task]).sum()),
-            int((~one & reference[task]).sum()),
+            int(episodes.sum()),
+            len(episodes),
+            int((episodes & ~reference[task]).sum()),
+            int((~episodes & reference[task]).sum()),
         )
-        for task, one in solved.items()
+        for task, episodes in solved.items()
     }
 
 
 def outcomes_of(solved: Outcomes) -> dict[str, str]:
     """What two nights share if the same episodes succeed, by task."""
-    return {task: one.tobytes().hex() for task, one in solved.items()}
+    return {task: episodes.tobytes().hex() for task, episodes in solved.items()}
 
 
 def _night(number: int, solved: Outcomes, reference: Outcomes) -> Night:
@@ -95,9 +95,9 @@ def table(num: int) -> str:
                 share = np.isfinite(alarms(num, size, success, [success] * NIGHTS, changes)).mean()
                 name = f"{100 * success:.0f} % as promoted, {how}: false alarms in a year"
                 rows.setdefault(name, []).append(f"{100 * share:.1f} %")
-        for now in (0.82, 0.72, 0.62, 0.42):
-            share = np.isfinite(alarms(num, size, 0.92, [now])).mean()
-            name = f"from 92 % to {100 * now:.0f} % at once: red the same night"
+        for rate in (0.82, 0.72, 0.62, 0.42):
+            share = np.isfinite(alarms(num, size, 0.92, [rate])).mean()
+            name = f"from 92 % to {100 * rate:.0f} % at once: red the same night"
             rows.setdefault(name, []).append(f"{100 * share:.0f} %")
         nights = alarms(num, size, 0.92, [*FALL, *[FALL[-1]] * 20])
         half, most = (np.quantile(nights, q, method="higher") for q in (0.5, 0.9))
@@ -109,13 +109,10 @@ def table(num: int) -> str:
 
 def main() -> None:
     """Compute the table and write it into the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--num", type=int, default=400, help="champions per cell")
     num = parser.parse_args().num
-    filled = f"<!-- nightly -->\n\n{table(num)}\n\n<!-- /nightly -->"
-    text = PAGE.read_text()
-    pattern = r"<!-- nightly -->.*<!-- /nightly -->"
-    atomic.write_text(PAGE, re.sub(pattern, lambda _: filled, text, flags=re.S))
+    atomic.write_text(PAGE, tables.filled(PAGE, {"nightly": table(num)}))
 
 
 if __name__ == "__main__":

@@ -7,27 +7,20 @@ Each algorithm is trained on each dataset; the last checkpoints play the episode
 interquartile mean over seeds with bootstrap bounds of 95 % (arXiv:2108.13264), the mean return of
 what was recorded, and what CORL publishes for D4RL's dataset of the same name, which holds other
 recordings. With `--peers`, d3rlpy learns from the same files, and so does CORL's own code with
-`--source`, a checkout of github.com/tinkoff-ai/CORL. Finished runs are reused, each a file of
+`--source`, a checkout of it. Finished runs are reused, each a file of
 `.rrf/benchmarks/offline_scores`.
 """
 
-import argparse
 import dataclasses
 import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from benchmarks.harness import Bench, add_peer_options, parser_of, train
+from benchmarks.peers import PEERS, NotMeasuredError
 from benchmarks.rl_curve_chart import interquartile
-from benchmarks.rl_pace import (
-    Bench,
-    NotMeasuredError,
-    corl_command,
-    judged,
-    measured_apart,
-    protocol_of,
-)
-from benchmarks.vla_experiments import train
+from benchmarks.rl_runs import judged, protocol_of
 from rrf import atomic, workspace
 from rrf.data.dataset.transitions import read_transitions
 from rrf.presets.offline import OFFLINE
@@ -106,8 +99,8 @@ class Run:
         name = f"{self.who}-{self.dataset}-{self.algorithm}-{self.updates}-seed{self.seed}"
         path = kept / f"{name}.json"
         if not path.is_file():
-            found = self._ours(kept / name) if self.who == "rrf" else self._of_peer(bench)
-            atomic.write_json(path, found | dataclasses.asdict(self))
+            result = self._ours(kept / name) if self.who == "rrf" else self._of_peer(bench)
+            atomic.write_json(path, result | dataclasses.asdict(self))
         return score(self.task, json.loads(path.read_text())["return"])
 
     def _ours(self, run_dir: Path) -> dict:
@@ -119,15 +112,13 @@ class Run:
         if self.algorithm == "cql":
             words += _AS_PEERS
         result = train(f"--task={self.task.id}", run_dir, words)
-        found = judged(Path(result["checkpoint"]), protocol_of(self.task.protocol))
-        return {"return": found.mean_metrics()["return"]}
+        report = judged(Path(result["checkpoint"]), protocol_of(self.task.protocol))
+        return {"return": report.mean_metrics()["return"]}
 
     def _of_peer(self, bench: Bench) -> dict:
         words = ("--task", self.task.id, "--seed", self.seed, "--updates", self.updates)
         words += ("--episodes", NUM_EPISODES, "--device", self.device)
         words += ("--data", *_files(self.dataset))
-        if self.who == "corl":
-            return measured_apart(self.who, corl_command(bench, self.algorithm, *words))
         return bench.peer(f"{self.who}-{self.algorithm}", *words)
 
 
@@ -141,27 +132,24 @@ def _files(dataset: str) -> list[str]:
 
 def main() -> None:
     """Train, evaluate and print a line for each dataset and algorithm."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, seeds=(0, 1, 2))
     parser.add_argument("datasets", nargs="+", metavar="DATASET")
     parser.add_argument("--algorithms", nargs="*", default=OFFLINE, choices=OFFLINE)
-    parser.add_argument("--seeds", nargs="*", type=int, default=(0, 1, 2))
     parser.add_argument("--updates", type=int, default=100_000)
-    parser.add_argument("--peers", metavar="PYTHON")
-    parser.add_argument("--source", type=Path, metavar="CHECKOUT")
+    add_peer_options(parser)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     words = parser.parse_args()
     if words.updates < 1000 or words.updates % 1000:
         parser.error(f"--updates is {words.updates}, allowed: a multiple of 1000")
-    bench = Bench(words.peers or "", sources=[words.source] if words.source else [])
-    if words.source and not corl_command(bench, "iql"):
-        parser.error(f"{words.source} is no checkout of CORL: it has no algorithms/offline/iql.py")
+    bench = Bench(words.peers, sources=words.source)
+    if words.source and not bench.has_source("corl"):
+        file = PEERS["corl"].file
+        parser.error(f"{words.source[0]} is no checkout of CORL: it has no {file}")
     for dataset in words.datasets:
         if dataset.partition("-")[0] not in TASKS:
             parser.error(f"{dataset} is of no known task; known: {', '.join(TASKS)}")
-    peers = {"d3rlpy": bool(words.peers), "corl": words.source is not None}
+    peers = {"d3rlpy": bool(words.peers), "corl": bool(words.source)}
 
     def runs(who: str, dataset: str, algorithm: str) -> list[Run]:
         if not (who == "rrf" or (peers[who] and algorithm in _OF_PEERS)):
@@ -184,7 +172,7 @@ def main() -> None:
         )
         for dataset, algorithm in rows:
             try:
-                found = [
+                columns = [
                     [scores[run].result() for run in runs(who, dataset, algorithm)]
                     for who in ("rrf", *peers)
                 ]
@@ -193,8 +181,8 @@ def main() -> None:
                 parser.exit(1, f"{error}\n")
             recorded = read_transitions(workspace.dataset(dataset)).returns.mean()
             task = TASKS[dataset.partition("-")[0]]
-            cells = [dataset, algorithm, _cell(found[0]), f"{score(task, recorded):.1f}"]
-            cells += [*map(_cell, found[1:]), str(CORL.get((dataset, algorithm), ""))]
+            cells = [dataset, algorithm, _cell(columns[0]), f"{score(task, recorded):.1f}"]
+            cells += [*map(_cell, columns[1:]), str(CORL.get((dataset, algorithm), ""))]
             print(f"| {' | '.join(cells)} |", flush=True)
 
 

@@ -1,21 +1,21 @@
-"""The form of a published number, its file `docs/benchmarks/<script>.json`, and the command line of
-a script that measures some.
-"""
+"""The form of a published number, and its file `docs/benchmarks/<script>.json`."""
 
-import argparse
 import datetime
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rrf import atomic
-from rrf.config import did_you_mean
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "benchmarks"
+_FIELDS = (
+    *("id", "value", "unit", "peer", "peer_value", "ratio"),
+    *("command", "commit", "machine", "seeds", "date"),
+)
 
 
 def number(
@@ -57,33 +57,15 @@ def save(script: str, numbers: Sequence[dict]) -> Path:
     return path
 
 
-def measure_named(
-    script: str, doc: str | None, benchmarks: Mapping[str, Callable[[], dict | list[dict]]]
-) -> None:
-    """Measure the numbers that the command line names, by default all of them, and save them.
-
-    Args:
-        script: The name of the file of results.
-        doc: The description for `--help`.
-        benchmarks: What measures one or several numbers, by the word that asks for it.
-    """
-    parser = argparse.ArgumentParser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("ids", nargs="*", metavar="ID", help=", ".join(benchmarks))
-    parser.add_argument("--dry-run", action="store_true", help="print only, write nothing")
-    args = parser.parse_args()
-    for id in args.ids:
-        if id not in benchmarks:
-            parser.error(f"no benchmark '{id}'{did_you_mean(id, benchmarks)}")
-    for id in args.ids or benchmarks:
-        found = benchmarks[id]()
-        rows = [found] if isinstance(found, dict) else found
-        for row in rows:
-            peer = f" ({row['peer']}: {row['peer_value']:g})" if row["peer"] else ""
-            print(f"{row['id']}: {row['value']:g} {row['unit']}{peer}", flush=True)
-        if not args.dry_run:
-            save(script, rows)
+def line(row: dict) -> str:
+    """A number in a line, to print: beside its peer, and with the facts that only this row has."""
+    text = f"{row['id']}: {row['value']:g} {row['unit']}"
+    if row["peer_value"] is not None:
+        text += f" ({row['peer']}: {row['peer_value']:g})"
+    if row["ratio"] is not None:
+        text += f", ratio {row['ratio']:g}"
+    facts = {name: value for name, value in row.items() if name not in _FIELDS}
+    return f"{text} {facts}" if facts else text
 
 
 def machine() -> str:
@@ -99,18 +81,11 @@ def machine() -> str:
 
 def commit() -> str:
     """The commit that is measured, with a "+" if files other than the results differ from it."""
-    found = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    dirty = subprocess.run(
-        ["git", "status", "--porcelain", "--", ".", ":(exclude)docs/benchmarks"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return (found.stdout.strip() or "none") + ("+" if dirty.stdout.strip() else "")
+    head = _git("rev-parse", "--short", "HEAD")
+    changed = _git("status", "--porcelain", "--", ".", ":(exclude)docs/benchmarks")
+    return (head or "none") + ("+" if changed else "")
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()

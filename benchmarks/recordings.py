@@ -1,4 +1,4 @@
-"""Fine-tuning on recordings of robots: `python -m benchmarks.recordings [PRESET] [--seed N]`.
+"""Fine-tuning on recordings of robots: `python -m benchmarks.recordings [PRESET ...] [--seed N]`.
 
 Trains the presets of `rrf/presets/recordings.py` and predicts the episodes that were held out. The
 error of a policy is that of all steps of all chunks, in standard deviations of each action
@@ -7,13 +7,13 @@ episodes. The datasets are those of `dvc --cd infra/recordings repro`.
 """
 
 import argparse
+import functools
 import json
 
-from benchmarks import record
-from benchmarks.vla_experiments import run_rrf, train
+from benchmarks import harness, record
+from benchmarks.harness import Bench, run_rrf, train
 from rrf import workspace
 
-COMMAND = "python -m benchmarks.recordings"
 RESULTS = record.RESULTS / "recordings.json"
 DATASETS = {
     "bridge-sft-laptop": "bridge",
@@ -22,25 +22,25 @@ DATASETS = {
 }
 
 
-def measure(preset: str, seed: int) -> dict:
+def measure(preset: str, bench: Bench) -> dict:
     """Train a preset and evaluate it on the episodes that it held out."""
+    seed = bench.options.seed
     folder = workspace.state() / "recordings" / f"{preset}-seed{seed}"
     trained = train(preset, folder / "sft", [f"seed={seed}"])
     words = ["--held-out", DATASETS[preset], "--out", str(folder / "held-out")]
     run_rrf("eval", trained["checkpoint"], *words)
     result = json.loads((folder / "held-out" / "open_loop.json").read_text())
     errors = result["error_in_std"]
-    number = record.number(
+    row = bench.number(
         f"{preset.replace('-', '_')}_error",
         errors["policy"],
         "std of the action",
-        command=f"{COMMAND} {preset}",
         peer="mean action",
         peer_value=errors["mean action"],
         ratio=errors["mean action"] / errors["policy"],
         seeds=[seed],
     )
-    return number | {
+    return row | {
         "hold_previous": round(errors["hold previous"], 4),
         "frames": result["num_frames"],
         "steps": trained["steps"],
@@ -61,17 +61,12 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Measure the given presets, or all, and write `docs/benchmarks/recordings.json`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("preset", nargs="?", choices=[*DATASETS, "all"], default="all")
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0)
-    words = parser.parse_args()
-    for preset in DATASETS if words.preset == "all" else [words.preset]:
-        record.save("recordings", [measure(preset, words.seed)])
+
+
+IDS = {preset: functools.partial(measure, preset) for preset in DATASETS}
 
 
 if __name__ == "__main__":
-    main()
+    harness.main("recordings", __doc__, IDS, add_options=add_options)

@@ -3,49 +3,36 @@
 By default all ids are measured. Those with walk, tracking_error or return in their names train to
 the end; the others take minutes.
 
-Peers run in the same call, in separate processes (`benchmarks.rl_peers`) with the interpreter of
-`--peers`, which needs their packages: `uv pip install stable-baselines3==2.9.2 sbx-rl==0.28.0`.
-Ratios are of wall seconds; the rows also hold the ratios of CPU-seconds, with all threads counted.
-`--small` only checks that everything runs, and saves nothing.
+Peers run in the same call, in processes of their own; `python -m benchmarks.peers` says how each of
+them is installed. Ratios are of wall seconds; the rows also hold the ratios of CPU-seconds, with
+all threads counted. `--small` only checks that everything runs, and saves nothing.
 """
 
 import json
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from benchmarks import rl_curves, rl_go1, rl_other_trainers, rl_sac
-from benchmarks.record import number
-from benchmarks.rl_pace import (
-    SB3,
-    SBX,
-    SEED,
-    TASK,
-    Bench,
-    NotMeasuredError,
-    Pace,
-    alternating,
-    command,
-    measure_ids,
-    of_training,
-    preset,
-    ratio_row,
-)
+from benchmarks import harness, rl_curves, rl_go1, rl_other_trainers, rl_sac
+from benchmarks.clock import Pace, Stopwatch, median_paces
+from benchmarks.harness import Bench, Measure
+from benchmarks.peers import PEERS, NotMeasuredError
+from benchmarks.rl_runs import SEED, TASK, of_training, preset
 from rrf import atomic, workspace
 
 
 def ppo_halfcheetah_ratio_vs_sb3(bench: Bench) -> list[dict]:
     """PPO with 8 environments of HalfCheetah, compared with Stable-Baselines3 and SBX."""
-    iterations, id = bench.size(20, 2), "ppo_halfcheetah_ratio_vs_sb3"
+    iterations = bench.size(20, 2)
     words = ("--steps", 2048 * iterations)
-    ours, (sb3, sbx) = alternating(
+    ours, sb3, sbx = median_paces(
         lambda: of_training(preset("halfcheetah-ppo", ["env.num_envs=8"]), 2, iterations),
-        [lambda: bench.peer("sb3-ppo", *words), lambda: bench.peer("sbx-ppo", *words)],
+        lambda: bench.pace("sb3-ppo", *words),
+        lambda: bench.pace("sbx-ppo", *words),
         repeats=bench.size(3, 1),
     )
     return [
-        ratio_row(id, ours, f"{SB3} PPO", sb3, id),
-        ratio_row("ppo_halfcheetah_ratio_vs_sbx", ours, f"{SBX} PPO", sbx, id),
+        bench.paces(f"ppo_halfcheetah_ratio_vs_{key}", ours, f"{PEERS[key].name} PPO", peer)
+        for key, peer in (("sb3", sb3), ("sbx", sbx))
     ]
 
 
@@ -58,35 +45,32 @@ def ppo_halfcheetah_return_1m(bench: Bench) -> list[dict]:
             "halfcheetah-ppo"
         )
     ours = [rows[-1].return_greedy_mean for rows in curves.values()] or [0.0]
-    theirs = [_sb3_return(bench, seed) for seed in curves or [SEED]]
-    value, peer = statistics.fmean(ours), statistics.fmean(theirs)
-    id = "ppo_halfcheetah_return_1m"
-    row = number(
-        id,
+    sb3 = [_sb3_return(bench, seed) for seed in curves or [SEED]]
+    value, peer = statistics.fmean(ours), statistics.fmean(sb3)
+    row = bench.number(
+        "ppo_halfcheetah_return_1m",
         value,
         "return",
-        command=command(id),
-        peer=f"{SB3} PPO",
+        peer=f"{PEERS['sb3'].name} PPO",
         peer_value=peer,
         ratio=value / peer,
         seeds=list(curves),
     )
-    return [row | {"by_seed": ours, "peer_by_seed": [round(found, 2) for found in theirs]}]
+    return [row | {"by_seed": ours, "peer_by_seed": [round(value, 2) for value in sb3]}]
 
 
 def envpool_ratio(bench: Bench) -> list[dict]:
     """Steps per second of EnvPool through our adapter, with 8 environments on two threads."""
-    steps, id = bench.size(80_000, 4000), "envpool_ratio"
-    words = ("--steps", steps)
-    ours, (raw, gymnasium) = alternating(
+    steps = bench.size(80_000, 4000)
+    ours, raw, gymnasium = median_paces(
         lambda: _envpool_pace(steps),
-        [lambda: bench.peer("envpool", *words), lambda: bench.peer("gymnasium", *words)],
+        lambda: bench.pace("envpool", "--steps", steps),
+        lambda: bench.pace("gymnasium", "--steps", steps),
         repeats=bench.size(3, 1),
     )
-    beside = "Gymnasium SyncVectorEnv"
     return [
-        ratio_row(id, ours, "EnvPool itself", raw, id),
-        ratio_row("envpool_ratio_vs_gymnasium", ours, beside, gymnasium, id),
+        bench.paces("envpool_ratio", ours, PEERS["envpool"].name, raw),
+        bench.paces("envpool_ratio_vs_gymnasium", ours, PEERS["gymnasium"].name, gymnasium),
     ]
 
 
@@ -100,10 +84,10 @@ def _sb3_return(bench: Bench, seed: int) -> float:
     path = workspace.state() / "benchmarks" / f"sb3-ppo-halfcheetah-seed{seed}.json"
     if path.is_file() and not bench.is_small:
         return json.loads(path.read_text())["return"]
-    found = bench.peer("sb3-ppo", *words)
+    result = bench.peer("sb3-ppo", *words)
     if not bench.is_small:
-        atomic.write_json(path, found)
-    return found["return"]
+        atomic.write_json(path, result)
+    return result["return"]
 
 
 def _envpool_pace(num_steps: int) -> Pace:
@@ -121,15 +105,14 @@ def _envpool_pace(num_steps: int) -> Pace:
     rounds = num_steps // num_envs
     for index in range(rounds // 10):
         env.step(actions[index % 16])
-    begin = time.perf_counter(), time.process_time()
-    for index in range(rounds):
-        env.step(actions[index % 16])
-    wall_s, cpu_s = time.perf_counter() - begin[0], time.process_time() - begin[1]
+    with Stopwatch() as watch:
+        for index in range(rounds):
+            env.step(actions[index % 16])
     env.close()
-    return Pace(rounds * num_envs / wall_s, rounds * num_envs / cpu_s)
+    return watch.pace(rounds * num_envs)
 
 
-IDS: dict[str, Callable[[Bench], list[dict]]] = {
+IDS: dict[str, Measure] = {
     "go1_flat_env_steps_per_s": rl_go1.go1_flat_env_steps_per_s,
     "go1_flat_fast_env_steps_per_s": rl_go1.go1_flat_fast_env_steps_per_s,
     "go1_flat_ratio_vs_mjlab_cpu": rl_go1.go1_flat_ratio_vs_mjlab_cpu,
@@ -150,9 +133,8 @@ IDS: dict[str, Callable[[Bench], list[dict]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the given ids, or all of them; write each number to `docs/benchmarks/rl.json`."""
-    measure_ids(IDS, __doc__, arguments)
+    harness.main("rl", __doc__, IDS, arguments)
 
 
 if __name__ == "__main__":
-    workspace.settle_environment()
     main()

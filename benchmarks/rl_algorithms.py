@@ -5,23 +5,21 @@ The last checkpoints are evaluated under a protocol of `configs/protocols`, and 
 `docs/benchmarks/rl.json`. Finished runs of the same commit are reused.
 """
 
-import argparse
 import dataclasses
-import json
+import functools
 import shutil
 import statistics
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.record import commit, number, save
-from benchmarks.rl_pace import judged, protocol_of
-from benchmarks.vla_experiments import train
+from benchmarks import harness
+from benchmarks.harness import Bench, train
+from benchmarks.record import commit
+from benchmarks.rl_runs import judged, protocol_of
 from rrf import workspace
-from rrf.config import did_you_mean
 
 SEEDS = (0, 1, 2)
-COMMAND = "python -m benchmarks.rl_algorithms"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,23 +293,23 @@ class Result:
     cpu_s: float
 
 
-def measure(key: str) -> dict:
+def measure(key: str, bench: Bench) -> dict:
     """Train and evaluate an algorithm and the one it is compared with; returns its row."""
-    algorithm, own = ALGORITHMS[key], _result(key)
+    algorithm, result = ALGORITHMS[key], _result(key)
     beside = algorithm.beside
     peer = _result(beside) if beside else None
-    row = number(
+    row = bench.number(
         _id(key),
-        statistics.fmean(own.returns),
+        statistics.fmean(result.returns),
         f"return, {algorithm.task}",
-        command=f"{COMMAND} {key}",
         peer=ALGORITHMS[beside].name if beside else None,
         peer_value=statistics.fmean(peer.returns) if peer else None,
         seeds=SEEDS,
     )
-    row |= {"by_seed": [round(one, 2) for one in own.returns], "train_cpu_s": round(own.cpu_s, 1)}
-    if algorithm.is_smoother and peer and own.smoothness and peer.smoothness:
-        row["smoothness"] = float(f"{own.smoothness:.3g}")
+    row["by_seed"] = [round(value, 2) for value in result.returns]
+    row["train_cpu_s"] = round(result.cpu_s, 1)
+    if algorithm.is_smoother and peer and result.smoothness and peer.smoothness:
+        row["smoothness"] = float(f"{result.smoothness:.3g}")
         row["peer_smoothness"] = float(f"{peer.smoothness:.3g}")
     return row
 
@@ -320,12 +318,12 @@ def _result(key: str) -> Result:
     with ThreadPoolExecutor(2) as pool:
         trained = list(pool.map(lambda seed: _trained(key, seed), SEEDS))
     protocol = protocol_of(ALGORITHMS[key].protocol)
-    found = [judged(Path(one["checkpoint"]), protocol).mean_metrics() for one in trained]
-    smoothness = [means["smoothness"] for means in found if "smoothness" in means]
+    metrics = [judged(Path(run["checkpoint"]), protocol).mean_metrics() for run in trained]
+    smoothness = [means["smoothness"] for means in metrics if "smoothness" in means]
     return Result(
-        returns=[means["return"] for means in found],
+        returns=[means["return"] for means in metrics],
         smoothness=statistics.fmean(smoothness) if smoothness else None,
-        cpu_s=statistics.fmean(one["cpu_s"] for one in trained),
+        cpu_s=statistics.fmean(run["cpu_s"] for run in trained),
     )
 
 
@@ -341,22 +339,8 @@ def _trained(key: str, seed: int) -> dict:
     return train(preset, run_dir, [*overrides, f"seed={seed}", "device=cpu"])
 
 
-def main() -> None:
-    """Measure the given algorithms, or all of them; write each number as soon as it is known."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("keys", nargs="*", metavar="KEY", help=", ".join(ALGORITHMS))
-    words = parser.parse_args()
-    for key in words.keys:
-        if key not in ALGORITHMS:
-            parser.error(f"no algorithm '{key}'{did_you_mean(key, ALGORITHMS)}")
-    for key in words.keys or ALGORITHMS:
-        row = measure(key)
-        save("rl", [row])
-        print(json.dumps(row), flush=True)
+IDS = {key: functools.partial(measure, key) for key in ALGORITHMS}
 
 
 if __name__ == "__main__":
-    workspace.settle_environment()
-    main()
+    harness.main("rl_algorithms", __doc__, IDS, results="rl")

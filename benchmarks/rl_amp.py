@@ -13,8 +13,7 @@ from pathlib import Path
 
 from benchmarks.rl_curve_chart import chart
 from benchmarks.rl_family_curves import FOLDER, line
-from benchmarks.rl_pace import judged, preset, protocol_of
-from benchmarks.rl_runs import called, trained
+from benchmarks.rl_runs import called, judged, preset, protocol_of, trained
 from rrf import atomic
 
 COLUMNS = ("tracking_error_xy", "tracking_error_yaw", "fall", "motion_distance", "power")
@@ -23,10 +22,10 @@ COLUMNS = ("tracking_error_xy", "tracking_error_yaw", "fall", "motion_distance",
 def row(name: str, seed: int, result: dict) -> dict[str, float]:
     """Print a row of the table; returns its means over all episodes."""
     report = judged(Path(result["checkpoint"]), protocol_of("go1-flat-motion"))
-    found = report.mean_metrics()
-    numbers = [*(found[column] for column in COLUMNS), result["num_steps"], result["cpu_s"]]
+    metrics = report.mean_metrics()
+    numbers = [*(metrics[column] for column in COLUMNS), result["num_steps"], result["cpu_s"]]
     print(f"| {name} | {seed} |", " | ".join(f"{x:.4g}" for x in numbers), "|", flush=True)
-    return found
+    return metrics
 
 
 def style_rewards(run_dir: Path) -> list[float]:
@@ -64,7 +63,7 @@ def main(seeds: Sequence[int], words: Sequence[str]) -> None:
             if name == "go1-flat-amp":
                 styles.append(style_rewards(Path(result["checkpoint"]).parent))
     for column in COLUMNS:
-        ppo, amp = (statistics.mean(found[column] for found in rows[name]) for name in rows)
+        ppo, amp = (statistics.mean(metrics[column] for metrics in rows[name]) for name in rows)
         print(f"{column}: PPO {ppo:.4g}, AMP {amp:.4g}")
     print(draw(styles))
 

@@ -9,7 +9,6 @@ one is not. Needs the packages shimmy and dm-control:
     uv pip install --no-deps shimmy==2.0.1 dm-control==1.0.44 dm-env dm-tree labmaze lxml wrapt
 """
 
-import argparse
 import contextlib
 import statistics
 import threading
@@ -22,6 +21,7 @@ import torch
 
 from benchmarks import rl_curves
 from benchmarks.cheetah_run_task import EPISODE, REPEATS
+from benchmarks.harness import parser_of
 from benchmarks.rl_curve_chart import Point, chart
 from benchmarks.rl_family_curves import FOLDER, line
 from rrf import atomic, workspace
@@ -159,16 +159,13 @@ def draw(seeds: Sequence[int], folder: Path) -> Path:
 
 def main() -> None:
     """Measure and draw."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser = parser_of(__doc__, seeds=(0, 1, 2))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=FOLDER)
     parser.add_argument("words", nargs="*", help="overrides for all runs")
-    given = parser.parse_args()
-    measure(given.seeds, given.device, given.words, given.out)
-    print(draw(given.seeds, given.out), flush=True)
+    options = parser.parse_args()
+    measure(options.seeds, options.device, options.words, options.out)
+    print(draw(options.seeds, options.out), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,18 +10,18 @@ The same command continues a run that was killed and does not repeat finished on
 take minutes with PPO and hours with SAC.
 """
 
-import argparse
 import copy
 import csv
 import dataclasses
 import io
 import shutil
 import statistics
-import time
 import typing
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.clock import seconds
+from benchmarks.harness import parser_of
 from benchmarks.record import RESULTS, number, save
 from benchmarks.rl_curve_chart import Point, chart
 from rrf import atomic, workspace
@@ -126,7 +126,7 @@ class Curve:
     def __init__(self, path: Path, runner: "ControlRunner"):
         self.path, self.runner = path, runner
         self.rows: list[Row] | None = None  # known once training has begun
-        self._mark = time.perf_counter(), time.process_time()
+        self._mark = seconds()
 
     def observe(self, progress: "ControlProgress") -> None:
         """Called after each iteration of training."""
@@ -136,12 +136,13 @@ class Curve:
             last = self.rows[-1:]
             self._wall_s = last[0].wall_s if last else 0.0
             self._cpu_s = last[0].cpu_s if last else 0.0
-        self._wall_s += time.perf_counter() - self._mark[0]
-        self._cpu_s += time.process_time() - self._mark[1]
+        wall_s, cpu_s = seconds()
+        self._wall_s += wall_s - self._mark[0]
+        self._cpu_s += cpu_s - self._mark[1]
         interval = self.runner.cfg.save_interval
         if progress.iteration % interval == 0 or progress.iteration == progress.max_iterations:
             self._evaluate(progress)
-        self._mark = time.perf_counter(), time.process_time()
+        self._mark = seconds()
 
     def _evaluate(self, progress: "ControlProgress") -> None:
         assert self.rows is not None
@@ -257,14 +258,14 @@ def read(path: Path) -> list[Row]:
     with path.open(newline="") as file:
         return [
             Row(
-                steps=int(found["steps"]),
-                return_train=float(found["return_train"]) if found["return_train"] else None,
+                steps=int(cells["steps"]),
+                return_train=float(cells["return_train"]) if cells["return_train"] else None,
                 **{
-                    name: float(found[name])
+                    name: float(cells[name])
                     for name in ("wall_s", "cpu_s", "return_greedy_mean", "return_greedy_std")
                 },
             )
-            for found in csv.DictReader(file)
+            for cells in csv.DictReader(file)
         ]
 
 
@@ -280,12 +281,12 @@ def write(path: Path, rows: Iterable[Row]) -> None:
 
 def known(preset: str, folder: Path = CURVES) -> dict[int, list[Row]]:
     """Seed -> rows of the complete runs of a preset that were measured."""
-    found = {
+    curves = {
         int(path.stem.rpartition("-seed")[2]): read(path)
         for path in sorted(folder.glob(f"{preset}-seed*.csv"))
     }
     cfg = config(preset, 0)
-    return {seed: rows for seed, rows in sorted(found.items()) if is_complete(rows, cfg)}
+    return {seed: rows for seed, rows in sorted(curves.items()) if is_complete(rows, cfg)}
 
 
 def draw(preset: str, curves: dict[int, list[Row]], folder: Path) -> Path:
@@ -337,11 +338,8 @@ def _ratio(value: float, peer: float) -> float:
 
 def main() -> None:
     """Train the given presets, draw their curves, and write `docs/benchmarks/rl.json`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, seeds=(0, 1, 2))
     parser.add_argument("presets", nargs="+", metavar="PRESET")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--fresh", action="store_true", help="discard results of earlier calls")
     parser.add_argument("--out", type=Path, default=CURVES, help="another folder; saves no number")
     parser.add_argument("--override", nargs="+", default=[], metavar="PATH=VALUE")

@@ -29,14 +29,14 @@ def main(seeds: Sequence[int], words: Sequence[str]) -> None:
         for seed in seeds:
             result = trained(preset, seed, words, _DATASET)
             for kind, rows in errors.items():
-                found = (result["metrics"][f"open_loop/{kind}_{h}"] for h in cfg.horizons)
-                rows.append([100 * error for error in found])
+                shares = (result["metrics"][f"open_loop/{kind}_{h}"] for h in cfg.horizons)
+                rows.append([100 * share for share in shares])
             both = zip(errors["rmse"][-1], errors["persistence"][-1], strict=True)
-            shown = " | ".join(f"{own:.2g}% ({other:.3g}%)" for own, other in both)
+            shown = " | ".join(f"{rmse:.2g}% ({held:.3g}%)" for rmse, held in both)
             print(f"| `{preset}` | {seed} | {shown} | {result['cpu_s']:.0f} |", flush=True)
         for label, kind in ((preset, "rmse"), ("persistence", "persistence")):
             by_horizon = zip(cfg.horizons, zip(*errors[kind], strict=True), strict=True)
-            lines[label] = [Point(h, *interquartile(list(found))) for h, found in by_horizon]
+            lines[label] = [Point(h, *interquartile(list(values))) for h, values in by_horizon]
     title = f"Pendulum, errors in % of standard deviations, {len(seeds)} seeds"
     path = FOLDER / "dynamics.svg"
     drawn = chart(title, lines, of_steps="steps in open loop", is_log=True, is_log_upwards=True)

@@ -1,26 +1,22 @@
 """Offline, model-based and imitation learning beside their peers: `python -m benchmarks.rl_family
 [ID ...] [--peers PYTHON] [--source CHECKOUT ...]`.
 
-Peers run in the same call, in separate processes with the interpreter of `--peers`, which needs
-their packages: `uv pip install d3rlpy==2.8.1`; for GAIL `uv pip install imitation==1.0.1
-stable-baselines3==2.2.1 'gymnasium[mujoco]' 'setuptools<80'`. TD-MPC2 needs a checkout of the
-official code (github.com/nicklashansen/tdmpc2), and IQL and CQL compare with CORL too if there is
-one (github.com/tinkoff-ai/CORL). Ratios are of CPU-seconds, those of all threads together.
-`--small` only checks that everything runs, and saves nothing.
+Peers run in the same call, in processes of their own; `python -m benchmarks.peers` says how each of
+them is installed. TD-MPC2 needs a checkout of the official code, and IQL and CQL compare with CORL
+too if there is one. Ratios are of CPU-seconds, those of all threads together. `--small` only checks
+that everything runs, and saves nothing.
 """
 
 import statistics
-import time
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from benchmarks import rl_family_gail, rl_family_tdmpc
-from benchmarks.record import number
-from benchmarks.rl_pace import SEED, Bench, corl_command, measure_ids, measured_apart
-from rrf import workspace
+from benchmarks import harness, rl_family_gail, rl_family_tdmpc
+from benchmarks.clock import Stopwatch, in_turns
+from benchmarks.harness import Bench, Measure
+from benchmarks.peers import PEERS
+from benchmarks.rl_runs import SEED
 
-D3RLPY, CORL = "d3rlpy 2.8.1", "CORL 6afec90"
-_COMMAND = "python -m benchmarks.rl_family"
 _OBSERVATIONS, _ACTIONS, _TRANSITIONS = 17, 6, 20_000
 _WIDTHS = [256, 256]
 
@@ -37,23 +33,31 @@ def cql_updates_ratio_vs_d3rlpy(bench: Bench) -> list[dict]:
 
 def _offline_ratio(bench: Bench, algorithm: str, updates: int) -> dict:
     """The peer is the faster one of d3rlpy and CORL."""
-    words = ("--updates", updates, "--hidden", *_WIDTHS)
-    paces: dict[str, list[float]] = {"ours": [], D3RLPY: [], CORL: []}
-    for _ in range(bench.size(3, 1)):  # in turns, so that all meet the same load
-        paces["ours"].append(_offline_pace(algorithm, updates))
-        paces[D3RLPY].append(bench.peer(f"d3rlpy-{algorithm}", *words)["updates_per_cpu_s"])
-        command = corl_command(bench, algorithm, "--updates", updates)
-        if command:
-            paces[CORL].append(measured_apart(CORL, command)["updates_per_cpu_s"])
-    found = {name: statistics.median(several) for name, several in paces.items() if several}
-    value = found.pop("ours")
-    peer = max(found, key=lambda name: found[name])
-    id = f"{algorithm}_updates_ratio_vs_d3rlpy"
-    row = number(
-        id, value, "updates/CPU-s", command=f"{_COMMAND} {id}", peer=peer,
-        peer_value=found[peer], ratio=value / found[peer], seeds=[SEED],
-    )  # fmt: skip
-    return row | {"peers": {name: round(one, 2) for name, one in found.items()}}
+    words: dict[str, tuple[object, ...]] = {"d3rlpy": ("--updates", updates, "--hidden", *_WIDTHS)}
+    if bench.has_source("corl"):
+        words["corl"] = ("--updates", updates)
+
+    def pace_of(key: str) -> float:
+        return bench.peer(f"{key}-{algorithm}", *words[key])["updates_per_cpu_s"]
+
+    rounds = in_turns(
+        lambda: _offline_pace(algorithm, updates),
+        *(lambda key=key: pace_of(key) for key in words),
+        repeats=bench.size(3, 1),
+    )
+    value, *peer_values = map(statistics.median, rounds)
+    paces = dict(zip((PEERS[key].name for key in words), peer_values, strict=True))
+    peer = max(paces, key=lambda name: paces[name])
+    row = bench.number(
+        f"{algorithm}_updates_ratio_vs_d3rlpy",
+        value,
+        "updates/CPU-s",
+        peer=peer,
+        peer_value=paces[peer],
+        ratio=value / paces[peer],
+        seeds=[SEED],
+    )
+    return row | {"peers": {name: round(pace, 2) for name, pace in paces.items()}}
 
 
 def _offline_pace(algorithm: str, updates: int) -> float:
@@ -82,12 +86,12 @@ def _offline_pace(algorithm: str, updates: int) -> float:
     rows[:, _OBSERVATIONS + _ACTIONS + 1 : _OBSERVATIONS + _ACTIONS + 3] = 0  # no end
     learner.replay = DatasetReplay(rows, Replay(layout, 1, 1), cfg.algorithm.gamma)
     learner.make_updates(20)  # the first ones allocate
-    began = time.process_time()
-    learner.make_updates(updates)
-    return updates / (time.process_time() - began)
+    with Stopwatch() as watch:
+        learner.make_updates(updates)
+    return updates / watch.cpu_s
 
 
-IDS: dict[str, Callable[[Bench], list[dict]]] = {
+IDS: dict[str, Measure] = {
     "iql_updates_ratio_vs_d3rlpy": iql_updates_ratio_vs_d3rlpy,
     "cql_updates_ratio_vs_d3rlpy": cql_updates_ratio_vs_d3rlpy,
     "tdmpc2_plan_ms": rl_family_tdmpc.tdmpc2_plan_ms,
@@ -98,9 +102,8 @@ IDS: dict[str, Callable[[Bench], list[dict]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the given ids, or all of them; write each number to `docs/benchmarks/rl.json`."""
-    measure_ids(IDS, __doc__, arguments)
+    harness.main("rl_family", __doc__, IDS, arguments, results="rl")
 
 
 if __name__ == "__main__":
-    workspace.settle_environment()
     main()

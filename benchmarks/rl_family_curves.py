@@ -6,33 +6,31 @@ over seeds of the greedy returns, with bootstrap bounds of 95 % (arXiv:2108.1326
 belong to the pages of `docs/algorithms`. The same command continues a killed run and repeats no
 finished one.
 
-Peers learn with the defaults of their libraries and play the same episodes. Those of `rl_peers`
-run with the interpreter of `--peers`, CORL with its `--source`; what they found is kept beside the
-curves.
+Peers learn with the defaults of their libraries and play the same episodes; `python -m
+benchmarks.peers` says how each is installed. What they found is kept beside the curves.
 """
 
-import argparse
 import dataclasses
 import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks import rl_curves
+from benchmarks.harness import Bench, add_peer_options, chosen, parser_of
+from benchmarks.peers import PEERS, NotMeasuredError
 from benchmarks.rl_curve_chart import Point, chart, interquartile
-from benchmarks.rl_pace import SB3, SBX, Bench, NotMeasuredError, corl_command, measured_apart
 from rrf import atomic, workspace
-from rrf.config import did_you_mean
 
 FOLDER = rl_curves.CURVES / "family"
 
 
 @dataclasses.dataclass(frozen=True)
-class Peer:
+class PeerLine:
     """A line of somebody else."""
 
     label: str
     key: str
-    """Of `rl_peers`, or "corl-iql"."""
+    """Of `benchmarks.peers`, with the algorithm."""
     words: tuple[str, ...]
     recorded: str | None = None
     """The dataset whose recordings it learns from."""
@@ -49,7 +47,7 @@ class Picture:
     is_log: bool = False
     teacher: str | None = None
     """The preset whose policy of the same seed the others learn from."""
-    peers: tuple[Peer, ...] = ()
+    peers: tuple[PeerLine, ...] = ()
 
 
 def _on_pendulum(*words: str) -> tuple[str, ...]:
@@ -62,7 +60,7 @@ PICTURES = {
         ("pendulum-iql", "pendulum-cql", "pendulum-td3-bc", "pendulum-bc"),
         "gradient steps",
         peers=tuple(
-            Peer(
+            PeerLine(
                 f"{name} IQL",
                 f"{name.lower()}-iql",
                 _on_pendulum("--updates", "20000"),
@@ -74,9 +72,13 @@ PICTURES = {
     "sac": Picture(
         "Pendulum",
         ("pendulum-sac",),
-        peers=(
-            Peer(f"{SB3} SAC", "sb3-sac", _on_pendulum("--steps", "20000", "--updates", "0")),
-            Peer(f"{SBX} SAC", "sbx-sac", _on_pendulum("--steps", "20000", "--updates", "0")),
+        peers=tuple(
+            PeerLine(
+                f"{PEERS[key].name} SAC",
+                f"{key}-sac",
+                _on_pendulum("--steps", "20000", "--updates", "0"),
+            )
+            for key in ("sb3", "sbx")
         ),
     ),
     "offline-to-online": Picture(
@@ -115,7 +117,7 @@ PICTURES = {
         "Pendulum, GAIL without its reward, PPO with it",
         ("pendulum-gail", "pendulum-ppo"),
         peers=(
-            Peer(
+            PeerLine(
                 "GAIL of imitation 1.0.1",
                 "imitation-gail",
                 _on_pendulum("--steps", "204800"),
@@ -136,7 +138,7 @@ PICTURES = {
 def line(curves: Iterable[Iterable[tuple[int, float]]]) -> list[Point]:
     """The interquartile mean over seeds of (steps, value), as far as all of them go."""
     together = zip(*curves, strict=False)
-    return [Point(found[0][0], *interquartile([value for _, value in found])) for found in together]
+    return [Point(ends[0][0], *interquartile([value for _, value in ends])) for ends in together]
 
 
 def measured(words: str, seeds: list[int], teacher: str | None) -> list[list[tuple[int, float]]]:
@@ -154,16 +156,16 @@ def _curve(words: str, seed: int, teacher: str | None = None) -> list[rl_curves.
     return rl_curves.train(cfg, *rl_curves.places(preset, seed, FOLDER))
 
 
-def of_peer(peer: Peer, seeds: list[int], bench: Bench) -> list[Point]:
+def of_peer(peer: PeerLine, seeds: list[int], bench: Bench) -> list[Point]:
     """The line of a peer; measured where it is not known yet.
 
     Raises:
         NotMeasuredError: If the peer is missing or fails.
     """
-    return line(_found(peer, seed, bench)["curve"] for seed in seeds)
+    return line(_learned(peer, seed, bench)["curve"] for seed in seeds)
 
 
-def _found(peer: Peer, seed: int, bench: Bench) -> dict:
+def _learned(peer: PeerLine, seed: int, bench: Bench) -> dict:
     path = FOLDER / f"{peer.key}-seed{seed}.json"
     if not path.is_file():
         words = (*peer.words, "--seed", seed, "--points", rl_curves.NUM_EVALUATIONS)
@@ -171,15 +173,7 @@ def _found(peer: Peer, seed: int, bench: Bench) -> dict:
         if peer.recorded:
             raw = workspace.home() / "datasets" / "raw" / peer.recorded
             words += ("--data", str(raw / "0.hdf5"))
-        who, _, algorithm = peer.key.partition("-")
-        if who == "corl":
-            command = corl_command(bench, algorithm, *words)
-            if not command:
-                raise NotMeasuredError(f"{peer.label}: give a checkout of it with --source")
-            found = measured_apart(peer.label, command)
-        else:
-            found = bench.peer(peer.key, *words)
-        atomic.write_json(path, found)
+        atomic.write_json(path, bench.peer(peer.key, *words))
     return json.loads(path.read_text())
 
 
@@ -199,21 +193,12 @@ def draw(name: str, seeds: list[int], bench: Bench) -> Path:
 
 def main() -> None:
     """Measure and draw the given pictures, or all of them."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, seeds=(0, 1, 2))
     parser.add_argument("pictures", nargs="*", metavar="PICTURE", help=", ".join(PICTURES))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument(
-        "--peers", metavar="PYTHON", default=Bench.python, help="has their packages"
-    )
-    parser.add_argument("--source", type=Path, metavar="CHECKOUT", help="of CORL")
+    add_peer_options(parser)
     words = parser.parse_args()
-    bench = Bench(words.peers, sources=[words.source] if words.source else [])
-    for name in words.pictures:
-        if name not in PICTURES:
-            parser.error(f"no picture '{name}'{did_you_mean(name, PICTURES)}")
-    for name in words.pictures or PICTURES:
+    bench = Bench(words.peers, sources=words.source)
+    for name in chosen(parser, words.pictures, PICTURES):
         try:
             print(f"{name}: {draw(name, words.seeds, bench)}", flush=True)
         except NotMeasuredError as error:

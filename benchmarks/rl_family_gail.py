@@ -5,15 +5,16 @@ twice: with Gymnasium's environments, as `imitation`, and with EnvPool's, which 
 take.
 """
 
-import dataclasses
 import functools
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.record import number
-from benchmarks.rl_pace import SEED, Bench, Pace, alternating, of_training
+from benchmarks.clock import Pace, median_paces
+from benchmarks.harness import Bench
+from benchmarks.peers import PEERS
+from benchmarks.rl_runs import SEED, of_training
 from rrf.algorithms.imitation.configs import DiscriminatorCfg, GAILCfg
 from rrf.data.conversion.lerobot_writer import write_dataset
 from rrf.data.schema import Episode, Schema, Vector
@@ -23,7 +24,6 @@ from rrf.networks.configs import plain_mlp
 from rrf.policies.control.configs import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
 from rrf.runners.control.imitation_configs import ImitationRunnerCfg
 
-IMITATION = "imitation 1.0.1 on Stable-Baselines3 2.2.1"
 _TASKS = {"Pendulum-v1": "Pendulum-v1", "Hopper-v5": "Hopper-v4"}  # ours -> of its Gymnasium
 _NETWORK = {"backbone_cfg": plain_mlp([64, 64], "Tanh"), "obs_normalization": False}
 _EXPERT = 10_000  # transitions
@@ -82,30 +82,27 @@ def _rows(bench: Bench, task: str) -> list[dict]:
         env.close()
         first, second = (functools.partial(settings, env, dataset) for env in envs)
         words = ("--task", _TASKS[task], "--steps", 2048 * iterations)
-        ours, (with_envpool, theirs) = alternating(
+        ours, with_envpool, peer = median_paces(
             lambda: of_training(first(), 1, iterations),
-            [
-                lambda: dataclasses.asdict(of_training(second(), 1, iterations)),
-                lambda: bench.peer("imitation-gail", *words),
-            ],
+            lambda: of_training(second(), 1, iterations),
+            lambda: bench.pace("imitation-gail", *words),
             repeats=bench.size(3, 1),
         )
     id = f"gail_ratio_vs_imitation_{task.partition('-')[0].lower()}"
-    return [_row(id, ours, theirs), _row(f"{id}_envpool", with_envpool, theirs)]
+    return [_row(bench, id, ours, peer), _row(bench, f"{id}_envpool", with_envpool, peer)]
 
 
-def _row(id: str, ours: Pace, theirs: Pace) -> dict:
-    row = number(
+def _row(bench: Bench, id: str, ours: Pace, peer: Pace) -> dict:
+    row = bench.number(
         id,
         ours.steps_per_cpu_s,
         "env-steps/cpu-s",
-        command="python -m benchmarks.rl_family gail_ratio_vs_imitation",
-        peer=IMITATION,
-        peer_value=theirs.steps_per_cpu_s,
-        ratio=ours.steps_per_cpu_s / theirs.steps_per_cpu_s,
+        peer=PEERS["imitation"].name,
+        peer_value=peer.steps_per_cpu_s,
+        ratio=ours.steps_per_cpu_s / peer.steps_per_cpu_s,
         seeds=[SEED],
     )
-    return row | {"per_s": round(ours.steps_per_s, 1), "peer_per_s": round(theirs.steps_per_s, 1)}
+    return row | {"per_s": round(ours.steps_per_s, 1), "peer_per_s": round(peer.steps_per_s, 1)}
 
 
 def _write_expert(root: Path, num_states: int, num_actions: int) -> None:

@@ -7,17 +7,13 @@ import statistics
 import torch
 from tensordict import TensorDict
 
-from benchmarks.record import ROOT, number
-from benchmarks.rl_pace import SEED, Bench, NotMeasuredError, measured_apart, preset
-from benchmarks.tdmpc_peer import median_cpu_s
+from benchmarks.clock import in_turns, median_cpu_s
+from benchmarks.harness import Bench
+from benchmarks.peers import PEERS
+from benchmarks.rl_runs import SEED, preset
 from rrf.algorithms.planning.tdmpc2 import TDMPC2
 from rrf.envs.control_env import Interface
 
-OFFICIAL = "official TD-MPC2 e9f5932"
-_ADVICE = (
-    "give a checkout of github.com/nicklashansen/tdmpc2 with --source, and an interpreter that has "
-    "torch and tensordict with --peers"
-)
 BATCH, SAMPLES, ELITES, POLICY_SAMPLES, ITERATIONS = 256, 128, 64, 24, 4
 _OBSERVATIONS, _ACTIONS, _STORED, _EPISODE = 3, 1, 2000, 200
 
@@ -25,32 +21,34 @@ _OBSERVATIONS, _ACTIONS, _STORED, _EPISODE = 3, 1, 2000, 200
 def tdmpc2_plan_ms(bench: Bench) -> list[dict]:
     """CPU-milliseconds of one plan of 128 samples and 4 iterations."""
     (plan, _), (official, _) = _in_turns(bench)
-    return [_row("tdmpc2_plan_ms", 1000 * plan, "ms", 1000 * official, official / plan)]
+    return [_row(bench, "tdmpc2_plan_ms", 1000 * plan, "ms", 1000 * official, official / plan)]
 
 
 def tdmpc2_ratio_vs_official(bench: Bench) -> list[dict]:
     """Environment steps per CPU-second, each with one plan and one update of 256 sequences."""
-    ours, theirs = _in_turns(bench)
-    pace, official = 1 / sum(ours), 1 / sum(theirs)
-    row = _row("tdmpc2_ratio_vs_official", pace, "steps/cpu-s", official, pace / official)
+    ours, peer = _in_turns(bench)
+    pace, official = 1 / sum(ours), 1 / sum(peer)
+    row = _row(bench, "tdmpc2_ratio_vs_official", pace, "steps/cpu-s", official, pace / official)
     parts = {}
-    for part, one, other in zip(("plan", "update"), ours, theirs, strict=True):
+    for part, ours_s, peer_s in zip(("plan", "update"), ours, peer, strict=True):
         parts |= {
-            f"{part}_ms": round(1000 * one, 1),
-            f"peer_{part}_ms": round(1000 * other, 1),
-            f"{part}_ratio": round(other / one, 2),
+            f"{part}_ms": round(1000 * ours_s, 1),
+            f"peer_{part}_ms": round(1000 * peer_s, 1),
+            f"{part}_ratio": round(peer_s / ours_s, 2),
         }
     return [row | parts]
 
 
-def ours_s(bench: Bench) -> tuple[float, float]:
+def _ours_s(bench: Bench) -> tuple[float, float]:
     """The median CPU-seconds of our plan and of our update."""
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
     algorithm = _algorithm()
     observation = TensorDict({"policy": torch.randn(1, _OBSERVATIONS)}, [1])
-    plan_s = median_cpu_s(lambda: algorithm.act(observation), bench.size(30, 1))
-    return plan_s, median_cpu_s(lambda: algorithm.make_updates(1), bench.size(15, 1))
+    plans, updates = bench.size((30, 15), (1, 1))
+    [plan_s] = median_cpu_s(lambda: algorithm.act(observation), repeats=plans, warm_up=3)
+    [update_s] = median_cpu_s(lambda: algorithm.make_updates(1), repeats=updates, warm_up=3)
+    return plan_s, update_s
 
 
 def _algorithm() -> TDMPC2:
@@ -77,35 +75,29 @@ def _algorithm() -> TDMPC2:
 
 def _official_s(bench: Bench) -> tuple[float, float]:
     """The median CPU-seconds of the official plan and update, measured in a process of its own."""
-    source = bench.source("tdmpc2/tdmpc2.py")
-    if source is None:
-        raise NotMeasuredError(f"{OFFICIAL}: {_ADVICE}")
     words = ("--samples", SAMPLES, "--elites", ELITES, "--policy-samples", POLICY_SAMPLES)
-    sizes = ("--plans", bench.size(30, 1), "--updates", bench.size(15, 1), "--batch", BATCH)
-    peer = ROOT / "benchmarks" / "tdmpc_peer.py"
-    command = [bench.python, peer, source, *words, *sizes, "--plan-iterations", ITERATIONS]
-    found = measured_apart(OFFICIAL, list(map(str, command)))
-    return found["plan_s"], found["update_s"]
+    words += ("--plans", bench.size(30, 1), "--updates", bench.size(15, 1), "--batch", BATCH)
+    printed = bench.peer("tdmpc2", *words, "--plan-iterations", ITERATIONS)
+    return printed["plan_s"], printed["update_s"]
 
 
-def _in_turns(bench: Bench) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Median CPU-seconds of plan and update, ours and the official ones, under the same load."""
-    rounds = [(ours_s(bench), _official_s(bench)) for _ in range(bench.size(3, 1))]
-    ours, theirs = (
-        tuple(statistics.median(one[who][what] for one in rounds) for what in (0, 1))
-        for who in (0, 1)
-    )
-    return ours, theirs  # pyright: ignore[reportReturnType]
+def _in_turns(bench: Bench) -> list[tuple[float, float]]:
+    """Median CPU-seconds of plan and update, ours and the official ones."""
+    rounds = in_turns(lambda: _ours_s(bench), lambda: _official_s(bench), repeats=bench.size(3, 1))
+    return [
+        (statistics.median(plan_s for plan_s, _ in side), statistics.median(s for _, s in side))
+        for side in rounds
+    ]
 
 
-def _row(id: str, value: float, unit: str, theirs: float, ratio: float) -> dict:
-    return number(
+def _row(bench: Bench, id: str, value: float, unit: str, peer_value: float, ratio: float) -> dict:
+    row = bench.number(
         id,
         value,
         unit,
-        command=f"python -m benchmarks.rl_family {id} --source SOURCE",
-        peer=OFFICIAL,
-        peer_value=theirs,
+        peer=PEERS["tdmpc2"].name,
+        peer_value=peer_value,
         ratio=ratio,
         seeds=[SEED],
     )
+    return row | {"command": f"{bench.command} --source SOURCE"}

@@ -3,28 +3,15 @@ until Go1 walks, and how well it walks then.
 """
 
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.record import machine, number
-from benchmarks.rl_pace import (
-    SEED,
-    Bench,
-    NotMeasuredError,
-    Pace,
-    alternating,
-    command,
-    judged,
-    of_training,
-    preset,
-    protocol_of,
-    ratio_row,
-)
-from benchmarks.vla_experiments import train
+from benchmarks.clock import Pace, Stopwatch, median_paces
+from benchmarks.harness import Bench, train
+from benchmarks.peers import PEERS, NotMeasuredError
+from benchmarks.record import machine
+from benchmarks.rl_runs import SEED, judged, of_training, preset, protocol_of
 from rrf import workspace
-
-MJLAB = "rsl_rl on mjlab, Warp on the CPU, 256 environments"
 
 
 def go1_flat_env_steps_per_s(bench: Bench) -> list[dict]:
@@ -40,10 +27,10 @@ def go1_flat_fast_env_steps_per_s(bench: Bench) -> list[dict]:
 def go1_flat_ratio_vs_mjlab_cpu(bench: Bench) -> list[dict]:
     """PPO on Go1 with exact physics, compared with mjlab's own command on a CPU."""
     ours = _go1_pace(bench, "exact")
-    peer = bench.peer("mjlab-ppo", *_mjlab_words(bench))
-    theirs = Pace(peer["steps_per_s"], peer["steps_per_cpu_s"])
-    id = "go1_flat_ratio_vs_mjlab_cpu"
-    return [ratio_row(id, ours, MJLAB, theirs, id)]
+    words = ("--num-envs", bench.size(256, 16), "--iterations", bench.size(3, 2), "--device", "cpu")
+    mjlab = f"{PEERS['mjlab'].name}, Warp on the CPU, 256 environments"
+    peer = bench.pace("mjlab-ppo", *words)
+    return [bench.paces("go1_flat_ratio_vs_mjlab_cpu", ours, mjlab, peer)]
 
 
 def mjlab_go1_4096_gpu_steps_per_s(bench: Bench) -> list[dict]:
@@ -52,46 +39,46 @@ def mjlab_go1_4096_gpu_steps_per_s(bench: Bench) -> list[dict]:
 
     if not torch.cuda.is_available():
         raise NotMeasuredError("torch sees no GPU")
-    num_envs, id = bench.size(4096, 256), "mjlab_go1_4096_gpu_steps_per_s"
+    num_envs = bench.size(4096, 256)
     overrides = [f"env.num_envs={num_envs}", "device=cuda:0", "env.backend=mjlab"]
     iterations = bench.size(30, 2)
     words = ("--device", "cuda:0", "--num-envs", num_envs, "--iterations", iterations + 5)
-    ours, (theirs,) = alternating(
+    ours, peer = median_paces(
         lambda: of_training(preset("go1-flat-ppo", overrides), 5, iterations),
-        [lambda: bench.peer("mjlab-ppo", *words)],
+        lambda: bench.pace("mjlab-ppo", *words),
         repeats=bench.size(2, 1),
     )
-    row = ratio_row(id, ours, "rsl_rl on mjlab, the same GPU", theirs, id)
+    mjlab = f"{PEERS['mjlab'].name}, the same GPU"
+    row = bench.paces("mjlab_go1_4096_gpu_steps_per_s", ours, mjlab, peer)
     return [row | {"machine": f"{torch.cuda.get_device_name(0)}, {machine()}"}]
 
 
 def go1_flat_walk(bench: Bench) -> list[dict]:
     """Run `rrf train go1-flat-ppo` to the end, then evaluate under the protocol of its gate."""
     trained = _walk(bench, "go1-flat", ())
-    words = {"command": command("go1_flat_walk_wall_s"), "seeds": [SEED]}
+    seeds = [SEED]
     facts = {
         "env_steps": trained["num_steps"],
         "learning_wall_s": round(trained["wall_s"], 1),  # without start-up and saving
         "learning_cpu_s": round(trained["cpu_s"], 1),
     }
     return [
-        number("go1_flat_walk_wall_s", trained["command_wall_s"], "s", **words) | facts,
-        number("go1_flat_tracking_error", trained["tracking_error_xy"], "m/s", **words)
+        bench.number("go1_flat_walk_wall_s", trained["command_wall_s"], "s", seeds=seeds) | facts,
+        bench.number("go1_flat_tracking_error", trained["tracking_error_xy"], "m/s", seeds=seeds)
         | {"success": trained["success"]},
-        number("go1_flat_falls", trained["falls"], f"of {trained['episodes']} episodes", **words),
+        bench.number("go1_flat_falls", trained["falls"], trained["of_episodes"], seeds=seeds),
     ]
 
 
 def go1_flat_fast_tracking_error(bench: Bench) -> list[dict]:
     """Train with fast physics, then evaluate under the gate's protocol, which has exact physics."""
     trained = _walk(bench, "go1-flat-fast", ["env.physics=fast"])
-    words = {"command": command("go1_flat_fast_tracking_error"), "seeds": [SEED]}
-    error, episodes = trained["tracking_error_xy"], trained["episodes"]
+    seeds, error = [SEED], trained["tracking_error_xy"]
     return [
-        number("go1_flat_fast_walk_wall_s", trained["command_wall_s"], "s", **words),
-        number("go1_flat_fast_tracking_error", error, "m/s on exact physics", **words)
+        bench.number("go1_flat_fast_walk_wall_s", trained["command_wall_s"], "s", seeds=seeds),
+        bench.number("go1_flat_fast_tracking_error", error, "m/s on exact physics", seeds=seeds)
         | {"success": trained["success"]},
-        number("go1_flat_fast_falls", trained["falls"], f"of {episodes} episodes", **words),
+        bench.number("go1_flat_fast_falls", trained["falls"], trained["of_episodes"], seeds=seeds),
     ]
 
 
@@ -103,17 +90,11 @@ def _go1_pace(bench: Bench, physics: str) -> Pace:
 
 
 def _go1_rows(bench: Bench, name: str, physics: str) -> list[dict]:
-    pace, id = _go1_pace(bench, physics), f"{name}_env_steps_per_s"
-    words = {"command": command(id), "seeds": [SEED]}
-    per_cpu_s = f"{name}_env_steps_per_cpu_s"
+    pace, id, seeds = _go1_pace(bench, physics), f"{name}_env_steps_per", [SEED]
     return [
-        number(id, pace.steps_per_s, "env-steps/s", **words),
-        number(per_cpu_s, pace.steps_per_cpu_s, "env-steps/CPU-s", **words),
+        bench.number(f"{id}_s", pace.steps_per_s, "env-steps/s", seeds=seeds),
+        bench.number(f"{id}_cpu_s", pace.steps_per_cpu_s, "env-steps/CPU-s", seeds=seeds),
     ]
-
-
-def _mjlab_words(bench: Bench) -> tuple[str | int, ...]:
-    return "--num-envs", bench.size(256, 16), "--iterations", bench.size(3, 2), "--device", "cpu"
 
 
 def _walk(bench: Bench, name: str, overrides: Sequence[str]) -> dict:
@@ -122,10 +103,10 @@ def _walk(bench: Bench, name: str, overrides: Sequence[str]) -> dict:
     shutil.rmtree(run_dir, ignore_errors=True)
     small = ["max_iterations=2", "env.num_envs=16"]
     words = [*overrides, f"seed={SEED}", "device=cpu", *bench.size([], small)]
-    begin = time.perf_counter()
-    result = train("go1-flat-ppo", run_dir, words)
-    result["command_wall_s"] = time.perf_counter() - begin
-    return result | _evaluated(Path(result["checkpoint"]), bench)
+    with Stopwatch() as watch:
+        result = train("go1-flat-ppo", run_dir, words)
+    evaluated = _evaluated(Path(result["checkpoint"]), bench)
+    return result | {"command_wall_s": watch.wall_s} | evaluated
 
 
 def _evaluated(checkpoint: Path, bench: Bench) -> dict:
@@ -139,6 +120,6 @@ def _evaluated(checkpoint: Path, bench: Bench) -> dict:
     return {
         "tracking_error_xy": report.mean_metrics()["tracking_error_xy"],
         "falls": sum(episode.metrics["fall"] for episode in report.episodes),
-        "episodes": len(report.episodes),
+        "of_episodes": f"of {len(report.episodes)} episodes",
         "success": report.overall.rate,
     }

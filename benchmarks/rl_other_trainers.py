@@ -4,15 +4,16 @@ and whether a trainer that knows only Gymnasium learns on it.
 
 import importlib.util
 import math
-import time
 import types
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from benchmarks.record import ROOT, number
-from benchmarks.rl_pace import SEED, Bench, Pace, alternating, command, preset, ratio_row
+from benchmarks.clock import Pace, Stopwatch, median_paces
+from benchmarks.harness import Bench
+from benchmarks.record import ROOT
+from benchmarks.rl_runs import SEED, preset
 from rrf.envs import as_gymnasium
 
 EXAMPLE = ROOT / "docs" / "how-to" / "other_trainers" / "ppo.py"
@@ -33,19 +34,13 @@ def go1_as_gymnasium_ratio(bench: Bench) -> list[dict]:
     actions = draws.normal(0.0, 0.5, shape).astype(np.float32)
     tensors = torch.from_numpy(actions)
     _stepped(lambda index: env.env.step(tensors[index]), 5 * rounds, cfg.num_envs)  # a warm-up
-
-    def natively() -> dict:
-        pace = _stepped(lambda index: env.env.step(tensors[index]), rounds, cfg.num_envs)
-        return {"steps_per_s": pace.steps_per_s, "steps_per_cpu_s": pace.steps_per_cpu_s}
-
-    ours, (native,) = alternating(
+    ours, native = median_paces(
         lambda: _stepped(lambda index: env.step(actions[index]), rounds, cfg.num_envs),
-        [natively],
+        lambda: _stepped(lambda index: env.env.step(tensors[index]), rounds, cfg.num_envs),
         repeats=bench.size(21, 1),
     )
     env.close()
-    id = "go1_as_gymnasium_ratio"
-    return [ratio_row(id, ours, "the environment itself", native, id)]
+    return [bench.paces("go1_as_gymnasium_ratio", ours, "the environment itself", native)]
 
 
 def go1_other_trainer_return(bench: Bench) -> list[dict]:
@@ -57,26 +52,23 @@ def go1_other_trainer_return(bench: Bench) -> list[dict]:
     updates = bench.size(150, 2)
     torch.set_num_threads(1)
     curve = _example().train(as_gymnasium(cfg, seed=SEED), updates, seed=SEED)
-    told = [value for value in curve if math.isfinite(value)] or [0.0]
-    id = "go1_other_trainer_return"
-    row = number(
-        id,
-        told[-1],
+    returns = [value for value in curve if math.isfinite(value)] or [0.0]
+    row = bench.number(
+        "go1_other_trainer_return",
+        returns[-1],
         f"return after {24 * cfg.num_envs * updates:,} steps",
-        command=command(id),
         peer="its first episodes",
-        peer_value=told[0],
+        peer_value=returns[0],
         seeds=[SEED],
     )
-    return [row | {"curve": [round(value, 3) for value in told[:: max(1, len(told) // 25)]]}]
+    return [row | {"curve": [round(value, 3) for value in returns[:: max(1, len(returns) // 25)]]}]
 
 
 def _stepped(step: Callable[[int], object], rounds: int, num_envs: int) -> Pace:
-    begin = time.perf_counter(), time.process_time()
-    for index in range(rounds):
-        step(index % _ACTION_SETS)
-    wall_s, cpu_s = time.perf_counter() - begin[0], time.process_time() - begin[1]
-    return Pace(rounds * num_envs / wall_s, rounds * num_envs / cpu_s)
+    with Stopwatch() as watch:
+        for index in range(rounds):
+            step(index % _ACTION_SETS)
+    return watch.pace(rounds * num_envs)
 
 
 def _example() -> types.ModuleType:

@@ -1,6 +1,6 @@
 """Measure peers without this package, with any interpreter that has their packages.
 
-`PYTHON benchmarks/rl_peers.py PEER [--steps N ...]` prints JSON as its last line. It has
+`PYTHON -m benchmarks.rl_peers PEER [--steps N ...]` prints JSON as its last line. It has
 `steps_per_s` and `steps_per_cpu_s` (environment steps, including learning if the peer learns),
 `updates_per_cpu_s` (gradient steps alone) and `return` (of `--episodes` greedy episodes after
 training, or of those that begin with the seeds `--starts`). A number that a peer does not have is
@@ -15,46 +15,22 @@ and keeps its defaults. The first compilation and allocation are not counted.
 
 import argparse
 import importlib
-import itertools
 import json
 import os
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-_BASELINES = "stable-baselines3==2.9.2 sbx-rl==0.28.0"
-_INSTALL = {  # package to import -> packages to install
-    "d3rlpy": "d3rlpy==2.8.1",
-    "stable_baselines3": _BASELINES,
-    "sbx": _BASELINES,
-    "mjlab": "mjlab rsl-rl-lib",
-    "rsl_rl": "mjlab rsl-rl-lib",
-    "envpool": "envpool",
-    "gymnasium": "'gymnasium[mujoco]'",
-    "imitation": "imitation==1.0.1 stable-baselines3==2.2.1 'gymnasium[mujoco]' 'setuptools<80'",
-}
+from benchmarks.clock import Stopwatch, pace_between, seconds
+from benchmarks.peers import packages_of
+
 MJLAB_TASK = "Mjlab-Velocity-Flat-Unitree-Go1"
 ROLLOUT = 2048
 """Steps, over all environments, in the rollout of a PPO update."""
 _ACTION_SETS = 16
 _EXPERT = 10_000  # transitions
-
-
-class _Stopwatch:
-    """Measures wall seconds, and CPU-seconds of all threads, since its creation."""
-
-    def __init__(self):
-        self._began = time.perf_counter(), time.process_time()
-
-    def pace(self, num_steps: int) -> dict[str, float]:
-        """Steps per wall second and per CPU-second."""
-        return {
-            "steps_per_s": num_steps / (time.perf_counter() - self._began[0]),
-            "steps_per_cpu_s": num_steps / (time.process_time() - self._began[1]),
-        }
 
 
 def _ppo(package: str) -> Callable[[argparse.Namespace], dict]:
@@ -86,14 +62,13 @@ def _sac(package: str) -> Callable[[argparse.Namespace], dict]:
         if not words.episodes:
             options["learning_starts"] = 200
         model = library.SAC("MlpPolicy", words.task, seed=words.seed, device="cpu", **options)
-        found = _learned(model, 0 if words.episodes else 400, words)
-        begin = time.process_time()
-        for _ in range(words.updates):
-            model.train(gradient_steps=1, batch_size=256)
-        cpu_s = time.process_time() - begin
+        numbers = _learned(model, 0 if words.episodes else 400, words)
+        with Stopwatch() as watch:
+            for _ in range(words.updates):
+                model.train(gradient_steps=1, batch_size=256)
         arrays = [a for a in vars(model.replay_buffer).values() if hasattr(a, "nbytes")]
-        return found | {
-            "updates_per_cpu_s": words.updates / cpu_s if words.updates else None,
+        return numbers | {
+            "updates_per_cpu_s": words.updates / watch.cpu_s if words.updates else None,
             "replay_mb": sum(array.nbytes for array in arrays) / 1e6,
         }
 
@@ -115,15 +90,15 @@ def _gail(words: argparse.Namespace) -> dict:
     library, env_util = _require("stable_baselines3"), _require("stable_baselines3.common.env_util")
     env = env_util.make_vec_env(words.task, n_envs=words.num_envs, seed=words.seed)
     sizes = env.observation_space.shape[0], env.action_space.shape[0]
-    found = transitions(words, *sizes, _EXPERT)
-    states = found["observations"]
-    keeps = ~found["timeouts"]  # what comes after the others stands in the next row
+    recorded = transitions(words, *sizes, _EXPERT)
+    states = recorded["observations"]
+    keeps = ~recorded["timeouts"]  # what comes after the others stands in the next row
     expert = types.Transitions(
         obs=states[keeps],
-        acts=found["actions"][keeps],
+        acts=recorded["actions"][keeps],
         infos=numpy.array([{}] * keeps.sum()),
         next_obs=numpy.roll(states, -1, 0)[keeps],
-        dones=found["terminals"][keeps].astype(bool),
+        dones=recorded["terminals"][keeps].astype(bool),
     )
     trainer = gail.GAIL(
         demonstrations=expert,
@@ -149,9 +124,9 @@ def _gail(words: argparse.Namespace) -> dict:
     if not words.episodes:
         trainer.train(ROLLOUT)
     rounds, curve = max(1, words.steps // ROLLOUT), _Curve(words, _greedy(trainer.gen_algo, words))
-    watch = _Stopwatch()
-    trainer.train(rounds * ROLLOUT, callback=lambda round: curve.reach((round + 1) * ROLLOUT))
-    return watch.pace(rounds * ROLLOUT) | curve.found()
+    with Stopwatch() as watch:
+        trainer.train(rounds * ROLLOUT, callback=lambda round: curve.reach((round + 1) * ROLLOUT))
+    return asdict(watch.pace(rounds * ROLLOUT)) | curve.results()
 
 
 class _Curve:
@@ -165,7 +140,7 @@ class _Curve:
         if self.words.points * num_steps >= (len(self.points) + 1) * self.words.steps:
             self.points.append((num_steps, self.play()))
 
-    def found(self) -> dict[str, Any]:
+    def results(self) -> dict[str, Any]:
         """The last return, and all of them."""
         if not self.words.points:
             return {"return": self.play() if self.words.episodes else None}
@@ -182,9 +157,10 @@ def _learned(model: Any, warm_up_steps: int, words: argparse.Namespace) -> dict[
         curve.reach(model.num_timesteps)
         return True
 
-    first, watch = model.num_timesteps, _Stopwatch()
-    model.learn(words.steps, observe, reset_num_timesteps=not warm_up_steps)
-    return watch.pace(model.num_timesteps - first) | curve.found()
+    first = model.num_timesteps
+    with Stopwatch() as watch:
+        model.learn(words.steps, observe, reset_num_timesteps=not warm_up_steps)
+    return asdict(watch.pace(model.num_timesteps - first)) | curve.results()
 
 
 def _greedy(model: Any, words: argparse.Namespace) -> Callable[[], float]:
@@ -225,25 +201,21 @@ def _mjlab_ppo(words: argparse.Namespace) -> dict:
     env = wrapper.RslRlVecEnvWrapper(env, clip_actions=rl_cfg.clip_actions)
     runner_class = registry.load_runner_cls(MJLAB_TASK) or wrapper.MjlabOnPolicyRunner
     runner = runner_class(env, asdict(rl_cfg), None, words.device)  # None: nothing is logged
-    ends: list[tuple[float, float]] = []
+    num_steps = words.num_envs * rl_cfg.num_steps_per_env
+    marks: list[tuple[int, float, float]] = []
     update = runner.alg.update
 
     def timed_update() -> Any:
         losses = update()
         if words.device != "cpu":
             torch.cuda.synchronize()
-        ends.append((time.perf_counter(), time.process_time()))
+        marks.append(((len(marks) + 1) * num_steps, *seconds()))
         return losses
 
     runner.alg.update = timed_update
     runner.learn(words.iterations, init_at_random_ep_len=True)
     env.close()
-    num_steps = words.num_envs * rl_cfg.num_steps_per_env
-    wall_s, cpu_s = (
-        statistics.median(later[k] - earlier[k] for earlier, later in itertools.pairwise(ends))
-        for k in (0, 1)
-    )
-    return {"steps_per_s": num_steps / wall_s, "steps_per_cpu_s": num_steps / cpu_s}
+    return asdict(pace_between(marks))
 
 
 def _envpool(words: argparse.Namespace) -> dict:
@@ -276,10 +248,10 @@ def _stepped(env: Any, action_space: Any, words: argparse.Namespace) -> dict:
     rounds = max(1, words.steps // words.num_envs)
     for index in range(rounds // 10):
         env.step(actions[index % _ACTION_SETS])
-    watch = _Stopwatch()
-    for index in range(rounds):
-        env.step(actions[index % _ACTION_SETS])
-    return watch.pace(rounds * words.num_envs)
+    with Stopwatch() as watch:
+        for index in range(rounds):
+            env.step(actions[index % _ACTION_SETS])
+    return asdict(watch.pace(rounds * words.num_envs))
 
 
 def _d3rlpy(algorithm: str) -> Callable[[argparse.Namespace], dict]:
@@ -314,13 +286,16 @@ def _d3rlpy(algorithm: str) -> Callable[[argparse.Namespace], dict]:
             return learner.predict(observation[None].astype("float32"))[0]
 
         curve = _Curve(words, lambda: _played(scaled_task(words.task), act, words))
-        watch = _Stopwatch()
-        for update in range(words.updates):
-            learner.update(dataset.sample_transition_batch(256))
-            curve.reach(update + 1)
+        with Stopwatch() as watch:
+            for update in range(words.updates):
+                learner.update(dataset.sample_transition_batch(256))
+                curve.reach(update + 1)
         pace = watch.pace(words.updates)
-        found = {f"updates_{name.removeprefix('steps_')}": one for name, one in pace.items()}
-        return found | curve.found()
+        paces = {
+            "updates_per_s": pace.steps_per_s,
+            "updates_per_cpu_s": pace.steps_per_cpu_s,
+        }
+        return paces | curve.results()
 
     return measure
 
@@ -352,9 +327,9 @@ def transitions(
 
 def scaled_transitions(words: argparse.Namespace) -> dict[str, Any]:
     """`transitions` with actions in [-1, 1], as the actors of d3rlpy and CORL give them."""
-    found = transitions(words)
+    arrays = transitions(words)
     limit = _require("gymnasium").make(words.task).action_space.high if words.data else 1.0
-    return found | {"actions": found["actions"] / limit}
+    return arrays | {"actions": arrays["actions"] / limit}
 
 
 def scaled_task(task: str) -> Any:
@@ -384,7 +359,7 @@ def _require(module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
-        packages = _INSTALL.get(package, missing)
+        packages = packages_of(package, missing)
         raise SystemExit(
             f"'{missing}' is not installed for {sys.executable}; type: "
             f"uv pip install --python {sys.executable} {packages}"
@@ -436,8 +411,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure one peer and print its numbers."""
     words = _words(arguments)
     _settle(words)
-    found = {"updates_per_cpu_s": None, "return": None} | PEERS[words.peer](words)
-    print(json.dumps({"peer": words.peer, **found}), flush=True)
+    numbers = {"updates_per_cpu_s": None, "return": None} | PEERS[words.peer](words)
+    print(json.dumps({"peer": words.peer, **numbers}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,14 @@
 """Numbers of SAC and its replay buffer, for `benchmarks.rl`."""
 
 import os
-import statistics
-import time
 import typing
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.record import number
-from benchmarks.rl_pace import (
-    SB3,
-    SBX,
-    SEED,
-    TASK,
-    Bench,
-    alternating,
-    command,
-    of_training,
-    preset,
-    ratio_row,
-)
+from benchmarks.clock import median_cpu_s, median_paces
+from benchmarks.harness import Bench
+from benchmarks.peers import PEERS
+from benchmarks.rl_runs import SEED, TASK, of_training, preset
 
 _OBSERVATIONS, _ACTIONS = 17, 6  # of HalfCheetah
 
@@ -27,22 +16,15 @@ _OBSERVATIONS, _ACTIONS = 17, 6  # of HalfCheetah
 def sac_updates_per_cpu_s(bench: Bench) -> list[dict]:
     """Gradient steps of SAC per CPU-second on one thread, each with a new batch of 256."""
     rounds, updates = bench.size((5, 300), (2, 20))
-    update = _sac_update()
-    rates = []
-    for _ in range(rounds + 1):
-        begin = time.process_time()
-        for _ in range(updates):
-            update()
-        rates.append(updates / (time.process_time() - begin))
-    value = statistics.median(rates[1:])
+    [update_s] = median_cpu_s(_sac_update(), repeats=rounds, times=updates)
+    value = 1 / update_s
     words = ("--steps", bench.size(400, 50), "--updates", bench.size(1000, 20))
     sb3, sbx = (bench.peer(f"{name}-sac", *words)["updates_per_cpu_s"] for name in ("sb3", "sbx"))
-    row = number(
+    row = bench.number(
         "sac_updates_per_cpu_s",
         value,
         "updates/CPU-s",
-        command=command("sac_updates_per_cpu_s"),
-        peer=f"{SB3} SAC",
+        peer=f"{PEERS['sb3'].name} SAC",
         peer_value=sb3,
         ratio=value / sb3,
         seeds=[SEED],
@@ -57,16 +39,17 @@ def sac_ratio_vs_sb3(bench: Bench) -> list[dict]:
         *("algorithm.updates_per_step=1.0", "algorithm.batch_size=256", "algorithm.n_steps=1"),
         *("algorithm.warmup_steps=200", f"env.task={TASK}"),
     ]
-    iterations, id = bench.size(20, 1), "sac_ratio_vs_sb3"
+    iterations = bench.size(20, 1)
     words = ("--steps", 100 * iterations, "--updates", 0)
-    ours, (sb3, sbx) = alternating(
+    ours, sb3, sbx = median_paces(
         lambda: of_training(preset("halfcheetah-sac", overrides), 4, iterations),
-        [lambda: bench.peer("sb3-sac", *words), lambda: bench.peer("sbx-sac", *words)],
+        lambda: bench.pace("sb3-sac", *words),
+        lambda: bench.pace("sbx-sac", *words),
         repeats=bench.size(3, 1),
     )
     return [
-        ratio_row(id, ours, f"{SB3} SAC", sb3, id),
-        ratio_row("sac_ratio_vs_sbx", ours, f"{SBX} SAC", sbx, id),
+        bench.paces(f"sac_ratio_vs_{key}", ours, f"{PEERS[key].name} SAC", peer)
+        for key, peer in (("sb3", sb3), ("sbx", sbx))
     ]
 
 
@@ -85,12 +68,11 @@ def replay_1m_mb(bench: Bench) -> list[dict]:
         replay.write(**_transitions(num_envs, generator))
     value = (_resident_bytes() - before) / 1e6
     peer = bench.peer("sb3-sac", "--steps", 10, "--updates", 0)["replay_mb"]
-    row = number(
+    row = bench.number(
         "replay_1m_mb",
         value,
         "MB",
-        command=command("replay_1m_mb"),
-        peer=f"{SB3} ReplayBuffer",
+        peer=f"{PEERS['sb3'].name} ReplayBuffer",
         peer_value=peer,
         ratio=peer / value,
     )

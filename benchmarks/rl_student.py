@@ -13,8 +13,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.rl_pace import judged, protocol_of
-from benchmarks.rl_runs import called, trained
+from benchmarks.rl_runs import called, judged, protocol_of, trained
 from rrf.evaluation.control.evaluate import evaluate_control
 from rrf.evaluation.results import Evaluation
 from rrf.runners.checkpoints.control import load_control_policy
@@ -27,15 +26,15 @@ def standing(checkpoint: Path) -> Evaluation:
     """Evaluate a robot whose actions are always zero."""
     policy, interface = load_control_policy(checkpoint)
     act = policy.act
-    policy.act = lambda *given, **words: torch.zeros_like(act(*given, **words))
+    policy.act = lambda *args, **kwargs: torch.zeros_like(act(*args, **kwargs))
     return evaluate_control(policy, interface, protocol_of(_PROTOCOL))
 
 
 def row(name: str, report: Evaluation, result: dict | None = None) -> float:
     """Print a row of the table; returns the mean return of all episodes."""
     mean_return = statistics.mean(episode.episode_return for episode in report.episodes)
-    found = report.mean_metrics()
-    numbers = [mean_return, *(found[column] for column in COLUMNS)]
+    metrics = report.mean_metrics()
+    numbers = [mean_return, *(metrics[column] for column in COLUMNS)]
     numbers += [] if result is None else [result["num_steps"], result["cpu_s"]]
     print(f"| {name} |", " | ".join(f"{x:.4g}" for x in numbers), "|", flush=True)
     return mean_return
@@ -53,9 +52,10 @@ def main(seeds: Sequence[int], words: Sequence[str]) -> None:
         protocol = protocol_of(_PROTOCOL)
         base = row(f"standing, as seed {seed}", standing(path))
         best = row(f"teacher, seed {seed}", judged(path, protocol), teacher)
-        own = row(f"student, seed {seed}", judged(Path(student["checkpoint"]), protocol), student)
-        ratios.append(own / best)
-        gains.append((own - base) / (best - base))
+        report = judged(Path(student["checkpoint"]), protocol)
+        learned = row(f"student, seed {seed}", report, student)
+        ratios.append(learned / best)
+        gains.append((learned - base) / (best - base))
     print(f"\nreturn of student / teacher: {statistics.mean(ratios):.3f}")
     print(f"(student - standing) / (teacher - standing): {statistics.mean(gains):.3f}")
 

@@ -15,13 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from benchmarks.record import measure_named, number
+from benchmarks import harness
+from benchmarks.clock import Stopwatch
+from benchmarks.harness import Bench, by_name
 from rrf.client import PolicyClient
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
 from rrf.lineage import Lineage
@@ -29,7 +31,6 @@ from rrf.presets import resolve
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
-COMMAND = "python -m benchmarks.serving"
 SECONDS = 10.0
 WARM_UP = 20
 COMPACT, PI0 = "compact-vla-pretrain", "pi0-laptop"
@@ -37,93 +38,81 @@ _SIZE, _DIMS = 64, 4
 _STATISTICS = ("mean", "std", "min", "max", "q01", "q99")
 
 
-def serve_p99_ms() -> list[dict]:
+def serve_p99_ms(bench: Bench) -> list[dict]:
     """The compact policy, one client; the 99th percentile."""
-    return [_latency("serve_p99_ms", COMPACT, 1)]
+    return [_latency(bench, "serve_p99_ms", COMPACT, 1)]
 
 
-def serve_p99_ms_8_clients() -> list[dict]:
+def serve_p99_ms_8_clients(bench: Bench) -> list[dict]:
     """The compact policy, eight clients."""
-    return [_latency("serve_p99_ms_8_clients", COMPACT, 8)]
+    return [_latency(bench, "serve_p99_ms_8_clients", COMPACT, 8)]
 
 
-def serve_pi0_p99_ms() -> list[dict]:
+def serve_pi0_p99_ms(bench: Bench) -> list[dict]:
     """pi0 at laptop size, one client."""
-    return [_latency("serve_pi0_p99_ms", PI0, 1)]
+    return [_latency(bench, "serve_pi0_p99_ms", PI0, 1)]
 
 
-def serve_pi0_p99_ms_8_clients() -> list[dict]:
+def serve_pi0_p99_ms_8_clients(bench: Bench) -> list[dict]:
     """pi0 at laptop size, eight clients."""
-    return [_latency("serve_pi0_p99_ms_8_clients", PI0, 8)]
+    return [_latency(bench, "serve_pi0_p99_ms_8_clients", PI0, 8)]
 
 
-def serve_batch_throughput() -> list[dict]:
+def serve_batch_throughput(bench: Bench) -> list[dict]:
     """Requests per second of eight clients in batches, compared with one request at a time."""
     rows = []
     for name, preset in (("serve", COMPACT), ("serve_pi0", PI0)):
-        batched, single = (_requests_per_s(preset, max_batch) for max_batch in (8, 1))
+        batched, single = (_requests_per_s(bench, preset, max_batch) for max_batch in (8, 1))
         rows.append(
-            number(
+            bench.number(
                 f"{name}_batch_throughput",
                 batched,
                 "requests/s, 8 clients",
                 peer="one request at a time",
                 peer_value=single,
                 ratio=batched / single,
-                command=f"{COMMAND} serve_batch_throughput",
             )
         )
     return rows
 
 
-BENCHMARKS: dict[str, Callable[[], list[dict]]] = {
-    one.__name__: one
-    for one in (
-        serve_p99_ms,
-        serve_p99_ms_8_clients,
-        serve_pi0_p99_ms,
-        serve_pi0_p99_ms_8_clients,
-        serve_batch_throughput,
-    )
-}
-
-
-def _latency(name: str, preset: str, num_clients: int) -> dict:
+def _latency(bench: Bench, name: str, preset: str, num_clients: int) -> dict:
     with _served(preset, max_batch=8) as url:
-        latencies_s, _ = _load(url, num_clients)
+        latencies_s, _ = _load(bench, url, num_clients)
     p99_ms = float(np.percentile(latencies_s, 99)) * 1000
     clients = "1 client" if num_clients == 1 else f"{num_clients} clients"
     median_ms = float(np.median(latencies_s)) * 1000
     unit = f"ms, {clients}, {len(latencies_s)} requests; median {median_ms:.3g} ms"
-    return number(name, p99_ms, unit, command=f"{COMMAND} {name}")
+    return bench.number(name, p99_ms, unit)
 
 
-def _requests_per_s(preset: str, max_batch: int) -> float:
+def _requests_per_s(bench: Bench, preset: str, max_batch: int) -> float:
     with _served(preset, max_batch) as url:
-        latencies_s, seconds = _load(url, num_clients=8)
+        latencies_s, seconds = _load(bench, url, num_clients=8)
     return len(latencies_s) / seconds
 
 
-def _load(url: str, num_clients: int) -> tuple[list[float], float]:
+def _load(bench: Bench, url: str, num_clients: int) -> tuple[list[float], float]:
     """The latency of every request of some seconds, and how long it took to make them."""
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(PolicyClient(url)) for _ in range(num_clients)]
         threads = stack.enter_context(concurrent.futures.ThreadPoolExecutor(num_clients))
-        begin = time.perf_counter()
-        ask = functools.partial(_ask, until=begin + SECONDS)
-        latencies_s = [s for one in threads.map(ask, clients, range(num_clients)) for s in one]
-        return latencies_s, time.perf_counter() - begin
+        until = time.perf_counter() + bench.size(SECONDS, 2.0)
+        ask = functools.partial(_ask, until=until)
+        with Stopwatch() as watch:
+            by_client = list(threads.map(ask, clients, range(num_clients)))
+        return [latency_s for latencies_s in by_client for latency_s in latencies_s], watch.wall_s
 
 
 def _ask(client: PolicyClient, seed: int, until: float) -> list[float]:
     rng = np.random.default_rng(seed)
     inputs = client.metadata["inputs"]
     observation = {
-        name: rng.integers(0, 256, one["shape"], dtype=np.uint8)
+        name: rng.integers(0, 256, described["shape"], dtype=np.uint8)
         if name.startswith(IMAGE_PREFIX)
-        else rng.uniform(-1, 1, one["shape"]).astype(np.float32)
-        for name, one in inputs.items()
-        if one["dtype"] != "str"
+        else rng.uniform(-1, 1, described["shape"]).astype(np.float32)
+        for name, described in inputs.items()
+        if described["dtype"] != "str"
     }
     latencies_s = []
     while time.perf_counter() < until:
@@ -147,10 +136,10 @@ def _served(preset: str, max_batch: int) -> Iterator[str]:
         try:
             assert process.stdout is not None
             first = process.stdout.readline()
-            found = re.search(r"ws://\S+", first)
-            if found is None:
+            url = re.search(r"ws://\S+", first)
+            if url is None:
                 raise RuntimeError(f"rrf serve did not start: {first}")
-            yield found[0]
+            yield url[0]
         finally:
             process.terminate()
             process.wait(60)
@@ -182,5 +171,14 @@ def _written(preset: str, folder: Path) -> Path:
     )
 
 
+IDS = by_name(
+    serve_p99_ms,
+    serve_p99_ms_8_clients,
+    serve_pi0_p99_ms,
+    serve_pi0_p99_ms_8_clients,
+    serve_batch_throughput,
+)
+
+
 if __name__ == "__main__":
-    measure_named("serving", __doc__, BENCHMARKS)
+    harness.main("serving", __doc__, IDS)

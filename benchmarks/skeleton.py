@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -17,55 +16,50 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import env_speed, flow_overhead, record
+from benchmarks import env_speed, flow_overhead, harness
+from benchmarks.clock import Stopwatch, children_cpu_s
+from benchmarks.harness import Bench, Measure
 from rrf import workspace
 
-COMMAND = "python -m benchmarks.skeleton"
 MODEL = "metaworld-compact"
 
 
-def help_cpu_s(runs: int = 7) -> dict:
-    """CPU-seconds of the whole `rrf --help` process; median of `runs` after one warm-up."""
-    seconds = []
-    for _ in range(runs + 1):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([_rrf(), "--help"], check=True, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return record.number(
-        "help_cpu_s", statistics.median(seconds[1:]), "CPU-s", command=f"{COMMAND} help_cpu_s"
-    )
+def help_cpu_s(bench: Bench) -> dict:
+    """CPU-seconds of the whole `rrf --help` process."""
+    return bench.number("help_cpu_s", _median(bench, lambda _: _cpu_s_of(["--help"])), "CPU-s")
 
 
-def first_line_s(runs: int = 5) -> dict:
-    """Wall seconds from the start of `rrf train` to its first line; median of `runs` after one
-    warm-up."""
-    seconds = [_until(_training(), r"training ")[0] for _ in range(runs + 1)]
-    return _started("first_line_s", seconds, "s")
+def first_line_s(bench: Bench) -> dict:
+    """Wall seconds from the start of `rrf train` to its first line."""
+    value = _median(bench, lambda _: _until(_training(), r"training ")[0])
+    return bench.number("first_line_s", value, "s")
 
 
-def train_start_cpu_s(runs: int = 5) -> dict:
+def train_start_cpu_s(bench: Bench) -> dict:
     """CPU-seconds of `rrf train` with its usual trackers until it prints its first iteration."""
-    seconds = [_until(_training(), r"iteration 1/")[1] for _ in range(runs + 1)]
-    return _started("train_start_cpu_s", seconds, "CPU-s")
+    value = _median(bench, lambda _: _until(_training(), r"iteration 1/")[1])
+    return bench.number("train_start_cpu_s", value, "CPU-s")
 
 
-def eval_start_cpu_s(runs: int = 5) -> dict:
+def eval_start_cpu_s(bench: Bench) -> dict:
     """CPU-seconds of `rrf eval` until it prints its first episodes."""
     with _trained() as policy:
-        words = [*("eval", policy, "--num-videos", "0", "--out")]
-        seconds = [
-            _until([*words, f"{policy}/{run}/eval"], r"episode ")[1] for run in range(runs + 1)
-        ]
-    return _started("eval_start_cpu_s", seconds, "CPU-s")
+        words = ["eval", policy, "--num-videos", "0", "--out"]
+        value = _median(bench, lambda run: _until([*words, f"{policy}/{run}/eval"], "episode ")[1])
+    return bench.number("eval_start_cpu_s", value, "CPU-s")
 
 
-def export_cpu_s(runs: int = 5) -> dict:
+def export_cpu_s(bench: Bench) -> dict:
     """CPU-seconds of the whole `rrf export --onnx`."""
     with _trained() as policy:
         words = ["export", policy, "--onnx", f"{policy}/policy.onnx"]
-        seconds = [_until(words, "onnx ", to_the_end=True)[1] for _ in range(runs + 1)]
-    return _started("export_cpu_s", seconds, "CPU-s")
+        value = _median(bench, lambda _: _cpu_s_of(words))
+    return bench.number("export_cpu_s", value, "CPU-s")
+
+
+def _median(bench: Bench, measure: Callable[[int], float]) -> float:
+    """The median of several runs, which are numbered; the first one is a warm-up."""
+    return statistics.median([measure(run) for run in range(1 + bench.size(5, 1))][1:])
 
 
 def _training() -> list[str]:
@@ -84,42 +78,39 @@ def _trained() -> Iterator[str]:
         yield folder
 
 
-def _until(words: list[str], line: str, to_the_end: bool = False) -> tuple[float, float]:
-    """Wall seconds and CPU-seconds of `rrf WORDS` until it prints a line that begins so, or until
-    it has ended."""
-    begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    reached = None
+def _until(words: list[str], line: str) -> tuple[float, float]:
+    """Wall seconds and CPU-seconds of `rrf WORDS` until it prints a line that begins so."""
+    begin, reached = time.perf_counter(), None
     with subprocess.Popen(
         [_rrf(), *words], stdout=subprocess.PIPE, text=True, cwd=workspace.home()
     ) as process:
         assert process.stdout
         for printed in process.stdout:
             if reached is None and re.match(line, printed):
-                reached = time.perf_counter() - begin, _cpu_s_of(process.pid)
+                reached = time.perf_counter() - begin, _cpu_s_so_far(process.pid)
     if process.returncode or reached is None:
         raise RuntimeError(f"`rrf {' '.join(words)}` ended with exit code {process.returncode}")
-    if not to_the_end:
-        return reached
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return time.perf_counter() - begin, used
+    return reached
 
 
-def _cpu_s_of(pid: int) -> float:
+def _cpu_s_so_far(pid: int) -> float:
     """CPU-seconds of a running process and of those of its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def _started(id: str, seconds: list[float], unit: str) -> dict:
-    return record.number(id, statistics.median(seconds[1:]), unit, command=f"{COMMAND} {id}")
+def _cpu_s_of(words: list[str]) -> float:
+    """CPU-seconds of the whole `rrf WORDS`."""
+    before = children_cpu_s()
+    subprocess.run([_rrf(), *words], check=True, capture_output=True, cwd=workspace.home())
+    return children_cpu_s() - before
 
 
 def _rrf() -> Path:
     return Path(sys.executable).with_name("rrf")
 
 
-def eval_episodes_per_s() -> dict:
+def eval_episodes_per_s(bench: Bench) -> dict:
     """Episodes per wall second: the champion, the demo protocol, two worker processes."""
     with tempfile.TemporaryDirectory() as out:
         subprocess.run(
@@ -132,26 +123,24 @@ def eval_episodes_per_s() -> dict:
             cwd=workspace.home(),
         )
         result = json.loads(Path(out, "evaluation.json").read_text())
-    return record.number(
+    return bench.number(
         "eval_episodes_per_s",
         len(result["episodes"]) / result["timings"]["wall_s"],
         "episodes/s",
-        command=f"{COMMAND} eval_episodes_per_s",
         seeds=[result["protocol"]["seed"]],
     )
 
 
-def demo_wall_s() -> dict:
+def demo_wall_s(bench: Bench) -> dict:
     """Wall seconds of `make demo` on a fresh clone in an empty folder, including installation."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["git", "clone", "--quiet", workspace.home(), f"{folder}/clone"], check=True)
-        begin = time.perf_counter()
-        subprocess.run(["make", "demo"], cwd=f"{folder}/clone", check=True)
-        seconds = time.perf_counter() - begin
-    return record.number("demo_wall_s", seconds, "s", command=f"{COMMAND} demo_wall_s")
+        with Stopwatch() as watch:
+            subprocess.run(["make", "demo"], cwd=f"{folder}/clone", check=True)
+    return bench.number("demo_wall_s", watch.wall_s, "s")
 
 
-BENCHMARKS: dict[str, Callable[[], dict]] = {
+IDS: dict[str, Measure] = {
     "images_per_cpu_s_64": env_speed.images_per_cpu_s_64,
     "demo_frames_per_s": env_speed.demo_frames_per_s,
     "eval_episodes_per_s": eval_episodes_per_s,
@@ -166,5 +155,4 @@ BENCHMARKS: dict[str, Callable[[], dict]] = {
 
 
 if __name__ == "__main__":
-    workspace.settle_environment()
-    record.measure_named("skeleton", __doc__, BENCHMARKS)
+    harness.main("skeleton", __doc__, IDS)

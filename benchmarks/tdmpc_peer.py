@@ -1,6 +1,6 @@
 """Time the official TD-MPC2 on a CPU, with any interpreter that has torch and tensordict.
 
-`PYTHON benchmarks/tdmpc_peer.py SOURCE [--plans N --updates N ...]`, with SOURCE a checkout of
+`PYTHON -m benchmarks.tdmpc_peer SOURCE [--plans N --updates N ...]`, with SOURCE a checkout of
 github.com/nicklashansen/tdmpc2, prints JSON as its last line: `plan_s` and `update_s`, the median
 CPU-seconds of a plan and of an update, and `parameters`, the number of learned ones.
 
@@ -11,13 +11,12 @@ compiled. Nothing else is changed.
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
-import time
 import types
-from collections.abc import Callable
 from pathlib import Path
+
+from benchmarks.clock import median_cpu_s
 
 CHANGES = {
     "cuda:0": "cpu",
@@ -55,22 +54,10 @@ def main(arguments: list[str] | None = None) -> None:
             torch.zeros(*shape, 1),
         )
         observation = torch.randn(words.observations)
-        found = {
-            "plan_s": median_cpu_s(lambda: agent.act(observation), words.plans),
-            "update_s": median_cpu_s(lambda: agent._update(*batch), words.updates),
-            "parameters": agent.model.total_params,
-        }
-    print(json.dumps(found), flush=True)
-
-
-def median_cpu_s(call: Callable[[], object], repeats: int) -> float:
-    """The median CPU-seconds of a call, after three that are not counted."""
-    seconds = []
-    for _ in range(repeats + 3):
-        begin = time.process_time()
-        call()
-        seconds.append(time.process_time() - begin)
-    return statistics.median(seconds[3:])
+        [plan_s] = median_cpu_s(lambda: agent.act(observation), repeats=words.plans, warm_up=3)
+        [update_s] = median_cpu_s(lambda: agent._update(*batch), repeats=words.updates, warm_up=3)
+        numbers = {"plan_s": plan_s, "update_s": update_s}
+    print(json.dumps(numbers | {"parameters": agent.model.total_params}), flush=True)
 
 
 def _agent(words: argparse.Namespace, scratch: Path):
@@ -108,16 +95,16 @@ def _agent(words: argparse.Namespace, scratch: Path):
 
 def _settings(path: Path) -> dict:
     """The numbers, words and switches of the official config, which is a flat YAML file."""
-    found = {}
+    settings = {}
     for line in path.read_text().splitlines():
         name, colon, text = line.partition(": ")
         if not colon or line.startswith((" ", "#")) or text == "???":
             continue
         try:
-            found[name] = json.loads(text.replace("_", "").lstrip("+"))
+            settings[name] = json.loads(text.replace("_", "").lstrip("+"))
         except json.JSONDecodeError:
-            found[name] = text
-    return found
+            settings[name] = text
+    return settings
 
 
 if __name__ == "__main__":

@@ -1,14 +1,10 @@
 """Speed of training policies that see images: `python -m benchmarks.vla [ID ...]`, default all that
 this machine can measure.
 
-The peer runs in the same process and in turns. The real sizes have random weights and need a GPU,
-torch and transformers; they take two images of 224 px and are measured in bfloat16. `--tiny` runs
-them at laptop size anywhere, to try the script; nothing is then written.
+The peer runs in the same process and in turns. `benchmarks.vla_gpu` measures the real sizes.
 """
 
-import statistics
 import tempfile
-import time
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.record import measure_named, number
+from benchmarks import harness
+from benchmarks.clock import median_cpu_s
+from benchmarks.harness import Bench, by_name
+from benchmarks.peers import PEERS
 from rrf.presets import resolve
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.runner import SupervisedRunner, build_runner
 
-COMMAND = "python -m benchmarks.vla"
 FAMILIES = (
     "compact-vla-pretrain",
     "qwen2vl-laptop",
@@ -38,7 +36,7 @@ _STEPS, _ROUNDS = 5, 5
 _SEED = 0
 
 
-def trainer_overhead_ratio() -> list[dict]:
+def trainer_overhead_ratio(bench: Bench) -> list[dict]:
     """CPU time of a training step of ours beside that of a bare loop: the same model, batches,
     augmentation, clipping, AdamW and averaging, and nothing else. The median over rounds."""
     rows = []
@@ -49,20 +47,19 @@ def trainer_overhead_ratio() -> list[dict]:
         with tempfile.TemporaryDirectory() as folder:
             runner = _runner(preset, folder)
             bare = _bare_step(_runner(preset, folder))
-            ours_s, bare_s = _in_turns(runner._train_step, bare)
+            ours_s, bare_s = _cpu_s(bench, runner._train_step, bare)
         rows.append(
-            number(
+            bench.number(
                 name,
                 ours_s / bare_s,
                 f"times the CPU time of a bare loop, {preset}; {ours_s * 1000:.3g} ms per step",
-                command=f"{COMMAND} trainer_overhead_ratio",
                 seeds=[_SEED],
             )
         )
     return rows
 
 
-def feature_cache_speedup() -> list[dict]:
+def feature_cache_speedup(bench: Bench) -> list[dict]:
     """A step with kept features of a frozen backbone beside one that computes them."""
     frozen = [
         "policy.backbone.tuning=frozen",
@@ -73,38 +70,36 @@ def feature_cache_speedup() -> list[dict]:
         cache = [f"cache_dir={folder}/cache", "caches_features=true"]
         cached = _runner("qwen2vl-laptop", folder, frozen + cache)
         computed = _runner("qwen2vl-laptop", folder, frozen)
-        cached_s, computed_s = _in_turns(cached._train_step, computed._train_step)
+        cached_s, computed_s = _cpu_s(bench, cached._train_step, computed._train_step)
     return [
-        number(
+        bench.number(
             "feature_cache_speedup",
             computed_s / cached_s,
             "times as many steps per CPU-s, qwen2vl-laptop, frozen backbone, pooled",
-            command=f"{COMMAND} feature_cache_speedup",
             seeds=[_SEED],
         )
     ]
 
 
-def step_ms() -> list[dict]:
+def step_ms(bench: Bench) -> list[dict]:
     """The CPU time of a training step of every family at laptop size."""
     rows = []
     for preset in FAMILIES:
         with tempfile.TemporaryDirectory() as folder:
             runner = _runner(preset, folder)
-            (step_s,) = _in_turns(runner._train_step)
+            (step_s,) = _cpu_s(bench, runner._train_step)
         rows.append(
-            number(
+            bench.number(
                 f"step_ms_{preset}",
                 step_s * 1000,
                 f"CPU-ms per step of {runner.cfg.batch_size} frames",
-                command=f"{COMMAND} step_ms",
                 seeds=[_SEED],
             )
         )
     return rows
 
 
-def loader_frames_per_cpu_s_224() -> list[dict]:
+def loader_frames_per_cpu_s_224(bench: Bench) -> list[dict]:
     """Batches of 32 frames of 224 px read from JPEG and decoded, nothing kept in memory; beside
     lerobot's reader. The frames are enlarged from 64 px, so they decode faster than photographs.
     What the families consume stands in `step_ms` and in the numbers of a GPU."""
@@ -121,39 +116,27 @@ def loader_frames_per_cpu_s_224() -> list[dict]:
         root = Path(folder, "converted")
         convert(cfg, workspace.home() / cfg.source.path, root)
         reader = open_dataset(root, chunk_length=1, cache_bytes=0)
-        theirs = LeRobotDataset("local/224", root=root)
+        peer = LeRobotDataset("local/224", root=root)
 
         def read() -> None:
             reader.batch(rng.integers(0, reader.num_frames, batch))
 
-        def read_theirs() -> None:
+        def read_with_peer() -> None:
             for index in rng.integers(0, reader.num_frames, batch).tolist():
-                theirs[index]
+                peer[index]
 
-        ours_s, theirs_s = _in_turns(read, read_theirs)
+        ours_s, peer_s = _cpu_s(bench, read, read_with_peer)
     return [
-        number(
+        bench.number(
             "loader_frames_per_cpu_s_224",
             batch / ours_s,
             "frames/CPU-s",
-            peer="LeRobotDataset of lerobot 0.6.1",
-            peer_value=batch / theirs_s,
-            ratio=theirs_s / ours_s,
-            command=f"{COMMAND} loader_frames_per_cpu_s_224",
+            peer=f"LeRobotDataset of {PEERS['lerobot'].name}",
+            peer_value=batch / peer_s,
+            ratio=peer_s / ours_s,
             seeds=[_SEED],
         )
     ]
-
-
-BENCHMARKS: dict[str, Callable[[], list[dict]]] = {
-    one.__name__: one
-    for one in (
-        trainer_overhead_ratio,
-        feature_cache_speedup,
-        step_ms,
-        loader_frames_per_cpu_s_224,
-    )
-}
 
 
 def _runner(preset: str, folder: str, overrides: typing.Sequence[str] = ()) -> SupervisedRunner:
@@ -181,25 +164,14 @@ def _bare_step(runner: SupervisedRunner) -> Callable[[], None]:
     return step
 
 
-def _in_turns(*steps: Callable[[], typing.Any]) -> list[float]:
-    """CPU seconds of one call of each, the medians over rounds in turns, after a warm-up."""
-    for step in steps:
-        step()
-    spent: list[list[float]] = [[] for _ in steps]
-    for _ in range(_ROUNDS):
-        for step, found in zip(steps, spent, strict=True):
-            begin = time.process_time()
-            for _ in range(_STEPS):
-                step()
-            found.append((time.process_time() - begin) / _STEPS)
-    return [statistics.median(found) for found in spent]
-
-
-def main() -> None:
-    """Measure the numbers named on the command line, and write docs/benchmarks/vla.json."""
+def _cpu_s(bench: Bench, *steps: Callable[[], typing.Any]) -> list[float]:
+    """CPU-seconds of one call of each, on one thread."""
     torch.set_num_threads(1)
-    measure_named("vla", __doc__, BENCHMARKS)
+    return median_cpu_s(*steps, repeats=bench.size(_ROUNDS, 1), times=bench.size(_STEPS, 1))
+
+
+IDS = by_name(trainer_overhead_ratio, feature_cache_speedup, step_ms, loader_frames_per_cpu_s_224)
 
 
 if __name__ == "__main__":
-    main()
+    harness.main("vla", __doc__, IDS)

@@ -6,10 +6,8 @@ results go to `docs/benchmarks/headline/<name>.json`, one entry per seed. The sp
 """
 
 import dataclasses
-import functools
 import json
 import shutil
-import sys
 import time
 import typing
 from collections.abc import Sequence
@@ -18,7 +16,9 @@ from pathlib import Path
 import yaml
 
 from benchmarks import metaworld_tasks, record
-from rrf import atomic, processes, workspace
+from benchmarks.clock import Stopwatch
+from benchmarks.harness import run_rrf, train
+from rrf import atomic, workspace
 from rrf.config import read_yaml
 from rrf.envs.metaworld.tasks import TASKS
 from rrf.evaluation.results import FILE_NAME, Evaluation
@@ -399,44 +399,21 @@ def _dataset(name: str, recordings: Recordings) -> tuple[Path, float]:
     return root / "published", json.loads(seconds.read_text())
 
 
-def train(
-    preset: str,
-    run_dir: Path,
-    overrides: Sequence[str] = (),
-    threads: int = 1,
-    trackers: Sequence[str] = (),
-) -> dict:
-    """Run `rrf train` in a separate process; returns the content of result.json."""
-    words = [*overrides, f"trackers=[{','.join(trackers)}]", "--run-dir", str(run_dir)]
-    run_rrf("train", preset, *words, threads=threads)
-    return json.loads((run_dir / "result.json").read_text())
-
-
 def _train(seconds: list[float], *words: typing.Any) -> dict:
     """`train`, whose seconds are appended; of a resumed run, those of all its calls."""
-    began = time.perf_counter()
-    result = train(*words)
-    seconds.append(max(result["wall_s"], time.perf_counter() - began))
+    with Stopwatch() as watch:
+        result = train(*words)
+    seconds.append(max(result["wall_s"], watch.wall_s))
     return result
 
 
 def _evaluate(seconds: list[float], checkpoint: str, protocol: str, out: Path) -> Evaluation:
     """What `rrf eval` finds, and found before if the experiment is resumed; its seconds are
     appended."""
-    began = time.perf_counter()
-    if not (out / FILE_NAME).is_file():
-        words = ["--protocol", protocol, "--out", str(out), "--workers", "2", "--num-videos", "0"]
-        run_rrf("eval", checkpoint, *words)
-    report = Evaluation.load(out)
-    seconds.append(max(report.timings["wall_s"], time.perf_counter() - began))
+    with Stopwatch() as watch:
+        if not (out / FILE_NAME).is_file():
+            words = ["--protocol", protocol, "--out", str(out), "--workers", "2"]
+            run_rrf("eval", checkpoint, *words, "--num-videos", "0")
+        report = Evaluation.load(out)
+    seconds.append(max(report.timings["wall_s"], watch.wall_s))
     return report
-
-
-def run_rrf(*words: str, threads: int = 1) -> None:
-    """Run a command of `rrf` with so many threads."""
-    processes.run(  # which ends with this process: it writes into the folder of the next call
-        [sys.executable, "-m", "rrf.cli", *words],
-        on_line=functools.partial(print, flush=True),
-        cwd=workspace.home(),
-        env={"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)},
-    )

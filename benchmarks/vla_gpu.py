@@ -2,21 +2,23 @@
 
 Random weights, two images of 224 px, 30 tokens of prompt, bfloat16; loss, backward pass, clipping
 and fused AdamW. It needs torch, transformers and numpy, and no data. Model FLOP utilisation is
-that of the operations which `rrf doctor` estimates, of the peak named in `_PEAK_FLOPS`. `--tiny`
-runs the presets of laptop size on any device, to try the script; nothing is then written.
+that of the operations which `rrf doctor` estimates, of the peak named in `_PEAK_FLOPS`. `--small`
+runs the presets of laptop size, to try the script, with `--device cpu` anywhere.
 """
 
 import argparse
 import dataclasses
-import time
+import functools
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
-from benchmarks.record import number, save
-from rrf.config import did_you_mean
+from benchmarks import harness
+from benchmarks.clock import Stopwatch
+from benchmarks.harness import Bench
+from benchmarks.peers import NotMeasuredError
 from rrf.data.schema import ACTION, STATE, Batch, Observation
 from rrf.networks.vlm.configs import TokenizerCfg
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
@@ -25,7 +27,6 @@ from rrf.runners.footprint import Footprint
 from rrf.runners.optimizers import build_adamw
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 
-COMMAND = "python -m benchmarks.vla_gpu"
 _PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
 """Dense bfloat16 operations per second, from NVIDIA's data sheets."""
 _STATE_DIM, _ACTION_DIM = 8, 7
@@ -53,28 +54,28 @@ CASES = {
 }
 
 
-def measure(name: str, device: str, is_tiny: bool) -> dict:
+def measure(name: str, bench: Bench) -> dict:
     """The samples per second of the largest batch that fits."""
+    device = bench.options.device
     if torch.device(device).type == "cuda":
         torch.cuda.set_per_process_memory_fraction(0.95)  # the rest is for cuBLAS's own buffers
     case = CASES[name]
-    name_of = case.tiny if is_tiny else case.preset
-    cfg = config_of(
-        name_of, is_tiny, _STATE_DIM, _ACTION_DIM, "frozen" if case.is_frozen else "full"
-    )
+    preset, tuning = bench.size(case.preset, case.tiny), "frozen" if case.is_frozen else "full"
+    cfg = config_of(preset, bench.is_small, _STATE_DIM, _ACTION_DIM, tuning)
     with torch.device(device):
         policy = cfg.policy.build({STATE: stats_of(_STATE_DIM), ACTION: stats_of(_ACTION_DIM)})
     policy.train()
     optimizer = build_adamw(policy, cfg.optimizer)
-    for size in [4] if is_tiny else case.batches:
+    for size in bench.size(case.batches, [4]):
         try:
             seconds = _step_s(policy, optimizer, _batch(cfg, size), device)
         except torch.cuda.OutOfMemoryError:
             optimizer.zero_grad()
             torch.cuda.empty_cache()
             continue
-        return _number(name, Footprint(policy, cfg), case.is_frozen, size, seconds, device)
-    raise SystemExit(f"{name}: not even {case.batches[-1]} samples fit into the memory of {device}")
+        unit = _unit(Footprint(policy, cfg), case.is_frozen, size, seconds, device)
+        return bench.number(name, size / seconds, unit)
+    raise NotMeasuredError(f"not even {case.batches[-1]} samples fit into the memory of {device}")
 
 
 def config_of(
@@ -123,30 +124,36 @@ def _batch(cfg: SupervisedRunnerCfg, size: int) -> Batch:
 
 def _step_s(policy, optimizer: torch.optim.Optimizer, batch: Batch, device: str) -> float:
     """Seconds of one training step."""
-    begin = 0.0
-    for step in range(_WARM_UP + _STEPS):
-        if step == _WARM_UP:
-            wait(device)
-            begin = time.perf_counter()
+
+    def step() -> None:
         optimizer.zero_grad()
         with torch.autocast(torch.device(device).type, torch.bfloat16):
             loss, _ = policy.loss(batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         optimizer.step()
-    wait(device)
-    return (time.perf_counter() - begin) / _STEPS
+
+    return wall_s(step, device, _STEPS, _WARM_UP)
 
 
-def wait(device: str) -> None:
-    """Wait until the GPU has done all its work."""
+def wall_s(call: Callable[[], object], device: str, repeats: int, warm_up: int = 1) -> float:
+    """Wall seconds of a call, the mean after calls that do not count; the GPU's work is awaited."""
+    for _ in range(warm_up):
+        call()
+    _wait(device)
+    with Stopwatch() as watch:
+        for _ in range(repeats):
+            call()
+        _wait(device)
+    return watch.wall_s / repeats
+
+
+def _wait(device: str) -> None:
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize()
 
 
-def _number(
-    name: str, needs: Footprint, is_frozen: bool, size: int, seconds: float, device: str
-) -> dict:
+def _unit(needs: Footprint, is_frozen: bool, size: int, seconds: float, device: str) -> str:
     facts, what = [f"batch {size}"], "CPU"
     if torch.device(device).type == "cuda":
         what = torch.cuda.get_device_name()
@@ -154,27 +161,15 @@ def _number(
         peak = next((rate for key, rate in _PEAK_FLOPS.items() if key in what), None)
         if peak and not is_frozen:
             facts.append(f"{needs.flops(training=True) * size / seconds / peak:.0%} of its peak")
-    unit = f"samples/s on {what}; {', '.join(facts)}"
-    return number(name, size / seconds, unit, command=f"{COMMAND} {name}")
+    return f"samples/s on {what}; {', '.join(facts)}"
 
 
-def main() -> None:
-    """Measure the numbers named on the command line, and write docs/benchmarks/vla_gpu.json."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("ids", nargs="*", help=f"of: {', '.join(CASES)}")
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="laptop size, writes nothing")
-    args = parser.parse_args()
-    for name in args.ids or CASES:
-        if name not in CASES:
-            raise SystemExit(f"no benchmark '{name}'{did_you_mean(name, CASES)}")
-        row = measure(name, args.device, args.tiny)
-        print(f"{row['id']}: {row['value']:g} {row['unit']}", flush=True)
-        if not args.tiny:
-            save("vla_gpu", [row])
+
+
+IDS = {name: functools.partial(measure, name) for name in CASES}
 
 
 if __name__ == "__main__":
-    main()
+    harness.main("vla_gpu", __doc__, IDS, add_options=add_options)

@@ -1,4 +1,4 @@
-"""Reinforcement learning of the compact policy: `python -m benchmarks.vla_rl NAME [--seeds 0 1]`.
+"""Reinforcement learning of the compact policy: `python -m benchmarks.vla_rl ID [--seeds 0 1]`.
 
 `metaworld_rl_episodes_per_s` and its shares take five minutes.
 
@@ -17,24 +17,26 @@ then imitation and GRPO; half an hour per draw.
 `pipeline_ratio`, `plan_error`, and `ray_over_inline_ratio` with `weight_sync_s`, are explained in
 `benchmarks.vla_rl_roles`; they take minutes.
 
-The other names are those of `benchmarks.vla_experiments`; they appear only in the tables. Results
+The other ids are those of `benchmarks.vla_experiments`; they appear only in the tables. Results
 of seeds that were measured before are kept.
 """
 
 import argparse
+import functools
 import json
 import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import metaworld_peers, record, vla_rl_roles
+from benchmarks import harness, metaworld_peers, vla_rl_roles
 from benchmarks import vla_experiments as experiments
+from benchmarks.harness import Bench, Measure, train
+from benchmarks.peers import NotMeasuredError
 from rrf import workspace
 
-COMMAND = "python -m benchmarks.vla_rl"
 _ROUNDS = 4
-_RATE, _DRAWN = "metaworld_rl_episodes_per_s", "drawn"
+_RATE = "metaworld_rl_episodes_per_s"
 _ALIASES = {"metaworld-grpo-compact": "headline", "metaworld-grpo-mt50-two-views": "mt50_success"}
 _IDS = {  # experiment -> field of its results -> id under which it is published
     "metaworld-grpo-compact": {
@@ -44,10 +46,11 @@ _IDS = {  # experiment -> field of its results -> id under which it is published
     },
     "metaworld-grpo-mt50-two-views": {"after": "mt50_success", "wall_s": "mt50_wall_h"},
 }
+_SEEDS = {"metaworld-grpo-compact": (0, 1, 2)}  # of others: 0
 _UNITS = {"_s": ("s", 1), "_h": ("h", 3600)}  # by the end of an id: its name, and seconds
 
 
-def metaworld_rl_episodes_per_s() -> list[dict]:
+def metaworld_rl_episodes_per_s(bench: Bench) -> list[dict]:
     """Episodes per wall second of rollout and update together, with the shares of the CPU time.
 
     They are measured for the policy that training starts from, whose episodes are long. If the
@@ -57,20 +60,26 @@ def metaworld_rl_episodes_per_s() -> list[dict]:
     wrapper.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        start = Path(experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"])
+        start = Path(train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"])
         numbers = [
-            _rate(_RATE, start, Path(scratch, "rl")),
-            _rate(f"{_RATE}_early_stop", start, Path(scratch, "stopping"), experiments.EARLY_STOP),
+            _rate(bench, _RATE, start, Path(scratch, "rl")),
+            _rate(
+                bench,
+                f"{_RATE}_early_stop",
+                start,
+                Path(scratch, "stopping"),
+                experiments.EARLY_STOP,
+            ),
         ]
         end = workspace.state() / "headline" / "metaworld-grpo-compact-seed0" / "rl" / "result.json"
         if end.is_file():
             # Only the name is used, because the folder may have been moved.
             trained = end.parent / Path(json.loads(end.read_text())["checkpoint"]).name
-            numbers.append(_rate(f"{_RATE}_trained", trained, Path(scratch, "trained")))
+            numbers.append(_rate(bench, f"{_RATE}_trained", trained, Path(scratch, "trained")))
     return numbers
 
 
-def _rate(name: str, parent: Path, run_dir: Path, words: Sequence[str] = ()) -> dict:
+def _rate(bench: Bench, name: str, parent: Path, run_dir: Path, words: Sequence[str] = ()) -> dict:
     """Measure rounds that start from the policy in `parent`, with these overrides; the first, which
     loads tasks, does not count.
     """
@@ -101,25 +110,22 @@ def _rate(name: str, parent: Path, run_dir: Path, words: Sequence[str] = ()) -> 
     shares = {name: round(spent / sum(seconds.values()), 3) for name, spent in seconds.items()}
     peer = metaworld_peers.episodes_per_s("naive", parent, episodes=3)
     lerobot = metaworld_peers.episodes_per_s("lerobot", parent, episodes=1)
-    number = record.number(
+    number = bench.number(
         name,
         episodes / wall,
         "episodes/s",
-        command=f"{COMMAND} {_RATE}",
         peer="a loop over Meta-World's env.step and env.render (egl), one process",
         peer_value=peer,
         ratio=None if peer is None else episodes / wall / peer,
         seeds=[cfg.seed],
     )
-    facts = {
+    return number | {
         "shares_of_cpu_time": shares,
         "control_steps_per_s": round(steps * cfg.env.action_repeat / wall),
         "success": round(measured[-1]["env/success_once"], 3),
         "worker_memory_gb": round(max(peaks_gb), 2),
         "lerobot_episodes_per_s": None if lerobot is None else round(lerobot, 4),
     }
-    print(name, facts)
-    return number | facts
 
 
 def _peak_memory_gb(pid: int) -> float:
@@ -127,73 +133,63 @@ def _peak_memory_gb(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
 
 
-def _drawn() -> list[dict]:
+def _drawn(bench: Bench) -> list[dict]:
     """The published numbers of drawn tasks: means over all draws, also those of earlier calls."""
+    for tasks_seed in bench.options.tasks_seed:
+        _run(bench, f"{experiments.DRAWN}{tasks_seed}", 0)
     names = experiments.measured_draws()
     seeds = [int(name.removeprefix(experiments.DRAWN)) for name in names]
+    command = f"{bench.command} --tasks-seed {' '.join(map(str, seeds))}"
     return [
-        record.number(
+        bench.number(
             f"drawn_success_{when}",
             statistics.mean(experiments.results_of(name)[0][when] for name in names),
             "of 1",
-            command=f"{COMMAND} drawn --tasks-seed {' '.join(map(str, seeds))}",
             seeds=seeds,
         )
+        | {"command": command}
         for when in ("before", "after")
     ]
 
 
-def _published(experiment: str) -> list[dict]:
+def _experiment(name: str, bench: Bench) -> list[dict]:
     """The published numbers of an experiment: means over all seeds, also those of earlier calls."""
-    results = experiments.results_of(experiment)
+    for seed in bench.options.seeds or _SEEDS.get(name, (0,)):
+        _run(bench, name, seed)
+    results = experiments.results_of(name)
     numbers = []
-    for field, id in _IDS[experiment].items():
+    for field, id in _IDS.get(name, {}).items():
         unit, size = _UNITS.get(id[-2:], ("of 1", 1))
-        numbers.append(
-            record.number(
-                id,
-                statistics.mean(result[field] for result in results) / size,
-                unit,
-                command=f"{COMMAND} {_ALIASES[experiment]}",
-                seeds=[result["seed"] for result in results],
-            )
-        )
+        value = statistics.mean(result[field] for result in results) / size
+        seeds = [result["seed"] for result in results]
+        numbers.append(bench.number(id, value, unit, seeds=seeds))
     return numbers
 
 
-def main() -> None:
-    """Measure the given experiment and write `docs/benchmarks/vla_rl.json`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    by_alias = {alias: name for name, alias in _ALIASES.items()}
-    measured_here = {
-        _RATE: metaworld_rl_episodes_per_s,
-        vla_rl_roles.PIPELINE: vla_rl_roles.pipeline_ratio,
-        vla_rl_roles.PLAN: vla_rl_roles.plan_error,
-        vla_rl_roles.RAY: vla_rl_roles.ray_over_inline,
-        vla_rl_roles.SYNC: vla_rl_roles.ray_over_inline,
-    }
-    names = [*measured_here, _DRAWN, *by_alias, *experiments.EXPERIMENTS]
-    parser.add_argument("name", choices=names)
+def _run(bench: Bench, name: str, seed: int) -> None:
+    if not bench.saves:
+        raise NotMeasuredError("whole experiments have no small size, and always write results")
+    experiments.run(name, seed, bench.options.resume)
+
+
+_EXPERIMENTS = {name: functools.partial(_experiment, name) for name in experiments.EXPERIMENTS}
+IDS: dict[str, Measure] = {
+    _RATE: metaworld_rl_episodes_per_s,
+    vla_rl_roles.PIPELINE: vla_rl_roles.pipeline_ratio,
+    vla_rl_roles.PLAN: vla_rl_roles.plan_error,
+    vla_rl_roles.RAY: vla_rl_roles.ray_over_inline,
+    vla_rl_roles.SYNC: vla_rl_roles.ray_over_inline,
+    "drawn": _drawn,
+    **{alias: _EXPERIMENTS[name] for name, alias in _ALIASES.items()},
+    **_EXPERIMENTS,
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks-seed", nargs="+", type=int, default=[0, 1, 2], help="for drawn")
     parser.add_argument("--seeds", nargs="+", type=int, help="of training; 0, headline: 0 1 2")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted call")
-    words = parser.parse_args()
-    if words.name in measured_here:
-        record.save("vla_rl", measured_here[words.name]())
-        return
-    if words.name == _DRAWN:
-        for tasks_seed in words.tasks_seed:
-            experiments.run(f"{experiments.DRAWN}{tasks_seed}", 0, words.resume)
-        record.save("vla_rl", _drawn())
-        return
-    name: str = by_alias.get(words.name) or words.name
-    for seed in words.seeds or ((0, 1, 2) if words.name == "headline" else (0,)):
-        experiments.run(name, seed, words.resume)
-    if name in _IDS:
-        record.save("vla_rl", _published(name))
 
 
 if __name__ == "__main__":
-    main()
+    harness.main("vla_rl", __doc__, IDS, add_options=add_options, has_default=False)

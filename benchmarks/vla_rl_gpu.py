@@ -1,26 +1,28 @@
-"""Reinforcement learning of policies of real size on a GPU: `python -m benchmarks.vla_rl_gpu`.
+"""Reinforcement learning of policies of real size on a GPU: `python -m benchmarks.vla_rl_gpu
+[ID ...]`.
 
 Random weights, two images of 224 px, bfloat16. For each policy: chunks per second of the rollout
 role alone, rows per second of an update by GRPO, and control steps per second of rollouts in
 Meta-World, with the physics in processes on the CPU, and the images and the policy on the GPU. The
-last needs MuJoCo and Meta-World and is left out without them. `--tiny` runs the presets of laptop
-size on any device, to try the script; nothing is then written.
+last needs MuJoCo and Meta-World and is left out without them. `--small` runs the presets of laptop
+size, to try the script, with `--device cpu` anywhere.
 """
 
 import argparse
 import dataclasses
+import functools
 import importlib.util
 import math
 import os
-import time
 import typing
 
 import numpy as np
 import torch
 
-from benchmarks.record import number, save
-from benchmarks.vla_gpu import WORDS, config_of, stats_of, wait
-from rrf.config import did_you_mean
+from benchmarks import harness
+from benchmarks.clock import Stopwatch
+from benchmarks.harness import Bench
+from benchmarks.vla_gpu import WORDS, config_of, stats_of, wall_s
 from rrf.data.schema import ACTION, STATE, Observation
 from rrf.envs.metaworld.configs import MetaWorldCfg
 from rrf.envs.vec_env import InitialState
@@ -36,7 +38,6 @@ from rrf.runners.vla_rl.configs import VLARLRunnerCfg
 from rrf.runners.vla_rl.job_sources import JobList
 from rrf.storage.trajectories import Job, PlayedEpisode, decisions
 
-COMMAND = "python -m benchmarks.vla_rl_gpu"
 _CAMERAS = ["workspace", "gripperPOV"]
 _TASKS = ["drawer-open-v3", "button-press-topdown-v3"]
 _DIM = 4  # of Meta-World's states and actions
@@ -76,35 +77,36 @@ CASES = {
 }
 
 
-def measure(name: str, device: str, is_tiny: bool, num_workers: int, renderer: str) -> list[dict]:
+def measure(name: str, bench: Bench) -> list[dict]:
     """The numbers of one policy."""
-    cfg = _config(CASES[name], device, is_tiny, num_workers, renderer)
+    cfg, device = _config(CASES[name], bench), bench.options.device
     with torch.device(device):
         policy = cfg.policy.build({STATE: stats_of(_DIM), ACTION: stats_of(_DIM)})
     actor, rollout = build_roles(cfg, policy)
     rows = cfg.inference_batch
     observation = _observation(cfg, rows)
-    seconds = _seconds(lambda: rollout.act(observation, _generators(rows)), device)
-    numbers = [
-        _number(name, "rollout_chunks_per_s", rows / seconds, f"chunks/s, {rows} at a time", device)
-    ]
+    seconds = wall_s(lambda: rollout.act(observation, _generators(rows)), device, _REPEATS)
+
+    def number(what: str, value: float, unit: str) -> dict:
+        return bench.number(f"{name}_{what}", value, f"{unit}; {_machine(device)}")
+
+    unit = f"chunks/s, {rows} at a time"
+    numbers = [number("rollout_chunks_per_s", rows / seconds, unit)]
     groups = _groups(cfg, rollout)
     print(f"{name}: {_agreement(actor, groups, cfg)}", flush=True)
     num_rows = sum(len(episode) for group in groups for episode in group)
     horizon = cfg.env.max_episode_steps
-    seconds = _seconds(lambda: actor.update(groups, horizon, 0, 1.0, 0), device, repeats=1)
-    what = f"rows/s, {cfg.micro_batch_size} at a time"
-    numbers.append(_number(name, "update_rows_per_s", num_rows / seconds, what, device))
+    seconds = wall_s(lambda: actor.update(groups, horizon, 0, 1.0, 0), device, repeats=1)
+    unit = f"rows/s, {cfg.micro_batch_size} at a time"
+    numbers.append(number("update_rows_per_s", num_rows / seconds, unit))
     if all(map(importlib.util.find_spec, ("mujoco", "metaworld"))):
-        numbers.append(_simulated(name, cfg, rollout, device))
+        numbers.append(number("control_steps_per_s", *_simulated(name, cfg, rollout)))
     return numbers
 
 
-def _config(
-    case: Case, device: str, is_tiny: bool, num_workers: int, renderer: str
-) -> VLARLRunnerCfg:
-    preset = case.tiny if is_tiny else case.preset
-    policy = config_of(preset, is_tiny, _DIM, _DIM, case.tuning, _CAMERAS).policy
+def _config(case: Case, bench: Bench) -> VLARLRunnerCfg:
+    preset, num_workers = bench.size(case.preset, case.tiny), bench.options.workers
+    policy = config_of(preset, bench.is_small, _DIM, _DIM, case.tuning, _CAMERAS).policy
     assert isinstance(policy, VLMPolicyCfg)
     policy = policy.replace(
         chunk_length=case.chunk_length,
@@ -113,7 +115,7 @@ def _config(
     )
     cfg = resolve("metaworld-grpo-compact")
     assert isinstance(cfg, VLARLRunnerCfg)
-    slots = (2 if is_tiny else 8) * num_workers
+    slots = bench.size(8, 2) * num_workers
     return cfg.replace(
         policy=policy,
         env=MetaWorldCfg(
@@ -122,11 +124,11 @@ def _config(
             max_episode_steps=_DECISIONS * case.chunk_length,
             image_size=policy.image_size[0],
             cameras=_CAMERAS,
-            renderer=renderer,
+            renderer=bench.options.renderer,
         ),
         algorithm=cfg.algorithm.replace(num_epochs=1, minibatch_size=128, group_size=_GROUP),
         tasks=_TASKS,
-        device=device,
+        device=bench.options.device,
         precision="bf16",
         ema=None,
         num_workers=num_workers,
@@ -192,25 +194,24 @@ def _agreement(actor: ActorRole, groups: list[list[PlayedEpisode]], cfg: VLARLRu
     return f"ratio error {error:.2g}, approximate KL {kl:.2g} before the first update"
 
 
-def _simulated(name: str, cfg: VLARLRunnerCfg, rollout: RolloutRole, device: str) -> dict:
-    """Control steps per second of rollouts; the first episodes, which load tasks, do not count."""
+def _simulated(name: str, cfg: VLARLRunnerCfg, rollout: RolloutRole) -> tuple[float, str]:
+    """Control steps per second of rollouts, and their unit; the first episodes, which load tasks,
+    do not count."""
     backend = InlineBackend(cfg.env, rollout, cfg.num_workers, timeout_s=300)
     try:
         count = 2 * cfg.env.num_envs
         _play(backend, cfg.env.num_envs)
-        before, begin = backend.timings(), time.perf_counter()
-        steps = sum(episode.num_steps for episode in _play(backend, count))
-        wall = time.perf_counter() - begin
+        before = backend.timings()
+        with Stopwatch() as watch:
+            steps = sum(episode.num_steps for episode in _play(backend, count))
         spent = {key: seconds - before.get(key, 0.0) for key, seconds in backend.timings().items()}
     finally:
         backend.close()
-    print(
-        f"{name}: of {wall:.1f} s, { ({key: round(s, 2) for key, s in spent.items()}) }", flush=True
-    )
-    share = spent["inference"] / wall
-    facts = f"control steps/s, {cfg.num_workers} processes, inference {share:.0%} of the time"
-    rate = steps * cfg.env.action_repeat / wall
-    return _number(name, "control_steps_per_s", rate, facts, device)
+    rounded = {key: round(seconds, 2) for key, seconds in spent.items()}
+    print(f"{name}: of {watch.wall_s:.1f} s, {rounded}", flush=True)
+    share = spent["inference"] / watch.wall_s
+    unit = f"control steps/s, {cfg.num_workers} processes, inference {share:.0%} of the time"
+    return steps * cfg.env.action_repeat / watch.wall_s, unit
 
 
 def _play(backend: InlineBackend, count: int) -> list[PlayedEpisode]:
@@ -220,44 +221,21 @@ def _play(backend: InlineBackend, count: int) -> list[PlayedEpisode]:
     return source.episodes
 
 
-def _seconds(run: typing.Callable[[], object], device: str, repeats: int = _REPEATS) -> float:
-    run()
-    wait(device)
-    begin = time.perf_counter()
-    for _ in range(repeats):
-        run()
-    wait(device)
-    return (time.perf_counter() - begin) / repeats
+def _machine(device: str) -> str:
+    if torch.device(device).type != "cuda":
+        return "CPU"
+    gigabytes = torch.cuda.max_memory_allocated() / 1e9
+    return f"{torch.cuda.get_device_name()}, {os.cpu_count()} cores, {gigabytes:.1f} GB at most"
 
 
-def _number(name: str, what: str, value: float, unit: str, device: str) -> dict:
-    on = "CPU"
-    if torch.device(device).type == "cuda":
-        gigabytes = torch.cuda.max_memory_allocated() / 1e9
-        on = f"{torch.cuda.get_device_name()}, {os.cpu_count()} cores, {gigabytes:.1f} GB at most"
-    id = f"{name}_{what}"
-    return number(id, value, f"{unit}; {on}", command=f"{COMMAND} {name}")
-
-
-def main() -> None:
-    """Measure the policies named on the command line, and write docs/benchmarks/vla_rl_gpu.json."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("names", nargs="*", help=f"of: {', '.join(CASES)}")
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--renderer", default="egl")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 1) - 2))
-    parser.add_argument("--tiny", action="store_true", help="laptop size, writes nothing")
-    args = parser.parse_args()
-    for name in args.names or CASES:
-        if name not in CASES:
-            raise SystemExit(f"no policy '{name}'{did_you_mean(name, CASES)}")
-        for row in measure(name, args.device, args.tiny, args.workers, args.renderer):
-            print(f"{row['id']}: {row['value']:g} {row['unit']}", flush=True)
-            if not args.tiny:
-                save("vla_rl_gpu", [row])
+
+
+IDS = {name: functools.partial(measure, name) for name in CASES}
 
 
 if __name__ == "__main__":
-    main()
+    harness.main("vla_rl_gpu", __doc__, IDS, add_options=add_options)

@@ -1,4 +1,4 @@
-"""What the roles of reinforcement learning cost: `python -m benchmarks.vla_rl NAME`.
+"""What the roles of reinforcement learning cost: `python -m benchmarks.vla_rl ID`.
 
 `pipeline_ratio` takes a minute, `plan_error` ten, `ray_over_inline_ratio` with `weight_sync_s` a
 quarter of an hour.
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import record
-from benchmarks import vla_experiments as experiments
+from benchmarks.clock import Stopwatch
+from benchmarks.harness import Bench, train
 from rrf.data.schema import Observation
 from rrf.envs.vec_env import InitialState
 from rrf.orchestra.env_role import EnvRole
@@ -31,7 +31,6 @@ from rrf.runners.vla_rl.workload import Workload
 from tests.toy_simulator import presets as toy_presets
 from tests.toy_simulator.configs import ToyCfg
 
-COMMAND = "python -m benchmarks.vla_rl"
 PIPELINE, RAY, SYNC = "pipeline_ratio", "ray_over_inline_ratio", "weight_sync_s"
 PLAN = "plan_error"
 _ROUNDS = 4  # the first, which loads tasks, does not count
@@ -46,12 +45,12 @@ _STATS = {
 _SLOT_S = 0.004  # simulated: what a slot's chunk costs, and what a row's inference costs
 
 
-def ray_over_inline() -> list[dict]:
+def ray_over_inline(bench: Bench) -> list[dict]:
     """Seconds of the same rounds on Ray and inline, each with two environment processes and a
     rollout on this machine: in turns, inline first and last.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        start = experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"]
+        start = train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"]
         rounds: dict[bool, list[dict]] = {False: [], True: []}
         for turn, on_ray in enumerate((False, True, True, False) * _TURNS):
             ray = _RAY if on_ray else None
@@ -65,31 +64,29 @@ def ray_over_inline() -> list[dict]:
     synced = [row["time/weight_sync"] for row in rounds[True]]
     megabytes = statistics.mean(row["rollout/weight_sync_mb"] for row in rounds[True])
     numbers = [
-        record.number(
+        bench.number(
             RAY,
             on_ray / inline,
             "",
-            command=f"{COMMAND} {RAY}",
             peer="the inline backend, the same episodes",
             ratio=inline / on_ray,
         ),
-        record.number(
+        bench.number(
             SYNC,
             statistics.median(synced),
             "s",
-            command=f"{COMMAND} {RAY}",
         ),
     ]
     return [numbers[0], numbers[1] | {"megabytes": round(megabytes, 2)}]
 
 
-def plan_error() -> list[dict]:
+def plan_error(bench: Bench) -> list[dict]:
     """How far `rrf orchestra plan` is from the measured rollouts of the same rounds with other
     numbers of environment processes on this machine: the largest error, as a share. The runs take
     turns, forth and back."""
     rounds: dict[int, list[tuple[dict, Workload]]] = {workers: [] for workers in _WORKERS}
     with tempfile.TemporaryDirectory() as scratch:
-        start = experiments.train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"]
+        start = train("compact-vla-one-demo", Path(scratch, "sft"))["checkpoint"]
         for turn, workers in enumerate((*_WORKERS, *reversed(_WORKERS))):
             rounds[workers] += _rounds(start, Path(scratch, str(turn)), num_workers=workers)
     cfg = _cfg(start)
@@ -106,10 +103,10 @@ def plan_error() -> list[dict]:
         print(f"{workers} processes: {took:.1f} s, predicted {predicted:.1f} s")
     largest = max(map(abs, errors.values()))
     shares = {f"of_{workers}": round(error, 3) for workers, error in errors.items()}
-    return [record.number(PLAN, largest, "of 1", command=f"{COMMAND} {PLAN}") | shares]
+    return [bench.number(PLAN, largest, "of 1") | shares]
 
 
-def pipeline_ratio() -> list[dict]:
+def pipeline_ratio(bench: Bench) -> list[dict]:
     """Chunks per second of two environment processes over those of one, which share a simulated
     core, beside a simulated inference that takes as long as the simulation.
 
@@ -119,11 +116,10 @@ def pipeline_ratio() -> list[dict]:
     rates = {workers: _chunks_per_s(workers) for workers in (1, 2)}
     print({workers: round(rate) for workers, rate in rates.items()}, "chunks/s")
     return [
-        record.number(
+        bench.number(
             PIPELINE,
             rates[2] / rates[1],
             "",
-            command=f"{COMMAND} {PIPELINE}",
             peer="one environment process on the same core; simulated, balanced costs",
             ratio=rates[2] / rates[1],
         )
@@ -196,9 +192,8 @@ def _chunks_per_s(num_workers: int) -> float:
         try:
             backend.play(JobList(states[:2]), (0,), keeps=False)  # the processes start
             jobs = JobList(states)
-            begin = time.perf_counter()
-            backend.play(jobs, (0,), keeps=False)
-            seconds = time.perf_counter() - begin
+            with Stopwatch() as watch:
+                backend.play(jobs, (0,), keeps=False)
         finally:
             backend.close()
-    return sum(len(episode.steps) for episode in jobs.episodes) / seconds
+    return sum(len(episode.steps) for episode in jobs.episodes) / watch.wall_s

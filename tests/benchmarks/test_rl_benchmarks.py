@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from importlib.util import find_spec
 
 import gymnasium
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from benchmarks import (
     offline_scores,
+    peers,
     record,
     rl,
     rl_algorithms,
@@ -20,9 +22,10 @@ from benchmarks import (
     rl_family_curves,
     rl_peers,
 )
+from benchmarks.clock import Pace, median_paces, pace_between
+from benchmarks.harness import Bench
+from benchmarks.peers import PEERS, NotMeasuredError
 from benchmarks.rl_curve_chart import Point, chart, interquartile
-from benchmarks.rl_pace import Bench, NotMeasuredError, Pace, alternating, median_pace, ratio_row
-from benchmarks.rl_pace import peer_command as peer_command_of
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
 from rrf.evaluation.control.configs import ControlProtocolCfg
 from rrf.evaluation.control.evaluate import block_env
@@ -79,13 +82,13 @@ def test_an_unknown_id_is_answered_with_the_closest_one(capsys):
 def test_a_pace_is_the_median_of_the_iterations():
     # 100 steps each; they took 1, 4 and 2 wall seconds and 2, 2 and 5 CPU-seconds.
     marks = [(100, 0.0, 0.0), (200, 1.0, 2.0), (300, 5.0, 4.0), (400, 7.0, 9.0)]
-    assert median_pace(marks) == Pace(steps_per_s=50.0, steps_per_cpu_s=50.0)
+    assert pace_between(marks) == Pace(steps_per_s=50.0, steps_per_cpu_s=50.0)
 
 
 def test_peers_are_measured_in_turns_and_the_median_counts():
     order = []
     ours = iter([Pace(10, 1), Pace(30, 3), Pace(20, 2)])
-    theirs = iter([{"steps_per_s": n, "steps_per_cpu_s": n} for n in (5.0, 7.0, 6.0)])
+    others = iter([Pace(5, 5), Pace(7, 7), Pace(6, 6)])
 
     def we():
         order.append("we")
@@ -93,28 +96,62 @@ def test_peers_are_measured_in_turns_and_the_median_counts():
 
     def they():
         order.append("they")
-        return next(theirs)
+        return next(others)
 
-    assert alternating(we, [they], repeats=3) == (Pace(20, 2), [Pace(6.0, 6.0)])
+    assert median_paces(we, they, repeats=3) == [Pace(20, 2), Pace(6, 6)]
     assert order == ["we", "they"] * 3
 
 
 def test_a_row_has_the_ratio_by_wall_and_by_cpu_seconds():
-    row = ratio_row("x", Pace(6000.0, 4000.0), "another", Pace(2000.0, 1000.0), "x_of")
+    bench = Bench(command="python -m benchmarks.rl x_of")
+    row = bench.paces("x", Pace(6000.0, 4000.0), "another", Pace(2000.0, 1000.0))
     assert (row["value"], row["peer_value"], row["ratio"]) == (6000.0, 2000.0, 3.0)
     assert (row["per_cpu_s"], row["ratio_per_cpu_s"]) == (4000.0, 4.0)
     assert row["command"] == "python -m benchmarks.rl x_of"
 
 
 def test_a_peer_is_run_by_its_own_interpreter():
-    command = peer_command_of("/opt/peers/bin/python", "sb3-ppo", "--steps", 2048)
-    script = str(record.ROOT / "benchmarks" / "rl_peers.py")
-    assert command == ["/opt/peers/bin/python", script, "sb3-ppo", "--steps", "2048"]
+    command = Bench("/opt/peers/bin/python").peer_command("sb3-ppo", "--steps", 2048)
+    program = ["/opt/peers/bin/python", "-m", "benchmarks.rl_peers"]
+    assert command == [*program, "sb3-ppo", "--steps", "2048"]
+
+
+def test_a_checkout_is_told_from_others_and_run_by_this_interpreter(tmp_path):
+    (tmp_path / "corl" / "algorithms" / "offline").mkdir(parents=True)
+    (tmp_path / "corl" / "algorithms" / "offline" / "iql.py").touch()
+    bench = Bench("/opt/peers/bin/python", sources=[tmp_path / "other", tmp_path / "corl"])
+    program = [sys.executable, "-m", "benchmarks.corl_peer", str(tmp_path / "corl")]
+    assert bench.peer_command("corl-iql", "--updates", 2) == [*program, "iql", "--updates", "2"]
+
+
+def test_a_peer_is_found_in_the_environment_that_its_command_makes(tmp_path, monkeypatch):
+    monkeypatch.setattr(peers, "VENVS", tmp_path)
+    monkeypatch.setattr(peers, "ROOT", tmp_path)
+    sbx = PEERS["sbx"]
+    with pytest.raises(NotMeasuredError, match="type: uv venv sb3 && uv pip install --python sb3"):
+        sbx.interpreter()
+    python = tmp_path / "sb3" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    assert sbx.interpreter() == str(python)
+    assert sbx.interpreter("/opt/other") == "/opt/other"
+
+
+@pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
+def test_what_the_table_of_peers_names_is_there(peer):
+    for name in [*peer.used_by, *filter(None, [peer.script])]:
+        assert (record.ROOT / "benchmarks" / f"{name}.py").is_file()
+    assert peer.packages or peer.file or find_spec(peer.module)
+
+
+def test_the_peer_lerobot_is_the_locked_one():
+    locked = (record.ROOT / "requirements.lock").read_text()
+    assert PEERS["lerobot"].name.replace(" ", "==") in locked.splitlines()
 
 
 def test_peers_need_nothing_of_this_package():
     program = (
-        "import sys; sys.path.insert(0, 'benchmarks'); import rl_peers\n"
+        "import sys; sys.path.insert(0, '.'); from benchmarks import rl_peers\n"
         "print([name for name in sys.modules if name.split('.')[0] in ('rrf', 'torch')])"
     )
     done = subprocess.run(
@@ -149,7 +186,7 @@ def test_a_peer_is_evaluated_as_often_as_asked_while_it_learns(capsys):
     for steps in range(8, 105, 8):  # more than asked, as PPO does
         curve.reach(steps)
     points = [(32, -1.0), (56, -1.0), (80, -1.0), (104, -1.0)]
-    assert curve.found() == {"return": -1.0, "curve": points}
+    assert curve.results() == {"return": -1.0, "curve": points}
     with pytest.raises(SystemExit):
         rl_peers._words(["sb3-sac", "--points", "4"])
     assert "--episodes is 0" in capsys.readouterr().err
@@ -182,12 +219,13 @@ def test_peers_play_the_episodes_of_our_curves():
 
 def test_a_peers_line_is_the_middle_of_what_was_found(tmp_path, monkeypatch):
     monkeypatch.setattr(rl_family_curves, "FOLDER", tmp_path)
-    peer = rl_family_curves.Peer("CORL IQL", "corl-iql", ())
-    with pytest.raises(NotMeasuredError, match="CORL IQL: give a checkout of it with --source"):
+    peer = rl_family_curves.PeerLine("CORL IQL", "corl-iql", ())
+    advice = "CORL 6afec90: give a checkout of github.com/tinkoff-ai/CORL with --source"
+    with pytest.raises(NotMeasuredError, match=advice):
         rl_family_curves.of_peer(peer, [0], Bench())
     for seed in range(4):
-        found = {"curve": [[50, 1.0 * seed], [100, 10.0 * seed**2]]}
-        (tmp_path / f"corl-iql-seed{seed}.json").write_text(json.dumps(found))
+        result = {"curve": [[50, 1.0 * seed], [100, 10.0 * seed**2]]}
+        (tmp_path / f"corl-iql-seed{seed}.json").write_text(json.dumps(result))
     line = rl_family_curves.of_peer(peer, [0, 1, 2, 3], Bench())
     assert [(point.steps, point.mean) for point in line] == [(50, 1.5), (100, 25.0)]
 
@@ -276,10 +314,10 @@ def test_a_curve_goes_on_where_its_run_was_killed(tmp_path, monkeypatch):
     assert [row.steps for row in rl_curves.read(path)] == [256, 512]
     whole = rl_curves.train(cfg, path, run_dir)
 
-    def found(rows):
+    def returns(rows):
         return [(row.steps, row.return_greedy_mean, row.return_greedy_std) for row in rows]
 
-    assert found(whole) == found(undisturbed)
+    assert returns(whole) == returns(undisturbed)
     assert len({row.return_greedy_mean for row in whole}) > 1
     assert [row.wall_s for row in whole] == sorted(row.wall_s for row in whole)
 
