@@ -1,4 +1,5 @@
-"""How benchmarks read clocks: wall seconds, CPU-seconds, and measurements that take turns.
+"""How benchmarks read clocks: wall seconds, CPU-seconds, and measurements that take turns; and how
+much memory a process had.
 
 CPU-seconds count all threads of this process and the child processes that have ended. This file
 needs the standard library only, because peers run in interpreters without this package.
@@ -10,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 _Result = TypeVar("_Result")
@@ -32,6 +34,15 @@ def children_cpu_s() -> float:
     """CPU-seconds of the child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
+
+
+def peak_kb(process: int | str = "self") -> int:
+    """The most memory that a process ever had, by its id.
+
+    `resource` would say more: what a process had in memory before it started this program.
+    """
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 class Stopwatch:

@@ -139,8 +139,8 @@ def _least(
 def _in_child(expression: str) -> Cost:
     """The cost of evaluating `expression` of this module in a new process, with its peak memory."""
     program = (
-        f"import json, resource; from benchmarks import data; cost = data.{expression}\n"
-        "cost.peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000\n"
+        f"import json; from benchmarks import clock, data; cost = data.{expression}\n"
+        "cost.peak_mb = clock.peak_kb() / 1000\n"
         "print(json.dumps(vars(cost)))"
     )
     return Cost(**apart(expression, [sys.executable, "-c", program]))

@@ -80,23 +80,23 @@ def drawn() -> str:
 
 def families() -> str:
     """Every family at laptop size: what it cost, and what it solves of the held-out states."""
-    measured = {
+    by_name = {
         name: experiments.results_of(name)
         for name, experiment in experiments.EXPERIMENTS.items()
         if experiment.is_family
     }
-    measured = {name: results for name, results in measured.items() if results}
-    if not measured:
+    by_name = {name: results for name, results in by_name.items() if results}
+    if not by_name:
         return "not measured\n"
-    compact = _mean(measured["compact-vla-pretrain"])
-    tasks = list(measured["compact-vla-pretrain"][0]["by_task"])
+    compact = _mean(by_name["compact-vla-pretrain"])
+    tasks = list(by_name["compact-vla-pretrain"][0]["by_task"])
     lines = [
         "| family | parameters | steps | CPU-min | solved, 95 % bounds | of the compact policy | "
         + " | ".join(task.removesuffix("-v3") for task in tasks)
         + " |",
         "|---" * (6 + len(tasks)) + "|",
     ]
-    for name, results in measured.items():
+    for name, results in by_name.items():
         title = experiments.EXPERIMENTS[name].title
         for result in results:
             facts, by_task = result["sft"], result["by_task"]

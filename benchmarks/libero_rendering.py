@@ -75,11 +75,7 @@ class _Scene:
         datas = [_posed(model, qpos) for qpos in np.load(folder / "qpos.npy")]
         drawing = (spec, model, CAMERAS, (SIZE, SIZE))
         tracer = make_renderer(
-            "warp",
-            *drawing,
-            max_batch=len(datas),
-            geom_groups=GEOM_GROUPS,
-            use_gl_shading=True,
+            "warp", *drawing, max_batch=len(datas), geom_groups=GEOM_GROUPS, use_gl_shading=True
         )
         fast, default = (
             GLRenderer(*drawing[1:], backend, GEOM_GROUPS, is_fast) for is_fast in (True, False)

@@ -121,16 +121,16 @@ def measure(task: str) -> dict:
 
 def _shortest_demonstration(engine: TaskEngine) -> Demonstration:
     """The shortest success of the expert in five initial states of the demonstrations' seed."""
-    found = []
+    demonstrations = []
     for index in range(_NUM_DEMONSTRATED):
         episode = engine.begin(InitialState(engine.task, _DEMONSTRATED_SEED, index))
         is_success, demonstration = _play(engine, episode, Expert(engine.task))
         engine.retire(episode)
         if is_success:
-            found.append(demonstration)
-    if not found:
+            demonstrations.append(demonstration)
+    if not demonstrations:
         raise ValueError(f"the expert of {engine.task} solves none of {_NUM_DEMONSTRATED} states")
-    return min(found, key=lambda demonstration: len(demonstration.actions))
+    return min(demonstrations, key=lambda demonstration: len(demonstration.actions))
 
 
 def _play(
@@ -177,11 +177,11 @@ def draw_views() -> None:
 
 
 def _with_descendants(model, names: tuple[str, ...]) -> set[int]:
-    found = {model.body(name).id for name in names}
+    bodies = {model.body(name).id for name in names}
     for body in range(model.nbody):  # a parent comes before its children
-        if model.body_parentid[body] in found:
-            found.add(body)
-    return found
+        if model.body_parentid[body] in bodies:
+            bodies.add(body)
+    return bodies
 
 
 def main() -> None:
@@ -190,8 +190,8 @@ def main() -> None:
     workers = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(2, workers) as pool:
         results = dict(zip(TASKS, pool.map(measure, TASKS), strict=True))
-    for task, found in results.items():
-        print(task, found, flush=True)
+    for task, facts in results.items():
+        print(task, facts, flush=True)
     atomic.write_json(RESULTS, results)
     draw_views()
 

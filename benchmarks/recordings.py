@@ -15,11 +15,7 @@ from benchmarks.harness import Bench, run_rrf, train
 from rrf import workspace
 
 RESULTS = record.RESULTS / "recordings.json"
-DATASETS = {
-    "bridge-sft-laptop": "bridge",
-    "gr1-sft-laptop": "gr1",
-    "g1-sft-laptop": "g1-segments",
-}
+DATASETS = {"bridge-sft-laptop": "bridge", "gr1-sft-laptop": "gr1", "g1-sft-laptop": "g1-segments"}
 
 
 def measure(preset: str, bench: Bench) -> dict:

@@ -59,200 +59,128 @@ _MIRRORS = "algorithm.symmetry_cfg.mirrors=rrf.algorithms.mirrors:pendulum"
 ALGORITHMS = {
     "ppo": Algorithm("PPO", _arxiv("1707.06347"), "on_policy/ppo.py", "pendulum-ppo", *_UPRIGHT),
     "caps": Algorithm(
-        "CAPS", _arxiv("2012.06644"), "smooth/caps.py", "pendulum-caps", *_UPRIGHT, "ppo", True
+        "CAPS", _arxiv("2012.06644"), "smooth/caps.py", "pendulum-caps", *_UPRIGHT, "ppo", True,
     ),
     "l2c2": Algorithm(
-        "L2C2", _arxiv("2202.07152"), "smooth/l2c2.py", "pendulum-l2c2", *_UPRIGHT, "ppo", True
+        "L2C2", _arxiv("2202.07152"), "smooth/l2c2.py", "pendulum-l2c2", *_UPRIGHT, "ppo", True,
     ),
     "lips": Algorithm(
-        "Lips (Jacobian penalty)", "", "smooth/lips.py", "pendulum-lips", *_UPRIGHT, "ppo", True
+        "Lips (Jacobian penalty)", "", "smooth/lips.py", "pendulum-lips", *_UPRIGHT, "ppo", True,
     ),
     "lcp": Algorithm(
-        "LCP", _arxiv("2410.11825"), "smooth/lips.py", "pendulum-lcp", *_UPRIGHT, "ppo", True
+        "LCP", _arxiv("2410.11825"), "smooth/lips.py", "pendulum-lcp", *_UPRIGHT, "ppo", True,
     ),
     "lipsnet": Algorithm(
-        "LipsNet", _LIPS, "smooth/lips.py", "pendulum-lipsnet", *_UPRIGHT, "ppo", True
+        "LipsNet", _LIPS, "smooth/lips.py", "pendulum-lipsnet", *_UPRIGHT, "ppo", True,
     ),
     "ppo-short": Algorithm(
-        "PPO, a fifth of the steps",
-        _arxiv("1707.06347"),
-        "on_policy/ppo.py",
-        "pendulum-ppo max_iterations=20",
-        *_UPRIGHT,
+        "PPO, a fifth of the steps", _arxiv("1707.06347"), "on_policy/ppo.py",
+        "pendulum-ppo max_iterations=20", *_UPRIGHT,
     ),
     "symmetry": Algorithm(
-        "Symmetry",
-        _arxiv("2403.04359"),
-        "on_policy/symmetry.py",
-        f"pendulum-ppo max_iterations=20 {_MIRRORS}",
-        *_UPRIGHT,
-        "ppo-short",
+        "Symmetry", _arxiv("2403.04359"), "on_policy/symmetry.py",
+        f"pendulum-ppo max_iterations=20 {_MIRRORS}", *_UPRIGHT, "ppo-short",
     ),
     "two-goals-ppo": Algorithm(
-        "PPO", _arxiv("1707.06347"), "on_policy/ppo.py", "two-goals-ppo", *_GOALS
+        "PPO", _arxiv("1707.06347"), "on_policy/ppo.py", "two-goals-ppo", *_GOALS,
     ),
     "rnd": Algorithm(
-        "RND",
-        _arxiv("1810.12894"),
-        "on_policy/rnd.py",
-        "two-goals-ppo algorithm.rnd_cfg.weight=0.5",
-        *_GOALS,
-        "two-goals-ppo",
+        "RND", _arxiv("1810.12894"), "on_policy/rnd.py",
+        "two-goals-ppo algorithm.rnd_cfg.weight=0.5", *_GOALS, "two-goals-ppo",
     ),
     "sapg": Algorithm(
-        "SAPG",
-        _arxiv("2407.20230"),
-        "on_policy/sapg.py",
-        "two-goals-sapg",
-        *_GOALS,
+        "SAPG", _arxiv("2407.20230"), "on_policy/sapg.py", "two-goals-sapg", *_GOALS,
         "two-goals-ppo",
     ),
     "epo": Algorithm(
-        "EPO", _arxiv("2503.19037"), "on_policy/epo.py", "two-goals-epo", *_GOALS, "two-goals-ppo"
+        "EPO", _arxiv("2503.19037"), "on_policy/epo.py", "two-goals-epo", *_GOALS, "two-goals-ppo",
     ),
     "sac": Algorithm("SAC", _arxiv("1812.05905"), "off_policy/sac.py", "pendulum-sac", *_UPRIGHT),
     "dsac": Algorithm(
-        "DSAC", _arxiv("2001.02811"), "off_policy/dsac.py", "pendulum-dsac", *_UPRIGHT, "sac"
+        "DSAC", _arxiv("2001.02811"), "off_policy/dsac.py", "pendulum-dsac", *_UPRIGHT, "sac",
     ),
     "dsact": Algorithm(
-        "DSAC-T", _arxiv("2310.05858"), "off_policy/dsac.py", "pendulum-dsact", *_UPRIGHT, "sac"
+        "DSAC-T", _arxiv("2310.05858"), "off_policy/dsac.py", "pendulum-dsact", *_UPRIGHT, "sac",
     ),
     "hidden-sac": Algorithm(
-        "SAC", _arxiv("1812.05905"), "off_policy/sac.py", "pendulum-hidden-sac", *_HIDDEN
+        "SAC", _arxiv("1812.05905"), "off_policy/sac.py", "pendulum-hidden-sac", *_HIDDEN,
     ),
     "sac-seq": Algorithm(
-        "SAC-Seq (recurrent)",
-        "[R2D2](https://openreview.net/forum?id=r1lyTjAqYX)",
-        "off_policy/sac_seq.py",
-        "pendulum-hidden-sac-seq",
-        *_HIDDEN,
-        "hidden-sac",
+        "SAC-Seq (recurrent)", "[R2D2](https://openreview.net/forum?id=r1lyTjAqYX)",
+        "off_policy/sac_seq.py", "pendulum-hidden-sac-seq", *_HIDDEN, "hidden-sac",
     ),
     "sac-trans": Algorithm(
-        "SAC-Trans (transformer)",
-        "",
-        "off_policy/sac_trans.py",
-        "pendulum-hidden-sac-trans",
-        *_HIDDEN,
-        "hidden-sac",
+        "SAC-Trans (transformer)", "", "off_policy/sac_trans.py", "pendulum-hidden-sac-trans",
+        *_HIDDEN, "hidden-sac",
     ),
     "hold": Algorithm("SAC", _arxiv("1812.05905"), "off_policy/sac.py", "pendulum-hold", *_SLOW),
     "belief-flow": Algorithm(
-        "Belief Flow", "", "off_policy/sac_belief.py", "pendulum-belief-flow", *_SLOW, "hold"
+        "Belief Flow", "", "off_policy/sac_belief.py", "pendulum-belief-flow", *_SLOW, "hold",
     ),
     "gru-d": Algorithm(
-        "GRU-D", _arxiv("1606.01865"), "off_policy/sac_belief.py", "pendulum-gru-d", *_SLOW, "hold"
+        "GRU-D", _arxiv("1606.01865"), "off_policy/sac_belief.py", "pendulum-gru-d", *_SLOW, "hold",
     ),
     "discrete-sac": Algorithm(
-        "SAC for discrete actions",
-        _arxiv("1910.07207"),
-        "off_policy/discrete_sac.py",
-        "cartpole-sac",
-        *("cartpole", "CartPole"),
+        "SAC for discrete actions", _arxiv("1910.07207"), "off_policy/discrete_sac.py",
+        "cartpole-sac", *("cartpole", "CartPole"),
     ),
     "mbpo": Algorithm(
-        "MBPO, 3,000 steps",
-        _arxiv("1906.08253"),
-        "model_based/mbpo.py",
-        "pendulum-mbpo",
-        *_UPRIGHT,
-        "sac",
+        "MBPO, 3,000 steps", _arxiv("1906.08253"), "model_based/mbpo.py", "pendulum-mbpo",
+        *_UPRIGHT, "sac",
     ),
     "mbpo-balance": Algorithm(
-        "MBPO, 5,000 steps",
-        _arxiv("1906.08253"),
-        "model_based/mbpo.py",
-        "inverted-pendulum-mbpo",
+        "MBPO, 5,000 steps", _arxiv("1906.08253"), "model_based/mbpo.py", "inverted-pendulum-mbpo",
         *("inverted-pendulum", "InvertedPendulum"),
     ),
     "model-ppo": Algorithm(
-        "PPO with imagined rollouts",
-        "",
-        "model_based/model_ppo.py",
-        "pendulum-model-ppo",
-        *_UPRIGHT,
-        "ppo",
+        "PPO with imagined rollouts", "", "model_based/model_ppo.py", "pendulum-model-ppo",
+        *_UPRIGHT, "ppo",
     ),
     "tdmpc2": Algorithm(
-        "TD-MPC2, 10,000 steps",
-        _arxiv("2310.16828"),
-        "planning/tdmpc2.py",
-        "pendulum-tdmpc2",
-        *_UPRIGHT,
-        "sac",
+        "TD-MPC2, 10,000 steps", _arxiv("2310.16828"), "planning/tdmpc2.py", "pendulum-tdmpc2",
+        *_UPRIGHT, "sac",
     ),
     "tdmpc": Algorithm(
-        "TD-MPC, 10,000 steps",
-        _arxiv("2203.04955"),
-        "planning/tdmpc.py",
-        "pendulum-tdmpc",
-        *_UPRIGHT,
-        "sac",
+        "TD-MPC, 10,000 steps", _arxiv("2203.04955"), "planning/tdmpc.py", "pendulum-tdmpc",
+        *_UPRIGHT, "sac",
     ),
     "bc": Algorithm("Behaviour cloning", "", "offline/cloning.py", "pendulum-bc", *_RECORDED),
     "td3-bc": Algorithm(
-        "TD3+BC",
-        _arxiv("2106.06860"),
-        "offline/td3_bc.py",
-        "pendulum-td3-bc",
-        *_RECORDED,
-        "bc",
+        "TD3+BC", _arxiv("2106.06860"), "offline/td3_bc.py", "pendulum-td3-bc", *_RECORDED, "bc",
     ),
     "iql": Algorithm(
-        "IQL", _arxiv("2110.06169"), "offline/iql.py", "pendulum-iql", *_RECORDED, "bc"
+        "IQL", _arxiv("2110.06169"), "offline/iql.py", "pendulum-iql", *_RECORDED, "bc",
     ),
     "cql": Algorithm(
-        "CQL", _arxiv("2006.04779"), "offline/cql.py", "pendulum-cql", *_RECORDED, "bc"
+        "CQL", _arxiv("2006.04779"), "offline/cql.py", "pendulum-cql", *_RECORDED, "bc",
     ),
     "gail": Algorithm(
-        "GAIL", _arxiv("1606.03476"), "imitation/gail.py", "pendulum-gail", *_EXPERT, "bc-expert"
+        "GAIL", _arxiv("1606.03476"), "imitation/gail.py", "pendulum-gail", *_EXPERT, "bc-expert",
     ),
     "bc-expert": Algorithm(
-        "Behaviour cloning",
-        "",
-        "offline/cloning.py",
-        "pendulum-bc dataset=pendulum-expert",
+        "Behaviour cloning", "", "offline/cloning.py", "pendulum-bc dataset=pendulum-expert",
         *_EXPERT,
     ),
     "distillation": Algorithm(
-        "Distillation",
-        "",
-        "distillation/distillation.py",
-        "pendulum-hidden-distill teacher=…",
-        *_BLIND,
-        "sac",
-        teacher="sac",
+        "Distillation", "", "distillation/distillation.py", "pendulum-hidden-distill teacher=…",
+        *_BLIND, "sac", teacher="sac",
     ),
     "dagger": Algorithm(
-        "DAgger",
-        _arxiv("1011.0686"),
-        "distillation/dagger.py",
-        "pendulum-hidden-dagger teacher=…",
-        *_BLIND,
-        "sac",
-        teacher="sac",
+        "DAgger", _arxiv("1011.0686"), "distillation/dagger.py", "pendulum-hidden-dagger teacher=…",
+        *_BLIND, "sac", teacher="sac",
     ),
     "moe": Algorithm(
-        "PPO, mixture of experts", "", "on_policy/auxiliary.py", "pendulum-moe", *_UPRIGHT, "ppo"
+        "PPO, mixture of experts", "", "on_policy/auxiliary.py", "pendulum-moe", *_UPRIGHT, "ppo",
     ),
     "vae": Algorithm(
-        "PPO, variational autoencoder",
-        "",
-        "on_policy/auxiliary.py",
-        "pendulum-vae",
-        *_UPRIGHT,
+        "PPO, variational autoencoder", "", "on_policy/auxiliary.py", "pendulum-vae", *_UPRIGHT,
         "ppo",
     ),
     "fft": Algorithm(
-        "PPO, causal FFT filter",
-        "",
-        "on_policy/ppo.py",
-        "pendulum-fft",
-        *_UPRIGHT,
-        "ppo",
+        "PPO, causal FFT filter", "", "on_policy/ppo.py", "pendulum-fft", *_UPRIGHT, "ppo",
         is_smoother=True,
     ),
-}
+}  # fmt: skip
 
 
 def overview(numbers: Iterable[dict]) -> str:

@@ -92,12 +92,6 @@ def _in_turns(bench: Bench) -> list[tuple[float, float]]:
 
 def _row(bench: Bench, id: str, value: float, unit: str, peer_value: float, ratio: float) -> dict:
     row = bench.number(
-        id,
-        value,
-        unit,
-        peer=PEERS["tdmpc2"].name,
-        peer_value=peer_value,
-        ratio=ratio,
-        seeds=[SEED],
+        id, value, unit, peer=PEERS["tdmpc2"].name, peer_value=peer_value, ratio=ratio, seeds=[SEED]
     )
     return row | {"command": f"{bench.command} --source SOURCE"}

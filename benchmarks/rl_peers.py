@@ -291,10 +291,7 @@ def _d3rlpy(algorithm: str) -> Callable[[argparse.Namespace], dict]:
                 learner.update(dataset.sample_transition_batch(256))
                 curve.reach(update + 1)
         pace = watch.pace(words.updates)
-        paces = {
-            "updates_per_s": pace.steps_per_s,
-            "updates_per_cpu_s": pace.steps_per_cpu_s,
-        }
+        paces = {"updates_per_s": pace.steps_per_s, "updates_per_cpu_s": pace.steps_per_cpu_s}
         return paces | curve.results()
 
     return measure

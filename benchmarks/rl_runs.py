@@ -58,11 +58,7 @@ def of_training(cfg: "ControlRunnerCfg", warm_up: int, iterations: int) -> Pace:
     """
     total = warm_up + iterations
     cfg = cfg.replace(
-        max_iterations=total,
-        save_interval=total,
-        log_interval=1,
-        video_interval=None,
-        trackers=[],
+        max_iterations=total, save_interval=total, log_interval=1, video_interval=None, trackers=[]
     )
     marks: list[tuple[int, float, float]] = []
 

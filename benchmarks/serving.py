@@ -98,13 +98,13 @@ def _load(bench: Bench, url: str, num_clients: int) -> tuple[list[float], float]
         clients = [stack.enter_context(PolicyClient(url)) for _ in range(num_clients)]
         threads = stack.enter_context(concurrent.futures.ThreadPoolExecutor(num_clients))
         until = time.perf_counter() + bench.size(SECONDS, 2.0)
-        ask = functools.partial(_ask, until=until)
+        ask = functools.partial(_ask, until=until, warm_up=bench.size(WARM_UP, 1))
         with Stopwatch() as watch:
             by_client = list(threads.map(ask, clients, range(num_clients)))
         return [latency_s for latencies_s in by_client for latency_s in latencies_s], watch.wall_s
 
 
-def _ask(client: PolicyClient, seed: int, until: float) -> list[float]:
+def _ask(client: PolicyClient, seed: int, until: float, warm_up: int) -> list[float]:
     rng = np.random.default_rng(seed)
     inputs = client.metadata["inputs"]
     observation = {
@@ -117,7 +117,7 @@ def _ask(client: PolicyClient, seed: int, until: float) -> list[float]:
     latencies_s = []
     while time.perf_counter() < until:
         latencies_s.append(client.request({**observation, "prompt": "open a drawer"}).latency_s)
-    return latencies_s[WARM_UP:]
+    return latencies_s[warm_up:]
 
 
 @contextlib.contextmanager
@@ -135,10 +135,10 @@ def _served(preset: str, max_batch: int) -> Iterator[str]:
         )
         try:
             assert process.stdout is not None
-            first = process.stdout.readline()
-            url = re.search(r"ws://\S+", first)
+            urls = (re.search(r"ws://\S+", line) for line in process.stdout)
+            url = next(filter(None, urls), None)
             if url is None:
-                raise RuntimeError(f"rrf serve did not start: {first}")
+                raise RuntimeError("rrf serve did not start")
             yield url[0]
         finally:
             process.terminate()

@@ -71,13 +71,13 @@ def main() -> None:
 def pages() -> dict[Path, str]:
     """The files that have tables, as they should be."""
     docs = ROOT / "docs"
-    found = {path: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
-    numbers = [row for rows in found.values() for row in rows]
+    results = {path: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    numbers = [row for rows in results.values() for row in rows]
     algorithms = [row for row in numbers if row["id"].startswith("algorithm_")]
     blocks = {
         ROOT / "README.md": {"strongest": strongest(numbers)},
         RESULTS / "README.md": {
-            "benchmarks": "\n".join(_section(path.stem, rows) for path, rows in found.items()),
+            "benchmarks": "\n".join(_section(path.stem, rows) for path, rows in results.items()),
             "curves": _curves(),
             "tasks": headline_page.details(),
             "views": metaworld_tasks.table(),
@@ -88,7 +88,7 @@ def pages() -> dict[Path, str]:
         },
         docs / "models.md": {
             "families": headline_page.families(),
-            "recordings": recordings.table(found.get(recordings.RESULTS, [])),
+            "recordings": recordings.table(results.get(recordings.RESULTS, [])),
         },
         docs / "locomotion.md": {
             "algorithms": rl_algorithms.overview(algorithms),
@@ -136,7 +136,7 @@ def filled(path: Path, contents: dict[str, str]) -> str:
         if not between.search(text):
             raise ValueError(f"{path} has no marks <!-- {mark} --> and <!-- /{mark} -->")
         inside = f"\n{content.rstrip()}\n\n"
-        text = between.sub(lambda found, inside=inside: found[1] + inside + found[2], text)
+        text = between.sub(lambda marks, inside=inside: marks[1] + inside + marks[2], text)
     return text
 
 
@@ -157,7 +157,7 @@ def _curves() -> str:
         steps = next(iter(ends.values())).steps
         lines.append(f"| `{preset}` | {steps:,} | {returns} | {wall:.0f} min, {cpu:.0f} CPU-min |")
     measured = {path.stem for path in pictures} | {"go1-flat-ppo"}
-    measured |= {one.words.split()[0] for one in rl_algorithms.ALGORITHMS.values()}
+    measured |= {algorithm.words.split()[0] for algorithm in rl_algorithms.ALGORITHMS.values()}
     missing = [f"`{name}`" for name in PRESETS if _is_control(name) and name not in measured]
     images = "".join(f"![{path.stem}](curves/{path.name})\n\n" for path in pictures)
     rows = "\n".join(lines)

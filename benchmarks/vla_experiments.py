@@ -113,101 +113,71 @@ _FIFTY = Recordings(TARGET_TASKS, episodes=50, max_steps=80)
 EXPERIMENTS = {
     "metaworld-grpo-compact": Experiment("GRPO, Gaussian", _ONE_DEMO, rl="metaworld-grpo-compact"),
     "metaworld-rloo-compact": Experiment(
-        "RLOO, Gaussian", _ONE_DEMO, rl="metaworld-rloo-compact", after="metaworld-grpo-compact"
+        "RLOO, Gaussian", _ONE_DEMO, rl="metaworld-rloo-compact", after="metaworld-grpo-compact",
     ),
     "metaworld-reinforce-compact": Experiment(
-        "REINFORCE++, Gaussian",
-        _ONE_DEMO,
-        rl="metaworld-reinforce-compact",
+        "REINFORCE++, Gaussian", _ONE_DEMO, rl="metaworld-reinforce-compact",
         after="metaworld-grpo-compact",
     ),
     "metaworld-ppo-compact": Experiment("PPO, Gaussian", _ONE_DEMO, rl="metaworld-ppo-compact"),
     "metaworld-ppo-async": Experiment(
-        "PPO, asynchronous", _ONE_DEMO, rl="metaworld-ppo-async", after="metaworld-ppo-compact"
+        "PPO, asynchronous", _ONE_DEMO, rl="metaworld-ppo-async", after="metaworld-ppo-compact",
     ),
     "metaworld-sac-residual": Experiment(
-        "SAC, residual", _ONE_DEMO, rl="metaworld-sac-residual", after="metaworld-grpo-compact"
+        "SAC, residual", _ONE_DEMO, rl="metaworld-sac-residual", after="metaworld-grpo-compact",
     ),
     "metaworld-grpo-tokens": Experiment(
-        "GRPO, tokens", "compact-vla-one-demo-tokens", rl="metaworld-grpo-tokens"
+        "GRPO, tokens", "compact-vla-one-demo-tokens", rl="metaworld-grpo-tokens",
     ),
     "metaworld-grpo-flow": Experiment(
-        "GRPO, flow matching", "compact-vla-one-demo-flow", rl="metaworld-grpo-flow"
+        "GRPO, flow matching", "compact-vla-one-demo-flow", rl="metaworld-grpo-flow",
     ),
     "cloning-5": Experiment(
-        "cloning of 5 demonstrations per task",
-        _ONE_DEMO,
+        "cloning of 5 demonstrations per task", _ONE_DEMO,
         ("episodes_per_instruction=5", "max_steps=600"),
     ),
     "cloning-50": Experiment(
-        "cloning of 50 demonstrations per task",
-        _ONE_DEMO,
-        ("episodes_per_instruction=50", "max_steps=1500"),
-        recordings=_FIFTY,
+        "cloning of 50 demonstrations per task", _ONE_DEMO,
+        ("episodes_per_instruction=50", "max_steps=1500"), recordings=_FIFTY,
     ),
     "metaworld-grpo-mt50": Experiment(
-        "GRPO, all 50 tasks",
-        "compact-vla-mt50",
-        rl="metaworld-grpo-mt50",
-        protocol=_ALL_TASKS,
+        "GRPO, all 50 tasks", "compact-vla-mt50", rl="metaworld-grpo-mt50", protocol=_ALL_TASKS,
         recordings=Recordings(TASKS, episodes=1, max_steps=100),
     ),
     "metaworld-grpo-mt50-two-views": Experiment(
-        "GRPO, two views, all 50 tasks",
-        "compact-vla-mt50-two-views",
-        rl="metaworld-grpo-mt50-two-views",
-        protocol=_TWO_VIEWS,
-        recordings=_repeated(TASKS, demonstrations=5),
-        sft_threads=2,
+        "GRPO, two views, all 50 tasks", "compact-vla-mt50-two-views",
+        rl="metaworld-grpo-mt50-two-views", protocol=_TWO_VIEWS,
+        recordings=_repeated(TASKS, demonstrations=5), sft_threads=2,
     ),
     "robosuite-grpo-compact": Experiment(
-        "GRPO, two views, robosuite",
-        "compact-vla-robosuite",
-        rl="robosuite-grpo-compact",
+        "GRPO, two views, robosuite", "compact-vla-robosuite", rl="robosuite-grpo-compact",
         protocol="configs/protocols/robosuite-demo.yaml",
         recordings=Recordings(
-            ("Lift", "Door"),
-            episodes=1,
-            max_steps=60,
-            noise=(0.0,),
-            cameras=("agentview", "robot0_eye_in_hand"),
-            env="robosuite",
-            action_repeat=2,
+            ("Lift", "Door"), episodes=1, max_steps=60, noise=(0.0,), env="robosuite",
+            cameras=("agentview", "robot0_eye_in_hand"), action_repeat=2,
         ),
     ),
     "maniskill-grpo-compact": Experiment(
-        "GRPO, two views, ManiSkill",
-        "compact-vla-maniskill",
-        ("episodes_per_instruction=100", "max_steps=2000"),
-        rl="maniskill-grpo-compact",
+        "GRPO, two views, ManiSkill", "compact-vla-maniskill",
+        ("episodes_per_instruction=100", "max_steps=2000"), rl="maniskill-grpo-compact",
         protocol="configs/protocols/maniskill-pickcube.yaml",
         recordings=Recordings(
-            ("PickCube-v1",),
-            episodes=200,
-            max_steps=50,
-            noise=(0.0, 0.1),
-            cameras=("workspace", "hand_camera"),
-            env="maniskill",
-            action_repeat=1,
+            ("PickCube-v1",), episodes=200, max_steps=50, noise=(0.0, 0.1), env="maniskill",
+            cameras=("workspace", "hand_camera"), action_repeat=1,
         ),
     ),
     "metaworld-grpo-early-stop": Experiment(
-        "GRPO, Gaussian, early stop",
-        _ONE_DEMO,
-        rl="metaworld-grpo-compact",
-        rl_overrides=EARLY_STOP,
-        after="metaworld-grpo-compact",
+        "GRPO, Gaussian, early stop", _ONE_DEMO, rl="metaworld-grpo-compact",
+        rl_overrides=EARLY_STOP, after="metaworld-grpo-compact",
     ),
     "metaworld-ml45-pretrain": Experiment(
-        "two views, imitation of 45 tasks, tested on the 5 others",
-        "compact-vla-mt50-two-views",
-        protocol=_TWO_VIEWS,
-        tasks=_HELD_OUT,
+        "two views, imitation of 45 tasks, tested on the 5 others", "compact-vla-mt50-two-views",
+        protocol=_TWO_VIEWS, tasks=_HELD_OUT,
         recordings=_repeated([task for task in TASKS if task not in _HELD_OUT], demonstrations=5),
         sft_threads=2,
     ),
     "metaworld-ml45": _any_tasks(
-        "GRPO, two views, 5 tasks after 45 others", _HELD_OUT, "metaworld-ml45-pretrain"
+        "GRPO, two views, 5 tasks after 45 others", _HELD_OUT, "metaworld-ml45-pretrain",
     ),
     "metaworld-ml45-scratch": _any_tasks("GRPO, two views, these 5 tasks alone", _HELD_OUT),
     **{name: Experiment(title, name, is_family=True) for name, title in _FAMILIES.items()},
@@ -215,7 +185,7 @@ EXPERIMENTS = {
         name: Experiment(title, family, rl=name, after=family)
         for name, (title, family) in _REINFORCED.items()
     },
-}
+}  # fmt: skip
 
 
 def drawn(tasks_seed: int) -> Experiment:
@@ -321,11 +291,7 @@ def _path(name: str) -> Path:
 
 
 def _result(
-    seed: int,
-    before: Evaluation | None,
-    after: Evaluation,
-    trained: dict,
-    wall_s: float,
+    seed: int, before: Evaluation | None, after: Evaluation, trained: dict, wall_s: float
 ) -> dict:
     return {
         "seed": seed,

@@ -31,6 +31,7 @@ from pathlib import Path
 
 from benchmarks import harness, metaworld_peers, vla_rl_roles
 from benchmarks import vla_experiments as experiments
+from benchmarks.clock import peak_kb
 from benchmarks.harness import Bench, Measure, train
 from benchmarks.peers import NotMeasuredError
 from rrf import workspace
@@ -97,7 +98,7 @@ def _rate(bench: Bench, name: str, parent: Path, run_dir: Path, words: Sequence[
 
     def on_progress(progress) -> None:
         rounds.append(dict(progress.metrics))
-        peaks_gb[:] = [_peak_memory_gb(pid) for pid in runner.backend.pids()]
+        peaks_gb[:] = [peak_kb(pid) / 2**20 for pid in runner.backend.pids()]
 
     runner.run(on_progress=on_progress)
     measured = rounds[1:]
@@ -126,11 +127,6 @@ def _rate(bench: Bench, name: str, parent: Path, run_dir: Path, words: Sequence[
         "worker_memory_gb": round(max(peaks_gb), 2),
         "lerobot_episodes_per_s": None if lerobot is None else round(lerobot, 4),
     }
-
-
-def _peak_memory_gb(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
 
 
 def _drawn(bench: Bench) -> list[dict]:

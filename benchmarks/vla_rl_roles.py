@@ -71,11 +71,7 @@ def ray_over_inline(bench: Bench) -> list[dict]:
             peer="the inline backend, the same episodes",
             ratio=inline / on_ray,
         ),
-        bench.number(
-            SYNC,
-            statistics.median(synced),
-            "s",
-        ),
+        bench.number(SYNC, statistics.median(synced), "s"),
     ]
     return [numbers[0], numbers[1] | {"megabytes": round(megabytes, 2)}]
 
