@@ -110,8 +110,12 @@ ALGORITHMS = {
         "off_policy/sac_seq.py", "pendulum-hidden-sac-seq", *_HIDDEN, "hidden-sac",
     ),
     "sac-trans": Algorithm(
-        "SAC-Trans (transformer)", "", "off_policy/sac_trans.py", "pendulum-hidden-sac-trans",
-        *_HIDDEN, "hidden-sac",
+        "SAC-Trans (transformer)",
+        "",
+        "off_policy/sac_seq.py",
+        "pendulum-hidden-sac-trans",
+        *_HIDDEN,
+        "hidden-sac",
     ),
     "hold": Algorithm("SAC", _arxiv("1812.05905"), "off_policy/sac.py", "pendulum-hold", *_SLOW),
     "belief-flow": Algorithm(

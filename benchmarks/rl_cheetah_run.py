@@ -29,7 +29,7 @@ from rrf.algorithms.cuda_graphs import Replayed
 from rrf.algorithms.planning.configs import discount_for
 from rrf.config import parse_overrides
 from rrf.data.dataset.sampling import mixed_seed
-from rrf.presets.planning import tdmpc2
+from rrf.presets.model_based import tdmpc2
 from rrf.runners.control.loop import ControlProgress, ControlRunner
 from rrf.runners.control.off_policy_configs import PlanningRunnerCfg
 

@@ -99,7 +99,7 @@ __getattr__ = lazy_attributes(
         "SAC": "rrf.algorithms.off_policy.sac:SAC",
         "SACBelief": "rrf.algorithms.off_policy.sac_belief:SACBelief",
         "SACSeq": "rrf.algorithms.off_policy.sac_seq:SACSeq",
-        "SACTrans": "rrf.algorithms.off_policy.sac_trans:SACTrans",
+        "SACTrans": "rrf.algorithms.off_policy.sac_seq:SACTrans",
         "SAPG": "rrf.algorithms.on_policy.sapg:SAPG",
         "TD3BC": "rrf.algorithms.offline.td3_bc:TD3BC",
         "TDMPC": "rrf.algorithms.planning.tdmpc:TDMPC",

@@ -23,7 +23,7 @@ typedef struct {
 enum { VALUE_LOSS, CRITIC_LOSS, ACTOR_LOSS, VALUE, ADVANTAGE, CRITIC_MEAN, NUM_SUMS };
 
 /* The actor's gradients from a row whose action is imitated with `weight`, and its loss; see
- * bounded_gaussian.py. */
+ * offline_policies.py. */
 static float imitated(const Update *job, long row, float weight, float *of_log_std)
 {
     long width = job->actor.widths[job->actor.layers];

@@ -158,12 +158,12 @@ class Pass:
             copies=self.copies,
             rows=rows,
             layers=len(weights),
-            widths=_longs(widths),
+            widths=_long_array(widths),
             x=x.data_ptr(),
             x_stride=rows * widths[0] if x.dim() == 3 else 0,
             weights=_addresses(weights),
-            in_strides=_longs([weight.stride(ins) for weight in weights]),
-            out_strides=_longs([weight.stride(outs) for weight in weights]),
+            in_strides=_long_array([weight.stride(ins) for weight in weights]),
+            out_strides=_long_array([weight.stride(outs) for weight in weights]),
             biases=_addresses(parameters[1::2]),
             outputs=_addresses(self.outputs),
             half=products == "bf16" and library().multiplies_half(),
@@ -216,7 +216,7 @@ class _Perceptron(torch.autograd.Function):
         return of_x, None, None, *(gradients.parameters or [None] * len(needs_weights))
 
 
-def _longs(numbers: Sequence[int]) -> ctypes.Array:
+def _long_array(numbers: Sequence[int]) -> ctypes.Array:
     return (ctypes.c_long * len(numbers))(*numbers)
 
 

@@ -9,7 +9,8 @@ Observations are a TensorDict of groups, each float32 [N, D]. The group "actor" 
 what the policy may use on the robot. The group "critic" is what a privileged critic may see in
 addition.
 
-Legend: N environments, A width of an action, K environments whose episode ended in this step.
+Legend: N environments, A width of an action, K environments whose episode ended in this step, D
+width of a group or of a frame, T frames of a motion, J joints.
 """
 
 import dataclasses
@@ -178,3 +179,19 @@ def _check_finite(value: torch.Tensor, name: str, envs: torch.Tensor | None, whe
         f"{where} returned {value[tuple(place)].item()} in {name} of environment {env}"
         + (f", dimension {place[1]}" if len(place) > 1 else "")
     )
+
+
+@typing.runtime_checkable
+class MotionEnv(typing.Protocol):
+    """A `ControlEnv` with reference motions: it sees its robots and them alike, as frames."""
+
+    pose_width: int
+    """J: the first J numbers of a frame are the positions of the joints."""
+
+    def frames(self) -> torch.Tensor:
+        """The current frames, float32 [N, D]: the observation group that a discriminator sees."""
+        ...
+
+    def reference_frames(self) -> list[torch.Tensor]:
+        """The reference motions at the control rate, each float32 [T, D]."""
+        ...

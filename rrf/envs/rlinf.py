@@ -73,7 +73,7 @@ def from_rlinf(observation: Mapping[str, typing.Any], views: RLinfViews) -> Obse
     images = {views.main: np.asarray(observation["main_images"])}
     for key, cameras in (("wrist_images", views.wrist), ("extra_view_images", views.extra)):
         given = observation.get(key)
-        camera_images = [] if given is None else np.moveaxis(_several(given), 1, 0)
+        camera_images = [] if given is None else np.moveaxis(_view_images(given), 1, 0)
         if len(camera_images) != len(cameras):
             raise ValueError(
                 f"RLinf's {key} holds {len(camera_images)} images, but {len(cameras)} cameras are "
@@ -87,7 +87,7 @@ def from_rlinf(observation: Mapping[str, typing.Any], views: RLinfViews) -> Obse
     )
 
 
-def _several(images: typing.Any) -> np.ndarray:
+def _view_images(images: typing.Any) -> np.ndarray:
     """Images of N views, [B, N, H, W, 3], from those or from [B, H, W, 3] of one."""
     images = np.asarray(images)
     return images[:, None] if images.ndim == 4 else images

@@ -8,6 +8,7 @@ The ranks run in child processes or Ray actors. They exchange plain data with th
 and NumPy arrays, and gradients among each other by gloo or NCCL.
 """
 
+import dataclasses
 import socket
 import typing
 from collections.abc import Mapping, Sequence
@@ -18,16 +19,22 @@ import torch
 import torch.distributed as dist
 
 from rrf.config import TYPE_KEY, trust
+from rrf.envs.vec_env import InitialState
+from rrf.orchestra import env_role
 from rrf.orchestra.actor_role import ActorRole
 from rrf.orchestra.build_roles import build_actor, imitation_of, starting_policy
-from rrf.orchestra.plain_episodes import from_plain, to_plain
 from rrf.orchestra.weight_sync import Message
 from rrf.policies.policy import Evaluation, Policy
 from rrf.runners.process_group import known_device
 from rrf.runners.supervised.configs import ShardingCfg
 from rrf.runners.supervised.parallel import shard
 from rrf.runners.vla_rl.configs import VLARLRunnerCfg
-from rrf.storage.trajectories import PlayedEpisode
+from rrf.storage.trajectories import Job, PlayedEpisode
+
+_EPISODE_TENSORS = ("log_prob", "value")
+_EPISODE_ARRAYS = ("reward", "steps")
+_EPISODE_FACTS = ("success", "truncated", "final_value", "policy_version", "reset_digest")
+
 
 RANK = "rrf.orchestra.actor_group:ActorRank"
 TIMEOUT_S = 3600.0  # of an update of a large policy
@@ -81,7 +88,7 @@ class ActorRank:
 
     def update(self, episodes: list[list[dict]], *arguments) -> dict[str, float]:
         """See `ActorRole.update`."""
-        groups = [[from_plain(each) for each in group] for group in episodes]
+        groups = [[played_episode(each) for each in group] for group in episodes]
         torch.set_num_threads(self._cfg.update_threads)
         return self._actor.update(groups, *arguments)
 
@@ -151,7 +158,7 @@ class ActorGroup:
         seed: int,
     ) -> dict[str, float]:
         """See `ActorRole.update`."""
-        episodes = [[to_plain(each) for each in group] for group in groups]
+        episodes = [[plain_episode(each) for each in group] for group in groups]
         return self._all("update", episodes, horizon, round_number, lr_factor, seed)
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
@@ -191,3 +198,32 @@ def _tensors(message: Message) -> dict[str, torch.Tensor]:
         name: torch.from_numpy(np.array(content)).view(getattr(torch, dtype)).view(shape)
         for name, (content, dtype, shape) in message.items()
     }
+
+
+def plain_episode(episode: PlayedEpisode) -> dict[str, typing.Any]:
+    """An episode that kept its observations as plain data, without what an expert recorded."""
+    assert episode.observation is not None
+    return {
+        "job": dataclasses.asdict(episode.job),
+        "observation": env_role.to_plain(episode.observation),
+        "replay": {name: values.numpy() for name, values in episode.replay.items()},
+        **{name: getattr(episode, name).numpy() for name in _EPISODE_TENSORS},
+        **{name: getattr(episode, name) for name in (*_EPISODE_ARRAYS, *_EPISODE_FACTS)},
+    }
+
+
+def played_episode(plain: dict[str, typing.Any]) -> PlayedEpisode:
+    """The inverse of `plain_episode`. Its arrays may be read-only."""
+    job = plain["job"]
+    return PlayedEpisode(
+        job=Job(job["id"], job["group"], InitialState(**job["initial_state"])),
+        observation=env_role.from_plain(plain["observation"]),
+        replay={name: _tensor(values) for name, values in plain["replay"].items()},
+        **{name: _tensor(plain[name]) for name in _EPISODE_TENSORS},
+        **{name: np.array(plain[name]) for name in _EPISODE_ARRAYS},
+        **{name: plain[name] for name in _EPISODE_FACTS},
+    )
+
+
+def _tensor(values: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.array(values))

@@ -56,7 +56,7 @@ class ActorRole:
             precision: fp32, or bf16 to compute in bfloat16.
             micro_batch_size: Rows per forward and backward pass; None for a whole minibatch.
             divide: Divides a module among the processes of a group, in place; see
-                `rrf.orchestra.ray_actor_group`. None for a single process.
+                `rrf.orchestra.actor_group`. None for a single process.
         """
         self.policy = policy.eval()
         checkpoint_activations(policy)

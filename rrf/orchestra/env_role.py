@@ -46,7 +46,7 @@ class EnvRole:
 
     def start(self, jobs: Sequence[PlainJob]) -> dict[str, typing.Any]:
         """Drop all earlier jobs and begin with these; answers like `advance`, without results."""
-        begun = self._now()
+        begun = self._clocks()
         self._queue.clear()
         self._running.clear()
         return self._answer([], jobs, begun)
@@ -70,7 +70,7 @@ class EnvRole:
             ids: The jobs that now wait for an action.
             image/<camera>, state, instruction: Their observations, in the same order.
         """
-        begun = self._now()
+        begun = self._clocks()
         for slot, job_id in list(self._running.items()):
             if job_id in stopped:
                 del self._running[slot]
@@ -113,7 +113,7 @@ class EnvRole:
         """More results of an episode that has just ended."""
         return {}
 
-    def _now(self) -> tuple[float, dict[str, float]]:
+    def _clocks(self) -> tuple[float, dict[str, float]]:
         return time.time(), self.cpu_s()
 
     def _answer(
@@ -136,7 +136,7 @@ class EnvRole:
         if self._running:
             answer |= to_plain(join([self._rows[slot] for slot in self._running]))
         begin_s, before = begun
-        end_s, after = self._now()
+        end_s, after = self._clocks()
         parts = {name: spent - before.get(name, 0.0) for name, spent in after.items()}
         answer["worked"] = (begin_s, end_s, parts or {"simulation": 1.0})
         return answer

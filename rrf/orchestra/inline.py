@@ -248,7 +248,9 @@ class InlineBackend:
             observation = rows_of(observation, kept)
         if playing:
             return Asking(worker, playing, observation)
-        self._go_on(worker, np.zeros((0, self._chunk_length, self._action_dim), np.float32), game)
+        self._send_next(
+            worker, np.zeros((0, self._chunk_length, self._action_dim), np.float32), game
+        )
         return None
 
     def _is_stopped(self, playing: Playing, observation: Observation, row: int, game: Game) -> bool:
@@ -294,12 +296,12 @@ class InlineBackend:
         for asked in asking:
             end = start + len(asked.playing)
             try:
-                self._go_on(asked.worker, actions[start:end], game)
+                self._send_next(asked.worker, actions[start:end], game)
             except ChildError as error:
                 self._replace(asked.worker, game, error)
             start = end
 
-    def _go_on(self, worker: Worker, actions: np.ndarray, game: Game) -> None:
+    def _send_next(self, worker: Worker, actions: np.ndarray, game: Game) -> None:
         """Send a worker its next chunks, and jobs for its free slots."""
         jobs = game.take(worker.number, num_wanted(self._num_slots, len(worker.jobs)))
         if worker.jobs or jobs:

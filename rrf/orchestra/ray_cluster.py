@@ -117,7 +117,7 @@ class Cluster:
                 "the resources of one process are on several nodes: " + ", ".join(map(str, chosen))
             )
         if chosen[0].node not in {node["NodeID"] for node in _alive_nodes()}:
-            chosen = self._elsewhere(chosen)
+            chosen = self._replacements(chosen)
         self._reserve(chosen)
         self._num_started[chosen[0].node] += 1
         variables = {"OMP_NUM_THREADS": "1"}
@@ -126,7 +126,7 @@ class Cluster:
                 "CUDA_VISIBLE_DEVICES": ",".join(str(self._gpus[each]) for each in chosen),
                 "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",  # Ray would hide them
             }
-        return {**_on(chosen[0].node), "runtime_env": {"env_vars": variables}}
+        return {**_options_on(chosen[0].node), "runtime_env": {"env_vars": variables}}
 
     def layout(self, placement: Placement) -> Layout:
         """On which nodes the processes of a placement are."""
@@ -142,7 +142,7 @@ class Cluster:
         """Leave the cluster; one that was started here ends."""
         ray.shutdown()
 
-    def _elsewhere(self, lost: Sequence[Resource]) -> list[Resource]:
+    def _replacements(self, lost: Sequence[Resource]) -> list[Resource]:
         """As many resources of the node that has fewest processes of this run."""
         of_node = collections.defaultdict[str, list[Resource]](list)
         for resource in _resources():
@@ -169,7 +169,9 @@ class Cluster:
         asked = []
         for node, new in of_node.items():
             num_gpus = sum(each.gpu is not None for each in new)
-            host: typing.Any = ray.remote(_Host).options(num_gpus=num_gpus, **_on(node)).remote()
+            host: typing.Any = (
+                ray.remote(_Host).options(num_gpus=num_gpus, **_options_on(node)).remote()
+            )
             asked.append((host, new, host.facts.remote()))
         own_code = source_digest()
         for host, new, answer in asked:
@@ -207,12 +209,12 @@ def _facts(answer: typing.Any, resources: Sequence[Resource]) -> tuple[str, list
         ) from error
     except ray.exceptions.RayError as error:
         raise ValueError(
-            f"the node {host} cannot run rrf: {_last_line(error)}; start Ray there with a Python "
-            "that has the rrf of this process"
+            f"the node {host} cannot run rrf: {str(error).strip().splitlines()[-1]}; start Ray "
+            "there with a Python that has the rrf of this process"
         ) from error
 
 
-def _on(node: str) -> dict[str, typing.Any]:
+def _options_on(node: str) -> dict[str, typing.Any]:
     """Options of an actor on a node; placement decides, not Ray's count of free cores."""
     return {
         "num_cpus": 0,
@@ -246,7 +248,7 @@ def _resources() -> list[Resource]:
 def _connect(address: str | None) -> None:
     """Start a cluster, or join a running one."""
     if address is not None:
-        _reach(_found() if address == "auto" else address)
+        _check_head(_found() if address == "auto" else address)
     try:
         ray.init(
             address="local" if address is None else address,
@@ -290,7 +292,7 @@ def _found() -> str:
         ) from error
 
 
-def _reach(address: str) -> None:
+def _check_head(address: str) -> None:
     """Check that a head of Ray answers, with a time limit that `ray.init` does not have.
 
     Raises:
@@ -317,7 +319,3 @@ def _reach(address: str) -> None:
             f"what answers at '{address}' is not the head of a Ray cluster; `ray status` says its "
             "address on the machine that it runs on"
         )
-
-
-def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1]

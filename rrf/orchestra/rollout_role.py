@@ -66,7 +66,7 @@ class RolloutRole:
         With one generator per row, chunks are sampled; without generators, they are the policy's
         mode.
         """
-        begin, parts = self._now(), []
+        begin, parts = self._clock_s(), []
         for start in range(0, len(observation), self.batch_rows):
             rows = range(start, min(start + self.batch_rows, len(observation)))
             batch = padded(rows_of(observation, rows), self.batch_rows)
@@ -79,10 +79,10 @@ class RolloutRole:
             parts.append(sample.first(len(rows)))
         chosen = _join(parts)
         self.num_passes += len(parts)
-        self.inference_s += self._now() - begin
+        self.inference_s += self._clock_s() - begin
         return chosen
 
-    def _now(self) -> float:
+    def _clock_s(self) -> float:
         assert isinstance(self.policy, nn.Module)
         is_here = next(self.policy.parameters()).device.type == "cpu"
         return time.thread_time() if is_here else time.perf_counter()

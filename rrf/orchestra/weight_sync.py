@@ -34,7 +34,7 @@ class WeightSender:
             if before is None:
                 tensors[name] = {"values": _bytes(current)}
             elif not torch.equal(_bits(before), _bits(current)):
-                tensors[name] = _changed(before, current)
+                tensors[name] = _difference(before, current)
             if name in tensors:
                 self._sent[name] = current.clone()
         message = {"version": version, "base": self._version, "tensors": tensors}
@@ -81,7 +81,7 @@ class WeightReceiver:
         self.version = message["version"]
 
 
-def _changed(before: torch.Tensor, current: torch.Tensor) -> dict[str, np.ndarray]:
+def _difference(before: torch.Tensor, current: torch.Tensor) -> dict[str, np.ndarray]:
     places = (_bits(before) != _bits(current)).nonzero().flatten()
     if len(places) > _SPARSE_SHARE * current.numel():
         return {"values": _bytes(current)}

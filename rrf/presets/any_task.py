@@ -28,11 +28,10 @@ from rrf.policies.control.configs import (
     VNetworkCfg,
 )
 from rrf.presets import PRESETS
-from rrf.presets.discrete import discrete_sac
 from rrf.presets.gymnasium import as_variant, ppo_of_eight
-from rrf.presets.model_based import mbpo
+from rrf.presets.model_based import mbpo, tdmpc2
+from rrf.presets.off_policy import discrete_sac
 from rrf.presets.offline import OFFLINE, offline
-from rrf.presets.planning import tdmpc2
 from rrf.runners.control.configs import ControlRunnerCfg, OnPolicyRunnerCfg
 from rrf.runners.control.imitation_configs import ImitationRunnerCfg
 from rrf.runners.control.off_policy_configs import OffPolicyRunnerCfg

@@ -28,7 +28,9 @@ no update can change what it does."""
 
 def metaworld_grpo_oft_laptop() -> VLARLRunnerCfg:
     """GRPO with a normal distribution around the chunk of OpenVLA-OFT."""
-    cfg = _of(metaworld_grpo_compact(), "metaworld-grpo-oft-laptop", openvla_oft_laptop())
+    cfg = _laptop_recipe(
+        metaworld_grpo_compact(), "metaworld-grpo-oft-laptop", openvla_oft_laptop()
+    )
     return _with_head(cfg, persistent_share=0.3)
 
 
@@ -54,12 +56,14 @@ def metaworld_grpo_pi05_laptop() -> VLARLRunnerCfg:
 
 def metaworld_grpo_groot_laptop() -> VLARLRunnerCfg:
     """GRPO with the random denoising steps of GR00T N1.7; see `metaworld_grpo_flow`."""
-    cfg = _of(metaworld_grpo_flow(), "metaworld-grpo-groot-laptop", groot_laptop())
+    cfg = _laptop_recipe(metaworld_grpo_flow(), "metaworld-grpo-groot-laptop", groot_laptop())
     cfg = cfg.replace(optimizer=cfg.optimizer.replace(lr=5e-5), max_rounds=30)
     return _with_head(cfg, **_FROM_ZERO, noise_level=0.3)
 
 
-def _of(recipe: VLARLRunnerCfg, name: str, laptop: SupervisedRunnerCfg) -> VLARLRunnerCfg:
+def _laptop_recipe(
+    recipe: VLARLRunnerCfg, name: str, laptop: SupervisedRunnerCfg
+) -> VLARLRunnerCfg:
     return recipe.replace(
         experiment_name=name,
         policy=laptop.policy,

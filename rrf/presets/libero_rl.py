@@ -52,7 +52,7 @@ def libero10_grpo_openvla_oft() -> VLARLRunnerCfg:
     return _run(
         "libero10-grpo-openvla-oft",
         "libero-10",
-        _seeing_libero(policy, 8, policy.head.replace(persistent_share=0.3)),
+        _libero_policy(policy, 8, policy.head.replace(persistent_share=0.3)),
         max_episode_steps=512,
     ).replace(
         algorithm=GRPOCfg(time_cost=0.0, num_epochs=1, minibatch_size=16384),
@@ -73,7 +73,7 @@ def libero_spatial_ppo_groot() -> VLARLRunnerCfg:
     cfg = _run(
         "libero-spatial-ppo-groot",
         "libero-spatial",
-        _seeing_libero(policy, 5, policy.head.replace(num_denoise_steps=4, **_FLOW)),
+        _libero_policy(policy, 5, policy.head.replace(num_denoise_steps=4, **_FLOW)),
         max_episode_steps=240,
     )
     return _with_critic(cfg).replace(algorithm=_PPO.replace(minibatch_size=1024), save_interval=100)
@@ -87,7 +87,7 @@ def libero10_ppo_pi05() -> VLARLRunnerCfg:
     cfg = _run(
         "libero10-ppo-pi05",
         "libero-10",
-        _seeing_libero(
+        _libero_policy(
             policy,
             10,
             policy.head.replace(num_denoise_steps=5, **_FLOW),
@@ -102,7 +102,7 @@ def libero10_ppo_pi05() -> VLARLRunnerCfg:
     )
 
 
-def _seeing_libero(
+def _libero_policy(
     policy: VLMPolicyCfg,
     chunk_length: int,
     head: ActionHeadCfg,

@@ -51,7 +51,7 @@ def go1_flat_ppo() -> OnPolicyRunnerCfg:
     mjlab's own rewards. There are twice the environments and half the steps per rollout, because
     mjlab's terms cost the same time for 512 and for 1,024 environments.
     """
-    return _in_minutes(_velocity("go1-flat-ppo", "Flat-Unitree-Go1", max_iterations=250))
+    return _laptop_go1(_velocity("go1-flat-ppo", "Flat-Unitree-Go1", max_iterations=250))
 
 
 def go1_flat_amp() -> AMPRunnerCfg:
@@ -99,7 +99,7 @@ def go1_rough_teacher() -> OnPolicyRunnerCfg:
     Give its checkpoint as init_from=PATH. A robot that walks already keeps walking under mjlab's
     own penalty on changes of the actions, which makes it move smoothly.
     """
-    cfg = _in_minutes(_velocity("go1-rough-teacher", "Rough-Unitree-Go1", max_iterations=600))
+    cfg = _laptop_go1(_velocity("go1-rough-teacher", "Rough-Unitree-Go1", max_iterations=600))
     overrides = dict(_GO1_IN_MINUTES)
     del overrides["rewards.action_rate_l2.weight"]
     return cfg.replace(
@@ -138,7 +138,7 @@ def _velocity(name: str, task: str, max_iterations: int) -> OnPolicyRunnerCfg:
     )
 
 
-def _in_minutes(cfg: OnPolicyRunnerCfg) -> OnPolicyRunnerCfg:
+def _laptop_go1(cfg: OnPolicyRunnerCfg) -> OnPolicyRunnerCfg:
     """A run of Go1 with the settings for a laptop."""
     algorithm = cfg.algorithm.replace(entropy_coef=0.005, desired_kl=0.02, precision="auto")
     return cfg.replace(

@@ -1,6 +1,7 @@
 """Algorithms with a learned model, on Gymnasium's tasks.
 
-An iteration of MBPO has 250 transitions, after which the model is trained again.
+An iteration of MBPO has 250 transitions, after which the model is trained again; one of TD-MPC2 and
+TD-MPC has 1,000.
 """
 
 import typing
@@ -11,19 +12,22 @@ from rrf.algorithms.model_based.dynamics_configs import (
     MLPDynamicsCfg,
     TransformerDynamicsCfg,
 )
+from rrf.algorithms.planning.configs import TDMPC2Cfg, TDMPCCfg, discount_for
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
-from rrf.networks.configs import plain_mlp
+from rrf.networks.configs import MLPCfg, normed_mlp, plain_mlp
 from rrf.policies.control.off_policy_configs import ActorQPackCfg, QNetworkCfg, SACActorCfg
+from rrf.policies.control.world_model_configs import PlannerCfg, WorldModelCfg, WorldModelPackCfg
 from rrf.presets.gymnasium import pendulum_ppo
 from rrf.runners.control.configs import OnPolicyRunnerCfg
 from rrf.runners.control.dynamics_configs import DynamicsRunnerCfg
-from rrf.runners.control.off_policy_configs import OffPolicyRunnerCfg
+from rrf.runners.control.off_policy_configs import OffPolicyRunnerCfg, PlanningRunnerCfg
 
 _SMALL = plain_mlp([64, 64], "ReLU")
 _MODEL = EnsembleCfg(
     network_cfg=plain_mlp([128, 128], "SiLU"), weight_decays=[2.5e-5, 5e-5, 1e-4], max_updates=500
 )
 _FAST: dict[str, typing.Any] = {"actor_lr": 1e-3, "critic_lr": 1e-3, "alpha_lr": 1e-3}
+_SMALL_PLAN = PlannerCfg(num_samples=128, num_elites=32, num_policy_samples=12, iterations=4)
 _OF_PPO = ("gamma", "entropy_coef", "num_learning_epochs", "num_mini_batches", "schedule")
 _OF_PPO += ("learning_rate", "use_clipped_value_loss", "normalize_rewards", "learner_threads")
 
@@ -132,4 +136,79 @@ def _mbpo(name: str, task: str, max_iterations: int, algorithm: MBPOCfg, network
         save_interval=10,
         num_checkpoints_kept=1,  # replay and imagined transitions make checkpoints large
         replay_size=250 * max_iterations,
+    )
+
+
+def pendulum_tdmpc2() -> PlanningRunnerCfg:
+    """Pendulum-v1, 10,000 steps, with a model of 1M parameters."""
+    algorithm = TDMPC2Cfg(
+        gamma=discount_for(200),
+        batch_size=128,
+        warmup_steps=1000,
+        pretraining_updates=500,
+        updates_per_step=0.5,
+        precision="auto",
+    )
+    model = WorldModelCfg(
+        backbone_cfg=normed_mlp([384, 384]),
+        latent_dim=128,
+        num_critics=2,
+        predicts_termination=False,
+        planner=_SMALL_PLAN,
+    )
+    return _run("pendulum-tdmpc2", "Pendulum-v1", 10, algorithm, model)
+
+
+def pendulum_tdmpc() -> PlanningRunnerCfg:
+    """TD-MPC on Pendulum-v1, 10,000 steps."""
+    algorithm = TDMPCCfg(
+        batch_size=128,
+        warmup_steps=1000,
+        pretraining_updates=500,
+        updates_per_step=0.5,
+        precision="auto",
+    )
+    hidden = plain_mlp([256, 256], "ELU")
+    after_critics = [[("LayerNorm", {}), ("Tanh", {})], [("ELU", {})], []]
+    model = WorldModelCfg(
+        backbone_cfg=hidden,
+        critic_backbone_cfg=MLPCfg(hidden_features=[256, 256], activations=after_critics),
+        encoder_backbone_cfg=plain_mlp([256], "ELU"),
+        latent_dim=50,
+        simnorm_group=None,
+        num_bins=None,
+        num_critics=2,
+        policy_std=0.05,
+        takes_lowest=True,
+        init="orthogonal",
+        predicts_termination=False,
+        planner=_SMALL_PLAN.replace(momentum=0.1),
+    )
+    return _run("pendulum-tdmpc", "Pendulum-v1", 10, algorithm, model)
+
+
+def halfcheetah_tdmpc2() -> PlanningRunnerCfg:
+    """HalfCheetah-v5, a million steps, with a model of 5M parameters."""
+    algorithm = TDMPC2Cfg(gamma=discount_for(1000), precision="auto")
+    model = WorldModelCfg(predicts_termination=False)
+    return _run("halfcheetah-tdmpc2", "HalfCheetah-v5", 1000, algorithm, model)
+
+
+def tdmpc2(name: str, task: str) -> PlanningRunnerCfg:
+    """A million steps of any task with real actions, with a model of 5M parameters."""
+    return _run(name, task, 1000, TDMPC2Cfg(precision="auto"), WorldModelCfg())
+
+
+def _run(
+    name: str, task: str, max_iterations: int, algorithm: TDMPC2Cfg, model: WorldModelCfg
+) -> PlanningRunnerCfg:
+    return PlanningRunnerCfg(
+        experiment_name=name,
+        env=GymnasiumEnvCfg(task=task),
+        policy=WorldModelPackCfg(actor_cfg=model),
+        algorithm=algorithm,
+        max_iterations=max_iterations,
+        save_interval=max(5, max_iterations // 10),
+        num_checkpoints_kept=1,  # the replay makes checkpoints large
+        replay_size=1000 * max_iterations,
     )

@@ -175,7 +175,7 @@ class _Thread:
     def __init__(self, infer: Infer):
         self._infer = infer
         self._jobs: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=self._work, name="policy", daemon=True).start()
+        threading.Thread(target=self._run_jobs, name="policy", daemon=True).start()
 
     async def infer(self, rows: Sequence[Row]) -> np.ndarray:
         loop = asyncio.get_running_loop()
@@ -186,7 +186,7 @@ class _Thread:
     def end(self) -> None:
         self._jobs.put(None)
 
-    def _work(self) -> None:
+    def _run_jobs(self) -> None:
         while job := self._jobs.get():
             rows, loop, result = job
             try:
@@ -194,10 +194,12 @@ class _Thread:
             except Exception as caught:  # raised where the answer is awaited
                 actions, error = None, caught
             if not loop.is_closed():
-                loop.call_soon_threadsafe(_settle, result, actions, error)
+                loop.call_soon_threadsafe(_set_result, result, actions, error)
 
 
-def _settle(result: asyncio.Future, actions: np.ndarray | None, error: Exception | None) -> None:
+def _set_result(
+    result: asyncio.Future, actions: np.ndarray | None, error: Exception | None
+) -> None:
     if result.done():
         return
     if error is None:

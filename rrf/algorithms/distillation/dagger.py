@@ -55,7 +55,6 @@ class DAgger(Distillation):
         return self.cfg.beta**self.num_rollouts
 
     def driven(self, sampled_na: torch.Tensor, labels_na: torch.Tensor) -> torch.Tensor:
-        """See `Distillation.driven`."""
         drawn = torch.rand(len(labels_na), 1, generator=self.generator, device=self.device)
         return torch.where(drawn < self.teacher_share, labels_na, sampled_na)
 
@@ -91,7 +90,6 @@ class DAgger(Distillation):
         return Labelled(*(torch.cat([getattr(r, name) for r in self.dataset], 1) for name in names))
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
-        """See `Distillation.state`."""
         tensors, facts = super().state()
         if self.dataset:
             joined = dataclasses.asdict(self._joined())
@@ -99,7 +97,6 @@ class DAgger(Distillation):
         return tensors, facts | {"num_rollouts": self.num_rollouts}
 
     def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
-        """See `Distillation.load_state`."""
         super().load_state(tensors, facts)
         self.num_rollouts = facts["num_rollouts"]
         self.dataset.clear()

@@ -227,7 +227,7 @@ class Style(Extension):
             nn.utils.clip_grad_norm_(net.network.parameters(), cfg.discriminator_max_grad_norm)
             self.optimizer.step()
             means.add(metrics)
-        metrics = {name: value.item() for name, value in means.found().items()}
+        metrics = {name: value.item() for name, value in means.averages().items()}
         return metrics | {"amp/style_reward": style_reward}
 
     def slow_down(self, slowness: float) -> None:

@@ -59,11 +59,11 @@ def cross_entropy(expert_b: torch.Tensor, policy_b: torch.Tensor) -> torch.Tenso
     return functional.softplus(-expert_b).mean() + functional.softplus(policy_b).mean()
 
 
-def gradient_penalty(network: nn.Module, x_bi: torch.Tensor, norm: float = 1.0) -> torch.Tensor:
-    """E[(||df / dx|| - norm)^2] of a network with one output, a scalar."""
+def gradient_penalty(network: nn.Module, x_bi: torch.Tensor) -> torch.Tensor:
+    """E[(||df / dx|| - 1)^2] of a network with one output, a scalar."""
     x_bi = x_bi.detach().requires_grad_()
     (gradients,) = torch.autograd.grad(network(x_bi).sum(), x_bi, create_graph=True)
-    return (gradients.norm(dim=-1) - norm).square().mean()
+    return (gradients.norm(dim=-1) - 1.0).square().mean()
 
 
 def between(
@@ -91,7 +91,7 @@ class DiscriminatorLearner:
         means = Means()
         for _ in range(self.cfg.num_updates):
             means.add(self._step(self._drawn(expert_mi), self._drawn(policy_si)))
-        return means.found()
+        return means.averages()
 
     def _drawn(self, rows: torch.Tensor) -> torch.Tensor:
         count = (self.cfg.batch_size,)
@@ -226,7 +226,7 @@ class GAIL(PPO):
         """See `PPO.returns`. The discriminator learns from the rollout and gives the rewards."""
         assert self.expert is not None, "call `imitate` first"
         self.rollout.write(actor_obs=self.policy.actor.read(observations))
-        transitions = self._found()
+        transitions = self._rollout_transitions()
         inputs = self._inputs(transitions)
         self._metrics = self.discriminator.learn(
             self._to_learn(self.expert), self._to_learn(transitions)
@@ -250,7 +250,6 @@ class GAIL(PPO):
         self.discriminator.slow_down(self.slowness)
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
-        """See `PPO.state`."""
         tensors, facts = super().state()
         discriminator = {
             f"discriminator/{key}": value for key, value in self.discriminator.state().items()
@@ -258,12 +257,11 @@ class GAIL(PPO):
         return tensors | discriminator, facts
 
     def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
-        """See `PPO.load_state`."""
         super().load_state(tensors, facts)
         self.discriminator.load_state(beneath(tensors, "discriminator/"))
         self.discriminator.slow_down(self.slowness)
 
-    def _found(self) -> Transitions:
+    def _rollout_transitions(self) -> Transitions:
         """Those of the rollout, in the order of its flattened steps."""
         rollout = self.rollout
         states = rollout["actor_obs"]

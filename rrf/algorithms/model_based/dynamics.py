@@ -111,7 +111,7 @@ class DynamicsLearner:
         means = Means()
         for _ in range(count):
             means.add(self._learn())
-        return means.found()
+        return means.averages()
 
     def _learn(self) -> dict[str, torch.Tensor]:
         cfg, total = self.cfg, len(self.pairs)

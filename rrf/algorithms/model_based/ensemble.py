@@ -5,7 +5,7 @@
 
 All members are one batched matrix product per layer. Inputs and targets are standardised inside;
 PETS standardises inputs only, so that the smallest standard deviation it can predict (e^-5) is too
-coarse for slow states.
+coarse for slow states. (Loss: appendix A.1 of PETS, appendix C of MBPO, arXiv:1906.08253.)
 
 Legend: K members, B batch, I inputs, D predicted numbers.
 """
@@ -15,8 +15,32 @@ from torch import nn
 from torch.nn import functional
 
 from rrf.algorithms.model_based.configs import EnsembleCfg
-from rrf.algorithms.model_based.losses import ensemble_loss, gaussian_nll, softly_bounded
 from rrf.networks.batched_mlp import BatchedLinear, BatchedMLP
+
+
+def softly_bounded(x: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    """`x`, bent smoothly such that it stays (almost) between `low` and `high`."""
+    x = high - functional.softplus(high - x)
+    return low + functional.softplus(x - low)
+
+
+def gaussian_nll(
+    mean_kbd: torch.Tensor, log_var_kbd: torch.Tensor, target_kbd: torch.Tensor
+) -> torch.Tensor:
+    """(mean - y)^2 / var + log var, [K, B, D]: twice the negative log-likelihood, no constant."""
+    return (mean_kbd - target_kbd).square() * (-log_var_kbd).exp() + log_var_kbd
+
+
+def ensemble_loss(
+    nll_kbd: torch.Tensor, min_log_var: torch.Tensor, max_log_var: torch.Tensor
+) -> torch.Tensor:
+    """The members' mean losses, summed, and 0.01 times the width of the bounds of log var."""
+    return nll_kbd.mean((1, 2)).sum() + 0.01 * (max_log_var.sum() - min_log_var.sum())
+
+
+def elites(errors_k: torch.Tensor, num_elites: int) -> torch.Tensor:
+    """Indices of the members with the lowest errors, int64 [E], the best first."""
+    return errors_k.argsort()[:num_elites]
 
 
 class Standardizer(nn.Module):

@@ -20,8 +20,7 @@ from collections.abc import Callable
 import torch
 
 from rrf.algorithms.model_based.configs import EnsembleCfg
-from rrf.algorithms.model_based.ensemble import Ensemble
-from rrf.algorithms.model_based.losses import elites
+from rrf.algorithms.model_based.ensemble import Ensemble, elites
 from rrf.algorithms.optimizer_tensors import beneath, optimizer_tensors, restore_optimizer
 from rrf.envs.control_env import Interface
 from rrf.envs.failure import NotFiniteError
@@ -162,7 +161,7 @@ class LearnedDynamics:
         self.ensemble.targets.fit(target[rest])
         std, mean = torch.std_mean(steps.actor_obs, 0, correction=0)
         self.observed_mean, self.observed_std = mean, std
-        epochs, errors_k = self._until_it_stops(x, target, steps.terminated, held, rest)
+        epochs, errors_k = self._fit_with_early_stopping(x, target, steps.terminated, held, rest)
         self.elites = elites(errors_k, cfg.num_elites)
         return {
             "model/error": errors_k[self.elites].mean(),
@@ -170,7 +169,7 @@ class LearnedDynamics:
             "model/num_transitions": torch.tensor(float(count)),
         }
 
-    def _until_it_stops(
+    def _fit_with_early_stopping(
         self,
         x_fi: torch.Tensor,
         target_fd: torch.Tensor,

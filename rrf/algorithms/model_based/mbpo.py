@@ -12,13 +12,12 @@ predict it. k grows with `branch_schedule`. Before the first training, actions a
 Legend: B batch, M imagined transitions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from rrf.algorithms.model_based.configs import MBPOCfg
 from rrf.algorithms.model_based.learned_dynamics import LearnedDynamics
-from rrf.algorithms.model_based.losses import branch_length
 from rrf.algorithms.off_policy.learner import Batch
 from rrf.algorithms.off_policy.sac import SAC
 from rrf.algorithms.optimizer_tensors import beneath
@@ -46,7 +45,6 @@ class MBPO(SAC):
         """Number of observed transitions at the model's last training."""
 
     def check_policy(self) -> None:
-        """See `OffPolicyLearner.check_policy`."""
         super().check_policy()
         actor, critic = self.policy.actor, self.policy.critic
         if critic.groups != actor.groups:
@@ -115,7 +113,6 @@ class MBPO(SAC):
         self.model.set_slowness(factor)
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
-        """See `OffPolicyLearner.state`."""
         tensors, facts = super().state()
         model, of_model = self.model.state()
         imagined, of_imagined = self.imagined.state()
@@ -130,3 +127,10 @@ class MBPO(SAC):
         self.model.load_state(beneath(tensors, "model/"), facts["model"])
         self.imagined.load_state(beneath(tensors, "imagined/"), facts["imagined"])
         self.trained_at = facts["trained_at"]
+
+
+def branch_length(num_observed: int, schedule: Sequence[int]) -> int:
+    """The length of a branch after so many observed transitions; see `MBPOCfg.branch_schedule`."""
+    begin, end, first, last = schedule
+    progress = min(max((num_observed - begin) / (end - begin), 0.0), 1.0)
+    return int(first + progress * (last - first))

@@ -70,7 +70,6 @@ class ModelPPO(PPO):
 
     @torch.no_grad()
     def observe(self, step: ControlStep) -> None:
-        """See `PPO.observe`."""
         super().observe(step)
         actor = self.policy.actor
         after = actor.read(step.next_observations)
@@ -87,7 +86,6 @@ class ModelPPO(PPO):
         )
 
     def update(self, observations: TensorDict) -> dict[str, float]:
-        """See `PPO.update`."""
         rows = torch.arange(len(self.replay), device=self.device)
         self._of_model = self.model.fit(self.replay.gather(rows))
         metrics = super().update(observations)
@@ -152,12 +150,10 @@ class ModelPPO(PPO):
         self.model.set_slowness(self.slowness)
 
     def episodes_cut(self) -> None:
-        """See `PPO.episodes_cut`."""
         super().episodes_cut()
         self.replay.cut()
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
-        """See `PPO.state`."""
         tensors, facts = super().state()
         model, of_model = self.model.state()
         replay, of_replay = self.replay.state()
@@ -167,7 +163,6 @@ class ModelPPO(PPO):
         return tensors, facts | of_model_ppo
 
     def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
-        """See `PPO.load_state`."""
         super().load_state(tensors, facts)
         self.model.load_state(beneath(tensors, "model/"), facts["model"])
         self.model.set_slowness(self.slowness)

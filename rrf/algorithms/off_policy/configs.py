@@ -137,7 +137,7 @@ class SACSeqCfg(SACCfg):
             )
 
 
-@configclass(builds="rrf.algorithms.off_policy.sac_trans:SACTrans")
+@configclass(builds="rrf.algorithms.off_policy.sac_seq:SACTrans")
 class SACTransCfg(SACSeqCfg):
     """SAC whose actor and critics read a history of observations with a causal transformer. Use it
     with components.TransformerEncoderCfg in actor and critics."""

@@ -36,7 +36,6 @@ class DiscreteSAC(SAC):
     """Metrics are those of SAC."""
 
     def build(self) -> None:
-        """See `OffPolicyLearner.build`."""
         super().build()
         cfg = typing.cast(DiscreteSACCfg, self.cfg)
         if cfg.target_entropy is None:
@@ -44,7 +43,6 @@ class DiscreteSAC(SAC):
             self.target_entropy = cfg.target_entropy_fraction * math.log(choices)
 
     def check_policy(self) -> None:
-        """See `OffPolicyLearner.check_policy`."""
         actor, critic = self.policy.actor, self.policy.critic
         is_fit = isinstance(actor, CategoricalActor) and isinstance(critic, DiscreteQNetwork)
         if not is_fit:

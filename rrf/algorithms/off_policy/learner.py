@@ -37,7 +37,7 @@ class Means:
             self._sums[name] = self._sums[name] + value if name in self._sums else value
         self._counts.update(metrics.keys())
 
-    def found(self) -> dict[str, torch.Tensor]:
+    def averages(self) -> dict[str, torch.Tensor]:
         """The means, as 0-d tensors."""
         return {name: value / self._counts[name] for name, value in self._sums.items()}
 
@@ -171,7 +171,7 @@ class OffPolicyLearner:
         means = Means()
         for of_step in self.batches(count):
             means.add(learn(*of_step))
-        return means.found()
+        return means.averages()
 
     @property
     def is_warming_up(self) -> bool:

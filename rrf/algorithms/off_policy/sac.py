@@ -43,7 +43,6 @@ class SAC(OffPolicyLearner):
     """Metrics are loss/critic, loss/actor, loss/alpha, policy/entropy, policy/alpha, value/mean."""
 
     def build(self) -> None:
-        """See `OffPolicyLearner.build`."""
         cfg: SACCfg = self.cfg
         self.target_critic = self.slow_copy(self.policy.critic)
         self.temperature = Temperature(cfg.init_alpha).to(self.device)
@@ -51,7 +50,6 @@ class SAC(OffPolicyLearner):
         self.target_entropy = -float(self.policy.actor.num_actions) if entropy is None else entropy
 
     def learners(self) -> dict[str, tuple[nn.Module, float]]:
-        """See `OffPolicyLearner.learners`."""
         cfg = self.cfg
         return {
             "actor": (self.policy.actor, cfg.actor_lr),
@@ -60,11 +58,9 @@ class SAC(OffPolicyLearner):
         }
 
     def own_parameters(self) -> dict[str, nn.Parameter]:
-        """See `OffPolicyLearner.own_parameters`."""
         return {"log_alpha": self.temperature.log_alpha}
 
     def batches(self, count: int) -> Iterator[tuple[typing.Any, Noise]]:
-        """See `OffPolicyLearner.batches`."""
         noise = self.draw_noise(count, self.cfg.batch_size)
         yield from zip(self.sampled(count), noise, strict=True)
 
@@ -192,5 +188,4 @@ class SAC(OffPolicyLearner):
         return self.target_critic.normalized(batch.steps.next_critic_obs)
 
     def slow_copies(self) -> Iterator[tuple[nn.Module, nn.Module]]:
-        """See `OffPolicyLearner.slow_copies`."""
         yield self.target_critic, self.policy.critic

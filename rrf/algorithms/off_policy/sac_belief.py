@@ -37,13 +37,11 @@ class SACBelief(SACSeq):
         self._metrics: dict[str, torch.Tensor] = {}
 
     def slow_copies(self) -> Iterator[tuple[nn.Module, nn.Module]]:
-        """See `OffPolicyLearner.slow_copies`."""
         yield from super().slow_copies()
         if self.target_actor is not None:
             yield self.target_actor, self.policy.actor
 
     def learn(self, batch: SequenceBatch, noise: Noise) -> dict[str, torch.Tensor]:
-        """See `SAC.learn`."""
         metrics = super().learn(batch, noise)
         of_encoder, self._metrics = self._metrics, {}
         return metrics | of_encoder

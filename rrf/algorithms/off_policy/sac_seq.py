@@ -20,7 +20,7 @@ from tensordict import TensorDict
 
 from rrf.algorithms.off_policy.configs import SACSeqCfg
 from rrf.algorithms.off_policy.sac import SAC, Noise
-from rrf.policies.control.sequence_encoder import GRUEncoder
+from rrf.policies.control.sequence_encoder import GRUEncoder, TransformerEncoder
 from rrf.policies.control.state_network import forget
 from rrf.storage.replay import RowLayout, Transitions, over_n_steps
 from rrf.storage.rollout import ControlStep
@@ -202,3 +202,36 @@ class SACSeq(SAC):
         names = ("actor", "critic") if self.stores_memories else ("actor",)
         memories = {n: getattr(self.policy, n).initial_memory(self.num_envs) for n in names}
         return {name: memory.to(self.device) for name, memory in memories.items()}
+
+
+class SACTrans(SACSeq):
+    """SAC whose actor and critics read a history of observations with a causal transformer.
+
+    It reads a stretch of `burn_in` + `sequence_length` stored steps at once; each step attends to
+    the earlier steps of its episode. The last `sequence_length` steps have a loss; each of them has
+    a history of at least `burn_in` steps, or one that begins with its episode. No memory is stored:
+    a history consists of observations, which are already in the replay.
+
+    A stretch must not be longer than the context of the deployed policy, so that training never
+    uses a longer history than acting. Equal lengths are best, because most of the time the deployed
+    policy acts on its full context. (In targets, the state after a stretch's last step indirectly
+    sees one more observation, through the steps before it.)
+
+    It is a second level of inheritance, because only where histories begin differs from SACSeq.
+    """
+
+    encoder_class = TransformerEncoder
+    encoder_cfgs = "TransformerEncoderCfg"
+    stores_memories = False
+
+    def check_policy(self) -> None:
+        super().check_policy()
+        window = self.cfg.burn_in + self.cfg.sequence_length
+        for name in ("actor", "critic"):
+            context = getattr(self.policy, name).memory.context
+            if window > context:
+                raise ValueError(
+                    f"burn_in + sequence_length is {window}, but policy.{name}_cfg.encoder.context "
+                    f"is {context}, the longest history that the deployed policy sees; lower "
+                    "burn_in or sequence_length, or raise the context"
+                )

@@ -13,7 +13,6 @@ class Cloning(OffPolicyLearner):
     cfg: CloningCfg
 
     def learners(self) -> dict[str, tuple[nn.Module, float]]:
-        """See `OffPolicyLearner.learners`."""
         return {"actor": (self.policy.actor, self.cfg.actor_lr)}
 
     def learn(self, batch: Batch) -> dict[str, torch.Tensor]:

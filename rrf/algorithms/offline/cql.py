@@ -20,10 +20,15 @@ import torch
 from torch import nn
 
 from rrf.algorithms.off_policy.learner import Batch, polyak
-from rrf.algorithms.off_policy.losses import alpha_loss, critic_loss, policy_loss
+from rrf.algorithms.off_policy.losses import (
+    alpha_loss,
+    critic_loss,
+    policy_loss,
+    soft_maximum,
+    uniform_log_density,
+)
 from rrf.algorithms.off_policy.sac import SAC, Noise, Temperature
 from rrf.algorithms.offline.configs import CQLCfg
-from rrf.algorithms.offline.losses import soft_maximum, uniform_log_density
 from rrf.policies.control.tanh_gaussian import TanhGaussian
 
 
@@ -43,20 +48,16 @@ class CQL(SAC):
     cfg: CQLCfg
 
     def build(self) -> None:
-        """See `OffPolicyLearner.build`."""
         super().build()
         self.gap_weight = Temperature(1.0 if self.cfg.gap is None else math.e).to(self.device)
 
     def learners(self) -> dict[str, tuple[nn.Module, float]]:
-        """See `OffPolicyLearner.learners`."""
         return super().learners() | {"gap": (self.gap_weight, self.cfg.critic_lr)}
 
     def own_parameters(self) -> dict[str, nn.Parameter]:
-        """See `OffPolicyLearner.own_parameters`."""
         return super().own_parameters() | {"log_weight": self.gap_weight.log_alpha}
 
     def batches(self, count: int) -> Iterator[tuple[Batch, Noise]]:
-        """See `OffPolicyLearner.batches`."""
         shape = (self.cfg.batch_size, self.cfg.num_actions, self.policy.actor.num_actions)
         for batch, noise in super().batches(count):
             numbers = torch.empty(4, *shape, device=self.device)

@@ -17,9 +17,8 @@ import torch
 from torch import nn
 
 from rrf.algorithms.off_policy.learner import Batch, OffPolicyLearner, polyak
-from rrf.algorithms.off_policy.losses import critic_loss
+from rrf.algorithms.off_policy.losses import advantage_weights, critic_loss, expectile_loss
 from rrf.algorithms.offline.configs import IQLCfg
-from rrf.algorithms.offline.losses import advantage_weights, expectile_loss
 from rrf.policies.control.offline_policies import ActorQV, BoundedActor
 
 
@@ -30,17 +29,14 @@ class IQL(OffPolicyLearner):
     policy: ActorQV
 
     def check_policy(self) -> None:
-        """See `OffPolicyLearner.check_policy`."""
         if not isinstance(self.policy, ActorQV):
             raise ValueError("IQL needs a critic of states; use policies.IQLPackCfg as the policy")
         super().check_policy()
 
     def build(self) -> None:
-        """See `OffPolicyLearner.build`."""
         self.target_critic = self.slow_copy(self.policy.critic)
 
     def learners(self) -> dict[str, tuple[nn.Module, float]]:
-        """See `OffPolicyLearner.learners`."""
         cfg, policy = self.cfg, self.policy
         return {
             "actor": (policy.actor, cfg.actor_lr),
@@ -54,7 +50,6 @@ class IQL(OffPolicyLearner):
         yield self.policy.value, joined[:, -self.policy.value.width :]
 
     def slow_copies(self) -> Iterator[tuple[nn.Module, nn.Module]]:
-        """See `OffPolicyLearner.slow_copies`."""
         yield self.target_critic, self.policy.critic
 
     def learn(self, batch: Batch) -> dict[str, torch.Tensor]:

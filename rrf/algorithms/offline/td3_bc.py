@@ -14,9 +14,8 @@ import torch
 from torch import nn
 
 from rrf.algorithms.off_policy.learner import Batch, OffPolicyLearner, polyak
-from rrf.algorithms.off_policy.losses import critic_loss
+from rrf.algorithms.off_policy.losses import critic_loss, value_against_imitation
 from rrf.algorithms.offline.configs import TD3BCCfg
-from rrf.algorithms.offline.losses import value_against_imitation
 from rrf.policies.control.offline_policies import BoundedActor
 
 
@@ -26,7 +25,6 @@ class TD3BC(OffPolicyLearner):
     cfg: TD3BCCfg
 
     def check_policy(self) -> None:
-        """See `OffPolicyLearner.check_policy`."""
         actor: typing.Any = self.policy.actor
         if not isinstance(actor, BoundedActor) or actor.log_std is not None:
             raise ValueError(
@@ -36,17 +34,14 @@ class TD3BC(OffPolicyLearner):
         super().check_policy()
 
     def build(self) -> None:
-        """See `OffPolicyLearner.build`."""
         self.target_critic = self.slow_copy(self.policy.critic)
         self.target_actor = self.slow_copy(self.policy.actor)
 
     def learners(self) -> dict[str, tuple[nn.Module, float]]:
-        """See `OffPolicyLearner.learners`."""
         cfg, policy = self.cfg, self.policy
         return {"actor": (policy.actor, cfg.actor_lr), "critic": (policy.critic, cfg.critic_lr)}
 
     def slow_copies(self) -> Iterator[tuple[nn.Module, nn.Module]]:
-        """See `OffPolicyLearner.slow_copies`."""
         yield self.target_critic, self.policy.critic
         yield self.target_actor, self.policy.actor
 

@@ -71,16 +71,16 @@ class SAPG(PPO):
         self.entropy_coefs = cfg.entropy_coef + cfg.follower_entropy_coef * shares
 
     def act(self, observations: TensorDict) -> torch.Tensor:
-        return super().act(self._told(observations, self.members))
+        return super().act(self._with_members(observations, self.members))
 
     def observe(self, step: ControlStep) -> None:
         if step.final_observations is not None:
-            final = self._told(step.final_observations, self.members[step.dones])
+            final = self._with_members(step.final_observations, self.members[step.dones])
             step = dataclasses.replace(step, final_observations=final)
         super().observe(step)
 
     def returns(self, observations: TensorDict) -> Samples:
-        return super().returns(self._told(observations, self.members))
+        return super().returns(self._with_members(observations, self.members))
 
     def augmented(self, samples: Samples) -> Samples:
         """The samples of all members, and copies of followers' samples for the leader."""
@@ -203,7 +203,7 @@ class SAPG(PPO):
     def _members_of(self, x_so: torch.Tensor) -> torch.Tensor:
         return x_so[..., -1].long()
 
-    def _told(self, observations: TensorDict, members: torch.Tensor) -> TensorDict:
+    def _with_members(self, observations: TensorDict, members: torch.Tensor) -> TensorDict:
         """The observations with the number of the member that made each."""
         if self.num_members == 1:
             return observations

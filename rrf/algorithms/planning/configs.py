@@ -77,7 +77,7 @@ class TDMPC2Cfg(OffPolicyCfg):
 @configclass(builds="rrf.algorithms.planning.tdmpc:TDMPC")
 class TDMPCCfg(TDMPC2Cfg):
     """TD-MPC (arXiv:2203.04955). Use it with components.WorldModelPackCfg and a model of plain
-    numbers, as `rrf.presets.planning` makes it."""
+    numbers, as `rrf.presets.model_based` makes it."""
 
     gamma: float = 0.99
     """Discount factor per step, for values and plans."""

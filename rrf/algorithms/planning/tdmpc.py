@@ -21,7 +21,6 @@ class TDMPC(TDMPC2):
     """Metrics are those of TD-MPC2."""
 
     def build(self) -> None:
-        """See `OffPolicyLearner.build`."""
         super().build()
         self.target_encoder = frozen(self.model.encoder)
 
@@ -34,6 +33,5 @@ class TDMPC(TDMPC2):
             return self.target_encoder(seen), of_critics
 
     def slow_copies(self) -> Iterator[tuple[nn.Module, nn.Module]]:
-        """See `OffPolicyLearner.slow_copies`."""
         yield from super().slow_copies()
         yield self.target_encoder, self.model.encoder

@@ -80,7 +80,6 @@ class TDMPC2(OffPolicyLearner):
         self.optimizers["actor"].param_groups[0]["eps"] = _ACTOR_EPS
 
     def build(self) -> None:
-        """See `OffPolicyLearner.build`."""
         self.model: WorldModel = self.policy.actor
         self.model.discount.fill_(self.cfg.gamma)
         self.target_critics: Critics = frozen(self.model.critics)
@@ -98,7 +97,6 @@ class TDMPC2(OffPolicyLearner):
         self._forget_recordings()
 
     def check_policy(self) -> None:
-        """See `OffPolicyLearner.check_policy`."""
         if not isinstance(self.policy.actor, WorldModel):
             raise ValueError(
                 f"{type(self).__name__} needs a world model; use policy=components."
@@ -106,7 +104,6 @@ class TDMPC2(OffPolicyLearner):
             )
 
     def learners(self) -> dict[str, tuple[nn.Module, float]]:
-        """See `OffPolicyLearner.learners`."""
         cfg, model = self.cfg, self.model
         return {
             "actor": (model.prior, cfg.actor_lr),
@@ -114,7 +111,6 @@ class TDMPC2(OffPolicyLearner):
         } | {name: (part, cfg.critic_lr) for name, part in self._predictors().items()}
 
     def make_replay(self, layout: RowLayout, size: int, memory_gib: float | None) -> SliceReplay:
-        """See `OffPolicyLearner.make_replay`."""
         return SliceReplay(layout, size, self.num_envs, self.device, memory_gib)
 
     # ------------------------------------------------------------------ the three verbs
@@ -171,7 +167,6 @@ class TDMPC2(OffPolicyLearner):
         return row
 
     def batches(self, count: int) -> Iterator[tuple[Sequences, Noise]]:
-        """See `OffPolicyLearner.batches`."""
         for _ in range(count):
             size = self.cfg.batch_size
             steps = self.replay.sample_slices(self.horizon, size, self.generator)
@@ -318,7 +313,6 @@ class TDMPC2(OffPolicyLearner):
     # ------------------------------------------------------------------ state
 
     def slow_copies(self) -> Iterator[tuple[nn.Module, nn.Module]]:
-        """See `OffPolicyLearner.slow_copies`."""
         yield self.target_critics, self.model.critics
 
     def _slow_modules(self) -> Iterator[tuple[str, nn.Module]]:
@@ -326,18 +320,15 @@ class TDMPC2(OffPolicyLearner):
             yield ("target_critics" if fast is self.model.critics else "target_encoder"), slow
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict]:
-        """See `OffPolicyLearner.state`."""
         tensors, facts = super().state()
         return tensors | {"scale": self.scale.clone(), "plans": self.plans.clone()}, facts
 
     def load_state(self, tensors: dict[str, torch.Tensor], facts: dict) -> None:
-        """See `OffPolicyLearner.load_state`."""
         super().load_state(tensors, facts)
         self.scale.copy_(tensors["scale"])
         self.plans = tensors["plans"].to(self.device)
 
     def set_slowness(self, factor: float) -> None:
-        """See `OffPolicyLearner.set_slowness`."""
         super().set_slowness(factor)
         self._forget_recordings()
 
@@ -349,7 +340,6 @@ class TDMPC2(OffPolicyLearner):
         }
 
     def episodes_cut(self) -> None:
-        """See `OffPolicyLearner.episodes_cut`."""
         super().episodes_cut()
         self.plans.zero_()
 

@@ -66,7 +66,6 @@ class GRPO(OutcomeGradient):
     needs_contrast = True
 
     def advantages(self, scores_ng: torch.Tensor) -> torch.Tensor:
-        """See `OutcomeGradient.advantages`."""
         return group_advantages(scores_ng, use_std=self.cfg.uses_std)
 
 
@@ -80,7 +79,6 @@ class Reinforce(OutcomeGradient):
         self.needs_contrast = cfg.baseline != "batch"
 
     def advantages(self, scores_ng: torch.Tensor) -> torch.Tensor:
-        """See `OutcomeGradient.advantages`."""
         match self.cfg.baseline:
             case "leave_one_out":
                 advantages_ng = leave_one_out_advantages(scores_ng)

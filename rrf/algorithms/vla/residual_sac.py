@@ -55,17 +55,14 @@ class ResidualSAC(SAC):
         super().__init__(cfg, pair, 1, cfg.replay_size, generator, device)
 
     def make_replay(self, layout: RowLayout, size: int, memory_gib: float | None) -> Replay:
-        """See `SAC.make_replay`."""
         layout = RowLayout(layout.actor_width, None, layout.num_actions, has_discount=True)
         return Replay(layout, size, self.num_envs, self.device, memory_gib)
 
     @property
     def learns_policy(self) -> bool:
-        """See `SAC.learns_policy`."""
         return self.num_updates >= self.cfg.critic_warmup_updates
 
     def slow_copies(self) -> Iterator[tuple[nn.Module, nn.Module]]:
-        """See `SAC.slow_copies`."""
         yield from super().slow_copies()
         yield self.deployed_actor, self.policy.actor
 

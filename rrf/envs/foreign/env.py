@@ -22,7 +22,7 @@ import numpy as np
 from rrf.data.schema import Observation
 from rrf.envs.foreign.child_path.rrf_child.wire import Connection, MessageError
 from rrf.envs.foreign.configs import ForeignVecEnvCfg
-from rrf.envs.foreign.interpreters import Interpreter, interpreter, without_ours
+from rrf.envs.foreign.interpreters import Interpreter, foreign_environment, interpreter
 from rrf.envs.process.child import Child, ChildError
 from rrf.envs.slots import Slots
 from rrf.envs.vec_env import InitialState, Step, check_actions
@@ -67,7 +67,7 @@ class ForeignChild(Child):
             timeout_s,
             command,
             pass_fds,
-            env=without_ours() | interpreter.variables | dict(variables),
+            env=foreign_environment() | interpreter.variables | dict(variables),
             cwd=interpreter.cwd,
             stdout=self._log,
             stderr=self._log,
@@ -75,7 +75,6 @@ class ForeignChild(Child):
         self.connection = Connection(ours, timeout_s)
 
     def send(self, method: str, *arguments) -> None:
-        """See `Child.send`."""
         if os.fstat(self._log.fileno()).st_size > _MAX_LOG_BYTES:
             self._log.truncate(0)
         super().send(method, *arguments)
@@ -93,8 +92,8 @@ class ForeignChild(Child):
                 f"and {what}: {error}"
             ) from error
 
-    def _gone(self) -> ChildError:
-        error = super()._gone()
+    def _ended_error(self) -> ChildError:
+        error = super()._ended_error()
         self._log.seek(max(0, os.fstat(self._log.fileno()).st_size - _TAIL_BYTES))
         if printed := self._log.read().decode(errors="replace").strip():
             error.add_note(f"The end of what it printed:\n{printed}")

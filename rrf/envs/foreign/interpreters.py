@@ -165,7 +165,7 @@ def read_lock(name: str) -> Lock:
     )
 
 
-def without_ours() -> dict[str, str]:
+def foreign_environment() -> dict[str, str]:
     """The environment variables of this process, without those that are for its own Python."""
     kept = {key: value for key, value in os.environ.items() if key not in _OURS}
     return kept | {"OMP_NUM_THREADS": "1"}
@@ -355,7 +355,7 @@ def _run(
     """
     words = [str(word) for word in command]
     try:
-        env = without_ours() | dict(variables or {})
+        env = foreign_environment() | dict(variables or {})
         done = subprocess.run(words, capture_output=True, text=True, env=env, cwd=cwd)
     except OSError as error:
         raise ValueError(f"{words[0]} does not run: {error.strerror}") from error

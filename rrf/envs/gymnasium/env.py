@@ -131,7 +131,7 @@ class GymnasiumEnv:
             "log": {},
         }
         if dones.any():
-            extras["final_obs"] = self._begin_again(np.flatnonzero(dones), observations)
+            extras["final_obs"] = self._reset_ended(np.flatnonzero(dones), observations)
         self._observations = observations
         return (
             self._group(observations),
@@ -278,12 +278,14 @@ class GymnasiumEnv:
                 raise self._wrong_shape(env, observation, reward)
             for end in ends:
                 if type(end) not in _BOOLS and not (np.ndim(end) == 0 and end in (0, 1)):
-                    raise self._unfit(f"{end!r} for terminated or truncated", env, "True or False")
+                    raise self._wrong_answer(
+                        f"{end!r} for terminated or truncated", env, "True or False"
+                    )
             terminated[env], truncated[env] = ends
             try:
                 observations[env], rewards[env] = observation, reward
             except (TypeError, ValueError) as error:
-                raise self._unfit(
+                raise self._wrong_answer(
                     f"a value that is not a number ({error})", env, "numbers"
                 ) from error
         self._infos = infos
@@ -293,7 +295,7 @@ class GymnasiumEnv:
         self._check(observations, rewards)
         return observations, rewards, terminated, truncated
 
-    def _begin_again(self, ended: np.ndarray, observations: np.ndarray) -> TensorDict:
+    def _reset_ended(self, ended: np.ndarray, observations: np.ndarray) -> TensorDict:
         """Reset the environments `ended` and their rows of `observations`; returns the old rows."""
         final = self._group(observations[ended])
         if self.before_reset is not None:
@@ -335,7 +337,9 @@ class GymnasiumEnv:
         try:
             return np.asarray(observation, np.float32)[self._visible]
         except (TypeError, ValueError) as error:
-            raise self._unfit(f"a value that is not a number ({error})", env, "numbers") from error
+            raise self._wrong_answer(
+                f"a value that is not a number ({error})", env, "numbers"
+            ) from error
 
     def _flat(self, env: int, observation: typing.Any) -> np.ndarray:
         assert self._flatten is not None
@@ -344,7 +348,7 @@ class GymnasiumEnv:
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             space = self.gym_envs[env].observation_space
             what = f"an observation that cannot be flattened ({type(error).__name__}: {error})"
-            raise self._unfit(what, env, f"a value of {space}") from error
+            raise self._wrong_answer(what, env, f"a value of {space}") from error
 
     def _check(self, observations: np.ndarray, rewards: np.ndarray | None = None) -> None:
         if np.isfinite(observations).all() and (rewards is None or np.isfinite(rewards).all()):
@@ -358,7 +362,7 @@ class GymnasiumEnv:
         what = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
         return EnvError(f"{method} of {self.cfg.task} returned {what}, expected {expected}")
 
-    def _unfit(self, what: str, env: int, expected: str) -> EnvError:
+    def _wrong_answer(self, what: str, env: int, expected: str) -> EnvError:
         return EnvError(
             f"{self.cfg.task} returned {what} in environment {env}, expected {expected}"
         )

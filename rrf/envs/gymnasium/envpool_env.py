@@ -81,7 +81,7 @@ class EnvPoolEnv:
 
     def reset(self) -> tuple[TensorDict, dict]:
         """Start a new episode in every environment."""
-        self._observations = self._begin_again(np.arange(self.num_envs))
+        self._observations = self._reset_ended(np.arange(self.num_envs))
         self._check(self._observations, np.zeros(self.num_envs, np.float32))
         return self.get_observations(), {}
 
@@ -111,7 +111,7 @@ class EnvPoolEnv:
         if dones.any():
             ended = np.flatnonzero(dones)
             final = self._group(observations[ended])
-            observations[ended] = self._begin_again(ended)
+            observations[ended] = self._reset_ended(ended)
             self._check(observations, rewards)
         self._observations = observations
         extras = {"time_outs": self._tensor(time_outs), "final_obs": final, "log": {}}
@@ -152,7 +152,7 @@ class EnvPoolEnv:
             max_episode_steps=self.max_episode_length + 1,
         )
 
-    def _begin_again(self, ended: np.ndarray) -> np.ndarray:
+    def _reset_ended(self, ended: np.ndarray) -> np.ndarray:
         """Reset the environments `ended`; returns their first observations [K, O]."""
         observations = self._pool.reset(ended.astype(np.int32))[0]
         observations = observations.astype(np.float32)[:, self._visible]

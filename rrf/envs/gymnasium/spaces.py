@@ -69,7 +69,10 @@ class ActionMap:
                 not one of the choices.
         """
         actions_na = actions.detach().cpu().numpy()
-        if actions_na.shape != (self._num_envs, self.num_actions) or not _is_finite(actions_na):
+        if (
+            actions_na.shape != (self._num_envs, self.num_actions)
+            or not np.isfinite(actions_na).all()
+        ):
             from rrf.envs.control_env import check_actions
 
             check_actions(actions, self._num_envs, self.num_actions)
@@ -185,7 +188,3 @@ def visible_dimensions(space: spaces.Space, hidden: list[int], task: str) -> np.
     if len(set(hidden)) >= width:
         raise ValueError(f"hidden leaves none of the {width} dimensions of {task} visible")
     return np.setdiff1d(np.arange(width), hidden)
-
-
-def _is_finite(array: np.ndarray) -> bool:
-    return bool(np.isfinite(array).all())

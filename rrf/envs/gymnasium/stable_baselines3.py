@@ -66,7 +66,7 @@ class SB3VecEnv(VecEnv):
 
     def get_attr(self, attr_name: str, indices: typing.Any = None) -> list[typing.Any]:
         """An attribute of the whole batch, once for each of the environments asked for."""
-        return [getattr(self.env, attr_name)] * len(self._of(indices))
+        return [getattr(self.env, attr_name)] * len(self._env_numbers(indices))
 
     def set_attr(self, attr_name: str, value: typing.Any, indices: typing.Any = None) -> None:
         """Set an attribute of the whole batch."""
@@ -81,13 +81,13 @@ class SB3VecEnv(VecEnv):
     ) -> list[typing.Any]:
         """Call a method of the whole batch."""
         result = getattr(self.env, method_name)(*method_args, **method_kwargs)
-        return [result] * len(self._of(indices))
+        return [result] * len(self._env_numbers(indices))
 
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper], indices: typing.Any = None
     ) -> list[bool]:
         """No environment is wrapped by itself."""
-        return [False] * len(self._of(indices))
+        return [False] * len(self._env_numbers(indices))
 
-    def _of(self, indices: int | Iterable[int] | None) -> Sequence[int]:
+    def _env_numbers(self, indices: int | Iterable[int] | None) -> Sequence[int]:
         return list(self._get_indices(indices))

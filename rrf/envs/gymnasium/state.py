@@ -40,7 +40,7 @@ def can_save(env: gymnasium.Env) -> bool:
 def save(envs: Sequence[gymnasium.Env]) -> EnvState:
     """The state of `envs`, copies of one task for which `can_save` holds."""
     bare = [env.unwrapped for env in envs]
-    kept = [_kept(env) for env in bare]
+    kept = [_env_state(env) for env in bare]
     tensors = {}
     for name in kept[0]:
         values: list[typing.Any] = [of_env.get(name) for of_env in kept]
@@ -54,7 +54,7 @@ def save(envs: Sequence[gymnasium.Env]) -> EnvState:
     return EnvState(tensors, {"attributes": attributes, "generators": generators})
 
 
-def _kept(env: typing.Any) -> dict[str, typing.Any]:
+def _env_state(env: typing.Any) -> dict[str, typing.Any]:
     kept = {name: vars(env)[name] for name in _CARRIED if name in vars(env)}
     if isinstance(env, MujocoEnv):
         physics = np.empty(mujoco.mj_stateSize(env.model, _PHYSICS))

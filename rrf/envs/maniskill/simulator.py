@@ -82,7 +82,7 @@ class Maniskill:
                 return self._idle.pop(number)[1]
         while len(self._idle) > _MAX_IDLE:
             self._idle.pop(0)[1].close()
-        return _made(task, self._cameras, self._shows_goal, self.options)
+        return _scene(task, self._cameras, self._shows_goal, self.options)
 
 
 class BatchedManiskill(Batches):
@@ -96,7 +96,7 @@ class BatchedManiskill(Batches):
         options = {"num_envs": num_envs, "sim_backend": backend, "render_backend": render}
 
         def make(task):
-            return _made(task, cameras, shows_goal, {**single.options, **options})
+            return _scene(task, cameras, shows_goal, {**single.options, **options})
 
         def start(task, seed, index):
             single.begin(0, task, seed, index)
@@ -105,7 +105,7 @@ class BatchedManiskill(Batches):
         super().__init__(make, start, cameras, images, action_repeat, num_envs)
 
 
-def _made(task, cameras, shows_goal, options):
+def _scene(task, cameras, shows_goal, options):
     env = gymnasium.make(task, **options).unwrapped
     # the mesh of the camera on the hand has three times the triangles of the rest of the robot
     for link in env.agent.robot.links_map["camera_link"]._objs:

@@ -47,7 +47,7 @@ def build(cfg: MotionEnvCfg, seed: int = 0, device: torch.device | str = "cpu") 
 
 
 class MotionEnv(MjlabEnv):
-    """An mjlab environment that is a `rrf.envs.motions.motion_env.MotionEnv`."""
+    """An mjlab environment that is a `rrf.envs.control_env.MotionEnv`."""
 
     cfg: MotionEnvCfg
 

@@ -144,7 +144,7 @@ def _assign(node: typing.Any, name: str, value: typing.Any, path: str) -> None:
     old = getattr(node, key) if dataclasses.is_dataclass(node) else node[key]
     if value is None and old is not None and not _may_be_none(node, name):
         raise ValueError(f"'{path}' is {_shortened(old)} and cannot be null; give it a value")
-    new = _like(old, value, path)
+    new = _converted(old, value, path)
     if dataclasses.is_dataclass(node):
         setattr(node, key, new)
     else:
@@ -164,7 +164,7 @@ def _shortened(value: typing.Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _like(old: typing.Any, value: typing.Any, path: str) -> typing.Any:
+def _converted(old: typing.Any, value: typing.Any, path: str) -> typing.Any:
     """`value` in the type of the value it replaces, as far as plain data can express that type."""
     if old is None or value is None:
         return value

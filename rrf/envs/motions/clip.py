@@ -119,9 +119,9 @@ class Clip:
         return dataclasses.replace(
             self,
             fps=fps,
-            root_pos=_between(self.root_pos, before, part),
+            root_pos=_interpolated(self.root_pos, before, part),
             root_quat=quat_mul(self.root_quat[before], quat_of_rotation_vector(turns)),
-            joint_pos=_between(self.joint_pos, before, part),
+            joint_pos=_interpolated(self.joint_pos, before, part),
         )
 
     def with_joints(self, joint_names: typing.Sequence[str]) -> "Clip":
@@ -247,5 +247,5 @@ def angular_velocities(quat_t4: np.ndarray, fps: float) -> np.ndarray:
     return (before + after) / 2 * fps
 
 
-def _between(values: np.ndarray, before: np.ndarray, part: np.ndarray) -> np.ndarray:
+def _interpolated(values: np.ndarray, before: np.ndarray, part: np.ndarray) -> np.ndarray:
     return values[before] * (1 - part) + values[before + 1] * part

@@ -21,6 +21,7 @@ from rrf.envs.motions.clip import Clip, quat_conjugate, quat_of_rotation_vector,
 from rrf.envs.motions.rig import Rig
 
 _SAME_PLACE_M = 0.005
+_FPS = 50.0  # of the motions that rrf comes with
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,25 +129,25 @@ def go1_rig(feet: Sequence[str]) -> Rig:
     return Rig(Entity(get_go1_robot_cfg()).compile(), feet)
 
 
-def go1_trot(seed: int = 0, num_targets: int = 24, fps: float = 50.0) -> Clip:
+def go1_trot() -> Clip:
     """A trot of Unitree's Go1 at drawn velocities, in the ranges of the preset go1-flat-ppo.
 
     It never stands: a policy that stands still would be in style for no effort.
     """
     rig = go1_rig(["FR", "FL", "RR", "RL"])
-    random = np.random.default_rng(seed)
-    targets = random.uniform([-1.0, -0.7, -0.7], [1.0, 0.7, 0.7], (num_targets, 3))
+    random = np.random.default_rng(0)
+    targets = random.uniform([-1.0, -0.7, -0.7], [1.0, 0.7, 0.7], (24, 3))
     targets[::4, 1:] = 0.0  # it also walks straight
-    return trot(rig, velocities(targets, 1.2, 0.4, fps), fps, Trot())
+    return trot(rig, velocities(targets, 1.2, 0.4, _FPS), _FPS, Trot())
 
 
-def g1_squat(seconds: float = 10.0, fps: float = 50.0) -> Clip:
+def g1_squat() -> Clip:
     """Unitree's G1 squats every two seconds, sways and swings its arms; its soles stay in place."""
     from mjlab.asset_zoo.robots import get_g1_robot_cfg
     from mjlab.entity import Entity
 
     rig = Rig(Entity(get_g1_robot_cfg()).compile(), ["left_foot", "right_foot"])
-    phase = np.pi * np.arange(round(seconds * fps) + 1) / fps
+    phase = np.pi * np.arange(round(10.0 * _FPS) + 1) / _FPS
     base = np.zeros((len(phase), 3))
     base[:, 1] = 0.03 * np.sin(phase)
     base[:, 2] = rig.default[2] - 0.06 * (1 - np.cos(phase))
@@ -160,7 +161,7 @@ def g1_squat(seconds: float = 10.0, fps: float = 50.0) -> Clip:
         joints[:, rig.joint_names.index(name)] += swing * (1 - np.cos(phase)) / 2
     quat = np.tile([1.0, 0.0, 0.0, 0.0], (len(phase), 1))
     source = "RoboRenForce, rrf.envs.motions.gaits:g1_squat"
-    return Clip(fps, rig.joint_names, base, quat, joints, source, "BSD-3-Clause")
+    return Clip(_FPS, rig.joint_names, base, quat, joints, source, "BSD-3-Clause")
 
 
 MADE = {"go1-trot": go1_trot, "g1-squat": g1_squat}

@@ -105,7 +105,7 @@ class Child:
         try:
             self.connection.send((method, arguments))
         except OSError as error:
-            raise self._gone() from error
+            raise self._ended_error() from error
 
     def receive(self):
         """The next message of the running call: ("progress", value) any number of times, then
@@ -129,7 +129,7 @@ class Child:
         except ChildError:
             raise
         except (EOFError, OSError) as error:
-            raise self._gone() from error
+            raise self._ended_error() from error
         if kind in ("invalid", "failed"):
             raise failure(self.name, self._call, kind, *value)
         return kind, value
@@ -156,7 +156,7 @@ class Child:
         self._process.kill()
         self._process.wait()
 
-    def _gone(self) -> ChildError:
+    def _ended_error(self) -> ChildError:
         try:
             code = self._process.wait(_CLOSE_TIMEOUT_S)
         except subprocess.TimeoutExpired:

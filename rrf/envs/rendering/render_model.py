@@ -68,7 +68,9 @@ def build_render_model(
     spec = spec.copy()
     bodies = spec.bodies
     assert len(bodies) == model.nbody, "the spec does not describe this model"
-    sites = [site for site in range(model.nsite) if _is_visible(model, site)]
+    is_visible = np.isin(model.site_group, VISIBLE_GROUPS)
+    is_visible &= model.site_rgba[:, 3] >= _OPAQUE_FROM_ALPHA
+    sites = np.flatnonzero(is_visible).tolist()
     for site in sites:
         _add_site_geom(bodies[model.site_bodyid[site]], model, site, geom_groups[0])
     if use_gl_shading:
@@ -103,12 +105,6 @@ def shown_colors(model: mujoco.MjModel) -> np.ndarray:
     colors = model.geom_rgba.copy()
     colors[of_material] = model.mat_rgba[model.geom_matid[of_material]]
     return colors
-
-
-def _is_visible(model: mujoco.MjModel, site: int) -> bool:
-    return (
-        model.site_group[site] in VISIBLE_GROUPS and model.site_rgba[site, 3] >= _OPAQUE_FROM_ALPHA
-    )
 
 
 def _add_site_geom(body: mujoco.MjsBody, model: mujoco.MjModel, site: int, group: int) -> None:

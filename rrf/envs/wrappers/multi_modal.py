@@ -72,13 +72,13 @@ class MultiModal(ControlEnvWrapper):
         """Start a new episode in every environment."""
         observations, extras = self.env.reset()
         self._images = self._draw()
-        return self._with_images(observations, self._images), extras | self._told()
+        return self._with_images(observations, self._images), extras | self._instruction_extras()
 
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
         """See `ControlEnv.step`."""
         self._final_images = None
         observations, rewards, dones, extras = self.env.step(actions)
-        extras: dict = extras | self._told()
+        extras: dict = extras | self._instruction_extras()
         final = extras.get("final_obs")
         if final is not None and self._final_images is not None:
             extras["final_obs"] = self._with_images(final, self._final_images)
@@ -110,7 +110,7 @@ class MultiModal(ControlEnvWrapper):
         shown = [index for index in ended if index < self.num_envs]
         self._final_images = self._draw(shown) if shown else None
 
-    def _told(self) -> dict[str, list[str]]:
+    def _instruction_extras(self) -> dict[str, list[str]]:
         return (
             {} if self.instruction is None else {"instruction": [self.instruction] * self.num_envs}
         )

@@ -25,7 +25,7 @@ import typing
 
 import torch
 
-from rrf.envs.motions.motion_env import MotionEnv
+from rrf.envs.control_env import MotionEnv
 from rrf.evaluation.control.motion_distance import WINDOW_S, motion_distance
 from rrf.evaluation.control.smoothness import mean_difference, smoothness
 

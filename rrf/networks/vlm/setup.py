@@ -54,17 +54,17 @@ def setup(
         check(name, known)
         return known
     if entry.pickles:
-        raise ValueError(_by_hand(name, entry))
+        raise ValueError(_pickles_only(name, entry))
     if out.is_dir() and not (out / DOWNLOAD).is_file():
         raise ValueError(f"{out} was given by --from; to fetch it instead, remove it first")
-    remote = HubModel(entry.repository, revision or _noted(out))
+    remote = HubModel(entry.repository, revision or _interrupted_commit(out))
     wanted = [file for file in remote.files() if file.name != RECORD]
     size = sum(file.size for file in wanted if _is_fetched(file.name))
-    free = shutil.disk_usage(_existing(out)).free
+    free = shutil.disk_usage(next(p for p in (out, *out.parents) if p.exists())).free
     say(f"{entry.repository} at {remote.revision}: {size / 1e9:.2f} GB, {free / 1e9:.0f} GB free")
     left_out = [file.name for file in wanted if not _is_fetched(file.name)]
     download(remote, out, KINDS, [_pattern(name) for name in left_out], on_progress)
-    return _noted_down(out, entry.repository, remote.revision)
+    return _record(out, entry.repository, remote.revision)
 
 
 def adopt(name: str, folder: str | Path) -> dict:
@@ -92,7 +92,7 @@ def adopt(name: str, folder: str | Path) -> dict:
             is_part = any(inner.match(kind) for kind in entry.pickles)
             if path.is_file() and not is_own and (is_part or _is_fetched(inner.as_posix())):
                 _placed(path.resolve(), tree / inner)
-    return _noted_down(out, entry.repository, None)
+    return _record(out, entry.repository, None)
 
 
 def check(name: str, record: Mapping) -> None:
@@ -128,13 +128,13 @@ def described(name: str, entry: Published) -> list[str]:
     return lines
 
 
-def _noted(out: Path) -> str | None:
+def _interrupted_commit(out: Path) -> str | None:
     """The commit of a download that was interrupted before its record was written."""
     record = read_record(out)
     return None if record is None else record["revision"]
 
 
-def _noted_down(out: Path, repository: str, commit: str | None) -> dict:
+def _record(out: Path, repository: str, commit: str | None) -> dict:
     bookkeeping = (RECORD, DOWNLOAD)
     paths = sorted(p for p in out.rglob("*") if p.is_file() and p.name not in bookkeeping)
     files = {path.relative_to(out).as_posix(): atomic.sha256(path) for path in paths}
@@ -160,11 +160,7 @@ def _placed(path: Path, to: Path) -> None:
         shutil.copyfile(path, to)
 
 
-def _existing(path: Path) -> Path:
-    return next(folder for folder in (path, *path.parents) if folder.exists())
-
-
-def _by_hand(name: str, entry: Published) -> str:
+def _pickles_only(name: str, entry: Published) -> str:
     kinds = " ".join(f"'{kind}'" for kind in (*KINDS, *entry.pickles))
     return (
         f"{entry.repository} publishes {' and '.join(entry.pickles)} as pickles only, which rrf "

@@ -20,9 +20,8 @@ from rrf.data.dataset.transforms import Normalize
 from rrf.data.schema import ACTION, STATE, Batch, Observation
 from rrf.networks.encoders import ImageEncoder, InstructionEncoder
 from rrf.networks.mlp import MLP
-from rrf.policies.policy import Evaluation, Generators, Sample
+from rrf.policies.policy import Evaluation, Generators, Sample, check_observation
 from rrf.policies.vla.configs import CompactVLACfg
-from rrf.policies.vla.observations import check_observation
 from rrf.policies.vla.real_time import RunningChunk
 
 

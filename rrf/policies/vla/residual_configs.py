@@ -88,13 +88,11 @@ class ResidualVLACfg(PolicyCfg):
         )
 
     def require_dims(self) -> None:
-        """See `PolicyCfg.require_dims`."""
         if self.base is None:
             raise ValueError("the policy's base is not known; train it, which fills it in")
         self.base.require_dims()
 
     def require_one_robot(self) -> None:
-        """See `PolicyCfg.require_one_robot`."""
         if self.base is not None:
             self.base.require_one_robot()
 

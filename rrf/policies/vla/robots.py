@@ -25,14 +25,14 @@ class RowAffine:
     scale_bd: np.ndarray  # float64
 
     def apply(self, x: np.ndarray) -> np.ndarray:
-        offset, scale = self._like(x)
+        offset, scale = self._shaped_for(x)
         return ((x - offset) / scale).astype(np.float32)
 
     def invert(self, y: np.ndarray) -> np.ndarray:
-        offset, scale = self._like(y)
+        offset, scale = self._shaped_for(y)
         return (y * scale + offset).astype(np.float32)
 
-    def _like(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _shaped_for(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         both = self.offset_bd, self.scale_bd
         return both if x.ndim == 2 else (both[0][:, None], both[1][:, None])
 

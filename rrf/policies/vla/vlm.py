@@ -23,9 +23,8 @@ from rrf.data.schema import ACTION, STATE, Batch, Observation
 from rrf.networks.mlp import MLP
 from rrf.networks.vlm.backbone import View
 from rrf.networks.vlm.build import base_assets, build_backbone
-from rrf.policies.policy import Evaluation, Generators, Sample
+from rrf.policies.policy import Evaluation, Generators, Sample, check_observation
 from rrf.policies.vla.context import Context, SeenObservation
-from rrf.policies.vla.observations import check_observation
 from rrf.policies.vla.real_time import RunningChunk
 from rrf.policies.vla.robots import normalizers, of_rows, shown, tags_of
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg

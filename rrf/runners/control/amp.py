@@ -1,6 +1,6 @@
 """The on-policy loop of adversarial motion priors: the environment gives the reference motions."""
 
-from rrf.envs.motions.motion_env import MotionEnv
+from rrf.envs.control_env import MotionEnv
 from rrf.runners.control.amp_configs import AMPRunnerCfg
 from rrf.runners.control.on_policy import OnPolicyRunner
 
@@ -19,6 +19,6 @@ class AMPRunner(OnPolicyRunner):
         if not isinstance(self.env, MotionEnv):
             raise ValueError(
                 f"{self.task} has no reference motions; use rrf.envs.mjlab.configs:MotionEnvCfg, "
-                "or an environment that is a rrf.envs.motions.motion_env.MotionEnv"
+                "or an environment that is a rrf.envs.control_env.MotionEnv"
             )
         self.algorithm.style.follow(self.env.reference_frames())

@@ -60,7 +60,7 @@ class OffPolicyRunner(ControlRunner):
             self.algorithm.observe(self.step_env(self.algorithm.act(self.observations)))
             acting += time.perf_counter() - start
             means.add(self.algorithm.update())
-        metrics = {name: value.item() for name, value in means.found().items()}
+        metrics = {name: value.item() for name, value in means.averages().items()}
         total = time.perf_counter() - begin
         return metrics | {
             "time/rollout": acting,

@@ -95,7 +95,7 @@ class OfflineRunner(OffPolicyRunner):
             count = min(_CHUNK, wanted - done)
             means.add(self.algorithm.make_updates(count))
             done += count
-        metrics = {name: value.item() for name, value in means.found().items()}
+        metrics = {name: value.item() for name, value in means.averages().items()}
         return metrics | {
             "time/update": time.perf_counter() - begin,
             "train/num_updates": float(self.algorithm.num_updates),

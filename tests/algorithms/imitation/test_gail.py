@@ -115,7 +115,7 @@ def test_without_absorbing_states_every_transition_earns_its_own(tmp_path, datas
 def test_an_episodes_last_state_is_compared_and_not_the_next_ones_first(tmp_path, dataset):
     runner = run_cfg(dataset, compares="next_states").build(tmp_path)
     rollout = filled(runner)
-    found = runner.algorithm._found()
+    found = runner.algorithm._rollout_transitions()
     reached = found.next_states.view(20, 16)
     moved = rollout["actor_obs"][:-1, :, 0] + 0.2 * rollout["actions"][..., 0].clamp(-1, 1)
     assert rollout["dones"].sum() >= 16

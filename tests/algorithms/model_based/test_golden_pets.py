@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from rrf.algorithms.model_based.configs import EnsembleCfg
-from rrf.algorithms.model_based.ensemble import Ensemble
-from rrf.algorithms.model_based.losses import gaussian_nll
+from rrf.algorithms.model_based.ensemble import Ensemble, gaussian_nll
 from rrf.networks.configs import plain_mlp
 from tests.golden_files import activation, cases, golden
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from rrf.algorithms.model_based import losses
-from rrf.algorithms.model_based.ensemble import Ensemble, Standardizer
+from rrf.algorithms.model_based import ensemble
 from rrf.algorithms.model_based.learned_dynamics import RULES, LearnedDynamics
+from rrf.algorithms.model_based.mbpo import branch_length
 from rrf.envs.control_env import Interface
 from rrf.envs.failure import NotFiniteError
 from rrf.envs.gymnasium.configs import GymnasiumEnvCfg
@@ -19,7 +19,7 @@ from tests.algorithms.model_based.toy import MODEL
 
 def test_likelihood_of_a_gaussian():
     mean, log_var, target = torch.tensor([1.0, 0.0]), torch.tensor([math.log(4.0), 0.0]), 3.0
-    nll = losses.gaussian_nll(mean, log_var, torch.tensor([target, target]))
+    nll = ensemble.gaussian_nll(mean, log_var, torch.tensor([target, target]))
     # (1 - 3)^2 / 4 + log 4, and 3^2 / 1 + log 1.
     torch.testing.assert_close(nll, torch.tensor([1 + math.log(4), 9.0]))
 
@@ -27,44 +27,44 @@ def test_likelihood_of_a_gaussian():
 def test_the_loss_sums_members_and_adds_the_width_of_the_bounds():
     nll = torch.tensor([[[1.0, 3.0]], [[10.0, 20.0]]])  # two members, one row, two numbers
     bounds = torch.tensor([[-10.0, -10.0]]), torch.tensor([[0.5, 0.5]])
-    assert losses.ensemble_loss(nll, *bounds).item() == pytest.approx(2 + 15 + 0.01 * 21)
+    assert ensemble.ensemble_loss(nll, *bounds).item() == pytest.approx(2 + 15 + 0.01 * 21)
 
 
 def test_log_variances_are_bent_to_their_bounds():
     low, high = torch.tensor(-10.0), torch.tensor(0.5)
-    bent = losses.softly_bounded(torch.tensor([-1000.0, -5.0, 0.5, 1000.0]), low, high)
+    bent = ensemble.softly_bounded(torch.tensor([-1000.0, -5.0, 0.5, 1000.0]), low, high)
     # Far from the bounds nothing changes; at the upper one, softplus(0) = log 2 is lost.
     expected = [-10.0, -5.0, 0.5 - math.log(2), 0.5]
     torch.testing.assert_close(bent, torch.tensor(expected), atol=0.01, rtol=0)
 
 
 def test_elites_are_the_members_with_the_lowest_errors():
-    assert losses.elites(torch.tensor([0.3, 0.1, 0.5, 0.2]), 2).tolist() == [1, 3]
+    assert ensemble.elites(torch.tensor([0.3, 0.1, 0.5, 0.2]), 2).tolist() == [1, 3]
 
 
 def test_branches_grow_linearly_between_two_numbers_of_steps():
     schedule = (20_000, 100_000, 1, 25)
-    lengths = [losses.branch_length(n, schedule) for n in (0, 20_000, 60_000, 99_999, 10**6)]
+    lengths = [branch_length(n, schedule) for n in (0, 20_000, 60_000, 99_999, 10**6)]
     assert lengths == [1, 1, 13, 24, 25]
 
 
 def test_a_constant_column_only_loses_its_mean():
     rows = torch.tensor([[1.0, 300.1], [3.0, 300.1]])
-    standardizer = Standardizer(2)
+    standardizer = ensemble.Standardizer(2)
     standardizer.fit(rows)
     torch.testing.assert_close(standardizer(rows), torch.tensor([[-1.0, 0.0], [1.0, 0.0]]))
     torch.testing.assert_close(standardizer.inverse(standardizer(rows)), rows)
 
 
 def test_weights_decay_with_the_number_of_their_layer():
-    ensemble = Ensemble(MODEL.replace(weight_decays=[0.25, 0.5]), 2, 1)
-    first, second, rest = ensemble.parameter_groups()
+    model = ensemble.Ensemble(MODEL.replace(weight_decays=[0.25, 0.5]), 2, 1)
+    first, second, rest = model.parameter_groups()
     assert (first["weight_decay"], first["params"][0].shape) == (0.25, (3, 2, 16))
     assert (second["weight_decay"], second["params"][0].shape) == (0.5, (3, 16, 2))
     assert rest["weight_decay"] == 0
     assert {p.shape[-2] for p in rest["params"]} == {1}  # biases and bounds
     grouped = sum(len(group["params"]) for group in (first, second, rest))
-    assert grouped == len(list(ensemble.parameters()))
+    assert grouped == len(list(model.parameters()))
 
 
 def test_imagined_transitions_overwrite_the_oldest():

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from rrf.algorithms.off_policy.learner import Batch
+from rrf.algorithms.off_policy.losses import expectile_loss
 from rrf.algorithms.offline.configs import CQLCfg, IQLCfg
 from rrf.algorithms.offline.cql import CQL, ProposalNoise
 from rrf.algorithms.offline.iql import IQL
-from rrf.algorithms.offline.losses import expectile_loss
 from rrf.envs.control_env import Interface
 from rrf.networks.configs import plain_mlp
 from rrf.policies.control.configs import VNetworkCfg

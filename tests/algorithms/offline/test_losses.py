@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from rrf.algorithms.off_policy.learner import Batch
-from rrf.algorithms.offline.configs import CQLCfg, IQLCfg, TD3BCCfg
-from rrf.algorithms.offline.losses import (
+from rrf.algorithms.off_policy.losses import (
     advantage_weights,
     expectile_loss,
     soft_maximum,
     uniform_log_density,
     value_against_imitation,
 )
+from rrf.algorithms.offline.configs import CQLCfg, IQLCfg, TD3BCCfg
 from rrf.algorithms.offline.td3_bc import TD3BC
 from rrf.envs.control_env import Interface
 from rrf.policies.control.offline_configs import BoundedActorCfg, BoundedActorQPackCfg

@@ -8,9 +8,9 @@ import torch
 
 pytest.importorskip("mjlab")
 
+from rrf.envs.control_env import MotionEnv
 from rrf.envs.mjlab.configs import MotionEnvCfg
 from rrf.envs.motions.clip import FRAME_PARTS, read
-from rrf.envs.motions.motion_env import MotionEnv
 from rrf.presets import resolve
 from rrf.runners.checkpoints.checkpoint import read_weights
 

@@ -118,7 +118,6 @@ class PiExpertHead(FlowHead):
     def velocity(
         self, given: Prefix, x_bha: torch.Tensor, share_b: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """See `FlowHead.velocity`."""
         # In bfloat16, the density would differ between sampling and training.
         with torch.autocast(x_bha.device.type, enabled=False):
             suffix_bsw, condition_bw = self.suffix(given, x_bha, share_b)

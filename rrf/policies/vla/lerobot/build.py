@@ -65,7 +65,7 @@ def build_config(cfg: LerobotPolicyCfg, changes: Mapping | None = None) -> PreTr
         inputs[IMAGE_PREFIX + name] = PolicyFeature(FeatureType.VISUAL, (3, height, width))
     outputs = {ACTION: PolicyFeature(FeatureType.ACTION, (cfg.action_dim,))}
     values |= {"input_features": inputs, "output_features": outputs, "device": "cpu"}
-    with _in_our_words(cfg.kind):
+    with _as_value_error(cfg.kind):
         config = owner(**{**values, **(changes or {})})
         config.validate_features()
     return config
@@ -83,7 +83,7 @@ def build_policy(config: PreTrainedConfig, is_filled_later: bool = False) -> Pre
     """
     quiet = _no_report() if is_filled_later else contextlib.nullcontext()
     prints = contextlib.redirect_stdout(sys.stderr)  # as SmolVLA does
-    with _in_our_words(config.type), prints, quiet:
+    with _as_value_error(config.type), prints, quiet:
         return get_policy_class(config.type)(config)
 
 
@@ -141,7 +141,7 @@ def _no_report() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _in_our_words(kind: str) -> Iterator[None]:
+def _as_value_error(kind: str) -> Iterator[None]:
     """Turn what lerobot and torchvision raise about settings into one kind of error."""
     try:
         yield

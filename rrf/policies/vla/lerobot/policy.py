@@ -25,12 +25,11 @@ from torch import nn
 
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE, Batch, Observation
 from rrf.networks import tensor_files
-from rrf.policies.policy import Evaluation, Generators, Sample
+from rrf.policies.policy import Evaluation, Generators, Sample, check_observation
 from rrf.policies.vla.lerobot import build, directories
 from rrf.policies.vla.lerobot.configs import LerobotPolicyCfg
 from rrf.policies.vla.lerobot.kinds import KINDS
 from rrf.policies.vla.lerobot.sampling import Draw, chunk
-from rrf.policies.vla.observations import check_observation
 
 _IS_PAD = "action_is_pad"
 

@@ -81,7 +81,7 @@ def chunk(kind: str, policy: typing.Any, inputs: Inputs, draw: Draw) -> torch.Te
     _forget(policy)
     if kind == "vqbet":
         return _by_codes(policy, inputs, draw)
-    seen = _seen(policy, inputs) if KINDS[kind].has_past else inputs
+    seen = _in_queues(policy, inputs) if KINDS[kind].has_past else inputs
     if draw.is_lerobots:
         return policy.predict_action_chunk(seen)
     denoiser = getattr(policy, KINDS[kind].denoiser, None)
@@ -104,7 +104,7 @@ def _by_codes(policy: typing.Any, inputs: Inputs, draw: Draw) -> torch.Tensor:
     factor = _ALMOST_ZERO / temperature if draw.greedy else draw.noise_factor
 
     def choose(some: Inputs) -> torch.Tensor:
-        return policy.predict_action_chunk(_seen(policy, some))
+        return policy.predict_action_chunk(_in_queues(policy, some))
 
     policy.config.bet_softmax_temperature = temperature * factor
     try:
@@ -113,7 +113,7 @@ def _by_codes(policy: typing.Any, inputs: Inputs, draw: Draw) -> torch.Tensor:
         policy.config.bet_softmax_temperature = temperature
 
 
-def _seen(policy: typing.Any, inputs: Inputs) -> Inputs:
+def _in_queues(policy: typing.Any, inputs: Inputs) -> Inputs:
     """These observations alone in a policy's queues, and what else it reads."""
     images = torch.stack([inputs[key] for key in policy.config.image_features], dim=-4)
     seen = {**inputs, _IMAGES: images}

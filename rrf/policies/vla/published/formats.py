@@ -18,7 +18,7 @@ from rrf.data.formats.groot_metadata import PATH as GROOT_METADATA
 from rrf.data.formats.groot_metadata import read_metadata
 from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
 from rrf.networks.vlm.weights import read_shapes
-from rrf.policies.vla.heads.embodiments import NEW
+from rrf.policies.vla.heads.groot_configs import NEW
 from rrf.policies.vla.lerobot.kinds import REFUSED
 from rrf.policies.vla.published import groot, lerobot_pi, openpi, openvla, pi_norm_stats
 from rrf.policies.vla.vlm import VLMPolicy
@@ -172,7 +172,7 @@ class OpenVLA:
         openvla.write(policy, folder, group or "rrf", norm_stats)
 
     def _dataset(self, folder: Path, group: str | None) -> str:
-        return _only(openvla.config_of(folder).get("norm_stats") or {}, group, folder)
+        return _chosen_group(openvla.config_of(folder).get("norm_stats") or {}, group, folder)
 
 
 class Groot:
@@ -213,7 +213,7 @@ class Groot:
         groot.write(policy, norm_stats, folder, group or policy.cfg.embodiment or NEW)
 
     def _tag(self, folder: Path, group: str | None) -> str:
-        return _only(json.loads((folder / GROOT_METADATA).read_text()), group, folder)
+        return _chosen_group(json.loads((folder / GROOT_METADATA).read_text()), group, folder)
 
 
 FORMATS: dict[str, Format] = {
@@ -269,7 +269,7 @@ def _has_names(folder: Path, *starts: str) -> bool:
     return any(name.startswith(starts) for name in read_shapes(folder))
 
 
-def _only(known: Mapping, group: str | None, folder: Path) -> str:
+def _chosen_group(known: Mapping, group: str | None, folder: Path) -> str:
     if group is None and len(known) == 1:
         return next(iter(known))
     if group is None or group not in known:
