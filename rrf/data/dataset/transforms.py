@@ -110,39 +110,3 @@ def _offset_and_scale(
     if mode == "mean_std":
         return first, second
     return (first + second) / 2, (second - first) / 2
-
-
-@dataclasses.dataclass(frozen=True)
-class ImageToFloat:
-    """uint8 0..255 to float32 in [low, high] and back, rounding and clipping."""
-
-    low: float = -1.0
-    high: float = 1.0
-
-    def apply(self, x: np.ndarray) -> np.ndarray:
-        if x.dtype != np.uint8:
-            raise ValueError(f"images are {x.dtype}, expected uint8")
-        return x.astype(np.float32) * np.float32((self.high - self.low) / 255) + np.float32(
-            self.low
-        )
-
-    def invert(self, y: np.ndarray) -> np.ndarray:
-        levels = (y.astype(np.float64) - self.low) * (255 / (self.high - self.low))
-        return np.clip(np.rint(levels), 0, 255).astype(np.uint8)
-
-
-@dataclasses.dataclass(frozen=True)
-class Compose:
-    """Several transforms, applied in order and inverted in reverse."""
-
-    transforms: tuple[Transform, ...]
-
-    def apply(self, x: np.ndarray) -> np.ndarray:
-        for transform in self.transforms:
-            x = transform.apply(x)
-        return x
-
-    def invert(self, y: np.ndarray) -> np.ndarray:
-        for transform in reversed(self.transforms):
-            y = transform.invert(y)
-        return y

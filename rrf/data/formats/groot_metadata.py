@@ -19,8 +19,6 @@ from pathlib import Path
 from rrf import atomic
 from rrf.config import did_you_mean
 from rrf.data.formats.json_files import read_object
-from rrf.data.formats.modality import Part
-from rrf.data.formats.modality_check import INFO, checked_modality, features_of
 from rrf.data.schema import ACTION, STATE
 
 PATH = "experiment_cfg/metadata.json"
@@ -94,59 +92,6 @@ def write_metadata(checkpoint: str | Path, entries: Mapping[str, EmbodimentData]
         tag: dataclasses.asdict(entry) | {"embodiment_tag": tag} for tag, entry in entries.items()
     }
     atomic.write_json(Path(checkpoint) / PATH, data)
-
-
-def metadata_of(
-    root: str | Path, norm_stats: Mapping[str, Mapping[str, Sequence]]
-) -> EmbodimentData:
-    """The entry of a dataset with a modality.json and these statistics.
-
-    Raises:
-        ValueError: If the modality.json does not fit the dataset, or the statistics the modality.
-    """
-    root = Path(root)
-    modality, features = checked_modality(root), features_of(root)
-    statistics, described = {}, {}
-    for kind, parts in (("state", modality.state), ("action", modality.action)):
-        statistics[kind] = {
-            name: _slice(norm_stats, part, f"{kind}.{name}") for name, part in parts.items()
-        }
-        described[kind] = {
-            name: {
-                "absolute": part.absolute,
-                "rotation_type": part.rotation_type,
-                "shape": [part.end - part.start],
-                "continuous": True,
-            }
-            for name, part in parts.items()
-        }
-    fps = read_object(root / INFO).get("fps")
-    described["video"] = {
-        name: _camera(features[key]) | {"fps": fps} for name, key in modality.video.items()
-    }
-    return EmbodimentData(statistics, described)
-
-
-def _slice(
-    norm_stats: Mapping[str, Mapping[str, Sequence]], part: Part, where: str
-) -> dict[str, list]:
-    stats = norm_stats.get(part.original_key)
-    if stats is None:
-        raise ValueError(f"there are no statistics of '{part.original_key}', needed for {where}")
-    lacking = [number for number in NUMBERS if len(stats.get(number, ())) < part.end]
-    if lacking:
-        raise ValueError(
-            f"statistics of '{part.original_key}' lack {', '.join(lacking)} up to dimension "
-            f"{part.end - 1}, needed for {where}"
-        )
-    return {number: list(stats[number][part.start : part.end]) for number in NUMBERS}
-
-
-def _camera(feature: Mapping) -> dict:
-    names, shape = feature.get("names") or (), feature.get("shape") or ()
-    sizes: dict[str, int] = dict(zip(names, shape, strict=False))
-    channels = sizes.get("channel", sizes.get("channels", 3))
-    return {"resolution": [sizes.get("width"), sizes.get("height")], "channels": channels}
 
 
 def _mapping(data: Mapping, key: str, path: Path) -> dict:

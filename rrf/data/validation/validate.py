@@ -5,12 +5,16 @@
         -> validation.json (the answer, with the digest of exactly the content judged),
         validation.html, Great Expectations' pages in data_docs/, and two tables for `dvc plots`
 
+episode_lengths.json: [{"frames": where a bin begins, "episodes": how many are in it}, ...]
+dimensions.json: [{"dimension": "action.dx", "min", "q01", "mean", "q99", "max"}, ...]
+
 The same dataset gives the same validation.json, unless it drifted from the version published
 before. Only a passing one lets `publish` go on.
 """
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +24,7 @@ from rrf import atomic
 from rrf.data.conversion.checks_cfg import ChecksCfg
 from rrf.data.conversion.conversion_record import read_conversion
 from rrf.data.dataset import parquet
+from rrf.data.dataset.stats import describe
 from rrf.data.files import content_digest
 from rrf.data.schema import ACTION, STATE
 from rrf.data.validation.checks import CheckResult, Finding, result, severities
@@ -27,8 +32,7 @@ from rrf.data.validation.data_docs import open_context, remove_site
 from rrf.data.validation.dimension_checks import check_dimensions
 from rrf.data.validation.expectations import FRAME_KEYS, episode_suite, frame_suite, run_suite
 from rrf.data.validation.integrity import check_files, check_tables, hold_previous_error
-from rrf.data.validation.plot_tables import plot_tables
-from rrf.data.validation.tables import Tables, read_tables
+from rrf.data.validation.tables import Tables, dimension_columns, read_tables
 from rrf.data.validation.validation_report import render_html
 from rrf.data.validation.video_checks import check_pace
 
@@ -216,3 +220,42 @@ def _facts(tables: Tables) -> dict:
         ends = tables.episodes["ends_in_success"].dropna().to_numpy(bool)
         facts["success_rate"] = round(float(ends.mean()), 6)
     return facts
+
+
+_MAX_BINS = 40
+_STATISTICS = ("min", "q01", "mean", "q99", "max")
+
+
+def plot_tables(tables: Tables | None) -> dict[str, list[dict]]:
+    """File name -> rows; no rows for a dataset that could not be read."""
+    lengths, dimensions = [], []
+    if tables is not None:
+        lengths = episode_lengths(tables.episodes["num_rows"].dropna().to_numpy(int))
+        dimensions = _dimensions(tables)
+    return {"episode_lengths.json": lengths, "dimensions.json": dimensions}
+
+
+def episode_lengths(lengths: np.ndarray) -> list[dict]:
+    """How many episodes are how long, in at most 40 bins of the same whole width."""
+    low, high = int(lengths.min()), int(lengths.max())
+    width = -(-(high - low + 1) // _MAX_BINS)
+    starts = range(low, high + 1, width)
+    counts = np.bincount((lengths - low) // width)
+    return [
+        {"frames": start, "episodes": int(count)}
+        for start, count in zip(starts, counts, strict=True)
+    ]
+
+
+def _dimensions(tables: Tables) -> list[dict]:
+    rows = []
+    for key, names in dimension_columns(tables.schema).items():
+        stats = describe(tables.vectors[key])
+        for index, name in enumerate(names):
+            values = {kind: float(stats[kind][index]) for kind in _STATISTICS}
+            rows.append({"dimension": name} | {k: _rounded(v) for k, v in values.items()})
+    return rows
+
+
+def _rounded(value: float) -> float | None:
+    return round(value, 6) if math.isfinite(value) else None

@@ -9,11 +9,15 @@ The labels of all frames are computed once, before the first step, and kept besi
 
 A resumed run reads the file, unless data or config have changed.
 
+People may add labels to a LeRobot dataset: a label of frames is a feature of `meta/info.json` with
+a column in the data files; a label of episodes is a column of the episode table.
+
 Legend: N frames, E episodes, B batch.
 """
 
 import dataclasses
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +28,10 @@ import pyarrow.parquet as pq
 from rrf import atomic
 from rrf.algorithms.vla import advantage as recap
 from rrf.algorithms.vla.advantage_configs import AdvantageCfg
-from rrf.data.dataset.labels import read_labels
+from rrf.data.dataset import layout, parquet
 from rrf.data.dataset.reader import LeRobotReader
 from rrf.data.dataset.scores import read_scores
+from rrf.data.files import RemotePath
 from rrf.data.schema import REWARD, STATE, SUCCESS, Batch
 from rrf.runners import process_group
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
@@ -210,3 +215,33 @@ def _recorded(reader: LeRobotReader, cfg: AdvantageCfg) -> np.ndarray:
             "boolean feature>"
         )
     return reader.vectors(key)
+
+
+def read_labels(root: str | Path | RemotePath, name: str, episodes: Sequence[int]) -> np.ndarray:
+    """The label of each frame of some episodes, bool [N], in the order of the episodes.
+
+    Raises:
+        ValueError: If neither frames nor episodes have the label (with the names that they have),
+            or it holds something else than true and false (0 and 1).
+    """
+    table = parquet.read_episodes(root).iloc[list(episodes)]
+    starts, stops = table["dataset_from_index"].to_numpy(), table["dataset_to_index"].to_numpy()
+    features = layout.read_info(root)["features"]
+    if name in features:
+        values = parquet.read_columns(root, [name])[name]
+        rows = [np.arange(a, b) for a, b in zip(starts, stops, strict=True)]
+        values = values[np.concatenate(rows)]
+    elif name in table:
+        values = np.repeat(table[name].to_numpy(), stops - starts)
+    else:
+        raise ValueError(
+            f"{root} has no label '{name}': neither its frames ({', '.join(features)}) nor its "
+            f"episode table ({', '.join(map(str, table.columns))}) have it; add a boolean column, "
+            "or name another one"
+        )
+    if values.size != len(values) or not np.isin(values, (0, 1)).all():
+        raise ValueError(
+            f"label '{name}' of {root} must be true or false for each frame or episode, but it "
+            f"holds {values.dtype} like {values[:1].tolist()}"
+        )
+    return values.reshape(-1).astype(bool)

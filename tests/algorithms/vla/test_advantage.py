@@ -12,7 +12,6 @@ from rrf import atomic
 from rrf.algorithms.vla import advantage as recap
 from rrf.algorithms.vla.advantage_configs import AdvantageCfg
 from rrf.data.conversion.lerobot_writer import write_dataset
-from rrf.data.dataset.labels import read_labels
 from rrf.data.dataset.scores import write_scores
 from rrf.data.dataset.stats import norm_stats
 from rrf.data.schema import Episode, Observation, Schema, Vector
@@ -24,7 +23,7 @@ from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from rrf.runners import AdamWCfg, SupervisedRunnerCfg
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.deployable import load_lineage
-from rrf.runners.supervised.advantage import FILE, with_dropout
+from rrf.runners.supervised.advantage import FILE, read_labels, with_dropout
 from rrf.runners.supervised.runner import build_runner
 from tests.runners.supervised.conftest import tiny_policy_cfg, tiny_run_cfg
 

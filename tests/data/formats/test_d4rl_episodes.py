@@ -17,7 +17,7 @@ from rrf.data.conversion.dataset_cfg import (
     VectorCfg,
 )
 from rrf.data.conversion.merge import merge
-from rrf.data.formats import d4rl_episodes
+from rrf.data.formats import d4rl
 from rrf.data.formats.d4rl import D4RLSource
 from rrf.data.validation.validate import HTML_NAME, validate
 from tests.data.conftest import make_cfg
@@ -81,7 +81,7 @@ def test_rounding_and_blocks_make_no_difference(flat, monkeypatch):
         replace(file, "observations", file["observations"][()] + 1e-9)
 
     edit(flat, round_off)
-    monkeypatch.setattr(d4rl_episodes, "_BLOCK_BYTES", 100)  # six rows
+    monkeypatch.setattr(d4rl, "_BLOCK_BYTES", 100)  # six rows
     assert lengths_of(flat)[0] == LENGTHS
 
 

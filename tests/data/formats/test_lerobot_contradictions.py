@@ -15,8 +15,8 @@ from rrf.data.conversion.dataset_cfg import SourceCfg, VectorCfg
 from rrf.data.conversion.lerobot_writer import FileLimits, write_dataset
 from rrf.data.dataset import layout, parquet
 from rrf.data.formats.lerobot_source import LeRobotSource
+from rrf.data.formats.lerobot_videos import frame_times
 from rrf.data.formats.time_stamps import read_time_stamps
-from rrf.data.formats.video_clip import frame_times
 from rrf.data.validation.summary import summarise
 from rrf.data.validation.validate import validate
 from tests.data.conftest import draw, make_cfg

@@ -7,7 +7,7 @@ from rrf.data.conversion.convert import convert
 from rrf.data.dataset.held_out import is_held_out, split_range
 from rrf.data.formats.robomimic import write_robomimic
 from rrf.data.schema import ACTION, STATE
-from rrf.data.validation.leakage import divisions, leakage_findings
+from rrf.data.validation.integrity import divisions, leakage_findings
 from rrf.data.validation.tables import episode_digests, frame_digests, read_tables
 from tests.data.conftest import FPS, make_cfg, make_demo, writable_tables, write_raw
 

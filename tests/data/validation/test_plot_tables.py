@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rrf.data.conversion.convert import convert
-from rrf.data.validation.plot_tables import episode_lengths, plot_tables
 from rrf.data.validation.tables import read_tables
+from rrf.data.validation.validate import episode_lengths, plot_tables
 from tests.data.conftest import edit_column, make_cfg, write_raw
 
 
