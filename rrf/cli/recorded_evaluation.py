@@ -14,8 +14,7 @@ _FITTED_Q_UPDATES = 20_000
 def open_loop(candidate: "Candidate", dataset: str, out: Path | None) -> None:
     """Write the errors on the held-out episodes of a dataset, and a page about them."""
     from rrf import atomic, workspace
-    from rrf.evaluation.open_loop.errors import HOLD, MEAN, OTHER, POLICY
-    from rrf.evaluation.open_loop.held_out import evaluate_held_out
+    from rrf.evaluation.open_loop.errors import HOLD, MEAN, OTHER, POLICY, evaluate_held_out
     from rrf.evaluation.open_loop.page import open_loop_page
 
     place = workspace.dataset(dataset)

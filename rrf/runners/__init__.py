@@ -40,7 +40,7 @@ __getattr__ = lazy_attributes(
     __name__,
     {
         "DistillationRunner": "rrf.runners.control.distillation:DistillationRunner",
-        "EPOOnPolicyRunner": "rrf.runners.control.epo:EPOOnPolicyRunner",
+        "EPOOnPolicyRunner": "rrf.runners.control.sapg:EPOOnPolicyRunner",
         "ImitationRunner": "rrf.runners.control.imitation:ImitationRunner",
         "OffPolicyRunner": "rrf.runners.control.off_policy:OffPolicyRunner",
         "OfflineRunner": "rrf.runners.control.offline:OfflineRunner",

@@ -6,8 +6,7 @@ import pytest
 
 from rrf import workspace
 from rrf.evaluation.candidate import candidate_at
-from rrf.evaluation.open_loop.errors import MEAN, POLICY
-from rrf.evaluation.open_loop.held_out import evaluate_held_out
+from rrf.evaluation.open_loop.errors import MEAN, POLICY, evaluate_held_out
 from rrf.presets import resolve
 
 

@@ -4,36 +4,35 @@
     tracking_error_yaw  mean over time of |w_z - c_z|, rad/s
     power               mean over time of sum_j |tau_j qdot_j|, the mechanical power, W
     cost_of_transport   power / (m g |v_xy|), only for commands that ask the robot to move
-    smoothness          Sm of the actions (rrf.evaluation.control.smoothness)
+    smoothness          Sm of the actions, see `smoothness`
     action_change       mean |a[t + 1] - a[t]|
     motion_distance     distance to the nearest reference motion, for environments that have some
-                        (rrf.evaluation.control.motion_distance), rad
+                        (`motion_distance`), rad
     fall                1 if the episode ended before its time limit, else 0
     return, length      sum of rewards, steps
 
 Tracking errors and motion distance leave out the settling time. A metric is missing if the episode
 is too short for it.
 
-Legend: N environments, A width of an action, T steps.
+Legend: N environments, A width of an action, T steps or frames, J joints, W frames of a piece, P
+pieces, R pieces of references.
 """
-
-# pyright: reportAttributeAccessIssue=false
-# mujoco's compiled modules come without stubs.
 
 import math
 import typing
+from collections.abc import Sequence
 
+import numpy as np
 import torch
 
-from rrf.envs.control_env import MotionEnv
-from rrf.evaluation.control.motion_distance import WINDOW_S, motion_distance
-from rrf.evaluation.control.smoothness import mean_difference, smoothness
+from rrf.envs.motions.motion_env import MotionEnv
 
 if typing.TYPE_CHECKING:
     from rrf.evaluation.control.configs import ControlProtocolCfg
 
 _GRAVITY = 9.81  # m/s^2
 _STANDING = 0.1  # m/s; for slower commands no cost of transport is computed
+_WINDOW_S = 0.2  # of a piece of a motion
 
 
 @typing.runtime_checkable
@@ -133,7 +132,7 @@ class EpisodeMeter:
         poses = [rows[env] for rows in self._poses[self._settling : int(self.steps[env]) - 1]]
         width = motion_env.pose_width
         references = [frames[:, :width].cpu() for frames in motion_env.reference_frames()]
-        window = max(1, round(WINDOW_S / self._step_dt))
+        window = max(1, round(_WINDOW_S / self._step_dt))
         distance = motion_distance(torch.stack(poses), references, window) if poses else None
         return {} if distance is None else {"motion_distance": distance}
 
@@ -176,3 +175,69 @@ def robot_mass(env) -> float | None:
     if model is None:
         return None
     return float(model.body_mass[model.body_weldid != 0].sum())
+
+
+def motion_distance(
+    poses_tj: torch.Tensor, references: Sequence[torch.Tensor], window: int
+) -> float | None:
+    """How far a motion is from references, in rad; None if it is shorter than a piece.
+
+    A motion is cut into pieces of `window` frames. The distance of a piece is the root mean square
+    difference of the joint positions, over all joints and frames, from the most similar piece of
+    any reference that begins at any frame. The distance of the motion is the mean over its pieces.
+    A piece holds an order of postures, so a wrong rhythm counts as well as a wrong posture; the
+    phase of a gait does not.
+
+    Args:
+        references: Each [T, J], in the same rate.
+        window: Frames of a piece.
+
+    Raises:
+        ValueError: If no reference is as long as a piece.
+    """
+    if len(poses_tj) < window:
+        return None
+    pieces = [r.unfold(0, window, 1).flatten(1) for r in references if len(r) >= window]
+    if not pieces:
+        raise ValueError(f"no reference motion has {window} frames")
+    mine = poses_tj.unfold(0, window, window).flatten(1)  # [P, J W]
+    nearest = torch.cdist(mine, torch.cat(pieces)).min(1).values
+    return float((nearest / mine.shape[1] ** 0.5).mean())
+
+
+def smoothness(actions_ta: np.ndarray, step_dt: float) -> float:
+    """The mean weighted frequency of one episode (arXiv:2012.06644), the mean over the action's
+    dimensions:
+
+        Sm = 2 / (n f_s) sum_i M_i f_i
+
+    with the n frequencies f_i of the actions' spectrum, the amplitudes M_i = 2 / T |Y_i| of the
+    sinusoids that add up to the actions, i = 1 to floor(T / 2), and the sampling frequency f_s. The
+    constant part (frequency 0) is left out. Smaller is smoother; a constant action gives 0. Sm
+    grows with the scale of the actions, so compare it only between policies of the same task.
+
+    Args:
+        step_dt: Seconds between actions.
+
+    Raises:
+        ValueError: For fewer than two actions, which have no frequency.
+    """
+    actions_ta = np.asarray(actions_ta, dtype=np.float64)
+    steps = len(actions_ta)
+    if steps < 2 or actions_ta.ndim != 2:
+        raise ValueError(
+            f"actions have shape {list(actions_ta.shape)}, expected [T, A] with T of 2 or more"
+        )
+    amplitudes = 2 / steps * np.abs(np.fft.rfft(actions_ta, axis=0)[1:])
+    frequencies_hz = np.fft.rfftfreq(steps, step_dt)[1:]
+    sums = (amplitudes * frequencies_hz[:, None]).sum(0)
+    return float((2 * step_dt / len(frequencies_hz) * sums).mean())
+
+
+def mean_difference(actions_ta: np.ndarray, order: int = 1) -> float:
+    """Mean |a_t+1 - a_t| of one episode, over steps and dimensions.
+
+    With `order` 2, the mean absolute second difference. 0 if the episode is too short.
+    """
+    differences = np.abs(np.diff(np.asarray(actions_ta, dtype=np.float64), order, axis=0))
+    return float(differences.mean()) if differences.size else 0.0

@@ -1,4 +1,5 @@
-"""The errors of predicted action chunks on episodes that were not trained on.
+"""The errors of predicted action chunks on episodes that were not trained on, such as those that
+training held out.
 
 The same errors are computed for two baselines, because a small error alone proves little: always
 the mean action of the training data, and holding the action that was executed last. Where actions
@@ -16,11 +17,18 @@ Legend: N frames, K steps of a chunk, A action dimension.
 import dataclasses
 import typing
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
+from rrf.data.dataset.held_out import is_held_out
+from rrf.data.dataset.history import history_options
+from rrf.data.dataset.layout import read_info
+from rrf.data.dataset.opening import open_dataset
 from rrf.data.dataset.reader import LeRobotReader
 from rrf.data.schema import ACTION, Observation
+from rrf.evaluation.candidate import Candidate
+from rrf.runners.checkpoints.deployable import VLA, described
 
 POLICY, OTHER, MEAN, HOLD = "policy", "with other images", "mean action", "hold previous"
 PREDICTORS = (POLICY, OTHER, MEAN, HOLD)
@@ -153,3 +161,52 @@ def _traces(frames: LeRobotReader, predicted_na: np.ndarray, count: int) -> list
         traces.append(Trace(frames.episodes[number], demonstrated, predicted_na[start:stop]))
         start = stop
     return traces
+
+
+_DEFAULT_FRACTION = 0.08
+
+
+def evaluate_held_out(candidate: Candidate, place: str | Path) -> tuple[OpenLoop, list[int]]:
+    """The errors of a policy on the episodes of a dataset that its training held out.
+
+    A policy whose training knew no held-out episodes (reinforcement learning, or a validation
+    fraction of 0) is evaluated on those that a training with the default fraction would hold out.
+
+    Returns:
+        The errors, and the numbers of the episodes.
+
+    Raises:
+        ValueError: If the policy does not see images, if it does not fit the dataset, or if there
+            are no such episodes.
+    """
+    from rrf.policies.vla.configs import PolicyCfg
+    from rrf.runners.checkpoints import checkpoint
+    from rrf.runners.supervised.frames import check_fit
+
+    if candidate.kind != VLA:
+        raise ValueError(
+            f"{candidate.label} is {described(candidate.kind)}; only policies that see images are "
+            "evaluated on recorded episodes"
+        )
+    policy: typing.Any = candidate.policy or checkpoint.load_policy(candidate.checkpoint)
+    cfg = PolicyCfg.from_dict(candidate.config["policy"])
+    fraction = candidate.config.get("validation_fraction") or _DEFAULT_FRACTION
+    total = read_info(place)["total_episodes"]
+    kept = [episode for episode in range(total) if is_held_out(episode, fraction)]
+    if not kept:
+        raise ValueError(
+            f"{place} has {total} episodes, too few to hold out {fraction:.0%} of them; give a "
+            "larger dataset"
+        )
+    known = candidate.config.get("instructions")
+    frames = open_dataset(
+        place,
+        cfg.chunk_length,
+        known,
+        kept,
+        instruction_style=candidate.config.get("instruction_style"),
+        **history_options(cfg.past),
+    )
+    check_fit(cfg, frames.schema)
+    stats = checkpoint.load_norm_stats(candidate.checkpoint)
+    return open_loop(policy, frames, stats), frames.episodes

@@ -5,13 +5,13 @@ import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rrf.envs.configs import VecEnvCfg
 from rrf.envs.vec_env import VecEnv
 from rrf.evaluation.candidate import Candidate
 from rrf.evaluation.cpu_time import cpu_seconds
 from rrf.evaluation.protocols.base import OnEpisode, Protocol, Resources
 from rrf.evaluation.results import EpisodeResult, Evaluation
 from rrf.evaluation.vla.configs import VIDEO_SIZE, ProtocolCfg
-from rrf.evaluation.vla.fit import misfit_conventions, misfit_dims
 
 _FILMED_TOGETHER = 4
 
@@ -98,7 +98,7 @@ class VLAProtocol(Protocol[ProtocolCfg]):
 
         The frames of each episode are uint8 [T + 1, size, size, 3].
         """
-        from rrf.evaluation.vla.replay import replay
+        from rrf.evaluation.vla.play import replay
 
         env = self.environment(
             0,
@@ -176,3 +176,29 @@ class VLAProtocol(Protocol[ProtocolCfg]):
             f"{', '.join(self.cfg.cameras) or 'nothing'}; evaluate it by a protocol with "
             f"cameras: [{', '.join(seen)}]"
         )
+
+
+def misfit_dims(state_dim: int, action_dim: int, env: VecEnvCfg) -> list[str]:
+    """Differences between a policy's dimensions and the environment's; 0 and None: not known."""
+    sizes = (("states", state_dim, env.state_dim), ("actions", action_dim, env.action_dim))
+    return [
+        f"has {what} of {mine} numbers, not of the {its} of {env.simulator}"
+        for what, mine, its in sizes
+        if mine and its and mine != its
+    ]
+
+
+def misfit_conventions(trained: Mapping, env: VecEnvCfg) -> list[str]:
+    """Fields that say what images and actions mean, and that differ from the training's.
+
+    Args:
+        trained: Plain data of the config of the environment that the policy was trained in, which
+            is of the class of `env`.
+        env: The environment in which it is to act.
+    """
+    asked = env.to_dict()
+    return [
+        f"was trained with env.{name}={trained[name]}, not {asked[name]}"
+        for name in env.conventions
+        if name in trained and trained[name] != asked[name]
+    ]

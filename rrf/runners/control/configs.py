@@ -140,7 +140,7 @@ class SAPGOnPolicyRunnerCfg(OnPolicyRunnerCfg):
             )
 
 
-@configclass(builds="rrf.runners.control.epo:EPOOnPolicyRunner")
+@configclass(builds="rrf.runners.control.sapg:EPOOnPolicyRunner")
 class EPOOnPolicyRunnerCfg(SAPGOnPolicyRunnerCfg):
     """On-policy training of a population that evolves: the followers' latents are bred by their
     returns."""

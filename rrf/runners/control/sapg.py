@@ -1,4 +1,6 @@
-"""The on-policy loop of a population whose leader learns from all members (arXiv:2407.20230)."""
+"""The on-policy loop of a population whose leader learns from all members (SAPG, arXiv:2407.20230),
+and of one that evolves (EPO, arXiv:2503.19037).
+"""
 
 from rrf.runners.control.configs import SAPGOnPolicyRunnerCfg
 from rrf.runners.control.episode_statistics import EpisodeStatistics
@@ -27,3 +29,7 @@ class SAPGOnPolicyRunner(OnPolicyRunner):
         if self.cfg.policy.num_members == 1:
             return metrics
         return metrics | {f"{name}_leader": v for name, v in self.leader.metrics().items()}
+
+
+class EPOOnPolicyRunner(SAPGOnPolicyRunner):
+    """Trains with EPO. Iterations, blocks and metrics are the same as for SAPG."""

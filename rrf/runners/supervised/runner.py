@@ -35,9 +35,9 @@ from rrf.runners.supervised.advantage import with_advantage, with_dropout
 from rrf.runners.supervised.configs import SupervisedRunnerCfg
 from rrf.runners.supervised.feature_cache import with_features
 from rrf.runners.supervised.frames import Split, check_fit, fitted, split_of
-from rrf.runners.supervised.objective import Objective
 from rrf.runners.supervised.out_of_memory import explained
 from rrf.runners.supervised.parallel import (
+    Objective,
     Part,
     exchanging,
     own_parts,

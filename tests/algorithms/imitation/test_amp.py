@@ -6,7 +6,7 @@ from tensordict import TensorDict
 
 from rrf.algorithms import AMPCfg
 from rrf.envs.control_env import Interface
-from rrf.evaluation.control.motion_distance import motion_distance
+from rrf.evaluation.control.metrics import motion_distance
 from rrf.networks.configs import plain_mlp
 from rrf.policies import ActorCriticPackCfg, StateIndStdActorCfg, VNetworkCfg
 from rrf.policies.control.actor_critic import ControlPolicy

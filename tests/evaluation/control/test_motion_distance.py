@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from rrf.evaluation.control.motion_distance import motion_distance
+from rrf.evaluation.control.metrics import motion_distance
 from rrf.evaluation.protocols.files import load_protocol
 from rrf.presets import resolve
 

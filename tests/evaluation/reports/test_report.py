@@ -15,7 +15,7 @@ from rrf.evaluation.reports.videos import choose_for_video, save_videos
 from rrf.evaluation.results import Evaluation, Rate
 from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.evaluation.vla.evaluate import evaluate
-from rrf.evaluation.vla.replay import replay
+from rrf.evaluation.vla.play import replay
 from rrf.lineage import DatasetLineage, Lineage
 from rrf.pages.charts import COLORS, curves_chart
 from tests.evaluation.vla.point_mass import GoTowards, PointMassVecEnv

@@ -11,7 +11,7 @@ from rrf.evaluation.results import Evaluation
 from rrf.evaluation.vla.baselines import MeanActionPolicy, RandomPolicy
 from rrf.evaluation.vla.configs import ProtocolCfg
 from rrf.evaluation.vla.evaluate import evaluate
-from rrf.evaluation.vla.replay import replay
+from rrf.evaluation.vla.play import replay
 from tests.evaluation.vla.point_mass import GoTowards, PointMassVecEnv
 
 PROTOCOL = ProtocolCfg(

@@ -19,8 +19,7 @@ from rrf.evaluation.vla.execution_configs import (
     RecedingHorizonCfg,
     TemporalEnsembleCfg,
 )
-from rrf.evaluation.vla.play import played_protocol
-from rrf.evaluation.vla.replay import replay
+from rrf.evaluation.vla.play import played_protocol, replay
 from rrf.lineage import Lineage
 from rrf.networks.vlm.configs import TokenizerCfg
 from rrf.networks.vlm.mock_configs import MockBackboneCfg

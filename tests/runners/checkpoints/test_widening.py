@@ -12,7 +12,7 @@ from rrf.policies import ActorCriticPackCfg, MemoryCfg, StateIndStdActorCfg, VNe
 from rrf.presets import resolve
 from rrf.runners.checkpoints import checkpoint
 from rrf.runners.checkpoints.control import load_interface, load_module
-from rrf.runners.checkpoints.widening import widened
+from rrf.runners.control.resume import widened
 
 BEFORE = {"actor": {"speed": 3, "joints": 2}, "critic": {"speed": 3, "forces": 1}}
 NOW = {
