@@ -111,7 +111,7 @@ def doctor(
     They are computed without allocating the policy.
     """
     if preset is not None:
-        from rrf.cli.doctor_policy import report as report_policy
+        from rrf.cli.doctor import report_policy
 
         report_policy(preset, overrides or [], batch_size)
         return

@@ -6,13 +6,11 @@ from typing import Annotated
 import typer
 
 from rrf.cli.data_display import plain, print_stats, progress_bars, say, shown
-from rrf.cli.data_download import bring, download
+from rrf.cli.data_download import bring, download, push
 from rrf.cli.data_edit import edit as declare_edit
-from rrf.cli.data_push import push
 from rrf.cli.data_record import record_policy
-from rrf.cli.data_score import score
-from rrf.cli.data_view import view as view_episodes
 from rrf.cli.data_views import card, diff, report, show
+from rrf.cli.data_views import view as view_episodes
 from rrf.cli.listing import complete_dataset
 from rrf.cli.options import Imports, import_modules, words_of
 from rrf.cli.result_file import with_result_file
@@ -259,7 +257,51 @@ def stats(name: Name) -> None:
 app.command("edit")(declare_edit)
 app.command()(download)
 app.command()(push)
-app.command()(score)
+
+
+@app.command()
+def score(
+    target: Annotated[
+        str, typer.Argument(help="Dataset NAME, or the directory of any LeRobot dataset.")
+    ],
+    model: Annotated[
+        Path, typer.Option(help="lerobot's folder of a reward model, with config.json.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; by default DATASET.scores.parquet here.")
+    ] = None,
+    backbone: Annotated[
+        Path | None,
+        typer.Option(help="Directory of the model within, if not the one config.json names."),
+    ] = None,
+    camera: Annotated[
+        str | None, typer.Option(help="Camera that robometer or topreward sees.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda.")] = "cpu",
+) -> None:
+    """Score every frame of a dataset by a reward model, for training with
+    advantage.source=score. The dataset is not changed."""
+    from rrf.data.dataset.opening import open_dataset
+    from rrf.data.dataset.scores import write_scores
+    from rrf.data.validation.summary import find_dataset
+    from rrf.policies.vla.lerobot.rewards import RewardModel
+
+    place = find_dataset(target)
+    out = out or Path(f"{place.root.name}.scores.parquet")
+    judge = RewardModel(model, backbone, camera, device)
+    reader, scores = open_dataset(place.root, chunk_length=1), {}
+    with progress_bars("scoring") as bars:
+        for number, episode in enumerate(reader.episodes):
+            scores[episode] = judge.scores(reader.episode(number))
+            bars["scoring"](number + 1, reader.num_episodes, f"episode {episode}")
+    write_scores(out, place.root.name, scores, {"type": judge.type, "config": judge.digest})
+    means = [score_t.mean() for score_t in scores.values()]
+    say(
+        f"{plain(place.root.name)}: {reader.num_frames} frames of {reader.num_episodes} episodes, "
+        f"mean score {sum(means) / len(means):.3f} by {judge.type}; scores: {shown(out)}"
+    )
+
+
 app.command("view")(view_episodes)
 for view in (show, report, diff, card):
     app.command()(view)

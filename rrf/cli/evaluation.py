@@ -1,6 +1,8 @@
 """`rrf eval`: run a policy closed loop under a fixed protocol, and let a gate judge the result."""
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
     from rrf.evaluation.candidate import Candidate
     from rrf.evaluation.directory import Evaluator
     from rrf.evaluation.gates.gate import GateCfg
-    from rrf.evaluation.protocols.base import BaseProtocolCfg
+    from rrf.evaluation.protocols.base import BaseProtocolCfg, OnEpisode
+    from rrf.evaluation.results import Evaluation
 
 ProtocolFile = Annotated[
     Path | None,
@@ -119,7 +122,6 @@ def eval_(
     With --gate, the verdict is printed and written beside the evaluation.
     """
     from rrf.cli import judging, recorded_evaluation
-    from rrf.cli.evaluation_display import echo, showing
     from rrf.cli.options import import_modules
     from rrf.evaluation.directory import Evaluator
     from rrf.evaluation.protocols.base import Resources
@@ -229,7 +231,6 @@ def _write(
     baselines: bool,
 ) -> None:
     """Write evaluation, videos and report to `folder`, unless they exist already."""
-    from rrf.cli.evaluation_display import summary
     from rrf.evaluation.reports.report import write_report
     from rrf.evaluation.results import REPORT
 
@@ -248,7 +249,6 @@ def _write(
 
 def _evaluate_other(evaluator: "Evaluator", reference: str) -> Path:
     """Evaluate another policy under the same protocol; returns the directory of the result."""
-    from rrf.cli.evaluation_display import summary
 
     other = _candidate(reference)
     folder = evaluator.folder(other)
@@ -275,3 +275,68 @@ def _found(path: Path, kind: str) -> Path:
         if near := closest(path.name.removesuffix(".yaml"), names):
             raise ValueError(f"no file '{path}'; did you mean 'configs/{kind}/{near}.yaml'?")
     return path
+
+
+@contextlib.contextmanager
+def showing(title: str, total: int) -> "Iterator[OnEpisode]":
+    """Yield an `on_episode` that shows progress: a live bar on a terminal, lines in a log."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console()
+    counts = {"solved": 0, "done": 0}
+
+    def count(episode) -> str:
+        counts["solved"] += episode.success
+        counts["done"] += 1
+        return f"success {counts['solved'] / counts['done']:.1%}"
+
+    if not console.is_interactive:
+        every = max(1, total // 20)
+
+        def line(episode, done: int, of: int) -> None:
+            text = count(episode)
+            if done % every == 0 or done == of:
+                typer.echo(f"episode {done}/{of} {text}")
+
+        yield line
+        return
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[text]}"),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(title, total=total, text="")
+        yield lambda episode, done, of: bar.update(task, completed=done, text=count(episode))
+
+
+def echo(line: str) -> None:
+    """Print a line; warnings go to stderr."""
+    typer.echo(line, err=line.startswith("warning:"))
+
+
+def summary(evaluation: "Evaluation") -> str:
+    """A report as text: success overall and by task, mean metrics, and the time it took."""
+    from rrf.evaluation.protocols.files import parse_protocol
+
+    units = parse_protocol(evaluation.protocol).metrics
+    timings = evaluation.timings
+    lines = [f"{evaluation.policy}: success {evaluation.overall}"]
+    lines += [f"  {task}: {rate}" for task, rate in evaluation.per_task.items()]
+    lines += [
+        f"  {name} {mean:.4g} ({units[name]})" for name, mean in evaluation.mean_metrics().items()
+    ]
+    lines.append(
+        f"  {timings['wall_s']:.1f} s wall, {timings['cpu_s']:.1f} s CPU, "
+        f"{timings['episodes_per_s']:.2f} episodes/s"
+    )
+    return "\n".join(lines)

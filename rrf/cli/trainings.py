@@ -20,7 +20,7 @@ TRAININGS = Lookup(
     {
         "control": "rrf.cli.control_training:ControlTraining",
         "dagger": "rrf.cli.dagger_training:DAggerTraining",
-        "distillation": "rrf.cli.distillation_training:DistillationTraining",
+        "distillation": "rrf.cli.control_training:DistillationTraining",
         "dynamics": "rrf.cli.control_training:DynamicsTraining",
         "imitation": "rrf.cli.control_training:ImitationTraining",
         "offline": "rrf.cli.control_training:OfflineTraining",

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from rrf.cli import control_display, evaluation_display, rl_display
+from rrf.cli import control_training, dataset_training, evaluation
 from rrf.cli.trainings import training_of
 from rrf.presets import resolve
 from rrf.runners.control.loop import ControlProgress
@@ -28,11 +28,11 @@ def progress(iteration: int, metrics=METRICS) -> ControlProgress:
 
 
 def test_a_line_holds_what_there_is():
-    assert control_display.line(progress(7)) == (
+    assert control_training.line(progress(7)) == (
         "iteration 7/300 86016 steps return 12.35 length 200 steps/s 5432 kl 0.0123 lr 6.6e-04 "
         "std 0.750 value loss 0.123 eta 1:02:05"
     )
-    assert control_display.line(progress(1, {"policy/alpha": 0.25})) == (
+    assert control_training.line(progress(1, {"policy/alpha": 0.25})) == (
         "iteration 1/300 12288 steps alpha 0.25 eta 1:02:05"
     )
 
@@ -45,7 +45,7 @@ def test_a_terminal_shows_a_table_of_the_last_iterations_and_warnings_above_it(m
 
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("rich.console.Console", terminal)
-    with control_display.shown(resolve("go1-flat-ppo")) as on_progress:
+    with control_training.shown(resolve("go1-flat-ppo")) as on_progress:
         for iteration in range(1, 31):
             on_progress(progress(iteration))
         warnings.warn("[the] mean return fell", stacklevel=1)
@@ -60,7 +60,7 @@ def test_a_terminal_shows_a_table_of_the_last_iterations_and_warnings_above_it(m
 
 
 def test_a_log_gets_lines_and_warnings_without_their_place_in_the_code(capsys):
-    with control_display.shown(resolve("go1-flat-ppo")) as on_progress:
+    with control_training.shown(resolve("go1-flat-ppo")) as on_progress:
         on_progress(progress(1))
         warnings.warn("new episodes have begun", stacklevel=1)
     captured = capsys.readouterr()
@@ -71,17 +71,17 @@ def test_a_log_gets_lines_and_warnings_without_their_place_in_the_code(capsys):
 def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch, capsys):
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr("rich.console.Console", lambda: Console(force_terminal=True))
-    with control_display.shown(None) as on_progress:
+    with control_training.shown(None) as on_progress:
         on_progress(progress(1))
     assert capsys.readouterr().out.startswith("iteration 1/300 ")
-    with evaluation_display.showing("go1", 1) as on_episode:
+    with evaluation.showing("go1", 1) as on_episode:
         on_episode(SimpleNamespace(success=True), 1, 1)
     assert capsys.readouterr().out == "episode 1/1 success 100.0%\n"
     with training_of(resolve("compact-vla-sft")).shown() as on_progress:
         numbers = {"loss": 0.5, "validation_loss": None, "learning_rate": 1e-3}
         on_progress(SimpleNamespace(step=1, max_steps=2, samples_per_s=9.0, eta_s=60.0, **numbers))
     assert capsys.readouterr().out.startswith("step 1/2 loss 0.5000")
-    with rl_display.shown(None) as on_progress:
+    with dataset_training.shown(None) as on_progress:
         metrics = {"env/success_once": 0.5, "actor/approx_kl": 0.01}
         times = {"episodes_per_s": 1.0, "eta_s": 60.0}
         on_progress(

@@ -6,7 +6,7 @@ import av
 import numpy as np
 from rich.console import Console
 
-from rrf.cli import rl_display
+from rrf.cli import dataset_training
 from tests.runners.vla_rl.conftest import build, runner_cfg
 from tests.runners.vla_rl.toy import TASKS
 
@@ -19,18 +19,18 @@ def progresses(tmp_path):
 
 def test_a_round_is_one_line_with_counts_success_speed_and_time_left(tmp_path):
     _, (first, last) = progresses(tmp_path)
-    line = rl_display.line(first)
+    line = dataset_training.line(first)
     assert line.startswith("round 1/2 ")
     assert f" {first.episodes} episodes success " in line
     assert "validation" not in line
-    assert "validation" in rl_display.line(last)
+    assert "validation" in dataset_training.line(last)
     assert line.rstrip().split("eta ")[1].count(":") == 1
 
 
 def test_the_live_table_has_a_column_per_task_and_a_row_per_round(tmp_path):
     cfg, history = progresses(tmp_path)
     console = Console(file=io.StringIO(), width=160)
-    console.print(rl_display._table(cfg, history))
+    console.print(dataset_training._table(cfg, history))
     text = console.file.getvalue()
     for task in TASKS:
         assert task.removesuffix("-v3") in text
