@@ -212,7 +212,7 @@ def version_of(path: Path | RemotePath) -> str:
 def versions_below(root: Path | RemotePath) -> dict[str, str]:
     """`version_of` of every file below `root`, by its path relative to it, sorted."""
     if isinstance(root, RemotePath):
-        return {name: f"{one.size}:{one.etag}" for name, one in _list(root).items()}
+        return {name: f"{entry.size}:{entry.etag}" for name, entry in _list(root).items()}
     files = sorted(path for path in root.rglob("*") if path.is_file())
     return {path.relative_to(root).as_posix(): version_of(path) for path in files}
 
@@ -227,7 +227,9 @@ def content_digest(root: str | Path | RemotePath, without: Collection[str] = ())
     else:
         files = [path for path in root.rglob("*") if path.is_file()]
         contents = {path.relative_to(root).as_posix(): atomic.sha256(path) for path in files}
-    return atomic.digest_of({name: one for name, one in contents.items() if name not in without})
+    return atomic.digest_of(
+        {name: digest for name, digest in contents.items() if name not in without}
+    )
 
 
 def contents_below(root: RemotePath) -> dict[str, Content]:
@@ -236,10 +238,10 @@ def contents_below(root: RemotePath) -> dict[str, Content]:
     Raises:
         ValueError: If there is no such bucket, or nothing in it begins with `root`.
     """
-    found = _list(root)
-    if not found:
+    entries = _list(root)
+    if not entries:
         raise ValueError(f"there is nothing below {root}/; look with: aws s3 ls {root}")
-    return found
+    return entries
 
 
 @contextlib.contextmanager
@@ -266,11 +268,11 @@ def _list(root: RemotePath) -> dict[str, Content]:
     """
     prefix = f"{root.url.removeprefix(S3).rstrip('/')}/"
     with explained(root.url):
-        found = _filesystem().find(root.url, detail=True)
-    assert isinstance(found, dict)
+        entries = _filesystem().find(root.url, detail=True)
+    assert isinstance(entries, dict)
     return {
         name.removeprefix(prefix): _content(info)
-        for name, info in sorted(found.items())
+        for name, info in sorted(entries.items())
         if name.startswith(prefix) and info["type"] == "file" and not info["Key"].endswith("/")
     }
 

@@ -203,8 +203,8 @@ def check_style(style: str, has_language: bool, where: str) -> None:
 def describe_row(row: Mapping) -> str:
     """A row as a line of text."""
     calls = row["tool_calls"]
-    told = [row["content"]] if row["content"] is not None else []
-    return " ".join([*told, *_texts(calls or [])])
+    parts = [row["content"]] if row["content"] is not None else []
+    return " ".join([*parts, *_texts(calls or [])])
 
 
 def _kind(row: Mapping) -> tuple:
@@ -248,10 +248,10 @@ def _read(rows: Sequence[Mapping] | None, where: str, more: Sequence[str]) -> li
         lacking = [name for name in ("role", *more) if row.get(name) is None]
         if lacking:
             raise ValueError(f"{where}: a row has no {lacking[0]}: {row}")
-        one = {name: row.get(name, default) for name, default in _FIELDS.items()}
-        calls = one["tool_calls"]
-        one["tool_calls"] = None if calls is None else [_parsed(call) for call in calls]
-        read.append(one | {name: float(np.float32(row[name])) for name in more})
+        entry = {name: row.get(name, default) for name, default in _FIELDS.items()}
+        calls = entry["tool_calls"]
+        entry["tool_calls"] = None if calls is None else [_parsed(call) for call in calls]
+        read.append(entry | {name: float(np.float32(row[name])) for name in more})
     return read
 
 

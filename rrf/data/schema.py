@@ -222,15 +222,15 @@ def check_episode(episode: Episode, schema: Schema) -> None:
 
 
 def _check_maps(where: str, episode: Episode, schema: Schema) -> None:
-    if set(episode.maps) != {one.name for one in schema.maps}:
-        expected = sorted(one.name for one in schema.maps)
+    if set(episode.maps) != {map_spec.name for map_spec in schema.maps}:
+        expected = sorted(map_spec.name for map_spec in schema.maps)
         raise ValueError(f"{where}: maps {sorted(episode.maps)}, expected {expected}")
-    for one in schema.maps:
-        values, shape = episode.maps[one.name], (len(episode), *one.size)
-        if values.dtype != np.dtype(one.dtype) or values.shape != shape:
+    for map_spec in schema.maps:
+        values, shape = episode.maps[map_spec.name], (len(episode), *map_spec.size)
+        if values.dtype != np.dtype(map_spec.dtype) or values.shape != shape:
             raise ValueError(
-                f"{where}: {MAP_PREFIX}{one.name} is {values.dtype}{list(values.shape)}, expected "
-                f"{one.dtype}{list(shape)}"
+                f"{where}: {MAP_PREFIX}{map_spec.name} is {values.dtype}{list(values.shape)}, "
+                f"expected {map_spec.dtype}{list(shape)}"
             )
 
 

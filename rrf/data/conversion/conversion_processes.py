@@ -130,5 +130,5 @@ def _convert(recording: dict, part: str) -> None:
             _Worker.counters[1] += frames
 
     paths = tuple(Path(path) for path in recording["paths"])
-    one = Recording(recording["name"], paths, recording["num_episodes"])
-    _converter().convert(one, Path(part), on_episode)
+    part_of_recording = Recording(recording["name"], paths, recording["num_episodes"])
+    _converter().convert(part_of_recording, Path(part), on_episode)

@@ -40,8 +40,8 @@ def write_conversion(
     """
     said = {"format": source, "path": path, "warnings": sorted(warnings)}
     record: dict = {**formats.DATASET.mark, **said, **more}
-    if any(one is not None for one in continues):
-        record["cut_episodes"] = [number for number, one in enumerate(continues) if one]
+    if any(flag is not None for flag in continues):
+        record["cut_episodes"] = [number for number, flag in enumerate(continues) if flag]
     content = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
     (Path(root) / CONVERSION).write_text(content, encoding="utf-8")
 

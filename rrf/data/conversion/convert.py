@@ -142,12 +142,12 @@ class _Job:
         self._cfg, self._raw, self._out, self._on_progress = cfg, raw, out, on_progress
         self._schema = schema
         self.num_episodes = 0
-        self._parts = [(one, folder / name) for name, one in parts.items()]
+        self._parts = [(part, folder / name) for name, part in parts.items()]
         remove_others(folder, set(parts))
         self._missing = [pair for pair in self._parts if not pair[1].is_dir()]
         self.num_reused = len(self._parts) - len(self._missing)
-        self._total = sum(one.num_episodes for one in parts.values())
-        self._reused_episodes = self._total - sum(one.num_episodes for one, _ in self._missing)
+        self._total = sum(part.num_episodes for part in parts.values())
+        self._reused_episodes = self._total - sum(part.num_episodes for part, _ in self._missing)
         self._warnings: dict[str, tuple[int, str]] = {}
         self._noticed: dict[str, None] = dict.fromkeys(odd)
         self._continues: list[bool | None] = []  # of each episode
@@ -247,7 +247,7 @@ def _left_out(cfg: DatasetCfg, source: Source) -> Iterator[str]:
     if not isinstance(source, Annotated):
         return
     for key in source.depth_keys:
-        if key not in [one.key for one in cfg.maps.values()]:
+        if key not in [map_cfg.key for map_cfg in cfg.maps.values()]:
             yield f"{key} is a depth map and left out; to keep it, name it under maps in the config"
     if cfg.language == "drop" and set(COLUMNS) <= source.keys().keys():
         yield "the language annotations are left out, as the config says (language: drop)"

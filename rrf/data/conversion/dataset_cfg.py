@@ -168,9 +168,9 @@ class DatasetCfg(Cfg):
             raise ValueError(
                 f"keyframe_interval_s is {self.keyframe_interval_s}, must be above 0 and at most 2"
             )
-        if self.state.summed() or any(one.reference for one in self.state.convert):
+        if self.state.summed() or any(conversion.reference for conversion in self.state.convert):
             raise ValueError("state: only actions can be deltas")
-        for name in [name for one in self.action.convert for name in one.reference]:
+        for name in [name for conversion in self.action.convert for name in conversion.reference]:
             if name not in self.state.names:
                 raise ValueError(
                     f"action.convert: the state has no dimension '{name}'"
@@ -195,8 +195,8 @@ class DatasetCfg(Cfg):
             has_success=self.success is not None,
             has_terminated=self.terminated is not None,
             maps=tuple(
-                PixelMap(name, one.dtype, (one.size[0], one.size[1]), one.unit)
-                for name, one in self.maps.items()
+                PixelMap(name, map_cfg.dtype, (map_cfg.size[0], map_cfg.size[1]), map_cfg.unit)
+                for name, map_cfg in self.maps.items()
             ),
         )
 

@@ -72,15 +72,17 @@ def edit(
                 write_modality(root, _edited_modality(modality, work.plan))
             work.write_record(root, digest)
 
-        told = source.info.get("provenance") or {}
-        own = {"licence": cfg.licence, "provenance": cfg.provenance}
+        provenance = source.info.get("provenance") or {}
+        stated = {"licence": cfg.licence, "provenance": cfg.provenance}
         frames = write_dataset(
             out,
             work.schema,
             work.episodes(),
             storage=source.encoding,
             robot_type=cfg.robot_type or source.info.get("robot_type") or "unknown",
-            provenance=told | {"name": cfg.name} | {k: v for k, v in own.items() if v is not None},
+            provenance=provenance
+            | {"name": cfg.name}
+            | {k: v for k, v in stated.items() if v is not None},
             more_info=work.more_info(),
             on_complete=complete,
         )
@@ -122,18 +124,18 @@ class _Edit:
 
     def warnings(self) -> list[str]:
         """What was odd about this edit."""
-        found = []
+        messages = []
         if self._num_recompressed:
-            found.append(
+            messages.append(
                 "videos compressed again, because the first frame that is left is no keyframe: "
                 f"{self._num_recompressed}"
             )
         if self._num_lost_success:
-            found.append(
+            messages.append(
                 "episodes that lost their success, because it stands in frames that were trimmed: "
                 f"{self._num_lost_success}"
             )
-        return found
+        return messages
 
     def write_record(self, root: Path, digest: str) -> None:
         """Write down what was done to which content."""
@@ -164,8 +166,8 @@ class _Edit:
             self._num_lost_success += 1
         episode = Episode(
             images={
-                name: source.images(frames, own)
-                for name, own in self.plan.cameras.items()
+                name: source.images(frames, origin_name)
+                for name, origin_name in self.plan.cameras.items()
                 if not is_video
             },
             state=parquet.as_matrix(frames[STATE])[:, self.plan.columns("state")],
@@ -176,17 +178,17 @@ class _Edit:
             success=success[kept] if success is not None else None,
             terminated=frames[TERMINATED].to_numpy() if self.schema.has_terminated else None,
             maps={
-                name: source.map(row, frames, own, cut.first, cut.stop)
-                for name, own in self.plan.maps.items()
+                name: source.map(row, frames, origin_name, cut.first, cut.stop)
+                for name, origin_name in self.plan.maps.items()
             },
         )
         if self.schema.has_language:
             episode.language = self._language(whole, cut, episode.source)
         shown = dataclasses.replace(self.schema, cameras=()) if is_video else self.schema
         encoded = encode_episode(episode, shown, source.encoding)
-        for name, own in self.plan.cameras.items() if is_video else ():
+        for name, origin_name in self.plan.cameras.items() if is_video else ():
             key, stats = f"{IMAGE_PREFIX}{name}", ImageStats()
-            encoded.videos[key], is_new = source.video(row, own, stats, cut.first, cut.stop)
+            encoded.videos[key], is_new = source.video(row, origin_name, stats, cut.first, cut.stop)
             encoded.image_stats[key] = stats
             self._num_recompressed += is_new
         columns = {layout.ORIGIN_COLUMN: cut.number}
@@ -197,8 +199,8 @@ class _Edit:
 
     def _language(self, whole: pa.Table, cut: Cut, where: str) -> Language:
         cameras = {
-            f"{IMAGE_PREFIX}{own}": f"{IMAGE_PREFIX}{name}"
-            for name, own in self.plan.cameras.items()
+            f"{IMAGE_PREFIX}{origin_name}": f"{IMAGE_PREFIX}{name}"
+            for name, origin_name in self.plan.cameras.items()
         }
         language = self._source.language(whole, where)
         assert language is not None  # the schema has it
@@ -215,7 +217,7 @@ def _plan(steps: list[StepCfg], source: StoredDataset) -> EditPlan:
 
 def _edited_modality(modality: Modality, plan: EditPlan) -> Modality:
     """GR00T's parts of the vectors that are left, and its cameras."""
-    cameras = {own: name for name, own in plan.cameras.items()}
+    cameras = {origin_name: name for name, origin_name in plan.cameras.items()}
     video = {
         name: f"{IMAGE_PREFIX}{cameras[key.removeprefix(IMAGE_PREFIX)]}"
         for name, key in modality.video.items()

@@ -182,11 +182,11 @@ def numbers(episodes: Episodes) -> list[int]:
 
     Raises ValueError naming what is neither.
     """
-    found: set[int] = set()
-    for one in episodes:
-        match = _RANGE.fullmatch(str(one).replace(" ", ""))
+    chosen: set[int] = set()
+    for episode in episodes:
+        match = _RANGE.fullmatch(str(episode).replace(" ", ""))
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
-            raise ValueError(f"'{one}' is neither an episode (3) nor a range of them (10-14)")
-        found.update(range(first, last + 1))
-    return sorted(found)
+            raise ValueError(f"'{episode}' is neither an episode (3) nor a range of them (10-14)")
+        chosen.update(range(first, last + 1))
+    return sorted(chosen)

@@ -67,17 +67,19 @@ def write_split(
         ValueError: As `write_edit`, if an episode is in two parts, or if some parts are fractions
             and others are lists.
     """
-    lists = {part: one for part, one in parts.items() if isinstance(one, list)}
-    fractions = {part: one for part, one in parts.items() if part not in lists}
+    lists = {part: chosen for part, chosen in parts.items() if isinstance(chosen, list)}
+    fractions = {part: chosen for part, chosen in parts.items() if part not in lists}
     if fractions and lists:
         raise ValueError("give either a fraction for every part (train=0.8), or episodes (0-79)")
-    for (one, mine), (other, theirs) in itertools.combinations(lists.items(), 2):
-        both = set(numbers(mine)) & set(numbers(theirs))
+    for (first, episodes), (second, other_episodes) in itertools.combinations(lists.items(), 2):
+        both = set(numbers(episodes)) & set(numbers(other_episodes))
         if both:
-            raise ValueError(f"episode {min(both)} is in both '{one}' and '{other}'")
-    own = {part: {"keep": episodes} for part, episodes in lists.items()}
-    own |= {part: {"split": {"parts": fractions, "part": part, "seed": seed}} for part in fractions}
-    return _write_edits({f"{name}-{part}": [*steps, last] for part, last in own.items()}, of)
+            raise ValueError(f"episode {min(both)} is in both '{first}' and '{second}'")
+    last_steps = {part: {"keep": episodes} for part, episodes in lists.items()}
+    last_steps |= {
+        part: {"split": {"parts": fractions, "part": part, "seed": seed}} for part in fractions
+    }
+    return _write_edits({f"{name}-{part}": [*steps, last] for part, last in last_steps.items()}, of)
 
 
 def write_merge(name: str, of: Sequence[str]) -> Path:
@@ -86,22 +88,26 @@ def write_merge(name: str, of: Sequence[str]) -> Path:
     Raises ValueError listing all differences, if there are any. Nothing is written.
     """
     target = _new_file(name)
-    infos = {one: layout.read_info(dataset_paths(load_any_cfg(one)).published) for one in of}
+    infos = {
+        dataset: layout.read_info(dataset_paths(load_any_cfg(dataset)).published) for dataset in of
+    }
     first, *others = of
-    found = [text for other in others for text in differences(infos, first, other)]
-    if found:
-        listed = "\n".join(f"  {text}" for text in found)
+    problems = [text for other in others for text in differences(infos, first, other)]
+    if problems:
+        listed = "\n".join(f"  {text}" for text in problems)
         raise ValueError(
             f"these datasets do not hold the same:\n{listed}\nwrite configs/datasets/{name}.yaml "
             "with merge: yourself, which can align names and fill what is missing; see "
             "docs/how-to/combine-datasets.md"
         )
-    told = {one: info.get("provenance") or {} for one, info in infos.items()}
-    licences = dict.fromkeys(str(one.get("licence") or "unknown") for one in told.values())
+    provenances = {dataset: info.get("provenance") or {} for dataset, info in infos.items()}
+    licences = dict.fromkeys(
+        str(dataset.get("licence") or "unknown") for dataset in provenances.values()
+    )
     robots = dict.fromkeys(str(info.get("robot_type") or "unknown") for info in infos.values())
     data = {
         "name": name,
-        "merge": [{"dataset": one} for one in of],
+        "merge": [{"dataset": dataset} for dataset in of],
         "robot_type": next(iter(robots)) if len(robots) == 1 else "mixed",
         "licence": " AND ".join(licences),
         "provenance": f"Merged from {', '.join(of)}.",
@@ -113,25 +119,30 @@ def write_merge(name: str, of: Sequence[str]) -> Path:
 
 def differences(infos: Mapping[str, dict], first: str, other: str) -> list[str]:
     """What two datasets do not have in common, given their info.json, one sentence each."""
-    ours, theirs = infos[first], infos[other]
-    found = []
-    if ours["fps"] != theirs["fps"]:
-        found.append(f"{first} has {ours['fps']} frames/s, {other} {theirs['fps']}")
-    keys = dict.fromkeys([*ours["features"], *theirs["features"]])
+    first_info, other_info = infos[first], infos[other]
+    problems = []
+    if first_info["fps"] != other_info["fps"]:
+        problems.append(f"{first} has {first_info['fps']} frames/s, {other} {other_info['fps']}")
+    keys = dict.fromkeys([*first_info["features"], *other_info["features"]])
     for key in keys:
-        one, two = (info["features"].get(key) for info in (ours, theirs))
-        if one is None or two is None:
-            found.append(f"only {other if one is None else first} has {key}")
+        first_feature, other_feature = (
+            info["features"].get(key) for info in (first_info, other_info)
+        )
+        if first_feature is None or other_feature is None:
+            problems.append(f"only {other if first_feature is None else first} has {key}")
             continue
-        found += [
-            f"{what} of {key}: {first} {one.get(what)}, {other} {two.get(what)}"
+        problems += [
+            f"{what} of {key}: {first} {first_feature.get(what)}, {other} {other_feature.get(what)}"
             for what in ("dtype", "shape", "names")
-            if one.get(what) != two.get(what)
+            if first_feature.get(what) != other_feature.get(what)
         ]
-        units = [(feature.get("info") or {}).get("unit", "") for feature in (one, two)]
+        units = [
+            (feature.get("info") or {}).get("unit", "")
+            for feature in (first_feature, other_feature)
+        ]
         if units[0] != units[1]:
-            found.append(f"unit of {key}: {first} '{units[0]}', {other} '{units[1]}'")
-    return found
+            problems.append(f"unit of {key}: {first} '{units[0]}', {other} '{units[1]}'")
+    return problems
 
 
 def _write_edits(edits: Mapping[str, list[Mapping]], of: str) -> list[tuple[Path, EditPlan]]:

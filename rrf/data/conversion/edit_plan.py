@@ -95,10 +95,10 @@ class EditPlan:
             has_terminated="terminated" in self._features,
             has_language=LANGUAGE in self._features,
             maps=tuple(
-                dataclasses.replace(one, name=new)
+                dataclasses.replace(map_spec, name=new)
                 for new, old in self.maps.items()
-                for one in self._origin.maps
-                if one.name == old
+                for map_spec in self._origin.maps
+                if map_spec.name == old
             ),
         )
 
@@ -232,10 +232,10 @@ def short_name(name: str) -> str:
 
 def _features(schema: Schema) -> list[str]:
     names = {"cameras": schema.cameras, "state": schema.state.names, "action": schema.action.names}
-    names["maps"] = tuple(one.name for one in schema.maps)
-    found = [f"{kind}.{name}" for kind in KINDS for name in names[kind]]
-    found += [_FULL_NAMES[key] for key in schema.scalars]
-    return found + [LANGUAGE] * schema.has_language
+    names["maps"] = tuple(map_spec.name for map_spec in schema.maps)
+    features = [f"{kind}.{name}" for kind in KINDS for name in names[kind]]
+    features += [_FULL_NAMES[key] for key in schema.scalars]
+    return features + [LANGUAGE] * schema.has_language
 
 
 def _pieces(cut: Cut, count: int) -> list[Cut]:

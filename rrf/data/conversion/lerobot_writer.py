@@ -90,7 +90,9 @@ class _Writer:
         self.num_frames = self.num_episodes = 0
         self._root, self._schema, self._limits = root, schema, limits
         self._features = layout.features_of(schema, encoding.storage, encoding.codec)
-        map_types = {f"{MAP_PREFIX}{one.name}": column_type(one) for one in schema.maps}
+        map_types = {
+            f"{MAP_PREFIX}{map_spec.name}": column_type(map_spec) for map_spec in schema.maps
+        }
         types = map_types | language.TYPES
         self._arrow_schema = pa.schema(
             [
@@ -201,9 +203,9 @@ class _Writer:
             stats[key] = plain(stream.result())
         for key, values in episode.maps.items():
             self._map_stats[key].update(values)
-            own = MapStats(self._root)
-            own.update(values)
-            stats[key] = plain(own.result())
+            map_stats = MapStats(self._root)
+            map_stats.update(values)
+            stats[key] = plain(map_stats.result())
         return {
             f"stats/{key}/{name}": value
             for key in self._described()

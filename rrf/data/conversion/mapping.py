@@ -33,7 +33,7 @@ _FPS_TOLERANCE = 2e-3  # 29.97 counts as 30
 def raw_keys(cfg: DatasetCfg) -> dict[str, str]:
     """All raw keys a config asks for -> where it does."""
     keys = {raw: f"cameras.{camera}" for camera, raw in cfg.cameras.items()}
-    keys |= {one.key: f"maps.{name}.key" for name, one in cfg.maps.items()}
+    keys |= {map_cfg.key: f"maps.{name}.key" for name, map_cfg in cfg.maps.items()}
     for name, vector in (("state", cfg.state), ("action", cfg.action)):
         keys |= {selector.key: f"{name}.keys" for selector in vector.selectors()}
     if cfg.instruction is not None and cfg.instruction.key is not None:
@@ -94,8 +94,10 @@ class Mapper:
             success=success,
             terminated=terminated,
             maps={
-                name: self._map(raw, one, f"{raw.source}: {one.key} (maps.{name})", length)[::step]
-                for name, one in cfg.maps.items()
+                name: self._map(raw, map_cfg, f"{raw.source}: {map_cfg.key} (maps.{name})", length)[
+                    ::step
+                ]
+                for name, map_cfg in cfg.maps.items()
             },
             language=self._language(raw, step),
         )
@@ -204,8 +206,8 @@ class Mapper:
         if key not in raw.images:
             hint = did_you_mean(key, raw.images)
             if key in raw.arrays:
-                found = raw.arrays[key]
-                hint = f": it holds {found.dtype}{list(found.shape)}; name it under maps, if it is"
+                array = raw.arrays[key]
+                hint = f": it holds {array.dtype}{list(array.shape)}; name it under maps, if it is"
                 hint += " depth, a mask or the like"
             raise ValueError(f"{raw.source} has no images under the key '{key}'{hint}")
         images = raw.images[key]

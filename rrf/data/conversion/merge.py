@@ -67,18 +67,18 @@ def merge(
             if another process is making the same. What stood at `out` is unchanged.
     """
     inputs = [_Input(part, Path(datasets) / part.dataset) for part in cfg.merge]
-    seeing = [one for one in inputs if one.schema.cameras]
-    encoding = _shared(seeing, "image storage", lambda one: one.encoding, Encoding())
+    seeing = [dataset for dataset in inputs if dataset.schema.cameras]
+    encoding = _shared(seeing, "image storage", lambda dataset: dataset.encoding, Encoding())
     schema = _schema(cfg, inputs)
-    total = sum(len(one.rows) for one in inputs)
+    total = sum(len(dataset.rows) for dataset in inputs)
 
     def episodes() -> Iterator[EncodedEpisode]:
         done = 0
-        for one in inputs:
-            for row in one.rows:
-                yield one.episode(row, schema, encoding, cfg.fill)
+        for part in inputs:
+            for row in part.rows:
+                yield part.episode(row, schema, encoding, cfg.fill)
                 done += 1
-                on_progress(done, total, one.name)
+                on_progress(done, total, part.name)
 
     with parts_of(Path(out)):
         return write_dataset(
@@ -89,8 +89,8 @@ def merge(
             robot_type=cfg.robot_type,
             provenance={"name": cfg.name, "licence": cfg.licence, "provenance": cfg.provenance},
             more_info={
-                "weights": {one.name: one.cfg.weight for one in inputs},
-                "merged": {one.name: one.info.get("provenance", {}) for one in inputs},
+                "weights": {dataset.name: dataset.cfg.weight for dataset in inputs},
+                "merged": {dataset.name: dataset.info.get("provenance", {}) for dataset in inputs},
                 **_tools(inputs),
             },
             on_complete=lambda root: _write_record(root, inputs, schema),
@@ -106,9 +106,9 @@ class _Input(StoredDataset):
 
     def column(self, kind: str, name: str) -> int | None:
         """Where the merged dataset's camera or dimension `name` stands in this one."""
-        own = getattr(self.cfg, kind).get(name, name)
+        part_name = getattr(self.cfg, kind).get(name, name)
         names = self.names(kind)
-        return names.index(own) if own in names else None
+        return names.index(part_name) if part_name in names else None
 
     def names(self, kind: str) -> Sequence[str]:
         """The cameras, or the dimensions of state or action."""
@@ -128,7 +128,7 @@ class _Input(StoredDataset):
             reward=rows[REWARD].to_numpy() if schema.has_reward else None,
             success=rows[SUCCESS].to_numpy() if schema.has_success else None,
             terminated=rows[TERMINATED].to_numpy() if schema.has_terminated else None,
-            maps={one.name: self.map(row, rows, one.name) for one in schema.maps},
+            maps={map_spec.name: self.map(row, rows, map_spec.name) for map_spec in schema.maps},
         )
         if schema.has_language:
             episode.language = self._annotations(rows, schema, episode.source)
@@ -196,23 +196,23 @@ class _Input(StoredDataset):
 def _write_record(root: Path, inputs: Sequence[_Input], schema: Schema) -> None:
     """Write down what was odd about the recordings of all datasets, and what merging lost."""
     odd, continues = [], []
-    for one in inputs:
-        record = read_conversion(one.root) or {"warnings": []}
-        odd += [f"{one.name}: {text}" for text in [*record["warnings"], *_lost(one, schema)]]
+    for part in inputs:
+        record = read_conversion(part.root) or {"warnings": []}
+        odd += [f"{part.name}: {text}" for text in [*record["warnings"], *_lost(part, schema)]]
         cut = record.get("cut_episodes")
-        continues += [None if cut is None else n in cut for n in range(len(one.rows))]
-    write_conversion(root, "merge", ", ".join(one.name for one in inputs), odd, continues)
+        continues += [None if cut is None else n in cut for n in range(len(part.rows))]
+    write_conversion(root, "merge", ", ".join(part.name for part in inputs), odd, continues)
 
 
-def _lost(one: _Input, schema: Schema) -> Iterator[str]:
+def _lost(part: _Input, schema: Schema) -> Iterator[str]:
     """What a dataset has and the merged one has not, though the config does not say so."""
-    for key in one.schema.scalars:
+    for key in part.schema.scalars:
         if key not in schema.scalars:
             yield f"{key} is left out, because another of the datasets lacks it"
-    for lost in one.schema.maps:
+    for lost in part.schema.maps:
         if lost not in schema.maps:
             yield f"maps.{lost.name} is left out, because not all of the datasets have the same"
-    splits = one.info.get("splits", {})
+    splits = part.info.get("splits", {})
     if len(splits) > 1:
         ranges = ", ".join(f"{name} {text}" for name, text in splits.items())
         yield f"its splits are not kept ({ranges}): all episodes count as train"
@@ -220,29 +220,29 @@ def _lost(one: _Input, schema: Schema) -> Iterator[str]:
 
 def _schema(cfg: MergeCfg, inputs: list[_Input]) -> Schema:
     cameras = tuple(_names(cfg, inputs, "cameras"))
-    seeing = [one for one in inputs if one.schema.cameras]
-    size = _shared(seeing, "image_size", lambda one: one.schema.image_size, (0, 0))
+    seeing = [part for part in inputs if part.schema.cameras]
+    size = _shared(seeing, "image_size", lambda part: part.schema.image_size, (0, 0))
     return Schema(
-        fps=_shared(inputs, "fps", lambda one: one.schema.fps, 0),
+        fps=_shared(inputs, "fps", lambda part: part.schema.fps, 0),
         image_size=size if cameras else (0, 0),
         cameras=cameras,
         state=_vector(cfg, inputs, "state"),
         action=_vector(cfg, inputs, "action"),
-        has_reward=all(one.schema.has_reward for one in inputs),
-        has_success=all(one.schema.has_success for one in inputs),
-        has_terminated=all(one.schema.has_terminated for one in inputs),
+        has_reward=all(part.schema.has_reward for part in inputs),
+        has_success=all(part.schema.has_success for part in inputs),
+        has_terminated=all(part.schema.has_terminated for part in inputs),
         maps=tuple(
-            one for one in inputs[0].schema.maps if all(one in i.schema.maps for i in inputs)
+            part for part in inputs[0].schema.maps if all(part in i.schema.maps for i in inputs)
         ),
-        has_language=any(one.schema.has_language for one in inputs),
+        has_language=any(part.schema.has_language for part in inputs),
     )
 
 
 def _tools(inputs: Sequence[_Input]) -> dict[str, list[dict]]:
     """The entry of info.json with the tools that the annotations of all datasets call."""
     tools: list[dict] = []
-    for one in inputs:
-        tools += [tool for tool in one.info.get("tools") or [] if tool not in tools]
+    for part in inputs:
+        tools += [tool for tool in part.info.get("tools") or [] if tool not in tools]
     return {"tools": tools} if tools else {}
 
 
@@ -253,10 +253,10 @@ def _shared(
     if not inputs:
         return default
     first = of(inputs[0])
-    for one in inputs[1:]:
-        if of(one) != first:
+    for part in inputs[1:]:
+        if of(part) != first:
             raise ValueError(
-                f"{what} of {inputs[0].name} is {first}, of {one.name} {of(one)}; convert one of "
+                f"{what} of {inputs[0].name} is {first}, of {part.name} {of(part)}; convert one of "
                 "them again to match the other, then merge"
             )
     return first
@@ -271,23 +271,25 @@ def _names(cfg: MergeCfg, inputs: list[_Input], kind: str) -> list[str]:
         if name != key and name not in names:
             hint = did_you_mean(name, names)
             raise ValueError(f"fill: '{key}': the merged dataset has no '{name}'{hint}")
-    for one in inputs:
-        for ours, theirs in getattr(one.cfg, kind).items():
-            if ours not in names or theirs not in one.names(kind):
-                raise ValueError(f"{one.name}: {kind}: there is no '{ours}' or no '{theirs}'")
-        for name in names:
-            if one.column(kind, name) is None and f"{kind}.{name}" not in cfg.fill:
-                hint = did_you_mean(name, one.names(kind))
+    for part in inputs:
+        for merged_name, part_name in getattr(part.cfg, kind).items():
+            if merged_name not in names or part_name not in part.names(kind):
                 raise ValueError(
-                    f"{one.name} has no '{name}' under {kind}{hint}; "
+                    f"{part.name}: {kind}: there is no '{merged_name}' or no '{part_name}'"
+                )
+        for name in names:
+            if part.column(kind, name) is None and f"{kind}.{name}" not in cfg.fill:
+                hint = did_you_mean(name, part.names(kind))
+                raise ValueError(
+                    f"{part.name} has no '{name}' under {kind}{hint}; "
                     f"say which of its own it is (merge: {kind}: {{{name}: ...}}), what stands in "
                     f"for it (fill: {{{kind}.{name}: ...}}), or leave it out ({kind}: [...])"
                 )
-        used = {one.column(kind, name) for name in names}
-        for index, name in enumerate(one.names(kind)):
+        used = {part.column(kind, name) for name in names}
+        for index, name in enumerate(part.names(kind)):
             if wanted is None and index not in used:
                 raise ValueError(
-                    f"{one.name} has '{name}' under {kind}, which {inputs[0].name} lacks; list "
+                    f"{part.name} has '{name}' under {kind}, which {inputs[0].name} lacks; list "
                     f"what the merged dataset holds ({kind}: [...])"
                 )
     return names
@@ -298,14 +300,14 @@ def _vector(cfg: MergeCfg, inputs: list[_Input], kind: str) -> Vector:
     units: list[str] = []
     bounds: dict[str, list[float]] = {"low": [], "high": []}
     for name in names:
-        columns = {one.name: one.column(kind, name) for one in inputs}
+        columns = {part.name: part.column(kind, name) for part in inputs}
         having = {n: column for n, column in columns.items() if column is not None}
-        vectors: dict[str, Vector] = {one.name: getattr(one.schema, kind) for one in inputs}
-        found = {vectors[n].units[column]: n for n, column in having.items()}
-        if len(found) > 1:
-            differ = ", but ".join(f"'{unit}' in {n}" for unit, n in found.items())
+        vectors: dict[str, Vector] = {part.name: getattr(part.schema, kind) for part in inputs}
+        by_unit = {vectors[n].units[column]: n for n, column in having.items()}
+        if len(by_unit) > 1:
+            differ = ", but ".join(f"'{unit}' in {n}" for unit, n in by_unit.items())
             raise ValueError(f"{kind} '{name}' is in {differ}; convert one of them with a scale")
-        units.append(next(iter(found), ""))
+        units.append(next(iter(by_unit), ""))
         for bound, pick in (("low", min), ("high", max)):
             limits = {n: getattr(vectors[n], bound) for n in having}
             if all(limit is not None for limit in limits.values()):

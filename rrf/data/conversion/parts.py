@@ -110,7 +110,7 @@ def _arrow_schema(schema: Schema) -> pa.Schema:
             (f"{key}/video", pa.large_binary()),
             (f"{key}/histogram", pa.large_binary()),
         ]
-    fields += [(f"{MAP_PREFIX}{one.name}", pa.large_binary()) for one in schema.maps]
+    fields += [(f"{MAP_PREFIX}{map_spec.name}", pa.large_binary()) for map_spec in schema.maps]
     fields += [("language", pa.large_string())] * schema.has_language
     return pa.schema(fields)
 
@@ -155,9 +155,9 @@ def _episode(batch: pa.RecordBatch, schema: Schema) -> EncodedEpisode:
         histogram = np.frombuffer(value(f"{key}/histogram"), np.int64).reshape(3, 256)
         image_stats[key] = ImageStats(histogram, len(vectors[ACTION]))
     maps = {}
-    for one in schema.maps:
-        key = f"{MAP_PREFIX}{one.name}"
-        maps[key] = np.frombuffer(value(key), one.dtype).reshape(-1, *one.size)
+    for map_spec in schema.maps:
+        key = f"{MAP_PREFIX}{map_spec.name}"
+        maps[key] = np.frombuffer(value(key), map_spec.dtype).reshape(-1, *map_spec.size)
     return EncodedEpisode(
         value("instruction"),
         value("source"),

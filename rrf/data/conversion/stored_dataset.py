@@ -70,7 +70,7 @@ class StoredDataset:
         episode.
         """
         maps = layout.maps_of(self.info).items()
-        ((key, kind),) = ((key, one) for key, one in maps if one.name == name)
+        ((key, kind),) = ((key, map_spec) for key, map_spec in maps if map_spec.name == name)
         if self.info["features"][key]["dtype"] == "video":
             return read_depth_video(self.root, self.info, row, key, first, stop)
         return map_of(frames[key], self.info, key, kind)

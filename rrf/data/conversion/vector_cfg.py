@@ -89,10 +89,12 @@ class ConvertCfg(Cfg):
         if not self.names:
             raise ValueError(f"{self.kind}: names must not be empty")
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            own = ("kind", "names", *_OWN_FIELDS[self.kind])
+            known_fields = ("kind", "names", *_OWN_FIELDS[self.kind])
             default = [] if field.name == "reference" else field.default
-            if field.name not in own and getattr(self, field.name) != default:
-                raise ValueError(f"{self.kind} takes no '{field.name}'{did_you_mean('', own)}")
+            if field.name not in known_fields and getattr(self, field.name) != default:
+                raise ValueError(
+                    f"{self.kind} takes no '{field.name}'{did_you_mean('', known_fields)}"
+                )
         ends = (self.open, self.closed)
         if self.kind == "gripper" and (None in ends or self.open == self.closed):
             raise ValueError("gripper needs open and closed, and they must differ")
@@ -132,7 +134,10 @@ class VectorCfg(Cfg):
         twice = [name for name in self.names if self.names.count(name) > 1]
         if twice:
             raise ValueError(f"names has '{twice[0]}' twice")
-        for name in [*self.deltas, *(name for one in self.convert for name in one.names)]:
+        for name in [
+            *self.deltas,
+            *(name for conversion in self.convert for name in conversion.names),
+        ]:
             if name not in self.names:
                 raise ValueError(f"no dimension '{name}'{did_you_mean(name, self.names)}")
         for bound in ("low", "high"):
@@ -146,7 +151,11 @@ class VectorCfg(Cfg):
 
     def summed(self) -> list[str]:
         """The dimensions that are increments as recorded."""
-        converted = [one.names for one in self.convert if one.kind == "delta_to_absolute"]
+        converted = [
+            conversion.names
+            for conversion in self.convert
+            if conversion.kind == "delta_to_absolute"
+        ]
         return [*self.deltas, *(name for names in converted for name in names)]
 
     def vector(self) -> Vector:

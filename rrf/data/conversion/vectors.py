@@ -28,14 +28,14 @@ def convert(
 ) -> np.ndarray:
     """`cfg.convert` applied to float64 [T, D], in order; `state` is what deltas refer to."""
     values = values_td.copy()
-    for one in cfg.convert:
-        columns = [cfg.names.index(name) for name in one.names]
+    for conversion in cfg.convert:
+        columns = [cfg.names.index(name) for name in conversion.names]
         reference = np.zeros(1)
-        if one.reference:
+        if conversion.reference:
             assert state_td is not None
             assert state_cfg is not None
-            reference = state_td[:, [state_cfg.names.index(name) for name in one.reference]]
-        values[:, columns] = _converted(values[:, columns], one, reference)
+            reference = state_td[:, [state_cfg.names.index(name) for name in conversion.reference]]
+        values[:, columns] = _converted(values[:, columns], conversion, reference)
     return values
 
 

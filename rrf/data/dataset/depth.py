@@ -32,9 +32,9 @@ def metres(codes_thw: np.ndarray, feature: Mapping) -> np.ndarray:
     Raises ValueError if the parameters in the feature's info allow no logarithm.
     """
     info = feature.get("info") or {}
-    told = {name: info.get(f"video.{name}") for name in _DEFAULTS}
+    encoding = {name: info.get(f"video.{name}") for name in _DEFAULTS}
     low, high, shift, use_log = (
-        _DEFAULTS | {k: v for k, v in told.items() if v is not None}
+        _DEFAULTS | {k: v for k, v in encoding.items() if v is not None}
     ).values()
     if not use_log:
         depth = codes_thw.astype(np.float32) * np.float32((high - low) / _MAX_CODE)

@@ -47,7 +47,9 @@ class Past:
     def of(cls, policy: Mapping[str, typing.Any]) -> "Past":
         """What the saved config of a policy says."""
         fields = dataclasses.fields(cls)
-        return cls(**{one.name: policy.get(f"past_{one.name}", one.default) for one in fields})
+        return cls(
+            **{field.name: policy.get(f"past_{field.name}", field.default) for field in fields}
+        )
 
     def views(self, cameras: Sequence[str]) -> list[str]:
         """The names of all views: the cameras now, then one frame before, and so on."""

@@ -86,12 +86,12 @@ def features_of(schema: Schema, storage: str, codec: str = "h264") -> dict[str, 
     features[ACTION] = _vector_feature(schema.action)
     for key in schema.scalars:
         features[key] = _scalar_feature(SCALARS[key])
-    for one in schema.maps:
-        features[f"{MAP_PREFIX}{one.name}"] = {
-            "dtype": one.dtype,
-            "shape": list(one.size),
+    for map_spec in schema.maps:
+        features[f"{MAP_PREFIX}{map_spec.name}"] = {
+            "dtype": map_spec.dtype,
+            "shape": list(map_spec.size),
             "names": ["height", "width"],
-            "info": {"unit": one.unit},
+            "info": {"unit": map_spec.unit},
         }
     features |= {name: _scalar_feature(dtype) for name, dtype in INDEX_FEATURES.items()}
     if schema.has_language:
@@ -106,7 +106,9 @@ def schema_of(info: dict) -> Schema:
     """
     features = info["features"]
     cameras = [
-        key for key, one in features.items() if key.startswith(IMAGE_PREFIX) and not is_depth(one)
+        key
+        for key, feature in features.items()
+        if key.startswith(IMAGE_PREFIX) and not is_depth(feature)
     ]
     for key in (STATE, ACTION):
         if key not in features:
@@ -149,10 +151,10 @@ def maps_of(info: dict) -> dict[str, PixelMap]:
             maps[key] = PixelMap(
                 key.removeprefix(MAP_PREFIX), feature["dtype"], (height, width), unit
             )
-    names = [one.name for one in maps.values()]
-    for key, one in maps.items():
-        if names.count(one.name) > 1:
-            raise ValueError(f"{key} and another feature are both maps called '{one.name}'")
+    names = [description.name for description in maps.values()]
+    for key, description in maps.items():
+        if names.count(description.name) > 1:
+            raise ValueError(f"{key} and another feature are both maps called '{description.name}'")
     return maps
 
 

@@ -156,7 +156,7 @@ class Mixture:
             ValueError: For an index out of range, or an image that cannot be decoded.
         """
         parts, back_b = self._parts(indices)
-        batches = [reader.batch(own) for reader, own in parts]
+        batches = [reader.batch(rows) for reader, rows in parts]
         return batches[0] if len(batches) == 1 else _joined(batches, back_b)
 
     def chunks(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -164,14 +164,14 @@ class Mixture:
         parts, back_b = self._parts(indices)
         state, action, is_pad = (
             np.concatenate(values)[back_b]
-            for values in zip(*(reader.chunks(own) for reader, own in parts), strict=True)
+            for values in zip(*(reader.chunks(rows) for reader, rows in parts), strict=True)
         )
         return state, action, is_pad
 
     def instructions_of(self, indices: np.ndarray) -> list[str]:
         """The instruction of each frame."""
         parts, back_b = self._parts(indices)
-        texts = [text for reader, own in parts for text in reader.instructions_of(own)]
+        texts = [text for reader, rows in parts for text in reader.instructions_of(rows)]
         return [texts[row] for row in back_b]
 
     @property
@@ -242,11 +242,11 @@ def _joined_history(parts: Sequence[History | None], back_b: np.ndarray) -> Hist
 
 
 def _check_same(first: Reader, other: Reader) -> None:
-    ours, theirs = _shared(first), _shared(other)
-    for what, value in ours.items():
-        if theirs[what] != value:
+    of_first, of_other = _shared(first), _shared(other)
+    for what, value in of_first.items():
+        if of_other[what] != value:
             raise ValueError(
-                f"{what} of {first.root} is {value}, but of {other.root} it is {theirs[what]}; "
+                f"{what} of {first.root} is {value}, but of {other.root} it is {of_other[what]}; "
                 "align them in a merged dataset (merge: in configs/datasets/NAME.yaml), or convert "
                 "one again"
             )
@@ -263,7 +263,7 @@ def _shared(reader: Reader) -> dict:
         "fps": schema.fps,
         "image_size": schema.image_size,
         "cameras": sorted(schema.cameras),
-        "maps": sorted(schema.maps, key=lambda one: one.name),
+        "maps": sorted(schema.maps, key=lambda map_spec: map_spec.name),
         "state": (schema.state.names, schema.state.unit),
         "action": (schema.action.names, schema.action.unit),
     }

@@ -169,7 +169,7 @@ def read_language(
     Raises:
         ValueError: Naming the file that cannot be read.
     """
-    found, first = [], 0
+    annotations, first = [], 0
     for path in _files(open_dataset_root(root), "data"):
         with open_parquet(path) as file:
             num_rows, names = file.metadata.num_rows, file.schema_arrow.names
@@ -177,9 +177,9 @@ def read_language(
         if inside:
             table = read_table(path, [key for key in language.COLUMNS if key in names])
             names = table.column_names
-            found += [{key: table[key].slice(*place) for key in names} for place in inside]
+            annotations += [{key: table[key].slice(*place) for key in names} for place in inside]
         first += num_rows
-    return found
+    return annotations
 
 
 def as_matrix(column: pa.ChunkedArray) -> np.ndarray:

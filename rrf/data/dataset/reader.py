@@ -95,17 +95,20 @@ class LeRobotReader:
         self.root, self.chunk_length = chosen.root, chunk_length
         self.state_history, self.image_history = state_history, image_history
         self.history_stride = history_stride
-        self._images, self._maps = images, {one.name: values for one, values in maps.items()}
+        self._images, self._maps = (
+            images,
+            {map_spec.name: values for map_spec, values in maps.items()},
+        )
         self._tasks, self._table, self._selection = chosen.tasks, chosen.table, chosen.frames
         features, selection = chosen.features, chosen.frames
         self.schema = dataclasses.replace(
             features.schema, maps=tuple(maps), has_language=layout.has_language(chosen.info)
         )
-        own = {key: features.own[key] for key in (STATE, ACTION)} | {_TASK: _TASK}
-        own |= {key: features.own[key] for key in SCALARS if key in features.own}
-        columns = parquet.read_columns(self.root, list(own.values()))
+        stored_keys = {key: features.stored[key] for key in (STATE, ACTION)} | {_TASK: _TASK}
+        stored_keys |= {key: features.stored[key] for key in SCALARS if key in features.stored}
+        columns = parquet.read_columns(self.root, list(stored_keys.values()))
         self._check_counts(len(columns[_TASK]), chosen.info["total_frames"])
-        self._columns = {key: columns[name][selection.rows_n] for key, name in own.items()}
+        self._columns = {key: columns[name][selection.rows_n] for key, name in stored_keys.items()}
         self._check_columns()
         self._style = instruction_style
         self._texts, self._text_n = self._tasks, self._columns[_TASK]

@@ -40,8 +40,8 @@ def write_scores(
         for episode, score_t in scores.items()
     ]
     table = pa.Table.from_pandas(pd.concat(parts, ignore_index=True), preserve_index=False)
-    content, told = io.BytesIO(), json.dumps({"dataset": dataset, **facts})
-    pq.write_table(table.replace_schema_metadata({_FACTS: told}), content)
+    content, facts_json = io.BytesIO(), json.dumps({"dataset": dataset, **facts})
+    pq.write_table(table.replace_schema_metadata({_FACTS: facts_json}), content)
     atomic.write_bytes(file, content.getvalue())
 
 
@@ -62,10 +62,10 @@ def read_scores(
     for file in map(Path, files):
         if not file.is_file():
             raise ValueError(f"there is no {file}; write it: rrf data score DATASET --out {file}")
-        told = (pq.read_schema(file).metadata or {}).get(_FACTS)
-        if told is None:
+        facts_json = (pq.read_schema(file).metadata or {}).get(_FACTS)
+        if facts_json is None:
             raise ValueError(f"{file} holds no scores; `rrf data score` writes such a file")
-        names[json.loads(told)["dataset"]] = file
+        names[json.loads(facts_json)["dataset"]] = file
     if dataset not in names:
         raise ValueError(
             f"no scores of the dataset {dataset}: {', '.join(map(str, files)) or 'no file'} is of "
@@ -76,10 +76,11 @@ def read_scores(
         episode: part["score"].to_numpy() for episode, part in table.groupby("episode_index")
     }
     for episode, length in lengths.items():
-        found = len(of_episode.get(episode, ()))
-        if found != length:
+        num_scores = len(of_episode.get(episode, ()))
+        if num_scores != length:
             raise ValueError(
-                f"{names[dataset]} has {found} scores of episode {episode}, which has {length} "
-                f"frames: the dataset has changed; write it again: rrf data score {dataset}"
+                f"{names[dataset]} has {num_scores} scores of episode {episode}, which has "
+                f"{length} frames: the dataset has changed; write it again: "
+                f"rrf data score {dataset}"
             )
     return [of_episode[episode] for episode in lengths]

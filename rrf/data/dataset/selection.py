@@ -52,7 +52,7 @@ class FeatureKeys:
     """The features of a dataset that are read."""
 
     schema: Schema
-    own: Mapping[str, str]  # our key -> the dataset's
+    stored: Mapping[str, str]  # our key -> the dataset's
     cameras: Cameras
 
 
@@ -139,41 +139,47 @@ def feature_keys(
         ValueError: For a key or camera that does not exist (with the closest one that does), if
             state or action is missing, or if cameras differ in size.
     """
-    features, own = info["features"], dict(keys or {})
-    for ours, theirs in own.items():
-        if ours not in _VECTORS and not ours.startswith(IMAGE_PREFIX):
-            hint = did_you_mean(ours, (*_VECTORS, f"{IMAGE_PREFIX}NAME"))
-            raise ValueError(f"keys: '{ours}' is not one of our keys{hint}")
-        if theirs not in features:
-            hint = did_you_mean(theirs, features)
-            raise ValueError(f"keys: {ours}: the dataset has no feature '{theirs}'{hint}")
-        if ours not in _VECTORS:
-            _check_rgb(ours.removeprefix(IMAGE_PREFIX), theirs, features[theirs])
-    taken = set(own.values())
+    features, stored_keys = info["features"], dict(keys or {})
+    for our_key, stored in stored_keys.items():
+        if our_key not in _VECTORS and not our_key.startswith(IMAGE_PREFIX):
+            hint = did_you_mean(our_key, (*_VECTORS, f"{IMAGE_PREFIX}NAME"))
+            raise ValueError(f"keys: '{our_key}' is not one of our keys{hint}")
+        if stored not in features:
+            hint = did_you_mean(stored, features)
+            raise ValueError(f"keys: {our_key}: the dataset has no feature '{stored}'{hint}")
+        if our_key not in _VECTORS:
+            _check_rgb(our_key.removeprefix(IMAGE_PREFIX), stored, features[stored])
+    taken = set(stored_keys.values())
     for key in features:
-        if key not in own and key not in taken and (key in _VECTORS or _is_image(features, key)):
-            own[key] = key
-    known = [key.removeprefix(IMAGE_PREFIX) for key in own if key.startswith(IMAGE_PREFIX)]
+        if (
+            key not in stored_keys
+            and key not in taken
+            and (key in _VECTORS or _is_image(features, key))
+        ):
+            stored_keys[key] = key
+    known = [key.removeprefix(IMAGE_PREFIX) for key in stored_keys if key.startswith(IMAGE_PREFIX)]
     for camera in cameras or ():
         key = f"{IMAGE_PREFIX}{camera}"
-        if key not in own and key in features:
+        if key not in stored_keys and key in features:
             _check_rgb(camera, key, features[key])
         if camera not in known:
             raise ValueError(f"no camera '{camera}'{did_you_mean(camera, known)}")
     if cameras is not None:
         dropped = {f"{IMAGE_PREFIX}{camera}" for camera in known if camera not in cameras}
-        own = {ours: theirs for ours, theirs in own.items() if ours not in dropped}
+        stored_keys = {
+            our_key: stored for our_key, stored in stored_keys.items() if our_key not in dropped
+        }
     for key in (STATE, ACTION):
-        if key not in own:
+        if key not in stored_keys:
             raise ValueError(
                 f"the dataset has no feature '{key}'; it has: {', '.join(features)}. If one of "
                 f"these is meant, write: keys={{'{key}': ...}}"
             )
     schema = layout.schema_of(
-        info | {"features": {o: features[theirs] for o, theirs in _in_order(own, features)}}
+        info | {"features": {o: features[stored] for o, stored in _in_order(stored_keys, features)}}
     )
-    places = {camera: own[f"{IMAGE_PREFIX}{camera}"] for camera in schema.cameras}
-    return FeatureKeys(schema, own, Cameras(places, schema.image_size, schema.fps))
+    places = {camera: stored_keys[f"{IMAGE_PREFIX}{camera}"] for camera in schema.cameras}
+    return FeatureKeys(schema, stored_keys, Cameras(places, schema.image_size, schema.fps))
 
 
 def _is_image(features: dict, key: str) -> bool:
@@ -189,7 +195,7 @@ def _check_rgb(camera: str, key: str, feature: Mapping) -> None:
         )
 
 
-def _in_order(own: Mapping[str, str], features: dict) -> list[tuple[str, str]]:
+def _in_order(stored_keys: Mapping[str, str], features: dict) -> list[tuple[str, str]]:
     """Pairs in the order of the dataset's features."""
     order = list(features)
-    return sorted(own.items(), key=lambda pair: order.index(pair[1]))
+    return sorted(stored_keys.items(), key=lambda pair: order.index(pair[1]))

@@ -80,16 +80,16 @@ class Normalize(Affine):
             )
         offset, scale = _offset_and_scale(stats, mode)
         is_normalized = np.array(stats.get("mask", np.ones(len(scale))), bool)
-        for dimension, own in (modes or {}).items():
+        for dimension, mode_of_dimension in (modes or {}).items():
             if not 0 <= dimension < len(scale):
                 raise ValueError(
                     f"dimension {dimension} has a mode of its own, but there are {len(scale)}"
                 )
-            if own == "none":
+            if mode_of_dimension == "none":
                 is_normalized[dimension] = False
             else:
-                theirs = _offset_and_scale(stats, own)
-                offset[dimension], scale[dimension] = (values[dimension] for values in theirs)
+                of_dimension = _offset_and_scale(stats, mode_of_dimension)
+                offset[dimension], scale[dimension] = (values[dimension] for values in of_dimension)
         offset = np.where(is_normalized, offset, 0.0)
         scale = np.where((scale > 0) & is_normalized, scale, 1.0)
         object.__setattr__(self, "offset", tuple(offset.tolist()))

@@ -70,7 +70,7 @@ def read_transitions(root: str | Path, needs_rewards: bool = True) -> RecordedTr
             )
         count = len(episode) if terminated[-1] else len(episode) - 1
         following = np.concatenate([episode.state[1:], episode.state[-1:]])
-        found = {
+        columns = {
             "observations": episode.state,
             "actions": episode.action,
             "rewards": reward,
@@ -78,7 +78,7 @@ def read_transitions(root: str | Path, needs_rewards: bool = True) -> RecordedTr
             "ended": np.arange(len(episode)) == count - 1,
             "next_observations": following,
         }
-        for name, values in found.items():
+        for name, values in columns.items():
             parts[name].append(values[:count])
         parts["returns"].append(reward.sum(keepdims=True, dtype=np.float64))
     transitions = RecordedTransitions(

@@ -96,7 +96,7 @@ class CalvinSource:
         Raises:
             ValueError: If there are none, or a segment's first or last step is missing.
         """
-        found = []
+        recordings = []
         annotations = self._options.annotations
         texts = () if annotations is None else (self._path / annotations,)
         for name, segment in self._segments.items():
@@ -104,8 +104,8 @@ class CalvinSource:
                 if not self._step(step).is_file():
                     raise ValueError(_missing(self._step(step)))
             steps = tuple(self._step(i) for i in range(segment.start, segment.end + 1))
-            found.append(Recording(name, (*steps, *texts), num_episodes=1))
-        return found
+            recordings.append(Recording(name, (*steps, *texts), num_episodes=1))
+        return recordings
 
     def keys(self) -> dict[str, str]:
         """The arrays of the first step of the first segment."""

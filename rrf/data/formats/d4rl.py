@@ -74,7 +74,7 @@ class D4RLSource:
         self._options = D4RLOptions.from_dict(options)
         self._path = Path(path)
         self._warnings: dict[str, None] = {}
-        self._found: dict[Path, list[Span]] = {}
+        self._spans: dict[Path, list[Span]] = {}
 
     @property
     def warnings(self) -> list[str]:
@@ -83,12 +83,12 @@ class D4RLSource:
 
     def recordings(self) -> list[Recording]:
         """One recording per file. Raises ValueError if there are none or one has no episodes."""
-        found = []
+        recordings = []
         for path in self._files():
             name = hdf5.recording_name(path, self._path)
             with hdf5.open_file(path) as file:
-                found.append(Recording(name, (path,), len(self._episodes(file, path))))
-        return found
+                recordings.append(Recording(name, (path,), len(self._episodes(file, path))))
+        return recordings
 
     def keys(self) -> dict[str, str]:
         """The arrays of the first file that have a row per step."""
@@ -120,9 +120,9 @@ class D4RLSource:
         return hdf5.find_files(self._path, self._options.pattern)
 
     def _episodes(self, file: h5py.File, path: Path) -> list[Span]:
-        if path not in self._found:
-            self._found[path] = self._cut(file, path)
-        return self._found[path]
+        if path not in self._spans:
+            self._spans[path] = self._cut(file, path)
+        return self._spans[path]
 
     def _cut(self, file: h5py.File, path: Path) -> list[Span]:
         num_steps = _num_steps(file, path)
@@ -140,28 +140,29 @@ class D4RLSource:
             is_inferred = True
         else:
             raise _nothing_tells(file, path)
-        found = spans(ends, terminals, joined, limit)
-        usual = limit or (max(map(len, found[:-1]), default=0) if is_inferred else None)
-        is_unfinished = not ends[-1] and len(found[-1]) != usual
+        episode_spans = spans(ends, terminals, joined, limit)
+        usual = limit or (max(map(len, episode_spans[:-1]), default=0) if is_inferred else None)
+        is_unfinished = not ends[-1] and len(episode_spans[-1]) != usual
         if is_unfinished and not self._options.keep_unfinished:
-            found.pop()
-        if not found:
+            episode_spans.pop()
+        if not episode_spans:
             raise ValueError(f"{path}: none of its {num_steps} steps ends an episode")
-        self._tell(found, path, is_inferred)
-        return found
+        self._tell(episode_spans, path, is_inferred)
+        return episode_spans
 
-    def _tell(self, found: list[Span], path: Path, is_inferred: bool) -> None:
+    def _tell(self, episode_spans: list[Span], path: Path, is_inferred: bool) -> None:
         """Warn of what the file does not say itself, and of what contradicts it."""
         if is_inferred:
             self._warnings[
-                f"{path} has no timeouts. Its next_observations show {len(found)} episodes, of "
-                f"{describe_lengths(found)}. If that is wrong, set the option max_episode_steps"
+                f"{path} has no timeouts. Its next_observations show {len(episode_spans)} "
+                f"episodes, of {describe_lengths(episode_spans)}. If that is wrong, set the option "
+                "max_episode_steps"
             ] = None
-        wrong = {number: span for number, span in enumerate(found) if span.continues}
+        wrong = {number: span for number, span in enumerate(episode_spans) if span.continues}
         if wrong:
             number, span = next(iter(wrong.items()))
             self._warnings[
-                f"{path}: {len(wrong)} of {len(found)} episodes end although their last "
+                f"{path}: {len(wrong)} of {len(episode_spans)} episodes end although their last "
                 "next_observations is the observation of the next row; they are cut in the middle. "
                 f"The first is episode_{number}, rows {span.start} to {span.stop - 1}"
             ] = None
@@ -198,13 +199,13 @@ def _num_steps(file: h5py.File, path: Path) -> int:
 
 
 def _keys(file: h5py.File, num_steps: int, path: Path) -> dict[str, str]:
-    found = {}
+    keys = {}
     for key, dataset in hdf5.list_datasets(file, str(path)).items():
         what = hdf5.describe(dataset)
         is_wanted = key.split("/")[0] != "metadata" and what not in (None, "text")
         if is_wanted and len(dataset) == num_steps:
-            found[key] = str(what)
-    return found
+            keys[key] = str(what)
+    return keys
 
 
 def _flags(file: h5py.File, key: str, num_steps: int, path: Path) -> np.ndarray:
@@ -270,19 +271,19 @@ def spans(
     ends_n: np.ndarray, terminals_n: np.ndarray, joined_n: np.ndarray | None, limit: int | None
 ) -> list[Span]:
     """The episodes that end where `ends` says, or after `limit` rows."""
-    found = []
+    episode_spans = []
     for start, stop in _split(ends_n, limit or len(ends_n)):
         continues = None
         if joined_n is not None:
             is_last = stop == len(ends_n)
             continues = not is_last and not terminals_n[stop - 1] and bool(joined_n[stop - 1])
-        found.append(Span(start, stop, continues))
-    return found
+        episode_spans.append(Span(start, stop, continues))
+    return episode_spans
 
 
-def describe_lengths(found: Sequence[Span]) -> str:
+def describe_lengths(episode_spans: Sequence[Span]) -> str:
     """The lengths of some episodes in a few words."""
-    lengths = [len(span) for span in found]
+    lengths = [len(span) for span in episode_spans]
     if len(set(lengths)) == 1:
         return f"{lengths[0]} steps"
     if len(lengths) <= _MAX_LISTED:

@@ -78,12 +78,12 @@ def read_metadata(checkpoint: str | Path, tag: str) -> EmbodimentData:
         )
     entry = _mapping(data, tag, path)
     statistics, modalities = (_mapping(entry, k, path) for k in ("statistics", "modalities"))
-    found = {kind: _mapping(statistics, kind, path) for kind in KINDS}
-    for kind, parts in found.items():
+    of_kinds = {kind: _mapping(statistics, kind, path) for kind in KINDS}
+    for kind, parts in of_kinds.items():
         for name in parts:
             _check_numbers(_mapping(parts, name, path), f"{path}: {tag}.{kind}.{name}")
     described = {kind: _mapping(modalities, kind, path) for kind in modalities}
-    return EmbodimentData(found, described)
+    return EmbodimentData(of_kinds, described)
 
 
 def write_metadata(checkpoint: str | Path, entries: Mapping[str, EmbodimentData]) -> None:

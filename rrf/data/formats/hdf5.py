@@ -51,10 +51,10 @@ def find_files(path: Path, pattern: str) -> list[Path]:
         raise ValueError(_missing(path))
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
         raise ValueError(f"pattern '{pattern}' leads out of {path}")
-    paths = sorted(found for found in path.glob(pattern) if found.is_file())
+    paths = sorted(file for file in path.glob(pattern) if file.is_file())
     if not paths:
-        others = sorted(found for found in path.rglob("[!.]*") if found.is_file())
-        pickles = [found for found in others if found.suffix in _PICKLES]
+        others = sorted(file for file in path.rglob("[!.]*") if file.is_file())
+        pickles = [file for file in others if file.suffix in _PICKLES]
         if pickles:
             raise ValueError(f"{path} holds no {pattern}, and {pickles[0]} {_NEVER}")
         there = f" (it holds {others[0].relative_to(path)}, ...)" if others else ""
@@ -98,17 +98,17 @@ def find(group: h5py.Group, key: str, where: str) -> Node | None:
 def names(group: h5py.Group, where: str) -> list[str]:
     """What a group holds. Raises ValueError if it is damaged or a name is not UTF-8."""
     with _naming_damage(where):
-        found = list(group)
-    for name in found:
+        keys = list(group)
+    for name in keys:
         if not isinstance(name, str):
             raise ValueError(f"{where} holds {name!r}, which is not UTF-8")
-    return found
+    return keys
 
 
 def numbered(group: h5py.Group, prefix: str, where: str) -> list[str]:
     """What in a group is called PREFIX0, PREFIX1, ..., in the order of the numbers."""
-    found = [name for name in names(group, where) if re.fullmatch(rf"{prefix}\d+", name)]
-    return sorted(found, key=lambda name: int(name.removeprefix(prefix)))
+    members = [name for name in names(group, where) if re.fullmatch(rf"{prefix}\d+", name)]
+    return sorted(members, key=lambda name: int(name.removeprefix(prefix)))
 
 
 def list_datasets(group: h5py.Group, where: str) -> dict[str, h5py.Dataset]:
@@ -266,12 +266,12 @@ def number_attribute(nodes: Iterable[Node], name: str, where: str) -> float | No
 def number(value, where: str) -> float:
     """A number from what h5py or JSON gives for one. Raises ValueError unless it is finite."""
     try:
-        found = float(np.asarray(value).item())
+        scalar = float(np.asarray(value).item())
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where} is {value!r}, expected a number") from error
-    if not math.isfinite(found):
-        raise ValueError(f"{where} is {found}, expected a number")
-    return found
+    if not math.isfinite(scalar):
+        raise ValueError(f"{where} is {scalar}, expected a number")
+    return scalar
 
 
 def json_attribute(node: Node, name: str, where: str) -> dict:

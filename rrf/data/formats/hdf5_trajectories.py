@@ -22,10 +22,10 @@ def names(file: h5py.File, prefix: str, path: Path) -> list[str]:
     Raises:
         ValueError: If there are none.
     """
-    found = hdf5.numbered(file, prefix, str(path))
-    if not found:
+    trajectories = hdf5.numbered(file, prefix, str(path))
+    if not trajectories:
         raise ValueError(f"{path} holds no episodes ({prefix}0, ...); found: {list(file)[:8]}")
-    return found
+    return trajectories
 
 
 def group_at(file: h5py.File, name: str, path: Path) -> h5py.Group:
@@ -45,8 +45,8 @@ def keys(path: Path, prefix: str) -> dict[str, str]:
     with hdf5.open_file(path) as file:
         name = names(file, prefix, path)[0]
         datasets = hdf5.list_datasets(group_at(file, name, path), f"{path}:{name}")
-        found = {key: hdf5.describe(node) for key, node in datasets.items()}
-    return {key: what for key, what in found.items() if what is not None}
+        keys = {key: hdf5.describe(node) for key, node in datasets.items()}
+    return {key: what for key, what in keys.items() if what is not None}
 
 
 def check_keys(wanted: Sequence[str], known: Mapping[str, str], where: str | Path) -> None:

@@ -85,14 +85,14 @@ class IsaacLabSource(RobomimicSource):
         return fps
 
     def describe(self, demo: Demo) -> dict[str, str]:
-        found = {
+        keys = {
             key: frame
             for key, frame in super().describe(demo).items()
             if not key.startswith("initial_state/")
         }
         if _success(demo) is not None:
-            found.setdefault("success", "bool[]")
-        return found
+            keys.setdefault("success", "bool[]")
+        return keys
 
     def read(self, demo: Demo, key: str) -> np.ndarray:
         dataset = hdf5.find(demo.group, key, demo.where)

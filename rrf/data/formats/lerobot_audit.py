@@ -33,7 +33,7 @@ def audit_lerobot(index: Index) -> list[str]:
 
 def _totals(index: Index, places: list[EpisodePlace]) -> Iterator[str]:
     videos = {v.path for place in places for v in place.videos.values() if v.path.is_file()}
-    found = {
+    totals = {
         "total_episodes": len(places),
         "total_frames": sum(place.length for place in places),
         "total_tasks": len(index.tasks) if index.tasks is not None else None,
@@ -41,8 +41,8 @@ def _totals(index: Index, places: list[EpisodePlace]) -> Iterator[str]:
     if not index.has_shared_files:
         size = index.info.get("chunks_size", 1000)
         last = max(place.number for place in places)
-        found |= {"total_videos": len(videos), "total_chunks": last // size + 1}
-    for key, number in found.items():
+        totals |= {"total_videos": len(videos), "total_chunks": last // size + 1}
+    for key, number in totals.items():
         claimed = index.info.get(key)
         if number is not None and claimed is not None and claimed != number:
             yield f"{key} is {claimed}, on disk there are {number}"

@@ -106,9 +106,9 @@ def read_index(root: str | Path) -> Index:
         recordings, listed, tasks = _places_v2(root, info, warnings), EPISODES, _tasks_v2(root)
     if not recordings:
         raise ValueError(f"{root}: {listed} lists no episodes")
-    found = {name: places for name, places in recordings.items() if places[0].data.is_file()}
-    missing = [name for name in recordings if name not in found]
-    if not found:
+    present = {name: places for name, places in recordings.items() if places[0].data.is_file()}
+    missing = [name for name in recordings if name not in present]
+    if not present:
         path = recordings[missing[0]][0].data
         command = rename_command(root, path)
         hint = f"rename their folder: {command}" if command else "download the dataset again"
@@ -120,7 +120,7 @@ def read_index(root: str | Path) -> Index:
             f"{root}: {len(missing)} of {len(recordings)} data files are not on disk and left "
             f"out, the first is {recordings[missing[0]][0].data}"
         )
-    return Index(root, info, found, videos, tasks, warnings)
+    return Index(root, info, present, videos, tasks, warnings)
 
 
 def read_info(root: Path) -> dict:

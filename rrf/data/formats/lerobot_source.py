@@ -282,23 +282,23 @@ class LeRobotSource:
         if "timestamp" not in table.column_names:
             return declared
         times = self._values(table["timestamp"], "timestamp", where)
-        told = read_time_stamps(np.asarray(times), declared)
-        for problem in told.problems:
+        stamps = read_time_stamps(np.asarray(times), declared)
+        for problem in stamps.problems:
             self._warn(f"{where}: {problem}")
-        if told.fps is None:
+        if stamps.fps is None:
             return declared
         taken = (
-            f"{told.fps:.4g} is taken. To choose, write in the config source: {{fps: "
-            f"{told.fps:.4g}}} (the time stamps are right) or source: {{fps: {declared:g}}} "
+            f"{stamps.fps:.4g} is taken. To choose, write in the config source: {{fps: "
+            f"{stamps.fps:.4g}}} (the time stamps are right) or source: {{fps: {declared:g}}} "
             "(info.json is)"
         )
         if self._chosen_fps is not None:
             taken = f"source.fps says {self._chosen_fps:g}, which is taken"
         self._warn(
-            f"{self._root / layout.INFO}: timestamp grows at {told.fps:.4g} frames/s, {declared:g} "
-            f"are declared; {taken}"
+            f"{self._root / layout.INFO}: timestamp grows at {stamps.fps:.4g} frames/s, "
+            f"{declared:g} are declared; {taken}"
         )
-        return told.fps
+        return stamps.fps
 
     def _rows_of(self, table: pa.Table, number: int, where: str) -> pa.Table:
         rows = np.flatnonzero(

@@ -50,22 +50,22 @@ class ManiSkillSource:
             ValueError: If there are none, if a .json is missing or names other trajectories, or if
                 the actions of two files mean different things (control_mode).
         """
-        found = []
+        recordings = []
         modes: dict[str, str] = {}
         for path in self._files():
             name = hdf5.recording_name(path, self._path)
             with hdf5.open_file(path) as file:
-                told = _told(file, _read_meta(path), path)
-            for episode in told.values():
+                entries = _listed_episodes(file, _read_meta(path), path)
+            for episode in entries.values():
                 modes.setdefault(str(episode.get("control_mode")), path.name)
-            found.append(Recording(name, (path, path.with_suffix(".json")), len(told)))
+            recordings.append(Recording(name, (path, path.with_suffix(".json")), len(entries)))
         if len(modes) > 1:
             raise ValueError(
                 f"{self._path} mixes control modes, so its actions mean different things: "
                 + ", ".join(f"{mode} in {name}" for mode, name in modes.items())
                 + "; choose files by the option pattern"
             )
-        return found
+        return recordings
 
     def keys(self) -> dict[str, str]:
         """What the first trajectory of the first file holds."""
@@ -81,9 +81,9 @@ class ManiSkillSource:
         path = recording.paths[0]
         meta = _read_meta(path)
         with hdf5.open_file(path) as file:
-            for name, told in _told(file, meta, path).items():
+            for name, entry in _listed_episodes(file, meta, path).items():
                 group, where = hdf5_trajectories.group_at(file, name, path), f"{path}:{name}"
-                length = _length(group, told, where)
+                length = _length(group, entry, where)
                 one_more = {"obs": (length + 1,), "env_states": (length + 1,)}
                 yield hdf5_trajectories.read(group, keys, length, one_more, where, _fps(meta))
 
@@ -100,20 +100,20 @@ def _read_meta(path: Path) -> dict:
     return read_object(json_path)
 
 
-def _told(file: h5py.File, meta: dict, path: Path) -> dict[str, dict]:
+def _listed_episodes(file: h5py.File, meta: dict, path: Path) -> dict[str, dict]:
     """Trajectory name -> what the .json says about it."""
     listed = meta.get("episodes")
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise ValueError(f"{path.with_suffix('.json')} has no list 'episodes' of objects")
-    told = {f"{_PREFIX}{entry.get('episode_id')}": entry for entry in listed}
+    by_name = {f"{_PREFIX}{entry.get('episode_id')}": entry for entry in listed}
     names = hdf5_trajectories.names(file, _PREFIX, path)
-    if set(names) != set(told) or len(told) != len(listed):
-        odd = sorted(set(names) ^ set(told)) or ["an episode_id twice"]
+    if set(names) != set(by_name) or len(by_name) != len(listed):
+        odd = sorted(set(names) ^ set(by_name)) or ["an episode_id twice"]
         raise ValueError(
             f"{path} holds {len(names)} trajectories, its .json lists {len(listed)} episodes "
             f"(not in both: {', '.join(odd[:5])}); one is cut short, or they do not belong together"
         )
-    return {name: told[name] for name in names}
+    return {name: by_name[name] for name in names}
 
 
 def _fps(meta: dict) -> float | None:
@@ -126,7 +126,7 @@ def _fps(meta: dict) -> float | None:
     return None
 
 
-def _length(group: h5py.Group, told: dict, where: str) -> int:
+def _length(group: h5py.Group, entry: dict, where: str) -> int:
     datasets = hdf5.list_datasets(group, where)
     key = next((key for key in datasets if key.split("/")[0] == "actions"), None)
     if key is None:
@@ -134,8 +134,8 @@ def _length(group: h5py.Group, told: dict, where: str) -> int:
     length = len(datasets[key]) if datasets[key].shape else 0
     if length == 0:
         raise ValueError(f"{where} has no steps in {key}")
-    if told.get("elapsed_steps", length) != length:
+    if entry.get("elapsed_steps", length) != length:
         raise ValueError(
-            f"{where} has {length} actions, its .json says elapsed_steps {told['elapsed_steps']}"
+            f"{where} has {length} actions, its .json says elapsed_steps {entry['elapsed_steps']}"
         )
     return length

@@ -49,19 +49,20 @@ class MinariSource:
             ValueError: If there are none, if one is not stored as HDF5, or if it holds another
                 number of episodes than its metadata says.
         """
-        found = []
+        recordings = []
         for path in self._files():
             with hdf5.open_file(path) as file:
                 names = hdf5_trajectories.names(file, _PREFIX, path)
-                told = _total_episodes(file, path)
-            if told != len(names):
+                total_episodes = _total_episodes(file, path)
+            if total_episodes != len(names):
                 raise ValueError(
-                    f"{path} holds {len(names)} episodes, its metadata says {told}; copy both again"
+                    f"{path} holds {len(names)} episodes, its metadata says {total_episodes}; "
+                    "copy both again"
                 )
             json_path = path.with_name(_METADATA)
             paths = (path, json_path) if json_path.is_file() else (path,)
-            found.append(Recording(hdf5.recording_name(path, self._path), paths, len(names)))
-        return found
+            recordings.append(Recording(hdf5.recording_name(path, self._path), paths, len(names)))
+        return recordings
 
     def keys(self) -> dict[str, str]:
         """What the first episode of the first dataset holds."""
@@ -96,23 +97,24 @@ class MinariSource:
 def _total_episodes(file: h5py.File, path: Path) -> int:
     json_path = path.with_name(_METADATA)
     if json_path.is_file():
-        told, where = read_object(json_path).get("total_episodes"), str(json_path)
+        total, where = read_object(json_path).get("total_episodes"), str(json_path)
     else:
-        told, where = hdf5.number_attribute((file,), "total_episodes", str(path)), str(path)
-        if told is None:
+        total, where = hdf5.number_attribute((file,), "total_episodes", str(path)), str(path)
+        if total is None:
             raise ValueError(f"{path} has no {_METADATA} beside it; copy the whole directory")
-    if isinstance(told, bool) or not isinstance(told, int | float):
-        raise ValueError(f"{where}: total_episodes is {told!r}, expected a number")
-    return int(told)
+    if isinstance(total, bool) or not isinstance(total, int | float):
+        raise ValueError(f"{where}: total_episodes is {total!r}, expected a number")
+    return int(total)
 
 
 def _length(group: h5py.Group, where: str) -> int:
     rewards = hdf5.read(group, "rewards", where)
-    told = hdf5.number_attribute((group,), "total_steps", where)
+    total_steps = hdf5.number_attribute((group,), "total_steps", where)
     if rewards.ndim != 1 or len(rewards) == 0:
         raise ValueError(f"{where}: rewards has shape {list(rewards.shape)}, expected [T], T > 0")
-    if told is not None and told != len(rewards):
+    if total_steps is not None and total_steps != len(rewards):
         raise ValueError(
-            f"{where} has {len(rewards)} rewards, but its attribute total_steps says {told:g}"
+            f"{where} has {len(rewards)} rewards, but its attribute total_steps says "
+            f"{total_steps:g}"
         )
     return len(rewards)

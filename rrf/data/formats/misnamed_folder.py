@@ -13,8 +13,8 @@ def rename_command(root: Path, missing: Path) -> str | None:
         return None
     for other in sorted(root.iterdir()):
         if other.name != folder and other.joinpath(*below).is_file():
-            found, wanted = shlex.quote(str(other)), shlex.quote(str(root / folder))
+            present, wanted = shlex.quote(str(other)), shlex.quote(str(root / folder))
             if (root / folder).exists():  # moving would put one folder into the other
-                return f"cp -r {found}/. {wanted}/"
-            return f"mv {found} {wanted}"
+                return f"cp -r {present}/. {wanted}/"
+            return f"mv {present} {wanted}"
     return None

@@ -103,28 +103,28 @@ class RLDSSource:
             ValueError: For an unknown split, a missing shard or a path that leaves the directory,
                 and if there are no episodes at all.
         """
-        found: list[Recording] = []
+        recordings: list[Recording] = []
         missing: list[str] = []
         for split in self._splits():
             for name, num_episodes in self._shards(split):
                 file = self._directory / name
                 if file.is_file():
-                    found.append(Recording(name, (file,), num_episodes, str(split["name"])))
+                    recordings.append(Recording(name, (file,), num_episodes, str(split["name"])))
                 else:
                     missing.append(name)
-        if missing and not (found and self._options.skip_missing_shards):
+        if missing and not (recordings and self._options.skip_missing_shards):
             first = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
             raise ValueError(
-                f"{self._directory} lacks {len(missing)} of {len(missing) + len(found)} shards "
-                f"that {_INFO} names: {first}; copy them, or read what is there with the option "
-                "skip_missing_shards: true"
+                f"{self._directory} lacks {len(missing)} of {len(missing) + len(recordings)} "
+                f"shards that {_INFO} names: {first}; copy them, or read what is there with the "
+                "option skip_missing_shards: true"
             )
-        if sum(recording.num_episodes for recording in found) == 0:
+        if sum(recording.num_episodes for recording in recordings) == 0:
             raise ValueError(
                 f"{self._directory / _INFO} names no episodes in "
                 f"{', '.join(split['name'] for split in self._splits()) or 'any split'}; {_AGAIN}"
             )
-        return found
+        return recordings
 
     def keys(self) -> dict[str, str]:
         """The keys that have an array form, with their types."""
@@ -215,10 +215,10 @@ class RLDSSource:
         images: dict[str, np.ndarray | EncodedImages] = {}
         for column in columns:
             expected = length if column.is_step else 1
-            found = _num_steps(example, column, where)
-            if found != expected:
+            num_steps = _num_steps(example, column, where)
+            if num_steps != expected:
                 what = f"{self._clock.key} has {length}" if column.is_step else "it should have 1"
-                raise ValueError(f"{where}: {column.key} has {found} steps, but {what}")
+                raise ValueError(f"{where}: {column.key} has {num_steps} steps, but {what}")
             values = _read(example, column, where)
             if column.is_image:
                 images[column.key] = values

@@ -33,16 +33,16 @@ def shared_records(shards: Mapping[str, Sequence[Path]]) -> list[str]:
         split: [mark for path in paths if path.is_file() for mark in fingerprints(path)]
         for split, paths in shards.items()
     }
-    found = []
-    for one, other in itertools.combinations(prints, 2):
-        known = set(prints[one])
-        shared = sum(mark in known for mark in prints[other])
+    messages = []
+    for first, second in itertools.combinations(prints, 2):
+        known = set(prints[first])
+        shared = sum(mark in known for mark in prints[second])
         if shared:
-            found.append(
-                f"{shared} of the {len(prints[other])} episodes of split '{other}' are in split "
-                f"'{one}' too"
+            messages.append(
+                f"{shared} of the {len(prints[second])} episodes of split '{second}' are in split "
+                f"'{first}' too"
             )
-    return found
+    return messages
 
 
 class Metadata:

@@ -269,7 +269,7 @@ def _inflate(blob: bytes, size: int, step: int) -> bytes:
 def _read_grey(blobs: list[bytes], column: Column) -> np.ndarray:
     values = decode_map(EncodedImages(blobs, "png"), f"is {column}, but")[..., None]
     shapes = zip(values.shape[1:], column.shape, strict=True)
-    if values.dtype != column.dtype or any(of not in (_UNKNOWN, found) for found, of in shapes):
+    if values.dtype != column.dtype or any(of not in (_UNKNOWN, shape) for shape, of in shapes):
         raise ValueError(
             f"holds {values.dtype}{list(values.shape[1:])}, features.json says {column}"
         )
@@ -283,10 +283,10 @@ def _read_images(blobs: list[bytes], size: tuple[int, ...]) -> np.ndarray | Enco
             headers.append(read_image_header(blob))
         except ValueError as error:
             raise ValueError(f"at step {step}: {error}") from error
-        found, first = list(headers[-1].size), headers[0].size
+        shape, first = list(headers[-1].size), headers[0].size
         expected = [of if of != _UNKNOWN else first[axis] for axis, of in enumerate(size)]
-        if found != expected:
-            raise ValueError(f"at step {step} is an image of {found}, expected {expected}")
+        if shape != expected:
+            raise ValueError(f"at step {step} is an image of {shape}, expected {expected}")
     suffixes = {header.suffix for header in headers}
     if len(suffixes) == 1:
         return EncodedImages(blobs, headers[0].suffix)

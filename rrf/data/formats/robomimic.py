@@ -106,16 +106,16 @@ class RobomimicSource:
         self.options = self.options_type.from_dict(options)
 
     def recordings(self) -> list[Recording]:
-        found = []
+        recordings = []
         for path in self._files():
             with hdf5.open_file(path) as file:
                 num_demos = len(self.select(_demos(file, path), path))
             if num_demos:
                 name = hdf5.recording_name(path, self.path)
-                found.append(Recording(name, (path,), num_demos))
-        if not found:
+                recordings.append(Recording(name, (path,), num_demos))
+        if not recordings:
             raise self._none_selected()
-        return found
+        return recordings
 
     def keys(self) -> dict[str, str]:
         for path in self._files():
@@ -206,20 +206,20 @@ def _write_array(group: h5py.Group, name: str, values: np.ndarray) -> None:
 def _data_group(file: h5py.File, path: Path) -> h5py.Group:
     data = hdf5.find(file, "data", str(path))
     if not isinstance(data, h5py.Group):
-        found = hdf5.names(file, str(path))
+        names = hdf5.names(file, str(path))
         raise ValueError(
-            f"{path} has no group /data, so it is not a robomimic file; found: {found}"
+            f"{path} has no group /data, so it is not a robomimic file; found: {names}"
         )
     return data
 
 
 def _demo_names(data: h5py.Group, path: Path) -> list[str]:
-    found = hdf5.numbered(data, "demo_", f"{path}: /data")
-    if not found:
+    demos = hdf5.numbered(data, "demo_", f"{path}: /data")
+    if not demos:
         raise ValueError(
             f"{path} holds no demonstrations (/data/demo_0, ...); record it: rrf data collect"
         )
-    return found
+    return demos
 
 
 def _demos(file: h5py.File, path: Path) -> list[Demo]:

@@ -82,25 +82,25 @@ class RoboTwinSource:
         Raises:
             ValueError: If there are none, there are only pickles, or instructions are missing.
         """
-        found = []
+        recordings = []
         for path in self._files():
             with hdf5.open_file(path) as file:
                 needs_file = _is_first_layout(file, path) and self._options.instruction is None
             paths = (path, _instruction_file(path)) if needs_file else (path,)
-            found.append(Recording(hdf5.recording_name(path, self._path), paths, 1))
-        return found
+            recordings.append(Recording(hdf5.recording_name(path, self._path), paths, 1))
+        return recordings
 
     def keys(self) -> dict[str, str]:
         """The keys of the first file that have an entry per frame, with their types."""
         path = self._files()[0]
-        found = {}
+        keys = {}
         with hdf5.open_file(path) as file:
             for key, dataset in _offered(file, path).items():
                 if _is_encoded(key, dataset):
-                    found[key] = describe_padded(dataset, key, str(path))
+                    keys[key] = describe_padded(dataset, key, str(path))
                 else:
-                    found[key] = str(hdf5.describe(dataset))
-        return found
+                    keys[key] = str(hdf5.describe(dataset))
+        return keys
 
     def episodes(self, recording: Recording, keys: Sequence[str]) -> Iterator[RawEpisode]:
         """The episode of a file.
@@ -168,21 +168,21 @@ class RoboTwinSource:
 
 
 def _is_first_layout(file: h5py.File, path: Path) -> bool:
-    found = hdf5.names(file, str(path))
-    if "joint_action" in found:
+    names = hdf5.names(file, str(path))
+    if "joint_action" in names:
         return True
-    if "state" in found and "action" in found:
+    if "state" in names and "action" in names:
         return False
     raise ValueError(
         f"{path} has neither joint_action nor state and action, so it is not a RoboTwin episode; "
-        f"found: {', '.join(found) or 'nothing'}"
+        f"found: {', '.join(names) or 'nothing'}"
     )
 
 
 def _offered(file: h5py.File, path: Path) -> dict[str, h5py.Dataset]:
     """The datasets that have an entry per frame, by key."""
     is_first = _is_first_layout(file, path)
-    found = {}
+    offered = {}
     for key, dataset in hdf5.list_datasets(file, str(path)).items():
         top, name = key.split("/")[0], key.split("/")[-1]
         is_other = top == "pointcloud" if is_first else top not in _SECOND_LAYOUT
@@ -190,10 +190,10 @@ def _offered(file: h5py.File, path: Path) -> dict[str, h5py.Dataset]:
         if is_other or is_fixed:
             continue
         if _is_encoded(key, dataset) or hdf5.describe(dataset) is not None:
-            found[key] = dataset
+            offered[key] = dataset
             if is_first and top in _SHIFTED:
-                found[_NEXT + key] = dataset
-    return found
+                offered[_NEXT + key] = dataset
+    return offered
 
 
 def _num_frames(file: h5py.File, path: Path) -> int:
@@ -221,9 +221,9 @@ def _is_encoded(key: str, dataset: h5py.Dataset) -> bool:
 
 def _instruction_file(path: Path) -> Path:
     for directory in (path.parent.parent, path.parent):
-        found = directory / "instructions" / f"{path.stem}.json"
-        if found.is_file():
-            return found
+        file = directory / "instructions" / f"{path.stem}.json"
+        if file.is_file():
+            return file
     raise ValueError(
         f"{path} has no ../instructions/{path.stem}.json; copy it too, or set the option "
         "instruction"

@@ -24,9 +24,9 @@ def audit(source: Source, keys: Mapping[str, str]) -> list[str]:
         source: The recordings.
         keys: What `source.keys()` gives.
     """
-    found = [
+    warnings = [
         f"'{key}' is declared but not on disk"
         for key, kind in keys.items()
         if kind.endswith(NOT_ON_DISK)
     ]
-    return found + (source.audit() if isinstance(source, Audited) else [])
+    return warnings + (source.audit() if isinstance(source, Audited) else [])

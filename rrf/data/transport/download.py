@@ -122,7 +122,7 @@ def download(
     new = {
         "source": remote.url,
         "revision": remote.revision,
-        "files": {one.name: {"size": one.size, "version": one.version} for one in files},
+        "files": {entry.name: {"size": entry.size, "version": entry.version} for entry in files},
     }
     if new == record and not _changed(out, files):
         return Download(out, remote.revision, len(files), total_bytes, 0)
@@ -190,8 +190,8 @@ def _chosen(
     """
     chosen = []
     for file in sorted(files, key=lambda file: file.name):
-        is_wanted = not include or any(fnmatch.fnmatch(file.name, one) for one in include)
-        is_wanted &= not any(fnmatch.fnmatch(file.name, one) for one in exclude)
+        is_wanted = not include or any(fnmatch.fnmatch(file.name, pattern) for pattern in include)
+        is_wanted &= not any(fnmatch.fnmatch(file.name, pattern) for pattern in exclude)
         if is_wanted and file.name != RECORD:
             chosen.append(file)
     if not chosen:

@@ -62,10 +62,10 @@ class HubRepository:
             tree = self._api.list_repo_tree(
                 self._repo_id, recursive=True, revision=self.revision, repo_type=self.kind
             )
-            found = [entry for entry in tree if isinstance(entry, RepoFile)]
+            listed = [entry for entry in tree if isinstance(entry, RepoFile)]
         return [
-            RemoteFile(one.path, one.size, one.lfs.sha256 if one.lfs else one.blob_id)
-            for one in found
+            RemoteFile(file.path, file.size, file.lfs.sha256 if file.lfs else file.blob_id)
+            for file in listed
         ]
 
     def fetch(self, file: RemoteFile, path: Path, on_bytes: Callable[[int], None]) -> None:

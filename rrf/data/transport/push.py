@@ -80,7 +80,9 @@ def push(
         )
         _check(files, HubDataset(repo_id, done.oid), page)
         _tag(api, repo_id, done.oid)
-    sizes = (len(one) if isinstance(one, bytes) else one.stat().st_size for one in files.values())
+    sizes = (
+        len(item) if isinstance(item, bytes) else item.stat().st_size for item in files.values()
+    )
     return Pushed(page, done.oid, len(files), sum(sizes))
 
 

@@ -26,8 +26,8 @@ class S3Prefix:
 
     def files(self) -> list[RemoteFile]:
         """All objects. Raises ValueError if there are none."""
-        found = contents_below(self._root)
-        return [RemoteFile(name, one.size, one.etag) for name, one in found.items()]
+        contents = contents_below(self._root)
+        return [RemoteFile(name, entry.size, entry.etag) for name, entry in contents.items()]
 
     def fetch(self, file: RemoteFile, path: Path, on_bytes: Callable[[int], None]) -> None:
         """See `Remote.fetch`."""

@@ -115,7 +115,7 @@ def diff_datasets(
     new = summarise(after, on_after, with_digests=True, with_images=with_images)
     cameras = [key for key in old.cameras if key in new.cameras] if with_images else []
     vectors = [key for key in _vectors(old) if key in _vectors(new)]
-    said = [DTYPE] if all(DTYPE in one.episodes[0].digests for one in (old, new)) else []
+    said = [DTYPE] if all(DTYPE in summary.episodes[0].digests for summary in (old, new)) else []
     keys = [*vectors, *cameras, *said, TASK]
     same, lost, fresh = _equal(old.episodes, new.episodes, keys)
     scalars = [key for key, stats in old.stats.items() if len(stats["mean"]) == 1]
@@ -181,7 +181,7 @@ def _changed(
 def _unique(episodes: list[EpisodeSummary], key: str) -> dict[str, EpisodeSummary]:
     """Digest -> episode, of the digests that only one episode has."""
     counts = Counter(episode.digests[key] for episode in episodes)
-    return {one.digests[key]: one for one in episodes if counts[one.digests[key]] == 1}
+    return {single.digests[key]: single for single in episodes if counts[single.digests[key]] == 1}
 
 
 def _change(before: EpisodeSummary, after: EpisodeSummary, keys: Sequence[str]) -> EpisodeChange:
@@ -194,15 +194,15 @@ def _identity(episode: EpisodeSummary, keys: Sequence[str]) -> tuple:
 
 
 def _properties(before: Summary, after: Summary) -> dict[str, tuple[str, str]]:
-    found = {
+    properties = {
         "fps": (f"{before.fps:g}", f"{after.fps:g}"),
         "robot_type": (str(before.info.get("robot_type")), str(after.info.get("robot_type"))),
     }
     features = {**before.info["features"], **after.info["features"]}
     for key in features:
         if key not in INDEX_KEYS:
-            found[key] = _feature(before, key), _feature(after, key)
-    return {what: pair for what, pair in found.items() if pair[0] != pair[1]}
+            properties[key] = _feature(before, key), _feature(after, key)
+    return {what: pair for what, pair in properties.items() if pair[0] != pair[1]}
 
 
 def _feature(summary: Summary, key: str) -> str:
@@ -218,12 +218,12 @@ def _feature(summary: Summary, key: str) -> str:
 def _drift(before: Summary, after: Summary) -> list[Drift]:
     """Of dimensions of the same name."""
     old, new = _dimensions(before), _dimensions(after)
-    found = []
+    drifts = []
     for name in old:
         if name in new and old[name] != new[name]:
             pairs = {key: (old[name][key], new[name][key]) for key in _COMPARED}
-            found.append(Drift(name, pairs["mean"], pairs["std"], pairs["min"], pairs["max"]))
-    return found
+            drifts.append(Drift(name, pairs["mean"], pairs["std"], pairs["min"], pairs["max"]))
+    return drifts
 
 
 def _dimensions(summary: Summary) -> dict[str, dict[str, float]]:

@@ -57,9 +57,11 @@ def check_files(root: str | Path, severities: Mapping[str, str]) -> list[CheckRe
             findings.append(Finding(str(path.relative_to(root)), str(error)))
     results = [result("files", title, findings, severities)]
     if not findings:
-        found = _feature_findings(info, paths) + _video_findings(root, info, episodes)
+        disagreements = _feature_findings(info, paths) + _video_findings(root, info, episodes)
         results.append(
-            result("features", "declared features and stored columns agree", found, severities)
+            result(
+                "features", "declared features and stored columns agree", disagreements, severities
+            )
         )
     return results
 
@@ -160,10 +162,10 @@ def _count_findings(tables: Tables) -> list[Finding]:
         "total_tasks": (len(tables.tasks), len(tables.tasks)),
     }
     findings = []
-    for key, (found, listed) in on_disk.items():
+    for key, (present, listed) in on_disk.items():
         declared = tables.info.get(key)
-        if not declared == found == listed:
-            value = f"info.json says {declared}, the data hold {found}, the tables list {listed}"
+        if not declared == present == listed:
+            value = f"info.json says {declared}, the data hold {present}, the tables list {listed}"
             findings.append(Finding(key, value))
     return findings
 
@@ -258,17 +260,17 @@ class Division:
 def divisions(splits: Mapping[str, str], total: int, held_out_fraction: float) -> list[Division]:
     """The ways in which the episodes of a dataset are divided."""
     ranges = {name: split_range(text, total) for name, text in splits.items()}
-    episodes = {name: frozenset(found) for name, found in ranges.items() if found}
+    episodes = {name: frozenset(divided) for name, divided in ranges.items() if divided}
     first = "train" if "train" in episodes else next(iter(episodes), "")
-    found = [
+    divided = [
         Division(f"splits.{name}", episodes[first], held_out)
         for name, held_out in episodes.items()
         if name != first
     ]
     kept = frozenset(number for number in range(total) if is_held_out(number, held_out_fraction))
     if kept:
-        found.append(Division("held_out_fraction", frozenset(range(total)) - kept, kept))
-    return found
+        divided.append(Division("held_out_fraction", frozenset(range(total)) - kept, kept))
+    return divided
 
 
 def leakage_findings(
@@ -285,14 +287,14 @@ def leakage_findings(
         held_out_fraction: Share of the episodes that training holds out.
         max_leaked_fraction: Largest allowed share of an episode's frames.
     """
-    found = divisions(tables.info.get("splits", {}), len(tables.episode_meta), held_out_fraction)
-    if not found:
+    divided = divisions(tables.info.get("splits", {}), len(tables.episode_meta), held_out_fraction)
+    if not divided:
         return []
     frames_n = frame_digests(tables)
     episode_n = tables.frames["episode_index"].to_numpy()
     rows_of = tables.frames.groupby("episode_index").indices
     findings = []
-    for division in found:
+    for division in divided:
         is_training_n = np.isin(episode_n, list(division.training))
         is_leaked_n = np.isin(frames_n, frames_n[is_training_n])
         owners: dict[str, int] = {}

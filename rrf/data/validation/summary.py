@@ -155,7 +155,9 @@ def read_summary(
 def summarise(
     root: str | Path,
     on_progress: OnProgress = lambda done, total, what: None,
-    on_values: Callable[[EpisodeSummary, dict[str, np.ndarray]], None] = lambda one, values: None,
+    on_values: Callable[[EpisodeSummary, dict[str, np.ndarray]], None] = lambda episode, values: (
+        None
+    ),
     with_digests: bool = False,
     with_images: bool = False,
 ) -> Summary:

@@ -178,17 +178,17 @@ def _episode_table(
     schema: Schema, frames: pd.DataFrame, meta: pd.DataFrame, tasks: list[str]
 ) -> pd.DataFrame:
     groups = frames.groupby("episode_index", sort=True)
-    found = pd.DataFrame({"num_rows": groups.size()})
+    table = pd.DataFrame({"num_rows": groups.size()})
     first_task = groups["task_index"].first()
-    found["instruction"] = [tasks[t] if 0 <= t < len(tasks) else None for t in first_task]
+    table["instruction"] = [tasks[t] if 0 <= t < len(tasks) else None for t in first_task]
     if schema.has_success:
-        found["ends_in_success"] = groups[SUCCESS].last().astype(bool)
+        table["ends_in_success"] = groups[SUCCESS].last().astype(bool)
     for camera in schema.cameras:
         repeated = groups[f"{IMAGE_PREFIX}{camera}.is_repeated"].sum()
-        pairs = np.maximum(found["num_rows"] - 1, 1)
-        found[f"{IMAGE_PREFIX}{camera}.frozen_fraction"] = repeated / pairs
+        pairs = np.maximum(table["num_rows"] - 1, 1)
+        table[f"{IMAGE_PREFIX}{camera}.frozen_fraction"] = repeated / pairs
     declared = meta.set_index("episode_index")[["length"]]
-    return declared.join(found, how="outer").rename_axis("episode_index").reset_index()
+    return declared.join(table, how="outer").rename_axis("episode_index").reset_index()
 
 
 def _scan(

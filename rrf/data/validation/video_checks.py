@@ -52,13 +52,13 @@ def _files(root: Path, tables: Tables) -> dict[tuple[str, str], tuple[VideoFacts
             first = round(row[f"videos/{key}/from_timestamp"] * tables.schema.fps)
             stop = expected.get((key, path), 0)
             expected[key, path] = max(stop, first + int(row["length"]))
-    found: dict[tuple[str, str], tuple[VideoFacts | str, int]] = {}
+    facts_of: dict[tuple[str, str], tuple[VideoFacts | str, int]] = {}
     for (key, path), stop in expected.items():
         try:
-            found[key, path] = video_facts(root / path), stop
+            facts_of[key, path] = video_facts(root / path), stop
         except ValueError as error:
-            found[key, path] = str(error), stop
-    return found
+            facts_of[key, path] = str(error), stop
+    return facts_of
 
 
 def _video_keys(tables: Tables) -> list[str]:
