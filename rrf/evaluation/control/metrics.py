@@ -25,7 +25,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from rrf.envs.motions.motion_env import MotionEnv
+from rrf.envs.control_env import MotionEnv
 
 if typing.TYPE_CHECKING:
     from rrf.evaluation.control.configs import ControlProtocolCfg
