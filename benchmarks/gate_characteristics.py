@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks import tables
+from benchmarks import markdown
 from benchmarks.harness import parser_of
 from benchmarks.record import ROOT
 from rrf import atomic
@@ -109,7 +109,7 @@ def lost_in_steps(
 def table(num: int) -> str:
     """The table as markdown."""
     good, worst = [0.92] * 6, [0.92] * 5 + [0.60]
-    rows = [
+    shares = [
         ("no champion, true success at the threshold (50 %)", share(GATE, [0.5] * 6, None, num, 1)),
         ("no champion, true success 65 %", share(GATE, [0.65] * 6, None, num, 2)),
         ("champion 63 %, candidate 92 %", share(GATE, good, [0.63] * 6, num, 3)),
@@ -121,15 +121,15 @@ def table(num: int) -> str:
             any_of(GATE, [0.5] * 6, 30, num, 7),
         ),
     ]
-    lines = ["| what is judged | passes |", "|---|---|"]
-    for what, rate in rows:
+    rows = []
+    for what, rate in shares:
         error = 2 * math.sqrt(rate * (1 - rate) / num)
-        lines.append(f"| {what} | {100 * rate:.1f} % ± {100 * error:.1f} |")
+        rows.append((what, f"{100 * rate:.1f} % ± {100 * error:.1f}"))
     for with_best, what in ((True, "as it is"), (False, "without the best champion so far")):
         lost = lost_in_steps(GATE, 0.92, 0.024, 8, num, 8, with_best)
         steps = f"eight candidates, each 2.4 points below the champion, {what}"
-        lines.append(f"| {steps} | {100 * lost:.1f} points lost on average |")
-    return "\n".join(lines)
+        rows.append((steps, f"{100 * lost:.1f} points lost on average"))
+    return markdown.table(("what is judged", "passes"), rows)
 
 
 def fewest_solved(episodes: int, threshold: float, level: float) -> int | None:
@@ -154,19 +154,17 @@ def _first(holds: Callable[[int], bool], last: int) -> int | None:
 def attempts(gate: GateCfg) -> str:
     """What attempt 1, 2, ... needs at each look, as markdown."""
     looks = [look * _num_tasks(gate) for look in gate.looks]
-    lines = [
-        f"| attempt | share of the error | level at each look | solved of {_each(looks)} "
-        f"| lost of {_each(looks)} | lost of {_each(gate.looks)} on one task |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows, columns = [], ["attempt", "share of the error", "level at each look"]
+    columns += [f"solved of {_each(looks)}", f"lost of {_each(looks)}"]
+    columns.append(f"lost of {_each(gate.looks)} on one task")
     for attempt in ATTEMPTS:
         level = gate.alpha * share_of(attempt) / len(gate.looks)
         solved = _each([fewest_solved(n, gate.overall_lower_bound, level) for n in looks])
         lost = _each([most_lost(n, gate.champion_margin, level) for n in looks])
         of_task = _each([most_lost(n, gate.task_margin, level) for n in gate.looks])
         share = f"{100 * share_of(attempt):.1f} %"
-        lines.append(f"| {attempt} | {share} | {level:.5f} | {solved} | {lost} | {of_task} |")
-    return "\n".join(lines)
+        rows.append((attempt, share, f"{level:.5f}", solved, lost, of_task))
+    return markdown.table(columns, rows)
 
 
 def _each(numbers: Sequence[int | None]) -> str:
@@ -189,20 +187,17 @@ def last_attempts() -> str:
     """What the first attempt needs of each gate, and how many attempts it can be passed in, as
     markdown.
     """
-    lines = [
-        "| gate | episodes, all tasks | solved of them, first attempt | attempts without a "
-        "champion | against a champion that solves all |",
-        "|---|---|---|---|---|",
-    ]
+    rows, columns = [], ["gate", "episodes, all tasks", "solved of them, first attempt"]
+    columns += ["attempts without a champion", "against a champion that solves all"]
     for file in sorted(GATES.glob("*.yaml")):
         gate = load_gate(file)
         looks = [look * _num_tasks(gate) for look in gate.looks]
         level = gate.alpha * share_of(1) / len(looks)
         solved = [fewest_solved(n, gate.overall_lower_bound, level) for n in looks]
         attempts = [last_passing(gate, champion) for champion in (False, True)]
-        cells = " | ".join(f"{MOST} and more" if k == MOST else str(k) for k in attempts)
-        lines.append(f"| `{gate.name}` | {_each(looks)} | {_each(solved)} | {cells} |")
-    return "\n".join(lines)
+        cells = (f"{MOST} and more" if k == MOST else k for k in attempts)
+        rows.append((f"`{gate.name}`", _each(looks), _each(solved), *cells))
+    return markdown.table(columns, rows)
 
 
 def _num_tasks(gate: GateCfg) -> int:
@@ -221,9 +216,9 @@ def main() -> None:
         "--num", type=int, default=400, help="candidates per row; 0 leaves that table as it is"
     )
     num = parser.parse_args().num
-    atomic.write_text(PAGE, tables.filled(PAGE, exact_tables()))
+    atomic.write_text(PAGE, markdown.filled(PAGE, exact_tables()))
     if num:
-        atomic.write_text(PAGE, tables.filled(PAGE, {"characteristics": table(num)}))
+        atomic.write_text(PAGE, markdown.filled(PAGE, {"characteristics": table(num)}))
 
 
 if __name__ == "__main__":

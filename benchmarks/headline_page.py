@@ -3,6 +3,7 @@
 import statistics
 
 from benchmarks import vla_experiments as experiments
+from benchmarks.markdown import table
 from benchmarks.record import ROOT
 from rrf import atomic
 from rrf.pages.charts import curves_chart
@@ -15,21 +16,19 @@ _STYLE = "<style>text{font:12px sans-serif}.title{font-weight:bold}</style>"
 
 def overview() -> str:
     """The headline experiment by task, and every experiment in a row per seed."""
-    lines = [
-        *_by_task(HEADLINE),
-        "",
-        "| experiment | before | after, 95 % bounds | RL episodes | everything included |",
-        "|---|---|---|---|---|",
+    rows = [
+        (
+            f"{experiment.title}, seed {result['seed']}",
+            _rate(result, "before") if result["before"] is not None else "",
+            _rate(result, "after"),
+            result["episodes"] or "",
+            f"{result['wall_s'] / 60:.1f} min",
+        )
+        for name, experiment in _reinforced().items()
+        for result in experiments.results_of(name)
     ]
-    for name, experiment in _reinforced().items():
-        for result in experiments.results_of(name):
-            before = _rate(result, "before") if result["before"] is not None else ""
-            episodes = result["episodes"] or ""
-            lines.append(
-                f"| {experiment.title}, seed {result['seed']} | {before} "
-                f"| {_rate(result, 'after')} | {episodes} | {result['wall_s'] / 60:.1f} min |"
-            )
-    return "\n".join([*lines, ""])
+    columns = ("experiment", "before", "after, 95 % bounds", "RL episodes", "everything included")
+    return f"{_by_task(HEADLINE)}\n{table(columns, rows)}"
 
 
 def details() -> str:
@@ -40,8 +39,8 @@ def details() -> str:
         if name != HEADLINE and experiments.results_of(name):
             command = name.replace(experiments.DRAWN, "drawn --tasks-seed ")
             heading = f"### {experiment.title}\n\n`python -m benchmarks.vla_rl {command}`, "
-            parts.append(heading + "\n".join(_by_task(name)))
-    return "\n\n".join(parts) + "\n"
+            parts.append(heading + _by_task(name))
+    return "\n".join(parts)
 
 
 def draw() -> None:
@@ -62,20 +61,17 @@ def draw() -> None:
 def drawn() -> str:
     """The draws of six tasks, and their mean."""
     results = [experiments.results_of(name)[0] for name in experiments.measured_draws()]
-    lines = [
-        "| tasks | one demonstration, imitated | repeated, imitated | after GRPO | all included |",
-        "|---|---|---|---|---|",
-    ]
+    rows = []
     for result in results:
         tasks = ", ".join(task.removesuffix("-v3") for task in result["by_task"])
-        cells = [_rate(result, when) for when in _STAGES]
-        lines.append(f"| {tasks} | {' | '.join(cells)} | {result['wall_s'] / 60:.1f} min |")
+        rates = [_rate(result, when) for when in _STAGES]
+        rows.append((tasks, *rates, f"{result['wall_s'] / 60:.1f} min"))
     if results:
         means = [statistics.fmean(r[when] for r in results) for when in _STAGES]
         minutes = statistics.fmean(r["wall_s"] for r in results) / 60
-        shown = " | ".join(f"**{mean:.1%}**" for mean in means)
-        lines.append(f"| mean | {shown} | {minutes:.1f} min |")
-    return "\n".join([*lines, ""])
+        rows.append(("mean", *(f"**{mean:.1%}**" for mean in means), f"{minutes:.1f} min"))
+    stages = ("one demonstration, imitated", "repeated, imitated", "after GRPO")
+    return table(("tasks", *stages, "all included"), rows)
 
 
 def families() -> str:
@@ -90,17 +86,12 @@ def families() -> str:
         return "not measured\n"
     compact = _mean(by_name["compact-vla-pretrain"])
     tasks = list(by_name["compact-vla-pretrain"][0]["by_task"])
-    lines = [
-        "| family | parameters | steps | CPU-min | solved, 95 % bounds | of the compact policy | "
-        + " | ".join(task.removesuffix("-v3") for task in tasks)
-        + " |",
-        "|---" * (6 + len(tasks)) + "|",
-    ]
+    rows = []
     for name, results in by_name.items():
         title = experiments.EXPERIMENTS[name].title
         for result in results:
             facts, by_task = result["sft"], result["by_task"]
-            cells = [
+            row = [
                 f"{title}, `{name}`, seed {result['seed']}",
                 f"{facts['parameters'] / 1e6:.1f} M",
                 f"{facts['steps']:,}",
@@ -109,8 +100,10 @@ def families() -> str:
                 f"{result['after'] / compact:.0%}",
                 *(_cell(by_task[task]) for task in tasks),
             ]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, ""])
+            rows.append(row)
+    columns = ("family", "parameters", "steps", "CPU-min", "solved, 95 % bounds")
+    shown = (task.removesuffix("-v3") for task in tasks)
+    return table((*columns, "of the compact policy", *shown), rows)
 
 
 def _reinforced() -> dict[str, experiments.Experiment]:
@@ -122,19 +115,15 @@ def _mean(results: list[dict]) -> float:
     return statistics.fmean(result["after"] for result in results)
 
 
-def _by_task(name: str) -> list[str]:
+def _by_task(name: str) -> str:
     results = experiments.results_of(name)
-    seeds = " | ".join(f"seed {result['seed']}" for result in results)
-    lines = [
-        "solved held-out initial states, before → after, with 95 % bounds of the latter:",
-        "",
-        f"| task | {seeds} |",
-        f"|---|{'---|' * len(results)}",
+    rows = [
+        (task, *(_cell(result["by_task"][task]) for result in results))
+        for task in results[0]["by_task"]
     ]
-    for task in results[0]["by_task"]:
-        cells = [_cell(result["by_task"][task]) for result in results]
-        lines.append(f"| {task} | {' | '.join(cells)} |")
-    return lines
+    what = "solved held-out initial states, before → after, with 95 % bounds of the latter:"
+    columns = ("task", *(f"seed {result['seed']}" for result in results))
+    return f"{what}\n\n{table(columns, rows)}"
 
 
 def _cell(task: dict) -> str:

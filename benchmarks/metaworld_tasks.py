@@ -25,7 +25,7 @@ import mujoco
 import numpy as np
 from PIL import Image
 
-from benchmarks import record
+from benchmarks import markdown, record
 from rrf import atomic
 from rrf.envs.metaworld.configs import ACTION_SCALE_M, CAMERAS, MetaWorldCfg
 from rrf.envs.metaworld.engine import Episode, TaskEngine
@@ -61,18 +61,14 @@ def table() -> str:
     """The measured numbers as a markdown table."""
     measured = json.loads(RESULTS.read_text())
     shown = [f"{what}, {camera}" for what in ("object", "goal") for camera in _SHOWN]
-    lines = [
-        f"| task | expert solves | in actions | repeated | {' | '.join(shown)} |",
-        "|---" * (4 + len(shown)) + "|",
-    ]
+    rows = []
     for task, facts in measured.items():
         pixels = [facts[f"{what}_px"] for what in ("object", "goal")]
-        cells = [str(of[camera]) if of else "" for of in pixels for camera in _SHOWN]
-        lines.append(
-            f"| {task} | {facts['expert_success']:.0%} | {facts['expert_actions']['median']:g} "
-            f"| {facts['repeated_success']:.0%} | {' | '.join(cells)} |"
-        )
-    return "\n".join([*lines, ""])
+        solves, repeated = (f"{facts[f'{who}_success']:.0%}" for who in ("expert", "repeated"))
+        cells = [of[camera] if of else "" for of in pixels for camera in _SHOWN]
+        actions = f"{facts['expert_actions']['median']:g}"
+        rows.append((task, solves, actions, repeated, *cells))
+    return markdown.table(("task", "expert solves", "in actions", "repeated", *shown), rows)
 
 
 def measure(task: str) -> dict:

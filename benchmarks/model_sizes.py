@@ -4,8 +4,8 @@ catalogue, so that no number is typed by hand.
 
 import sys
 
+from benchmarks.markdown import filled, table
 from benchmarks.record import ROOT
-from benchmarks.tables import filled
 from rrf.networks.vlm.catalogue import CATALOGUE
 from rrf.presets import resolve
 from rrf.runners.footprint import footprint
@@ -34,22 +34,15 @@ BATCH = 8
 
 def sizes() -> str:
     """A row per preset: parameters, widths, computed memory."""
-    rows = [
-        "| preset | parameters | vision | language | head | width | chunk | inference | frozen, "
-        f"{BATCH} | LoRA, {BATCH} | full, {BATCH} |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    return "\n".join([*rows, *map(_row, [*MODELS, *LAPTOP])])
+    columns = ("preset", "parameters", "vision", "language", "head", "width", "chunk", "inference")
+    tunings = (f"{tuning}, {BATCH}" for tuning in ("frozen", "LoRA", "full"))
+    return table((*columns, *tunings), map(_row, [*MODELS, *LAPTOP]))
 
 
 def terms() -> str:
     """A row per published model: where it is and under which licences."""
     rows = [
-        "| NAME | repository | GB | code | weights | gated | facts from |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name, entry in CATALOGUE.items():
-        cells = (
+        (
             f"`{name}`",
             f"`{entry.repository}`",
             f"{entry.gigabytes:.1f}",
@@ -58,11 +51,12 @@ def terms() -> str:
             "yes" if entry.gated else "no",
             entry.checked,
         )
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
+        for name, entry in CATALOGUE.items()
+    ]
+    return table(("NAME", "repository", "GB", "code", "weights", "gated", "facts from"), rows)
 
 
-def _row(preset: str) -> str:
+def _row(preset: str) -> list[str]:
     cfg = resolve(preset)
     assert isinstance(cfg, SupervisedRunnerCfg)
     whole = footprint(cfg)
@@ -83,8 +77,7 @@ def _row(preset: str) -> str:
     if backbone is None:
         shown[1:1] = ["-", "-"]
     width = str(backbone.width) if backbone is not None else str(getattr(cfg.policy, "features"))  # noqa: B009
-    numbers = [*map(_millions, parts), width, str(cfg.policy.chunk_length), *shown]
-    return f"| `{preset}` | {' | '.join(numbers)} |"
+    return [f"`{preset}`", *map(_millions, parts), width, str(cfg.policy.chunk_length), *shown]
 
 
 def _millions(count: int) -> str:
@@ -97,7 +90,7 @@ def _gb(size: int) -> str:
 
 def blocks() -> dict[str, str]:
     """The blocks of the page by the name of their marks."""
-    return {"sizes": sizes() + "\n", "terms": terms() + "\n"}
+    return {"sizes": sizes(), "terms": terms()}
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from benchmarks import tables
+from benchmarks import markdown
 from benchmarks.harness import parser_of
 from benchmarks.record import ROOT
 from rrf import atomic
@@ -103,8 +103,8 @@ def table(num: int) -> str:
         half, most = (np.quantile(nights, q, method="higher") for q in (0.5, 0.9))
         name = "from 92 % to 42 % over ten nights: red by night (half of them, nine of ten)"
         rows.setdefault(name, []).append(f"{half:.0f}, {most:.0f}".replace("inf", "after 30"))
-    lines = [f"| what happens | {' | '.join(SIZES)} |", "|---|" + "---|" * len(SIZES)]
-    return "\n".join(lines + [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()])
+    columns = ("what happens", *SIZES)
+    return markdown.table(columns, [(name, *cells) for name, cells in rows.items()])
 
 
 def main() -> None:
@@ -112,7 +112,7 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--num", type=int, default=400, help="champions per cell")
     num = parser.parse_args().num
-    atomic.write_text(PAGE, tables.filled(PAGE, {"nightly": table(num)}))
+    atomic.write_text(PAGE, markdown.filled(PAGE, {"nightly": table(num)}))
 
 
 if __name__ == "__main__":

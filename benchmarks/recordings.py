@@ -10,7 +10,7 @@ import argparse
 import functools
 import json
 
-from benchmarks import harness, record
+from benchmarks import harness, markdown, record
 from benchmarks.harness import Bench, run_rrf, train
 from rrf import workspace
 
@@ -46,15 +46,10 @@ def measure(preset: str, bench: Bench) -> dict:
 
 def table(rows: list[dict]) -> str:
     """A row per preset: what it cost, its error, and those of the baselines."""
-    lines = [
-        "| preset | steps | CPU-s | held-out frames | error in std | mean action | hold previous |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        numbers = (row["steps"], row["cpu_s"], row["frames"], row["value"], row["peer_value"])
-        cells = [f"`{row['command'].split()[-1]}`", *map(str, numbers), str(row["hold_previous"])]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    columns = ("preset", "steps", "CPU-s", "held-out frames", "error in std", "mean action")
+    fields = ("steps", "cpu_s", "frames", "value", "peer_value", "hold_previous")
+    cells = [(f"`{row['command'].split()[-1]}`", *map(row.get, fields)) for row in rows]
+    return markdown.table((*columns, "hold previous"), cells)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

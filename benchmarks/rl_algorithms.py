@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks import harness
 from benchmarks.harness import Bench, train
+from benchmarks.markdown import table
 from benchmarks.record import commit
 from benchmarks.rl_runs import judged, protocol_of
 from rrf import workspace
@@ -189,16 +190,13 @@ ALGORITHMS = {
 
 def overview(numbers: Iterable[dict]) -> str:
     """The table of `docs/locomotion.md`; an algorithm that was not measured has no row."""
-    rows = {row["id"]: row for row in numbers}
-    lines = ["| algorithm | paper | file | command | measured |", "|---|---|---|---|---|"]
+    by_id, rows = {row["id"]: row for row in numbers}, []
     for key, algorithm in ALGORITHMS.items():
-        row = rows.get(_id(key))
-        if row is not None:
-            lines.append(
-                f"| {algorithm.name} | {algorithm.paper} | `rrf/algorithms/{algorithm.file}` "
-                f"| `rrf train {algorithm.words}` | {_measured(algorithm, row)} |"
-            )
-    return "\n".join(lines) + "\n"
+        if row := by_id.get(_id(key)):
+            file, command = f"`rrf/algorithms/{algorithm.file}`", f"`rrf train {algorithm.words}`"
+            measured = _measured(algorithm, row)
+            rows.append((algorithm.name, algorithm.paper, file, command, measured))
+    return table(("algorithm", "paper", "file", "command", "measured"), rows)
 
 
 def _measured(algorithm: Algorithm, row: dict) -> str:

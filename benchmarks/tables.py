@@ -6,11 +6,18 @@ is typed by hand. All of them stand in `docs/benchmarks/README.md`, those by tas
 """
 
 import json
-import re
 import statistics
 from pathlib import Path
 
-from benchmarks import headline_page, metaworld_tasks, recordings, rl_algorithms, rl_curves
+from benchmarks import (
+    headline_page,
+    markdown,
+    metaworld_tasks,
+    recordings,
+    rl_algorithms,
+    rl_curves,
+)
+from benchmarks.markdown import filled
 from benchmarks.record import RESULTS, ROOT
 from benchmarks.rl_curve_chart import chart
 from rrf import atomic
@@ -45,19 +52,23 @@ _PRECISIONS = {  # column -> folder of its curve
 
 def table(numbers: list[dict]) -> str:
     """One markdown table, a row per number."""
-    lines = [
-        "| what | value | peer | ratio | measured by | commit, date |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in numbers:
-        peer = f"{row['peer']}: {row['peer_value']:g}" if row["peer_value"] is not None else ""
-        ratio = f"{row['ratio']:g}×" if row["ratio"] is not None else ""
-        value = f"{row['value']:g} {row['unit']}"
-        lines.append(
-            f"| `{row['id']}` | {value} | {peer} | {ratio} | `{row['command']}` "
-            f"| {row['commit']}, {row['date']} |"
+    rows = [
+        (
+            f"`{row['id']}`",
+            f"{row['value']:g} {row['unit']}",
+            f"{row['peer']}: {row['peer_value']:g}" if row["peer_value"] is not None else "",
+            _ratio(row),
+            f"`{row['command']}`",
+            f"{row['commit']}, {row['date']}",
         )
-    return "\n".join(lines) + "\n"
+        for row in numbers
+    ]
+    columns = ("what", "value", "peer", "ratio", "measured by", "commit, date")
+    return markdown.table(columns, rows)
+
+
+def _ratio(row: dict) -> str:
+    return f"{row['ratio']:g}×" if row["ratio"] is not None else ""
 
 
 def main() -> None:
@@ -100,15 +111,13 @@ def pages() -> dict[Path, str]:
 
 def strongest(numbers: list[dict]) -> str:
     """The README's table: the numbers of `README` in its order, those that were measured."""
-    rows = {row["id"]: row for row in numbers}
-    lines = ["| what | here | compared with | ratio |", "|---|---|---|---|"]
+    by_id, rows = {row["id"]: row for row in numbers}, []
     for name, what in README.items():
-        if row := rows.get(name):
+        if row := by_id.get(name):
             peer = f"{row['peer']}: {row['peer_value']:,g}" if row["peer"] else ""
-            ratio = f"{row['ratio']:g}×" if row["ratio"] is not None else ""
             slower = "**slower**: " if (row["ratio"] or 1) < 1 else ""
-            lines.append(f"| {slower}{what} | {_readable(row)} | {peer} | {ratio} |")
-    return "\n".join(lines) + "\n"
+            rows.append((f"{slower}{what}", _readable(row), peer, _ratio(row)))
+    return markdown.table(("what", "here", "compared with", "ratio"), rows)
 
 
 def _readable(row: dict) -> str:
@@ -124,29 +133,9 @@ def _section(name: str, rows: list[dict]) -> str:
     return f"## {name}\n\nMachine: {machines}.\n\n{table(rows)}"
 
 
-def filled(path: Path, contents: dict[str, str]) -> str:
-    """A page with each content between the marks of its name.
-
-    Raises:
-        ValueError: For a page without these marks.
-    """
-    text = path.read_text()
-    for mark, content in contents.items():
-        between = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
-        if not between.search(text):
-            raise ValueError(f"{path} has no marks <!-- {mark} --> and <!-- /{mark} -->")
-        inside = f"\n{content.rstrip()}\n\n"
-        text = between.sub(lambda marks, inside=inside: marks[1] + inside + marks[2], text)
-    return text
-
-
 def _curves() -> str:
     """What `benchmarks.rl_curves` measured of each preset, what was never run, and the pictures."""
-    lines = [
-        "| preset | steps | seed: greedy return at the end | training of one, mean |",
-        "|---|---|---|---|",
-    ]
-    pictures = sorted(rl_curves.CURVES.glob("*.svg"))
+    rows, pictures = [], sorted(rl_curves.CURVES.glob("*.svg"))
     for preset in (path.stem for path in pictures):
         ends = {seed: rows[-1] for seed, rows in rl_curves.known(preset).items()}
         returns = ", ".join(f"{seed}: {row.return_greedy_mean:.0f}" for seed, row in ends.items())
@@ -155,13 +144,15 @@ def _curves() -> str:
             for name in ("wall_s", "cpu_s")
         )
         steps = next(iter(ends.values())).steps
-        lines.append(f"| `{preset}` | {steps:,} | {returns} | {wall:.0f} min, {cpu:.0f} CPU-min |")
+        cost = f"{wall:.0f} min, {cpu:.0f} CPU-min"
+        rows.append((f"`{preset}`", f"{steps:,}", returns, cost))
     measured = {path.stem for path in pictures} | {"go1-flat-ppo"}
     measured |= {algorithm.words.split()[0] for algorithm in rl_algorithms.ALGORITHMS.values()}
     missing = [f"`{name}`" for name in PRESETS if _is_control(name) and name not in measured]
     images = "".join(f"![{path.stem}](curves/{path.name})\n\n" for path in pictures)
-    rows = "\n".join(lines)
-    return f"{rows}\n\nPresets that were not run to their end: {', '.join(missing)}.\n\n{images}"
+    columns = ("preset", "steps", "seed: greedy return at the end", "training of one, mean")
+    table = markdown.table(columns, rows)
+    return f"{table}\nPresets that were not run to their end: {', '.join(missing)}.\n\n{images}"
 
 
 def _is_control(preset: str) -> bool:
@@ -171,14 +162,14 @@ def _is_control(preset: str) -> bool:
 def _precision() -> str:
     """HalfCheetah by SAC in bfloat16, the preset, beside fp32; the same seed."""
     runs = [{row.steps: row for row in rows} for rows in _precision_runs().values()]
-    lines = [f"| steps | {' | '.join(_PRECISIONS)} |", "|---" * (1 + len(runs)) + "|"]
+    rows = []
     for steps in sorted(set().union(*runs)):
         cells = [
             f"{row.return_greedy_mean:,.0f} ({row.return_train or 0:,.0f})" if row else "not run"
             for row in (run.get(steps) for run in runs)
         ]
-        lines.append(f"| {steps:,} | {' | '.join(cells)} |")
-    return "".join(f"{line}\n" for line in lines)
+        rows.append((f"{steps:,}", *cells))
+    return markdown.table(("steps", *_PRECISIONS), rows)
 
 
 def _precision_runs() -> dict[str, list[rl_curves.Row]]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import gate_characteristics, record, tables
+from benchmarks import gate_characteristics, markdown, record, tables
 
 
 def test_a_row_shows_value_peer_and_ratio():
@@ -28,7 +28,7 @@ def test_every_table_shows_what_was_measured_last():
 
 def test_the_page_about_gates_has_the_attempts_that_the_gates_of_today_need():
     told = gate_characteristics.PAGE.read_text()
-    filled = tables.filled(gate_characteristics.PAGE, gate_characteristics.exact_tables())
+    filled = markdown.filled(gate_characteristics.PAGE, gate_characteristics.exact_tables())
     assert told == filled, "type python -m benchmarks.gate_characteristics --num 0"
 
 
@@ -57,9 +57,9 @@ def test_a_table_needs_its_marks(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- one -->\nold\n<!-- /one -->\nafter\n")
     expected = "before\n<!-- one -->\n\n| new |\n\n<!-- /one -->\nafter\n"
-    assert tables.filled(page, {"one": "| new |\n"}) == expected
+    assert markdown.filled(page, {"one": "| new |\n"}) == expected
     with pytest.raises(ValueError, match=r"page\.md has no marks <!-- two --> and <!-- /two -->"):
-        tables.filled(page, {"two": ""})
+        markdown.filled(page, {"two": ""})
 
 
 def test_saving_replaces_numbers_by_id_and_keeps_the_others(tmp_path, monkeypatch):

@@ -100,7 +100,7 @@ def test_the_command_tells_what_fits():
 @pytest.mark.slow
 def test_the_page_about_models_has_what_is_computed_today():
     from benchmarks import model_sizes
-    from benchmarks.tables import filled
+    from benchmarks.markdown import filled
 
     told = model_sizes.PAGE.read_text()
     assert told == filled(model_sizes.PAGE, model_sizes.blocks()), (
