@@ -148,16 +148,16 @@ class Attention(nn.Module):
         mask_bs: torch.Tensor | None = None,
     ) -> torch.Tensor:
         keys_bnsw, values_bnsw = memory or self.keys_values(tokens_bld)
-        found_bnlw = functional.scaled_dot_product_attention(
+        attended_bnlw = functional.scaled_dot_product_attention(
             self._heads(self.to_q(tokens_bld)),
             keys_bnsw,
             values_bnsw,
             attn_mask=None if mask_bs is None else mask_bs[:, None, None, :],
         )
-        found_bld = found_bnlw.transpose(1, 2).flatten(2)
+        attended_bld = attended_bnlw.transpose(1, 2).flatten(2)
         for layer in self.to_out:
-            found_bld = layer(found_bld)
-        return found_bld
+            attended_bld = layer(attended_bld)
+        return attended_bld
 
     def _heads(self, tokens_bsd: torch.Tensor) -> torch.Tensor:
         return tokens_bsd.unflatten(2, (self.num_heads, -1)).transpose(1, 2)

@@ -105,5 +105,5 @@ def _layer(name: str, arguments: dict, width: int) -> nn.Module:
 
 def activation(name: str, arguments: dict) -> nn.Module:
     """A layer without width: SimNorm, or an activation of torch."""
-    ours = {"Mish": Mish, "SimNorm": SimNorm}.get(name)
-    return (ours or getattr(nn, name))(**arguments)
+    layer = {"Mish": Mish, "SimNorm": SimNorm}.get(name)
+    return (layer or getattr(nn, name))(**arguments)

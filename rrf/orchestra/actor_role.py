@@ -213,10 +213,10 @@ class ActorRole:
             metrics = {name: torch.tensor(value / size) for name, value in summed.items()}
         norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self._max_grad_norm)
         norm = whole({"norm": norm})["norm"]
-        loss_now = metrics["actor/loss"].item()
-        if not (math.isfinite(loss_now) and math.isfinite(norm.item())):
+        loss_value = metrics["actor/loss"].item()
+        if not (math.isfinite(loss_value) and math.isfinite(norm.item())):
             raise ValueError(
-                f"the loss is {loss_now} and the gradient norm is {norm.item()} in round "
+                f"the loss is {loss_value} and the gradient norm is {norm.item()} in round "
                 f"{round_number}; this step did not change the weights. Lower optimizer.lr, or "
                 "check the advantages and ratios of the last rounds"
             )

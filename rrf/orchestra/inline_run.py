@@ -127,14 +127,14 @@ def check_fit(cfg: RoundsCfg) -> None:
 def misfits(policy: PolicyCfg, env: VecEnvCfg, tasks: Sequence[str]) -> list[str]:
     """Every difference between what the policy, the environment and the tasks need."""
     wrong = [
-        f"policy.{mine} is {left}, but env.{its} is {right}"
-        for mine, left, its, right in (
-            ("chunk_length", policy.chunk_length, "chunk_length", env.chunk_length),
-            ("action_dim", policy.action_dim, "action_dim", env.action_dim),
-            ("state_dim", policy.state_dim, "state_dim", env.state_dim or policy.state_dim),
-            ("image_size", tuple(policy.image_size), "image_size", (env.image_size,) * 2),
+        f"policy.{name} is {policy_value}, but env.{name} is {env_value}"
+        for name, policy_value, env_value in (
+            ("chunk_length", policy.chunk_length, env.chunk_length),
+            ("action_dim", policy.action_dim, env.action_dim),
+            ("state_dim", policy.state_dim, env.state_dim or policy.state_dim),
+            ("image_size", tuple(policy.image_size), (env.image_size,) * 2),
         )
-        if left != right
+        if policy_value != env_value
     ]
     if misfit := policy.past.misfit(env.chunk_length):
         wrong.append(f"the policy {misfit} (env.chunk_length)")

@@ -114,9 +114,9 @@ class DSACT(DSAC):
         cfg = typing.cast(DSACTCfg, self.cfg)
         mean, std = self.returns(batch)
         with torch.no_grad():
-            std_now = std.mean(-1)
-            moved = torch.lerp(self.running_std, std_now, cfg.tau_b)
-            self.running_std = torch.where(self.running_std.isnan(), std_now, moved)
+            batch_std = std.mean(-1)
+            moved = torch.lerp(self.running_std, batch_std, cfg.tau_b)
+            self.running_std = torch.where(self.running_std.isnan(), batch_std, moved)
             expected, sampled = (
                 soft_target(batch.steps.rewards, batch.discounts, value, next_log_prob, alpha)
                 for value in self.next_returns(batch, next_actions, noise)

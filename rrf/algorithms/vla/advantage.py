@@ -84,10 +84,10 @@ def values_of_others(
         fit_n = ~(asked_n | test_n)
         mean, scale = return_n[fit_n].mean(), return_n[fit_n].std() + 1e-8
         target_n = torch.from_numpy(((return_n - mean) / scale).astype(np.float32))
-        found_n = _fitted(
+        predicted_n = _fitted(
             torch.from_numpy(inputs_ni.astype(np.float32)), target_n, fit_n, test_n, seed
         )
-        value_n[asked_n] = found_n.double().numpy()[asked_n] * scale + mean
+        value_n[asked_n] = predicted_n.double().numpy()[asked_n] * scale + mean
     return value_n
 
 
@@ -115,8 +115,8 @@ def _fitted(
             if step % _TEST_INTERVAL:
                 continue
             with torch.no_grad():
-                found_n = network(inputs_ni)[:, 0]
-            error = (found_n - target_n)[test].square().mean()
+                predicted_n = network(inputs_ni)[:, 0]
+            error = (predicted_n - target_n)[test].square().mean()
             if error < least:
-                best_n, least = found_n, error
+                best_n, least = predicted_n, error
     return best_n

@@ -62,7 +62,7 @@ class ForeignChild(Child):
         """
         self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 (open as long as the process runs)
         command = [str(interpreter.python), "-s", "-c", _MAIN, str(_PATH), json.dumps(described)]
-        ours = self._start(
+        parent_end = self._start(
             name,
             timeout_s,
             command,
@@ -72,7 +72,7 @@ class ForeignChild(Child):
             stdout=self._log,
             stderr=self._log,
         )
-        self.connection = Connection(ours, timeout_s)
+        self.connection = Connection(parent_end, timeout_s)
 
     def send(self, method: str, *arguments) -> None:
         if os.fstat(self._log.fileno()).st_size > _MAX_LOG_BYTES:

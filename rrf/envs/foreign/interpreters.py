@@ -232,13 +232,13 @@ def _install(lock: Lock, root: Path, say: Callable[[str], None]) -> None:
     uv = _uv()
     python = root / "bin" / "python"
     if uv:
-        ours = lock.requires_python.contains(platform.python_version())
-        if lock.shares and not ours:
+        this_python_suits = lock.requires_python.contains(platform.python_version())
+        if lock.shares and not this_python_suits:
             raise ValueError(
                 f"{lock.path.name} takes {', '.join(lock.shares)} from rrf's own environment, so "
                 f"that must have Python {lock.requires_python}, not {platform.python_version()}"
             )
-        wanted = sys.executable if ours else lock.requires_python
+        wanted = sys.executable if this_python_suits else lock.requires_python
         say(f"making a virtual environment with uv and Python {wanted}")
         _run([uv, "venv", "--quiet", "--allow-existing", "--python", wanted, root])
         say(f"installing {lock.path.name} with uv")

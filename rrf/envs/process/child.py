@@ -61,8 +61,8 @@ class Child:
         path = os.pathsep.join(filter(None, sys.path))  # the child finds the modules that we find
         environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-c", _MAIN, target, json.dumps(arguments)]
-        ours = self._start(name, timeout_s, command, env=environment)
-        self.connection = Connection(ours.detach())
+        parent_end = self._start(name, timeout_s, command, env=environment)
+        self.connection = Connection(parent_end.detach())
 
     def _start(
         self,

@@ -9,36 +9,22 @@ Legend: B batch or environments, O joined observation width.
 from collections.abc import Mapping
 
 import torch
-from tensordict import TensorDict
-from torch import nn
 
-from rrf.policies.control.normalizer import EmpiricalNormalizer
 from rrf.policies.control.off_policy_configs import EncodedNetworkCfg
+from rrf.policies.control.state_network import ObservationReader
 
 
-class EncodedNetwork(nn.Module):
+class EncodedNetwork(ObservationReader):
     """Maps observation groups to features: an encoded history, if there is an encoder, followed by
     the observations themselves."""
 
     def __init__(
         self, cfg: EncodedNetworkCfg, groups: list[str], observation_dims: Mapping[str, int]
     ):
-        super().__init__()
-        self.cfg, self.groups = cfg, groups
-        self.width = sum(observation_dims[group] for group in groups)
-        self.normalizer = EmpiricalNormalizer(self.width) if cfg.obs_normalization else None
+        super().__init__(groups, observation_dims, cfg.obs_normalization)
+        self.cfg = cfg
         self.memory = cfg.encoder.build(self.width) if cfg.encoder else None
         self.num_features: int = self.width + (self.memory.width if self.memory else 0)
-
-    def read(self, observations: TensorDict) -> torch.Tensor:
-        """The groups that this network reads, joined: float32 [..., O], not yet normalised."""
-        if len(self.groups) == 1:
-            return observations[self.groups[0]]
-        return torch.cat([observations[group] for group in self.groups], -1)
-
-    def normalized(self, x: torch.Tensor) -> torch.Tensor:
-        """`x`, normalised if the network has a normaliser."""
-        return self.normalizer(x) if self.normalizer else x
 
     def initial_memory(self, num_envs: int) -> torch.Tensor | None:
         """The empty memory of `num_envs` environments; None for a network without memory."""

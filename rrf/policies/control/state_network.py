@@ -19,23 +19,14 @@ ACTOR_GROUPS = ["actor", "policy"]
 """Groups that an actor reads by default: the first that there is."""
 
 
-class StateNetwork(nn.Module):
-    """Maps observations to `num_outputs` numbers, with or without a memory."""
+class ObservationReader(nn.Module):
+    """Joins the observation groups that a network reads, and normalises them."""
 
-    def __init__(
-        self,
-        cfg: StateNetworkCfg,
-        groups: list[str],
-        observation_dims: Mapping[str, int],
-        num_outputs: int,
-    ):
+    def __init__(self, groups: list[str], observation_dims: Mapping[str, int], normalizes: bool):
         super().__init__()
-        self.cfg, self.groups = cfg, groups
+        self.groups = groups
         self.width = sum(observation_dims[group] for group in groups)
-        self.normalizer = EmpiricalNormalizer(self.width) if cfg.obs_normalization else None
-        self.memory = Memory(cfg.memory, self.width) if cfg.memory else None
-        features = cfg.memory.hidden_size if cfg.memory else self.width
-        self.backbone = without_dropout(cfg.backbone_cfg).build(features, num_outputs)
+        self.normalizer = EmpiricalNormalizer(self.width) if normalizes else None
 
     def read(self, observations: TensorDict) -> torch.Tensor:
         """The groups that this network reads, joined: float32 [..., O], not yet normalised."""
@@ -46,6 +37,23 @@ class StateNetwork(nn.Module):
     def normalized(self, x: torch.Tensor) -> torch.Tensor:
         """`x`, normalised if the network has a normaliser."""
         return self.normalizer(x) if self.normalizer else x
+
+
+class StateNetwork(ObservationReader):
+    """Maps observations to `num_outputs` numbers, with or without a memory."""
+
+    def __init__(
+        self,
+        cfg: StateNetworkCfg,
+        groups: list[str],
+        observation_dims: Mapping[str, int],
+        num_outputs: int,
+    ):
+        super().__init__(groups, observation_dims, cfg.obs_normalization)
+        self.cfg = cfg
+        self.memory = Memory(cfg.memory, self.width) if cfg.memory else None
+        features = cfg.memory.hidden_size if cfg.memory else self.width
+        self.backbone = without_dropout(cfg.backbone_cfg).build(features, num_outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs [B, K] for joined observations [B, O]; for networks without a memory."""

@@ -25,9 +25,9 @@ def misfits(
         "action_dim": (cfg.action_dim, len(schema.action.names)),
     }
     wrong = [
-        f"{where}.{name} is {mine}, but {dataset} has {its}"
-        for name, (mine, its) in pairs.items()
-        if mine != its
+        f"{where}.{name} is {value}, but {dataset} has {dataset_value}"
+        for name, (value, dataset_value) in pairs.items()
+        if value != dataset_value
     ]
     have = ", ".join(schema.cameras) or "none"
     return wrong + [

@@ -211,9 +211,9 @@ class VLMPolicy(nn.Module):
         predicted = self.representation.apply(action_bha, observation.state)
         return self._tensor(of_rows(self.normalize_action, observation).apply(predicted))
 
-    def _executable(self, found_bhp: torch.Tensor, observation: Observation) -> np.ndarray:
+    def _executable(self, actions_bhp: torch.Tensor, observation: Observation) -> np.ndarray:
         """What the head predicted as actions in physical units, float32 [B, H, A]."""
-        predicted = found_bhp[..., : self.action_dim].float().cpu().numpy()
+        predicted = actions_bhp[..., : self.action_dim].float().cpu().numpy()
         return self.representation.invert(
             of_rows(self.normalize_action, observation).invert(predicted), observation.state
         )

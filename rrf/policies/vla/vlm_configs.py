@@ -170,8 +170,8 @@ class VLMPolicyCfg(PolicyCfg):
     def fitted_to(self, other: PolicyCfg) -> typing.Self:
         if isinstance(other, VLMPolicyCfg) and other.robots:
             other.require_one_robot()
-            mine = self.replace(robots=other.robots, embodiment=other.embodiment)
-            return super(VLMPolicyCfg, mine).fitted_to(other)
+            with_robots = self.replace(robots=other.robots, embodiment=other.embodiment)
+            return super(VLMPolicyCfg, with_robots).fitted_to(other)
         return super().fitted_to(other)
 
     def of_robot(self, tag: str) -> typing.Self:

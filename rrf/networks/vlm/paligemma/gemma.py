@@ -55,8 +55,8 @@ class AdaptiveRMSNorm(nn.Module):
     def forward(
         self, x_btd: torch.Tensor, condition_bc: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        found_b1d = self.dense(condition_bc.to(self.dense.weight.dtype)).unsqueeze(1)
-        scale_b1d, shift_b1d, gate_b1d = found_b1d.chunk(3, dim=-1)
+        modulation_b1d = self.dense(condition_bc.to(self.dense.weight.dtype)).unsqueeze(1)
+        scale_b1d, shift_b1d, gate_b1d = modulation_b1d.chunk(3, dim=-1)
         normed_btd = _unit(x_btd) * (1 + scale_b1d.float()) + shift_b1d.float()
         return normed_btd.to(x_btd.dtype), gate_b1d.to(x_btd.dtype)
 
@@ -86,8 +86,8 @@ class Attention(nn.Module):
             keys_bgle = torch.cat([past[0].to(keys_bgle.dtype), keys_bgle], dim=2)
             values_bgle = torch.cat([past[1].to(values_bgle.dtype), values_bgle], dim=2)
         queries_bhte = _rotated(self._heads(self.q_proj(x_btd)), *rotation)
-        found_bhte = _attended(queries_bhte, keys_bgle, values_bgle, mask_b1tl)
-        return self.o_proj(found_bhte.transpose(1, 2).flatten(2)), (keys_bgle, values_bgle)
+        attended_bhte = _attended(queries_bhte, keys_bgle, values_bgle, mask_b1tl)
+        return self.o_proj(attended_bhte.transpose(1, 2).flatten(2)), (keys_bgle, values_bgle)
 
     def _heads(self, x_btf: torch.Tensor) -> torch.Tensor:
         return x_btf.unflatten(2, (-1, self.cfg.head_dim)).transpose(1, 2)
@@ -217,7 +217,7 @@ def _attended(
     folded_bgfe = queries_bhte.unflatten(1, (-1, group)).flatten(2, 3)
     if mask_b1tl.shape[2] > 1:
         mask_b1tl = mask_b1tl.repeat(1, 1, group, 1)
-    found_bgfe = functional.scaled_dot_product_attention(
+    attended_bgfe = functional.scaled_dot_product_attention(
         folded_bgfe, keys_bgle, values_bgle, attn_mask=mask_b1tl
     )
-    return found_bgfe.unflatten(2, (group, tokens)).flatten(1, 2)
+    return attended_bgfe.unflatten(2, (group, tokens)).flatten(1, 2)

@@ -133,5 +133,5 @@ def draw(log_probs_bn: torch.Tensor, uniform_b: torch.Tensor | None) -> torch.Te
         return log_probs_bn.argmax(-1)
     cumulative_bn = log_probs_bn.double().exp().cumsum(-1)
     wanted_b1 = (uniform_b.double() * cumulative_bn[:, -1])[:, None]
-    found_b1 = torch.searchsorted(cumulative_bn, wanted_b1, right=True)
-    return found_b1.squeeze(1).clamp(max=log_probs_bn.shape[1] - 1)
+    index_b1 = torch.searchsorted(cumulative_bn, wanted_b1, right=True)
+    return index_b1.squeeze(1).clamp(max=log_probs_bn.shape[1] - 1)

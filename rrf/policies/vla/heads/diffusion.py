@@ -107,8 +107,8 @@ class DiffusionHead(DenoisingHead):
             noise_bha = without_absent(torch.randn_like(target_bha), is_pad)
             level_b = self.levels[index_b]
             x_bha = noisy(target_bha, noise_bha, level_b)
-            found_bha = self.noise(features, x_bha, index_b)
-            losses.append(masked_mean((found_bha - noise_bha) ** 2, is_pad))
-            action_bha = denoised(x_bha, found_bha.detach(), level_b, self.cfg.clip)
+            predicted_bha = self.noise(features, x_bha, index_b)
+            losses.append(masked_mean((predicted_bha - noise_bha) ** 2, is_pad))
+            action_bha = denoised(x_bha, predicted_bha.detach(), level_b, self.cfg.clip)
             errors.append(masked_mean((action_bha - target_bha).abs(), is_pad))
         return torch.stack(losses).mean(), {"loss/action_l1": torch.stack(errors).mean().item()}

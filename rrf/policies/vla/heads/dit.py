@@ -70,8 +70,8 @@ class DiTHead(FlowHead[DiTHeadCfg]):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         time_b = flow_time(share_b, self.cfg.time_convention) * _TIME_SCALE
         tokens_blw = torch.cat([given.state, self.action_encoder(x_bha)], 1) + self.positions
-        found_blw = self.model(tokens_blw, given.memory, time_b, [given.is_token])
-        hidden_bhw = found_blw[:, 1:]
+        output_blw = self.model(tokens_blw, given.memory, time_b, [given.is_token])
+        hidden_bhw = output_blw[:, 1:]
         velocity_bha = self.action_decoder(hidden_bhw).float()
         if self.explore_noise is None:
             return velocity_bha, None

@@ -159,8 +159,8 @@ class GrootHead(FlowHead[GrootHeadCfg]):
         chunk_bhw = self.action_encoder(x_bha, bucket_b, given.embodiment)
         chunk_bhw = chunk_bhw + self.position_embedding.weight[:steps]
         tokens_blw = torch.cat([given.front, chunk_bhw], dim=1)
-        found_blf = self.model(tokens_blw, given.memory, bucket_b, given.masks)
-        hidden_bhf = found_blf[:, -steps:]
+        output_blf = self.model(tokens_blw, given.memory, bucket_b, given.masks)
+        hidden_bhf = output_blf[:, -steps:]
         velocity_bha = self.action_decoder(hidden_bhf, given.embodiment).float()
         if self.explore_noise is None:
             return velocity_bha, None

@@ -121,18 +121,18 @@ class PiExpertHead(FlowHead):
         # In bfloat16, the density would differ between sampling and training.
         with torch.autocast(x_bha.device.type, enabled=False):
             suffix_bsw, condition_bw = self.suffix(given, x_bha, share_b)
-            found_bsw, _ = self.expert(
+            suffix_output_bsw, _ = self.expert(
                 suffix_bsw.to(self.dtype),
                 given.positions_bs,
                 given.mask_b1sl,
                 given.layers,
                 condition_bw,
             )
-            found_bhw = found_bsw[:, -self.chunk_length :].float()
+            output_bhw = suffix_output_bsw[:, -self.chunk_length :].float()
             std_bhp = None
             if self.explore_noise:
-                std_bhp = self.explore_noise(found_bhw) * self.noise_factor
-            return self.action_out_proj(found_bhw), std_bhp
+                std_bhp = self.explore_noise(output_bhw) * self.noise_factor
+            return self.action_out_proj(output_bhw), std_bhp
 
     def suffix(
         self, given: Prefix, x_bhp: torch.Tensor, share_b: torch.Tensor
