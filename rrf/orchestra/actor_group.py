@@ -112,17 +112,17 @@ class ActorGroup:
         self,
         ranks: Sequence[typing.Any],
         host: str,
-        here: ActorRole,
+        local: ActorRole,
     ):
         """
         Args:
             ranks: Children that serve `ActorRank`; see `rrf.envs.process.child.Child`.
             host: The address of the machine of rank 0.
-            here: Another one in the driver, which is not trained: for its sizes and config, and for
-                the check before the first update.
+            local: Another one in the driver, which is not trained: for its sizes and config, and
+                for the check before the first update.
         """
-        self.policy, self.algorithm, self.offload = here.policy, here.algorithm, None
-        self._here = here
+        self.policy, self.algorithm, self.offload = local.policy, local.algorithm, None
+        self._local_actor = local
         self._ranks = ranks
         ranks[0].send("free_port")
         self._all("join", f"tcp://{host}:{ranks[0].result()}")
@@ -137,7 +137,7 @@ class ActorGroup:
 
     def check(self, player: Policy, episodes: Sequence[PlayedEpisode]) -> dict[str, float]:
         """See `ActorRole.check`."""
-        return self._here.check(player, episodes)
+        return self._local_actor.check(player, episodes)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """See `ActorRole.weights`."""

@@ -149,7 +149,7 @@ class InlineBackend:
                 raise StopRequestedError
             busy = [worker for worker in self._workers if worker.is_called]
             ready = self._wait(busy, game)
-            self._awake_s = time.time()
+            self._driver_since_s = time.time()
             asking: list[Asking] = []
             for worker in busy:
                 try:
@@ -163,7 +163,7 @@ class InlineBackend:
                     self._answer(asking, game)
                     asking = []
             self._answer(asking, game)
-            self.timeline.add("driver", "bookkeeping", self._awake_s, time.time())
+            self.timeline.add("driver", "bookkeeping", self._driver_since_s, time.time())
         self._bootstrap(game)
         self._driver_s += time.thread_time() - begin_s
 
@@ -269,10 +269,10 @@ class InlineBackend:
             return
         observation = join([asked.observation for asked in asking])
         begin_s = time.time()
-        self.timeline.add("driver", "bookkeeping", self._awake_s, begin_s)
+        self.timeline.add("driver", "bookkeeping", self._driver_since_s, begin_s)
         sample = self._act(observation, generators_of(asking, game))
-        self._awake_s = time.time()
-        self.timeline.add("rollout 0", "inference", begin_s, self._awake_s)
+        self._driver_since_s = time.time()
+        self.timeline.add("rollout 0", "inference", begin_s, self._driver_since_s)
         self._advance(asking, observation, sample, game)
 
     def _act(self, observation: Observation, generators: list[torch.Generator] | None) -> Sample:

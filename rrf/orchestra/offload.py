@@ -24,14 +24,14 @@ class Offload:
             tensors: All of the role, asked whenever they leave.
         """
         self._tensors = tensors
-        self._away: list[tuple[torch.Tensor, torch.device, torch.Tensor | None]] = []
+        self._offloaded: list[tuple[torch.Tensor, torch.device, torch.Tensor | None]] = []
         self._folder: tempfile.TemporaryDirectory | None = None
         self.num_bytes = 0  # that left the last time
         self.seconds = 0.0  # spent for leaving and coming back, since somebody set it to 0
 
     def leave(self) -> None:
         """Move the content away; nothing happens if it is away."""
-        if self._away:
+        if self._offloaded:
             return
         begin = time.perf_counter()
         tensors = list({id(tensor): tensor for tensor in self._tensors()}.values())
@@ -42,9 +42,9 @@ class Offload:
         self.num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         for number, tensor in enumerate(tensors):
             kept = None if str(number) in files else tensor.data.to("cpu")
-            self._away.append((tensor, tensor.device, kept))
+            self._offloaded.append((tensor, tensor.device, kept))
             tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-        if any(device.type == "cuda" for _, device, _ in self._away):
+        if any(device.type == "cuda" for _, device, _ in self._offloaded):
             torch.cuda.empty_cache()
         self.seconds += time.perf_counter() - begin
 
@@ -52,9 +52,9 @@ class Offload:
         """Bring the content back; nothing happens if it is here."""
         begin = time.perf_counter()
         files = load_file(self._file) if self._folder else {}
-        for number, (tensor, device, kept) in enumerate(self._away):
+        for number, (tensor, device, kept) in enumerate(self._offloaded):
             tensor.data = files[str(number)] if kept is None else kept.to(device)
-        self._away = []
+        self._offloaded = []
         if self._folder:
             self._folder.cleanup()
             self._folder = None

@@ -102,7 +102,7 @@ class OffPolicyLearner:
         self.learns_normalizers = True
         """Whether new observations update the normalisers."""
         self.num_observed = self.num_updates = 0
-        self._due = 0.0  # gradient steps still to be made
+        self._updates_due = 0.0  # gradient steps still to be made
         self.slowness = 1.0  # factor on the configured learning rates
 
     def build(self) -> None:
@@ -161,8 +161,8 @@ class OffPolicyLearner:
         Returns:
             Means over these steps of what `learn` returns. Empty during warm-up.
         """
-        count = int(self._due)
-        self._due -= count
+        count = int(self._updates_due)
+        self._updates_due -= count
         return self.make_updates(count)
 
     def make_updates(self, count: int) -> dict[str, torch.Tensor]:
@@ -290,7 +290,7 @@ class OffPolicyLearner:
             "replay": replay_facts,
             "num_observed": self.num_observed,
             "num_updates": self.num_updates,
-            "due": self._due,
+            "due": self._updates_due,
             "slowness": self.slowness,
         }
         return tensors, facts
@@ -310,7 +310,7 @@ class OffPolicyLearner:
         if self.compiled:
             self.compiled.rebind()
         self.num_observed, self.num_updates = facts["num_observed"], facts["num_updates"]
-        self._due = facts["due"]
+        self._updates_due = facts["due"]
         self.set_slowness(facts["slowness"])
 
     def episodes_cut(self) -> None:
@@ -338,7 +338,7 @@ class OffPolicyLearner:
 
     def _count(self) -> None:
         if not self.is_warming_up:
-            self._due += self.num_envs * self.cfg.updates_per_step
+            self._updates_due += self.num_envs * self.cfg.updates_per_step
         self.num_observed += self.num_envs
 
 

@@ -150,12 +150,12 @@ class TDMPC2(OffPolicyLearner):
         super().observe(step)
         self.plans = forget(self.plans, step.dones)
         if was_warming_up and not self.is_warming_up:
-            self._due += self.cfg.pretraining_updates
+            self._updates_due += self.cfg.pretraining_updates
 
     def update(self) -> dict[str, torch.Tensor]:
         """Make the gradient steps that are due, but not too many at once; see `make_updates`."""
-        count = min(int(self._due), _MOST_UPDATES)
-        self._due -= count
+        count = min(int(self._updates_due), _MOST_UPDATES)
+        self._updates_due -= count
         return self.make_updates(count)
 
     def as_row(self, step: ControlStep) -> dict[str, torch.Tensor]:

@@ -75,7 +75,7 @@ class _Attempt:
         self.replay = replay
         self.seen: list[Observation] = []  # of one row each
         self._parts = cfg.env.state_parts
-        self._says_more = {"repeats": replay is not None} if cfg.demonstrations else {}
+        self._extra_attributes = {"repeats": replay is not None} if cfg.demonstrations else {}
         self._random = np.random.default_rng([cfg.seed, cfg.env.tasks.index(task), number])
         self._frames: dict[str, list] = collections.defaultdict(list)
 
@@ -139,7 +139,7 @@ class _Attempt:
                 "index": self.initial_state.index,
                 "success": int(frames["success"][-1]),
                 "action_noise": self.noise,
-                **self._says_more,
+                **self._extra_attributes,
             },
         }
 

@@ -94,7 +94,7 @@ class MjlabEnv:
         self.before_reset: Callable[[list[int]], None] | None = None
         self._randomness = randomness
         self._is_native = cfg.backend != "mjlab" and self.device.type == "cpu"
-        self._tells_power = bool(set(self.mj_model.actuator_trntype.tolist()) <= _DRIVES_JOINTS)
+        self._has_power = bool(set(self.mj_model.actuator_trntype.tolist()) <= _DRIVES_JOINTS)
         self._power = torch.zeros(self.num_envs, device=self.device)
         _check_groups(env)
         self._observations = self.reset()[0]
@@ -146,7 +146,7 @@ class MjlabEnv:
         if self.env.cfg.is_finite_horizon:
             time_outs = torch.zeros_like(time_outs)
         log = dict(extras["log"]) | {"env/diverged": diverged.sum().float()}
-        if self._tells_power:
+        if self._has_power:
             self._power = self._mechanical_power()
         current, final = self._group(observations), None
         ids = dones.nonzero().squeeze(-1)
@@ -241,7 +241,7 @@ class MjlabEnv:
         Raises:
             ValueError: For a task with actuators that do not drive joints.
         """
-        if not self._tells_power:
+        if not self._has_power:
             raise ValueError(f"'{self.cfg.task}' has actuators that drive no joint")
         return self._power
 

@@ -59,7 +59,7 @@ class MultiModal(ControlEnvWrapper):
         self._final_images: dict[str, torch.Tensor] | None = None
         self._sees_endings = hasattr(self.unwrapped, "before_reset")
         if self._sees_endings:
-            self._then = self.unwrapped.before_reset
+            self._next_hook = self.unwrapped.before_reset
             self.unwrapped.before_reset = self._draw_endings
 
     def get_observations(self) -> TensorDict:
@@ -93,7 +93,7 @@ class MultiModal(ControlEnvWrapper):
     def close(self) -> None:
         """Free the renderer and close the wrapped environment. Calling it twice is allowed."""
         if self._sees_endings:
-            self.unwrapped.before_reset = self._then
+            self.unwrapped.before_reset = self._next_hook
         self._film.close()
         super().close()
 
@@ -105,8 +105,8 @@ class MultiModal(ControlEnvWrapper):
         }
 
     def _draw_endings(self, ended: list[int]) -> None:
-        if self._then is not None:
-            self._then(ended)
+        if self._next_hook is not None:
+            self._next_hook(ended)
         shown = [index for index in ended if index < self.num_envs]
         self._final_images = self._draw(shown) if shown else None
 

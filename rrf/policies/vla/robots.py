@@ -41,7 +41,7 @@ class NormalizeByRobot:
     """Normalises each row with the statistics of its robot. Padded dimensions do not change."""
 
     def __init__(self, by_tag: Mapping[str, Normalize], width: int):
-        self._of = {
+        self._affine_of_tag = {
             tag: np.array(
                 [_padded(normalize.offset, width, 0.0), _padded(normalize.scale, width, 1.0)]
             )
@@ -49,7 +49,7 @@ class NormalizeByRobot:
         }
 
     def rows(self, tags: Sequence[str]) -> RowAffine:
-        return RowAffine(*np.stack([self._of[tag] for tag in tags], axis=1))
+        return RowAffine(*np.stack([self._affine_of_tag[tag] for tag in tags], axis=1))
 
 
 AnyNormalize = Normalize | NormalizeByRobot

@@ -12,7 +12,7 @@ from rrf.networks.vlm.configs import ImageRuleCfg
 from rrf.networks.vlm.paligemma.configs import GemmaCfg, PaliGemmaCfg, SiglipCfg
 from rrf.policies.vla.context import Context
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
-from rrf.policies.vla.published.openpi import renamed
+from rrf.policies.vla.published.pi_checkpoints import renamed
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 from tests.golden_files import GOLDEN
 

@@ -27,9 +27,8 @@ from mjlab.sensor import BuiltinSensor, ContactSensor, RayCastSensor, Sensor
 from mjlab.sim import SimulationCfg
 
 from rrf.envs.mjlab.native.physics_model import build_physics_model
-from rrf.envs.mjlab.native.randomised_parameters import RandomisedParameters
 from rrf.envs.mjlab.native.raycast import TerrainRays
-from rrf.envs.mjlab.native.stepping import Stepper
+from rrf.envs.mjlab.native.stepping import RandomisedParameters, Stepper
 from rrf.envs.mjlab.native.views import NativeData, NativeModel, UnsupportedFieldError
 
 _STATE = mujoco.mjtState
@@ -88,7 +87,7 @@ class NativeSimulation:
         self._substep = 0
         self._dirty = np.ones(num_envs, dtype=bool)  # changed since last measured
         self._was_reset = np.ones(num_envs, dtype=bool)  # since the last forward
-        self._to_sense = np.ones(num_envs, dtype=bool)  # moved since rays were last cast
+        self._stale_rays = np.ones(num_envs, dtype=bool)  # moved since rays were last cast
         self._measured = {name: torch.zeros_like(getattr(self.data, name)) for name in _MOVING}
         self.reset()
         self.forward()
@@ -141,7 +140,7 @@ class NativeSimulation:
         in_full = self._was_reset | everyone
         self._measure(np.flatnonzero(self._dirty & in_full), cheap=False)
         self._measure(np.flatnonzero(self._dirty & ~in_full), cheap=True)
-        self._to_sense |= self._dirty
+        self._stale_rays |= self._dirty
         self._dirty[:] = False
         self._was_reset[:] = False
 
@@ -165,12 +164,12 @@ class NativeSimulation:
 
     def sense(self) -> None:
         """Cast the rays of the ray sensors, for the environments that moved."""
-        rows = np.flatnonzero(self._to_sense)
+        rows = np.flatnonzero(self._stale_rays)
         for sensor, rays in self._raycasts:
             sensor.prepare_rays()
             rays.cast(sensor, torch.from_numpy(rows))
             sensor.postprocess_rays()
-        self._to_sense[:] = False
+        self._stale_rays[:] = False
 
     def expand_model_fields(self, fields: tuple[str, ...]) -> None:
         """Let events give every environment its own values of these fields."""
@@ -221,7 +220,7 @@ class NativeSimulation:
         tensors |= {
             "state": torch.from_numpy(self.stepper.state_NX.copy()),
             "warmstart": torch.from_numpy(self.stepper.warmstart_NV.copy()),
-            "flags": torch.from_numpy(np.stack([self._dirty, self._was_reset, self._to_sense])),
+            "flags": torch.from_numpy(np.stack([self._dirty, self._was_reset, self._stale_rays])),
         }
         return tensors, {"inputs": list(self._inputs), "substep": self._substep}
 
@@ -234,13 +233,13 @@ class NativeSimulation:
             ValueError: If the state has another number of environments, or is of another model.
         """
         for name in _BUFFERS:
-            mine = getattr(self.data, name)
-            if mine.shape != tensors[name].shape:
+            current = getattr(self.data, name)
+            if current.shape != tensors[name].shape:
                 raise ValueError(
                     f"'{name}' has shape {list(tensors[name].shape)} in the state and "
-                    f"{list(mine.shape)} here"
+                    f"{list(current.shape)} here"
                 )
-            mine.copy_(tensors[name])
+            current.copy_(tensors[name])
         for name, tensor in self.model.expanded.items():
             tensor.copy_(tensors[f"model.{name}"])
         changed = self._push_model()
@@ -250,7 +249,7 @@ class NativeSimulation:
         self.stepper.warmstart_NV[...] = tensors["warmstart"].numpy()
         for name, measured in self._measured.items():
             measured.copy_(tensors[f"measured_{name}"])
-        self._dirty, self._was_reset, self._to_sense = tensors["flags"].numpy().copy()
+        self._dirty, self._was_reset, self._stale_rays = tensors["flags"].numpy().copy()
         self._inputs, self._substep = list(facts["inputs"]), facts["substep"]
         self.data.forget_derived()
 

@@ -54,15 +54,15 @@ class RowWriter:
         special = tokenizer.special
         count = grid[0] * grid[1]
         self._image = [special(VISION_START), *[special(IMAGE)] * count, special(VISION_END)]
-        self._before, self._after = self._chat(system_prompt)
+        self._prefix, self._suffix = self._chat(system_prompt)
 
     def write(self, num_images: Sequence[int], prompts: Sequence[str]) -> Rows:
         """The rows of B prompts with that many images each."""
         rows, positions = [], []
         for count, prompt in zip(num_images, prompts, strict=True):
-            text = self._tokenizer.encode(prompt) + self._after
-            rows.append([*self._before, *self._image * count, *text])
-            positions.append(_positions(len(self._before), count, self._grid, len(text)))
+            text = self._tokenizer.encode(prompt) + self._suffix
+            rows.append([*self._prefix, *self._image * count, *text])
+            positions.append(_positions(len(self._prefix), count, self._grid, len(text)))
         ids, is_token = padded(rows, self._tokenizer.special(PAD), left=True)
         longest = len(ids[0])
         # Positions of padding do not matter; transformers writes 1.

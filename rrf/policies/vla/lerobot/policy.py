@@ -80,7 +80,7 @@ class LerobotPolicy(nn.Module):
         config = build.build_config(self.cfg, changes)
         self.policy = build.build_policy(config, is_filled_later=is_filled_later)
         self.before, self.after = build.build_processors(config, norm_stats)
-        self._at = torch.device("cpu")
+        self._processors_device = torch.device("cpu")
 
     @property
     def device(self) -> torch.device:
@@ -176,9 +176,9 @@ class LerobotPolicy(nn.Module):
 
     def _prepared(self, inputs: dict[str, typing.Any]) -> dict[str, typing.Any]:
         """The inputs after lerobot's preprocessor, on this module's device."""
-        if self._at != self.device:
-            self._at = self.device
-            build.move(self.before, self._at)
+        if self._processors_device != self.device:
+            self._processors_device = self.device
+            build.move(self.before, self._processors_device)
         return self.before(inputs)
 
     def _require_trainable(self) -> None:

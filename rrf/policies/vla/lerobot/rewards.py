@@ -86,7 +86,7 @@ class RewardModel:
         if self.type != "topreward":  # which has no weights of its own
             fill(self.model, folder / WEIGHTS, f"the {self.type} of its config.json")
         self.model.to(device)
-        self._before = _processor(folder, config)
+        self._preprocess = _processor(folder, config)
         self.digest = atomic.sha256(folder / "config.json")[:16]
 
     @property
@@ -124,7 +124,7 @@ class RewardModel:
     def _scored(self, episode: Episode, rows: range) -> np.ndarray:
         if self.type == "reward_classifier":
             part = slice(rows.start, rows.stop)
-            batch = self._before(
+            batch = self._preprocess(
                 {
                     IMAGE_PREFIX + name: _images(np.asarray(episode.images[name])[part])
                     for name in self.cameras
@@ -135,7 +135,7 @@ class RewardModel:
         key, num_shown = self.config.image_key, self._num_shown
         frames_bk = np.stack([np.linspace(0, row, num_shown).round().astype(int) for row in rows])
         shown = np.asarray(episode.images[key.removeprefix(IMAGE_PREFIX)])[frames_bk]
-        batch = self._before({key: _images(shown), "task": [episode.instruction] * len(rows)})
+        batch = self._preprocess({key: _images(shown), "task": [episode.instruction] * len(rows)})
         return self.model.compute_reward(batch).float().cpu().numpy()
 
     @property

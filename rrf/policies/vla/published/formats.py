@@ -20,7 +20,7 @@ from rrf.data.schema import ACTION, IMAGE_PREFIX, STATE
 from rrf.networks.vlm.weights import read_shapes
 from rrf.policies.vla.heads.groot_configs import NEW
 from rrf.policies.vla.lerobot.kinds import REFUSED
-from rrf.policies.vla.published import groot, lerobot_pi, openpi, openvla, pi_norm_stats
+from rrf.policies.vla.published import groot, openvla, pi_checkpoints, pi_norm_stats
 from rrf.policies.vla.vlm import VLMPolicy
 from rrf.policies.vla.vlm_configs import VLMPolicyCfg
 
@@ -70,8 +70,8 @@ class Format(typing.Protocol):
 class Pi:
     """pi0 and pi0.5, in either layout."""
 
-    def __init__(self, layout: openpi.Layout):
-        self._layout: openpi.Layout = layout
+    def __init__(self, layout: pi_checkpoints.Layout):
+        self._layout: pi_checkpoints.Layout = layout
 
     def is_at(self, folder: Path) -> bool:
         config = _config(folder)
@@ -98,12 +98,12 @@ class Pi:
                 if not getattr(cfg, name) and key in stats:
                     changes[name] = len(next(iter(stats[key].values())))
             return cfg.replace(**changes)
-        lerobot_pi.check(folder, config)
+        pi_checkpoints.check_lerobot(folder, config)
         inputs, outputs = config.get("input_features", {}), config.get("output_features", {})
         images = {
             n.removeprefix(IMAGE_PREFIX): f for n, f in inputs.items() if n.startswith(IMAGE_PREFIX)
         }
-        images = {n: f for n, f in images.items() if not lerobot_pi.is_empty_camera(n)}
+        images = {n: f for n, f in images.items() if not pi_checkpoints.is_empty_camera(n)}
         if images:
             height, width = next(iter(images.values()))["shape"][1:]
             changes |= {"cameras": list(images), "image_size": (height, width)}
@@ -131,12 +131,12 @@ class Pi:
         return pi_norm_stats.read(folder, cfg.state_dim, cfg.action_dim)
 
     def fill(self, policy: VLMPolicy, folder: Path) -> None:
-        openpi.fill(policy, folder)
+        pi_checkpoints.fill(policy, folder)
 
     def write(
         self, policy: VLMPolicy, norm_stats: Mapping[str, Mapping], folder: Path, group: str | None
     ) -> None:
-        openpi.write(policy, norm_stats, folder, self._layout)
+        pi_checkpoints.write(policy, norm_stats, folder, self._layout)
         for name, text in policy.backbone.assets().items():
             (folder / name).write_text(text, encoding="utf-8")
 

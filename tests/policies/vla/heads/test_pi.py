@@ -10,7 +10,7 @@ from rrf.networks.vlm.configs import ImageRuleCfg
 from rrf.networks.vlm.paligemma.configs import GemmaCfg, PaliGemmaCfg
 from rrf.policies.vla.context import Context
 from rrf.policies.vla.heads.pi_configs import PiExpertHeadCfg
-from rrf.policies.vla.published.openpi import renamed
+from rrf.policies.vla.published.pi_checkpoints import renamed
 from tests.policies.vla.pi_golden import golden_pi, norm_stats, tiny
 
 BOTH = pytest.mark.parametrize("version", ["pi0", "pi05"])

@@ -5,7 +5,7 @@ import torch
 
 from rrf.policies.vla.flow_matching import denoise, noised, velocity_target
 from rrf.policies.vla.heads.pi import time_features
-from rrf.policies.vla.published.openpi import our_name
+from rrf.policies.vla.published.pi_checkpoints import our_name
 from tests.golden_files import close
 from tests.policies.vla.pi_golden import golden_context, golden_pi, golden_policy, golden_prefix
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from rrf.data.dataset.transforms import Normalize
 from rrf.data.schema import ACTION, STATE, Observation
 from rrf.networks.vlm.configs import LoRACfg, TokenizerCfg
-from rrf.policies.vla.published import openpi, pi_norm_stats
+from rrf.policies.vla.published import pi_checkpoints, pi_norm_stats
 from rrf.policies.vla.published.formats import FORMATS
 from rrf.presets.pi import pi0, pi05
 from tests.policies.vla.pi_golden import golden_pi, norm_stats, tiny
@@ -52,7 +52,7 @@ def robot_cfg(version):
 
 def built(version):
     policy = robot_cfg(version).build(STATS)
-    policy.load_state_dict(openpi.renamed(golden_pi(version).weights))
+    policy.load_state_dict(pi_checkpoints.renamed(golden_pi(version).weights))
     return policy
 
 
@@ -68,9 +68,9 @@ def actions(policy):
 @pytest.mark.parametrize("layout", ["openpi", "lerobot"])
 def test_a_written_policy_acts_the_same_when_read_again(version, layout, tmp_path):
     policy = built(version)
-    folder = openpi.write(policy, STATS, tmp_path / "out", layout)
+    folder = pi_checkpoints.write(policy, STATS, tmp_path / "out", layout)
     again = robot_cfg(version).build(pi_norm_stats.read(folder, 4, 3))
-    openpi.fill(again, folder)
+    pi_checkpoints.fill(again, folder)
     assert np.abs(actions(again) - actions(policy)).max() < 1e-5
     written = load_file(folder / "model.safetensors")
     start = "model." if layout == "lerobot" else ""
@@ -78,7 +78,7 @@ def test_a_written_policy_acts_the_same_when_read_again(version, layout, tmp_pat
 
 
 def test_what_lerobot_reads_beside_the_weights_is_there(tmp_path):
-    folder = openpi.write(built("pi05"), STATS, tmp_path, "lerobot")
+    folder = pi_checkpoints.write(built("pi05"), STATS, tmp_path, "lerobot")
     config = json.loads((folder / "config.json").read_text())
     assert config["type"] == "pi05"
     assert config["normalization_mapping"]["ACTION"] == "QUANTILES"
@@ -103,7 +103,7 @@ def test_real_sizes_have_the_published_names_and_shapes(version):
         policy = cfg.build(norm_stats(8, 7))
     expected = published_shapes(version)
     assert expected == {
-        openpi.published_name(name): list(tensor.shape)
+        pi_checkpoints.published_name(name): list(tensor.shape)
         for name, tensor in policy.state_dict().items()
     }
     unused = 257152 * 1024
@@ -170,12 +170,12 @@ def gemma_shapes(start, width, mlp_dim, is_adaptive):
 
 def test_missing_and_unexpected_weights_are_listed(tmp_path):
     weights = dict(golden_pi("pi0").weights)
-    del weights["action_in_proj.bias"], weights[openpi.TIED]
+    del weights["action_in_proj.bias"], weights[pi_checkpoints.TIED]
     weights["surprise.weight"] = torch.zeros(1)
     weights["state_proj.bias"] = torch.zeros(7)
     save_file(weights, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=r"missing action_in_proj\.bias") as caught:
-        openpi.fill(built("pi0"), tmp_path)
+        pi_checkpoints.fill(built("pi0"), tmp_path)
     assert "unexpected surprise.weight" in str(caught.value)
     assert "state_proj.bias is [7], expected [32]" in str(caught.value)
 
@@ -184,32 +184,32 @@ def test_either_name_of_the_embedding_table_is_enough(tmp_path):
     weights = dict(golden_pi("pi0").weights)
     embedding = "paligemma_with_expert.paligemma.model.language_model.embed_tokens.weight"
     table = weights.pop(embedding)
-    del weights[openpi.UNUSED]
+    del weights[pi_checkpoints.UNUSED]
     save_file({f"model.{name}": tensor for name, tensor in weights.items()}, tmp_path / "w")
     (tmp_path / "w").rename(tmp_path / "model.safetensors")
     policy = robot_cfg("pi0").build(STATS)
-    openpi.fill(policy, tmp_path)
+    pi_checkpoints.fill(policy, tmp_path)
     assert torch.equal(policy.backbone.embedding.weight, table)
     with pytest.raises(ValueError, match="differ, but the model uses one table"):
-        openpi.renamed({**weights, embedding: table + 1})
+        pi_checkpoints.renamed({**weights, embedding: table + 1})
 
 
 @pytest.mark.parametrize("layout", ["openpi", "lerobot"])
 def test_the_backbone_alone_and_adapters_start_from_a_published_checkpoint(layout, tmp_path):
     policy = built("pi0")
-    folder = openpi.write(policy, STATS, tmp_path / "out", layout)
+    folder = pi_checkpoints.write(policy, STATS, tmp_path / "out", layout)
     cfg = robot_cfg("pi0")
     backbone = cfg.backbone.replace(weights=str(folder), tuning=LoRACfg(rank=2))
     adapted = cfg.replace(backbone=backbone).build(STATS)
     table = policy.backbone.embedding.weight
     assert torch.equal(adapted.backbone.embedding.weight, table)
-    openpi.fill(adapted, folder)
+    pi_checkpoints.fill(adapted, folder)
     assert np.abs(actions(adapted) - actions(policy)).max() < 1e-5
     for name, parameter in adapted.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.1)
     again = robot_cfg("pi0").build(STATS)
-    openpi.fill(again, openpi.write(adapted, STATS, tmp_path / "merged", layout))
+    pi_checkpoints.fill(again, pi_checkpoints.write(adapted, STATS, tmp_path / "merged", layout))
     assert np.abs(actions(again) - actions(policy)).max() > 1e-3
     assert np.abs(actions(again) - actions(adapted)).max() < 1e-5
 
@@ -225,7 +225,7 @@ def test_paligemma_itself_has_names_of_two_generations():
 def test_only_safetensors_are_read(tmp_path):
     torch.save({}, tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match="no safetensors files"):
-        openpi.fill(built("pi0"), tmp_path)
+        pi_checkpoints.fill(built("pi0"), tmp_path)
 
 
 def test_openpi_divides_by_the_spread_and_a_little_more(tmp_path):
@@ -251,7 +251,7 @@ def test_a_folder_without_statistics_is_refused(tmp_path):
 def test_openpi_has_one_normalisation_per_model(tmp_path):
     policy = tiny("pi05", **ROBOT).build(STATS)
     with pytest.raises(ValueError, match=r"state_normalization is mean_std.*pi05 has quantile"):
-        openpi.write(policy, STATS, tmp_path / "out", "openpi")
+        pi_checkpoints.write(policy, STATS, tmp_path / "out", "openpi")
 
 
 @pytest.mark.parametrize("layout", ["openpi", "lerobot"])
@@ -262,7 +262,7 @@ def test_the_state_in_the_prompt_is_not_padded_in_either_layout(layout, tmp_path
     assert len(prompt.split("State: ")[1].split(";")[0].split()) == 4
     padded = robot_cfg("pi05").replace(prompt_state_dims=32).build(STATS)
     with pytest.raises(ValueError, match=r"prompt_state_dims is 32, .* no padding of the state"):
-        openpi.write(padded, STATS, tmp_path / "out", layout)
+        pi_checkpoints.write(padded, STATS, tmp_path / "out", layout)
 
 
 def lerobot_folder(version, folder, **changes):
